@@ -1,0 +1,111 @@
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::Object;
+
+/// An object of any kind, as its JSON tree: nothing of it is lost. client-go's `Unstructured`.
+///
+/// It costs several times the memory of a struct with just the fields that you need, see
+/// [`impl_object!`](crate::impl_object).
+///
+/// ```
+/// use k8s_informer::{DynamicObject, Object};
+///
+/// let object: DynamicObject = serde_json::from_str(
+///     r#"{"kind": "Widget", "metadata": {"name": "a", "labels": {"app": "x"}}, "spec": {"size": 3}}"#,
+/// )?;
+/// assert_eq!((object.kind(), object.name(), object.label("app")), ("Widget", "a", Some("x")));
+/// assert_eq!(object.pointer("/spec/size").and_then(|size| size.as_u64()), Some(3));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct DynamicObject(Map<String, Value>);
+
+impl DynamicObject {
+    /// `apiVersion`, empty if absent: items of a list often have none.
+    pub fn api_version(&self) -> &str {
+        self.text("apiVersion")
+    }
+
+    /// `kind`, empty if absent: items of a list often have none.
+    pub fn kind(&self) -> &str {
+        self.text("kind")
+    }
+
+    /// A field of the top level: `spec`, `status`, `data`.
+    pub fn get(&self, field: &str) -> Option<&Value> {
+        self.0.get(field)
+    }
+
+    /// Any value by JSON pointer (RFC 6901): `/spec/containers/0/image`.
+    pub fn pointer(&self, pointer: &str) -> Option<&Value> {
+        let mut rest = pointer.strip_prefix('/')?.splitn(2, '/');
+        let field = rest.next()?.replace("~1", "/").replace("~0", "~");
+        let value = self.0.get(&field)?;
+        match rest.next() {
+            None => Some(value),
+            Some(inner) => value.pointer(&format!("/{inner}")),
+        }
+    }
+
+    /// The whole tree.
+    pub fn as_map(&self) -> &Map<String, Value> {
+        &self.0
+    }
+
+    /// Takes the tree out.
+    pub fn into_map(self) -> Map<String, Value> {
+        self.0
+    }
+
+    /// Decodes the object into a type.
+    ///
+    /// # Errors
+    ///
+    /// serde_json's, if the object has not the type's form.
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        T::deserialize(Value::Object(self.0.clone()))
+    }
+
+    fn text(&self, field: &str) -> &str {
+        self.0.get(field).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn metadata(&self, field: &str) -> Option<&Value> {
+        self.0.get("metadata")?.get(field)
+    }
+
+    fn metadata_text(&self, field: &str) -> &str {
+        self.metadata(field).and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
+impl From<Map<String, Value>> for DynamicObject {
+    fn from(map: Map<String, Value>) -> Self {
+        Self(map)
+    }
+}
+
+impl Object for DynamicObject {
+    fn name(&self) -> &str {
+        self.metadata_text("name")
+    }
+
+    fn namespace(&self) -> &str {
+        self.metadata_text("namespace")
+    }
+
+    fn uid(&self) -> &str {
+        self.metadata_text("uid")
+    }
+
+    fn resource_version(&self) -> &str {
+        self.metadata_text("resourceVersion")
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        self.metadata("labels")?.get(key)?.as_str()
+    }
+}

@@ -1,0 +1,181 @@
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use super::Object;
+
+/// The key of an object in queues, stores and indices: `namespace/name`, or `name` without a namespace.
+///
+/// Built once per event and then shared.
+pub type Key = Arc<str>;
+
+/// The key of an object: `namespace/name`, or just `name` without a namespace (K1). client-go's `MetaNamespaceKeyFunc`.
+pub fn meta_namespace_key<T: Object + ?Sized>(object: &T) -> Key {
+    match (object.namespace(), object.name()) {
+        ("", name) => name.into(),
+        (namespace, name) => format!("{namespace}/{name}").into(),
+    }
+}
+
+/// Takes a key apart into namespace (empty if it has none) and name. client-go's `SplitMetaNamespaceKey`.
+///
+/// ```
+/// use k8s_informer::split_meta_namespace_key;
+///
+/// assert_eq!(split_meta_namespace_key("default/web-0")?, ("default", "web-0"));
+/// assert_eq!(split_meta_namespace_key("node-1")?, ("", "node-1"));
+/// assert!(split_meta_namespace_key("a/b/c").is_err());
+/// # Ok::<(), k8s_informer::KeyError>(())
+/// ```
+///
+/// # Errors
+///
+/// [`KeyError`] if the key has more than two parts.
+pub fn split_meta_namespace_key(key: &str) -> Result<(&str, &str), KeyError> {
+    match key.split_once('/') {
+        None => Ok(("", key)),
+        Some((namespace, name)) if !name.contains('/') => Ok((namespace, name)),
+        Some(_) => Err(KeyError::new(format!("unexpected key format: {key:?} has more than one slash"))),
+    }
+}
+
+/// An object's namespace and name as a value: the structured form of a key. client-go's `ObjectName`.
+///
+/// ```
+/// use k8s_informer::ObjectName;
+///
+/// let name: ObjectName = "default/web-0".parse()?;
+/// assert_eq!((name.namespace.as_str(), name.name.as_str()), ("default", "web-0"));
+/// assert_eq!(name.to_string(), "default/web-0");
+/// # Ok::<(), k8s_informer::KeyError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectName {
+    /// Empty for a cluster-scoped object.
+    pub namespace: String,
+    /// The object's name.
+    pub name: String,
+}
+
+impl ObjectName {
+    /// From namespace (empty for a cluster-scoped object) and name.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The name of an object.
+    pub fn of<T: Object + ?Sized>(object: &T) -> Self {
+        Self::new(object.namespace(), object.name())
+    }
+}
+
+/// The key: the inverse of parsing.
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.namespace.is_empty() {
+            write!(f, "{}/", self.namespace)?;
+        }
+        f.write_str(&self.name)
+    }
+}
+
+impl FromStr for ObjectName {
+    type Err = KeyError;
+
+    fn from_str(key: &str) -> Result<Self, KeyError> {
+        split_meta_namespace_key(key).map(|(namespace, name)| Self::new(namespace, name))
+    }
+}
+
+/// An object has no key, or a key can't be taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyError {
+    message: Arc<str>,
+}
+
+impl KeyError {
+    /// For key functions of your own: `message` says what is missing. It never holds the object itself.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into().into() }
+    }
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+type KeyFn<T> = dyn Fn(&T) -> Result<Key, KeyError> + Send + Sync;
+type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sync;
+
+/// How a queue or a store reads the key and the resourceVersion of what it holds: all it ever asks.
+///
+/// Objects of Kubernetes have [`Accessor::object`]; anything else can be queued and stored with functions of its own.
+/// client-go has a `KeyFunc` and `meta.Accessor` for this.
+///
+/// ```
+/// use k8s_informer::{Accessor, KeyError};
+///
+/// let accessor = Accessor::new(|word: &String| {
+///     if word.is_empty() { Err(KeyError::new("an empty word")) } else { Ok(word.as_str().into()) }
+/// });
+/// assert_eq!(&*accessor.key(&"a".to_owned())?, "a");
+/// assert!(accessor.key(&String::new()).is_err());
+/// # Ok::<(), KeyError>(())
+/// ```
+pub struct Accessor<T> {
+    key: Arc<KeyFn<T>>,
+    resource_version: Arc<ResourceVersionFn<T>>,
+}
+
+impl<T> Accessor<T> {
+    /// With a key function, for objects without a resourceVersion.
+    pub fn new(key: impl Fn(&T) -> Result<Key, KeyError> + Send + Sync + 'static) -> Self {
+        Self { key: Arc::new(key), resource_version: Arc::new(|_| None) }
+    }
+
+    /// Also reads the resourceVersion; `None` for an object that has no metadata.
+    pub fn with_resource_version(
+        self,
+        resource_version: impl for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sync + 'static,
+    ) -> Self {
+        Self { resource_version: Arc::new(resource_version), ..self }
+    }
+
+    /// The key of an object.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the key function answers.
+    pub fn key(&self, object: &T) -> Result<Key, KeyError> {
+        (self.key)(object)
+    }
+
+    /// The resourceVersion of an object, `None` if it has no metadata.
+    pub fn resource_version<'a>(&self, object: &'a T) -> Option<&'a str> {
+        (self.resource_version)(object)
+    }
+}
+
+impl<T: Object> Accessor<T> {
+    /// The accessor of Kubernetes objects: [`meta_namespace_key`] and `metadata.resourceVersion`.
+    pub fn object() -> Self {
+        Self::new(|object: &T| Ok(meta_namespace_key(object)))
+            .with_resource_version(|object| Some(object.resource_version()))
+    }
+}
+
+impl<T> Clone for Accessor<T> {
+    fn clone(&self) -> Self {
+        Self { key: Arc::clone(&self.key), resource_version: Arc::clone(&self.resource_version) }
+    }
+}
+
+impl<T> fmt::Debug for Accessor<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Accessor").finish_non_exhaustive()
+    }
+}

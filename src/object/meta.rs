@@ -1,0 +1,149 @@
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::Object;
+
+/// The part of an object's metadata that a cache needs, for structs of your own.
+///
+/// It leaves out annotations, owner references, managed fields and the rest: what is not decoded costs no memory. A struct
+/// that wants more has a metadata type of its own that implements [`Object`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+#[non_exhaustive]
+pub struct ObjectMeta {
+    /// Unique among the objects of its resource and namespace.
+    #[serde(deserialize_with = "null_is_default")]
+    pub name: String,
+    /// Empty for a cluster-scoped object.
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// Differs when an object is deleted and created again under the same name.
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// Changes with every change of the object.
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
+    pub resource_version: String,
+    /// What selectors select by.
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// Kubernetes writes an absent field as nothing or as `null`.
+fn null_is_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(d: D) -> Result<T, D::Error> {
+    Option::deserialize(d).map(Option::unwrap_or_default)
+}
+
+impl Object for ObjectMeta {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    fn resource_version(&self) -> &str {
+        &self.resource_version
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        self.labels.get(key).map(String::as_str)
+    }
+}
+
+/// The group of an apiVersion: `apps` of `apps/v1`, nothing of `v1`. For [`impl_object!`](crate::impl_object).
+#[doc(hidden)]
+pub const fn api_version_group(api_version: &'static str) -> &'static str {
+    match slash(api_version) {
+        Some(at) => api_version.split_at(at).0,
+        None => "",
+    }
+}
+
+/// The version of an apiVersion: `v1` of `apps/v1`. For [`impl_object!`](crate::impl_object).
+#[doc(hidden)]
+pub const fn api_version_version(api_version: &'static str) -> &'static str {
+    match slash(api_version) {
+        Some(at) => api_version.split_at(at + 1).1,
+        None => api_version,
+    }
+}
+
+const fn slash(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        if bytes[at] == b'/' {
+            return Some(at);
+        }
+        at += 1;
+    }
+    None
+}
+
+/// Makes a struct of your own an [`Object`](crate::Object) and a [`Resource`](crate::Resource): type, apiVersion, kind,
+/// plural, [`Scope`](crate::Scope).
+///
+/// The struct has a field `metadata` whose type is an [`Object`](crate::Object) itself: [`ObjectMeta`](crate::ObjectMeta),
+/// or one of yours. Decode only what you keep: it is the cheapest cache there is.
+///
+/// ```
+/// use k8s_informer::{Object, ObjectMeta, Resource, impl_object};
+/// use serde::Deserialize;
+///
+/// #[derive(Deserialize)]
+/// struct Deployment {
+///     metadata: ObjectMeta,
+///     spec: DeploymentSpec,
+/// }
+/// #[derive(Deserialize)]
+/// struct DeploymentSpec {
+///     replicas: u32,
+/// }
+/// impl_object!(Deployment, "apps/v1", "Deployment", "deployments", Namespaced);
+///
+/// let json = r#"{"metadata": {"name": "web", "namespace": "default"}, "spec": {"replicas": 3, "paused": false}}"#;
+/// let web: Deployment = serde_json::from_str(json)?;
+/// assert_eq!((web.namespace(), web.name(), web.spec.replicas), ("default", "web", 3));
+/// assert_eq!(Deployment::group_version_resource().path(None), "/apis/apps/v1/deployments");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[macro_export]
+macro_rules! impl_object {
+    ($type:ty, $api_version:literal, $kind:literal, $plural:literal, $scope:ident) => {
+        impl $crate::Object for $type {
+            fn name(&self) -> &str {
+                $crate::Object::name(&self.metadata)
+            }
+
+            fn namespace(&self) -> &str {
+                $crate::Object::namespace(&self.metadata)
+            }
+
+            fn uid(&self) -> &str {
+                $crate::Object::uid(&self.metadata)
+            }
+
+            fn resource_version(&self) -> &str {
+                $crate::Object::resource_version(&self.metadata)
+            }
+
+            fn label(&self, key: &str) -> ::core::option::Option<&str> {
+                $crate::Object::label(&self.metadata, key)
+            }
+        }
+
+        impl $crate::Resource for $type {
+            const GROUP: &'static str = $crate::__private::api_version_group($api_version);
+            const VERSION: &'static str = $crate::__private::api_version_version($api_version);
+            const KIND: &'static str = $kind;
+            const PLURAL: &'static str = $plural;
+            const SCOPE: $crate::Scope = $crate::Scope::$scope;
+        }
+    };
+}

@@ -1,0 +1,43 @@
+//! What the crate asks of an object, and how an object is named.
+//!
+//! Queues and stores ask nothing but an [`Accessor`]; from the reflector on, an object is an [`Object`]; the typed calls of
+//! a factory also need to know where the API server keeps it, which is [`Resource`]. Three kinds of types have both: those
+//! of `k8s-openapi` (feature `k8s-openapi`), your own structs through [`impl_object!`](crate::impl_object), and, with their
+//! resource given at run time, [`DynamicObject`].
+
+mod deleted;
+mod dynamic;
+mod key;
+mod meta;
+#[cfg(feature = "k8s-openapi")]
+mod openapi;
+mod resource;
+
+pub use deleted::Deleted;
+pub use dynamic::DynamicObject;
+pub use key::{Accessor, Key, KeyError, ObjectName, meta_namespace_key, split_meta_namespace_key};
+pub use meta::{ObjectMeta, api_version_group, api_version_version};
+pub use resource::{GroupVersionResource, Resource, Scope};
+
+/// The few things of an object's metadata that a cache needs.
+///
+/// An absent field is the empty string, as in client-go: a cluster-scoped object has the namespace `""`.
+///
+/// Implement it by hand only if your type has no `metadata` field; otherwise [`impl_object!`](crate::impl_object) writes
+/// it. It corresponds to the part of Go's `metav1.Object` that `tools/cache` uses.
+pub trait Object: Send + Sync + 'static {
+    /// `metadata.name`.
+    fn name(&self) -> &str;
+
+    /// `metadata.namespace`, empty for a cluster-scoped object.
+    fn namespace(&self) -> &str;
+
+    /// `metadata.uid`.
+    fn uid(&self) -> &str;
+
+    /// `metadata.resourceVersion`: opaque but for equality.
+    fn resource_version(&self) -> &str;
+
+    /// The value of one of `metadata.labels`.
+    fn label(&self, key: &str) -> Option<&str>;
+}

@@ -1,0 +1,230 @@
+//! Two signals that close once: [`Done`], which threads wait for, and [`Stop`], which also has children and ends what is
+//! blocked in IO.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crate::sync::{Condvar, Mutex};
+
+type Callback = Box<dyn FnOnce() + Send>;
+
+/// Something that happens once, and that threads can wait for without polling. client-go's `DoneChecker`.
+///
+/// Clones are the same signal.
+///
+/// ```
+/// use k8s_informer::Done;
+///
+/// let synced = Done::new("pods");
+/// assert!(!synced.is_done());
+/// let waiter = std::thread::spawn({ let synced = synced.clone(); move || synced.wait() });
+/// synced.set();
+/// waiter.join().unwrap();
+/// assert_eq!((synced.is_done(), synced.name()), (true, "pods"));
+/// ```
+#[derive(Clone)]
+pub struct Done {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    name: String,
+    /// Set under `state`'s lock; read without it where a stale `false` does no harm.
+    done: AtomicBool,
+    /// Guards the callbacks and the change of `done`. Innermost: nothing else is locked, and no callback runs, under it.
+    state: Mutex<Callbacks>,
+    /// Waits for `done`; woken by `set`.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Callbacks {
+    next: u64,
+    waiting: BTreeMap<u64, Callback>,
+}
+
+impl Done {
+    /// A signal that has not happened yet; `name` is what a wait reports when it ends without it.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                name: name.into(),
+                done: AtomicBool::new(false),
+                state: Mutex::default(),
+                changed: Condvar::new(),
+            }),
+        }
+    }
+
+    /// What it is that happens.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Whether it has happened.
+    pub fn is_done(&self) -> bool {
+        self.shared.done.load(Ordering::Acquire)
+    }
+
+    /// Makes it happen: wakes every waiter and runs the callbacks on this thread. Once; later calls do nothing.
+    pub fn set(&self) {
+        let callbacks = {
+            let mut state = self.shared.state.lock();
+            self.shared.done.store(true, Ordering::Release);
+            self.shared.changed.notify_all();
+            std::mem::take(&mut state.waiting)
+        };
+        for (_, callback) in callbacks {
+            callback();
+        }
+    }
+
+    /// Blocks until it has happened.
+    pub fn wait(&self) {
+        let mut state = self.shared.state.lock();
+        while !self.is_done() {
+            self.shared.changed.wait(&mut state);
+        }
+    }
+
+    /// Blocks until it has happened, or for this long; says whether it has.
+    pub fn wait_timeout(&self, timeout: Duration) -> bool {
+        let Some(deadline) = Instant::now().checked_add(timeout) else {
+            self.wait();
+            return true;
+        };
+        let mut state = self.shared.state.lock();
+        while !self.is_done() {
+            if self.shared.changed.wait_until(&mut state, deadline).timed_out() {
+                return self.is_done();
+            }
+        }
+        true
+    }
+
+    /// Runs `callback` when it happens, on the thread that calls [`set`](Self::set), or here and now if it has. Dropping the
+    /// subscription takes the callback back, unless it is running at that moment: that is not waited for.
+    pub fn on_done(&self, callback: impl FnOnce() + Send + 'static) -> Subscription {
+        let mut state = self.shared.state.lock();
+        if self.is_done() {
+            drop(state);
+            callback();
+            return Subscription { id: 0, shared: Weak::new() };
+        }
+        let id = state.next;
+        state.next += 1;
+        state.waiting.insert(id, Box::new(callback));
+        Subscription { id, shared: Arc::downgrade(&self.shared) }
+    }
+}
+
+impl fmt::Debug for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Done").field("name", &self.name()).field("done", &self.is_done()).finish()
+    }
+}
+
+/// A callback that waits for a [`Done`] or a [`Stop`]; dropping it takes the callback back.
+#[must_use = "dropping it takes the callback back"]
+pub struct Subscription {
+    id: u64,
+    shared: Weak<Shared>,
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            // The callback is dropped after the lock: it may own anything.
+            let _callback = shared.state.lock().waiting.remove(&self.id);
+        }
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").finish_non_exhaustive()
+    }
+}
+
+/// The signal to stop: threads wait on it, blocked IO ends with it, and it has children. Go's `stopCh` and `ctx.Done()`.
+///
+/// Clones are the same signal. Whatever the crate blocks in (a connect, a silent watch, a back-off, a full channel) ends at once
+/// when it is given, with two exceptions: a user's callback that is running, and name resolution.
+///
+/// ```
+/// use k8s_informer::Stop;
+///
+/// let stop = Stop::new();
+/// let child = stop.child();
+/// child.stop();
+/// assert!(child.is_stopped() && !stop.is_stopped());
+/// let other = stop.child();
+/// stop.stop();
+/// assert!(other.is_stopped());
+/// ```
+#[derive(Clone)]
+pub struct Stop {
+    done: Done,
+    /// Keeps a child registered with its parent for as long as any clone of the child lives.
+    _parent: Option<Arc<Subscription>>,
+}
+
+impl Stop {
+    /// A signal that has not been given yet.
+    pub fn new() -> Self {
+        Self { done: Done::new("stop"), _parent: None }
+    }
+
+    /// Gives the signal. Once; later calls do nothing.
+    pub fn stop(&self) {
+        self.done.set();
+    }
+
+    /// Whether the signal has been given.
+    pub fn is_stopped(&self) -> bool {
+        self.done.is_done()
+    }
+
+    /// Blocks until the signal is given.
+    pub fn wait(&self) {
+        self.done.wait();
+    }
+
+    /// Blocks until the signal is given, or for this long; says whether it was given.
+    pub fn wait_timeout(&self, timeout: Duration) -> bool {
+        self.done.wait_timeout(timeout)
+    }
+
+    /// A signal that is given with this one, and that can be given without it.
+    pub fn child(&self) -> Self {
+        let done = Done::new("stop");
+        let child = Arc::downgrade(&done.shared);
+        let parent = self.done.on_done(move || {
+            if let Some(shared) = child.upgrade() {
+                Done { shared }.set();
+            }
+        });
+        Self { done, _parent: Some(Arc::new(parent)) }
+    }
+
+    /// Runs `callback` when the signal is given, on the thread that gives it, or here and now if it has been. It must not
+    /// block: it shuts a socket down, closes a queue, wakes a thread. Dropping the subscription takes it back.
+    pub fn on_stop(&self, callback: impl FnOnce() + Send + 'static) -> Subscription {
+        self.done.on_done(callback)
+    }
+}
+
+impl Default for Stop {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stop").field("stopped", &self.is_stopped()).finish()
+    }
+}

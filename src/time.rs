@@ -1,0 +1,107 @@
+//! Time as the crate sees it: a clock that tests can turn, and the back-off between tries.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+use crate::stop::Stop;
+
+/// Tells the time and waits. [`RealClock`] outside of tests.
+pub trait Clock: Send + Sync + 'static {
+    /// Now, on a clock that never goes back.
+    fn now(&self) -> Instant;
+
+    /// Blocks for this long, or until `stop` is given; says whether the time has passed.
+    fn wait(&self, duration: Duration, stop: &Stop) -> bool;
+}
+
+/// The machine's monotonic clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealClock;
+
+impl Clock for RealClock {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn wait(&self, duration: Duration, stop: &Stop) -> bool {
+        !stop.wait_timeout(duration)
+    }
+}
+
+/// How long to wait between tries: grows with each one, up to a cap, and is spread by chance so that a thousand clients of one
+/// server do not come back together.
+///
+/// The default is the reflector's of client-go (L2): 0.8 s, doubled up to 30 s, and each wait a random one between that
+/// and twice that.
+#[derive(Clone, Debug)]
+pub struct Backoff {
+    base: Duration,
+    factor: f64,
+    cap: Duration,
+    jitter: f64,
+    next: Duration,
+    random: Random,
+}
+
+impl Backoff {
+    /// From the first wait, the factor from one to the next, and the cap; each wait `d` becomes one between `d` and
+    /// `d × (1 + jitter)`.
+    pub fn new(base: Duration, factor: f64, cap: Duration, jitter: f64) -> Self {
+        Self {
+            base,
+            factor: factor.max(1.0),
+            cap,
+            jitter: jitter.max(0.0),
+            next: base,
+            random: Random::new(),
+        }
+    }
+
+    /// How long to wait this time.
+    ///
+    /// ```
+    /// use k8s_informer::Backoff;
+    /// use std::time::Duration;
+    ///
+    /// let mut backoff = Backoff::new(Duration::from_secs(1), 2.0, Duration::from_secs(3), 0.0);
+    /// let waits: Vec<u64> = (0..4).map(|_| backoff.step().as_secs()).collect();
+    /// assert_eq!(waits, [1, 2, 3, 3]);
+    /// backoff.reset();
+    /// assert_eq!(backoff.step().as_secs(), 1);
+    /// ```
+    pub fn step(&mut self) -> Duration {
+        let wait = self.next.min(self.cap);
+        self.next = wait.mul_f64(self.factor).min(self.cap);
+        wait.mul_f64(1.0 + self.jitter * self.random.unit())
+    }
+
+    /// Starts again with the first wait: what was tried works.
+    pub fn reset(&mut self) {
+        self.next = self.base;
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new(Duration::from_millis(800), 2.0, Duration::from_secs(30), 1.0)
+    }
+}
+
+/// Chance enough to spread waits: SplitMix64, seeded by the standard library's own source of randomness.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new() -> Self {
+        Self(RandomState::new().hash_one(0))
+    }
+
+    /// Uniform in [0, 1).
+    pub(crate) fn unit(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
