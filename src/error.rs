@@ -106,6 +106,14 @@ impl Error {
         Self::new(ErrorKind::Connection(message.into()))
     }
 
+    /// What a body failed with: an error of ours that the reader wraps, or one of the connection.
+    pub(crate) fn from_body(error: std::io::Error) -> Self {
+        if let Some(ours) = error.get_ref().and_then(|inner| inner.downcast_ref::<Self>()) {
+            return ours.clone();
+        }
+        Self::with_source(ErrorKind::Connection(format!("the body broke: {error}")), error)
+    }
+
     /// The server's answer, if it gave one. An answer without a `Status` body has one made of the status code and the text.
     pub fn status(&self) -> Option<&Status> {
         match &self.inner.kind {

@@ -5,6 +5,7 @@
 // From here down each module may use those above it.
 mod error;
 mod object;
+mod panics;
 mod status;
 mod stop;
 mod sync;
@@ -25,7 +26,9 @@ pub use object::{
     Resource, Scope, meta_namespace_key, split_meta_namespace_key,
 };
 pub use queue::{Delta, Deltas, PopError, Process, ProcessError, Queue};
-pub use reflector::{Body, ListWatch, ListerWatcher};
+pub use reflector::{
+    Body, ListWatch, ListerWatcher, Reflector, ReflectorOptions, ReflectorState, ReflectorStatus,
+};
 pub use status::{Status, StatusCause, StatusDetails};
 pub use stop::{Done, Stop, Subscription};
 pub use store::{KnownObjects, ReflectorStore, StoreError};

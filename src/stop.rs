@@ -105,6 +105,19 @@ impl Done {
         true
     }
 
+    /// Blocks until it has happened, or until `stop` is given; says whether it has.
+    pub fn wait_or_stop(&self, stop: &Stop) -> bool {
+        let either = Self::new("");
+        let wake = |either: &Self| {
+            let either = either.clone();
+            move || either.set()
+        };
+        let _happened = self.on_done(wake(&either));
+        let _stopped = stop.on_stop(wake(&either));
+        either.wait();
+        self.is_done()
+    }
+
     /// Runs `callback` when it happens, on the thread that calls [`set`](Self::set), or here and now if it has. Dropping the
     /// subscription takes the callback back, unless it is running at that moment: that is not waited for.
     pub fn on_done(&self, callback: impl FnOnce() + Send + 'static) -> Subscription {

@@ -1,1 +1,7 @@
-//! Test helpers.
+//! For tests.
+
+mod clock;
+mod scripted;
+
+pub use clock::FakeClock;
+pub use scripted::{Answer, Request, ScriptedListerWatcher};

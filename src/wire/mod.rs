@@ -1,5 +1,76 @@
 //! What goes over the wire, without a wire: options in, bytes in, objects out. No thread, socket or clock.
 
+mod event;
+mod frame;
+mod list;
 mod options;
 
+pub(crate) use event::{Bookmark, Event, EventKind, error_status};
+pub(crate) use frame::FrameSplitter;
+pub(crate) use list::{ListMeta, ListSplitter};
 pub use options::{ListOptions, ResourceVersionMatch};
+
+/// How many bytes one object, and one watch event, may have. etcd takes 1.5 MiB by default and the API server 3 MiB.
+pub(crate) const MAX_OBJECT_BYTES: usize = 32 << 20;
+
+/// Why bytes could not be taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SplitError {
+    /// One object, or one event, is larger than allowed.
+    TooLarge { what: &'static str, limit: usize },
+    /// It is not the JSON it has to be.
+    Malformed { what: &'static str, offset: u64 },
+}
+
+impl std::fmt::Display for SplitError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TooLarge { what, limit } => write!(f, "{what} of more than {limit} bytes"),
+            Self::Malformed { what, offset } => write!(f, "{what} is malformed at byte {offset}"),
+        }
+    }
+}
+
+/// What serde_json says of bytes that it could not decode, without anything of their content: a value may be a secret.
+pub(crate) fn describe(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    if text.starts_with("invalid type") || text.starts_with("invalid value") {
+        // "invalid type: string \"hunter2\", expected u32 at line 1 column 9"
+        let (kind, rest) = text.split_once(':').unwrap_or((&text, ""));
+        let expected = rest.rfind(", expected").map_or("", |at| &rest[at..]);
+        return format!("{kind}{expected}");
+    }
+    if text.starts_with("unknown variant") {
+        return format!("unknown variant at line {} column {}", error.line(), error.column());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[test]
+    fn an_error_tells_where_and_what_was_expected_but_not_what_was_there() {
+        #[derive(Debug, Deserialize)]
+        enum Size {
+            Small,
+        }
+        #[derive(Debug, Deserialize)]
+        struct Secret {
+            #[allow(dead_code, reason = "only decoded")]
+            token: u32,
+            #[allow(dead_code, reason = "only decoded")]
+            size: Option<Size>,
+        }
+        let error = |json: &str| describe(&serde_json::from_str::<Secret>(json).unwrap_err());
+        assert_eq!(error(r#"{"token": "hunter2, expected"}"#), "invalid type, expected u32 at line 1 column 29");
+        assert_eq!(error(r#"{"token": -77}"#), "invalid value, expected u32 at line 1 column 13");
+        assert_eq!(error(r#"{"token": 1, "size": "hunter2"}"#), "unknown variant at line 1 column 30");
+        assert_eq!(error("{}"), "missing field `token` at line 1 column 2");
+        assert_eq!(error("{"), "EOF while parsing an object at line 1 column 1");
+        assert!(matches!(Size::Small, Size::Small));
+    }
+}

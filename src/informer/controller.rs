@@ -1,0 +1,299 @@
+use std::fmt;
+use std::sync::Arc;
+use std::thread::Builder;
+
+use serde::de::DeserializeOwned;
+
+use super::error::InformerError;
+use super::handler::{Notification, ResourceEventHandler};
+use crate::object::{Accessor, Object};
+use crate::panics;
+use crate::queue::{DeltaFifo, DeltaFifoOptions, Delta, Deltas, PopError, ProcessError, Queue};
+use crate::reflector::{ListerWatcher, Reflector, ReflectorOptions, ReflectorStatus};
+use crate::stop::{Done, Stop};
+use crate::store::{Indexer, Indexers, ReflectorStore, Store, StoreError};
+use crate::sync::Mutex;
+
+/// What the process loop does with the changes of one object. client-go's `ProcessFunc`.
+pub type ProcessFn<T> = Box<dyn FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + Send>;
+
+/// What a [`Controller`] is made of. client-go's `Config`.
+#[non_exhaustive]
+pub struct Config<T> {
+    /// Between the reflector and the process loop.
+    pub queue: Arc<dyn Queue<T>>,
+    /// What is listed and watched.
+    pub lister_watcher: Arc<dyn ListerWatcher>,
+    /// What is done with what comes out of the queue.
+    pub process: ProcessFn<T>,
+    /// How the reflector goes about it.
+    pub reflector: ReflectorOptions,
+}
+
+impl<T> Config<T> {
+    /// With the default options for the reflector.
+    pub fn new(
+        queue: Arc<dyn Queue<T>>,
+        lister_watcher: Arc<dyn ListerWatcher>,
+        process: impl FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + Send + 'static,
+    ) -> Self {
+        Self { queue, lister_watcher, process: Box::new(process), reflector: ReflectorOptions::default() }
+    }
+}
+
+impl<T> fmt::Debug for Config<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config").field("reflector", &self.reflector).finish_non_exhaustive()
+    }
+}
+
+/// A reflector that fills a queue, and a loop that empties it. client-go's `Controller` of `tools/cache`.
+///
+/// ```
+/// use std::sync::Arc;
+/// use k8s_informer::{
+///     Accessor, Body, Config, Controller, DeltaFifo, DeltaFifoOptions, DynamicObject, ListOptions, ListWatch, Stop,
+/// };
+///
+/// let stop = Stop::new();
+/// let pods = ListWatch::new(
+///     |_: &ListOptions, _: &Stop| Ok(Body::from(r#"{"metadata": {}, "items": [{"metadata": {"name": "a"}}]}"#)),
+///     |_: &ListOptions, stop: &Stop| {
+///         stop.wait();
+///         Ok(Body::from(""))
+///     },
+/// );
+/// let queue = Arc::new(DeltaFifo::<DynamicObject>::new(Accessor::object(), DeltaFifoOptions::default()));
+/// let enough = stop.clone();
+/// let config = Config::new(queue, Arc::new(pods), move |deltas, is_in_initial_list| {
+///     assert_eq!((deltas.len(), is_in_initial_list), (1, true));
+///     enough.stop();
+///     Ok(())
+/// });
+/// let controller = Controller::new(config);
+/// controller.run(&stop)?;
+/// assert!(controller.has_synced());
+/// # Ok::<(), k8s_informer::InformerError>(())
+/// ```
+pub struct Controller<T> {
+    name: Arc<str>,
+    queue: Arc<dyn Queue<T>>,
+    reflector: Reflector<T>,
+    /// Taken by `run`, which happens once.
+    process: Mutex<Option<ProcessFn<T>>>,
+}
+
+impl<T: Object + DeserializeOwned> Controller<T> {
+    /// Nothing happens before [`run`](Self::run).
+    pub fn new(config: Config<T>) -> Self {
+        let Config { queue, lister_watcher, process, reflector } = config;
+        let name = match reflector.name.as_str() {
+            "" => lister_watcher.description().into(),
+            name => name.into(),
+        };
+        let sink: Arc<dyn Queue<T>> = Arc::clone(&queue);
+        let reflector = Reflector::new(lister_watcher, sink, reflector);
+        Self { name, queue, reflector, process: Mutex::new(Some(process)) }
+    }
+}
+
+impl<T: Object> Controller<T> {
+    /// Runs the reflector on a thread of its own and the process loop on this one, until `stop` is given and both have ended.
+    /// What is still in the queue then is not processed (C3).
+    ///
+    /// # Errors
+    ///
+    /// If it ran before, or if the system has no thread for the reflector.
+    pub fn run(&self, stop: &Stop) -> Result<(), InformerError> {
+        let process = self.process.lock().take();
+        let mut process = process.ok_or_else(|| InformerError::AlreadyStarted { name: Arc::clone(&self.name) })?;
+        let queue = Arc::clone(&self.queue);
+        let _closes_queue = stop.on_stop(move || queue.close());
+        std::thread::scope(|scope| {
+            let owner = crate::threads::Owner::current();
+            let reflector = Builder::new().name(format!("{} reflector", self.name));
+            let reflector = reflector.spawn_scoped(scope, || owner.adopt(|| self.reflector.run(stop)));
+            let reflector = reflector.map_err(|error| InformerError::Thread {
+                name: Arc::clone(&self.name),
+                source: Arc::new(error),
+            })?;
+            self.process_loop(&mut process, stop);
+            if let Err(panic) = reflector.join() {
+                log::error!("{}: the reflector panicked: {}", self.name, panics::message(&*panic));
+            }
+            Ok(())
+        })
+    }
+
+    /// Whether the initial list has been processed (C10).
+    pub fn has_synced(&self) -> bool {
+        self.queue.has_synced()
+    }
+
+    /// Happens when [`has_synced`](Self::has_synced) turns true.
+    pub fn synced(&self) -> Done {
+        self.queue.synced()
+    }
+
+    /// The version that the reflector has seen last; what is processed may be behind it. Empty before the first list.
+    pub fn last_sync_resource_version(&self) -> String {
+        self.reflector.last_sync_resource_version()
+    }
+
+    /// How the reflector stands.
+    pub fn status(&self) -> ReflectorStatus {
+        self.reflector.status()
+    }
+
+    fn process_loop(&self, process: &mut ProcessFn<T>, stop: &Stop) {
+        while !stop.is_stopped() {
+            match self.queue.pop(process) {
+                Ok(_) => {}
+                // Somebody else closed the queue: nothing will come any more, but the reflector runs on.
+                Err(PopError::Closed) => stop.wait(),
+                Err(PopError::Process { error, .. }) => log::error!("{}: an event was lost: {error}", self.name),
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for Controller<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What an informer that is not shared is made of. client-go's `InformerOptions`.
+pub struct InformerOptions<T> {
+    /// What is listed and watched.
+    pub lister_watcher: Arc<dyn ListerWatcher>,
+    /// What is called for every change: on the process loop, so that a slow one keeps the queue waiting (C11).
+    pub handler: Box<dyn ResourceEventHandler<T>>,
+    /// The indices of the store.
+    pub indexers: Indexers<T>,
+    /// How the reflector goes about it, with the resync period.
+    pub reflector: ReflectorOptions,
+}
+
+impl<T> fmt::Debug for InformerOptions<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InformerOptions").field("reflector", &self.reflector).finish_non_exhaustive()
+    }
+}
+
+/// An informer with one handler: the store that it fills, and the controller to run. client-go's `NewInformer`.
+///
+/// ```
+/// use std::sync::Arc;
+/// use k8s_informer::{Body, DynamicObject, HandlerFuncs, KnownObjects, ListOptions, ListWatch, Stop, new_informer};
+///
+/// let stop = Stop::new();
+/// let pods = ListWatch::new(
+///     |_: &ListOptions, _: &Stop| Ok(Body::from(r#"{"metadata": {}, "items": [{"metadata": {"name": "a"}}]}"#)),
+///     |_: &ListOptions, stop: &Stop| {
+///         stop.wait();
+///         Ok(Body::from(""))
+///     },
+/// );
+/// let seen = stop.clone();
+/// let handler = HandlerFuncs::<DynamicObject>::new().on_add(move |_, _| seen.stop());
+/// let (store, controller) = new_informer(Arc::new(pods), handler);
+/// controller.run(&stop)?;
+/// assert_eq!(store.list_keys(), ["a".into()]);
+/// # Ok::<(), k8s_informer::InformerError>(())
+/// ```
+pub fn new_informer<T: Object + DeserializeOwned>(
+    lister_watcher: Arc<dyn ListerWatcher>,
+    handler: impl ResourceEventHandler<T> + 'static,
+) -> (Arc<dyn Store<T>>, Controller<T>) {
+    let (indexer, controller) = new_indexer_informer(InformerOptions {
+        lister_watcher,
+        handler: Box::new(handler),
+        indexers: Indexers::new(),
+        reflector: ReflectorOptions::default(),
+    });
+    (indexer, controller)
+}
+
+/// An informer with one handler whose store has indices. client-go's `NewIndexerInformer` and `NewInformerWithOptions`.
+///
+/// ```
+/// use std::sync::Arc;
+/// use k8s_informer::{
+///     Body, DynamicObject, HandlerFuncs, Indexers, InformerOptions, ListOptions, ListWatch, Object, ReflectorOptions, Stop,
+///     new_indexer_informer,
+/// };
+///
+/// let stop = Stop::new();
+/// let pods = ListWatch::new(
+///     |_: &ListOptions, _: &Stop| Ok(Body::from(
+///         r#"{"metadata": {}, "items": [{"metadata": {"name": "a", "labels": {"app": "web"}}}]}"#,
+///     )),
+///     |_: &ListOptions, stop: &Stop| {
+///         stop.wait();
+///         Ok(Body::from(""))
+///     },
+/// );
+/// let seen = stop.clone();
+/// let (indexer, controller) = new_indexer_informer(InformerOptions {
+///     lister_watcher: Arc::new(pods),
+///     handler: Box::new(HandlerFuncs::<DynamicObject>::new().on_add(move |_, _| seen.stop())),
+///     indexers: Indexers::new().with("app", |pod: &DynamicObject| {
+///         pod.label("app").map(str::to_owned).into_iter().collect()
+///     }),
+///     reflector: ReflectorOptions::default(),
+/// });
+/// controller.run(&stop)?;
+/// assert_eq!(indexer.by_index("app", "web")?[0].name(), "a");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn new_indexer_informer<T: Object + DeserializeOwned>(
+    options: InformerOptions<T>,
+) -> (Arc<Indexer<T>>, Controller<T>) {
+    let InformerOptions { lister_watcher, mut handler, indexers, reflector } = options;
+    let indexer = Arc::new(Indexer::with_indexers(Accessor::object(), indexers));
+    let queue = informer_queue(&indexer);
+    let store = Arc::clone(&indexer);
+    let mut config = Config::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
+        Ok(process_deltas(&store, deltas, is_in_initial_list, |notification, _| notification.deliver(&mut *handler))?)
+    });
+    config.reflector = reflector;
+    (indexer, Controller::new(config))
+}
+
+/// The queue of an informer, which knows what is in its cache.
+pub(super) fn informer_queue<T: Object>(indexer: &Arc<Indexer<T>>) -> Arc<dyn Queue<T>> {
+    let mut options = DeltaFifoOptions::default();
+    options.known_objects = Some(Arc::clone(indexer) as _);
+    options.emit_replaced = true;
+    Arc::new(DeltaFifo::new(Accessor::object(), options))
+}
+
+/// Applies the changes of one object to the store, oldest first, and tells each one (P1–P3). Whether an object was added or updated is
+/// for the store to say, not for the kind of change. `notify` is also told whether nothing but a resync happened (I16).
+pub(super) fn process_deltas<T: Object>(
+    store: &Indexer<T>,
+    deltas: &Deltas<T>,
+    is_in_initial_list: bool,
+    mut notify: impl FnMut(Notification<T>, bool),
+) -> Result<(), StoreError> {
+    for delta in deltas.iter() {
+        match delta {
+            Delta::Deleted(deleted) => {
+                store.delete(deleted.clone())?;
+                notify(Notification::Delete(deleted.clone()), false);
+            }
+            Delta::Added(object) | Delta::Updated(object) | Delta::Replaced(object) | Delta::Sync(object) => {
+                let (object, new) = (Arc::clone(object), Arc::clone(object));
+                match store.put(object)? {
+                    Some(old) => {
+                        let sync = old.resource_version() == new.resource_version();
+                        notify(Notification::Update { old, new }, sync);
+                    }
+                    None => notify(Notification::Add { object: new, is_in_initial_list }, false),
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,46 @@
+use std::fmt;
+use std::sync::Arc;
+
+/// Why an informer, a controller or a factory did not do what it was asked.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum InformerError {
+    /// It was started before; it runs once.
+    AlreadyStarted {
+        /// Which one.
+        name: Arc<str>,
+    },
+    /// It has stopped, for good.
+    Stopped {
+        /// Which one.
+        name: Arc<str>,
+        /// What was asked of it.
+        what: &'static str,
+    },
+    /// The system has no thread to give.
+    Thread {
+        /// What the thread was for.
+        name: Arc<str>,
+        /// What the system said.
+        source: Arc<std::io::Error>,
+    },
+}
+
+impl fmt::Display for InformerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AlreadyStarted { name } => write!(f, "{name}: already started"),
+            Self::Stopped { name, what } => write!(f, "{name}: {what} because it has stopped already"),
+            Self::Thread { name, source } => write!(f, "{name}: can't start a thread: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for InformerError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Thread { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,282 @@
+use std::fmt;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::thread::{Builder, Scope, ScopedJoinHandle};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::machine::{Machine, Step};
+use super::{Body, Decode, ListerWatcher, ReflectorOptions, ReflectorState, ReflectorStatus};
+use crate::error::Error;
+use crate::object::Object;
+use crate::panics;
+use crate::stop::Stop;
+use crate::store::{ReflectorStore, StoreError};
+use crate::sync::Mutex;
+
+/// How much is read from a body at once.
+const READ_BUFFER: usize = 32 << 10;
+
+/// Keeps a store equal to the server: lists, watches from there on, and begins again where that breaks. client-go's
+/// `Reflector`.
+///
+/// [`run`](Self::run) does the work on the caller's thread. The rules are those of client-go: the first list asks for
+/// resourceVersion "0", a later one for the last that was seen; a watch that ends is opened again from where it was; an expired one lists
+/// again; every failure waits with growing back-off (L1–L18, W1–W15 of the reference, and DEVIATIONS).
+///
+/// ```
+/// use std::sync::Arc;
+/// use k8s_informer::{Accessor, Body, DynamicObject, Indexer, ListOptions, ListWatch, Reflector, ReflectorOptions, Stop, Store};
+///
+/// let stop = Stop::new();
+/// let pods = ListWatch::new(
+///     |_: &ListOptions, _: &Stop| Ok(Body::from(
+///         r#"{"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#,
+///     )),
+///     |options: &ListOptions, stop: &Stop| {
+///         assert_eq!(options.resource_version.as_deref(), Some("7"));
+///         stop.stop(); // Enough seen for an example.
+///         Ok(Body::from(""))
+///     },
+/// );
+/// let store = Arc::new(Indexer::<DynamicObject>::new(Accessor::object()));
+/// Reflector::new(Arc::new(pods), store.clone(), ReflectorOptions::default()).run(&stop);
+/// assert_eq!(store.list().len(), 1);
+/// ```
+pub struct Reflector<T> {
+    lister_watcher: Arc<dyn ListerWatcher>,
+    store: Arc<dyn ReflectorStore<T>>,
+    decode: Decode<T>,
+    options: ReflectorOptions,
+    /// What `status` answers. Innermost: nothing is called under it.
+    status: Mutex<ReflectorStatus>,
+}
+
+impl<T: Object + DeserializeOwned> Reflector<T> {
+    /// Nothing happens before [`run`](Self::run).
+    pub fn new(
+        lister_watcher: Arc<dyn ListerWatcher>,
+        store: Arc<dyn ReflectorStore<T>>,
+        options: ReflectorOptions,
+    ) -> Self {
+        Self { lister_watcher, store, decode: |bytes| serde_json::from_slice(bytes), options, status: Mutex::default() }
+    }
+}
+
+impl<T: Object> Reflector<T> {
+    /// How it stands.
+    pub fn status(&self) -> ReflectorStatus {
+        self.status.lock().clone()
+    }
+
+    /// The resourceVersion of the last list, event or bookmark, empty before the first. The store may be behind it where a queue is in
+    /// between.
+    pub fn last_sync_resource_version(&self) -> String {
+        self.status.lock().resource_version.clone()
+    }
+
+    /// Lists and watches until `stop` is given. Blocks; the resyncs run on a thread of their own while it watches.
+    pub fn run(&self, stop: &Stop) {
+        let Self { options, .. } = self;
+        let mut machine = Machine::new(
+            self.decode,
+            options.page_size,
+            options.min_watch_timeout.max(ReflectorOptions::MIN_WATCH_TIMEOUT),
+            options.backoff.clone(),
+        );
+        std::thread::scope(|scope| {
+            let mut buffer = vec![0; READ_BUFFER];
+            let mut body = None;
+            let mut resync: Option<Resync<'_>> = None;
+            while !stop.is_stopped() {
+                if resync.is_some() != machine.is_watching() {
+                    match resync.take() {
+                        Some(resync) => resync.end(),
+                        None => match self.start_resync(scope, stop) {
+                            Ok(started) => resync = Some(started),
+                            Err(error) => machine.resync_failed(&error),
+                        },
+                    }
+                }
+                let stop = resync.as_ref().map_or(stop, |resync| &resync.stop);
+                self.carry_out(&mut machine, &mut body, &mut buffer, stop);
+                if let Some(error) = resync.as_ref().and_then(|resync| resync.failed.lock().take()) {
+                    machine.resync_failed(&error);
+                }
+                self.publish(&mut machine);
+            }
+            if let Some(resync) = resync {
+                resync.end();
+            }
+        });
+        self.status.lock().state = ReflectorState::Stopped;
+    }
+
+    /// Carries out one step. After a stop what came of it counts no more.
+    fn carry_out(&self, machine: &mut Machine<T>, body: &mut Option<Body>, buffer: &mut [u8], stop: &Stop) {
+        let clock = &self.options.clock;
+        let step = machine.step();
+        if step != Step::Read {
+            *body = None;
+        }
+        match step {
+            Step::List(_) | Step::Watch(_) => {
+                let started = clock.now();
+                let opened = self.open(&step, stop);
+                if stop.is_stopped() {
+                    return;
+                }
+                machine.opened(
+                    opened.map(|opened| {
+                        *body = Some(opened);
+                    }),
+                    started,
+                );
+            }
+            Step::Read => {
+                let read = match body {
+                    Some(body) => read(body, buffer),
+                    None => Ok(0),
+                };
+                if stop.is_stopped() {
+                    return;
+                }
+                match read {
+                    Ok(0) => machine.ended(Ok(()), &*self.store, clock.now()),
+                    Ok(length) => machine.received(&buffer[..length], &*self.store),
+                    Err(error) => machine.ended(Err(error), &*self.store, clock.now()),
+                }
+            }
+            Step::Wait(duration) => {
+                self.status.lock().state = ReflectorState::BackingOff;
+                if clock.wait(duration, stop) {
+                    machine.waited();
+                }
+            }
+        }
+    }
+
+    fn open(&self, step: &Step, stop: &Stop) -> Result<Body, Error> {
+        let opened = panics::catch(|| match step {
+            Step::List(options) => self.lister_watcher.list(options, stop),
+            Step::Watch(options) => self.lister_watcher.watch(options, stop),
+            Step::Read | Step::Wait(_) => Err(Error::stopped()),
+        });
+        let mut status = self.status.lock();
+        match step {
+            Step::List(_) => status.lists += 1,
+            _ => status.watches += 1,
+        }
+        opened.unwrap_or_else(|panic| Err(Error::other(format!("the lister-watcher panicked: {panic}"))))
+    }
+
+    /// Makes public what a step has changed, and tells what went wrong.
+    fn publish(&self, machine: &mut Machine<T>) {
+        let reports = machine.reports();
+        {
+            let mut status = self.status.lock();
+            if status.resource_version != machine.version() {
+                machine.version().clone_into(&mut status.resource_version);
+            }
+            if let Some((received, expected)) = machine.list_progress() {
+                status.state = ReflectorState::Listing;
+                (status.received, status.expected) = (received, expected);
+            } else if machine.has_open_watch() {
+                status.state = ReflectorState::Watching;
+            }
+            status.listed = machine.has_listed();
+            if let Some(report) = reports.last() {
+                status.last_error = Some(report.error.clone());
+            }
+        }
+        for report in reports {
+            let name = self.name();
+            match &self.options.watch_error_handler {
+                Some(handler) if report.to_handler => {
+                    if let Err(panic) = panics::catch(|| handler(&report.error)) {
+                        log::error!("{name}: the watch error handler panicked: {panic}");
+                    }
+                }
+                _ if report.error.is_gone() => log::debug!("{name}: {}", report.error),
+                _ => log::warn!("{name}: {}", report.error),
+            }
+        }
+    }
+
+    fn name(&self) -> String {
+        match self.options.name.as_str() {
+            "" => self.lister_watcher.description(),
+            name => name.to_owned(),
+        }
+    }
+
+    fn start_resync<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        stop: &Stop,
+    ) -> Result<Resync<'scope>, StoreError> {
+        let stop = stop.child();
+        let failed = Arc::new(Mutex::new(None));
+        let period = self.options.resync_period;
+        let thread = if period.is_zero() {
+            None
+        } else {
+            let (stop, failed) = (stop.clone(), Arc::clone(&failed));
+            let thread = Builder::new().name(format!("{} resync", self.name()));
+            let thread = thread.spawn_scoped(scope, move || {
+                if let Err(error) = self.resync_until(period, &stop) {
+                    *failed.lock() = Some(error);
+                    stop.stop();
+                }
+            });
+            Some(thread.map_err(|error| StoreError::other(format!("can't start the resync thread: {error}")))?)
+        };
+        Ok(Resync { stop, failed, thread })
+    }
+
+    /// The resync thread: at each tick, unless nobody wants one, the store tells everything once more.
+    fn resync_until(&self, period: Duration, stop: &Stop) -> Result<(), StoreError> {
+        while self.options.clock.wait(period, stop) {
+            if self.options.should_resync.as_ref().is_none_or(|should_resync| should_resync()) {
+                self.store.resync()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The resyncs of one watch phase (W13).
+struct Resync<'scope> {
+    /// Ends the phase: the thread, and the watch when a resync failed.
+    stop: Stop,
+    /// What a resync failed with. Innermost; written before `stop` is given.
+    failed: Arc<Mutex<Option<StoreError>>>,
+    thread: Option<ScopedJoinHandle<'scope, ()>>,
+}
+
+impl Resync<'_> {
+    fn end(self) {
+        self.stop.stop();
+        if let Some(Err(panic)) = self.thread.map(ScopedJoinHandle::join) {
+            log::error!("a resync panicked: {}", panics::message(&*panic));
+        }
+    }
+}
+
+fn read(body: &mut Body, buffer: &mut [u8]) -> Result<usize, Error> {
+    loop {
+        match panics::catch(|| body.read(buffer)) {
+            Ok(Ok(length)) => return Ok(length),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(Err(error)) => return Err(Error::from_body(error)),
+            Err(panic) => return Err(Error::other(format!("the reader of the body panicked: {panic}"))),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Reflector<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reflector").field("status", &*self.status.lock()).finish_non_exhaustive()
+    }
+}

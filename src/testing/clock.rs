@@ -1,0 +1,111 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::stop::Stop;
+use crate::sync::{Condvar, Mutex};
+use crate::time::Clock;
+
+/// A clock that stands still until a test turns it.
+///
+/// Clones are the same clock.
+///
+/// ```
+/// use k8s_informer::testing::FakeClock;
+/// use k8s_informer::{Clock, Stop};
+/// use std::time::Duration;
+///
+/// let clock = FakeClock::new();
+/// let sleeper = std::thread::spawn({
+///     let clock = clock.clone();
+///     move || clock.wait(Duration::from_secs(600), &Stop::new())
+/// });
+/// assert!(clock.until_waits(1, Duration::from_secs(10)));
+/// clock.advance(Duration::from_secs(600));
+/// assert!(sleeper.join().unwrap());
+/// assert_eq!(clock.waits(), [Duration::from_secs(600)]);
+/// ```
+#[derive(Clone)]
+pub struct FakeClock {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    start: Instant,
+    /// Innermost.
+    state: Mutex<State>,
+    /// Waits for a change of `state`, or for a stop; woken by `advance`, by each wait that begins, and by the stop.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    elapsed: Duration,
+    waits: Vec<Duration>,
+}
+
+impl FakeClock {
+    /// It begins at the real time of now.
+    pub fn new() -> Self {
+        let shared = Shared { start: Instant::now(), state: Mutex::default(), changed: Condvar::new() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Turns the clock forward, and wakes whoever has waited long enough.
+    pub fn advance(&self, by: Duration) {
+        self.shared.state.lock().elapsed += by;
+        self.shared.changed.notify_all();
+    }
+
+    /// Blocks until this many waits have begun in all, or, in real time, until `timeout`; says whether they have.
+    pub fn until_waits(&self, count: usize, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut state = self.shared.state.lock();
+        while state.waits.len() < count {
+            if self.shared.changed.wait_until(&mut state, deadline).timed_out() {
+                return state.waits.len() >= count;
+            }
+        }
+        true
+    }
+
+    /// How long each wait so far was asked to be, in the order in which they began.
+    pub fn waits(&self) -> Vec<Duration> {
+        self.shared.state.lock().waits.clone()
+    }
+}
+
+impl Default for FakeClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for FakeClock {
+    fn now(&self) -> Instant {
+        self.shared.start + self.shared.state.lock().elapsed
+    }
+
+    fn wait(&self, duration: Duration, stop: &Stop) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let _wakes = stop.on_stop(move || {
+            // The lock, so that the wake-up can't fall between a waiter's look at the stop and its wait.
+            let _state = shared.state.lock();
+            shared.changed.notify_all();
+        });
+        let mut state = self.shared.state.lock();
+        let until = state.elapsed + duration;
+        state.waits.push(duration);
+        self.shared.changed.notify_all();
+        while state.elapsed < until && !stop.is_stopped() {
+            self.shared.changed.wait(&mut state);
+        }
+        !stop.is_stopped()
+    }
+}
+
+impl fmt::Debug for FakeClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FakeClock").field("elapsed", &self.shared.state.lock().elapsed).finish_non_exhaustive()
+    }
+}

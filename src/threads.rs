@@ -1,0 +1,83 @@
+//! The threads that the crate starts: named, counted, joined by whoever started them, and never by themselves.
+
+use std::cell::Cell;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{Builder, JoinHandle};
+
+use crate::panics;
+use crate::sync::Mutex;
+
+/// To whom a thread belongs: an informer's threads may not wait for that informer's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner(u64);
+
+thread_local! {
+    /// Whose thread this is. 0 is nobody's.
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
+}
+
+impl Owner {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whose thread this is.
+    pub(crate) fn current() -> Self {
+        Self(CURRENT.get())
+    }
+
+    /// Whether the current thread is one of the owner's.
+    pub(crate) fn is_current(self) -> bool {
+        CURRENT.get() == self.0
+    }
+
+    /// Runs `work` on this thread as on one of the owner's.
+    pub(crate) fn adopt<R>(self, work: impl FnOnce() -> R) -> R {
+        /// Gives the thread back, also when `work` panics.
+        struct Restore(u64);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                CURRENT.set(self.0);
+            }
+        }
+        let _restore = Restore(CURRENT.replace(self.0));
+        work()
+    }
+}
+
+/// A group of threads that end together.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    owner: Owner,
+    /// Those that have not been joined. Nothing else is locked, and nobody is waited for, under it.
+    handles: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Threads {
+    pub(crate) fn new(owner: Owner) -> Self {
+        Self { owner, handles: Mutex::default() }
+    }
+
+    /// Starts a thread of the group.
+    pub(crate) fn spawn(&self, name: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let owner = self.owner;
+        let handle = Builder::new().name(name).spawn(move || owner.adopt(work))?;
+        let mut handles = self.handles.lock();
+        handles.retain(|handle| !handle.is_finished());
+        handles.push(handle);
+        Ok(())
+    }
+
+    /// Waits for all threads of the group. The caller has told them to end, and is none of the owner's.
+    pub(crate) fn join(&self) {
+        // One at a time and not all at once: a second caller finds those that the first does not wait for yet.
+        while let Some(handle) = { self.handles.lock().pop() } {
+            let name = handle.thread().name().unwrap_or_default().to_owned();
+            if let Err(panic) = handle.join() {
+                log::error!("thread {name:?} panicked: {}", panics::message(&*panic));
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::status::Status;
+
+/// What one frame of a watch says, with its object still as bytes.
+#[derive(Debug)]
+pub(crate) struct Event<'a> {
+    pub(crate) kind: EventKind,
+    pub(crate) object: &'a [u8],
+}
+
+/// The types of watch events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub(crate) enum EventKind {
+    Added,
+    Modified,
+    Deleted,
+    Bookmark,
+    Error,
+}
+
+impl<'a> Event<'a> {
+    /// Takes a frame apart.
+    ///
+    /// An API server writes the type first and then the object, and nothing else: then the object is what is left of the frame, and is not
+    /// scanned before it is decoded. Anything else is parsed.
+    pub(crate) fn parse(frame: &'a [u8]) -> Result<Self, serde_json::Error> {
+        const PREFIXES: [(&[u8], EventKind); 3] = [
+            (br#"{"type":"MODIFIED","object":"#, EventKind::Modified),
+            (br#"{"type":"ADDED","object":"#, EventKind::Added),
+            (br#"{"type":"DELETED","object":"#, EventKind::Deleted),
+        ];
+        for (prefix, kind) in PREFIXES {
+            if let Some(object) = frame.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(b"}")) {
+                return Ok(Self { kind, object });
+            }
+        }
+        Self::parse_slowly(frame)
+    }
+
+    /// Takes a frame apart however it is written: what to try when the object of [`parse`](Self::parse) can't be decoded,
+    /// because then something may stand behind it.
+    pub(crate) fn parse_slowly(frame: &'a [u8]) -> Result<Self, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Frame<'a> {
+            r#type: EventKind,
+            #[serde(borrow)]
+            object: &'a RawValue,
+        }
+        let frame: Frame<'_> = serde_json::from_slice(frame)?;
+        Ok(Self { kind: frame.r#type, object: frame.object.get().as_bytes() })
+    }
+}
+
+/// The object of a BOOKMARK: nothing but a resourceVersion, and maybe the mark that the initial events of a watch-list end here.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Bookmark {
+    metadata: BookmarkMeta,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct BookmarkMeta {
+    resource_version: String,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+impl Bookmark {
+    pub(crate) fn resource_version(&self) -> &str {
+        &self.metadata.resource_version
+    }
+
+    /// Whether the initial events of a watch-list end here (WL4).
+    #[cfg(test)]
+    pub(crate) fn ends_initial_events(&self) -> bool {
+        let annotations = self.metadata.annotations.as_ref();
+        annotations.and_then(|annotations| annotations.get("k8s.io/initial-events-end")).is_some_and(|value| value == "true")
+    }
+}
+
+/// The object of an ERROR: a `Status`. Anything else is told as one that says so.
+pub(crate) fn error_status(object: &[u8]) -> Status {
+    #[derive(Deserialize)]
+    struct Kind {
+        #[serde(default)]
+        kind: String,
+    }
+    match serde_json::from_slice::<Kind>(object) {
+        Ok(Kind { kind }) if kind == "Status" => serde_json::from_slice(object).unwrap_or_default(),
+        _ => {
+            let mut status = Status::default();
+            status.message = "the watch reported an error whose object is no Status".to_owned();
+            status
+        }
+    }
+}

@@ -1,0 +1,337 @@
+use memchr::memchr2;
+use serde::Deserialize;
+
+use super::{MAX_OBJECT_BYTES, SplitError};
+
+/// Cuts the body of a LIST into its items while it arrives, so that no more than one of them is held as bytes.
+///
+/// Only what stands between the items is looked at here, and of the items only where each one ends; whether an item is
+/// valid JSON shows when it is decoded. An item that lies whole in the bytes that came is handed out where it is.
+#[derive(Debug)]
+pub(crate) struct ListSplitter {
+    place: Place,
+    /// How many braces and brackets are open.
+    depth: usize,
+    /// Inside of a string, and whether its next byte is escaped.
+    string: Option<Escaped>,
+    /// All that is no item: a small JSON document with an empty `items`.
+    rest: Vec<u8>,
+    /// The beginning of an item whose end has not come yet.
+    partial: Vec<u8>,
+    /// Where in `rest` the last string of the outermost object begins, for as long as it may be the key `"items"`.
+    key: Option<usize>,
+    limit: usize,
+    offset: u64,
+}
+
+type Escaped = bool;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    /// Around the items.
+    Around,
+    /// After the key `items`, before its value.
+    Before,
+    /// In the array, between two items.
+    Between,
+    /// In an item that is an object.
+    Item,
+    /// In an item that is anything else, which decoding will refuse.
+    Scalar,
+}
+
+/// What a list says of itself.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ListMeta {
+    pub(crate) kind: String,
+    metadata: Option<Metadata>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata {
+    resource_version: Option<String>,
+    #[serde(rename = "continue")]
+    continue_token: Option<String>,
+    remaining_item_count: Option<u64>,
+}
+
+impl ListMeta {
+    /// `metadata.resourceVersion`, empty if absent.
+    pub(crate) fn resource_version(&self) -> &str {
+        self.metadata.as_ref().and_then(|meta| meta.resource_version.as_deref()).unwrap_or_default()
+    }
+
+    /// Where the next page begins, if there is one.
+    pub(crate) fn continue_token(&self) -> Option<&str> {
+        self.metadata.as_ref().and_then(|meta| meta.continue_token.as_deref()).filter(|token| !token.is_empty())
+    }
+
+    /// How many items follow on further pages, where the server tells.
+    pub(crate) fn remaining_item_count(&self) -> Option<u64> {
+        self.metadata.as_ref().and_then(|meta| meta.remaining_item_count)
+    }
+}
+
+impl ListSplitter {
+    pub(crate) fn new() -> Self {
+        Self {
+            place: Place::Around,
+            depth: 0,
+            string: None,
+            rest: Vec::new(),
+            partial: Vec::new(),
+            key: None,
+            limit: MAX_OBJECT_BYTES,
+            offset: 0,
+        }
+    }
+
+    /// Hands each item that is complete now to `item`. Stops where that fails.
+    pub(crate) fn feed<E: From<SplitError>>(
+        &mut self,
+        bytes: &[u8],
+        mut item: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut at = 0;
+        while at < bytes.len() {
+            match self.place {
+                Place::Around => at += self.around(&bytes[at..])?,
+                Place::Before => at += self.before(bytes[at])?,
+                Place::Between => at += self.between(bytes[at]),
+                Place::Item | Place::Scalar => {
+                    let length = self.item_length(&bytes[at..]);
+                    let slice = &bytes[at..at + length.unwrap_or(bytes.len() - at)];
+                    at += slice.len();
+                    if self.partial.len() + slice.len() > self.limit {
+                        return Err(SplitError::TooLarge { what: "a list item", limit: self.limit }.into());
+                    }
+                    if length.is_none() {
+                        self.partial.extend_from_slice(slice);
+                    } else {
+                        self.place = Place::Between;
+                        if self.partial.is_empty() {
+                            item(slice)?;
+                        } else {
+                            self.partial.extend_from_slice(slice);
+                            let whole = std::mem::take(&mut self.partial);
+                            item(&whole)?;
+                            self.partial = whole;
+                            self.partial.clear();
+                        }
+                    }
+                }
+            }
+        }
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// What the list says of itself, once the whole body has come.
+    pub(crate) fn finish(self) -> Result<ListMeta, SplitError> {
+        let malformed = SplitError::Malformed { what: "the list", offset: self.offset };
+        // serde would take an array for the struct, field by field.
+        if !self.rest.trim_ascii_start().starts_with(b"{") {
+            return Err(malformed);
+        }
+        serde_json::from_slice(&self.rest).map_err(|_| malformed)
+    }
+
+    /// What is no item, for as long as the body has not come whole.
+    #[cfg(test)]
+    fn rest(&self) -> &[u8] {
+        &self.rest
+    }
+
+    fn around(&mut self, bytes: &[u8]) -> Result<usize, SplitError> {
+        for (at, &byte) in bytes.iter().enumerate() {
+            if self.rest.len() == self.limit {
+                return Err(SplitError::TooLarge { what: "a list without its items", limit: self.limit });
+            }
+            self.rest.push(byte);
+            if let Some(escaped) = self.string {
+                self.string = match byte {
+                    _ if escaped => Some(false),
+                    b'\\' => Some(true),
+                    b'"' => None,
+                    _ => Some(false),
+                };
+                continue;
+            }
+            match byte {
+                b'"' => {
+                    self.string = Some(false);
+                    self.key = (self.depth == 1).then(|| self.rest.len() - 1);
+                }
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+                b':' if self.depth == 1 => {
+                    if let Some(start) = self.key.take()
+                        && self.rest[start..self.rest.len() - 1].trim_ascii_end() == b"\"items\""
+                    {
+                        self.place = Place::Before;
+                        return Ok(at + 1);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    /// `items` is an array, or `null`, or something that will not parse in the end.
+    fn before(&mut self, byte: u8) -> Result<usize, SplitError> {
+        match byte {
+            b'[' => {
+                self.rest.push(byte);
+                self.place = Place::Between;
+                Ok(1)
+            }
+            _ if byte.is_ascii_whitespace() => Ok(1),
+            _ => {
+                self.place = Place::Around;
+                Ok(0)
+            }
+        }
+    }
+
+    fn between(&mut self, byte: u8) -> usize {
+        match byte {
+            b']' => {
+                self.rest.push(byte);
+                self.place = Place::Around;
+                1
+            }
+            b'{' => {
+                self.place = Place::Item;
+                0
+            }
+            b',' => 1,
+            _ if byte.is_ascii_whitespace() => 1,
+            _ => {
+                self.place = Place::Scalar;
+                0
+            }
+        }
+    }
+
+    /// How many bytes from here on belong to the item, if its end is among them.
+    fn item_length(&mut self, bytes: &[u8]) -> Option<usize> {
+        // Depth is counted from the outermost object, which is 1.
+        let mut at = 0;
+        while at < bytes.len() {
+            if let Some(escaped) = self.string {
+                if escaped {
+                    self.string = Some(false);
+                    at += 1;
+                    continue;
+                }
+                let found = at + memchr2(b'"', b'\\', &bytes[at..])?;
+                self.string = (bytes[found] == b'\\').then_some(true);
+                at = found + 1;
+                continue;
+            }
+            match bytes[at] {
+                b'"' => self.string = Some(false),
+                b',' | b']' if self.place == Place::Scalar && self.depth == 1 => return Some(at),
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => {
+                    self.depth -= 1;
+                    if self.depth == 1 && self.place == Place::Item {
+                        return Some(at + 1);
+                    }
+                    // A brace too many in a scalar: it ends here, and decoding refuses it.
+                    self.depth = self.depth.max(1);
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Split = (Vec<serde_json::Value>, Result<(String, Option<String>), SplitError>);
+
+    fn split(body: &str, cuts: &[usize]) -> Split {
+        let mut splitter = ListSplitter::new();
+        let mut items = Vec::new();
+        let mut start = 0;
+        for &cut in cuts.iter().chain([&body.len()]) {
+            let chunk = &body.as_bytes()[start..cut];
+            start = cut;
+            let fed = splitter.feed(chunk, |item| {
+                let value: Result<serde_json::Value, _> = serde_json::from_slice(item);
+                items.push(value.map_err(|_| SplitError::Malformed { what: "an item", offset: 0 })?);
+                Ok::<(), SplitError>(())
+            });
+            if let Err(error) = fed {
+                return (items, Err(error));
+            }
+        }
+        let end = splitter.finish().map(|meta| {
+            (meta.resource_version().to_owned(), meta.continue_token().map(str::to_owned))
+        });
+        (items, end)
+    }
+
+    /// Bodies, and the items that serde_json finds in them.
+    const BODIES: &[&str] = &[
+        r#"{"kind":"PodList","metadata":{"resourceVersion":"7","continue":"x"},"items":[{"a":1},{"b":[{}]}]}"#,
+        r#"{"items":[{"s":"}]\"{"},{"e":"\\"}] , "metadata" : { "resourceVersion" : "7" } }"#,
+        r#"{"metadata":{"items":[1,2],"resourceVersion":"7"},"items":[],"x":{"items":[{}]}}"#,
+        r#"{"metadata":{"resourceVersion":"7"},"items":null}"#,
+        r#"{"metadata":{"resourceVersion":"7"},"x":"items","items" : [ {"z":{"items":[3]}} ]}"#,
+        r#"{"metadata":null,"items":[null,3,"a,]",[1,2],{"a":{}}]}"#,
+        r#"{}"#,
+    ];
+
+    #[test]
+    fn items_are_those_that_serde_json_finds_wherever_the_chunks_end() {
+        for body in BODIES {
+            let value: serde_json::Value = serde_json::from_str(body).unwrap();
+            let expected: Vec<serde_json::Value> =
+                value.get("items").and_then(|items| items.as_array().cloned()).unwrap_or_default();
+            let version = value.pointer("/metadata/resourceVersion").and_then(|v| v.as_str()).unwrap_or_default();
+            for first in 0..body.len() {
+                for second in [first, (first + 3).min(body.len())] {
+                    let (items, end) = split(body, &[first, second]);
+                    assert_eq!(items, expected, "{body} cut at {first}, {second}");
+                    assert_eq!(end.unwrap().0, version, "{body} cut at {first}, {second}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_cut_is_an_error_wherever_it_is_cut() {
+        for body in BODIES {
+            for cut in 0..body.len() {
+                assert!(split(&body[..cut], &[]).1.is_err(), "{body} cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn garbage_is_an_error_and_never_a_panic() {
+        for body in ["", "[]", "x", "}}}}", "{\"items\":[}]}", "{\"items\":[]]}", "{\"items\":[{}}", "\"items\":[", "<html>"] {
+            assert!(split(body, &[]).1.is_err(), "{body}");
+        }
+    }
+
+    #[test]
+    fn an_item_over_the_limit_is_an_error_before_its_end_has_come() {
+        let mut splitter = ListSplitter { limit: 8, ..ListSplitter::new() };
+        let fed = splitter.feed(br#"{"items":[{"a":"#, |_| Ok::<(), SplitError>(()));
+        assert_eq!(fed, Err(SplitError::TooLarge { what: "a list without its items", limit: 8 }));
+        let mut splitter = ListSplitter { limit: 10, ..ListSplitter::new() };
+        let fed = splitter.feed(br#"{"items":[{"a":"12345678"#, |_| Ok::<(), SplitError>(()));
+        assert_eq!(fed, Err(SplitError::TooLarge { what: "a list item", limit: 10 }));
+        assert_eq!(splitter.rest(), br#"{"items":["#);
+    }
+}
