@@ -111,10 +111,10 @@ impl Running {
         Self { script, store, clock, passed: Cell::new(0), reflector, errors, stop, thread: Some(thread) }
     }
 
-    /// Waits until this many requests were made.
+    /// Waits until this many requests were made, and tells those.
     fn requests(&self, count: usize) -> Vec<String> {
         assert!(self.script.until_requests(count, SOON), "only {:?}", self.script.requests());
-        self.script.requests().iter().map(describe).collect()
+        self.script.requests().iter().take(count).map(describe).collect()
     }
 
     /// Waits until this many bodies were read and dealt with.
