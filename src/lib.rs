@@ -5,6 +5,7 @@
 // From here down each module may use those above it.
 mod error;
 mod object;
+mod panic;
 mod status;
 mod stop;
 mod sync;
@@ -28,7 +29,11 @@ pub use queue::{Delta, Deltas, PopError, Process, ProcessError, Queue};
 pub use reflector::{Body, ListWatch, ListerWatcher};
 pub use status::{Status, StatusCause, StatusDetails};
 pub use stop::{Done, Stop, Subscription};
-pub use store::{KnownObjects, ReflectorStore, StoreError};
+pub use store::{
+    AddIndexersError, Change, IndexError, IndexFunc, Indexer, Indexers, KnownObjects, Lister,
+    NAMESPACE_INDEX, NamespaceLister, ReflectorStore, Store, StoreError, ThreadSafeStore, TransactionError,
+    Transform, meta_namespace_index,
+};
 pub use time::{Backoff, Clock, RealClock};
 pub use wire::{ListOptions, ResourceVersionMatch};
 
