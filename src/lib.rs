@@ -25,7 +25,7 @@ pub use object::{
     Accessor, Deleted, DynamicObject, GroupVersionResource, Key, KeyError, Object, ObjectMeta, ObjectName,
     Resource, Scope, meta_namespace_key, split_meta_namespace_key,
 };
-pub use queue::{Delta, Deltas, PopError, Process, ProcessError, Queue};
+pub use queue::{Delta, DeltaFifo, DeltaFifoBuilder, Deltas, PopError, Process, ProcessError, Queue};
 pub use reflector::{Body, ListWatch, ListerWatcher};
 pub use status::{Status, StatusCause, StatusDetails};
 pub use stop::{Done, Stop, Subscription};

@@ -159,16 +159,14 @@ impl<T> ThreadSafeStore<T> {
                     let id = state.ready(name)?;
                     let chunk = if restarts == 0 { usize::MAX } else { CHUNK };
                     from = None;
-                    let mut visited = 0;
                     if found.capacity() == 0 {
                         found.reserve(state.slots.indexed_len(id, value).min(chunk));
                     }
-                    for (at, slot) in state.slots.indexed(id, value, next) {
+                    for (visited, (at, slot)) in state.slots.indexed(id, value, next).enumerate() {
                         if visited == chunk {
                             from = Some(at);
                             break;
                         }
-                        visited += 1;
                         if slot.born <= began && (values.len() == 1 || met.insert(at)) {
                             found.push(of(slot));
                         }
