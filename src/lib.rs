@@ -5,33 +5,48 @@
 // From here down each module may use those above it.
 mod error;
 mod object;
-mod panics;
+mod panic;
 mod status;
 mod stop;
 mod sync;
+mod threads;
 mod time;
 
-mod queue;
 mod store;
+
+mod queue;
 mod wire;
 
 mod reflector;
+
+mod informer;
 
 #[cfg(feature = "testing")]
 pub mod testing;
 
 pub use error::Error;
+pub use informer::{
+    Config, Controller, HandlerFuncs, HandlerOptions, HandlerRegistration, InformerError, InformerOptions,
+    ListerWatcherSource, ProcessFn, ResourceEventHandler, RingGrowing, SharedIndexInformer,
+    SharedIndexInformerOptions, SharedInformerFactory, SharedInformerFactoryBuilder, SyncError, Unsynced,
+    new_indexer_informer, new_informer, wait_for_cache_sync,
+};
 pub use object::{
     Accessor, Deleted, DynamicObject, GroupVersionResource, Key, KeyError, Object, ObjectMeta, ObjectName,
     Resource, Scope, meta_namespace_key, split_meta_namespace_key,
 };
-pub use queue::{Delta, Deltas, PopError, Process, ProcessError, Queue};
+pub use queue::{Delta, DeltaFifo, DeltaFifoBuilder, Deltas, PopError, Process, ProcessError, Queue};
 pub use reflector::{
     Body, ListWatch, ListerWatcher, Reflector, ReflectorOptions, ReflectorState, ReflectorStatus,
+    WatchErrorHandler,
 };
 pub use status::{Status, StatusCause, StatusDetails};
 pub use stop::{Done, Stop, Subscription};
-pub use store::{KnownObjects, ReflectorStore, StoreError};
+pub use store::{
+    AddIndexersError, Change, IndexError, IndexFunc, Indexer, Indexers, KnownObjects, Lister,
+    NAMESPACE_INDEX, NamespaceLister, ReflectorStore, Store, StoreError, ThreadSafeStore, TransactionError,
+    Transform, meta_namespace_index,
+};
 pub use time::{Backoff, Clock, RealClock};
 pub use wire::{ListOptions, ResourceVersionMatch};
 

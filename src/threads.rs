@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
 
-use crate::panics;
+use crate::panic;
 use crate::sync::Mutex;
 
 /// To whom a thread belongs: an informer's threads may not wait for that informer's end.
@@ -76,7 +76,7 @@ impl Threads {
         while let Some(handle) = { self.handles.lock().pop() } {
             let name = handle.thread().name().unwrap_or_default().to_owned();
             if let Err(panic) = handle.join() {
-                log::error!("thread {name:?} panicked: {}", panics::message(&*panic));
+                log::error!("thread {name:?} {}", panic::message(&*panic));
             }
         }
     }

@@ -1,4 +1,5 @@
 //! The reflector's rules, driven through a scripted lister-watcher and a fake clock.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -7,8 +8,8 @@ use std::time::Duration;
 
 use k8s_informer::testing::{Answer, FakeClock, Request, ScriptedListerWatcher};
 use k8s_informer::{
-    Backoff, Body, Deleted, DynamicObject, Error, ListOptions, ListWatch, Object, Reflector, ReflectorOptions,
-    ReflectorState, ReflectorStore, Status, Stop, StoreError,
+    Backoff, Body, Deleted, DynamicObject, Error, ListOptions, ListWatch, Object, Reflector,
+    ReflectorOptions, ReflectorState, ReflectorStore, Status, Stop, StoreError,
 };
 use parking_lot::Mutex;
 
@@ -235,7 +236,8 @@ fn l10_a_server_that_pages_at_0_is_asked_for_pages_from_then_on() {
     ]);
     it.requests(3);
     it.pass(SECOND);
-    let requests = ["list 0 limit 500", "list most recent limit 500 continue next", "watch 10", "list 10 limit 500"];
+    let requests =
+        ["list 0 limit 500", "list most recent limit 500 continue next", "watch 10", "list 10 limit 500"];
     assert_eq!(it.requests(4), requests);
 }
 
@@ -274,14 +276,21 @@ fn l11_the_most_recent_list_is_asked_for_once_a_cycle() {
     let it = Running::new([refused(410, "Expired"), refused(410, "Expired"), list("1", &[])]);
     it.requests(2);
     it.pass(SECOND);
-    assert_eq!(it.requests(3), ["list 0 limit 500", "list most recent limit 500", "list most recent limit 500"]);
+    assert_eq!(
+        it.requests(3),
+        ["list 0 limit 500", "list most recent limit 500", "list most recent limit 500"]
+    );
     assert!(it.errors.lock()[0].is_gone());
 }
 
 #[test]
 fn l13_pages_are_one_list_with_the_version_of_the_first() {
     let it = Running::new([page("10", &["a"], "x"), page("11", &["b"], "y"), list("12", &["c"])]);
-    let requests = ["list 0 limit 500", "list most recent limit 500 continue x", "list most recent limit 500 continue y"];
+    let requests = [
+        "list 0 limit 500",
+        "list most recent limit 500 continue x",
+        "list most recent limit 500 continue y",
+    ];
     assert_eq!(it.requests(4)[..3], requests);
     assert_eq!(it.calls(3), ["replace [a@1 b@1 c@1] at 10"]);
 }
@@ -289,7 +298,10 @@ fn l13_pages_are_one_list_with_the_version_of_the_first() {
 #[test]
 fn l13_an_expired_token_is_answered_by_one_full_list() {
     let it = Running::new([page("10", &["a"], "x"), refused(410, "Expired"), list("20", &["a", "b"])]);
-    assert_eq!(it.requests(4), ["list 0 limit 500", "list most recent limit 500 continue x", "list 0", "watch 20"]);
+    assert_eq!(
+        it.requests(4),
+        ["list 0 limit 500", "list most recent limit 500 continue x", "list 0", "watch 20"]
+    );
     assert_eq!(it.calls(2), ["replace [a@1 b@1] at 20"]);
 }
 
@@ -419,7 +431,8 @@ fn w6_an_error_event_lists_again_at_the_last_version() {
 
 #[test]
 fn w6_an_error_event_429_is_waited_out_without_a_list() {
-    let it = Running::new([list("10", &[]), Answer::body(error_event(429, "TooManyRequests")), Answer::open("")]);
+    let it =
+        Running::new([list("10", &[]), Answer::body(error_event(429, "TooManyRequests")), Answer::open("")]);
     it.requests(2);
     it.pass(SECOND);
     assert_eq!(it.requests(3)[2], "watch 10");
@@ -440,7 +453,10 @@ fn w10_versions_of_synthetic_adds_do_not_count_until_another_event_came() {
 fn w10_an_event_without_a_version_leaves_the_last_one() {
     let it = Running::new([
         list("10", &[]),
-        Answer::body(event("ADDED", "a", "11") + "{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"name\":\"a\"}}}\n"),
+        Answer::body(
+            event("ADDED", "a", "11")
+                + "{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"name\":\"a\"}}}\n",
+        ),
     ]);
     assert_eq!(it.requests(3)[2], "watch 11");
 }
@@ -464,13 +480,17 @@ fn w15_garbage_ends_the_watch_which_goes_on_from_the_last_good_version() {
         ]);
         assert_eq!(it.requests(3)[2], "watch 11", "{garbage}");
         let error = it.reflector.status().last_error.unwrap();
-        assert!(error.is_decode() && error.to_string().contains("event 2 after version 11"), "{garbage}: {error}");
+        assert!(
+            error.is_decode() && error.to_string().contains("event 2 after version 11"),
+            "{garbage}: {error}"
+        );
     }
 }
 
 #[test]
 fn w15_garbage_twice_at_one_version_backs_off_and_lists() {
-    let it = Running::new([list("10", &[]), Answer::open("garbage"), Answer::open("garbage"), list("20", &[])]);
+    let it =
+        Running::new([list("10", &[]), Answer::open("garbage"), Answer::open("garbage"), list("20", &[])]);
     it.requests(3);
     it.pass(SECOND);
     assert_eq!(it.requests(5)[1..], ["watch 10", "watch 10", "list 10", "watch 20"]);

@@ -7,11 +7,11 @@ use serde::de::DeserializeOwned;
 use super::error::InformerError;
 use super::handler::{Notification, ResourceEventHandler};
 use crate::object::{Accessor, Object};
-use crate::panics;
-use crate::queue::{DeltaFifo, DeltaFifoOptions, Delta, Deltas, PopError, ProcessError, Queue};
+use crate::panic;
+use crate::queue::{Delta, DeltaFifo, Deltas, PopError, ProcessError, Queue};
 use crate::reflector::{ListerWatcher, Reflector, ReflectorOptions, ReflectorStatus};
 use crate::stop::{Done, Stop};
-use crate::store::{Indexer, Indexers, ReflectorStore, Store, StoreError};
+use crate::store::{Indexer, Indexers, Store, StoreError};
 use crate::sync::Mutex;
 
 /// What the process loop does with the changes of one object. client-go's `ProcessFunc`.
@@ -52,7 +52,7 @@ impl<T> fmt::Debug for Config<T> {
 /// ```
 /// use std::sync::Arc;
 /// use k8s_informer::{
-///     Accessor, Body, Config, Controller, DeltaFifo, DeltaFifoOptions, DynamicObject, ListOptions, ListWatch, Stop,
+///     Accessor, Body, Config, Controller, DeltaFifo, DynamicObject, ListOptions, ListWatch, Stop,
 /// };
 ///
 /// let stop = Stop::new();
@@ -63,7 +63,7 @@ impl<T> fmt::Debug for Config<T> {
 ///         Ok(Body::from(""))
 ///     },
 /// );
-/// let queue = Arc::new(DeltaFifo::<DynamicObject>::new(Accessor::object(), DeltaFifoOptions::default()));
+/// let queue = Arc::new(DeltaFifo::<DynamicObject>::new(Accessor::object()));
 /// let enough = stop.clone();
 /// let config = Config::new(queue, Arc::new(pods), move |deltas, is_in_initial_list| {
 ///     assert_eq!((deltas.len(), is_in_initial_list), (1, true));
@@ -106,20 +106,21 @@ impl<T: Object> Controller<T> {
     /// If it ran before, or if the system has no thread for the reflector.
     pub fn run(&self, stop: &Stop) -> Result<(), InformerError> {
         let process = self.process.lock().take();
-        let mut process = process.ok_or_else(|| InformerError::AlreadyStarted { name: Arc::clone(&self.name) })?;
+        let mut process =
+            process.ok_or_else(|| InformerError::AlreadyStarted { name: Arc::clone(&self.name) })?;
         let queue = Arc::clone(&self.queue);
         let _closes_queue = stop.on_stop(move || queue.close());
         std::thread::scope(|scope| {
             let owner = crate::threads::Owner::current();
             let reflector = Builder::new().name(format!("{} reflector", self.name));
-            let reflector = reflector.spawn_scoped(scope, || owner.adopt(|| self.reflector.run(stop)));
+            let reflector = reflector.spawn_scoped(scope, move || owner.adopt(|| self.reflector.run(stop)));
             let reflector = reflector.map_err(|error| InformerError::Thread {
                 name: Arc::clone(&self.name),
                 source: Arc::new(error),
             })?;
             self.process_loop(&mut process, stop);
             if let Err(panic) = reflector.join() {
-                log::error!("{}: the reflector panicked: {}", self.name, panics::message(&*panic));
+                log::error!("{}: the reflector {}", self.name, panic::message(&*panic));
             }
             Ok(())
         })
@@ -151,7 +152,9 @@ impl<T: Object> Controller<T> {
                 Ok(_) => {}
                 // Somebody else closed the queue: nothing will come any more, but the reflector runs on.
                 Err(PopError::Closed) => stop.wait(),
-                Err(PopError::Process { error, .. }) => log::error!("{}: an event was lost: {error}", self.name),
+                Err(PopError::Process { error, .. }) => {
+                    log::error!("{}: an event was lost: {error}", self.name);
+                }
             }
         }
     }
@@ -220,7 +223,7 @@ pub fn new_informer<T: Object + DeserializeOwned>(
 /// ```
 /// use std::sync::Arc;
 /// use k8s_informer::{
-///     Body, DynamicObject, HandlerFuncs, Indexers, InformerOptions, ListOptions, ListWatch, Object, ReflectorOptions, Stop,
+///     Body, DynamicObject, HandlerFuncs, IndexFunc, Indexers, InformerOptions, ListOptions, ListWatch, Object, ReflectorOptions, Stop,
 ///     new_indexer_informer,
 /// };
 ///
@@ -238,9 +241,9 @@ pub fn new_informer<T: Object + DeserializeOwned>(
 /// let (indexer, controller) = new_indexer_informer(InformerOptions {
 ///     lister_watcher: Arc::new(pods),
 ///     handler: Box::new(HandlerFuncs::<DynamicObject>::new().on_add(move |_, _| seen.stop())),
-///     indexers: Indexers::new().with("app", |pod: &DynamicObject| {
+///     indexers: Indexers::new().with("app", IndexFunc::new(|pod: &DynamicObject| {
 ///         pod.label("app").map(str::to_owned).into_iter().collect()
-///     }),
+///     })),
 ///     reflector: ReflectorOptions::default(),
 /// });
 /// controller.run(&stop)?;
@@ -251,11 +254,13 @@ pub fn new_indexer_informer<T: Object + DeserializeOwned>(
     options: InformerOptions<T>,
 ) -> (Arc<Indexer<T>>, Controller<T>) {
     let InformerOptions { lister_watcher, mut handler, indexers, reflector } = options;
-    let indexer = Arc::new(Indexer::with_indexers(Accessor::object(), indexers));
+    let indexer = Arc::new(Indexer::new(Accessor::object(), indexers));
     let queue = informer_queue(&indexer);
     let store = Arc::clone(&indexer);
     let mut config = Config::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
-        Ok(process_deltas(&store, deltas, is_in_initial_list, |notification, _| notification.deliver(&mut *handler))?)
+        Ok(process_deltas(&store, deltas, is_in_initial_list, |notification, _| {
+            notification.deliver(&mut *handler);
+        })?)
     });
     config.reflector = reflector;
     (indexer, Controller::new(config))
@@ -263,10 +268,8 @@ pub fn new_indexer_informer<T: Object + DeserializeOwned>(
 
 /// The queue of an informer, which knows what is in its cache.
 pub(super) fn informer_queue<T: Object>(indexer: &Arc<Indexer<T>>) -> Arc<dyn Queue<T>> {
-    let mut options = DeltaFifoOptions::default();
-    options.known_objects = Some(Arc::clone(indexer) as _);
-    options.emit_replaced = true;
-    Arc::new(DeltaFifo::new(Accessor::object(), options))
+    let known_objects: Arc<Indexer<T>> = Arc::clone(indexer);
+    Arc::new(DeltaFifo::builder(Accessor::object()).known_objects(known_objects).emit_replaced(true).build())
 }
 
 /// Applies the changes of one object to the store, oldest first, and tells each one (P1–P3). Whether an object was added or updated is
@@ -280,12 +283,12 @@ pub(super) fn process_deltas<T: Object>(
     for delta in deltas.iter() {
         match delta {
             Delta::Deleted(deleted) => {
-                store.delete(deleted.clone())?;
+                store.delete(deleted)?;
                 notify(Notification::Delete(deleted.clone()), false);
             }
             Delta::Added(object) | Delta::Updated(object) | Delta::Replaced(object) | Delta::Sync(object) => {
                 let (object, new) = (Arc::clone(object), Arc::clone(object));
-                match store.put(object)? {
+                match store.add(object)? {
                     Some(old) => {
                         let sync = old.resource_version() == new.resource_version();
                         notify(Notification::Update { old, new }, sync);

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::object::{DynamicObject, GroupVersionResource, Object, Resource};
 use crate::reflector::{Body, ListerWatcher, ReflectorOptions, ReflectorStatus};
 use crate::stop::{Done, Stop};
-use crate::store::{Indexers, NAMESPACE_INDEX, meta_namespace_index};
+use crate::store::Indexers;
 use crate::sync::Mutex;
 use crate::threads::{Owner, Threads};
 use crate::wire::ListOptions;
@@ -21,7 +21,11 @@ use crate::wire::ListOptions;
 /// Where a factory gets the lister-watchers of its informers: a client, or anything else.
 pub trait ListerWatcherSource: Send + Sync {
     /// For one resource, in one namespace or (`None`) in all of them.
-    fn lister_watcher(&self, resource: &GroupVersionResource, namespace: Option<&str>) -> Arc<dyn ListerWatcher>;
+    fn lister_watcher(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Arc<dyn ListerWatcher>;
 }
 
 type TweakListOptions = dyn Fn(&mut ListOptions) + Send + Sync;
@@ -134,7 +138,10 @@ impl SharedInformerFactory {
         self.informer_for(resource)
     }
 
-    fn informer_for<T: Object + DeserializeOwned>(&self, resource: GroupVersionResource) -> SharedIndexInformer<T> {
+    fn informer_for<T: Object + DeserializeOwned>(
+        &self,
+        resource: GroupVersionResource,
+    ) -> SharedIndexInformer<T> {
         let identity = Identity { type_id: TypeId::of::<T>(), resource };
         let mut informers = self.informers.lock();
         let known = informers.all.get(&identity).and_then(|entry| entry.informer.as_any().downcast_ref());
@@ -145,9 +152,10 @@ impl SharedInformerFactory {
         if let Some(tweak) = &self.tweak_list_options {
             lister_watcher = Arc::new(Tweaked { lister_watcher, tweak: Arc::clone(tweak) });
         }
-        let mut indexers = Indexers::new();
-        indexers.insert(NAMESPACE_INDEX, meta_namespace_index::<T>);
-        let options = SharedIndexInformerOptions { indexers, reflector: self.reflector.clone() };
+        let options = SharedIndexInformerOptions {
+            indexers: Indexers::new().with_namespace(),
+            reflector: self.reflector.clone(),
+        };
         let informer = SharedIndexInformer::new(lister_watcher, options);
         let entry = Entry { informer: Arc::new(informer.clone()), stop: None };
         informers.all.insert(identity, entry);
@@ -163,7 +171,10 @@ impl SharedInformerFactory {
     pub fn start(&self, stop: &Stop) -> Result<(), InformerError> {
         let mut informers = self.informers.lock();
         if informers.shut_down {
-            return Err(InformerError::Stopped { name: "factory".into(), what: "informers were not started" });
+            return Err(InformerError::Stopped {
+                name: "factory".into(),
+                what: "informers were not started",
+            });
         }
         for entry in informers.all.values_mut().filter(|entry| entry.stop.is_none()) {
             let (informer, stop) = (Arc::clone(&entry.informer), stop.child());
@@ -224,7 +235,9 @@ impl SharedInformerFactory {
             stop.stop();
         }
         if own_thread {
-            log::warn!("a factory was shut down from within a callback of one of its informers: not waiting for it");
+            log::warn!(
+                "a factory was shut down from within a callback of one of its informers: not waiting for it"
+            );
             return false;
         }
         self.threads.join();

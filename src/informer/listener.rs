@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use super::handler::{Notification, ResourceEventHandler};
 use super::ring::RingGrowing;
 use super::tracker::SyncTracker;
-use crate::panics;
+use crate::panic;
 use crate::sync::Mutex;
 use crate::sync::channel::{self, Receiver, Select, Sender};
 use crate::threads::Threads;
@@ -143,8 +143,8 @@ fn run<T>(
     tracker: &SyncTracker,
 ) {
     for notification in nexts {
-        if let Err(panic) = panics::catch(|| notification.deliver(&mut *handler)) {
-            log::error!("handler {name:?} panicked, the next event follows: {panic}");
+        if let Err(panic) = panic::catch(|| notification.deliver(&mut *handler)) {
+            log::error!("handler {name:?} {panic}; the next event follows");
         }
         // Also after a panic: one bad object must not keep the handler unsynced for ever (SP13).
         if notification.is_in_initial_list() {
@@ -152,7 +152,7 @@ fn run<T>(
         }
     }
     // A destructor is a user's code, too.
-    if let Err(panic) = panics::catch(|| drop(handler)) {
-        log::error!("handler {name:?} panicked while it was dropped: {panic}");
+    if let Err(panic) = panic::catch(|| drop(handler)) {
+        log::error!("handler {name:?}, being dropped, {panic}");
     }
 }

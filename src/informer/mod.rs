@@ -12,7 +12,7 @@ mod shared;
 mod tracker;
 mod wait;
 
-pub use controller::{Config, Controller, InformerOptions, new_indexer_informer, new_informer};
+pub use controller::{Config, Controller, InformerOptions, ProcessFn, new_indexer_informer, new_informer};
 pub use error::InformerError;
 pub use factory::{ListerWatcherSource, SharedInformerFactory, SharedInformerFactoryBuilder};
 pub use handler::{HandlerFuncs, ResourceEventHandler};

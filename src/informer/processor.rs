@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use super::handler::Notification;
 use super::listener::ProcessorListener;
-use crate::panics;
+use crate::panic;
 use crate::sync::RwLock;
 use crate::threads::{Owner, Threads};
 
@@ -108,7 +108,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
 
 /// Drops listeners, not under a lock: handlers that never ran go with them, and their destructors are a user's code.
 fn drop_quietly<L>(listeners: L) {
-    if let Err(panic) = panics::catch(|| drop(listeners)) {
-        log::error!("a handler panicked while it was dropped: {panic}");
+    if let Err(panic) = panic::catch(|| drop(listeners)) {
+        log::error!("a handler, being dropped, {panic}");
     }
 }

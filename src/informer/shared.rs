@@ -14,7 +14,7 @@ use super::registration::{HandlerOptions, HandlerRegistration};
 use crate::object::{Accessor, Object};
 use crate::reflector::{ListerWatcher, ReflectorOptions, ReflectorStatus};
 use crate::stop::{Done, Stop, Subscription};
-use crate::store::{AddIndexersError, Indexer, Indexers, Lister};
+use crate::store::{AddIndexersError, IndexFunc, Indexer, Indexers, Lister};
 use crate::sync::Mutex;
 use crate::threads::Owner;
 
@@ -38,7 +38,9 @@ impl<T> Default for SharedIndexInformerOptions<T> {
 
 impl<T> fmt::Debug for SharedIndexInformerOptions<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedIndexInformerOptions").field("reflector", &self.reflector).finish_non_exhaustive()
+        f.debug_struct("SharedIndexInformerOptions")
+            .field("reflector", &self.reflector)
+            .finish_non_exhaustive()
     }
 }
 
@@ -121,9 +123,14 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 synced: Done::new(&*name),
                 name,
                 lister_watcher,
-                indexer: Arc::new(Indexer::with_indexers(Accessor::object(), indexers)),
+                indexer: Arc::new(Indexer::new(Accessor::object(), indexers)),
                 processor: SharedProcessor::new(owner),
-                life: Mutex::new(Life { state: State::Created, reflector, controller: None, initial_list_is_processed: None }),
+                life: Mutex::new(Life {
+                    state: State::Created,
+                    reflector,
+                    controller: None,
+                    initial_list_is_processed: None,
+                }),
                 block_deltas: Mutex::new(()),
                 next_handler: AtomicU64::new(1),
                 owner,
@@ -235,7 +242,8 @@ impl<T: Object> SharedIndexInformer<T> {
         let now = life.reflector.clock.now();
         let requested = self.resync_period(&mut life, resync_period);
         let period = effective_resync_period(requested, life.reflector.resync_period);
-        let listener = ProcessorListener::new(id, Arc::clone(&name), Box::new(handler), requested, period, now);
+        let listener =
+            ProcessorListener::new(id, Arc::clone(&name), Box::new(handler), requested, period, now);
         let tracker = Arc::clone(&listener.tracker);
         {
             let _blocked = block_deltas.lock();
@@ -284,7 +292,7 @@ impl<T: Object> SharedIndexInformer<T> {
         name: &str,
         values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
     ) -> Result<(), AddIndexersError> {
-        self.shared.indexer.add_indexers(Indexers::new().with(name, values))
+        self.shared.indexer.add_indexers(Indexers::new().with(name, IndexFunc::new(values)))
     }
 
     /// Whether everything of the initial list is in the cache and on its way to the handlers (I5). It stays true after a stop.
@@ -332,12 +340,17 @@ impl<T: Object> SharedIndexInformer<T> {
             return period;
         }
         if life.state == State::Started {
-            log::warn!("{}: a resync period of {period:?} can't be had after the start; it is {check:?}", self.name());
+            log::warn!(
+                "{}: a resync period of {period:?} can't be had after the start; it is {check:?}",
+                self.name()
+            );
             return check;
         }
         life.reflector.resync_period = period;
         let now = life.reflector.clock.now();
-        self.shared.processor.resync_period_changed(|requested| effective_resync_period(requested, period), now);
+        self.shared
+            .processor
+            .resync_period_changed(|requested| effective_resync_period(requested, period), now);
         period
     }
 }

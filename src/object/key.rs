@@ -2,7 +2,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::Object;
+use super::{Deleted, Object};
+use crate::panic::catch;
 
 /// The key of an object in queues, stores and indices: `namespace/name`, or `name` without a namespace.
 ///
@@ -149,14 +150,29 @@ impl<T> Accessor<T> {
     ///
     /// # Errors
     ///
-    /// Whatever the key function answers.
+    /// Whatever the key function answers; a panic in it is such an error too.
     pub fn key(&self, object: &T) -> Result<Key, KeyError> {
-        (self.key)(object)
+        catch(|| (self.key)(object)).unwrap_or_else(|message| Err(KeyError::new(message)))
     }
 
-    /// The resourceVersion of an object, `None` if it has no metadata.
+    /// The key of what is gone: a tombstone's own, else the object's (K2). client-go's `DeletionHandlingMetaNamespaceKeyFunc`.
+    ///
+    /// # Errors
+    ///
+    /// As [`key`](Self::key); a tombstone always has one.
+    pub fn key_of_deleted(&self, deleted: &Deleted<T>) -> Result<Key, KeyError> {
+        match deleted {
+            Deleted::Final(object) => self.key(object),
+            Deleted::FinalStateUnknown { key, .. } => Ok(Arc::clone(key)),
+        }
+    }
+
+    /// The resourceVersion of an object, `None` if it has no metadata, or if the function panics.
     pub fn resource_version<'a>(&self, object: &'a T) -> Option<&'a str> {
-        (self.resource_version)(object)
+        catch(|| (self.resource_version)(object)).unwrap_or_else(|message| {
+            log::error!("reading a resourceVersion: {message}");
+            None
+        })
     }
 }
 

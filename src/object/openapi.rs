@@ -42,6 +42,7 @@ where
 }
 
 /// k8s-openapi's scopes are types; ours are values. Subresources have none and are no resources of ours.
+#[expect(unnameable_types, reason = "sealed: the scopes are k8s-openapi's")]
 pub trait ScopeOf {
     const SCOPE: Scope;
 }

@@ -1,9 +1,11 @@
 //! Between the reflector and the cache: queues of changes. client-go's `fifo.go` and `delta_fifo.go`.
 
 mod delta;
+mod delta_fifo;
 mod error;
 
 pub use delta::{Delta, Deltas};
+pub use delta_fifo::{DeltaFifo, DeltaFifoBuilder};
 pub use error::{PopError, ProcessError};
 
 use crate::stop::Done;

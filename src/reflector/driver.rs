@@ -10,7 +10,7 @@ use super::machine::{Machine, Step};
 use super::{Body, Decode, ListerWatcher, ReflectorOptions, ReflectorState, ReflectorStatus};
 use crate::error::Error;
 use crate::object::Object;
-use crate::panics;
+use crate::panic;
 use crate::stop::Stop;
 use crate::store::{ReflectorStore, StoreError};
 use crate::sync::Mutex;
@@ -27,7 +27,7 @@ const READ_BUFFER: usize = 32 << 10;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use k8s_informer::{Accessor, Body, DynamicObject, Indexer, ListOptions, ListWatch, Reflector, ReflectorOptions, Stop, Store};
+/// use k8s_informer::{Body, DynamicObject, Indexer, ListOptions, ListWatch, Reflector, ReflectorOptions, Stop};
 ///
 /// let stop = Stop::new();
 /// let pods = ListWatch::new(
@@ -40,7 +40,7 @@ const READ_BUFFER: usize = 32 << 10;
 ///         Ok(Body::from(""))
 ///     },
 /// );
-/// let store = Arc::new(Indexer::<DynamicObject>::new(Accessor::object()));
+/// let store = Arc::new(Indexer::<DynamicObject>::for_objects());
 /// Reflector::new(Arc::new(pods), store.clone(), ReflectorOptions::default()).run(&stop);
 /// assert_eq!(store.list().len(), 1);
 /// ```
@@ -60,7 +60,13 @@ impl<T: Object + DeserializeOwned> Reflector<T> {
         store: Arc<dyn ReflectorStore<T>>,
         options: ReflectorOptions,
     ) -> Self {
-        Self { lister_watcher, store, decode: |bytes| serde_json::from_slice(bytes), options, status: Mutex::default() }
+        Self {
+            lister_watcher,
+            store,
+            decode: |bytes| serde_json::from_slice(bytes),
+            options,
+            status: Mutex::default(),
+        }
     }
 }
 
@@ -158,7 +164,7 @@ impl<T: Object> Reflector<T> {
     }
 
     fn open(&self, step: &Step, stop: &Stop) -> Result<Body, Error> {
-        let opened = panics::catch(|| match step {
+        let opened = panic::catch(|| match step {
             Step::List(options) => self.lister_watcher.list(options, stop),
             Step::Watch(options) => self.lister_watcher.watch(options, stop),
             Step::Read | Step::Wait(_) => Err(Error::stopped()),
@@ -168,7 +174,7 @@ impl<T: Object> Reflector<T> {
             Step::List(_) => status.lists += 1,
             _ => status.watches += 1,
         }
-        opened.unwrap_or_else(|panic| Err(Error::other(format!("the lister-watcher panicked: {panic}"))))
+        opened.unwrap_or_else(|panic| Err(Error::other(format!("the lister-watcher {panic}"))))
     }
 
     /// Makes public what a step has changed, and tells what went wrong.
@@ -194,8 +200,8 @@ impl<T: Object> Reflector<T> {
             let name = self.name();
             match &self.options.watch_error_handler {
                 Some(handler) if report.to_handler => {
-                    if let Err(panic) = panics::catch(|| handler(&report.error)) {
-                        log::error!("{name}: the watch error handler panicked: {panic}");
+                    if let Err(panic) = panic::catch(|| handler(&report.error)) {
+                        log::error!("{name}: the watch error handler {panic}");
                     }
                 }
                 _ if report.error.is_gone() => log::debug!("{name}: {}", report.error),
@@ -230,7 +236,10 @@ impl<T: Object> Reflector<T> {
                     stop.stop();
                 }
             });
-            Some(thread.map_err(|error| StoreError::other(format!("can't start the resync thread: {error}")))?)
+            Some(
+                thread
+                    .map_err(|error| StoreError::other(format!("can't start the resync thread: {error}")))?,
+            )
         };
         Ok(Resync { stop, failed, thread })
     }
@@ -259,18 +268,18 @@ impl Resync<'_> {
     fn end(self) {
         self.stop.stop();
         if let Some(Err(panic)) = self.thread.map(ScopedJoinHandle::join) {
-            log::error!("a resync panicked: {}", panics::message(&*panic));
+            log::error!("a resync {}", panic::message(&*panic));
         }
     }
 }
 
 fn read(body: &mut Body, buffer: &mut [u8]) -> Result<usize, Error> {
     loop {
-        match panics::catch(|| body.read(buffer)) {
+        match panic::catch(|| body.read(buffer)) {
             Ok(Ok(length)) => return Ok(length),
             Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
             Ok(Err(error)) => return Err(Error::from_body(error)),
-            Err(panic) => return Err(Error::other(format!("the reader of the body panicked: {panic}"))),
+            Err(panic) => return Err(Error::other(format!("the reader of the body {panic}"))),
         }
     }
 }

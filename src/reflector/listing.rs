@@ -85,7 +85,8 @@ impl<T> Listing<T> {
 
     /// The body of a page has come whole: the list, or `None` if a further page has to be asked for.
     pub(super) fn page_end(&mut self) -> Result<Option<Listed<T>>, Error> {
-        let meta = std::mem::replace(&mut self.splitter, ListSplitter::new()).finish().map_err(Error::from)?;
+        let meta =
+            std::mem::replace(&mut self.splitter, ListSplitter::new()).finish().map_err(Error::from)?;
         if matches!(meta.kind.as_str(), "Status" | "Table") {
             return Err(Error::decode(format!("a {} where a list was expected", meta.kind)));
         }

@@ -127,13 +127,12 @@ impl<T: Object> Machine<T> {
             Phase::List(listing) => Step::List(listing.options()),
             Phase::ListBody(_) | Phase::WatchBody(_) => Step::Read,
             Phase::Wait(duration, _) => Step::Wait(*duration),
-            Phase::Watch => {
-                let mut options = ListOptions::default();
-                options.resource_version = Some(self.version.clone());
-                options.allow_watch_bookmarks = true;
-                options.timeout_seconds = Some(self.watch_timeout());
-                Step::Watch(options)
-            }
+            Phase::Watch => Step::Watch(ListOptions {
+                resource_version: Some(self.version.clone()),
+                allow_watch_bookmarks: true,
+                timeout_seconds: Some(self.watch_timeout()),
+                ..ListOptions::default()
+            }),
         }
     }
 
@@ -339,7 +338,9 @@ impl<T: Object> Machine<T> {
     ) -> Result<(), Broken> {
         let mut event = Event::parse(frame).map_err(|error| self.bad_frame(&error, *events))?;
         let version = match event.kind {
-            EventKind::Error => return Err(Broken::Error(Error::from_status(wire::error_status(event.object)))),
+            EventKind::Error => {
+                return Err(Broken::Error(Error::from_status(wire::error_status(event.object))));
+            }
             EventKind::Bookmark => {
                 let bookmark: Bookmark =
                     serde_json::from_slice(event.object).map_err(|error| self.bad_frame(&error, *events))?;
@@ -376,7 +377,11 @@ impl<T: Object> Machine<T> {
 
     fn bad_frame(&self, error: &serde_json::Error, events: u64) -> Broken {
         let at = if self.version.is_empty() { "the beginning" } else { &self.version };
-        Broken::Frame(Error::decode(format!("watch event {} after version {at}: {}", events + 1, wire::describe(error))))
+        Broken::Frame(Error::decode(format!(
+            "watch event {} after version {at}: {}",
+            events + 1,
+            wire::describe(error)
+        )))
     }
 
     /// What the store says to an event is told, and the watch goes on (W8).

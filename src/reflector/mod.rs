@@ -11,7 +11,7 @@ mod options;
 
 pub use driver::Reflector;
 pub use lister_watcher::{Body, ListWatch, ListerWatcher};
-pub use options::{ReflectorOptions, ReflectorState, ReflectorStatus};
+pub use options::{ReflectorOptions, ReflectorState, ReflectorStatus, WatchErrorHandler};
 
 /// How an object is made from its JSON: the one place that knows how to decode a `T`.
 type Decode<T> = fn(&[u8]) -> Result<T, serde_json::Error>;

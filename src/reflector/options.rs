@@ -5,6 +5,9 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::time::{Backoff, Clock, RealClock};
 
+/// What is called when a LIST, or the request for a WATCH, has failed. client-go's `WatchErrorHandler`.
+pub type WatchErrorHandler = Arc<dyn Fn(&Error) + Send + Sync>;
+
 /// How a reflector goes about it. client-go's `ReflectorOptions`, and what it keeps in fields.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -26,7 +29,7 @@ pub struct ReflectorOptions {
     /// Tells the time and waits.
     pub clock: Arc<dyn Clock>,
     /// Called on the reflector's thread with the failed lists and the failed requests for a watch, instead of logging them.
-    pub watch_error_handler: Option<Arc<dyn Fn(&Error) + Send + Sync>>,
+    pub watch_error_handler: Option<WatchErrorHandler>,
 }
 
 impl ReflectorOptions {

@@ -62,3 +62,91 @@ impl std::error::Error for StoreError {
         }
     }
 }
+
+/// Why an index could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IndexError {
+    /// There is no index of this name.
+    NoIndex {
+        /// The name that was asked for.
+        name: Arc<str>,
+    },
+    /// The index function failed, or it panicked, on the object that was asked about.
+    Function {
+        /// The name of the index.
+        name: Arc<str>,
+        /// What it said.
+        message: Arc<str>,
+    },
+}
+
+impl fmt::Display for IndexError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoIndex { name } => write!(f, "there is no index {name:?}"),
+            Self::Function { name, message } => write!(f, "index function {name:?}: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for IndexError {}
+
+/// Why indices could not be added: none of them was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AddIndexersError {
+    /// There are indices of these names already.
+    Conflict {
+        /// The names in question, sorted.
+        names: Vec<Arc<str>>,
+    },
+    /// An index function failed, or it panicked, on an object that is stored.
+    Function {
+        /// The name of the index.
+        name: Arc<str>,
+        /// The key of the object.
+        key: Key,
+        /// What it said.
+        message: Arc<str>,
+    },
+}
+
+impl fmt::Display for AddIndexersError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Conflict { names } => write!(f, "there are indices {names:?} already"),
+            Self::Function { name, key, message } => write!(f, "index function {name:?} on {key}: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for AddIndexersError {}
+
+/// Some changes of a transaction could not be made; the others have been. client-go's `TransactionError`.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TransactionError {
+    /// The positions of the changes that were made.
+    pub successful: Vec<usize>,
+    /// How many there were.
+    pub total: usize,
+    /// Why the others were not, in their order.
+    pub errors: Vec<StoreError>,
+}
+
+impl fmt::Display for TransactionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} changes failed", self.total - self.successful.len(), self.total)?;
+        match self.errors.first() {
+            Some(error) => write!(f, ", the first with: {error}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for TransactionError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.errors.first().map(|error| error as _)
+    }
+}

@@ -1,12 +1,24 @@
 //! What is held: stores and their indices. client-go's `store.go`, `thread_safe_store.go`, `index.go`.
 
 mod error;
+mod index;
+mod indexer;
+mod lister;
+mod slots;
+mod thread_safe;
+mod transform;
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::object::{Deleted, Key};
 
-pub use error::StoreError;
+pub use error::{AddIndexersError, IndexError, StoreError, TransactionError};
+pub use index::{IndexFunc, Indexers, NAMESPACE_INDEX, meta_namespace_index};
+pub use indexer::Indexer;
+pub use lister::{Lister, NamespaceLister};
+pub use thread_safe::ThreadSafeStore;
+pub use transform::Transform;
 
 /// What a reflector writes to: the least that a queue or a store has to be. client-go's `ReflectorStore`.
 ///
@@ -72,4 +84,66 @@ pub trait KnownObjects<T>: Send + Sync {
     ///
     /// If it can't be told; the stores of this crate always can.
     fn get_by_key(&self, key: &str) -> Result<Option<Arc<T>>, StoreError>;
+}
+
+/// A whole store: written by a reflector or a controller, read by anyone. client-go's `Store`.
+///
+/// Reading never waits for long: no user code runs while a store of this crate is locked.
+pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
+    /// All objects, in no order.
+    fn list(&self) -> Vec<Arc<T>>;
+
+    /// What is stored under the key of this object.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Key`] if the object has no key.
+    fn get(&self, object: &T) -> Result<Option<Arc<T>>, StoreError>;
+
+    /// The resourceVersion of the last thing that was written, empty at first.
+    fn last_store_sync_resource_version(&self) -> String;
+
+    /// Makes several changes at once, in their order: readers see all of them or none.
+    ///
+    /// # Errors
+    ///
+    /// [`TransactionError`] tells the changes that were not made; the others have been. A store without transactions makes
+    /// none (S7).
+    fn transaction(&self, changes: Vec<Change<T>>) -> Result<(), TransactionError> {
+        Err(TransactionError {
+            successful: Vec::new(),
+            total: changes.len(),
+            errors: vec![StoreError::other("this store has no transactions")],
+        })
+    }
+}
+
+/// One change of a transaction. client-go's `Transaction`.
+pub enum Change<T> {
+    /// An object appeared.
+    Add(Arc<T>),
+    /// An object changed.
+    Update(Arc<T>),
+    /// An object is gone.
+    Delete(Deleted<T>),
+}
+
+impl<T> Clone for Change<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Add(object) => Self::Add(Arc::clone(object)),
+            Self::Update(object) => Self::Update(Arc::clone(object)),
+            Self::Delete(gone) => Self::Delete(gone.clone()),
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Change<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Add(object) => f.debug_tuple("Add").field(object).finish(),
+            Self::Update(object) => f.debug_tuple("Update").field(object).finish(),
+            Self::Delete(gone) => f.debug_tuple("Delete").field(gone).finish(),
+        }
+    }
 }

@@ -106,6 +106,8 @@ impl Clock for FakeClock {
 
 impl fmt::Debug for FakeClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FakeClock").field("elapsed", &self.shared.state.lock().elapsed).finish_non_exhaustive()
+        f.debug_struct("FakeClock")
+            .field("elapsed", &self.shared.state.lock().elapsed)
+            .finish_non_exhaustive()
     }
 }

@@ -16,7 +16,7 @@ use crate::wire::ListOptions;
 ///
 /// ```
 /// use k8s_informer::testing::{Answer, Request, ScriptedListerWatcher};
-/// use k8s_informer::{DynamicObject, Indexer, Accessor, Reflector, ReflectorOptions, Stop};
+/// use k8s_informer::{DynamicObject, Indexer, Reflector, ReflectorOptions, Stop};
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
@@ -24,7 +24,7 @@ use crate::wire::ListOptions;
 ///     Answer::body(r#"{"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#),
 ///     Answer::open(r#"{"type": "DELETED", "object": {"metadata": {"name": "a", "resourceVersion": "8"}}}"#),
 /// ]);
-/// let store = Arc::new(Indexer::<DynamicObject>::new(Accessor::object()));
+/// let store = Arc::new(Indexer::<DynamicObject>::for_objects());
 /// let reflector = Reflector::new(Arc::new(script.clone()), store.clone(), ReflectorOptions::default());
 /// let stop = Stop::new();
 /// std::thread::scope(|scope| {
@@ -203,7 +203,9 @@ impl Read for ScriptedBody {
         }
         match self.end {
             End::Close => Ok(0),
-            End::Break => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the script breaks the connection here")),
+            End::Break => {
+                Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the script breaks the connection here"))
+            }
             End::Hold => {
                 self.stop.wait();
                 Err(io::Error::other(Error::stopped()))

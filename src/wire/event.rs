@@ -79,7 +79,9 @@ impl Bookmark {
     #[cfg(test)]
     pub(crate) fn ends_initial_events(&self) -> bool {
         let annotations = self.metadata.annotations.as_ref();
-        annotations.and_then(|annotations| annotations.get("k8s.io/initial-events-end")).is_some_and(|value| value == "true")
+        annotations
+            .and_then(|annotations| annotations.get("k8s.io/initial-events-end"))
+            .is_some_and(|value| value == "true")
     }
 }
 
@@ -93,9 +95,8 @@ pub(crate) fn error_status(object: &[u8]) -> Status {
     match serde_json::from_slice::<Kind>(object) {
         Ok(Kind { kind }) if kind == "Status" => serde_json::from_slice(object).unwrap_or_default(),
         _ => {
-            let mut status = Status::default();
-            status.message = "the watch reported an error whose object is no Status".to_owned();
-            status
+            let message = "the watch reported an error whose object is no Status".to_owned();
+            Status { message, ..Status::default() }
         }
     }
 }

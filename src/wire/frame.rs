@@ -79,7 +79,11 @@ mod tests {
         let stream = b"{\"a\":1}\n\n{\"b\":2}\r\n{\"c\":3}\n{\"cut";
         for cut in 0..stream.len() {
             let frames = split(&[&stream[..cut], &stream[cut..]], 64);
-            assert_eq!(frames.as_deref(), Ok(&["{\"a\":1}", "{\"b\":2}", "{\"c\":3}"].map(str::to_owned)[..]), "{cut}");
+            assert_eq!(
+                frames.as_deref(),
+                Ok(&["{\"a\":1}", "{\"b\":2}", "{\"c\":3}"].map(str::to_owned)[..]),
+                "{cut}"
+            );
         }
     }
 

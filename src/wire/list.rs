@@ -65,7 +65,10 @@ impl ListMeta {
 
     /// Where the next page begins, if there is one.
     pub(crate) fn continue_token(&self) -> Option<&str> {
-        self.metadata.as_ref().and_then(|meta| meta.continue_token.as_deref()).filter(|token| !token.is_empty())
+        self.metadata
+            .as_ref()
+            .and_then(|meta| meta.continue_token.as_deref())
+            .filter(|token| !token.is_empty())
     }
 
     /// How many items follow on further pages, where the server tells.
@@ -274,9 +277,9 @@ mod tests {
                 return (items, Err(error));
             }
         }
-        let end = splitter.finish().map(|meta| {
-            (meta.resource_version().to_owned(), meta.continue_token().map(str::to_owned))
-        });
+        let end = splitter
+            .finish()
+            .map(|meta| (meta.resource_version().to_owned(), meta.continue_token().map(str::to_owned)));
         (items, end)
     }
 
@@ -297,7 +300,8 @@ mod tests {
             let value: serde_json::Value = serde_json::from_str(body).unwrap();
             let expected: Vec<serde_json::Value> =
                 value.get("items").and_then(|items| items.as_array().cloned()).unwrap_or_default();
-            let version = value.pointer("/metadata/resourceVersion").and_then(|v| v.as_str()).unwrap_or_default();
+            let version =
+                value.pointer("/metadata/resourceVersion").and_then(|v| v.as_str()).unwrap_or_default();
             for first in 0..body.len() {
                 for second in [first, (first + 3).min(body.len())] {
                     let (items, end) = split(body, &[first, second]);
@@ -319,7 +323,17 @@ mod tests {
 
     #[test]
     fn garbage_is_an_error_and_never_a_panic() {
-        for body in ["", "[]", "x", "}}}}", "{\"items\":[}]}", "{\"items\":[]]}", "{\"items\":[{}}", "\"items\":[", "<html>"] {
+        for body in [
+            "",
+            "[]",
+            "x",
+            "}}}}",
+            "{\"items\":[}]}",
+            "{\"items\":[]]}",
+            "{\"items\":[{}}",
+            "\"items\":[",
+            "<html>",
+        ] {
             assert!(split(body, &[]).1.is_err(), "{body}");
         }
     }

@@ -7,7 +7,7 @@ mod options;
 
 pub(crate) use event::{Bookmark, Event, EventKind, error_status};
 pub(crate) use frame::FrameSplitter;
-pub(crate) use list::{ListMeta, ListSplitter};
+pub(crate) use list::ListSplitter;
 pub use options::{ListOptions, ResourceVersionMatch};
 
 /// How many bytes one object, and one watch event, may have. etcd takes 1.5 MiB by default and the API server 3 MiB.
@@ -66,7 +66,10 @@ mod tests {
             size: Option<Size>,
         }
         let error = |json: &str| describe(&serde_json::from_str::<Secret>(json).unwrap_err());
-        assert_eq!(error(r#"{"token": "hunter2, expected"}"#), "invalid type, expected u32 at line 1 column 29");
+        assert_eq!(
+            error(r#"{"token": "hunter2, expected"}"#),
+            "invalid type, expected u32 at line 1 column 29"
+        );
         assert_eq!(error(r#"{"token": -77}"#), "invalid value, expected u32 at line 1 column 13");
         assert_eq!(error(r#"{"token": 1, "size": "hunter2"}"#), "unknown variant at line 1 column 30");
         assert_eq!(error("{}"), "missing field `token` at line 1 column 2");

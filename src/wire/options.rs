@@ -109,7 +109,7 @@ impl Query {
         for byte in value.bytes() {
             match byte {
                 b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                    self.0.push(byte.into())
+                    self.0.push(byte.into());
                 }
                 _ => {
                     let _ = write!(self.0, "%{byte:02X}");

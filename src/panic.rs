@@ -1,0 +1,23 @@
+//! Keeps a panic of a user's callback from taking more with it than that one call.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs a user's callback; a panic becomes its message.
+///
+/// The assertion of unwind safety holds because callers run it under no lock and change nothing of theirs before it returns.
+pub(crate) fn catch<R>(callback: impl FnOnce() -> R) -> Result<R, String> {
+    catch_unwind(AssertUnwindSafe(callback)).map_err(|payload| message(&*payload))
+}
+
+/// What a panic said, as the end of a sentence.
+pub(crate) fn message(payload: &(dyn Any + Send)) -> String {
+    let text = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    match text {
+        Some(text) => format!("panicked: {text}"),
+        None => "panicked".to_owned(),
+    }
+}

@@ -1,0 +1,190 @@
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::StoreError;
+use crate::object::{Key, KeyError, Object};
+use crate::panic::catch;
+
+/// The customary name of the index by namespace, which listers look for. client-go's `NamespaceIndex`.
+pub const NAMESPACE_INDEX: &str = "namespace";
+
+/// The index function by namespace, for [`NAMESPACE_INDEX`]. client-go's `MetaNamespaceIndexFunc`.
+pub fn meta_namespace_index<T: Object>() -> IndexFunc<T> {
+    IndexFunc::new(|object: &T| vec![object.namespace().to_owned()])
+}
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+type Function<T> = dyn Fn(&T) -> Result<Vec<String>, Error> + Send + Sync;
+
+/// Computes the values under which an index finds an object: none, one, or several. client-go's `IndexFunc`.
+///
+/// It runs under no lock, once for every object that is written; a panic in it counts as a failure, and then the write fails and
+/// changes nothing.
+///
+/// ```
+/// use k8s_informer::IndexFunc;
+///
+/// let letters = IndexFunc::new(|word: &String| word.chars().map(String::from).collect());
+/// assert_eq!(letters.values(&"ab".to_owned()).unwrap(), ["a", "b"]);
+/// let number = IndexFunc::fallible(|word: &String| word.parse::<u8>().map(|n| vec![n.to_string()]));
+/// assert!(number.values(&"ab".to_owned()).is_err());
+/// ```
+pub struct IndexFunc<T> {
+    function: Arc<Function<T>>,
+}
+
+impl<T> IndexFunc<T> {
+    /// With a function that always has an answer.
+    pub fn new(function: impl Fn(&T) -> Vec<String> + Send + Sync + 'static) -> Self {
+        Self { function: Arc::new(move |object| Ok(function(object))) }
+    }
+
+    /// With a function that may fail.
+    pub fn fallible<E: Into<Error>>(
+        function: impl Fn(&T) -> Result<Vec<String>, E> + Send + Sync + 'static,
+    ) -> Self {
+        Self { function: Arc::new(move |object| function(object).map_err(Into::into)) }
+    }
+
+    /// The values of an object, as the function gives them.
+    ///
+    /// # Errors
+    ///
+    /// What the function fails with, as text, or the message of its panic.
+    pub fn values(&self, object: &T) -> Result<Vec<String>, String> {
+        catch(|| (self.function)(object).map_err(|error| error.to_string())).and_then(|result| result)
+    }
+
+    /// The one value of an object, as a key. client-go's `IndexFuncToKeyFuncAdapter`.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] if the function fails, or has no value, or several.
+    pub fn key(&self, object: &T) -> Result<Key, KeyError> {
+        match self.values(object).map_err(KeyError::new)?.as_slice() {
+            [value] => Ok(value.as_str().into()),
+            [] => Err(KeyError::new("an index function without a value")),
+            more => Err(KeyError::new(format!("an index function with {} values", more.len()))),
+        }
+    }
+}
+
+impl<T> Clone for IndexFunc<T> {
+    fn clone(&self) -> Self {
+        Self { function: Arc::clone(&self.function) }
+    }
+}
+
+impl<T> fmt::Debug for IndexFunc<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IndexFunc").finish_non_exhaustive()
+    }
+}
+
+/// Index functions by name. client-go's `Indexers`.
+///
+/// ```
+/// use k8s_informer::{IndexFunc, Indexers};
+///
+/// let indexers = Indexers::new().with("length", IndexFunc::new(|word: &String| vec![word.len().to_string()]));
+/// assert_eq!(indexers.names().collect::<Vec<_>>(), ["length"]);
+/// ```
+pub struct Indexers<T> {
+    functions: BTreeMap<Arc<str>, IndexFunc<T>>,
+}
+
+impl<T> Indexers<T> {
+    /// None.
+    pub fn new() -> Self {
+        Self { functions: BTreeMap::new() }
+    }
+
+    /// One more; it takes the place of one with the same name.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<Arc<str>>, function: IndexFunc<T>) -> Self {
+        self.functions.insert(name.into(), function);
+        self
+    }
+
+    /// The index by namespace, which listers use. client-go's informers of namespaced kinds have it.
+    #[must_use]
+    pub fn with_namespace(self) -> Self
+    where
+        T: Object,
+    {
+        self.with(NAMESPACE_INDEX, meta_namespace_index())
+    }
+
+    /// The names, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.functions.keys().map(|name| &**name)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.functions.is_empty()
+    }
+
+    pub(super) fn into_functions(self) -> BTreeMap<Arc<str>, IndexFunc<T>> {
+        self.functions
+    }
+}
+
+impl<T> Default for Indexers<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T, N: Into<Arc<str>>> FromIterator<(N, IndexFunc<T>)> for Indexers<T> {
+    fn from_iter<I: IntoIterator<Item = (N, IndexFunc<T>)>>(functions: I) -> Self {
+        functions.into_iter().fold(Self::new(), |indexers, (name, function)| indexers.with(name, function))
+    }
+}
+
+impl<T> Clone for Indexers<T> {
+    fn clone(&self) -> Self {
+        Self { functions: self.functions.clone() }
+    }
+}
+
+impl<T> fmt::Debug for Indexers<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.names()).finish()
+    }
+}
+
+/// An index of one store: its function, and the number under which the slots know it.
+pub(super) struct Registered<T> {
+    pub(super) id: u32,
+    pub(super) name: Arc<str>,
+    pub(super) function: IndexFunc<T>,
+    /// False while the objects that were there before it are still being indexed: writers compute its values, readers don't see it.
+    pub(super) ready: bool,
+}
+
+impl<T> Clone for Registered<T> {
+    fn clone(&self) -> Self {
+        Self { id: self.id, name: Arc::clone(&self.name), function: self.function.clone(), ready: self.ready }
+    }
+}
+
+/// What all indices have to say about one object: sorted by index and value, each once.
+pub(super) type Computed = Vec<(u32, String)>;
+
+/// Runs the index functions on an object: the only place where a store calls them, under no lock.
+pub(super) fn compute<T>(functions: &[Registered<T>], key: &Key, object: &T) -> Result<Computed, StoreError> {
+    let mut computed = Vec::with_capacity(functions.len());
+    for registered in functions {
+        let values = registered.function.values(object).map_err(|message| StoreError::Index {
+            index: Arc::clone(&registered.name),
+            key: Arc::clone(key),
+            message: message.into(),
+        })?;
+        computed.extend(values.into_iter().map(|value| (registered.id, value)));
+    }
+    computed.sort_unstable();
+    computed.dedup();
+    Ok(computed)
+}

@@ -1,0 +1,211 @@
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::index::Computed;
+use crate::object::Key;
+
+/// One generation of a store's content and its indices, without locks and without user code: what one replace swaps in whole.
+///
+/// Objects live in numbered slots, so that a list can stop after any of them and go on later, and so that indices hold
+/// numbers, not keys. A slot remembers the index values that its object was filed under: taking it out again asks nobody,
+/// so it can't fail, whatever an index function answers the second time.
+pub(super) struct Slots<T> {
+    by_key: HashMap<Key, u32>,
+    slots: Vec<Option<Slot<T>>>,
+    free: Vec<u32>,
+    /// A handful at most: found by looking at each.
+    indices: Vec<(u32, Index)>,
+    /// How many keys have ever been inserted: dates the slots.
+    inserted: u64,
+}
+
+pub(super) struct Slot<T> {
+    pub(super) key: Key,
+    pub(super) object: Arc<T>,
+    /// Sorted; the values are shared with the indices.
+    values: Box<[(u32, Arc<str>)]>,
+    /// `inserted` when the key came in: tells a list that has begun before from one that begins after.
+    pub(super) born: u64,
+}
+
+type Index = HashMap<Arc<str>, BTreeSet<u32>>;
+
+impl<T> Slots<T> {
+    pub(super) fn new(indices: impl IntoIterator<Item = u32>) -> Self {
+        Self::with_capacity(0, indices)
+    }
+
+    pub(super) fn with_capacity(capacity: usize, indices: impl IntoIterator<Item = u32>) -> Self {
+        Self {
+            by_key: HashMap::with_capacity(capacity),
+            slots: Vec::with_capacity(capacity),
+            free: Vec::new(),
+            indices: indices.into_iter().map(|id| (id, Index::new())).collect(),
+            inserted: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// How many slots there are, empty ones too.
+    pub(super) fn extent(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Slots born at or before this are older than now.
+    pub(super) fn now(&self) -> u64 {
+        self.inserted
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&Slot<T>> {
+        self.slots[*self.by_key.get(key)? as usize].as_ref()
+    }
+
+    /// The filled ones of a range of slots that may reach over the end.
+    pub(super) fn range(&self, from: usize, count: usize) -> impl Iterator<Item = &Slot<T>> {
+        let end = self.slots.len().min(from.saturating_add(count));
+        self.slots.get(from..end).unwrap_or_default().iter().flatten()
+    }
+
+    /// Puts an object in; answers the one that was there, to be dropped elsewhere.
+    pub(super) fn put(&mut self, key: Key, object: Arc<T>, computed: Computed) -> Option<Arc<T>> {
+        if let Some(&at) = self.by_key.get(&key) {
+            self.file(at, |_| true, computed);
+            let slot = self.slots[at as usize].as_mut()?;
+            return Some(std::mem::replace(&mut slot.object, object));
+        }
+        self.inserted += 1;
+        let slot = Slot { key: Arc::clone(&key), object, values: Box::default(), born: self.inserted };
+        let at = match self.free.pop() {
+            Some(at) => {
+                self.slots[at as usize] = Some(slot);
+                at
+            }
+            None => {
+                // Invariant: four billion objects do not fit in memory.
+                #[allow(clippy::expect_used)]
+                let at = u32::try_from(self.slots.len()).expect("fewer than 2^32 objects");
+                self.slots.push(Some(slot));
+                at
+            }
+        };
+        self.by_key.insert(key, at);
+        self.file(at, |_| true, computed);
+        None
+    }
+
+    /// Takes an object out; the slot is to be dropped elsewhere.
+    pub(super) fn remove(&mut self, key: &str) -> Option<Slot<T>> {
+        let at = self.by_key.remove(key)?;
+        self.file(at, |_| true, Computed::new());
+        let slot = self.slots[at as usize].take();
+        self.free.push(at);
+        if self.by_key.is_empty() {
+            // Everything is gone: so is the room it took. Slots never change their number otherwise.
+            self.by_key = HashMap::new();
+            self.slots = Vec::new();
+            self.free = Vec::new();
+        }
+        slot
+    }
+
+    /// Makes `computed` the values of a slot in those indices that `which` names; touches only what differs.
+    fn file(&mut self, at: u32, which: impl Fn(u32) -> bool, computed: Computed) {
+        let Some(slot) = self.slots[at as usize].as_mut() else { return };
+        let same = {
+            let mut old = slot.values.iter().filter(|(id, _)| which(*id));
+            let mut new = computed.iter();
+            loop {
+                match (old.next(), new.next()) {
+                    (None, None) => break true,
+                    (Some((a, x)), Some((b, y))) if a == b && **x == **y => {}
+                    _ => break false,
+                }
+            }
+        };
+        if same {
+            return;
+        }
+        let mut values = Vec::with_capacity(computed.len());
+        for (id, value) in std::mem::take(&mut slot.values) {
+            let stays = !which(id)
+                || computed.binary_search_by(|(a, x)| (*a, x.as_str()).cmp(&(id, &*value))).is_ok();
+            if stays {
+                values.push((id, value));
+                continue;
+            }
+            let Some((_, index)) = self.indices.iter_mut().find(|(a, _)| *a == id) else { continue };
+            if let Some(slots) = index.get_mut(&value) {
+                slots.remove(&at);
+                if slots.is_empty() {
+                    index.remove(&value);
+                }
+            }
+        }
+        let kept = values.len();
+        for (id, value) in computed {
+            if values[..kept].binary_search_by(|(a, x)| (*a, &**x).cmp(&(id, value.as_str()))).is_ok() {
+                continue;
+            }
+            let Some((_, index)) = self.indices.iter_mut().find(|(a, _)| *a == id) else { continue };
+            let value = match index.get_key_value(value.as_str()) {
+                Some((value, _)) => Arc::clone(value),
+                None => Arc::from(value),
+            };
+            index.entry(Arc::clone(&value)).or_default().insert(at);
+            values.push((id, value));
+        }
+        values.sort_unstable();
+        slot.values = values.into();
+    }
+
+    /// A new index, with nothing in it.
+    pub(super) fn add_index(&mut self, id: u32) {
+        self.indices.push((id, Index::new()));
+    }
+
+    /// Takes an index away; the slots must have been cleared of its values, or be so afterwards.
+    pub(super) fn remove_index(&mut self, id: u32) {
+        self.indices.retain(|(a, _)| *a != id);
+    }
+
+    /// Files an object in some indices only, if it is still the one that is stored.
+    pub(super) fn file_in(&mut self, key: &str, object: &Arc<T>, ids: &[u32], computed: Computed) {
+        let Some(&at) = self.by_key.get(key) else { return };
+        if self.slots[at as usize].as_ref().is_some_and(|slot| Arc::ptr_eq(&slot.object, object)) {
+            self.file(at, |id| ids.contains(&id), computed);
+        }
+    }
+
+    /// Takes the values of some indices out of a range of slots.
+    pub(super) fn unfile(&mut self, from: usize, count: usize, ids: &[u32]) {
+        for at in from..self.slots.len().min(from.saturating_add(count)) {
+            self.file(at as u32, |id| ids.contains(&id), Computed::new());
+        }
+    }
+
+    /// The filled slots that an index has under a value, from the slot `from` on, with their numbers.
+    pub(super) fn indexed(&self, id: u32, value: &str, from: u32) -> impl Iterator<Item = (u32, &Slot<T>)> {
+        self.index(id)
+            .and_then(|index| index.get(value))
+            .into_iter()
+            .flat_map(move |slots| slots.range(from..))
+            .filter_map(|&at| Some((at, self.slots[at as usize].as_ref()?)))
+    }
+
+    /// How many objects an index has under a value.
+    pub(super) fn indexed_len(&self, id: u32, value: &str) -> usize {
+        self.index(id).and_then(|index| index.get(value)).map_or(0, BTreeSet::len)
+    }
+
+    /// All values of an index.
+    pub(super) fn values(&self, id: u32) -> impl Iterator<Item = &Arc<str>> {
+        self.index(id).into_iter().flat_map(HashMap::keys)
+    }
+
+    fn index(&self, id: u32) -> Option<&Index> {
+        self.indices.iter().find(|(a, _)| *a == id).map(|(_, index)| index)
+    }
+}

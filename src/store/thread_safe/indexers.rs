@@ -1,0 +1,125 @@
+//! Adding indices to a store that is filled, while others read and write.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::super::index::{Registered, compute};
+use super::super::{AddIndexersError, Indexers, StoreError};
+use super::{CHUNK, ThreadSafeStore};
+use crate::object::Key;
+
+impl<T> ThreadSafeStore<T> {
+    /// Adds indices, and files in them what is there (X8). They can be read once this returns.
+    ///
+    /// Index functions run under no lock here too: first they are registered, so that writers compute their values from then on;
+    /// then the objects that were there before are filed, 4096 at a time; then the indices become visible. Until then a
+    /// write fails on which one of the new functions fails.
+    ///
+    /// # Errors
+    ///
+    /// [`AddIndexersError`]; none has been added then.
+    pub fn add_indexers(&self, indexers: Indexers<T>) -> Result<(), AddIndexersError> {
+        let new = self.register(indexers)?;
+        let ids: Vec<u32> = new.iter().map(|registered| registered.id).collect();
+        match self.file_all(&new, &ids) {
+            Ok(()) => {
+                self.change_functions(|registered| {
+                    registered.ready |= ids.contains(&registered.id);
+                    true
+                });
+                Ok(())
+            }
+            Err(error) => {
+                self.change_functions(|registered| !ids.contains(&registered.id));
+                self.unfile_all(&ids);
+                Err(error)
+            }
+        }
+    }
+
+    fn register(&self, indexers: Indexers<T>) -> Result<Vec<Registered<T>>, AddIndexersError> {
+        let functions = indexers.into_functions();
+        let mut state = self.state.write();
+        let taken: BTreeSet<&Arc<str>> = state.functions.iter().map(|registered| &registered.name).collect();
+        let names: Vec<Arc<str>> = functions.keys().filter(|name| taken.contains(name)).cloned().collect();
+        if !names.is_empty() {
+            drop(state);
+            return Err(AddIndexersError::Conflict { names });
+        }
+        let mut new = Vec::with_capacity(functions.len());
+        for (name, function) in functions {
+            let id = state.next_index;
+            state.next_index += 1;
+            state.slots.add_index(id);
+            new.push(Registered { id, name, function, ready: false });
+        }
+        state.functions = state.functions.iter().chain(&new).cloned().collect();
+        Ok(new)
+    }
+
+    /// Files what is there. A replace that comes meanwhile brings its content filed already, as does every other write.
+    fn file_all(&self, new: &[Registered<T>], ids: &[u32]) -> Result<(), AddIndexersError> {
+        let mut from = 0;
+        let generation = self.state.read().generation;
+        loop {
+            let chunk: Vec<(Key, Arc<T>)> = {
+                let state = self.state.read();
+                if state.generation != generation || from >= state.slots.extent() {
+                    return Ok(());
+                }
+                let slots = state.slots.range(from, CHUNK);
+                slots.map(|slot| (Arc::clone(&slot.key), Arc::clone(&slot.object))).collect()
+            };
+            from += CHUNK;
+            let mut computed = Vec::with_capacity(chunk.len());
+            for (key, object) in &chunk {
+                computed.push(compute(new, key, &**object).map_err(|error| failed(error, key))?);
+            }
+            let mut state = self.state.write();
+            for ((key, object), computed) in chunk.iter().zip(computed) {
+                state.slots.file_in(key, object, ids, computed);
+            }
+            drop(state);
+        }
+    }
+
+    fn unfile_all(&self, ids: &[u32]) {
+        let mut from = 0;
+        loop {
+            let mut state = self.state.write();
+            if from >= state.slots.extent() {
+                for id in ids {
+                    state.slots.remove_index(*id);
+                }
+                return;
+            }
+            state.slots.unfile(from, CHUNK, ids);
+            from += CHUNK;
+        }
+    }
+
+    /// Changes the list of functions; `keep` says what stays.
+    fn change_functions(&self, mut keep: impl FnMut(&mut Registered<T>) -> bool) {
+        let outdated = {
+            let mut state = self.state.write();
+            let functions = state.functions.iter().cloned().filter_map(|mut registered| {
+                let keep = keep(&mut registered);
+                keep.then_some(registered)
+            });
+            let functions = functions.collect();
+            std::mem::replace(&mut state.functions, functions)
+        };
+        drop(outdated);
+    }
+}
+
+fn failed(error: StoreError, key: &Key) -> AddIndexersError {
+    match error {
+        StoreError::Index { index, key, message } => AddIndexersError::Function { name: index, key, message },
+        other => AddIndexersError::Function {
+            name: "".into(),
+            key: Arc::clone(key),
+            message: other.to_string().into(),
+        },
+    }
+}

@@ -1,0 +1,79 @@
+use std::fmt;
+use std::sync::Arc;
+
+use super::StoreError;
+use crate::object::Key;
+use crate::panic::catch;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+type TransformFn<T> = dyn Fn(Arc<T>) -> Result<Arc<T>, Error> + Send + Sync;
+
+/// Changes every object before it is queued or stored, most often to keep less of it. client-go's `TransformFunc`.
+///
+/// It runs under no lock; a panic in it counts as a failure. It must be idempotent: an object may pass it twice (K6). It
+/// must not change what the key is made of (K4). It never sees tombstones or what a resync tells again (K5).
+///
+/// ```
+/// use k8s_informer::Transform;
+/// use std::sync::Arc;
+///
+/// let shorten = Transform::in_place(|word: &mut String| word.truncate(3));
+/// assert_eq!(*shorten.apply(Arc::new("kubernetes".to_owned())).unwrap(), "kub");
+/// ```
+pub struct Transform<T> {
+    function: Arc<TransformFn<T>>,
+}
+
+impl<T> Transform<T> {
+    /// With a function that may answer another object, or fail.
+    pub fn new<E: Into<Error>>(
+        function: impl Fn(Arc<T>) -> Result<Arc<T>, E> + Send + Sync + 'static,
+    ) -> Self {
+        Self { function: Arc::new(move |object| function(object).map_err(Into::into)) }
+    }
+
+    /// With a function that changes the object where it is; it is cloned only if someone else holds it too.
+    pub fn in_place(function: impl Fn(&mut T) + Send + Sync + 'static) -> Self
+    where
+        T: Clone,
+    {
+        Self {
+            function: Arc::new(move |mut object| {
+                function(Arc::make_mut(&mut object));
+                Ok(object)
+            }),
+        }
+    }
+
+    /// Runs it on one object.
+    ///
+    /// # Errors
+    ///
+    /// What the function fails with, as text, or the message of its panic.
+    pub fn apply(&self, object: Arc<T>) -> Result<Arc<T>, String> {
+        catch(|| (self.function)(object).map_err(|error| error.to_string())).and_then(|result| result)
+    }
+
+    /// Runs it, if there is one, on the object of this key.
+    pub(crate) fn run(this: Option<&Self>, key: &Key, object: Arc<T>) -> Result<Arc<T>, StoreError> {
+        match this {
+            None => Ok(object),
+            Some(transform) => transform.apply(object).map_err(|message| StoreError::Transform {
+                key: Some(Arc::clone(key)),
+                message: message.into(),
+            }),
+        }
+    }
+}
+
+impl<T> Clone for Transform<T> {
+    fn clone(&self) -> Self {
+        Self { function: Arc::clone(&self.function) }
+    }
+}
+
+impl<T> fmt::Debug for Transform<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transform").finish_non_exhaustive()
+    }
+}
