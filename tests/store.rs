@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::{
-    Accessor, AddIndexersError, Change, Deleted, IndexError, IndexFunc, Indexer, Indexers, KeyError, KnownObjects,
-    ReflectorStore, Store, StoreError, ThreadSafeStore, TransactionError, Transform,
+    Accessor, AddIndexersError, Change, Deleted, IndexError, IndexFunc, Indexer, Indexers, KeyError,
+    KnownObjects, ReflectorStore, Store, StoreError, ThreadSafeStore, TransactionError, Transform,
 };
 
 /// `key=value` pairs; the value's words are index values, and its length stands for a resourceVersion.
@@ -92,7 +92,10 @@ fn s1_a_key_error_unwraps_to_its_cause_and_changes_nothing() {
     for key in ["", "panic"] {
         let error = store.add(thing(key, "x")).unwrap_err();
         assert!(std::error::Error::source(&error).unwrap().is::<KeyError>());
-        assert!(matches!(store.replace(vec![thing("a", "x"), thing(key, "x")], "9"), Err(StoreError::Key(_))));
+        assert!(matches!(
+            store.replace(vec![thing("a", "x"), thing(key, "x")], "9"),
+            Err(StoreError::Key(_))
+        ));
         assert!(matches!(store.delete(&Deleted::Final(thing(key, "x"))), Err(StoreError::Key(_))));
         assert!(matches!(store.get(&thing(key, "x")), Err(StoreError::Key(_))));
     }
@@ -238,7 +241,9 @@ fn x6_indexers_that_fail_are_not_added() {
     store.add(thing("b", "worse")).unwrap();
     let more = || Indexers::new().with("keys", IndexFunc::new(|thing: &Thing| vec![thing.key.to_owned()]));
     let error = store.add_indexers(more().with("touchy", touchy())).unwrap_err();
-    assert!(matches!(error, AddIndexersError::Function { name, key, .. } if (&*name, &*key) == ("touchy", "b")));
+    assert!(
+        matches!(error, AddIndexersError::Function { name, key, .. } if (&*name, &*key) == ("touchy", "b"))
+    );
     assert_eq!(store.get_indexers(), arcs(&["words"]));
     store.add(thing("c", "worse")).unwrap();
     store.add_indexers(more()).unwrap();
@@ -316,15 +321,15 @@ fn user_code_runs_under_no_lock() {
             look(nosy);
             Ok(nosy.0.to_string().into())
         });
-        let index = IndexFunc::new(move |nosy: &Nosy| vec![look(nosy).map_or_else(String::new, |_| "x".into())]);
-        let store = Arc::new(
-            Indexer::new(accessor, Indexers::new().with("look", index.clone())).with_transform(Transform::new(
-                move |nosy: Arc<Nosy>| {
+        let index =
+            IndexFunc::new(move |nosy: &Nosy| vec![look(nosy).map_or_else(String::new, |_| "x".into())]);
+        let store =
+            Arc::new(Indexer::new(accessor, Indexers::new().with("look", index.clone())).with_transform(
+                Transform::new(move |nosy: Arc<Nosy>| {
                     look(&nosy);
                     Ok::<_, String>(nosy)
-                },
-            )),
-        );
+                }),
+            ));
         assert!(cell.set(Arc::clone(&store)).is_ok());
         let nosy = |id| Arc::new(Nosy(id, Arc::clone(&cell)));
         store.add(nosy(1)).unwrap();
