@@ -6,6 +6,7 @@
 mod error;
 mod object;
 mod panic;
+mod selector;
 mod status;
 mod stop;
 mod sync;
@@ -27,6 +28,7 @@ pub use object::{
 };
 pub use queue::{Delta, DeltaFifo, DeltaFifoBuilder, Deltas, PopError, Process, ProcessError, Queue};
 pub use reflector::{Body, ListWatch, ListerWatcher};
+pub use selector::{Selector, SelectorError};
 pub use status::{Status, StatusCause, StatusDetails};
 pub use stop::{Done, Stop, Subscription};
 pub use store::{
