@@ -239,7 +239,11 @@ fn d8_synced_when_every_key_of_the_list_and_every_deletion_is_processed() {
     let mut flags = Vec::new();
     for _ in 0..3 {
         assert_eq!(queue.has_synced(), flags.len() == 2);
-        queue.pop(&mut |_, in_initial_list| Ok(flags.push(in_initial_list))).unwrap();
+        let mut note = |_: &Deltas<Thing>, in_initial_list| {
+            flags.push(in_initial_list);
+            Ok(())
+        };
+        queue.pop(&mut note).unwrap();
     }
     assert_eq!(flags, [true, true, false]);
     let queue = plain();
@@ -389,7 +393,11 @@ fn d3_d6_d9_the_key_in_flight_is_known() {
         let queue = knowing(&[]);
         queue.add(thing("a", 1)).unwrap();
         last(&queue);
-        queue.pop(&mut |_, _| Ok(then(&queue))).unwrap();
+        let mut process = |_: &Deltas<Thing>, _| {
+            then(&queue);
+            Ok(())
+        };
+        queue.pop(&mut process).unwrap();
         drain(&queue)
     };
     let update: fn(&DeltaFifo<Thing>) = |queue| queue.update(thing("a", 2)).unwrap();

@@ -299,7 +299,7 @@ fn x12_get_indexers_is_a_copy() {
 /// Index functions, transforms and drops that use the store: they would hang if a lock were held.
 #[test]
 fn user_code_runs_under_no_lock() {
-    struct Nosy(u32, Arc<OnceLock<Arc<Indexer<Nosy>>>>);
+    struct Nosy(u32, Arc<OnceLock<Arc<Indexer<Self>>>>);
     impl Drop for Nosy {
         fn drop(&mut self) {
             if let Some(store) = self.1.get() {
