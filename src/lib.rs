@@ -6,6 +6,7 @@
 mod error;
 mod object;
 mod panic;
+mod selector;
 mod status;
 mod stop;
 mod sync;
@@ -40,6 +41,7 @@ pub use reflector::{
     Body, ListWatch, ListerWatcher, Reflector, ReflectorOptions, ReflectorState, ReflectorStatus,
     WatchErrorHandler,
 };
+pub use selector::{Selector, SelectorError};
 pub use status::{Status, StatusCause, StatusDetails};
 pub use stop::{Done, Stop, Subscription};
 pub use store::{

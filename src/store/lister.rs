@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use super::{IndexError, Indexer, NAMESPACE_INDEX};
 use crate::object::Object;
+use crate::selector::Selector;
 
 /// Reads an informer's objects: by name, by namespace, by index. client-go's generated listers.
 ///
@@ -40,6 +41,11 @@ impl<T: Object> Lister<T> {
     /// All objects.
     pub fn list(&self) -> Vec<Arc<T>> {
         self.indexer.list()
+    }
+
+    /// The objects that a selector selects, by looking at each. client-go's `ListAll`.
+    pub fn select(&self, selector: &Selector) -> Vec<Arc<T>> {
+        selected(self.list(), selector)
     }
 
     /// The objects of one namespace; of all if it is empty.
@@ -81,9 +87,9 @@ pub struct NamespaceLister<'a, T> {
 }
 
 impl<T: Object> NamespaceLister<'_, T> {
-    /// One object.
+    /// One object; none if the namespace is empty, as in client-go.
     pub fn get(&self, name: &str) -> Option<Arc<T>> {
-        self.lister.get(self.namespace, name)
+        self.lister.indexer.get_by_key(&format!("{}/{name}", self.namespace))
     }
 
     /// All objects of the namespace: from the [`NAMESPACE_INDEX`], or, if the indexer hasn't got it, by looking at each.
@@ -100,6 +106,18 @@ impl<T: Object> NamespaceLister<'_, T> {
             }
         }
     }
+
+    /// The objects of the namespace that a selector selects. client-go's `ListAllByNamespace`.
+    pub fn select(&self, selector: &Selector) -> Vec<Arc<T>> {
+        selected(self.list(), selector)
+    }
+}
+
+fn selected<T: Object>(mut objects: Vec<Arc<T>>, selector: &Selector) -> Vec<Arc<T>> {
+    if !selector.is_empty() {
+        objects.retain(|object| selector.matches(&**object));
+    }
+    objects
 }
 
 impl<T> fmt::Debug for NamespaceLister<'_, T> {

@@ -209,3 +209,65 @@ impl<T> Slots<T> {
         self.indices.iter().find(|(a, _)| *a == id).map(|(_, index)| index)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::time::Random;
+
+    /// Two indices over random writes: they say what the content says, and hold nothing else.
+    #[test]
+    fn x2_to_x5_indices_agree_with_the_content() {
+        let mut random = Random::new();
+        let mut below = |limit: usize| (random.unit() * limit as f64) as usize;
+        let mut slots = Slots::new([0, 1]);
+        let mut model: BTreeMap<String, (usize, Computed)> = BTreeMap::new();
+        for step in 0..5000 {
+            let key = below(20).to_string();
+            if below(3) == 0 {
+                assert_eq!(slots.remove(&key).map(|slot| *slot.object), model.remove(&key).map(|old| old.0));
+                continue;
+            }
+            let mut computed: Computed =
+                (0..below(4)).map(|_| (below(2) as u32, below(5).to_string())).collect();
+            computed.sort_unstable();
+            computed.dedup();
+            let old = slots.put(key.as_str().into(), Arc::new(step), computed.clone());
+            assert_eq!(old.map(|old| *old), model.insert(key, (step, computed)).map(|old| old.0));
+
+            assert_eq!(slots.len(), model.len());
+            assert_eq!(slots.range(0, usize::MAX).count(), model.len());
+            for id in 0..2 {
+                let mut expected: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+                for (key, (_, computed)) in &model {
+                    for (_, value) in computed.iter().filter(|(a, _)| *a == id) {
+                        expected.entry(value).or_default().push(key);
+                    }
+                }
+                assert_eq!(slots.values(id).count(), expected.len(), "no value without objects");
+                for (value, keys) in expected {
+                    let mut found: Vec<&str> =
+                        slots.indexed(id, value, 0).map(|(_, slot)| &*slot.key).collect();
+                    found.sort_unstable();
+                    assert_eq!(found, keys);
+                    assert_eq!(slots.indexed_len(id, value), keys.len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn x3_unchanged_values_leave_the_index_untouched() {
+        let mut slots = Slots::new([0]);
+        let computed = || vec![(0, "x".to_owned())];
+        slots.put("a".into(), Arc::new(1), computed());
+        let before = slots.values(0).next().map(Arc::as_ptr);
+        slots.put("a".into(), Arc::new(2), computed());
+        assert_eq!(slots.values(0).next().map(Arc::as_ptr), before);
+        slots.put("b".into(), Arc::new(3), computed());
+        let values = slots.values(0).next().map(Arc::strong_count);
+        assert_eq!(values, Some(3), "one allocation: the index and two slots");
+    }
+}

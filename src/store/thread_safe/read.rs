@@ -38,7 +38,7 @@ impl<T> ThreadSafeStore<T> {
         self.collect(|slot| Arc::clone(&slot.key))
     }
 
-    /// All objects at one point in time, and the resourceVersion of that moment. Writers wait meanwhile: some 60 ms with a million
+    /// All objects at one point in time, and the resourceVersion of that moment. Writers wait meanwhile: tens of milliseconds with a million
     /// objects.
     pub fn snapshot(&self) -> (Vec<Arc<T>>, String) {
         let state = self.state.read();

@@ -1,0 +1,367 @@
+//! Label selectors: parsed as Kubernetes parses them, matched against objects here, written as the API server takes them.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::object::Object;
+
+/// Selects objects by their labels. Go's `labels.Selector`.
+///
+/// The grammar is that of `kubectl -l`: requirements with commas between them, all of which must hold: `key`, `!key`, `key=value`,
+/// `key==value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, and, for whole numbers, `key>1`, `key<9`. A label that isn't there satisfies
+/// `!key`, `!=` and `notin`, and nothing else.
+///
+/// ```
+/// use k8s_informer::Selector;
+///
+/// let selector: Selector = "tier in (web, db), app=shop,!canary".parse()?;
+/// assert_eq!(selector.to_string(), "app=shop,!canary,tier in (db,web)");
+/// let labels = |key: &str| match key {
+///     "app" => Some("shop"),
+///     "tier" => Some("db"),
+///     _ => None,
+/// };
+/// assert!(selector.matches_labels(labels));
+/// assert!(!"app!=shop".parse::<Selector>()?.matches_labels(labels));
+/// # Ok::<(), k8s_informer::SelectorError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Selector {
+    /// Sorted by key; `None` selects nothing.
+    requirements: Option<Vec<Requirement>>,
+}
+
+impl Selector {
+    /// Selects every object: the empty selector.
+    pub fn everything() -> Self {
+        Self { requirements: Some(Vec::new()) }
+    }
+
+    /// Selects no object. It has no text: written, it looks like [`everything`](Self::everything), as in Go; don't send it to a server.
+    pub fn nothing() -> Self {
+        Self { requirements: None }
+    }
+
+    /// Whether it requires nothing, so that it selects everything.
+    pub fn is_empty(&self) -> bool {
+        self.requirements.as_ref().is_some_and(Vec::is_empty)
+    }
+
+    /// Whether it selects this object.
+    pub fn matches<T: Object + ?Sized>(&self, object: &T) -> bool {
+        self.matches_labels(|key| object.label(key))
+    }
+
+    /// Whether it selects an object with these labels: `label` gives the value of a key.
+    pub fn matches_labels<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+        match &self.requirements {
+            None => false,
+            Some(requirements) => requirements.iter().all(|one| one.matches(label(&one.key))),
+        }
+    }
+}
+
+/// Parses as Go's `labels.Parse` does.
+impl FromStr for Selector {
+    type Err = SelectorError;
+
+    fn from_str(text: &str) -> Result<Self, SelectorError> {
+        let mut requirements = Parser { tokens: scan(text), at: 0 }.selector()?;
+        requirements.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(Self { requirements: Some(requirements) })
+    }
+}
+
+/// The canonical form: sorted by key, no spaces, operators as they were written.
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, requirement) in self.requirements.iter().flatten().enumerate() {
+            if at > 0 {
+                f.write_str(",")?;
+            }
+            requirement.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// A text is no label selector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectorError {
+    message: String,
+}
+
+impl SelectorError {
+    fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into() }
+    }
+}
+
+impl fmt::Display for SelectorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "label selector: {}", self.message)
+    }
+}
+
+impl std::error::Error for SelectorError {}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Requirement {
+    key: String,
+    test: Test,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Test {
+    Exists,
+    Absent,
+    /// `=` or `==`, as it was written.
+    Equals(&'static str, String),
+    NotEquals(String),
+    In(BTreeSet<String>),
+    NotIn(BTreeSet<String>),
+    /// The number, and how it was written.
+    Greater(i64, String),
+    Less(i64, String),
+}
+
+impl Requirement {
+    fn matches(&self, value: Option<&str>) -> bool {
+        let number = || value.and_then(|value| value.parse::<i64>().ok());
+        match &self.test {
+            Test::Exists => value.is_some(),
+            Test::Absent => value.is_none(),
+            Test::Equals(_, wanted) => value == Some(wanted),
+            Test::NotEquals(unwanted) => value != Some(unwanted),
+            Test::In(wanted) => value.is_some_and(|value| wanted.contains(value)),
+            Test::NotIn(unwanted) => value.is_none_or(|value| !unwanted.contains(value)),
+            Test::Greater(limit, _) => number().is_some_and(|number| number > *limit),
+            Test::Less(limit, _) => number().is_some_and(|number| number < *limit),
+        }
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = &self.key;
+        let list =
+            |values: &BTreeSet<String>| values.iter().map(String::as_str).collect::<Vec<_>>().join(",");
+        match &self.test {
+            Test::Exists => f.write_str(key),
+            Test::Absent => write!(f, "!{key}"),
+            Test::Equals(operator, value) => write!(f, "{key}{operator}{value}"),
+            Test::NotEquals(value) => write!(f, "{key}!={value}"),
+            Test::In(values) => write!(f, "{key} in ({})", list(values)),
+            Test::NotIn(values) => write!(f, "{key} notin ({})", list(values)),
+            Test::Greater(_, value) => write!(f, "{key}>{value}"),
+            Test::Less(_, value) => write!(f, "{key}<{value}"),
+        }
+    }
+}
+
+const SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
+const SPECIAL: [char; 7] = ['=', '!', '(', ')', ',', '>', '<'];
+
+/// Words and operators; an operator is the longest that fits.
+fn scan(text: &str) -> Vec<&str> {
+    let mut tokens = Vec::new();
+    let mut rest = text.trim_start_matches(SPACE);
+    while !rest.is_empty() {
+        let length = if rest.starts_with("==") || rest.starts_with("!=") {
+            2
+        } else if rest.starts_with(SPECIAL) {
+            1
+        } else {
+            rest.find(|c| SPACE.contains(&c) || SPECIAL.contains(&c)).unwrap_or(rest.len())
+        };
+        let (token, after) = rest.split_at(length);
+        tokens.push(token);
+        rest = after.trim_start_matches(SPACE);
+    }
+    tokens
+}
+
+/// A recursive descent that takes the turns of Go's parser: `in` and `notin` are words, but for between a key and a bracket.
+struct Parser<'a> {
+    tokens: Vec<&'a str>,
+    at: usize,
+}
+
+impl<'a> Parser<'a> {
+    /// The next token, empty at the end.
+    fn peek(&self) -> &'a str {
+        self.tokens.get(self.at).copied().unwrap_or_default()
+    }
+
+    fn next(&mut self) -> &'a str {
+        let token = self.peek();
+        self.at += 1;
+        token
+    }
+
+    fn selector(&mut self) -> Result<Vec<Requirement>, SelectorError> {
+        let mut requirements = Vec::new();
+        if self.peek().is_empty() {
+            return Ok(requirements);
+        }
+        loop {
+            requirements.push(self.requirement()?);
+            match self.next() {
+                "" => return Ok(requirements),
+                "," => {}
+                other => {
+                    return Err(SelectorError::new(format!(
+                        "found {other:?} where ',' or the end should be"
+                    )));
+                }
+            }
+        }
+    }
+
+    fn requirement(&mut self) -> Result<Requirement, SelectorError> {
+        let absent = self.peek() == "!";
+        if absent {
+            self.next();
+        }
+        let key = self.next();
+        if !is_word(key) {
+            return Err(SelectorError::new(format!("found {key:?} where a key should be")));
+        }
+        check_key(key)?;
+        let test = if absent {
+            Test::Absent
+        } else if matches!(self.peek(), "" | ",") {
+            Test::Exists
+        } else {
+            self.test()?
+        };
+        Ok(Requirement { key: key.to_owned(), test })
+    }
+
+    fn test(&mut self) -> Result<Test, SelectorError> {
+        Ok(match self.next() {
+            "=" => Test::Equals("=", self.value()?),
+            "==" => Test::Equals("==", self.value()?),
+            "!=" => Test::NotEquals(self.value()?),
+            ">" => {
+                let (number, text) = self.number()?;
+                Test::Greater(number, text)
+            }
+            "<" => {
+                let (number, text) = self.number()?;
+                Test::Less(number, text)
+            }
+            "in" => Test::In(self.values()?),
+            "notin" => Test::NotIn(self.values()?),
+            other => return Err(SelectorError::new(format!("found {other:?} where an operator should be"))),
+        })
+    }
+
+    fn value(&mut self) -> Result<String, SelectorError> {
+        if matches!(self.peek(), "" | ",") {
+            return Ok(String::new());
+        }
+        match self.next() {
+            word if is_name(word) => Ok(word.to_owned()),
+            word if is_word(word) => {
+                Err(SelectorError::new(format!("{word:?} can't be the value of a label")))
+            }
+            other => Err(SelectorError::new(format!("found {other:?} where a value should be"))),
+        }
+    }
+
+    fn number(&mut self) -> Result<(i64, String), SelectorError> {
+        let text = self.value()?;
+        match text.parse() {
+            Ok(number) => Ok((number, text)),
+            Err(_) => Err(SelectorError::new(format!("{text:?} is no whole number"))),
+        }
+    }
+
+    /// `(a,b)`. Nothing between two commas or brackets is the empty value.
+    fn values(&mut self) -> Result<BTreeSet<String>, SelectorError> {
+        if self.next() != "(" {
+            return Err(SelectorError::new("no '(' after in or notin"));
+        }
+        let mut values = BTreeSet::new();
+        loop {
+            match self.peek() {
+                "," | ")" => drop(values.insert(String::new())),
+                _ => drop(values.insert(self.value()?)),
+            }
+            match self.next() {
+                "," => {}
+                ")" => return Ok(values),
+                other => {
+                    return Err(SelectorError::new(format!("found {other:?} where ',' or ')' should be")));
+                }
+            }
+        }
+    }
+}
+
+fn is_word(token: &str) -> bool {
+    !token.is_empty() && !token.starts_with(SPECIAL)
+}
+
+/// Go's `IsQualifiedName`: a name of up to 63 characters, maybe with a DNS subdomain and a slash before it.
+fn check_key(key: &str) -> Result<(), SelectorError> {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    let prefix_fits = prefix.is_none_or(|prefix| {
+        prefix.len() <= 253
+            && prefix.split('.').all(|label| {
+                bounded_by(
+                    label,
+                    |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit(),
+                    |byte| byte == b'-',
+                )
+            })
+    });
+    if prefix_fits && is_name(name) {
+        return Ok(());
+    }
+    Err(SelectorError::new(format!("{key:?} can't be the key of a label")))
+}
+
+/// The part of a key after the slash, or a value (Go's `IsValidLabelValue`) that is not empty.
+fn is_name(name: &str) -> bool {
+    name.len() <= 63
+        && bounded_by(name, |byte| byte.is_ascii_alphanumeric(), |byte| matches!(byte, b'-' | b'_' | b'.'))
+}
+
+/// Whether it begins and ends with an outer byte, and has but outer and inner ones between.
+fn bounded_by(text: &str, outer: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool) -> bool {
+    match text.as_bytes() {
+        [] => false,
+        [first, .., last] if !(outer(*first) && outer(*last)) => false,
+        [one] => outer(*one),
+        bytes => bytes.iter().all(|byte| outer(*byte) || inner(*byte)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_between_commas_is_the_empty_value() {
+        let canonical = |text: &str| text.parse::<Selector>().map(|selector| selector.to_string()).ok();
+        assert_eq!(canonical("a in (,,b)").as_deref(), Some("a in (,b)"));
+        assert_eq!(canonical("a in (b,,c)").as_deref(), Some("a in (,b,c)"));
+        assert_eq!(canonical("a in (b,,)").as_deref(), Some("a in (,b)"));
+        assert_eq!(canonical("a in (,)").as_deref(), Some("a in ()"));
+        assert_eq!(canonical("a in (b"), None);
+        assert_eq!(canonical("a in ("), None);
+    }
+
+    #[test]
+    fn nothing_selects_nothing_and_everything_everything() {
+        assert!(Selector::everything().is_empty() && Selector::everything().matches_labels(|_| None));
+        assert!(!Selector::nothing().is_empty() && !Selector::nothing().matches_labels(|_| None));
+        assert_eq!("".parse(), Ok(Selector::everything()));
+    }
+}

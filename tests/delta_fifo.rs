@@ -1,0 +1,541 @@
+//! `DeltaFifo` from outside: the essence of client-go's delta_fifo_test, and what unlocked processing adds.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::{
+    Accessor, Deleted, Delta, DeltaFifo, Deltas, Indexer, Indexers, Key, KeyError, KnownObjects, PopError,
+    Queue, ReflectorStore, StoreError, Transform,
+};
+
+type Thing = (&'static str, u32);
+
+fn thing(key: &'static str, value: u32) -> Arc<Thing> {
+    Arc::new((key, value))
+}
+
+fn accessor() -> Accessor<Thing> {
+    Accessor::new(|thing: &Thing| match thing.0 {
+        "" => Err(KeyError::new("no key")),
+        "panic" => panic!("key function"),
+        key => Ok(key.into()),
+    })
+}
+
+/// A test of client-go's has known objects that never change.
+struct Known(Vec<Thing>);
+
+impl KnownObjects<Thing> for Known {
+    fn list_keys(&self) -> Vec<Key> {
+        self.0.iter().map(|thing| thing.0.into()).collect()
+    }
+
+    fn get_by_key(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
+        match self.0.iter().find(|thing| thing.0 == key) {
+            // Value 0: listed, but not to be had; 99: not to be looked up.
+            Some((_, 0)) | None => Ok(None),
+            Some((_, 99)) => Err(StoreError::other("broken")),
+            Some(thing) => Ok(Some(Arc::new(*thing))),
+        }
+    }
+}
+
+fn knowing(known: &[Thing]) -> DeltaFifo<Thing> {
+    DeltaFifo::builder(accessor()).known_objects(Arc::new(Known(known.to_vec()))).emit_replaced(true).build()
+}
+
+fn plain() -> DeltaFifo<Thing> {
+    DeltaFifo::builder(accessor()).emit_replaced(true).build()
+}
+
+fn pop(queue: &DeltaFifo<Thing>) -> Vec<Delta<Thing>> {
+    assert!(!queue.is_empty(), "it would block");
+    queue.pop(&mut |_, _| Ok(())).unwrap().to_vec()
+}
+
+fn drain(queue: &DeltaFifo<Thing>) -> Vec<Vec<Delta<Thing>>> {
+    std::iter::from_fn(|| (!queue.is_empty()).then(|| pop(queue))).collect()
+}
+
+fn added(key: &'static str, value: u32) -> Delta<Thing> {
+    Delta::Added(thing(key, value))
+}
+
+fn updated(key: &'static str, value: u32) -> Delta<Thing> {
+    Delta::Updated(thing(key, value))
+}
+
+fn replaced(key: &'static str, value: u32) -> Delta<Thing> {
+    Delta::Replaced(thing(key, value))
+}
+
+fn sync(key: &'static str, value: u32) -> Delta<Thing> {
+    Delta::Sync(thing(key, value))
+}
+
+fn deleted(key: &'static str, value: u32) -> Delta<Thing> {
+    Delta::Deleted(gone(key, value))
+}
+
+fn gone(key: &'static str, value: u32) -> Deleted<Thing> {
+    Deleted::Final(thing(key, value))
+}
+
+fn tombstone(key: &str, last_known: Option<Arc<Thing>>) -> Delta<Thing> {
+    Delta::Deleted(Deleted::FinalStateUnknown { key: key.into(), last_known })
+}
+
+#[test]
+fn d1_one_item_for_all_changes_of_a_key() {
+    let queue = plain();
+    queue.add(thing("foo", 10)).unwrap();
+    queue.add(thing("bar", 1)).unwrap();
+    queue.update(thing("foo", 12)).unwrap();
+    queue.delete(gone("foo", 15)).unwrap();
+    assert_eq!(queue.len(), 2);
+    assert_eq!(pop(&queue), [added("foo", 10), updated("foo", 12), deleted("foo", 15)]);
+    assert_eq!(pop(&queue), [added("bar", 1)]);
+    assert!(queue.is_empty());
+}
+
+#[test]
+fn d2_a_failing_add_populates_and_a_failing_delete_does_not() {
+    let queue = plain();
+    assert!(matches!(queue.delete(gone("", 1)), Err(StoreError::Key(_))));
+    assert!(!queue.has_synced());
+    assert!(matches!(queue.add(thing("panic", 1)), Err(StoreError::Key(_))));
+    assert!(queue.has_synced() && queue.is_empty());
+}
+
+#[test]
+fn d3_delete_of_the_unknown_is_dropped() {
+    let queue = plain();
+    queue.delete(gone("baz", 10)).unwrap();
+    assert!(queue.is_empty());
+    let queue = knowing(&[("foo", 5), ("broken", 99), ("ghost", 0)]);
+    queue.add(thing("queued", 1)).unwrap();
+    for key in ["foo", "broken", "ghost", "queued", "unknown"] {
+        queue.delete(gone(key, 10)).unwrap();
+    }
+    let expected = [
+        vec![added("queued", 1), deleted("queued", 10)],
+        vec![deleted("foo", 10)],
+        vec![deleted("broken", 10)],
+    ];
+    assert_eq!(drain(&queue), expected);
+}
+
+#[test]
+fn d4_of_two_deletions_the_one_that_knows_more_stays() {
+    let cases = [
+        (gone("a", 1), gone("a", 2), deleted("a", 1)),
+        (Deleted::FinalStateUnknown { key: "a".into(), last_known: None }, gone("a", 2), deleted("a", 2)),
+        (gone("a", 1), Deleted::FinalStateUnknown { key: "a".into(), last_known: None }, deleted("a", 1)),
+    ];
+    for (first, second, stays) in cases {
+        let queue = knowing(&[("a", 5)]);
+        queue.delete(first).unwrap();
+        queue.delete(second).unwrap();
+        queue.update(thing("a", 3)).unwrap();
+        queue.delete(gone("a", 4)).unwrap();
+        assert_eq!(pop(&queue), [stays, updated("a", 3), deleted("a", 4)]);
+    }
+}
+
+#[test]
+fn d5_each_object_is_transformed_once_and_tombstones_never() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&count);
+    let transform = Transform::new(move |thing: Arc<Thing>| match thing.1 {
+        13 => Err("unlucky"),
+        14 => panic!("very unlucky"),
+        value => {
+            counter.fetch_add(1, Ordering::Relaxed);
+            Ok(Arc::new((thing.0, value + 100)))
+        }
+    });
+    let known = Arc::new(Known(vec![("known", 7)]));
+    let queue = DeltaFifo::builder(accessor()).known_objects(known).transform(transform).build();
+    queue.add(thing("a", 1)).unwrap();
+    queue.update(thing("a", 2)).unwrap();
+    queue.delete(gone("a", 3)).unwrap();
+    queue.delete(gone("unknown", 13)).unwrap();
+    queue.replace(vec![thing("b", 4)], "1").unwrap();
+    for value in [13, 14] {
+        assert!(matches!(queue.add(thing("c", value)), Err(StoreError::Transform { .. })));
+        assert!(matches!(queue.delete(gone("known", value)), Err(StoreError::Transform { .. })));
+    }
+    assert_eq!(count.load(Ordering::Relaxed), 4);
+    assert_eq!(pop(&queue), [added("a", 101), updated("a", 102), deleted("a", 103)]);
+    assert_eq!(pop(&queue), [sync("b", 104)]);
+    assert_eq!(pop(&queue), [tombstone("known", Some(thing("known", 7)))]);
+    queue.resync().unwrap();
+    assert_eq!(pop(&queue), [sync("known", 7)]);
+}
+
+#[test]
+fn d6_replace_orders_deletes_after_adds() {
+    let queue = knowing(&[("foo", 5), ("bar", 6), ("baz", 7), ("ghost", 0), ("broken", 99)]);
+    queue.delete(gone("baz", 10)).unwrap();
+    queue.add(thing("queued", 1)).unwrap();
+    queue.replace(vec![thing("foo", 6), thing("new", 1), thing("foo", 7)], "0").unwrap();
+    let expected = [
+        // A tombstone after a deletion that knew more adds nothing.
+        vec![deleted("baz", 10)],
+        vec![added("queued", 1), tombstone("queued", Some(thing("queued", 1)))],
+        vec![replaced("foo", 6), replaced("foo", 7)],
+        vec![replaced("new", 1)],
+        vec![tombstone("bar", Some(thing("bar", 6)))],
+        vec![tombstone("ghost", None)],
+        vec![tombstone("broken", None)],
+    ];
+    assert_eq!(drain(&queue), expected);
+}
+
+#[test]
+fn d6_replace_keeps_a_queued_deletion_and_tells_the_new_object() {
+    let queue = knowing(&[("foo", 5)]);
+    queue.delete(gone("foo", 5)).unwrap();
+    queue.replace(vec![thing("foo", 8)], "0").unwrap();
+    assert_eq!(pop(&queue), [deleted("foo", 5), replaced("foo", 8)]);
+}
+
+#[test]
+fn d6_a_tombstone_is_made_of_what_an_older_one_knew() {
+    let queue = knowing(&[("foo", 5)]);
+    queue.replace(Vec::new(), "0").unwrap();
+    queue.replace(Vec::new(), "0").unwrap();
+    assert_eq!(pop(&queue), [tombstone("foo", Some(thing("foo", 5)))]);
+}
+
+#[test]
+fn d6_a_failing_replace_queues_what_came_before() {
+    let queue = knowing(&[("known", 5)]);
+    assert!(matches!(
+        queue.replace(vec![thing("a", 1), thing("", 2), thing("b", 3)], "0"),
+        Err(StoreError::Key(_))
+    ));
+    assert!(!queue.has_synced());
+    assert_eq!(drain(&queue), [vec![replaced("a", 1)]]);
+}
+
+#[test]
+fn d6_emits_sync_unless_told_otherwise() {
+    let queue = DeltaFifo::new(accessor());
+    queue.replace(vec![thing("a", 1)], "0").unwrap();
+    assert_eq!(pop(&queue), [sync("a", 1)]);
+}
+
+#[test]
+fn d8_synced_when_every_key_of_the_list_and_every_deletion_is_processed() {
+    let queue = knowing(&[("foo", 5), ("bar", 6)]);
+    queue.replace(vec![thing("foo", 6), thing("foo", 7)], "0").unwrap();
+    queue.add(thing("later", 1)).unwrap();
+    let mut flags = Vec::new();
+    for _ in 0..3 {
+        assert_eq!(queue.has_synced(), flags.len() == 2);
+        let mut note = |_: &Deltas<Thing>, in_initial_list| {
+            flags.push(in_initial_list);
+            Ok(())
+        };
+        queue.pop(&mut note).unwrap();
+    }
+    assert_eq!(flags, [true, true, false]);
+    let queue = plain();
+    assert!(!queue.has_synced());
+    queue.replace(Vec::new(), "0").unwrap();
+    assert!(queue.has_synced(), "an empty list is processed at once");
+}
+
+#[test]
+fn d9_resync_tells_the_known_that_have_nothing_queued() {
+    let queue = knowing(&[("foo", 5), ("bar", 6), ("ghost", 0), ("broken", 99)]);
+    queue.update(thing("bar", 7)).unwrap();
+    queue.resync().unwrap();
+    queue.resync().unwrap();
+    assert_eq!(drain(&queue), [vec![updated("bar", 7)], vec![sync("foo", 5)]]);
+    let queue = plain();
+    queue.resync().unwrap();
+    assert!(queue.is_empty() && !queue.has_synced());
+}
+
+#[test]
+fn d10_synced_comes_after_the_last_initial_item() {
+    for fails in [false, true] {
+        let queue = plain();
+        queue.replace(vec![thing("a", 1), thing("b", 1)], "0").unwrap();
+        let synced = queue.synced();
+        pop(&queue);
+        let result = queue.pop(&mut |_, in_initial_list| {
+            assert!(in_initial_list && !synced.is_done() && !queue.has_synced());
+            if fails { Err("failed".into()) } else { Ok(()) }
+        });
+        assert_eq!(result.is_err(), fails);
+        assert!(synced.is_done() && queue.has_synced());
+    }
+}
+
+#[test]
+fn d11_an_error_or_a_panic_of_process_gives_the_deltas_back() {
+    let queue = plain();
+    queue.add(thing("a", 1)).unwrap();
+    let Err(PopError::Process { deltas, error }) = queue.pop(&mut |_, _| Err("no".into())) else { panic!() };
+    assert_eq!((deltas.to_vec(), error.to_string()), (vec![added("a", 1)], "no".to_owned()));
+    queue.add(thing("a", 2)).unwrap();
+    let Err(PopError::Process { deltas, error }) = queue.pop(&mut |_, _| panic!("oh")) else { panic!() };
+    assert_eq!((deltas.to_vec(), error.to_string()), (vec![added("a", 2)], "panicked: oh".to_owned()));
+    assert!(queue.is_empty());
+    queue.add(thing("a", 3)).unwrap();
+    assert_eq!(pop(&queue), [added("a", 3)]);
+}
+
+#[test]
+fn d12_key_of() {
+    let queue = plain();
+    let key = |deltas: Vec<Delta<Thing>>| queue.key_of(&Deltas::from(deltas));
+    assert_eq!(key(Vec::new()).unwrap(), None);
+    assert_eq!(key(vec![added("a", 1), updated("b", 1)]).unwrap().as_deref(), Some("b"));
+    assert_eq!(key(vec![tombstone("t", Some(thing("x", 1)))]).unwrap().as_deref(), Some("t"));
+    assert!(key(vec![added("", 1)]).is_err());
+}
+
+#[test]
+fn d13_who_comes_back_goes_to_the_end() {
+    let queue = plain();
+    queue.add(thing("foo", 10)).unwrap();
+    queue.add(thing("bar", 1)).unwrap();
+    queue.update(thing("foo", 11)).unwrap();
+    assert_eq!(pop(&queue).len(), 2);
+    queue.add(thing("foo", 30)).unwrap();
+    assert_eq!(drain(&queue), [vec![added("bar", 1)], vec![added("foo", 30)]]);
+}
+
+#[test]
+fn f7_close_wakes_every_pop_and_leaves_what_is_queued() {
+    let queue = Arc::new(plain());
+    let threads: Vec<_> = (0..10)
+        .map(|_| {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.pop(&mut |_, _| Ok(())))
+        })
+        .collect();
+    queue.close();
+    for thread in threads {
+        assert!(matches!(thread.join().unwrap(), Err(PopError::Closed)));
+    }
+    assert!(queue.is_closed());
+    queue.add(thing("a", 1)).unwrap();
+    assert_eq!(pop(&queue), [added("a", 1)]);
+    assert!(matches!(queue.pop(&mut |_, _| Ok(())), Err(PopError::Closed)));
+}
+
+/// Runs what would hang if a lock were held, or a wake-up lost.
+fn in_time(test: impl FnOnce() + Send + 'static) {
+    let (done, finished) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        test();
+        let _ = done.send(());
+    });
+    let in_time = finished.recv_timeout(Duration::from_secs(20));
+    if in_time != Err(mpsc::RecvTimeoutError::Timeout) {
+        thread.join().unwrap();
+    }
+    in_time.unwrap();
+}
+
+#[test]
+fn process_may_use_the_queue() {
+    in_time(|| {
+        let queue = knowing(&[("known", 5)]);
+        queue.add(thing("a", 1)).unwrap();
+        let result = queue.pop(&mut |deltas, _| {
+            queue.add(thing("b", 1))?;
+            queue.update(thing("a", 2))?;
+            queue.delete(gone("known", 6))?;
+            queue.resync()?;
+            queue.replace(vec![thing("b", 2)], "1")?;
+            assert!(queue.has_synced() && queue.len() == 3);
+            assert_eq!(**deltas, [added("a", 1)]);
+            queue.close();
+            Ok(())
+        });
+        result.unwrap();
+        let expected = [
+            vec![added("b", 1), replaced("b", 2)],
+            vec![updated("a", 2), tombstone("a", Some(thing("a", 2)))],
+            vec![deleted("known", 6)],
+        ];
+        assert_eq!(drain(&queue), expected);
+    });
+}
+
+#[test]
+fn a_pop_in_process_is_an_error_and_no_deadlock() {
+    in_time(|| {
+        let queue = plain();
+        queue.add(thing("a", 1)).unwrap();
+        queue.add(thing("b", 1)).unwrap();
+        let inner = |queue: &DeltaFifo<Thing>| queue.pop(&mut |_, _| Ok(())).map(drop).map_err(Into::into);
+        assert!(matches!(queue.pop(&mut |_, _| inner(&queue)), Err(PopError::Process { .. })));
+        assert_eq!(drain(&queue), [vec![added("b", 1)]]);
+    });
+}
+
+/// The known objects are an empty store all the time: only the key in flight tells the queue what it needs.
+#[test]
+fn d3_d6_d9_the_key_in_flight_is_known() {
+    let in_flight = |last: fn(&DeltaFifo<Thing>), then: fn(&DeltaFifo<Thing>)| {
+        let queue = knowing(&[]);
+        queue.add(thing("a", 1)).unwrap();
+        last(&queue);
+        let mut process = |_: &Deltas<Thing>, _| {
+            then(&queue);
+            Ok(())
+        };
+        queue.pop(&mut process).unwrap();
+        drain(&queue)
+    };
+    let update: fn(&DeltaFifo<Thing>) = |queue| queue.update(thing("a", 2)).unwrap();
+    let end: fn(&DeltaFifo<Thing>) = |queue| queue.delete(gone("a", 3)).unwrap();
+    let replace: fn(&DeltaFifo<Thing>) = |queue| queue.replace(vec![thing("b", 1)], "1").unwrap();
+    let resync: fn(&DeltaFifo<Thing>) = |queue| queue.resync().unwrap();
+    assert_eq!(in_flight(update, end), [vec![deleted("a", 3)]]);
+    assert_eq!(
+        in_flight(update, replace),
+        [vec![replaced("b", 1)], vec![tombstone("a", Some(thing("a", 2)))]]
+    );
+    assert_eq!(in_flight(update, resync), [vec![sync("a", 2)]]);
+    assert!(in_flight(end, end).is_empty());
+    assert_eq!(in_flight(end, replace), [vec![replaced("b", 1)]]);
+    assert!(in_flight(end, resync).is_empty());
+}
+
+/// The known objects still have what is being deleted.
+#[test]
+fn d3_d6_d9_the_key_in_flight_is_known_better_than_the_store_knows() {
+    let queue = knowing(&[("a", 1)]);
+    queue.delete(gone("a", 2)).unwrap();
+    queue
+        .pop(&mut |_, _| {
+            queue.delete(gone("a", 3))?;
+            queue.resync()?;
+            queue.replace(Vec::new(), "1")?;
+            Ok(())
+        })
+        .unwrap();
+    assert!(queue.is_empty());
+    queue.update(thing("a", 4)).unwrap();
+    queue.pop(&mut |_, _| Ok(queue.resync()?)).unwrap();
+    assert_eq!(drain(&queue), [vec![sync("a", 4)]], "not what the store has");
+}
+
+/// A first list that comes while an item from before it is processed does not count that item's end.
+#[test]
+fn d8_a_list_that_comes_during_processing_is_counted_whole() {
+    let queue = plain();
+    assert!(queue.replace(vec![thing("a", 1), thing("", 1)], "0").is_err());
+    queue.pop(&mut |_, _| Ok(queue.replace(vec![thing("b", 1), thing("c", 1)], "1")?)).unwrap();
+    assert!(!queue.has_synced());
+    pop(&queue);
+    assert!(!queue.has_synced());
+    pop(&queue);
+    assert!(queue.has_synced());
+}
+
+/// Writers, resyncs and relists against several pops that fill a store: at the end the store is what was written last.
+#[test]
+fn nothing_is_lost_between_queue_and_store() {
+    in_time(|| {
+        const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+        let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
+        let queue = Arc::new(DeltaFifo::builder(accessor()).known_objects(Arc::clone(&store) as _).build());
+        let running = Arc::new(AtomicUsize::new(0));
+        let pops: Vec<_> = (0..3)
+            .map(|_| {
+                let (queue, store, running) = (Arc::clone(&queue), Arc::clone(&store), Arc::clone(&running));
+                thread::spawn(move || {
+                    let mut process = |deltas: &Deltas<Thing>, _: bool| {
+                        assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                        for delta in deltas.iter() {
+                            thread::yield_now();
+                            match delta {
+                                Delta::Deleted(gone) => store.delete(gone)?,
+                                other => store.update(Arc::clone(other.object().unwrap()))?,
+                            }
+                        }
+                        running.fetch_sub(1, Ordering::SeqCst);
+                        Ok(())
+                    };
+                    loop {
+                        match queue.pop(&mut process) {
+                            Ok(_) => {}
+                            Err(PopError::Closed) => return,
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                })
+            })
+            .collect();
+        let resyncs = thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || (0..2000).for_each(|_| queue.resync().unwrap())
+        });
+        let mut model: BTreeMap<&str, u32> = BTreeMap::new();
+        let mut random = 1_u32;
+        for value in 1..20_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let key = KEYS[(random >> 20) as usize % KEYS.len()];
+            match random >> 28 {
+                0 => {
+                    model.retain(|_, old| *old % 2 == 0);
+                    let list = model.iter().map(|(key, value)| thing(key, *value)).collect();
+                    queue.replace(list, "1").unwrap();
+                }
+                1..=6 => {
+                    model.remove(key);
+                    queue.delete(gone(key, value)).unwrap();
+                }
+                _ => {
+                    model.insert(key, value);
+                    queue.update(thing(key, value)).unwrap();
+                }
+            }
+        }
+        resyncs.join().unwrap();
+        queue.close();
+        pops.into_iter().for_each(|pop| pop.join().unwrap());
+        let stored: BTreeMap<_, _> = store.list().iter().map(|thing| **thing).collect();
+        assert_eq!(stored, model);
+    });
+}
+
+/// A panic of the known objects leaves the queue as it was.
+#[test]
+fn panicking_known_objects_change_nothing() {
+    struct Panics(Mutex<bool>);
+    impl KnownObjects<Thing> for Panics {
+        fn list_keys(&self) -> Vec<Key> {
+            assert!(!*self.0.lock().unwrap(), "known objects");
+            Vec::new()
+        }
+        fn get_by_key(&self, _: &str) -> Result<Option<Arc<Thing>>, StoreError> {
+            Ok(None)
+        }
+    }
+    let known = Arc::new(Panics(Mutex::new(true)));
+    let queue = Arc::new(DeltaFifo::builder(accessor()).known_objects(Arc::clone(&known) as _).build());
+    let other = Arc::clone(&queue);
+    assert!(thread::spawn(move || other.replace(vec![thing("a", 1)], "1")).join().is_err());
+    let other = Arc::clone(&queue);
+    assert!(thread::spawn(move || other.resync()).join().is_err());
+    assert!(queue.is_empty() && !queue.has_synced());
+    known.0.clear_poison();
+    *known.0.lock().unwrap() = false;
+    queue.replace(vec![thing("a", 1)], "1").unwrap();
+    assert_eq!(drain(&queue), [vec![sync("a", 1)]]);
+}

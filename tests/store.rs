@@ -1,0 +1,446 @@
+//! `Indexer` and `ThreadSafeStore` from outside: client-go's store, index and thread-safe store tests, and what is ours.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::{
+    Accessor, AddIndexersError, Change, Deleted, IndexError, IndexFunc, Indexer, Indexers, KeyError,
+    KnownObjects, ReflectorStore, Store, StoreError, ThreadSafeStore, TransactionError, Transform,
+};
+
+/// `key=value` pairs; the value's words are index values, and its length stands for a resourceVersion.
+#[derive(Clone, Debug, PartialEq)]
+struct Thing {
+    key: &'static str,
+    value: String,
+    rv: String,
+}
+
+fn thing(key: &'static str, value: &str) -> Arc<Thing> {
+    Arc::new(Thing { key, value: value.to_owned(), rv: format!("rv-{value}") })
+}
+
+fn accessor() -> Accessor<Thing> {
+    Accessor::new(|thing: &Thing| match thing.key {
+        "" => Err(KeyError::new("no key")),
+        "panic" => panic!("key function"),
+        key => Ok(key.into()),
+    })
+    .with_resource_version(|thing| Some(&thing.rv))
+}
+
+fn words() -> IndexFunc<Thing> {
+    IndexFunc::new(|thing: &Thing| thing.value.split(' ').map(str::to_owned).collect())
+}
+
+/// Fails on `bad`, panics on `worse`.
+fn touchy() -> IndexFunc<Thing> {
+    IndexFunc::fallible(|thing: &Thing| match thing.value.as_str() {
+        "bad" => Err("a bad value"),
+        "worse" => panic!("a worse value"),
+        value => Ok(vec![value.to_owned()]),
+    })
+}
+
+fn by_words() -> Indexer<Thing> {
+    Indexer::new(accessor(), Indexers::new().with("words", words()))
+}
+
+fn values(indexer: &Indexer<Thing>, index: &str) -> Vec<Arc<str>> {
+    let mut values = indexer.list_index_func_values(index).unwrap();
+    values.sort();
+    values
+}
+
+fn keys(objects: &[Arc<Thing>]) -> Vec<&'static str> {
+    let mut keys: Vec<_> = objects.iter().map(|thing| thing.key).collect();
+    keys.sort();
+    keys
+}
+
+fn arcs(texts: &[&str]) -> Vec<Arc<str>> {
+    texts.iter().map(|text| Arc::from(*text)).collect()
+}
+
+#[test]
+fn s2_store_contract() {
+    let store = by_words();
+    store.add(thing("foo", "bar")).unwrap();
+    assert_eq!(store.get_by_key("foo"), Some(thing("foo", "bar")));
+    store.update(thing("foo", "baz")).unwrap();
+    assert_eq!(store.get(&thing("foo", "")).unwrap().unwrap().value, "baz");
+    store.delete(&Deleted::Final(thing("foo", "qux"))).unwrap();
+    store.delete(&Deleted::Final(thing("foo", "quux"))).unwrap();
+    assert_eq!(store.get_by_key("foo"), None);
+    assert_eq!(store.last_store_sync_resource_version(), "rv-quux", "a deletion of nothing moves it too");
+    store.add(thing("a", "b")).unwrap();
+    store.replace(vec![thing("c", "d"), thing("e", "f"), thing("c", "g")], "7").unwrap();
+    assert_eq!(keys(&store.list()), ["c", "e"]);
+    assert_eq!(store.get_by_key("c").unwrap().value, "g", "the last of a key counts");
+    assert_eq!(store.snapshot().1, "7");
+    assert_eq!((store.len(), store.is_empty()), (2, false));
+}
+
+#[test]
+fn s1_a_key_error_unwraps_to_its_cause_and_changes_nothing() {
+    let store = by_words();
+    for key in ["", "panic"] {
+        let error = store.add(thing(key, "x")).unwrap_err();
+        assert!(std::error::Error::source(&error).unwrap().is::<KeyError>());
+        assert!(matches!(
+            store.replace(vec![thing("a", "x"), thing(key, "x")], "9"),
+            Err(StoreError::Key(_))
+        ));
+        assert!(matches!(store.delete(&Deleted::Final(thing(key, "x"))), Err(StoreError::Key(_))));
+        assert!(matches!(store.get(&thing(key, "x")), Err(StoreError::Key(_))));
+    }
+    assert!(store.is_empty());
+    assert_eq!(store.last_store_sync_resource_version(), "");
+}
+
+#[test]
+fn s1_transforms_and_their_panics() {
+    let store = by_words().with_transform(Transform::new(|thing: Arc<Thing>| match thing.value.as_str() {
+        "bad" => Err("a bad value"),
+        "worse" => panic!("a worse value"),
+        _ => Ok(Arc::new(Thing { value: format!("{}!", thing.value), ..(*thing).clone() })),
+    }));
+    store.add(thing("a", "x")).unwrap();
+    for value in ["bad", "worse"] {
+        assert!(matches!(store.add(thing("a", value)), Err(StoreError::Transform { key: Some(_), .. })));
+        assert!(store.replace(vec![thing("b", "x"), thing("c", value)], "9").is_err());
+    }
+    assert_eq!(store.get_by_key("a").unwrap().value, "x!");
+    assert_eq!(store.by_index("words", "x!").unwrap().len(), 1);
+}
+
+#[test]
+fn s6_transaction_transforms() {
+    let store = by_words().with_transform(Transform::in_place(|thing: &mut Thing| thing.value.push('!')));
+    store.transaction(vec![Change::Add(thing("a", "x")), Change::Update(thing("b", "y"))]).unwrap();
+    assert_eq!(store.get_by_key("a").unwrap().value, "x!");
+    assert_eq!(store.by_index("words", "y!").unwrap().len(), 1);
+}
+
+#[test]
+fn s6_transaction_reports_what_failed_and_makes_the_rest() {
+    let store = Indexer::new(accessor(), Indexers::new().with("touchy", touchy()));
+    store.add(thing("gone", "x")).unwrap();
+    let tombstone = Deleted::FinalStateUnknown { key: "gone".into(), last_known: None };
+    let TransactionError { successful, total, errors, .. } = store
+        .transaction(vec![
+            Change::Add(thing("a", "1")),
+            Change::Add(thing("", "2")),
+            Change::Add(thing("b", "worse")),
+            Change::Delete(tombstone),
+            Change::Update(thing("c", "3")),
+            Change::Delete(Deleted::Final(thing("", "x"))),
+        ])
+        .unwrap_err();
+    assert_eq!((successful, total), (vec![0, 3, 4], 6));
+    assert!(matches!(errors.as_slice(), [StoreError::Key(_), StoreError::Index { .. }, StoreError::Key(_)]));
+    assert_eq!(keys(&store.list()), ["a", "c"]);
+    assert_eq!(store.last_store_sync_resource_version(), "rv-3");
+}
+
+#[test]
+fn s7_a_store_without_transactions_makes_none() {
+    struct Plain(Indexer<Thing>);
+    impl ReflectorStore<Thing> for Plain {
+        fn add(&self, thing: Arc<Thing>) -> Result<(), StoreError> {
+            self.0.add(thing)
+        }
+        fn update(&self, thing: Arc<Thing>) -> Result<(), StoreError> {
+            self.0.update(thing)
+        }
+        fn delete(&self, gone: Deleted<Thing>) -> Result<(), StoreError> {
+            self.0.delete(&gone)
+        }
+        fn replace(&self, things: Vec<Arc<Thing>>, rv: &str) -> Result<(), StoreError> {
+            self.0.replace(things, rv)
+        }
+    }
+    impl KnownObjects<Thing> for Plain {
+        fn list_keys(&self) -> Vec<k8s_informer::Key> {
+            self.0.list_keys()
+        }
+        fn get_by_key(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
+            Ok(self.0.get_by_key(key))
+        }
+    }
+    impl Store<Thing> for Plain {
+        fn list(&self) -> Vec<Arc<Thing>> {
+            self.0.list()
+        }
+        fn get(&self, thing: &Thing) -> Result<Option<Arc<Thing>>, StoreError> {
+            self.0.get(thing)
+        }
+        fn last_store_sync_resource_version(&self) -> String {
+            self.0.last_store_sync_resource_version()
+        }
+    }
+    let store: Box<dyn Store<Thing>> = Box::new(Plain(by_words()));
+    let error = store.transaction(vec![Change::Add(thing("a", "x"))]).unwrap_err();
+    assert_eq!((error.successful.len(), error.total, error.errors.len()), (0, 1, 1));
+    assert!(store.list().is_empty());
+}
+
+#[test]
+fn s9_bookmarks_reach_the_store() {
+    let store = by_words();
+    ReflectorStore::bookmark(&store, "12").unwrap();
+    assert_eq!(store.last_store_sync_resource_version(), "12");
+}
+
+#[test]
+fn x3_x4_x5_index_follows_multiple_values() {
+    let store = by_words();
+    store.add(thing("a", "one two")).unwrap();
+    store.add(thing("b", "two three three")).unwrap();
+    assert_eq!(store.index_keys("words", "two").unwrap(), arcs(&["a", "b"]));
+    assert_eq!(store.index_keys("words", "three").unwrap(), arcs(&["b"]));
+    assert_eq!(keys(&store.index("words", &thing("z", "one three")).unwrap()), ["a", "b"]);
+    assert_eq!(keys(&store.index("words", &thing("z", "two two one")).unwrap()), ["a", "b"], "each once");
+    store.update(thing("a", "two four")).unwrap();
+    assert_eq!(values(&store, "words"), arcs(&["four", "three", "two"]));
+    store.delete(&Deleted::Final(thing("b", "whatever"))).unwrap();
+    assert_eq!(values(&store, "words"), arcs(&["four", "two"]), "a value without objects is gone");
+    store.add(thing("c", "two")).unwrap();
+    assert_eq!(store.index_keys("words", "two").unwrap(), arcs(&["a", "c"]), "a slot is used again");
+    store.replace(vec![thing("d", "five")], "1").unwrap();
+    assert_eq!(values(&store, "words"), arcs(&["five"]));
+    assert!(store.by_index("words", "two").unwrap().is_empty());
+}
+
+#[test]
+fn x6_failing_index_function_changes_nothing() {
+    let store = Indexer::new(accessor(), Indexers::new().with("touchy", touchy()).with("words", words()));
+    store.add(thing("a", "x")).unwrap();
+    for value in ["bad", "worse"] {
+        let Err(StoreError::Index { index, key, .. }) = store.update(thing("a", value)) else { panic!() };
+        assert_eq!((&*index, &*key), ("touchy", "a"));
+        assert!(store.replace(vec![thing("b", "y"), thing("c", value)], "9").is_err());
+        assert!(matches!(store.index("touchy", &thing("a", value)), Err(IndexError::Function { .. })));
+    }
+    assert_eq!(store.get_by_key("a").unwrap().value, "x");
+    assert_eq!((values(&store, "touchy"), values(&store, "words")), (arcs(&["x"]), arcs(&["x"])));
+    assert_eq!(store.last_store_sync_resource_version(), "rv-x");
+    store.delete(&Deleted::Final(thing("a", "bad"))).unwrap();
+    assert!(store.is_empty() && values(&store, "touchy").is_empty());
+}
+
+#[test]
+fn x6_indexers_that_fail_are_not_added() {
+    let store = by_words();
+    store.add(thing("a", "fine")).unwrap();
+    store.add(thing("b", "worse")).unwrap();
+    let more = || Indexers::new().with("keys", IndexFunc::new(|thing: &Thing| vec![thing.key.to_owned()]));
+    let error = store.add_indexers(more().with("touchy", touchy())).unwrap_err();
+    assert!(
+        matches!(error, AddIndexersError::Function { name, key, .. } if (&*name, &*key) == ("touchy", "b"))
+    );
+    assert_eq!(store.get_indexers(), arcs(&["words"]));
+    store.add(thing("c", "worse")).unwrap();
+    store.add_indexers(more()).unwrap();
+    assert_eq!(values(&store, "keys"), arcs(&["a", "b", "c"]));
+}
+
+#[test]
+fn x8_indexers_can_be_added_to_a_store_without_any() {
+    let store = Indexer::new(accessor(), Indexers::new());
+    store.add(thing("a", "x")).unwrap();
+    store.add_indexers(Indexers::new().with("words", words())).unwrap();
+    assert_eq!(store.index_keys("words", "x").unwrap(), arcs(&["a"]));
+    let both = Indexers::new().with("words", words()).with("touchy", touchy());
+    let AddIndexersError::Conflict { names } = store.add_indexers(both).unwrap_err() else { panic!() };
+    assert_eq!(names, arcs(&["words"]));
+    assert_eq!(store.get_indexers(), arcs(&["words"]), "none of them");
+}
+
+#[test]
+fn x9_resource_version() {
+    let store = ThreadSafeStore::new(Indexers::new()).with_resource_version(|thing: &Thing| Some(&thing.rv));
+    assert_eq!(store.last_store_sync_resource_version(), "");
+    store.add("a".into(), thing("a", "1")).unwrap();
+    store.delete("a");
+    assert_eq!(store.last_store_sync_resource_version(), "rv-1");
+    let tombstone = Deleted::FinalStateUnknown { key: "a".into(), last_known: Some(thing("a", "2")) };
+    store.delete_with_object("a", &tombstone).unwrap();
+    assert_eq!(store.last_store_sync_resource_version(), "rv-1");
+    store.delete_with_object("a", &Deleted::Final(thing("a", "3"))).unwrap();
+    assert_eq!(store.last_store_sync_resource_version(), "rv-3");
+    store.bookmark("2");
+    assert_eq!(store.last_store_sync_resource_version(), "2", "it may go back");
+}
+
+#[test]
+fn x11_unknown_index_is_an_error() {
+    let store = by_words();
+    let unknown = IndexError::NoIndex { name: "nope".into() };
+    assert_eq!(store.list_index_func_values("nope").unwrap_err(), unknown);
+    assert_eq!(store.by_index("nope", "x").unwrap_err(), unknown);
+    assert_eq!(store.index_keys("nope", "x").unwrap_err(), unknown);
+    assert_eq!(store.index("nope", &thing("a", "x")).unwrap_err(), unknown);
+}
+
+#[test]
+fn x12_get_indexers_is_a_copy() {
+    let store = by_words();
+    let names = store.get_indexers();
+    store.add_indexers(Indexers::new().with("touchy", touchy())).unwrap();
+    assert_eq!((names, store.get_indexers()), (arcs(&["words"]), arcs(&["touchy", "words"])));
+}
+
+/// Index functions, transforms and drops that use the store: they would hang if a lock were held.
+#[test]
+fn user_code_runs_under_no_lock() {
+    struct Nosy(u32, Arc<OnceLock<Arc<Indexer<Self>>>>);
+    impl Drop for Nosy {
+        fn drop(&mut self) {
+            if let Some(store) = self.1.get() {
+                store.bookmark("dropped");
+            }
+        }
+    }
+    let (done, finished) = mpsc::channel();
+    thread::spawn(move || {
+        let cell = Arc::new(OnceLock::<Arc<Indexer<Nosy>>>::new());
+        let look = |nosy: &Nosy| {
+            let count = nosy.1.get().map_or(0, |store| {
+                store.bookmark("looked");
+                store.list().len()
+            });
+            Some(count)
+        };
+        let accessor = Accessor::new(move |nosy: &Nosy| {
+            look(nosy);
+            Ok(nosy.0.to_string().into())
+        });
+        let index =
+            IndexFunc::new(move |nosy: &Nosy| vec![look(nosy).map_or_else(String::new, |_| "x".into())]);
+        let store =
+            Arc::new(Indexer::new(accessor, Indexers::new().with("look", index.clone())).with_transform(
+                Transform::new(move |nosy: Arc<Nosy>| {
+                    look(&nosy);
+                    Ok::<_, String>(nosy)
+                }),
+            ));
+        assert!(cell.set(Arc::clone(&store)).is_ok());
+        let nosy = |id| Arc::new(Nosy(id, Arc::clone(&cell)));
+        store.add(nosy(1)).unwrap();
+        store.update(nosy(1)).unwrap();
+        store.transaction(vec![Change::Add(nosy(1)), Change::Add(nosy(2))]).unwrap();
+        store.add_indexers(Indexers::new().with("again", index)).unwrap();
+        store.replace(vec![nosy(2), nosy(3), nosy(3)], "r").unwrap();
+        store.delete(&Deleted::FinalStateUnknown { key: "2".into(), last_known: None }).unwrap();
+        store.replace(Vec::new(), "r").unwrap();
+        assert_eq!(store.last_store_sync_resource_version(), "dropped");
+        done.send(()).unwrap();
+    });
+    finished.recv_timeout(Duration::from_secs(20)).expect("a lock is held, or an assertion failed");
+}
+
+/// More than a chunk of objects, written and replaced all the time: what stays is listed once, and no key twice.
+#[test]
+fn x1_list_during_writes_and_replaces() {
+    const MANY: u32 = 10_000;
+    let accessor = Accessor::new(|number: &(u32, u32)| Ok(number.0.to_string().into()));
+    let index = IndexFunc::new(|_: &(u32, u32)| vec!["all".to_owned()]);
+    let store = Arc::new(Indexer::new(accessor, Indexers::new().with("all", index)));
+    let everything = |round| (0..MANY).map(|number| Arc::new((number, round))).collect::<Vec<_>>();
+    store.replace(everything(0), "0").unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let writer = thread::spawn({
+        let (store, stop) = (Arc::clone(&store), Arc::clone(&stop));
+        move || {
+            let mut round = 1;
+            while !stop.load(Ordering::Relaxed) {
+                // Odd numbers come and go, and change slots with each other; even ones stay.
+                for number in (1..200).step_by(2) {
+                    store.delete(&Deleted::Final(Arc::new((number, round)))).unwrap();
+                    store.delete(&Deleted::Final(Arc::new((MANY - number, round)))).unwrap();
+                    store.add(Arc::new((number, round))).unwrap();
+                    store.add(Arc::new((MANY - number, round))).unwrap();
+                }
+                if round % 4 == 0 {
+                    store.replace(everything(round), "x").unwrap();
+                }
+                round += 1;
+            }
+        }
+    });
+    let check = |listed: Vec<u32>| {
+        let unique: HashSet<u32> = listed.iter().copied().collect();
+        assert_eq!(unique.len(), listed.len(), "a key twice");
+        assert!((0..MANY).step_by(2).all(|even| unique.contains(&even)), "a key missing");
+    };
+    for _ in 0..30 {
+        check(store.list().iter().map(|number| number.0).collect());
+        check(store.list_keys().iter().map(|key| key.parse().unwrap()).collect());
+        check(store.by_index("all", "all").unwrap().iter().map(|number| number.0).collect());
+        check(store.snapshot().0.iter().map(|number| number.0).collect());
+    }
+    stop.store(true, Ordering::Relaxed);
+    writer.join().unwrap();
+}
+
+/// Indices added while others write find everything.
+#[test]
+fn x8_indexers_added_during_writes_miss_nothing() {
+    let accessor = Accessor::new(|number: &(u32, u32)| Ok(number.0.to_string().into()));
+    let store = Arc::new(Indexer::new(accessor, Indexers::new()));
+    for number in 0..6000 {
+        store.add(Arc::new((number, 0))).unwrap();
+    }
+    let writer = thread::spawn({
+        let store = Arc::clone(&store);
+        move || {
+            for round in 1..20 {
+                for number in (0..6000).step_by(7) {
+                    store.update(Arc::new((number, round))).unwrap();
+                }
+                let fresh = (0..6000).map(|number| Arc::new((number, round)));
+                if round % 8 == 0 {
+                    store.replace(fresh.collect(), "x").unwrap();
+                }
+            }
+        }
+    });
+    for at in 0..5 {
+        let index = IndexFunc::new(|number: &(u32, u32)| vec![number.1.to_string()]);
+        store.add_indexers(Indexers::new().with(format!("round{at}"), index)).unwrap();
+    }
+    writer.join().unwrap();
+    for name in store.get_indexers() {
+        let values = store.list_index_func_values(&name).unwrap();
+        let mut all = 0;
+        for value in values {
+            for object in store.by_index(&name, &value).unwrap() {
+                assert_eq!(*value, *object.1.to_string());
+                all += 1;
+            }
+        }
+        assert_eq!(all, 6000);
+    }
+}
+
+#[test]
+fn x1_keys_are_one_allocation() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&seen);
+    let accessor = Accessor::new(move |_: &u32| {
+        let key: k8s_informer::Key = "k".into();
+        sink.lock().unwrap().push(Arc::clone(&key));
+        Ok(key)
+    });
+    let store = Indexer::new(accessor, Indexers::new());
+    store.add(Arc::new(1)).unwrap();
+    let made = seen.lock().unwrap()[0].clone();
+    assert!(Arc::ptr_eq(&made, &store.list_keys()[0]));
+    assert_eq!(Arc::strong_count(&made), 4, "this one, the recorded one, the map's, the slot's");
+}
