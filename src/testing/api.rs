@@ -116,7 +116,11 @@ pub(crate) fn answer<'a>(
     body: &[u8],
 ) -> Answer<'a> {
     if let Err(status) = shared.auth.check(request, route, &shared.resources) {
-        return Answer::Response(status.into());
+        let mut response = Response::from(status);
+        if response.status == 403 {
+            response.headers.push(("X-Content-Type-Options".to_owned(), "nosniff".to_owned()));
+        }
+        return Answer::Response(response);
     }
     let answer = match route {
         Route::Version => Ok(Answer::Response(Response::json(200, version()))),

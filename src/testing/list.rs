@@ -213,8 +213,10 @@ impl Page {
     /// The list as JSON.
     pub(crate) fn body(&self, resource: &ApiResource, form: Form) -> Vec<u8> {
         let mut metadata = json!({ "resourceVersion": self.version.to_string() });
-        if let Some(token) = &self.token {
-            metadata["continue"] = token.as_str().into();
+        // The generic list of custom resources doesn't leave the empty one out.
+        let empty = (resource.custom && form == Form::Full).then_some("");
+        if let Some(token) = self.token.as_deref().or(empty) {
+            metadata["continue"] = token.into();
         }
         if let Some(remaining) = self.remaining {
             metadata["remainingItemCount"] = remaining.into();
