@@ -249,7 +249,9 @@ struct Token {
 
 impl Token {
     fn encode(&self) -> String {
-        let start = serde_json::Value::from(format!("/{}", self.start));
+        // The real ones differ in this too: the slash is there only while the version is.
+        let slash = if self.version < 0 { "" } else { "/" };
+        let start = serde_json::Value::from(format!("{slash}{}", self.start));
         let json = format!(r#"{{"v":"meta.k8s.io/v1","rv":{},"start":{start}}}"#, self.version);
         base64url(json.as_bytes())
     }
@@ -319,6 +321,7 @@ mod tests {
         assert_eq!(Token { version: 257, start: "cm-09\0".to_owned() }.encode(), real);
         let inconsistent = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiY20tMDlcdTAwMDAifQ";
         assert_eq!(Token::decode(inconsistent), Ok(Token { version: -1, start: "cm-09\0".to_owned() }));
+        assert_eq!(Token { version: -1, start: "cm-09\0".to_owned() }.encode(), inconsistent);
     }
 
     #[test]
