@@ -14,8 +14,9 @@ use super::select::Selection;
 use super::server::Shared;
 use super::status::StatusError;
 use super::store::{Collection, Form, Key, Object};
+use super::validate::parse_object;
 use super::watch::Watch;
-use super::write::{Deleted, Preconditions, parse_object};
+use super::write::{Deleted, Preconditions};
 
 /// What a request comes to.
 pub(crate) enum Answer<'a> {

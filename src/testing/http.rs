@@ -392,6 +392,7 @@ fn phrase(status: u16) -> &'static str {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

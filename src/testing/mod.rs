@@ -49,6 +49,7 @@
 //! A version that is yet to come is answered at once, where the real one waits 3 seconds for it.
 
 mod api;
+mod builder;
 mod connection;
 mod faults;
 mod http;
@@ -60,11 +61,13 @@ mod select;
 mod server;
 mod status;
 mod store;
+mod validate;
 mod watch;
 mod write;
 
+pub use builder::ApiServerBuilder;
 pub use faults::Fault;
 pub use log::{RequestRecord, Verb};
 pub use resources::ApiResource;
-pub use server::{ApiServer, ApiServerBuilder};
+pub use server::ApiServer;
 pub use status::StatusError;

@@ -235,6 +235,7 @@ fn fits(path: &[String], value: &Value) -> Option<()> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use serde_json::json;

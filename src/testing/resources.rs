@@ -146,7 +146,7 @@ const BUILT_IN: &[BuiltIn] = &[
         ],
     ),
     ("apps", "v1", "deployments", "Deployment", "sg", &[]),
-    ("apps", "v1", "replicasets", "ReplicaSet", "sg", &["status.replicas"]),
+    ("apps", "v1", "replicasets", "ReplicaSet", "sg", &[]),
     ("apps", "v1", "statefulsets", "StatefulSet", "sg", &[]),
     ("apps", "v1", "daemonsets", "DaemonSet", "sg", &[]),
     ("apps", "v1", "controllerrevisions", "ControllerRevision", "", &[]),
@@ -269,6 +269,7 @@ impl Resources {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -1,19 +1,18 @@
 //! The server itself: what its threads share, and its life from start to drop.
 
-use std::collections::hash_map::RandomState;
 use std::fmt;
-use std::hash::BuildHasher;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::api::{self, Auth};
+use super::builder::ApiServerBuilder;
 use super::connection::Connections;
 use super::faults::{Fault, Faults};
 use super::http::{Head, parse_query};
@@ -55,6 +54,20 @@ pub(crate) struct Settings {
 }
 
 impl Shared {
+    pub(crate) fn new(resources: Resources, settings: Settings, store: Store) -> Self {
+        Self {
+            resources,
+            settings,
+            state: Mutex::new(State { store, watches: Watches::default() }),
+            changed: Condvar::new(),
+            watches_changed: Condvar::new(),
+            auth: Auth::default(),
+            faults: Faults::default(),
+            log: Log::default(),
+            connections: Connections::default(),
+        }
+    }
+
     /// Runs one write and wakes the watches if it changed anything.
     pub(crate) fn write<R>(
         &self,
@@ -91,117 +104,6 @@ impl Shared {
     }
 }
 
-/// Settings of an [`ApiServer`] that is yet to start; made by [`ApiServer::builder`].
-#[derive(Debug)]
-pub struct ApiServerBuilder {
-    resources: Vec<ApiResource>,
-    settings: Settings,
-    history: usize,
-    seed: Option<u64>,
-    port: u16,
-    tokens: Vec<String>,
-    powerless: Vec<(String, String)>,
-}
-
-impl ApiServerBuilder {
-    /// Serves one more resource. It takes the place of a built-in one of the same group, version and plural.
-    #[must_use]
-    pub fn resource(mut self, resource: ApiResource) -> Self {
-        self.resources.push(resource);
-        self
-    }
-
-    /// How often a watch that allows bookmarks gets one: 1 minute unless set, as with kube-apiserver. Besides there is
-    /// one at the end of the initial events of a streaming list, and one just before a watch's time is up.
-    #[must_use]
-    pub fn bookmark_interval(mut self, interval: Duration) -> Self {
-        self.settings.bookmark_interval = interval;
-        self
-    }
-
-    /// How long a watch lasts that names no `timeoutSeconds`: 30 minutes unless set, the least that kube-apiserver
-    /// gives.
-    #[must_use]
-    pub fn watch_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.watch_timeout = timeout;
-        self
-    }
-
-    /// How many changes are remembered, of all resources together: 16384 unless set, so that tests don't run into the
-    /// end by accident. Watches, pages and exact lists that need older ones are answered with 410.
-    #[must_use]
-    pub fn history(mut self, changes: usize) -> Self {
-        self.history = changes;
-        self
-    }
-
-    /// Makes UIDs and generated names the same in every run. Unless set they differ.
-    #[must_use]
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
-        self
-    }
-
-    /// Listens on this port of 127.0.0.1; a free one unless set.
-    #[must_use]
-    pub fn port(mut self, port: u16) -> Self {
-        self.port = port;
-        self
-    }
-
-    /// Asks for a bearer token from now on, and gives all rights to this one. Requests with an unknown token are
-    /// answered with 401, those without a token with 403, but for `/version` and the health checks.
-    #[must_use]
-    pub fn token(mut self, token: impl Into<String>) -> Self {
-        self.tokens.push(token.into());
-        self
-    }
-
-    /// Asks for a bearer token from now on, and knows this one as that of a user who may do nothing: 403.
-    #[must_use]
-    pub fn token_without_rights(mut self, token: impl Into<String>, user: impl Into<String>) -> Self {
-        self.powerless.push((token.into(), user.into()));
-        self
-    }
-
-    /// Starts the server: it listens when this returns.
-    ///
-    /// # Errors
-    ///
-    /// When the port can't be had or no thread can be started.
-    pub fn start(self) -> io::Result<ApiServer> {
-        let Self { resources, settings, history, seed, port, tokens, powerless } = self;
-        let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0));
-        let shared = Arc::new(Shared {
-            resources: Resources::new(resources),
-            settings,
-            state: Mutex::new(State { store: Store::new(seed, history), watches: Watches::default() }),
-            changed: Condvar::new(),
-            watches_changed: Condvar::new(),
-            auth: Auth::default(),
-            faults: Faults::default(),
-            log: Log::default(),
-            connections: Connections::default(),
-        });
-        if !tokens.is_empty() {
-            shared.auth.allow_only(tokens);
-        }
-        for (token, user) in powerless {
-            shared.auth.add_without_rights(token, user);
-        }
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
-        let address = listener.local_addr()?;
-        let acceptor = Acceptor::start(&shared, listener)?;
-        let server = ApiServer { shared, address, acceptor: Mutex::new(Some(acceptor)) };
-        for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
-            server
-                .create("/api/v1/namespaces", json!({ "metadata": { "name": name } }))
-                .map_err(io::Error::other)?;
-        }
-        Ok(server)
-    }
-}
-
 /// A Kubernetes API server on a loopback port, in this process. See the [module](super) for what it can do.
 ///
 /// It starts one thread to accept connections, one for each connection and one more for each open watch. None of them
@@ -228,18 +130,13 @@ impl ApiServer {
 
     /// Settings for a server, to be started with [`ApiServerBuilder::start`].
     pub fn builder() -> ApiServerBuilder {
-        ApiServerBuilder {
-            resources: Vec::new(),
-            settings: Settings {
-                bookmark_interval: Duration::from_secs(60),
-                watch_timeout: Duration::from_secs(30 * 60),
-            },
-            history: 16_384,
-            seed: None,
-            port: 0,
-            tokens: Vec::new(),
-            powerless: Vec::new(),
-        }
+        ApiServerBuilder::new()
+    }
+
+    pub(crate) fn listen(shared: Arc<Shared>, listener: TcpListener) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        let acceptor = Acceptor::start(&shared, listener)?;
+        Ok(Self { shared, address, acceptor: Mutex::new(Some(acceptor)) })
     }
 
     /// Where it is: `http://127.0.0.1:41234`. The same through all pauses.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::list::Options;
+use super::resources::ApiResource;
 use super::select::Selection;
 use super::server::Shared;
 use super::status::StatusError;
@@ -293,13 +294,38 @@ impl<'a> Watch<'a> {
         };
         let end =
             if initial_events_end { r#","annotations":{"k8s.io/initial-events-end":"true"}"# } else { "" };
-        format!(
-            r#"{{"type":"BOOKMARK","object":{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{{"resourceVersion":"{version}"{end}}}}}}}"#
-        )
-        .into_bytes()
-        .into_iter()
-        .chain(*b"\n")
-        .collect()
+        let rest = if self.form == Form::Full { empty_fields(resource) } else { "" };
+        let metadata = format!(r#"{{"resourceVersion":"{version}"{end}}}"#);
+        let object =
+            format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{metadata}{rest}}}"#);
+        format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n").into_bytes()
+    }
+}
+
+/// What Go makes of the fields of an empty object that are not `omitempty`, as recorded from a kube-apiserver 1.36.
+/// Clients that decode bookmarks into types trip over the nulls.
+fn empty_fields(resource: &ApiResource) -> &'static str {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        _ if resource.custom => "",
+        ("", "pods") => r#","spec":{"containers":null},"status":{}"#,
+        ("", "namespaces") => r#","spec":{},"status":{}"#,
+        ("", "services") => r#","spec":{},"status":{"loadBalancer":{}}"#,
+        ("", "nodes") => concat!(
+            r#","spec":{},"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":0}},"nodeInfo":{"machineID":"","#,
+            r#""systemUUID":"","bootID":"","kernelVersion":"","osImage":"","containerRuntimeVersion":"","#,
+            r#""kubeletVersion":"","kubeProxyVersion":"","operatingSystem":"","architecture":""}}"#,
+        ),
+        ("", "events") => concat!(
+            r#","involvedObject":{},"source":{},"firstTimestamp":null,"lastTimestamp":null,"eventTime":null,"#,
+            r#""reportingComponent":"","reportingInstance":"""#,
+        ),
+        ("apps", "deployments") => concat!(
+            r#","spec":{"replicas":0,"selector":null,"template":{"metadata":{},"spec":{"containers":null}},"#,
+            r#""strategy":{}},"status":{}"#,
+        ),
+        ("batch", "jobs") => r#","spec":{"template":{"metadata":{},"spec":{"containers":null}}},"status":{}"#,
+        ("coordination.k8s.io", "leases") => r#","spec":{}"#,
+        _ => "",
     }
 }
 

@@ -1,5 +1,7 @@
 //! The embedded API server from outside: raw HTTP over TCP, compared with what a real kube-apiserver said.
 
+#![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
+
 mod client;
 mod faults;
 mod lifecycle;

@@ -44,7 +44,7 @@ fn recording(name: &str) -> Recording {
             other => panic!("{name}: {other}"),
         }
     }
-    let (head, answer) = answer.split_once("\n\n").unwrap_or((answer.trim_end(), ""));
+    let (head, answer) = answer.split_once("\n\n").unwrap_or_else(|| (answer.trim_end(), ""));
     let mut head = head.lines();
     Recording {
         name: name.to_owned(),

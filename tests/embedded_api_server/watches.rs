@@ -225,3 +225,24 @@ fn many_changes_reach_many_watches_in_order() {
         }
     });
 }
+
+#[test]
+fn bookmarks_of_built_in_kinds_carry_the_nulls_of_go() {
+    let server = ApiServer::start().unwrap();
+    let query =
+        "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    for (collection, expected) in [
+        ("/api/v1/pods", json!({ "spec": { "containers": null }, "status": {} })),
+        ("/api/v1/nodes", json!({ "spec": {} })),
+        ("/api/v1/services", json!({ "status": { "loadBalancer": {} } })),
+        ("/api/v1/events", json!({ "eventTime": null })),
+        ("/apis/apps/v1/deployments", json!({ "status": {} })),
+        ("/apis/batch/v1/jobs", json!({ "status": {} })),
+        ("/apis/coordination.k8s.io/v1/leases", json!({ "spec": {} })),
+    ] {
+        let bookmark = Client::watch(&server, &format!("{collection}?{query}")).event_json();
+        for (field, value) in expected.as_object().unwrap() {
+            assert_eq!(&bookmark["object"][field], value, "{collection}");
+        }
+    }
+}
