@@ -15,10 +15,14 @@ use super::status::StatusError;
 /// [`ApiServer::fail_next`](super::ApiServer::fail_next). Without further words it strikes the very next request, once.
 ///
 /// ```
-/// use k8s_informer::testing::{Fault, Verb};
+/// use k8s_informer::testing::{ApiServer, Fault, Verb};
 ///
-/// let throttled = Fault::status(429).header("Retry-After", "1").on(Verb::List).resource("pods").times(3);
-/// # let _ = throttled;
+/// let server = ApiServer::start()?;
+/// server.fail_next(Fault::status(429).header("Retry-After", "1").on(Verb::List).resource("pods").times(3));
+/// server.fail_next(Fault::close().on(Verb::Watch).always());
+/// assert_eq!(server.pending_faults(), 2);
+/// server.clear_faults();
+/// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Fault {

@@ -12,7 +12,7 @@ use super::server::Shared;
 use super::status::StatusError;
 use super::store::{Change, Collection, Form, NewState, Object, Store};
 
-/// How many changes are taken at once while the lock is held.
+/// How many changes are taken at once while the lock is held, and how many lines are written at once.
 const BATCH: usize = 256;
 
 /// The open watches of a server, so that tests can count them and meddle with them.
@@ -92,9 +92,10 @@ pub(crate) struct Watch<'a> {
     cursor: u64,
     bookmarks: bool,
     deadline: Instant,
-    /// What is sent before anything else.
-    first: Vec<Vec<u8>>,
-    /// Ends right after `first`.
+    /// The initial state, sent before anything else.
+    initial: Vec<Arc<Object>>,
+    /// The line after it, if any: the bookmark that closes it, or the error with which the watch ends.
+    after_initial: Option<Vec<u8>>,
     failed: bool,
 }
 
@@ -132,7 +133,8 @@ impl<'a> Watch<'a> {
             bookmarks: options.bookmarks,
             // A timeout that no clock can hold is none.
             deadline: now.checked_add(timeout).unwrap_or_else(|| now + Duration::from_secs(u32::MAX.into())),
-            first: Vec::new(),
+            initial: Vec::new(),
+            after_initial: None,
             failed: false,
         };
         let mut state = shared.state.lock();
@@ -154,7 +156,7 @@ impl<'a> Watch<'a> {
             Some(true) => {
                 self.add_initial(store);
                 if self.bookmarks {
-                    self.first.push(self.bookmark(current, true));
+                    self.after_initial = Some(self.bookmark(current, true));
                 }
             }
             Some(false) if asked == 0 => self.cursor = current,
@@ -166,18 +168,15 @@ impl<'a> Watch<'a> {
 
     fn add_initial(&mut self, store: &Store) {
         self.cursor = store.version();
-        for (_, object) in store.snapshot(&self.collection, self.cursor) {
-            if self.selection.matches(object.content()) {
-                self.first.push(self.line("ADDED", &object));
-            }
-        }
+        let all = store.snapshot(&self.collection, self.cursor).into_iter().map(|(_, object)| object);
+        self.initial = all.filter(|object| self.selection.matches(object.content())).collect();
     }
 
     fn fail(&mut self, status: &StatusError) {
         let mut line = br#"{"type":"ERROR","object":"#.to_vec();
         line.extend_from_slice(&status.body());
         line.extend_from_slice(b"}\n");
-        self.first.push(line);
+        self.after_initial = Some(line);
         self.failed = true;
     }
 
@@ -187,11 +186,17 @@ impl<'a> Watch<'a> {
 
     /// Sends events until the watch ends. Blocks; wakes for changes, orders and its own timers only.
     pub(crate) fn run(&mut self, sink: &mut impl Sink) -> End {
-        let first = std::mem::take(&mut self.first);
-        if !first.is_empty() && sink.send(&first).is_err() {
+        for objects in std::mem::take(&mut self.initial).chunks(BATCH) {
+            let lines: Vec<Vec<u8>> = objects.iter().map(|object| self.line("ADDED", object)).collect();
+            if sink.send(&lines).is_err() {
+                return End::Cut;
+            }
+        }
+        if let Some(line) = self.after_initial.take()
+            && sink.send(&[line]).is_err()
+        {
             return End::Cut;
         }
-        drop(first);
         if self.failed {
             return End::Clean;
         }

@@ -68,7 +68,7 @@ impl Writer<'_> {
             return Err(StatusError::internal("resourceVersion should not be set on objects to be created"));
         }
         if meta_str(&content, "name").is_empty() && !meta_str(&content, "generateName").is_empty() {
-            let name = format!("{}{}", meta_str(&content, "generateName"), self.suffix());
+            let name = self.generated_name(target, meta_str(&content, "generateName"));
             set_meta(&mut content, "name", name);
         }
         let name = meta_str(&content, "name").to_owned();
@@ -347,6 +347,19 @@ impl Writer<'_> {
             b >> 48 & 0x3fff | 0x8000,
             b & 0xffff_ffff_ffff
         )
+    }
+
+    /// A name that is free, unless chance is against it eight times, which is when the real one gives up too.
+    fn generated_name(&mut self, target: &Target, prefix: &str) -> String {
+        let mut name = String::new();
+        for _ in 0..8 {
+            name = format!("{prefix}{}", self.suffix());
+            let key = Key::new(target.resource, target.namespace.as_deref(), &name);
+            if self.store.get(&key).is_none() {
+                break;
+            }
+        }
+        name
     }
 
     /// What is appended to a `generateName`: five characters that make no words.
