@@ -246,3 +246,24 @@ fn bookmarks_of_built_in_kinds_carry_the_nulls_of_go() {
         }
     }
 }
+
+#[test]
+fn a_watch_that_falls_behind_history_is_ended_rather_than_left_with_a_gap() {
+    const CHANGES: u64 = 48;
+    let server = ApiServer::builder().history(2).start().unwrap();
+    let mut watch = Client::watch(&server, &format!("{CONFIGMAPS}?watch=true"));
+    // More than all buffers on the way hold, while nobody reads.
+    for _ in 0..CHANGES {
+        let data = json!({ "x": "y".repeat(1 << 20) });
+        server.create(CONFIGMAPS, json!({ "metadata": { "generateName": "big-" }, "data": data })).unwrap();
+    }
+    let mut last = 4;
+    while let Some(event) = watch.chunk().unwrap() {
+        let event: Value = serde_json::from_slice(&event).unwrap();
+        let version: u64 = event["object"]["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+        assert_eq!(version, last + 1, "an event is missing");
+        last = version;
+    }
+    assert!(last < 4 + CHANGES, "it was not behind");
+    assert_eq!(watch.get("/livez").status, 200);
+}
