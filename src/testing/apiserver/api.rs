@@ -1,0 +1,296 @@
+//! From a request to its answer: who may ask, what is asked, which room answers.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::http::{Head, Response};
+use super::list::{self, Options, Page, flag, parse_version};
+use super::log::{RequestRecord, Verb};
+use super::patch::Patch;
+use super::resources::{ApiResource, Resources, Route, Target};
+use super::select::Selection;
+use super::server::Shared;
+use super::status::StatusError;
+use super::store::{Collection, Form, Key, Object};
+use super::validate::parse_object;
+use super::watch::Watch;
+use super::write::{Deleted, Preconditions};
+
+/// What a request comes to.
+pub(crate) enum Answer<'a> {
+    Response(Response),
+    Watch(Watch<'a>),
+}
+
+impl From<StatusError> for Response {
+    fn from(status: StatusError) -> Self {
+        let mut response = Self::json(status.code(), status.body());
+        response.body.push(b'\n');
+        if let Some(seconds) = status.retry_after() {
+            response.headers.push(("Retry-After".to_owned(), seconds.to_string()));
+        }
+        response
+    }
+}
+
+/// What a request wants, judged by method and path alone.
+pub(crate) fn verb(head: &Head, route: &Route) -> Verb {
+    let Route::Object(target) = route else { return Verb::Other };
+    let one = target.name.is_some();
+    match head.method.as_str() {
+        "GET" if one => Verb::Get,
+        "GET" if flag(head, "watch").unwrap_or(false) => Verb::Watch,
+        "GET" => Verb::List,
+        "POST" => Verb::Create,
+        "PUT" => Verb::Update,
+        "PATCH" => Verb::Patch,
+        "DELETE" if one => Verb::Delete,
+        "DELETE" => Verb::DeleteCollection,
+        _ => Verb::Other,
+    }
+}
+
+/// Who may ask. Without tokens, everybody may.
+#[derive(Default)]
+pub(crate) struct Auth {
+    /// By token, the name of a user without any rights, or `None` for one with all. A leaf lock.
+    tokens: Mutex<Option<HashMap<String, Option<String>>>>,
+}
+
+impl Auth {
+    /// From now on these tokens have all rights; those without rights stay.
+    pub(crate) fn allow_only(&self, tokens: impl IntoIterator<Item = String>) {
+        let mut known = self.tokens.lock();
+        let known = known.get_or_insert_default();
+        known.retain(|_, user| user.is_some());
+        known.extend(tokens.into_iter().map(|token| (token, None)));
+    }
+
+    pub(crate) fn add_without_rights(&self, token: String, user: String) {
+        self.tokens.lock().get_or_insert_default().insert(token, Some(user));
+    }
+
+    fn check(
+        &self,
+        request: &RequestRecord,
+        route: &Route,
+        resources: &Resources,
+    ) -> Result<(), StatusError> {
+        let tokens = self.tokens.lock();
+        let Some(tokens) = tokens.as_ref() else { return Ok(()) };
+        let bearer = request.header("authorization").and_then(|value| value.split_once(' '));
+        let token =
+            bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
+        let user = match token.map(|token| tokens.get(token)) {
+            Some(None) => return Err(StatusError::unauthorized()),
+            Some(Some(None)) => return Ok(()),
+            Some(Some(Some(user))) => user,
+            None => "system:anonymous",
+        };
+        let target = match route {
+            Route::Version | Route::Health => return Ok(()),
+            Route::Object(target) => target,
+            Route::NoSuchResource | Route::NotFound => {
+                let why = format!("forbidden: User \"{user}\" cannot get path \"{}\"", request.path());
+                return Err(StatusError::plain(403, Some(why)));
+            }
+        };
+        let ApiResource { group, plural, .. } = resources.get(target.resource);
+        let place = match &target.namespace {
+            Some(namespace) => format!("in the namespace \"{namespace}\""),
+            None => "at the cluster scope".to_owned(),
+        };
+        let verb = request.verb().name();
+        let why =
+            format!("User \"{user}\" cannot {verb} resource \"{plural}\" in API group \"{group}\" {place}");
+        Err(StatusError::forbidden(target.name.as_deref().unwrap_or_default(), group, plural, &why))
+    }
+}
+
+/// Answers a request that no fault has struck.
+pub(crate) fn answer<'a>(
+    shared: &'a Shared,
+    request: &RequestRecord,
+    route: &Route,
+    body: &[u8],
+) -> Answer<'a> {
+    if let Err(status) = shared.auth.check(request, route, &shared.resources) {
+        let mut response = Response::from(status);
+        if response.status == 403 {
+            response.headers.push(("X-Content-Type-Options".to_owned(), "nosniff".to_owned()));
+        }
+        return Answer::Response(response);
+    }
+    let answer = match route {
+        Route::Version => Ok(Answer::Response(Response::json(200, version()))),
+        Route::Health => Ok(Answer::Response(Response::text(200, "ok"))),
+        Route::NotFound => Ok(Answer::Response(Response::text(404, "404 page not found\n"))),
+        Route::NoSuchResource => Err(StatusError::no_such_resource()),
+        Route::Object(target) => answer_object(shared, request, target, body),
+    };
+    answer.unwrap_or_else(|status| Answer::Response(status.into()))
+}
+
+fn answer_object<'a>(
+    shared: &'a Shared,
+    request: &RequestRecord,
+    target: &Target,
+    body: &[u8],
+) -> Result<Answer<'a>, StatusError> {
+    let head = request.head();
+    let resource = shared.resources.get(target.resource);
+    let form = accepted(head)?;
+    let dry_run = head.param("dryRun").is_some_and(|value| !value.is_empty());
+    let object = |status: u16, object: &Object| {
+        let mut body = Vec::new();
+        object.write(resource, form, &mut body);
+        body.push(b'\n');
+        Response::json(status, body)
+    };
+    let response = match request.verb() {
+        Verb::Watch => {
+            let options = Options::parse(head)?;
+            let (collection, selection) = selected(target, resource, &options)?;
+            return Watch::open(shared, collection, selection, form, &options).map(Answer::Watch);
+        }
+        Verb::List => {
+            let page = list_page(shared, target, &Options::parse(head)?)?;
+            Response::json(200, page.body(resource, form))
+        }
+        Verb::Get => object(200, &*get(shared, target, head.param("resourceVersion"))?),
+        Verb::Create => {
+            check_content_type(head)?;
+            let content = parse_object(body, resource)?;
+            object(201, &*shared.write(true, dry_run, |writer| writer.create(target, content))?)
+        }
+        Verb::Update => {
+            check_content_type(head)?;
+            let content = parse_object(body, resource)?;
+            object(200, &*shared.write(true, dry_run, |writer| writer.update(target, content))?)
+        }
+        Verb::Patch if target.name.is_some() => {
+            let patch = Patch::parse(head.header("content-type").unwrap_or_default(), body, resource)?;
+            object(200, &*shared.write(true, dry_run, |writer| writer.patch(target, patch))?)
+        }
+        Verb::Delete if !target.status => {
+            let preconditions = Preconditions::parse(body)?;
+            let deleted = shared.write(true, dry_run, |writer| writer.delete(target, &preconditions))?;
+            match deleted {
+                Deleted { object: last, gone: true } if !resource.delete_returns_object => {
+                    Response::json(200, success(resource, &last))
+                }
+                Deleted { object: last, .. } => object(200, &last),
+            }
+        }
+        Verb::DeleteCollection if target.namespace.is_some() || !resource.namespaced => {
+            let (collection, selection) = selected(target, resource, &Options::parse(head)?)?;
+            let page = shared.write(true, dry_run, |writer| {
+                let version = writer.store.version();
+                Page::of(writer.delete_collection(&collection, &selection), version)
+            });
+            Response::json(200, page.body(resource, form))
+        }
+        _ => return Err(StatusError::method_not_allowed()),
+    };
+    Ok(Answer::Response(response))
+}
+
+/// The collection that `target` names and what the options select of it.
+fn selected(
+    target: &Target,
+    resource: &ApiResource,
+    options: &Options,
+) -> Result<(Collection, Selection), StatusError> {
+    let selection = Selection::parse(&options.label_selector, &options.field_selector, resource)?;
+    Ok((Collection::new(target.resource, target.namespace.as_deref()), selection))
+}
+
+pub(crate) fn list_page(shared: &Shared, target: &Target, options: &Options) -> Result<Page, StatusError> {
+    let resource = shared.resources.get(target.resource);
+    let (collection, selection) = selected(target, resource, options)?;
+    list::list(&shared.state.lock().store, &collection, &selection, options)
+}
+
+pub(crate) fn get(
+    shared: &Shared,
+    target: &Target,
+    version: Option<&str>,
+) -> Result<std::sync::Arc<Object>, StatusError> {
+    let resource = shared.resources.get(target.resource);
+    let name = target.name.as_deref().ok_or_else(StatusError::method_not_allowed)?;
+    let asked = parse_version(version.unwrap_or_default())
+        .map_err(|why| StatusError::bad_request(format!("invalid resource version: {why}")))?;
+    let state = shared.state.lock();
+    if asked > state.store.version() {
+        return Err(StatusError::too_large_resource_version(asked, state.store.version()));
+    }
+    let found = state.store.get(&Key::new(target.resource, target.namespace.as_deref(), name)).cloned();
+    found.ok_or_else(|| StatusError::not_found(name, &resource.group, &resource.plural))
+}
+
+/// The form of objects that the client accepts first of those the server has.
+fn accepted(head: &Head) -> Result<Form, StatusError> {
+    let accept = head.header("accept").unwrap_or_default();
+    if accept.trim().is_empty() {
+        return Ok(Form::Full);
+    }
+    accept.split(',').find_map(accepted_range).ok_or_else(StatusError::not_acceptable)
+}
+
+fn accepted_range(range: &str) -> Option<Form> {
+    let mut parts = range.split(';').map(str::trim);
+    if !matches!(parts.next()?, "application/json" | "application/*" | "*/*") {
+        return None;
+    }
+    let mut form = Form::Full;
+    for (key, value) in parts.filter_map(|part| part.split_once('=')) {
+        match (key, value) {
+            ("as", "PartialObjectMetadata" | "PartialObjectMetadataList") => form = Form::Metadata,
+            ("as", _) => return None,
+            ("g", group) if group != "meta.k8s.io" => return None,
+            ("v", version) if version != "v1" => return None,
+            _ => {}
+        }
+    }
+    Some(form)
+}
+
+fn check_content_type(head: &Head) -> Result<(), StatusError> {
+    let media = head.header("content-type").unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    if media.is_empty() || media.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    Err(StatusError::unsupported_media_type())
+}
+
+fn success(resource: &ApiResource, last: &Object) -> Vec<u8> {
+    let field = |name: &str| super::store::meta_str(last.content(), name);
+    let mut details = json!({ "name": field("name"), "kind": resource.plural, "uid": field("uid") });
+    if !resource.group.is_empty() {
+        details["group"] = resource.group.as_str().into();
+    }
+    let head = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","details":"#;
+    format!("{head}{details}}}\n").into_bytes()
+}
+
+fn version() -> Vec<u8> {
+    json!({
+        "major": "1",
+        "minor": "36",
+        "emulationMajor": "1",
+        "emulationMinor": "36",
+        "minCompatibilityMajor": "1",
+        "minCompatibilityMinor": "35",
+        "gitVersion": "v1.36.2",
+        "gitCommit": "0000000000000000000000000000000000000000",
+        "gitTreeState": "clean",
+        "buildDate": "2026-01-01T00:00:00Z",
+        "goVersion": "none",
+        "compiler": "rustc",
+        "platform": concat!("k8s-informer/", env!("CARGO_PKG_VERSION")),
+    })
+    .to_string()
+    .into_bytes()
+}

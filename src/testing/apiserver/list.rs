@@ -1,0 +1,335 @@
+//! Lists: which version they show, and page by page.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::http::Head;
+use super::resources::ApiResource;
+use super::select::Selection;
+use super::status::{Cause, StatusError};
+use super::store::{Collection, Form, Object, Store};
+
+/// The query parameters of lists and watches.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) label_selector: String,
+    pub(crate) field_selector: String,
+    limit: usize,
+    token: String,
+    pub(crate) resource_version: String,
+    version_match: String,
+    pub(crate) bookmarks: bool,
+    pub(crate) initial_events: Option<bool>,
+    pub(crate) timeout_seconds: Option<u64>,
+}
+
+impl Options {
+    pub(crate) fn parse(head: &Head) -> Result<Self, StatusError> {
+        let text = |name: &str| head.param(name).unwrap_or_default().to_owned();
+        // Go's ParseInt says no more than this; negative numbers count as absent.
+        let number = |name: &str| match head.param(name).unwrap_or_default() {
+            "" => Ok(0),
+            value => value.parse::<i64>().map(|n| u64::try_from(n).unwrap_or(0)).map_err(|_| {
+                StatusError::bad_request(format!("strconv.ParseInt: parsing \"{value}\": invalid syntax"))
+            }),
+        };
+        Ok(Self {
+            label_selector: text("labelSelector"),
+            field_selector: text("fieldSelector"),
+            limit: usize::try_from(number("limit")?).unwrap_or(usize::MAX),
+            token: text("continue"),
+            resource_version: text("resourceVersion"),
+            version_match: text("resourceVersionMatch"),
+            bookmarks: flag(head, "allowWatchBookmarks").unwrap_or(false),
+            initial_events: flag(head, "sendInitialEvents"),
+            timeout_seconds: Some(number("timeoutSeconds")?).filter(|&seconds| seconds > 0),
+        })
+    }
+
+    /// The rules of `ValidateListOptions`, in its order and words.
+    pub(crate) fn validate(&self, watch: bool) -> Result<(), StatusError> {
+        const FIELD: &str = "resourceVersionMatch";
+        let forbidden = |field: &'static str, why: &str| Cause {
+            reason: "FieldValueForbidden",
+            message: format!("Forbidden: {why}"),
+            field,
+        };
+        let unsupported = |supported: &str| Cause {
+            reason: "FieldValueNotSupported",
+            message: format!("Unsupported value: \"{}\": supported values: {supported}", self.version_match),
+            field: FIELD,
+        };
+        let mut causes = Vec::new();
+        let version_match = self.version_match.as_str();
+        if watch {
+            match self.initial_events {
+                Some(_) if version_match != "NotOlderThan" => {
+                    let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+                    causes.push(forbidden(FIELD, why));
+                    if !version_match.is_empty() {
+                        causes.push(unsupported("\"NotOlderThan\""));
+                    }
+                }
+                None if !version_match.is_empty() => {
+                    let why =
+                        "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+                    causes.push(forbidden(FIELD, why));
+                }
+                _ => {}
+            }
+            // The message speaks of the wrong field; so does kube-apiserver's.
+            if !self.token.is_empty() {
+                causes.push(forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
+            }
+        } else {
+            if self.initial_events.is_some() {
+                causes.push(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+            }
+            if !version_match.is_empty() {
+                if self.resource_version.is_empty() {
+                    let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+                    causes.push(forbidden(FIELD, why));
+                }
+                if !self.token.is_empty() {
+                    causes.push(forbidden(
+                        FIELD,
+                        "resourceVersionMatch is forbidden when continue is provided",
+                    ));
+                }
+                if !matches!(version_match, "Exact" | "NotOlderThan") {
+                    causes.push(unsupported("\"Exact\", \"NotOlderThan\", \"\""));
+                }
+                if version_match == "Exact" && self.resource_version == "0" {
+                    let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+                    causes.push(forbidden(FIELD, why));
+                }
+            }
+        }
+        if causes.is_empty() { Ok(()) } else { Err(StatusError::invalid_options(&causes)) }
+    }
+
+    /// The resourceVersion as a number, 0 if absent.
+    pub(crate) fn version(&self) -> Result<u64, String> {
+        parse_version(&self.resource_version)
+    }
+}
+
+/// A boolean parameter, as Go's conversion reads it: anything but `false` and `0` is true.
+pub(crate) fn flag(head: &Head, name: &str) -> Option<bool> {
+    head.param(name).map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+}
+
+pub(crate) fn parse_version(text: &str) -> Result<u64, String> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    text.parse().map_err(|_| {
+        format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax")
+    })
+}
+
+/// A page of a list, or all of it.
+pub(crate) struct Page {
+    items: Vec<Arc<Object>>,
+    version: u64,
+    token: Option<String>,
+    remaining: Option<usize>,
+}
+
+/// Answers a list from the store.
+pub(crate) fn list(
+    store: &Store,
+    collection: &Collection,
+    selection: &Selection,
+    options: &Options,
+) -> Result<Page, StatusError> {
+    options.validate(false)?;
+    let asked = options
+        .version()
+        .map_err(|why| StatusError::bad_request(format!("invalid resource version: {why}")))?;
+    let current = store.version();
+    let mut limit = Some(options.limit).filter(|&limit| limit > 0);
+    let mut start = None;
+    let mut version = current;
+    if !options.token.is_empty() {
+        if asked > 0 {
+            let message = "specifying resource version is not allowed when using continue";
+            return Err(StatusError::bad_request(message));
+        }
+        let token = Token::decode(&options.token)
+            .map_err(|why| StatusError::bad_request(format!("invalid continue token: {why}")))?;
+        if token.version >= 0 {
+            version = token.version.unsigned_abs();
+            if version > current {
+                return Err(StatusError::too_large_resource_version(version, current));
+            }
+            if version < store.floor() {
+                let inconsistent = Token { version: -1, start: token.start };
+                return Err(StatusError::continue_expired(inconsistent.encode()));
+            }
+        }
+        start = Some(token.start);
+    } else if asked > current {
+        return Err(StatusError::too_large_resource_version(asked, current));
+    } else if options.version_match == "Exact"
+        || options.version_match.is_empty() && asked > 0 && limit.is_some()
+    {
+        if asked < store.floor() {
+            return Err(StatusError::list_expired());
+        }
+        version = asked;
+    } else if options.resource_version == "0" {
+        // Served whole from the watch cache, whatever the limit.
+        limit = None;
+    }
+
+    let mut items = store.snapshot(collection, version);
+    let name = |path: &str| path[collection.prefix.len()..].to_owned();
+    if let Some(start) = start {
+        items.retain(|(path, _)| name(path) >= start);
+    }
+    items.retain(|(_, object)| selection.matches(object.content()));
+    let mut page = Page { items: Vec::new(), version, token: None, remaining: None };
+    if let Some(limit) = limit.filter(|&limit| limit < items.len()) {
+        let rest = items.len() - limit;
+        items.truncate(limit);
+        if let (Some((last, _)), Ok(version)) = (items.last(), i64::try_from(version)) {
+            page.token = Some(Token { version, start: name(last) + "\0" }.encode());
+        }
+        // Counting would mean to look at everything, so the real one doesn't either.
+        page.remaining = selection.is_everything().then_some(rest);
+    }
+    page.items = items.into_iter().map(|(_, object)| object).collect();
+    Ok(page)
+}
+
+impl Page {
+    /// A list of just these objects.
+    pub(crate) fn of(items: Vec<Arc<Object>>, version: u64) -> Self {
+        Self { items, version, token: None, remaining: None }
+    }
+
+    /// The list as JSON.
+    pub(crate) fn body(&self, resource: &ApiResource, form: Form) -> Vec<u8> {
+        let mut metadata = json!({ "resourceVersion": self.version.to_string() });
+        // The generic list of custom resources doesn't leave the empty one out.
+        let empty = (resource.custom && form == Form::Full).then_some("");
+        if let Some(token) = self.token.as_deref().or(empty) {
+            metadata["continue"] = token.into();
+        }
+        if let Some(remaining) = self.remaining {
+            metadata["remainingItemCount"] = remaining.into();
+        }
+        let (kind, version) = match form {
+            Form::Full => (format!("{}List", resource.kind), resource.api_version()),
+            Form::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
+        };
+        let head = format!(r#"{{"kind":"{kind}","apiVersion":"{version}","metadata":{metadata},"items":["#);
+        let mut body = head.into_bytes();
+        for (index, item) in self.items.iter().enumerate() {
+            if index > 0 {
+                body.push(b',');
+            }
+            item.write_item(resource, form, &mut body);
+        }
+        body.extend_from_slice(b"]}\n");
+        body
+    }
+}
+
+/// Where a list goes on: opaque to clients, in fact base64 of JSON, as kube-apiserver makes them.
+#[derive(Debug, PartialEq)]
+struct Token {
+    /// -1 to go on with whatever the current version is.
+    version: i64,
+    /// The first name that is not on an earlier page.
+    start: String,
+}
+
+impl Token {
+    fn encode(&self) -> String {
+        // The real ones differ in this too: the slash is there only while the version is.
+        let slash = if self.version < 0 { "" } else { "/" };
+        let start = serde_json::Value::from(format!("{slash}{}", self.start));
+        let json = format!(r#"{{"v":"meta.k8s.io/v1","rv":{},"start":{start}}}"#, self.version);
+        base64url(json.as_bytes())
+    }
+
+    fn decode(text: &str) -> Result<Self, String> {
+        let not_valid = |why: &str| format!("continue key is not valid: {why}");
+        let bytes = base64url_decode(text).ok_or_else(|| not_valid("illegal base64 data"))?;
+        let token: serde_json::Value =
+            serde_json::from_slice(&bytes).map_err(|error| not_valid(&error.to_string()))?;
+        let encoding = token["v"].as_str().unwrap_or_default();
+        if encoding != "meta.k8s.io/v1" {
+            return Err(not_valid(&format!("server does not recognize this encoded version {encoding}")));
+        }
+        let version = token["rv"].as_i64().filter(|&version| version == -1 || version > 0);
+        let version = version
+            .ok_or_else(|| not_valid("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"))?;
+        match token["start"].as_str() {
+            None | Some("") => Err(not_valid("encoded start key empty (version meta.k8s.io/v1)")),
+            Some(start) => Ok(Self { version, start: start.strip_prefix('/').unwrap_or(start).to_owned() }),
+        }
+    }
+}
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// Base64 for URLs, without padding. The base64 crate comes with feature `client` only.
+fn base64url(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let bits = group.iter().fold(0_u32, |bits, &b| bits << 8 | u32::from(b)) << (8 * (3 - group.len()));
+        for index in 0..=group.len() {
+            text.push(char::from(ALPHABET[(bits >> (18 - 6 * index) & 63) as usize]));
+        }
+    }
+    text
+}
+
+fn base64url_decode(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
+    for group in text.as_bytes().chunks(4) {
+        let mut bits = 0_u32;
+        for &letter in group {
+            bits = bits << 6 | ALPHABET.iter().position(|&a| a == letter)? as u32;
+        }
+        bits <<= 6 * (4 - group.len());
+        let [_, all @ ..] = bits.to_be_bytes();
+        bytes.extend_from_slice(&all[..group.len().checked_sub(1).filter(|&count| count > 0)?]);
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_survive_the_trip_and_read_those_of_a_real_server() {
+        for start in ["a\0", "ns/a\0", "", "ab", "abc"] {
+            let token = Token { version: 257, start: start.to_owned() };
+            match Token::decode(&token.encode()) {
+                Ok(back) => assert_eq!(back, token),
+                Err(why) => panic!("{start:?}: {why}"),
+            }
+        }
+        let real = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MjU3LCJzdGFydCI6Ii9jbS0wOVx1MDAwMCJ9";
+        assert_eq!(Token::decode(real), Ok(Token { version: 257, start: "cm-09\0".to_owned() }));
+        assert_eq!(Token { version: 257, start: "cm-09\0".to_owned() }.encode(), real);
+        let inconsistent = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiY20tMDlcdTAwMDAifQ";
+        assert_eq!(Token::decode(inconsistent), Ok(Token { version: -1, start: "cm-09\0".to_owned() }));
+        assert_eq!(Token { version: -1, start: "cm-09\0".to_owned() }.encode(), inconsistent);
+    }
+
+    #[test]
+    fn garbage_is_no_token() {
+        for garbage in ["garbage", "!", "a", "e30", "eyJ2IjoieCJ9", "ä"] {
+            let error = Token::decode(garbage).unwrap_err();
+            assert!(error.starts_with("continue key is not valid: "), "{garbage}: {error}");
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! An API server on loopback; its guide is in the docs of the room above.
+
+mod api;
+mod builder;
+mod connection;
+mod faults;
+mod http;
+mod list;
+mod log;
+mod patch;
+mod resources;
+mod select;
+mod server;
+mod status;
+mod store;
+mod validate;
+mod watch;
+mod write;
+
+pub use builder::ApiServerBuilder;
+pub use faults::Fault;
+pub use log::{RequestRecord, Verb};
+pub use resources::ApiResource;
+pub use server::ApiServer;
+pub use status::StatusError;

@@ -1,0 +1,312 @@
+//! What the server serves, and which paths lead there.
+
+use super::http::percent_decode;
+
+/// A resource that the server serves: group, version, names and what may be asked of it.
+///
+/// Built-in ones need not be declared. A custom one is what a CustomResourceDefinition would make it: namespaced,
+/// with a `status` subresource and a `generation`, unless said otherwise.
+///
+/// ```
+/// use k8s_informer::testing::{ApiResource, ApiServer};
+/// use serde_json::json;
+///
+/// let widgets = ApiResource::new("example.com", "v1", "widgets", "Widget").field("spec.colour");
+/// let server = ApiServer::builder().resource(widgets).start()?;
+/// let path = "/apis/example.com/v1/namespaces/default/widgets";
+/// server.create(path, json!({ "metadata": { "name": "a" }, "spec": { "colour": "red" } }))?;
+/// server.create(path, json!({ "metadata": { "name": "b" }, "spec": { "colour": "blue" } }))?;
+///
+/// let red = server.list(&format!("{path}?fieldSelector=spec.colour=red"))?;
+/// assert_eq!(red["kind"], "WidgetList");
+/// assert_eq!(red["items"][0]["metadata"]["name"], "a");
+/// assert_eq!(red["items"].as_array().map(Vec::len), Some(1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiResource {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) plural: String,
+    pub(crate) kind: String,
+    pub(crate) namespaced: bool,
+    /// Fields beside metadata.name and metadata.namespace that a field selector may name.
+    pub(crate) fields: Vec<String>,
+    pub(crate) status: bool,
+    pub(crate) generation: bool,
+    /// Custom resources differ in small ways: list items carry their kind, an update must name its version.
+    pub(crate) custom: bool,
+    /// DELETE answers with the object instead of a `Status`.
+    pub(crate) delete_returns_object: bool,
+}
+
+impl ApiResource {
+    /// A custom resource; `group` is empty for none (the paths are then under `/api`).
+    pub fn new(
+        group: impl Into<String>,
+        version: impl Into<String>,
+        plural: impl Into<String>,
+        kind: impl Into<String>,
+    ) -> Self {
+        Self {
+            group: group.into(),
+            version: version.into(),
+            plural: plural.into(),
+            kind: kind.into(),
+            namespaced: true,
+            fields: Vec::new(),
+            status: true,
+            generation: true,
+            custom: true,
+            delete_returns_object: false,
+        }
+    }
+
+    /// Makes the resource one of the whole cluster, without namespaces.
+    #[must_use]
+    pub fn cluster_scoped(mut self) -> Self {
+        self.namespaced = false;
+        self
+    }
+
+    /// Lets field selectors name this field, as `selectableFields` of a CustomResourceDefinition does. Dots separate
+    /// the keys that lead to it; a field that is absent counts as empty.
+    #[must_use]
+    pub fn field(mut self, path: impl Into<String>) -> Self {
+        self.fields.push(path.into());
+        self
+    }
+
+    /// Takes the `status` subresource away: `status` is then written like any other field.
+    #[must_use]
+    pub fn without_status(mut self) -> Self {
+        self.status = false;
+        self
+    }
+
+    /// `v1`, `apps/v1`.
+    pub(crate) fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+}
+
+/// Options of a built-in resource, one letter each: `c` cluster-scoped, `s` status subresource, `g` generation,
+/// `o` DELETE returns the object.
+type BuiltIn =
+    (&'static str, &'static str, &'static str, &'static str, &'static str, &'static [&'static str]);
+
+const BUILT_IN: &[BuiltIn] = &[
+    ("", "v1", "namespaces", "Namespace", "cso", &["status.phase"]),
+    (
+        "",
+        "v1",
+        "pods",
+        "Pod",
+        "sgo",
+        &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
+        ],
+    ),
+    ("", "v1", "configmaps", "ConfigMap", "", &[]),
+    ("", "v1", "secrets", "Secret", "", &["type"]),
+    ("", "v1", "services", "Service", "so", &["spec.clusterIP", "spec.type"]),
+    ("", "v1", "serviceaccounts", "ServiceAccount", "o", &[]),
+    ("", "v1", "endpoints", "Endpoints", "", &[]),
+    ("", "v1", "nodes", "Node", "cs", &["spec.unschedulable"]),
+    ("", "v1", "persistentvolumes", "PersistentVolume", "cso", &[]),
+    ("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", "so", &[]),
+    ("", "v1", "replicationcontrollers", "ReplicationController", "sg", &["status.replicas"]),
+    ("", "v1", "resourcequotas", "ResourceQuota", "so", &[]),
+    ("", "v1", "limitranges", "LimitRange", "", &[]),
+    (
+        "",
+        "v1",
+        "events",
+        "Event",
+        "",
+        &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ],
+    ),
+    ("apps", "v1", "deployments", "Deployment", "sg", &[]),
+    ("apps", "v1", "replicasets", "ReplicaSet", "sg", &[]),
+    ("apps", "v1", "statefulsets", "StatefulSet", "sg", &[]),
+    ("apps", "v1", "daemonsets", "DaemonSet", "sg", &[]),
+    ("apps", "v1", "controllerrevisions", "ControllerRevision", "", &[]),
+    ("batch", "v1", "jobs", "Job", "sg", &["status.successful"]),
+    ("batch", "v1", "cronjobs", "CronJob", "sg", &[]),
+    ("coordination.k8s.io", "v1", "leases", "Lease", "", &[]),
+    ("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", "g", &[]),
+    ("networking.k8s.io", "v1", "ingresses", "Ingress", "sg", &[]),
+    ("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", "g", &[]),
+    ("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", "sg", &[]),
+    ("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", "s", &[]),
+    ("storage.k8s.io", "v1", "storageclasses", "StorageClass", "c", &[]),
+    ("rbac.authorization.k8s.io", "v1", "roles", "Role", "", &[]),
+    ("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", "", &[]),
+    ("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", "c", &[]),
+    ("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", "c", &[]),
+    ("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", "csg", &[]),
+];
+
+/// The resources of one server; never changes once it has started.
+#[derive(Debug)]
+pub(crate) struct Resources(Vec<ApiResource>);
+
+/// Where a path leads.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Route {
+    /// `/version`.
+    Version,
+    /// `/healthz`, `/livez`, `/readyz` and what is below them.
+    Health,
+    Object(Target),
+    /// The group and version are served, the resource or subresource is not.
+    NoSuchResource,
+    /// Nothing at all is there.
+    NotFound,
+}
+
+/// A collection, an object or a subresource of one.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Target {
+    /// Index into [`Resources`].
+    pub(crate) resource: usize,
+    /// `None` in a path that spans all namespaces, and for cluster-scoped resources.
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) status: bool,
+}
+
+impl Resources {
+    /// The built-in resources and `custom` ones, which win over built-in ones of the same name.
+    pub(crate) fn new(custom: Vec<ApiResource>) -> Self {
+        let built_in = BUILT_IN.iter().map(|&(group, version, plural, kind, options, fields)| ApiResource {
+            namespaced: !options.contains('c'),
+            fields: fields.iter().map(|&field| field.to_owned()).collect(),
+            status: options.contains('s'),
+            generation: options.contains('g'),
+            custom: false,
+            delete_returns_object: options.contains('o'),
+            ..ApiResource::new(group, version, plural, kind)
+        });
+        Self(custom.into_iter().chain(built_in).collect())
+    }
+
+    pub(crate) fn get(&self, index: usize) -> &ApiResource {
+        &self.0[index]
+    }
+
+    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<usize> {
+        self.0.iter().position(|r| r.group == group && r.version == version && r.plural == plural)
+    }
+
+    /// Finds out where `path` (still percent-encoded, without query) leads.
+    pub(crate) fn route(&self, path: &str) -> Route {
+        let segments: Option<Vec<String>> = path
+            .strip_prefix('/')
+            .map(|rest| rest.trim_end_matches('/').split('/').map(percent_decode).collect());
+        let Some(segments) = segments else { return Route::NotFound };
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        match segments.as_slice() {
+            ["version"] => Route::Version,
+            ["healthz" | "livez" | "readyz", ..] => Route::Health,
+            ["api", version, rest @ ..] => self.route_in("", version, rest),
+            ["apis", group, version, rest @ ..] => self.route_in(group, version, rest),
+            _ => Route::NotFound,
+        }
+    }
+
+    fn route_in(&self, group: &str, version: &str, rest: &[&str]) -> Route {
+        if rest.is_empty() || !self.0.iter().any(|r| r.group == group && r.version == version) {
+            return Route::NotFound;
+        }
+        let (namespace, rest) = match rest {
+            // `/namespaces/x` and `/namespaces/x/status` are about the namespace itself.
+            ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => (None, rest),
+            ["namespaces", namespace, rest @ ..] => (Some((*namespace).to_owned()), rest),
+            _ => (None, rest),
+        };
+        let (plural, name, subresource) = match rest {
+            [plural] => (plural, None, None),
+            [plural, name] => (plural, Some((*name).to_owned()), None),
+            [plural, name, subresource] => (plural, Some((*name).to_owned()), Some(*subresource)),
+            _ => return Route::NoSuchResource,
+        };
+        let Some(index) = self.find(group, version, plural) else { return Route::NoSuchResource };
+        let resource = self.get(index);
+        let in_namespace = namespace.is_some();
+        // An object of a namespaced resource needs its namespace in the path; a cluster-scoped one can't have any.
+        if in_namespace && !resource.namespaced || !in_namespace && resource.namespaced && name.is_some() {
+            return Route::NoSuchResource;
+        }
+        let status = match subresource {
+            None => false,
+            Some("status") if resource.status => true,
+            // What a namespace controller would call in the end: an update of everything.
+            Some("finalize") if *plural == "namespaces" => false,
+            Some(_) => return Route::NoSuchResource,
+        };
+        Route::Object(Target { resource: index, namespace, name, status })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn target(path: &str) -> (String, Option<String>, Option<String>, bool) {
+        let resources = Resources::new(vec![ApiResource::new("example.com", "v1", "widgets", "Widget")]);
+        match resources.route(path) {
+            Route::Object(Target { resource, namespace, name, status }) => {
+                (resources.get(resource).kind.clone(), namespace, name, status)
+            }
+            other => panic!("{path}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn paths_lead_to_collections_objects_and_status() {
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(target("/api/v1/pods"), ("Pod".into(), None, None, false));
+        assert_eq!(target("/api/v1/namespaces/a/pods"), ("Pod".into(), some("a"), None, false));
+        assert_eq!(target("/api/v1/namespaces/a/pods/b"), ("Pod".into(), some("a"), some("b"), false));
+        assert_eq!(target("/api/v1/namespaces/a/pods/b/status"), ("Pod".into(), some("a"), some("b"), true));
+        assert_eq!(target("/api/v1/namespaces/a"), ("Namespace".into(), None, some("a"), false));
+        assert_eq!(target("/api/v1/namespaces/a/status"), ("Namespace".into(), None, some("a"), true));
+        assert_eq!(target("/api/v1/nodes/n%31"), ("Node".into(), None, some("n1"), false));
+        assert_eq!(target("/apis/example.com/v1/widgets"), ("Widget".into(), None, None, false));
+    }
+
+    #[test]
+    fn what_is_not_served_is_told_apart() {
+        let resources = Resources::new(Vec::new());
+        for path in ["/api/v1/nothings", "/api/v1/pods/b", "/api/v1/namespaces/a/nodes", "/apis/apps/v1/pods"]
+        {
+            assert_eq!(resources.route(path), Route::NoSuchResource, "{path}");
+        }
+        for path in ["", "/", "pods", "/nope", "/apis/nope.example.com/v1/things", "/api/v2/pods"] {
+            assert_eq!(resources.route(path), Route::NotFound, "{path}");
+        }
+        assert_eq!(resources.route("/readyz/ping"), Route::Health);
+        assert_eq!(resources.route("/version"), Route::Version);
+    }
+}

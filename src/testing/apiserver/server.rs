@@ -1,0 +1,411 @@
+//! The server itself: what its threads share, and its life from start to drop.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use serde_json::Value;
+
+use super::api::{self, Auth};
+use super::builder::ApiServerBuilder;
+use super::connection::Connections;
+use super::faults::{Fault, Faults};
+use super::http::{Head, parse_query};
+use super::list::Options;
+use super::log::{Log, RequestRecord};
+use super::patch::Patch;
+use super::resources::{ApiResource, Resources, Route, Target};
+use super::status::StatusError;
+use super::store::{Form, Store};
+use super::watch::{Order, Watches};
+use super::write::{Preconditions, Writer};
+
+/// What all threads of a server share.
+pub(crate) struct Shared {
+    pub(crate) resources: Resources,
+    pub(crate) settings: Settings,
+    /// Objects and watches, so that a watch starts at exactly the version it has seen. Nothing else is locked, nothing
+    /// is written to a socket and nothing of the user runs while it is held.
+    pub(crate) state: Mutex<State>,
+    /// Signalled when there is a change, an order or a cancellation; watches sleep here, with `state`.
+    pub(crate) changed: Condvar,
+    /// Signalled when a watch opens or ends; tests that wait for that sleep here, with `state`.
+    pub(crate) watches_changed: Condvar,
+    pub(crate) auth: Auth,
+    pub(crate) faults: Faults,
+    pub(crate) log: Log,
+    pub(crate) connections: Connections,
+}
+
+pub(crate) struct State {
+    pub(crate) store: Store,
+    pub(crate) watches: Watches,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) bookmark_interval: Duration,
+    pub(crate) watch_timeout: Duration,
+}
+
+impl Shared {
+    pub(crate) fn new(resources: Resources, settings: Settings, store: Store) -> Self {
+        Self {
+            resources,
+            settings,
+            state: Mutex::new(State { store, watches: Watches::default() }),
+            changed: Condvar::new(),
+            watches_changed: Condvar::new(),
+            auth: Auth::default(),
+            faults: Faults::default(),
+            log: Log::default(),
+            connections: Connections::default(),
+        }
+    }
+
+    /// Runs one write and wakes the watches if it changed anything.
+    pub(crate) fn write<R>(
+        &self,
+        client: bool,
+        dry_run: bool,
+        write: impl FnOnce(&mut Writer<'_>) -> R,
+    ) -> R {
+        let mut state = self.state.lock();
+        let before = state.store.version();
+        let store = &mut state.store;
+        let result = write(&mut Writer { store, resources: &self.resources, client, dry_run });
+        if state.store.version() != before {
+            self.changed.notify_all();
+        }
+        result
+    }
+
+    pub(crate) fn cancel_watch(&self, id: u64) {
+        self.state.lock().watches.cancel(id);
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn cancel_watches(&self) {
+        self.state.lock().watches.cancel_all();
+        self.changed.notify_all();
+    }
+
+    fn order(&self, order: &Order) -> usize {
+        let mut state = self.state.lock();
+        let after = state.store.version();
+        let count = state.watches.order(after, order);
+        self.changed.notify_all();
+        count
+    }
+}
+
+/// A Kubernetes API server on a loopback port, in this process. See the [module](super) for what it can do.
+///
+/// It starts one thread to accept connections, one for each connection and one more for each open watch. None of them
+/// polls. Dropping it closes everything and waits for all threads, which takes no longer than they need to notice.
+///
+/// Its own methods act as the cluster does, not as a client: no token, no fault, no entry in the log, and what only the
+/// system may set (`status`, `uid`, `creationTimestamp`, `deletionTimestamp`) is taken as given.
+pub struct ApiServer {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    /// `None` while paused. Held over a whole pause or resume, so it comes before all other locks.
+    acceptor: Mutex<Option<Acceptor>>,
+}
+
+impl ApiServer {
+    /// Starts a server with default settings: built-in resources, a free port, no tokens.
+    ///
+    /// # Errors
+    ///
+    /// When no port can be had or no thread can be started.
+    pub fn start() -> io::Result<Self> {
+        Self::builder().start()
+    }
+
+    /// Settings for a server, to be started with [`ApiServerBuilder::start`].
+    pub fn builder() -> ApiServerBuilder {
+        ApiServerBuilder::new()
+    }
+
+    pub(crate) fn listen(shared: Arc<Shared>, listener: TcpListener) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        let acceptor = Acceptor::start(&shared, listener)?;
+        Ok(Self { shared, address, acceptor: Mutex::new(Some(acceptor)) })
+    }
+
+    /// Where it is: `http://127.0.0.1:41234`. The same through all pauses.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The address that it listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Creates an object in a collection, such as `/api/v1/namespaces/default/pods`, and returns it as stored. The
+    /// namespace need not exist.
+    ///
+    /// # Errors
+    ///
+    /// Those of the API: 409 if it exists, 422 for an invalid name, 404 and 405 for a path that is not a collection.
+    pub fn create(&self, collection: &str, object: Value) -> Result<Value, StatusError> {
+        let (target, _) = self.target(collection)?;
+        let stored = self.shared.write(false, false, |writer| writer.create(&target, object))?;
+        Ok(stored.to_value(self.resource(&target)))
+    }
+
+    /// Replaces an object, such as `/api/v1/namespaces/default/pods/web-0`, and returns it as stored. Its
+    /// resourceVersion is checked if it has one. With `/status` after the path only the status is replaced.
+    ///
+    /// # Errors
+    ///
+    /// Those of the API: 404 if it is not there, 409 if it has been changed, 400 for another name.
+    pub fn update(&self, path: &str, object: Value) -> Result<Value, StatusError> {
+        let (target, _) = self.target(path)?;
+        let stored = self.shared.write(false, false, |writer| writer.update(&target, object))?;
+        Ok(stored.to_value(self.resource(&target)))
+    }
+
+    /// Applies a JSON merge patch to an object, and returns it as stored.
+    ///
+    /// # Errors
+    ///
+    /// Those of the API: 404 if it is not there, 409 if the patch names another resourceVersion.
+    pub fn patch(&self, path: &str, merge_patch: Value) -> Result<Value, StatusError> {
+        let (target, _) = self.target(path)?;
+        let patch = Patch::Merge(merge_patch);
+        let stored = self.shared.write(false, false, |writer| writer.patch(&target, patch))?;
+        Ok(stored.to_value(self.resource(&target)))
+    }
+
+    /// Deletes an object and returns its last state. If it has finalizers it stays, with a `deletionTimestamp`, until
+    /// an update takes the last of them away. Grace periods are not waited for.
+    ///
+    /// # Errors
+    ///
+    /// 404 if it is not there.
+    pub fn delete(&self, path: &str) -> Result<Value, StatusError> {
+        let (target, _) = self.target(path)?;
+        let all = Preconditions::default();
+        let deleted = self.shared.write(false, false, |writer| writer.delete(&target, &all))?;
+        Ok(deleted.object.to_value(self.resource(&target)))
+    }
+
+    /// The object at this path.
+    ///
+    /// # Errors
+    ///
+    /// 404 if it is not there.
+    pub fn get(&self, path: &str) -> Result<Value, StatusError> {
+        let (target, _) = self.target(path)?;
+        Ok(api::get(&self.shared, &target, None)?.to_value(self.resource(&target)))
+    }
+
+    /// The list at this path, which may have a query as over HTTP (`?labelSelector=app%3Dweb&limit=10`).
+    ///
+    /// # Errors
+    ///
+    /// Those of the API: 400 for a bad selector, 410 for a version that is forgotten.
+    pub fn list(&self, path: &str) -> Result<Value, StatusError> {
+        let (target, head) = self.target(path)?;
+        let page = api::list_page(&self.shared, &target, &Options::parse(&head)?)?;
+        let body = page.body(self.resource(&target), Form::Full);
+        serde_json::from_slice(&body).map_err(|error| StatusError::internal(error.to_string()))
+    }
+
+    /// The version of the newest change.
+    pub fn resource_version(&self) -> u64 {
+        self.shared.state.lock().store.version()
+    }
+
+    /// Forgets the past: lists, pages and watches that start before the current version are answered with 410 from now
+    /// on. Watches that are open already go on, and lose nothing.
+    pub fn compact(&self) {
+        self.shared.state.lock().store.compact();
+    }
+
+    /// Closes the port and all connections and waits for their threads. Connecting is refused until
+    /// [`resume`](Self::resume); objects and history are kept, and can be changed meanwhile. Does nothing if paused.
+    pub fn pause(&self) {
+        let mut acceptor = self.acceptor.lock();
+        if let Some(acceptor) = acceptor.take() {
+            acceptor.stop(self.address);
+            self.shared.connections.close(&self.shared);
+        }
+    }
+
+    /// Listens again, on the same port. Does nothing if not paused.
+    ///
+    /// # Errors
+    ///
+    /// When somebody else has taken the port meanwhile, or no thread can be started.
+    pub fn resume(&self) -> io::Result<()> {
+        let mut acceptor = self.acceptor.lock();
+        if acceptor.is_none() {
+            *acceptor = Some(Acceptor::start(&self.shared, TcpListener::bind(self.address)?)?);
+        }
+        Ok(())
+    }
+
+    /// From now on only these tokens have rights; [`ApiServerBuilder::token`] tells the rest. For tests of tokens that
+    /// expire. Requests under way and open watches are not affected.
+    pub fn set_tokens<T: Into<String>>(&self, tokens: impl IntoIterator<Item = T>) {
+        self.shared.auth.allow_only(tokens.into_iter().map(Into::into));
+    }
+
+    /// Answers the next requests that match with a fault. Faults planted earlier strike first.
+    pub fn fail_next(&self, fault: Fault) {
+        self.shared.faults.plant(fault);
+    }
+
+    /// Takes all faults away that have not struck yet.
+    pub fn clear_faults(&self) {
+        self.shared.faults.clear();
+    }
+
+    /// How many faults are still to strike.
+    pub fn pending_faults(&self) -> usize {
+        self.shared.faults.len()
+    }
+
+    /// Ends all open watches in order, as when their time is up but without a bookmark, and says how many there were.
+    /// All changes up to now still go out before. Does not wait for that.
+    pub fn close_watches(&self) -> usize {
+        self.shared.order(&Order::End)
+    }
+
+    /// Closes the connections of all open watches in the middle of the response, and says how many there were. All
+    /// changes up to now still go out before. Does not wait for that.
+    pub fn cut_watches(&self) -> usize {
+        self.shared.order(&Order::Cut)
+    }
+
+    /// Writes these bytes, as one chunk, into all open watches, between the changes up to now and those to come; says
+    /// how many watches there were. Does not wait for that.
+    pub fn write_to_watches(&self, bytes: impl Into<Vec<u8>>) -> usize {
+        self.shared.order(&Order::Write(bytes.into().into()))
+    }
+
+    /// How many watches are open. One whose client has gone is not.
+    pub fn open_watches(&self) -> usize {
+        self.shared.state.lock().watches.len()
+    }
+
+    /// Waits until exactly so many watches are open; false if that takes longer than `timeout`.
+    pub fn wait_for_watches(&self, count: usize, timeout: Duration) -> bool {
+        let deadline = Instant::now().checked_add(timeout);
+        let mut state = self.shared.state.lock();
+        while state.watches.len() != count {
+            match deadline {
+                None => self.shared.watches_changed.wait(&mut state),
+                Some(deadline) if Instant::now() >= deadline => return false,
+                Some(deadline) => {
+                    self.shared.watches_changed.wait_until(&mut state, deadline);
+                }
+            }
+        }
+        true
+    }
+
+    /// How many connections are open, idle ones included.
+    pub fn open_connections(&self) -> usize {
+        self.shared.connections.len()
+    }
+
+    /// All requests received so far, oldest first, faults and failures included. Only the last 65536 are kept.
+    pub fn requests(&self) -> Vec<RequestRecord> {
+        self.shared.log.all()
+    }
+
+    /// Forgets all requests received so far.
+    pub fn clear_requests(&self) {
+        self.shared.log.clear();
+    }
+
+    /// Waits until `enough` says so of the requests received so far; false if that takes longer than `timeout`. It is
+    /// called once at the start and again after every request, on this thread and without any lock.
+    pub fn wait_for_requests(&self, enough: impl FnMut(&[RequestRecord]) -> bool, timeout: Duration) -> bool {
+        self.shared.log.wait(enough, timeout)
+    }
+
+    fn resource(&self, target: &Target) -> &ApiResource {
+        self.shared.resources.get(target.resource)
+    }
+
+    fn target(&self, path: &str) -> Result<(Target, Head), StatusError> {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let Route::Object(target) = self.shared.resources.route(path) else {
+            return Err(StatusError::no_such_resource());
+        };
+        let head = Head {
+            method: String::new(),
+            path: path.to_owned(),
+            query: parse_query(query),
+            headers: Vec::new(),
+            http11: true,
+        };
+        Ok((target, head))
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        self.pause();
+    }
+}
+
+impl fmt::Debug for ApiServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiServer").field("url", &self.url()).finish_non_exhaustive()
+    }
+}
+
+/// The thread that accepts connections. It owns the listener: when it has ended, the port is closed.
+struct Acceptor {
+    stopping: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Acceptor {
+    fn start(shared: &Arc<Shared>, listener: TcpListener) -> io::Result<Self> {
+        let stopping = Arc::new(AtomicBool::new(false));
+        let (shared, stop) = (shared.clone(), stopping.clone());
+        let thread = thread::Builder::new().name("api-server".to_owned()).spawn(move || {
+            while !stop.load(Ordering::Acquire) {
+                // Both fail when the process is out of files or threads; then others need time to give some back.
+                let served = listener.accept().and_then(|(stream, _)| {
+                    // What stopping sends to wake this thread is no client.
+                    if stop.load(Ordering::Acquire) {
+                        Ok(())
+                    } else {
+                        shared.connections.start(&shared, stream)
+                    }
+                });
+                if let Err(error) = served {
+                    log::warn!("the embedded API server can't accept a connection: {error}");
+                    thread::park_timeout(Duration::from_millis(50));
+                }
+            }
+        })?;
+        Ok(Self { stopping, thread })
+    }
+
+    fn stop(self, address: SocketAddr) {
+        self.stopping.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        // A blocked accept wakes for a connection only.
+        while !self.thread.is_finished()
+            && TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_err()
+        {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.thread.join();
+    }
+}

@@ -1,0 +1,296 @@
+//! The `Status` objects with which the API server says no, word for word as kube-apiserver writes them.
+
+use std::fmt;
+
+use serde_json::{Map, Value, json};
+
+/// What the server answers where it does not do as asked: an HTTP status and a Kubernetes `Status` object.
+///
+/// The calls of [`ApiServer`](super::ApiServer) return it as their error; over HTTP it is the body of the response.
+#[derive(Clone, PartialEq)]
+pub struct StatusError(Box<Inner>);
+
+#[derive(Clone, PartialEq)]
+struct Inner {
+    code: u16,
+    reason: &'static str,
+    message: String,
+    details: Option<Map<String, Value>>,
+    /// A token to go on with, in a 410 for a continue token that is too old.
+    continue_token: Option<String>,
+    retry_after: Option<u32>,
+}
+
+/// What kube-apiserver says it speaks; of these, this server speaks JSON only.
+const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+
+/// One entry of `details.causes`.
+pub(crate) struct Cause {
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+    pub(crate) field: &'static str,
+}
+
+impl StatusError {
+    /// The HTTP status, which is also `code` in the body.
+    pub fn code(&self) -> u16 {
+        self.0.code
+    }
+
+    /// The machine-readable reason, such as `NotFound` or `Conflict`; empty for errors that have none.
+    pub fn reason(&self) -> &str {
+        self.0.reason
+    }
+
+    /// What a human reads.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// The `Status` object as it goes over the wire.
+    pub fn to_json(&self) -> Value {
+        serde_json::from_slice(&self.body()).unwrap_or_default()
+    }
+
+    /// The value of the `Retry-After` header, in seconds, where the answer has one.
+    pub(crate) fn retry_after(&self) -> Option<u32> {
+        self.0.retry_after
+    }
+
+    /// The body, in the order of fields that kube-apiserver writes.
+    pub(crate) fn body(&self) -> Vec<u8> {
+        let Inner { code, reason, message, details, continue_token, retry_after: _ } = &*self.0;
+        let metadata = match continue_token {
+            Some(token) => json!({ "continue": token }),
+            None => json!({}),
+        };
+        let message = Value::from(message.as_str());
+        let mut text = format!(
+            r#"{{"kind":"Status","apiVersion":"v1","metadata":{metadata},"status":"Failure","message":{message}"#
+        );
+        if !reason.is_empty() {
+            text.push_str(&format!(r#","reason":"{reason}""#));
+        }
+        if let Some(details) = details {
+            text.push_str(&format!(r#","details":{}"#, Value::Object(details.clone())));
+        }
+        text.push_str(&format!(r#","code":{code}}}"#));
+        text.into_bytes()
+    }
+
+    fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self(Box::new(Inner {
+            code,
+            reason,
+            message,
+            details: None,
+            continue_token: None,
+            retry_after: None,
+        }))
+    }
+
+    fn detail(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.0.details.get_or_insert_default().insert(key.to_owned(), value.into());
+        self
+    }
+
+    fn empty_details(mut self) -> Self {
+        self.0.details.get_or_insert_default();
+        self
+    }
+
+    /// `details.name`, `details.group` and `details.kind`; empty ones are left out, as Go's `omitempty` does.
+    fn about(self, name: &str, group: &str, kind: &str) -> Self {
+        [("name", name), ("group", group), ("kind", kind)]
+            .into_iter()
+            .filter(|(_, value)| !value.is_empty())
+            .fold(self, |status, (key, value)| status.detail(key, value))
+    }
+
+    /// The reason and message that a bare HTTP status stands for: what an injected fault carries.
+    pub(crate) fn plain(code: u16, message: Option<String>) -> Self {
+        let (reason, default) = match code {
+            400 => ("BadRequest", "the server rejected our request for an unknown reason"),
+            401 => ("Unauthorized", "Unauthorized"),
+            403 => ("Forbidden", "forbidden: the server does not allow this"),
+            404 => ("NotFound", "the server could not find the requested resource"),
+            405 => ("MethodNotAllowed", "the server does not allow this method on the requested resource"),
+            406 => ("NotAcceptable", "only the following media types are accepted: application/json"),
+            409 => ("Conflict", "the server reported a conflict"),
+            410 => ("Expired", "The resourceVersion for the provided list is too old."),
+            413 => ("RequestEntityTooLarge", "the request is too large"),
+            415 => ("UnsupportedMediaType", "415: Unsupported Media Type"),
+            422 => ("Invalid", "the server rejected our request due to an error in our request"),
+            429 => ("TooManyRequests", "Too many requests, please try again later."),
+            500 => ("InternalError", "Internal error occurred: injected"),
+            503 => ("ServiceUnavailable", "the server is currently unable to handle the request"),
+            504 => ("Timeout", "the server was unable to return a response in the time allotted"),
+            _ => ("", "the server has answered as it was told to"),
+        };
+        Self::new(code, reason, message.unwrap_or_else(|| default.to_owned()))
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    /// An error without a reason, which is what kube-apiserver makes of errors that it did not expect.
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(500, "", message)
+    }
+
+    pub(crate) fn unauthorized() -> Self {
+        Self::plain(401, None)
+    }
+
+    pub(crate) fn forbidden(name: &str, group: &str, plural: &str, why: &str) -> Self {
+        let subject = if name.is_empty() { qualified(plural, group) } else { quoted(plural, group, name) };
+        Self::new(403, "Forbidden", format!("{subject} is forbidden: {why}")).about(name, group, plural)
+    }
+
+    pub(crate) fn namespace_terminating(name: &str, group: &str, plural: &str, namespace: &str) -> Self {
+        let why =
+            format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let cause = json!([{
+            "reason": "NamespaceTerminating",
+            "message": format!("namespace {namespace} is being terminated"),
+            "field": "metadata.namespace",
+        }]);
+        Self::forbidden(name, group, plural, &why).detail("causes", cause)
+    }
+
+    pub(crate) fn not_found(name: &str, group: &str, plural: &str) -> Self {
+        Self::new(404, "NotFound", format!("{} not found", quoted(plural, group, name)))
+            .about(name, group, plural)
+    }
+
+    /// The group and version exist, the resource does not.
+    pub(crate) fn no_such_resource() -> Self {
+        Self::plain(404, None).empty_details()
+    }
+
+    pub(crate) fn method_not_allowed() -> Self {
+        Self::plain(405, None).empty_details()
+    }
+
+    pub(crate) fn not_acceptable() -> Self {
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {MEDIA_TYPES}");
+        Self::new(406, "NotAcceptable", message).empty_details()
+    }
+
+    pub(crate) fn unsupported_media_type() -> Self {
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {MEDIA_TYPES}"
+        );
+        Self::new(415, "UnsupportedMediaType", message)
+    }
+
+    pub(crate) fn unsupported_patch() -> Self {
+        Self::plain(415, None).empty_details()
+    }
+
+    pub(crate) fn already_exists(name: &str, group: &str, plural: &str) -> Self {
+        Self::new(409, "AlreadyExists", format!("{} already exists", quoted(plural, group, name)))
+            .about(name, group, plural)
+    }
+
+    /// `kind` is the plural for updates and the kind for deletions: kube-apiserver is not of one mind.
+    pub(crate) fn conflict(name: &str, group: &str, kind: &str, why: &str) -> Self {
+        let subject = quoted(kind, group, name);
+        Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {subject}: {why}"))
+            .about(name, group, kind)
+    }
+
+    pub(crate) fn invalid(name: &str, group: &str, kind: &str, causes: &[Cause]) -> Self {
+        let each: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
+        let why = match each.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let causes: Vec<Value> = causes
+            .iter()
+            .map(|c| json!({ "reason": c.reason, "message": c.message, "field": c.field }))
+            .collect();
+        Self::new(422, "Invalid", format!("{} is invalid: {why}", quoted(kind, group, name)))
+            .about(name, group, kind)
+            .detail("causes", causes)
+    }
+
+    /// Options of a list or watch that don't go together.
+    pub(crate) fn invalid_options(causes: &[Cause]) -> Self {
+        Self::invalid("", "meta.k8s.io", "ListOptions", causes)
+    }
+
+    /// The patch is well-formed but does not apply.
+    pub(crate) fn unprocessable_patch() -> Self {
+        Self::plain(422, None).empty_details()
+    }
+
+    pub(crate) fn list_expired() -> Self {
+        Self::plain(410, None)
+    }
+
+    pub(crate) fn watch_expired(asked: u64, oldest: u64) -> Self {
+        Self::new(410, "Expired", format!("too old resource version: {asked} ({oldest})"))
+    }
+
+    pub(crate) fn continue_expired(inconsistent: String) -> Self {
+        let mut status = Self::new(
+            410,
+            "Expired",
+            "The provided continue parameter is too old to display a consistent list result. You can start a new \
+             list without the continue parameter, or use the continue token in this response to retrieve the \
+             remainder of the results. Continuing with the provided token results in an inconsistent list - \
+             objects that were created, modified, or deleted between the time the first chunk was returned and \
+             now may show up in the list.",
+        );
+        status.0.continue_token = Some(inconsistent);
+        status
+    }
+
+    pub(crate) fn too_large_resource_version(asked: u64, current: u64) -> Self {
+        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+        let mut status = Self::new(504, "Timeout", message)
+            .detail(
+                "causes",
+                json!([{ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" }]),
+            )
+            .detail("retryAfterSeconds", 1);
+        status.0.retry_after = Some(1);
+        status
+    }
+
+    pub(crate) fn too_large(limit: usize) -> Self {
+        Self::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {limit}"))
+            .empty_details()
+    }
+}
+
+/// `pods`, `widgets.sample.example.com`.
+fn qualified(plural: &str, group: &str) -> String {
+    if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
+}
+
+/// `pods "a"`, `widgets.sample.example.com "a"`.
+fn quoted(plural: &str, group: &str, name: &str) -> String {
+    format!("{} \"{name}\"", qualified(plural, group))
+}
+
+impl fmt::Display for StatusError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for StatusError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StatusError")
+            .field("code", &self.0.code)
+            .field("reason", &self.0.reason)
+            .field("message", &self.0.message)
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::error::Error for StatusError {}

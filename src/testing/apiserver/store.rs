@@ -1,0 +1,361 @@
+//! The objects, their versions and what happened to them: what etcd is to kube-apiserver.
+//!
+//! Nothing here knows of HTTP or of the rules of the API; [`write`](super::write) has those.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::resources::ApiResource;
+
+/// The content of an object, without `kind` and `apiVersion`, which its resource knows.
+pub(crate) type Content = Map<String, Value>;
+
+/// An object as it was at one resourceVersion. Never changes, so lists and watches share it.
+#[derive(Debug)]
+pub(crate) struct Object {
+    content: Content,
+    /// `content` as JSON but for the opening brace: serialised once, whoever reads it.
+    tail: String,
+}
+
+/// How much of an object is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Form {
+    Full,
+    /// `PartialObjectMetadata`: only `metadata`.
+    Metadata,
+}
+
+/// Where an object is: its resource and `namespace/name`, or `name` if it has no namespace. Sorts as etcd does.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) resource: usize,
+    pub(crate) path: Arc<str>,
+}
+
+/// A collection: everything of a resource, or what is in one namespace.
+#[derive(Clone, Debug)]
+pub(crate) struct Collection {
+    pub(crate) resource: usize,
+    /// Empty, or `namespace/`.
+    pub(crate) prefix: String,
+}
+
+/// One step from a version to the next.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) version: u64,
+    pub(crate) key: Key,
+    /// What was there before; `None` for a creation.
+    pub(crate) old: Option<Arc<Object>>,
+    pub(crate) new: NewState,
+}
+
+#[derive(Debug)]
+pub(crate) enum NewState {
+    Stored(Arc<Object>),
+    /// The last state, carrying the version of the deletion.
+    Deleted(Arc<Object>),
+}
+
+/// All objects of a server, their one version counter and the recent history.
+pub(crate) struct Store {
+    version: u64,
+    /// Before this version nothing is known any more.
+    floor: u64,
+    objects: BTreeMap<Key, Arc<Object>>,
+    /// Oldest first, without gaps up to `version`.
+    history: VecDeque<Arc<Change>>,
+    history_limit: usize,
+    random: u64,
+}
+
+impl Object {
+    pub(crate) fn new(content: Content) -> Self {
+        // A map of JSON values with string keys always serialises; its first byte is the brace.
+        let mut tail = serde_json::to_string(&content).unwrap_or_else(|_| "{}".to_owned());
+        tail.remove(0);
+        Self { content, tail }
+    }
+
+    pub(crate) fn content(&self) -> &Content {
+        &self.content
+    }
+
+    /// The whole object, `kind` and `apiVersion` included.
+    pub(crate) fn to_value(&self, resource: &ApiResource) -> Value {
+        let mut content = self.content.clone();
+        content.insert("kind".to_owned(), resource.kind.clone().into());
+        content.insert("apiVersion".to_owned(), resource.api_version().into());
+        Value::Object(content)
+    }
+
+    /// Writes the object as JSON, with `kind` and `apiVersion` in front.
+    pub(crate) fn write(&self, resource: &ApiResource, form: Form, out: &mut Vec<u8>) {
+        let (kind, version) = match form {
+            Form::Full => (resource.kind.as_str(), resource.api_version()),
+            Form::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
+        };
+        out.extend_from_slice(format!(r#"{{"kind":"{kind}","apiVersion":"{version}","#).as_bytes());
+        match (form, self.content.get("metadata")) {
+            (Form::Metadata, Some(metadata)) => {
+                out.extend_from_slice(format!(r#""metadata":{metadata}}}"#).as_bytes());
+            }
+            _ => out.extend_from_slice(self.tail.as_bytes()),
+        }
+    }
+
+    /// Writes the object as an item of a list: those of built-in resources don't repeat `kind` and `apiVersion`.
+    pub(crate) fn write_item(&self, resource: &ApiResource, form: Form, out: &mut Vec<u8>) {
+        if form == Form::Full && !resource.custom {
+            out.push(b'{');
+            out.extend_from_slice(self.tail.as_bytes());
+        } else {
+            self.write(resource, form, out);
+        }
+    }
+
+    /// The same object with another resourceVersion.
+    pub(crate) fn at_version(&self, version: u64) -> Self {
+        let mut content = self.content.clone();
+        set_meta(&mut content, "resourceVersion", version.to_string());
+        Self::new(content)
+    }
+}
+
+/// A string of `metadata`, empty if absent.
+pub(crate) fn meta_str<'a>(content: &'a Content, field: &str) -> &'a str {
+    content.get("metadata").and_then(|m| m.get(field)).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A field of `metadata` that is neither absent nor null.
+pub(crate) fn meta<'a>(content: &'a Content, field: &str) -> Option<&'a Value> {
+    content.get("metadata").and_then(|m| m.get(field)).filter(|value| !value.is_null())
+}
+
+/// Sets a field of `metadata`, which is made if there is none.
+pub(crate) fn set_meta(content: &mut Content, field: &str, value: impl Into<Value>) {
+    let metadata = content.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    if let Value::Object(metadata) = metadata {
+        metadata.insert(field.to_owned(), value.into());
+    }
+}
+
+pub(crate) fn remove_meta(content: &mut Content, field: &str) {
+    if let Some(Value::Object(metadata)) = content.get_mut("metadata") {
+        metadata.remove(field);
+    }
+}
+
+impl Key {
+    pub(crate) fn new(resource: usize, namespace: Option<&str>, name: &str) -> Self {
+        let path = match namespace {
+            Some(namespace) => format!("{namespace}/{name}").into(),
+            None => name.into(),
+        };
+        Self { resource, path }
+    }
+}
+
+impl Collection {
+    pub(crate) fn new(resource: usize, namespace: Option<&str>) -> Self {
+        Self { resource, prefix: namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default() }
+    }
+
+    pub(crate) fn contains(&self, key: &Key) -> bool {
+        key.resource == self.resource && key.path.starts_with(&self.prefix)
+    }
+}
+
+impl Store {
+    pub(crate) fn new(seed: u64, history_limit: usize) -> Self {
+        Self {
+            version: 0,
+            floor: 0,
+            objects: BTreeMap::new(),
+            history: VecDeque::new(),
+            history_limit,
+            random: seed,
+        }
+    }
+
+    /// The version of the newest change.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The oldest version from which one can still watch, or at which one can still list.
+    pub(crate) fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// Answers as if everything before the current version were forgotten. The changes themselves stay, for watches
+    /// that are open already and have not read them yet.
+    pub(crate) fn compact(&mut self) {
+        self.floor = self.version;
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<&Arc<Object>> {
+        self.objects.get(key)
+    }
+
+    /// The objects of a collection in order, as they were at `version`, which must not lie below the floor.
+    pub(crate) fn snapshot(&self, collection: &Collection, version: u64) -> Vec<(Arc<str>, Arc<Object>)> {
+        let start = Key { resource: collection.resource, path: collection.prefix.as_str().into() };
+        let current = self
+            .objects
+            .range(start..)
+            .take_while(|(key, _)| collection.contains(key))
+            .map(|(key, object)| (key.path.clone(), object.clone()));
+        if version >= self.version {
+            return current.collect();
+        }
+        let mut then: BTreeMap<Arc<str>, Arc<Object>> = current.collect();
+        let later = self.history.iter().rev().take_while(|change| change.version > version);
+        for change in later.filter(|change| collection.contains(&change.key)) {
+            match &change.old {
+                Some(old) => then.insert(change.key.path.clone(), old.clone()),
+                None => then.remove(&change.key.path),
+            };
+        }
+        then.into_iter().collect()
+    }
+
+    /// Up to `limit` changes after `version`, oldest first. `None` if some of them are gone.
+    pub(crate) fn changes_after(&self, version: u64, limit: usize) -> Option<Vec<Arc<Change>>> {
+        let first = self.history.front().map_or(self.version + 1, |change| change.version);
+        if version.saturating_add(1) < first {
+            return None;
+        }
+        let start = self.history.partition_point(|change| change.version <= version);
+        Some(self.history.range(start..).take(limit).cloned().collect())
+    }
+
+    /// Stores `content` under `key` with the next version.
+    pub(crate) fn put(&mut self, key: Key, mut content: Content) -> Arc<Object> {
+        self.version += 1;
+        set_meta(&mut content, "resourceVersion", self.version.to_string());
+        let object = Arc::new(Object::new(content));
+        let old = self.objects.insert(key.clone(), object.clone());
+        self.record(key, old, NewState::Stored(object.clone()));
+        object
+    }
+
+    /// Removes what is stored under `key`, with the next version.
+    pub(crate) fn remove(&mut self, key: &Key) -> Option<Arc<Object>> {
+        let old = self.objects.remove(key)?;
+        self.version += 1;
+        let last = Arc::new(old.at_version(self.version));
+        self.record(key.clone(), Some(old), NewState::Deleted(last.clone()));
+        Some(last)
+    }
+
+    fn record(&mut self, key: Key, old: Option<Arc<Object>>, new: NewState) {
+        self.history.push_back(Arc::new(Change { version: self.version, key, old, new }));
+        while self.history.len() > self.history_limit {
+            if let Some(forgotten) = self.history.pop_front() {
+                self.floor = self.floor.max(forgotten.version);
+            }
+        }
+    }
+
+    /// SplitMix64: enough for identifiers that must only differ.
+    pub(crate) fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const ALL: Collection = Collection { resource: 0, prefix: String::new() };
+
+    fn content(name: &str, value: u32) -> Content {
+        json!({ "metadata": { "name": name }, "value": value }).as_object().unwrap().clone()
+    }
+
+    fn key(name: &str) -> Key {
+        Key::new(0, Some("ns"), name)
+    }
+
+    fn state(store: &Store, version: u64) -> Vec<(String, u64)> {
+        let value = |object: &Object| object.content()["value"].as_u64().unwrap();
+        store.snapshot(&ALL, version).iter().map(|(path, o)| (path.to_string(), value(o))).collect()
+    }
+
+    #[test]
+    fn every_change_has_its_own_version_and_a_deletion_carries_it() {
+        let mut store = Store::new(1, 100);
+        let a = store.put(key("a"), content("a", 1));
+        assert_eq!(meta_str(a.content(), "resourceVersion"), "1");
+        store.put(key("a"), content("a", 2));
+        let gone = store.remove(&key("a")).unwrap();
+        assert_eq!(meta_str(gone.content(), "resourceVersion"), "3");
+        assert_eq!(gone.content()["value"], 2);
+        assert!(store.remove(&key("a")).is_none());
+        assert_eq!(store.version(), 3);
+    }
+
+    #[test]
+    fn a_snapshot_shows_any_version_that_history_reaches() {
+        let mut store = Store::new(1, 100);
+        store.put(key("a"), content("a", 1));
+        store.put(key("b"), content("b", 2));
+        store.put(key("a"), content("a", 3));
+        store.remove(&key("b"));
+        store.put(key("c"), content("c", 5));
+        store.put(Key::new(1, None, "other"), content("other", 6));
+        let at = |version| state(&store, version).into_iter().map(|(_, value)| value).collect::<Vec<_>>();
+        assert!(at(0).is_empty());
+        assert_eq!(at(1), [1]);
+        assert_eq!(at(2), [1, 2]);
+        assert_eq!(at(3), [3, 2]);
+        assert_eq!(at(4), [3]);
+        assert_eq!(at(6), [3, 5]);
+        let one = Collection::new(0, Some("n"));
+        assert!(store.snapshot(&one, 6).is_empty(), "a namespace is not a prefix of another one's name");
+    }
+
+    #[test]
+    fn objects_sort_as_etcd_keys_do() {
+        let mut store = Store::new(1, 100);
+        for namespace in ["a", "a-b", "b"] {
+            store.put(Key::new(0, Some(namespace), "x"), content("x", 1));
+        }
+        let paths: Vec<String> = state(&store, 3).into_iter().map(|(path, _)| path).collect();
+        assert_eq!(paths, ["a-b/x", "a/x", "b/x"]);
+    }
+
+    #[test]
+    fn history_is_bounded_and_its_end_is_known() {
+        let mut store = Store::new(1, 2);
+        for value in 1..=4 {
+            store.put(key("a"), content("a", value));
+        }
+        assert_eq!(store.floor(), 2);
+        assert_eq!(store.changes_after(2, 10).unwrap().len(), 2);
+        assert_eq!(store.changes_after(2, 1).unwrap()[0].version, 3);
+        assert!(store.changes_after(1, 10).is_none());
+        assert!(store.changes_after(u64::MAX, 10).unwrap().is_empty());
+        assert_eq!(state(&store, 2), [("ns/a".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn compaction_raises_the_floor_but_loses_no_change() {
+        let mut store = Store::new(1, 10);
+        store.put(key("a"), content("a", 1));
+        store.put(key("a"), content("a", 2));
+        store.compact();
+        assert_eq!(store.floor(), 2);
+        assert_eq!(store.changes_after(1, 10).unwrap().len(), 1);
+    }
+}

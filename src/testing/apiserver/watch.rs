@@ -1,0 +1,342 @@
+//! Watches: a cursor into the history that a thread follows, event by event, until it is told to end.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::list::Options;
+use super::resources::ApiResource;
+use super::select::Selection;
+use super::server::Shared;
+use super::status::StatusError;
+use super::store::{Change, Collection, Form, NewState, Object, Store};
+
+/// How many changes are taken at once while the lock is held, and how many lines are written at once.
+const BATCH: usize = 256;
+
+/// The open watches of a server, so that tests can count them and meddle with them.
+#[derive(Default)]
+pub(crate) struct Watches {
+    last_id: u64,
+    open: BTreeMap<u64, Entry>,
+}
+
+#[derive(Default)]
+struct Entry {
+    /// What to do, and after which version: what was written before the order still goes out before it.
+    orders: VecDeque<(u64, Order)>,
+    /// The client is gone, or the server stops.
+    cancelled: bool,
+}
+
+/// What a test wants done to a watch.
+#[derive(Clone, Debug)]
+pub(crate) enum Order {
+    /// End as when the time is up.
+    End,
+    /// Close the connection in the middle.
+    Cut,
+    /// Write these bytes as if they were an event.
+    Write(Arc<[u8]>),
+}
+
+impl Watches {
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Gives the order to all open watches; how many there are.
+    pub(crate) fn order(&mut self, after: u64, order: &Order) -> usize {
+        for entry in self.open.values_mut() {
+            entry.orders.push_back((after, order.clone()));
+        }
+        self.open.len()
+    }
+
+    pub(crate) fn cancel_all(&mut self) {
+        for entry in self.open.values_mut() {
+            entry.cancelled = true;
+        }
+    }
+
+    pub(crate) fn cancel(&mut self, id: u64) {
+        if let Some(entry) = self.open.get_mut(&id) {
+            entry.cancelled = true;
+        }
+    }
+}
+
+/// Where events go: one line each, several lines at once. What is written must reach the client at once.
+pub(crate) trait Sink {
+    fn send(&mut self, lines: &[Vec<u8>]) -> io::Result<()>;
+}
+
+/// How a watch came to its end.
+#[derive(Debug, PartialEq)]
+pub(crate) enum End {
+    /// In order: the last chunk is due.
+    Clean,
+    /// Nothing more may be written.
+    Cut,
+}
+
+/// One open watch. It counts as open until dropped.
+pub(crate) struct Watch<'a> {
+    shared: &'a Shared,
+    id: u64,
+    collection: Collection,
+    selection: Selection,
+    form: Form,
+    /// Changes up to here have been sent, or are not wanted.
+    cursor: u64,
+    bookmarks: bool,
+    deadline: Instant,
+    /// The initial state, sent before anything else.
+    initial: Vec<Arc<Object>>,
+    /// The line after it, if any: the bookmark that closes it, or the error with which the watch ends.
+    after_initial: Option<Vec<u8>>,
+    failed: bool,
+}
+
+/// What to do next; found out under the lock, done without it.
+enum Work {
+    Changes(Vec<Arc<Change>>),
+    Bookmark(u64),
+    Order(Order),
+    TimeIsUp(u64),
+    /// The watch fell behind what history keeps, and is dropped as a real server does.
+    Behind,
+    Cancelled,
+}
+
+impl<'a> Watch<'a> {
+    /// Checks what is asked, takes the initial state and counts as open from here on.
+    pub(crate) fn open(
+        shared: &'a Shared,
+        collection: Collection,
+        selection: Selection,
+        form: Form,
+        options: &Options,
+    ) -> Result<Self, StatusError> {
+        options.validate(true)?;
+        let asked = options.version().map_err(StatusError::internal)?;
+        let timeout = options.timeout_seconds.map_or(shared.settings.watch_timeout, Duration::from_secs);
+        let now = Instant::now();
+        let mut watch = Self {
+            shared,
+            id: 0,
+            collection,
+            selection,
+            form,
+            cursor: asked,
+            bookmarks: options.bookmarks,
+            // A timeout that no clock can hold is none.
+            deadline: now.checked_add(timeout).unwrap_or_else(|| now + Duration::from_secs(u32::MAX.into())),
+            initial: Vec::new(),
+            after_initial: None,
+            failed: false,
+        };
+        let mut state = shared.state.lock();
+        watch.prepare(&state.store, asked, options.initial_events);
+        state.watches.last_id += 1;
+        watch.id = state.watches.last_id;
+        state.watches.open.insert(watch.id, Entry::default());
+        shared.watches_changed.notify_all();
+        drop(state);
+        Ok(watch)
+    }
+
+    fn prepare(&mut self, store: &Store, asked: u64, initial_events: Option<bool>) {
+        let current = store.version();
+        match initial_events {
+            Some(true) if asked > current => {
+                self.fail(&StatusError::too_large_resource_version(asked, current));
+            }
+            Some(true) => {
+                self.add_initial(store);
+                if self.bookmarks {
+                    self.after_initial = Some(self.bookmark(current, true));
+                }
+            }
+            Some(false) if asked == 0 => self.cursor = current,
+            None if asked == 0 => self.add_initial(store),
+            _ if asked < store.floor() => self.fail(&StatusError::watch_expired(asked, store.floor())),
+            _ => {}
+        }
+    }
+
+    fn add_initial(&mut self, store: &Store) {
+        self.cursor = store.version();
+        let all = store.snapshot(&self.collection, self.cursor).into_iter().map(|(_, object)| object);
+        self.initial = all.filter(|object| self.selection.matches(object.content())).collect();
+    }
+
+    fn fail(&mut self, status: &StatusError) {
+        let mut line = br#"{"type":"ERROR","object":"#.to_vec();
+        line.extend_from_slice(&status.body());
+        line.extend_from_slice(b"}\n");
+        self.after_initial = Some(line);
+        self.failed = true;
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Sends events until the watch ends. Blocks; wakes for changes, orders and its own timers only.
+    pub(crate) fn run(&mut self, sink: &mut impl Sink) -> End {
+        for objects in std::mem::take(&mut self.initial).chunks(BATCH) {
+            let lines: Vec<Vec<u8>> = objects.iter().map(|object| self.line("ADDED", object)).collect();
+            if sink.send(&lines).is_err() {
+                return End::Cut;
+            }
+        }
+        if let Some(line) = self.after_initial.take()
+            && sink.send(&[line]).is_err()
+        {
+            return End::Cut;
+        }
+        if self.failed {
+            return End::Clean;
+        }
+        let interval = self.shared.settings.bookmark_interval;
+        let mut next_bookmark = Instant::now().checked_add(interval).filter(|_| self.bookmarks);
+        loop {
+            let lines = match self.next_work(next_bookmark) {
+                Work::Changes(changes) => {
+                    let lines: Vec<Vec<u8>> =
+                        changes.iter().filter_map(|change| self.event(change)).collect();
+                    if let Some(last) = changes.last() {
+                        self.cursor = last.version;
+                    }
+                    lines
+                }
+                Work::Bookmark(version) => {
+                    next_bookmark = Instant::now().checked_add(interval);
+                    vec![self.bookmark(version, false)]
+                }
+                Work::Order(Order::Write(bytes)) => vec![bytes.to_vec()],
+                Work::Order(Order::End) | Work::Behind => return End::Clean,
+                Work::TimeIsUp(version) => {
+                    // One last bookmark, so that the next watch can start from here.
+                    let last = [self.bookmark(version, false)];
+                    let send = self.bookmarks && version >= self.cursor;
+                    return if send && sink.send(&last).is_err() { End::Cut } else { End::Clean };
+                }
+                Work::Order(Order::Cut) | Work::Cancelled => return End::Cut,
+            };
+            if !lines.is_empty() && sink.send(&lines).is_err() {
+                return End::Cut;
+            }
+        }
+    }
+
+    fn next_work(&self, next_bookmark: Option<Instant>) -> Work {
+        let mut state = self.shared.state.lock();
+        loop {
+            let version = state.store.version();
+            let Some(changes) = state.store.changes_after(self.cursor, BATCH) else { return Work::Behind };
+            let Some(entry) = state.watches.open.get_mut(&self.id) else { return Work::Cancelled };
+            if entry.cancelled {
+                return Work::Cancelled;
+            }
+            let mut changes = changes;
+            if let Some(&(after, _)) = entry.orders.front() {
+                changes.retain(|change| change.version <= after);
+                if changes.is_empty()
+                    && let Some((_, order)) = entry.orders.pop_front()
+                {
+                    return Work::Order(order);
+                }
+            }
+            if !changes.is_empty() {
+                return Work::Changes(changes);
+            }
+            let now = Instant::now();
+            if now >= self.deadline {
+                return Work::TimeIsUp(version);
+            }
+            // A watch from a version that is yet to come has nothing to bookmark.
+            let next_bookmark = next_bookmark.filter(|_| self.cursor <= version);
+            if next_bookmark.is_some_and(|due| now >= due) {
+                return Work::Bookmark(version);
+            }
+            let until = next_bookmark.map_or(self.deadline, |due| due.min(self.deadline));
+            self.shared.changed.wait_until(&mut state, until);
+        }
+    }
+
+    /// The event that a change is to this watch, if any: what leaves the selection is gone, what enters it is new.
+    fn event(&self, change: &Change) -> Option<Vec<u8>> {
+        if !self.collection.contains(&change.key) {
+            return None;
+        }
+        let old = change.old.as_ref().filter(|old| self.selection.matches(old.content()));
+        match &change.new {
+            NewState::Deleted(last) => old.map(|_| self.line("DELETED", last)),
+            NewState::Stored(new) => match (old, self.selection.matches(new.content())) {
+                (Some(_), true) => Some(self.line("MODIFIED", new)),
+                (None, true) => Some(self.line("ADDED", new)),
+                (Some(old), false) => Some(self.line("DELETED", &old.at_version(change.version))),
+                (None, false) => None,
+            },
+        }
+    }
+
+    fn line(&self, event: &str, object: &Object) -> Vec<u8> {
+        let mut line = format!(r#"{{"type":"{event}","object":"#).into_bytes();
+        object.write(self.shared.resources.get(self.collection.resource), self.form, &mut line);
+        line.extend_from_slice(b"}\n");
+        line
+    }
+
+    fn bookmark(&self, version: u64, initial_events_end: bool) -> Vec<u8> {
+        let resource = self.shared.resources.get(self.collection.resource);
+        let (kind, api_version) = match self.form {
+            Form::Full => (resource.kind.as_str(), resource.api_version()),
+            Form::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
+        };
+        let end =
+            if initial_events_end { r#","annotations":{"k8s.io/initial-events-end":"true"}"# } else { "" };
+        let rest = if self.form == Form::Full { empty_fields(resource) } else { "" };
+        let metadata = format!(r#"{{"resourceVersion":"{version}"{end}}}"#);
+        let object =
+            format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{metadata}{rest}}}"#);
+        format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n").into_bytes()
+    }
+}
+
+/// What Go makes of the fields of an empty object that are not `omitempty`, as recorded from a kube-apiserver 1.36.
+/// Clients that decode bookmarks into types trip over the nulls.
+fn empty_fields(resource: &ApiResource) -> &'static str {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        _ if resource.custom => "",
+        ("", "pods") => r#","spec":{"containers":null},"status":{}"#,
+        ("", "namespaces") => r#","spec":{},"status":{}"#,
+        ("", "services") => r#","spec":{},"status":{"loadBalancer":{}}"#,
+        ("", "nodes") => concat!(
+            r#","spec":{},"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":0}},"nodeInfo":{"machineID":"","#,
+            r#""systemUUID":"","bootID":"","kernelVersion":"","osImage":"","containerRuntimeVersion":"","#,
+            r#""kubeletVersion":"","kubeProxyVersion":"","operatingSystem":"","architecture":""}}"#,
+        ),
+        ("", "events") => concat!(
+            r#","involvedObject":{},"source":{},"firstTimestamp":null,"lastTimestamp":null,"eventTime":null,"#,
+            r#""reportingComponent":"","reportingInstance":"""#,
+        ),
+        ("apps", "deployments") => concat!(
+            r#","spec":{"replicas":0,"selector":null,"template":{"metadata":{},"spec":{"containers":null}},"#,
+            r#""strategy":{}},"status":{}"#,
+        ),
+        ("batch", "jobs") => r#","spec":{"template":{"metadata":{},"spec":{"containers":null}}},"status":{}"#,
+        ("coordination.k8s.io", "leases") => r#","spec":{}"#,
+        _ => "",
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.shared.state.lock().watches.open.remove(&self.id);
+        self.shared.watches_changed.notify_all();
+    }
+}

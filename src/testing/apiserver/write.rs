@@ -1,0 +1,430 @@
+//! Create, update, patch, delete: the rules by which kube-apiserver changes objects.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::patch::Patch;
+use super::resources::{ApiResource, Resources, Target};
+use super::select::Selection;
+use super::status::{Cause, StatusError};
+use super::store::{Collection, Content, Key, Object, Store, meta, meta_str, remove_meta, set_meta};
+use super::validate::{check_name, check_object, go_error};
+
+/// One write. Whoever makes one holds the lock on the store, so it is atomic.
+pub(crate) struct Writer<'a> {
+    pub(crate) store: &'a mut Store,
+    pub(crate) resources: &'a Resources,
+    /// A client, who may not set what the system sets. Otherwise the caller is the cluster itself: a test that plays
+    /// kubelet and controllers at once.
+    pub(crate) client: bool,
+    /// Do all but store the result.
+    pub(crate) dry_run: bool,
+}
+
+/// What a deletion came to.
+pub(crate) struct Deleted {
+    pub(crate) object: Arc<Object>,
+    /// False if finalizers still hold it.
+    pub(crate) gone: bool,
+}
+
+/// What must be true of an object for it to be deleted.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Preconditions {
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+impl Preconditions {
+    /// Reads `DeleteOptions`; nothing but the preconditions matters here.
+    pub(crate) fn parse(body: &[u8]) -> Result<Self, StatusError> {
+        if body.is_empty() {
+            return Ok(Self::default());
+        }
+        let options: Value = serde_json::from_slice(body).map_err(|error| {
+            StatusError::bad_request(format!(
+                "couldn't get version/kind; json parse error: {}",
+                go_error(&error)
+            ))
+        })?;
+        let text = |field: &str| Some(options.get("preconditions")?.get(field)?.as_str()?.to_owned());
+        Ok(Self { uid: text("uid"), resource_version: text("resourceVersion") })
+    }
+}
+
+fn now() -> String {
+    format!("{:.0}", jiff::Timestamp::now())
+}
+
+impl Writer<'_> {
+    pub(crate) fn create(&mut self, target: &Target, body: Value) -> Result<Arc<Object>, StatusError> {
+        let resource = self.resources.get(target.resource);
+        if target.name.is_some() || target.namespace.is_none() && resource.namespaced {
+            return Err(StatusError::method_not_allowed());
+        }
+        let mut content = check_object(resource, target, body)?;
+        if self.client && !meta_str(&content, "resourceVersion").is_empty() {
+            return Err(StatusError::internal("resourceVersion should not be set on objects to be created"));
+        }
+        if meta_str(&content, "name").is_empty() && !meta_str(&content, "generateName").is_empty() {
+            let name = self.generated_name(target, meta_str(&content, "generateName"));
+            set_meta(&mut content, "name", name);
+        }
+        let name = meta_str(&content, "name").to_owned();
+        check_name(resource, &name)?;
+        if let Some(namespace) = &target.namespace {
+            self.check_not_terminating(resource, namespace, &name)?;
+        }
+        let key = Key::new(target.resource, target.namespace.as_deref(), &name);
+        if self.store.get(&key).is_some() {
+            return Err(StatusError::already_exists(&name, &resource.group, &resource.plural));
+        }
+
+        if let Some(namespace) = &target.namespace {
+            set_meta(&mut content, "namespace", namespace.as_str());
+        }
+        let client = self.client;
+        let given = |content: &Content, field: &str| !client && meta(content, field).is_some();
+        if !given(&content, "uid") {
+            let uid = self.uid();
+            set_meta(&mut content, "uid", uid);
+        }
+        if !given(&content, "creationTimestamp") {
+            set_meta(&mut content, "creationTimestamp", now());
+        }
+        if self.client {
+            for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"] {
+                remove_meta(&mut content, field);
+            }
+            if resource.status {
+                content.remove("status");
+            }
+        }
+        if resource.generation && meta(&content, "generation").is_none() {
+            set_meta(&mut content, "generation", 1);
+        }
+        set_defaults(resource, &name, &mut content);
+        Ok(self.store(key, content))
+    }
+
+    pub(crate) fn update(&mut self, target: &Target, body: Value) -> Result<Arc<Object>, StatusError> {
+        let resource = self.resources.get(target.resource);
+        let (key, name) = self.key(target)?;
+        let content = check_object(resource, target, body)?;
+        match meta_str(&content, "name") {
+            "" => {
+                return Err(StatusError::bad_request(format!(
+                    "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+                )));
+            }
+            other if other != name => return Err(name_mismatch(other, name)),
+            _ => {}
+        }
+        let old = self.stored(&key, name, resource)?;
+        let version = meta_str(&content, "resourceVersion");
+        if version.is_empty() && resource.custom && self.client {
+            let cause = Cause {
+                reason: "FieldValueInvalid",
+                message: "Invalid value: 0: must be specified for an update".to_owned(),
+                field: "metadata.resourceVersion",
+            };
+            return Err(StatusError::invalid(name, &resource.group, &resource.kind, &[cause]));
+        }
+        let (uid, old_uid) = (meta_str(&content, "uid"), meta_str(old.content(), "uid"));
+        if !uid.is_empty() && uid != old_uid {
+            let why = format!(
+                "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, \
+                 AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {old_uid}",
+                resource.plural, key.path
+            );
+            return Err(StatusError::conflict(name, &resource.group, &resource.plural, &why));
+        }
+        self.replace(target, key, name, &old, content)
+    }
+
+    pub(crate) fn patch(&mut self, target: &Target, patch: Patch) -> Result<Arc<Object>, StatusError> {
+        let resource = self.resources.get(target.resource);
+        let (key, name) = self.key(target)?;
+        let old = self.stored(&key, name, resource)?;
+        let content = check_object(resource, target, patch.apply(old.to_value(resource))?)?;
+        let new_name = meta_str(&content, "name");
+        if new_name != name {
+            return Err(name_mismatch(new_name, name));
+        }
+        let uid = meta_str(&content, "uid");
+        if uid != meta_str(old.content(), "uid") {
+            let message = format!("Invalid value: \"{uid}\": field is immutable");
+            let cause =
+                || Cause { reason: "FieldValueInvalid", message: message.clone(), field: "metadata.uid" };
+            // Twice, as validation of the metadata and of the update both find it.
+            return Err(StatusError::invalid(name, &resource.group, &resource.kind, &[cause(), cause()]));
+        }
+        self.replace(target, key, name, &old, content)
+    }
+
+    /// Puts `content` in the place of `old`, where it may have changed what the path and the writer allow.
+    fn replace(
+        &mut self,
+        target: &Target,
+        key: Key,
+        name: &str,
+        old: &Arc<Object>,
+        mut content: Content,
+    ) -> Result<Arc<Object>, StatusError> {
+        let resource = self.resources.get(target.resource);
+        let before = old.content();
+        let version = meta_str(&content, "resourceVersion");
+        if !version.is_empty() && version != meta_str(before, "resourceVersion") {
+            let why =
+                "the object has been modified; please apply your changes to the latest version and try again";
+            return Err(StatusError::conflict(name, &resource.group, &resource.plural, why));
+        }
+        if target.status {
+            let status = content.remove("status");
+            let metadata = content.remove("metadata");
+            content.clone_from(before);
+            // Of a custom resource, its status alone; of a built-in one, its metadata too.
+            if let (Some(metadata), false) = (metadata, resource.custom) {
+                content.insert("metadata".to_owned(), metadata);
+            }
+            set_or_remove(&mut content, "status", status);
+        } else if self.client && resource.status {
+            set_or_remove(&mut content, "status", before.get("status").cloned());
+        }
+        let mut kept =
+            vec!["uid", "creationTimestamp", "resourceVersion", "generation", "namespace", "generateName"];
+        if self.client || meta(&content, "deletionTimestamp").is_none() {
+            kept.extend(["deletionTimestamp", "deletionGracePeriodSeconds"]);
+        }
+        for field in kept {
+            match meta(before, field) {
+                Some(value) => set_meta(&mut content, field, value.clone()),
+                None => remove_meta(&mut content, field),
+            }
+        }
+        // What is absent, null or empty is all the same to an object that passes through Go.
+        for field in ["finalizers", "labels", "annotations", "ownerReferences"] {
+            let empty = match meta(&content, field) {
+                None => true,
+                Some(Value::Array(items)) => items.is_empty(),
+                Some(Value::Object(fields)) => fields.is_empty(),
+                Some(_) => false,
+            };
+            if empty {
+                remove_meta(&mut content, field);
+            }
+        }
+        if content == *before {
+            return Ok(old.clone());
+        }
+        if resource.generation && !target.status && is_new_generation(resource, before, &content) {
+            bump_generation(&mut content);
+        }
+        if meta(&content, "deletionTimestamp").is_some() && !is_held(resource, &content) {
+            // The last finalizer has gone: this update is the deletion. The event shows the object as it was stored.
+            if !self.dry_run {
+                self.store.remove(&key);
+            }
+            return Ok(Arc::new(Object::new(content)));
+        }
+        Ok(self.store(key, content))
+    }
+
+    pub(crate) fn delete(
+        &mut self,
+        target: &Target,
+        preconditions: &Preconditions,
+    ) -> Result<Deleted, StatusError> {
+        let resource = self.resources.get(target.resource);
+        let (key, name) = self.key(target)?;
+        let old = self.stored(&key, name, resource)?;
+        let (uid, version) = (meta_str(old.content(), "uid"), meta_str(old.content(), "resourceVersion"));
+        let why = if let Some(wanted) = preconditions.uid.as_deref().filter(|&wanted| wanted != uid) {
+            format!(
+                "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might \
+                 have been deleted and then recreated"
+            )
+        } else if let Some(wanted) =
+            preconditions.resource_version.as_deref().filter(|&wanted| wanted != version)
+        {
+            format!(
+                "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
+                 ({version}). The object might have been modified"
+            )
+        } else {
+            return Ok(self.delete_object(resource, key, &old));
+        };
+        Err(StatusError::conflict(name, &resource.group, &resource.kind, &why))
+    }
+
+    /// Deletes all that is selected and returns it as it was before.
+    pub(crate) fn delete_collection(
+        &mut self,
+        collection: &Collection,
+        selection: &Selection,
+    ) -> Vec<Arc<Object>> {
+        let resource = self.resources.get(collection.resource);
+        let mut selected = self.store.snapshot(collection, self.store.version());
+        selected.retain(|(_, object)| selection.matches(object.content()));
+        for (path, object) in &selected {
+            let key = Key { resource: collection.resource, path: path.clone() };
+            self.delete_object(resource, key, object);
+        }
+        selected.into_iter().map(|(_, object)| object).collect()
+    }
+
+    fn delete_object(&mut self, resource: &ApiResource, key: Key, old: &Arc<Object>) -> Deleted {
+        if !is_held(resource, old.content()) {
+            let last = if self.dry_run { None } else { self.store.remove(&key) };
+            return Deleted { object: last.unwrap_or_else(|| old.clone()), gone: true };
+        }
+        if meta(old.content(), "deletionTimestamp").is_some() {
+            return Deleted { object: old.clone(), gone: false };
+        }
+        let mut content = old.content().clone();
+        set_meta(&mut content, "deletionTimestamp", now());
+        if resource.generation {
+            bump_generation(&mut content);
+        }
+        if is_namespace(resource) {
+            content.insert("status".to_owned(), json!({ "phase": "Terminating" }));
+        } else {
+            set_meta(&mut content, "deletionGracePeriodSeconds", 0);
+        }
+        Deleted { object: self.store(key, content), gone: false }
+    }
+
+    fn store(&mut self, key: Key, mut content: Content) -> Arc<Object> {
+        if self.dry_run {
+            let version =
+                self.store.get(&key).map(|old| meta_str(old.content(), "resourceVersion").to_owned());
+            match version {
+                Some(version) => set_meta(&mut content, "resourceVersion", version),
+                None => remove_meta(&mut content, "resourceVersion"),
+            }
+            return Arc::new(Object::new(content));
+        }
+        self.store.put(key, content)
+    }
+
+    /// The key and name of the object that `target` must name.
+    fn key<'t>(&self, target: &'t Target) -> Result<(Key, &'t str), StatusError> {
+        let name = target.name.as_deref().ok_or_else(StatusError::method_not_allowed)?;
+        Ok((Key::new(target.resource, target.namespace.as_deref(), name), name))
+    }
+
+    fn stored(&self, key: &Key, name: &str, resource: &ApiResource) -> Result<Arc<Object>, StatusError> {
+        let found = self.store.get(key).cloned();
+        found.ok_or_else(|| StatusError::not_found(name, &resource.group, &resource.plural))
+    }
+
+    fn check_not_terminating(
+        &self,
+        resource: &ApiResource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), StatusError> {
+        let terminating = self.resources.find("", "v1", "namespaces").is_some_and(|namespaces| {
+            let found = self.store.get(&Key::new(namespaces, None, namespace));
+            found.is_some_and(|found| meta(found.content(), "deletionTimestamp").is_some())
+        });
+        if terminating {
+            let (group, plural) = (&resource.group, &resource.plural);
+            return Err(StatusError::namespace_terminating(name, group, plural, namespace));
+        }
+        Ok(())
+    }
+
+    /// Looks like a random (version 4) UUID.
+    fn uid(&mut self) -> String {
+        let (a, b) = (self.store.random(), self.store.random());
+        format!(
+            "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
+            a >> 32,
+            a >> 16 & 0xffff,
+            a & 0xfff,
+            b >> 48 & 0x3fff | 0x8000,
+            b & 0xffff_ffff_ffff
+        )
+    }
+
+    /// A name that is free, unless chance is against it eight times, which is when the real one gives up too.
+    fn generated_name(&mut self, target: &Target, prefix: &str) -> String {
+        let mut name = String::new();
+        for _ in 0..8 {
+            name = format!("{prefix}{}", self.suffix());
+            let key = Key::new(target.resource, target.namespace.as_deref(), &name);
+            if self.store.get(&key).is_none() {
+                break;
+            }
+        }
+        name
+    }
+
+    /// What is appended to a `generateName`: five characters that make no words.
+    fn suffix(&mut self) -> String {
+        const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        let mut random = self.store.random();
+        let mut letter = || {
+            let letter = LETTERS[(random % LETTERS.len() as u64) as usize];
+            random /= LETTERS.len() as u64;
+            char::from(letter)
+        };
+        (0..5).map(|_| letter()).collect()
+    }
+}
+
+fn is_namespace(resource: &ApiResource) -> bool {
+    resource.group.is_empty() && resource.plural == "namespaces"
+}
+
+/// Whether finalizers keep the object from going. A namespace has some in its spec too.
+fn is_held(resource: &ApiResource, content: &Content) -> bool {
+    let filled = |list: Option<&Value>| list.and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    filled(meta(content, "finalizers"))
+        || is_namespace(resource) && filled(content.get("spec").and_then(|spec| spec.get("finalizers")))
+}
+
+fn is_new_generation(resource: &ApiResource, before: &Content, after: &Content) -> bool {
+    let counts = |key: &&String| *key != "metadata" && !(*key == "status" && resource.status);
+    let keys = |content: &Content| content.keys().filter(counts).count();
+    keys(before) != keys(after)
+        || after.iter().any(|(key, value)| counts(&key) && before.get(key) != Some(value))
+}
+
+fn bump_generation(content: &mut Content) {
+    let generation = meta(content, "generation").and_then(Value::as_u64).unwrap_or(0);
+    set_meta(content, "generation", generation.saturating_add(1));
+}
+
+fn set_or_remove(content: &mut Content, field: &str, value: Option<Value>) {
+    match value {
+        Some(value) => content.insert(field.to_owned(), value),
+        None => content.remove(field),
+    };
+}
+
+fn name_mismatch(object: &str, url: &str) -> StatusError {
+    StatusError::bad_request(format!(
+        "the name of the object ({object}) does not match the name on the URL ({url})"
+    ))
+}
+
+/// The few defaults without which an object would look nothing like what a cluster stores.
+fn set_defaults(resource: &ApiResource, name: &str, content: &mut Content) {
+    if is_namespace(resource) {
+        if meta(content, "labels").is_none() {
+            set_meta(content, "labels", json!({}));
+        }
+        if let Some(labels) = content.get_mut("metadata").and_then(|m| m.get_mut("labels")) {
+            labels["kubernetes.io/metadata.name"] = name.into();
+        }
+        content.entry("spec").or_insert_with(|| json!({ "finalizers": ["kubernetes"] }));
+        content.entry("status").or_insert_with(|| json!({ "phase": "Active" }));
+    } else if resource.group.is_empty() && resource.plural == "pods" {
+        content.entry("status").or_insert_with(|| json!({ "phase": "Pending" }));
+    } else if resource.group.is_empty() && resource.plural == "secrets" {
+        content.entry("type").or_insert_with(|| "Opaque".into());
+    }
+}

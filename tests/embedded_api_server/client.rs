@@ -1,0 +1,155 @@
+//! A HTTP client as small as can be, so that nothing stands between the tests and the bytes.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+
+use k8s_informer::testing::ApiServer;
+use serde_json::Value;
+
+use crate::PATIENCE;
+
+pub(crate) struct Client(pub(crate) BufReader<TcpStream>);
+
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// `HTTP/1.1 200 OK`.
+    pub(crate) start: String,
+    headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&self.body)))
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        let json = self.json();
+        let items = json["items"].as_array().unwrap_or_else(|| panic!("no list: {json}"));
+        items.iter().map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+}
+
+impl Client {
+    pub(crate) fn connect(server: &ApiServer) -> Self {
+        let stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self(BufReader::new(stream))
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        self.0.get_mut().write_all(bytes).unwrap();
+    }
+
+    pub(crate) fn send(&mut self, method: &str, path: &str, headers: &[(String, String)], body: &str) {
+        let mut text = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n");
+        for (name, value) in headers {
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if !body.is_empty() {
+            text.push_str(&format!("Content-Length: {}\r\n", body.len()));
+        }
+        self.write(format!("{text}\r\n{body}").as_bytes());
+    }
+
+    /// Reads status and headers of an answer.
+    pub(crate) fn head(&mut self) -> Answer {
+        let mut lines = Vec::new();
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.0.read_line(&mut line).unwrap(), 0, "closed in the head, after {lines:?}");
+            match line.trim_end() {
+                "" => break,
+                line => lines.push(line.to_owned()),
+            }
+        }
+        let start = lines.remove(0);
+        let status = start.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap();
+        let pair = |line: &String| line.split_once(": ").map(|(k, v)| (k.to_owned(), v.to_owned())).unwrap();
+        Answer { status, start, headers: lines.iter().map(pair).collect(), body: Vec::new() }
+    }
+
+    /// Reads one chunk; `None` for the last one.
+    pub(crate) fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut line = String::new();
+        if self.0.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let size = usize::from_str_radix(line.trim_end(), 16).map_err(io::Error::other)?;
+        let mut bytes = vec![0; size + 2];
+        self.0.read_exact(&mut bytes)?;
+        assert!(bytes.ends_with(b"\r\n"));
+        bytes.truncate(size);
+        Ok(Some(bytes).filter(|bytes| !bytes.is_empty()))
+    }
+
+    /// Reads a whole answer.
+    pub(crate) fn answer(&mut self) -> Answer {
+        let mut answer = self.head();
+        if answer.header("transfer-encoding") == Some("chunked") {
+            while let Some(chunk) = self.chunk().unwrap() {
+                answer.body.extend(chunk);
+            }
+        } else {
+            let length = answer.header("content-length").unwrap().parse().unwrap();
+            answer.body.resize(length, 0);
+            self.0.read_exact(&mut answer.body).unwrap();
+        }
+        answer
+    }
+
+    pub(crate) fn get(&mut self, path: &str) -> Answer {
+        self.send("GET", path, &[], "");
+        self.answer()
+    }
+
+    /// Sends JSON, as a merge patch if it is one.
+    pub(crate) fn json(&mut self, method: &str, path: &str, body: &Value) -> Answer {
+        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        self.send(method, path, &[("Content-Type".to_owned(), kind.to_owned())], &body.to_string());
+        self.answer()
+    }
+
+    /// Starts a watch; its events are read one by one.
+    pub(crate) fn watch(server: &ApiServer, path_and_query: &str) -> Self {
+        let mut client = Self::connect(server);
+        client.send("GET", path_and_query, &[], "");
+        let head = client.head();
+        assert_eq!(head.status, 200, "{head:?}");
+        assert_eq!(head.header("content-type"), Some("application/json"));
+        client
+    }
+
+    /// The next event of a watch as type, name and resourceVersion.
+    pub(crate) fn event(&mut self) -> String {
+        let event = self.event_json();
+        let metadata = &event["object"]["metadata"];
+        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+        format!("{} {} {}", text(&event["type"]), text(&metadata["name"]), text(&metadata["resourceVersion"]))
+    }
+
+    pub(crate) fn event_json(&mut self) -> Value {
+        let chunk = self.chunk().unwrap().expect("the watch has ended");
+        assert!(chunk.ends_with(b"\n"));
+        serde_json::from_slice(&chunk).unwrap()
+    }
+
+    /// Asserts that the watch ends in order.
+    pub(crate) fn assert_end(&mut self) {
+        assert_eq!(self.chunk().unwrap().map(|chunk| String::from_utf8_lossy(&chunk).into_owned()), None);
+    }
+
+    /// Asserts that the other side closes the connection without another byte.
+    pub(crate) fn assert_closed(&mut self) {
+        match self.0.fill_buf() {
+            Ok(rest) => assert_eq!(String::from_utf8_lossy(rest), ""),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionReset),
+        }
+    }
+}

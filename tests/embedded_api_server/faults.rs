@@ -1,0 +1,106 @@
+//! Faults, tokens and the log of requests.
+
+use std::time::Duration;
+
+use k8s_informer::testing::{ApiServer, Fault, Verb};
+use serde_json::json;
+
+use crate::client::Client;
+use crate::{CONFIGMAPS, PATIENCE, PODS};
+
+#[test]
+fn a_fault_strikes_the_next_request_that_matches_as_often_as_said() {
+    let server = ApiServer::start().unwrap();
+    server.fail_next(Fault::status(403).on(Verb::List).resource("pods").times(2));
+    server.fail_next(Fault::status(429).header("Retry-After", "7"));
+    let mut client = Client::connect(&server);
+    assert_eq!(client.get(PODS).status, 403);
+    let throttled = client.get(CONFIGMAPS);
+    assert_eq!((throttled.status, throttled.header("retry-after")), (429, Some("7")));
+    assert_eq!(throttled.json()["reason"], "TooManyRequests");
+    assert_eq!(client.get(CONFIGMAPS).status, 200);
+    assert_eq!(client.get(&format!("{PODS}/p")).status, 404, "another verb");
+    assert_eq!(server.pending_faults(), 1);
+    assert_eq!(client.get(PODS).status, 403);
+    assert_eq!(client.get(PODS).status, 200);
+    assert_eq!(server.pending_faults(), 0);
+}
+
+#[test]
+fn a_fault_may_say_anything_to_whom_it_likes_for_as_long_as_it_likes() {
+    let server = ApiServer::start().unwrap();
+    server.fail_next(
+        Fault::response(500, "text/plain", "sorry").when(|request| request.param("limit").is_some()).always(),
+    );
+    let mut client = Client::connect(&server);
+    for _ in 0..3 {
+        let sorry = client.get(&format!("{CONFIGMAPS}?limit=5"));
+        assert_eq!((sorry.status, &*sorry.body), (500, &b"sorry"[..]));
+        assert_eq!(client.get(CONFIGMAPS).status, 200);
+    }
+    server.clear_faults();
+    assert_eq!(client.get(&format!("{CONFIGMAPS}?limit=5")).status, 200);
+    server.fail_next(Fault::status_with_message(410, "gone for good").on(Verb::Watch));
+    assert_eq!(client.get(&format!("{CONFIGMAPS}?watch=true")).json()["message"], "gone for good");
+}
+
+#[test]
+fn a_connection_can_be_closed_instead_of_answered() {
+    let server = ApiServer::start().unwrap();
+    server.fail_next(Fault::close());
+    let mut client = Client::connect(&server);
+    client.send("GET", CONFIGMAPS, &[], "");
+    client.assert_closed();
+    assert_eq!(Client::connect(&server).get(CONFIGMAPS).status, 200);
+}
+
+#[test]
+fn tokens_can_expire() {
+    let server = ApiServer::builder().token("old").start().unwrap();
+    let mut client = Client::connect(&server);
+    let mut status = |authorization: &str| {
+        let headers = [("Authorization".to_owned(), authorization.to_owned())];
+        client.send("GET", CONFIGMAPS, &headers, "");
+        client.answer().status
+    };
+    assert_eq!((status("Bearer old"), status("bearer old"), status("Bearer new")), (200, 200, 401));
+    server.set_tokens(["new"]);
+    assert_eq!((status("Bearer old"), status("Bearer new"), status("Basic eDp5")), (401, 200, 403));
+    let mut client = Client::connect(&server);
+    assert_eq!(client.get("/readyz").status, 200);
+    assert_eq!(client.get("/nowhere").status, 403);
+    assert_eq!(
+        client.get("/api/v1/pods").json()["message"],
+        "pods is forbidden: User \"system:anonymous\" cannot list resource \"pods\" in API group \"\" at the cluster scope"
+    );
+}
+
+#[test]
+fn requests_are_remembered_and_can_be_waited_for() {
+    let server = ApiServer::start().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = Client::connect(&server);
+            client.get(&format!("{PODS}?limit=5&labelSelector=a%3Db"));
+            client.json("POST", CONFIGMAPS, &json!({ "metadata": { "name": "a" } }));
+            client.get("/nowhere");
+        });
+        assert!(server.wait_for_requests(|all| all.len() == 3, PATIENCE));
+    });
+    let requests = server.requests();
+    let verbs: Vec<_> = requests.iter().map(|r| (r.verb(), r.method(), r.resource())).collect();
+    assert_eq!(
+        verbs,
+        [
+            (Verb::List, "GET", Some("pods")),
+            (Verb::Create, "POST", Some("configmaps")),
+            (Verb::Other, "GET", None)
+        ]
+    );
+    assert_eq!((requests[0].path(), requests[0].param("labelSelector")), (PODS, Some("a=b")));
+    assert_eq!(requests[0].header("HOST"), Some("localhost"));
+    assert_eq!(format!("{:?}", requests[0]), format!("GET {PODS}?limit=5&labelSelector=a=b"));
+    assert!(!server.wait_for_requests(|all| all.len() == 4, Duration::from_millis(1)));
+    server.clear_requests();
+    assert!(server.requests().is_empty());
+}

@@ -1,0 +1,221 @@
+//! Lists beyond the recorded ones.
+
+use k8s_informer::testing::ApiServer;
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::{CONFIGMAPS, PODS};
+
+fn create(server: &ApiServer, namespace: &str, name: &str, labels: Value) {
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    server.create(&path, json!({ "metadata": { "name": name, "labels": labels } })).unwrap();
+}
+
+#[test]
+fn pages_show_one_version_though_objects_change_between_them() {
+    let server = ApiServer::start().unwrap();
+    for name in ["a", "b", "c", "d", "e"] {
+        create(&server, "default", name, Value::Null);
+    }
+    let version = server.resource_version().to_string();
+    let mut client = Client::connect(&server);
+    let mut query = "?limit=2".to_owned();
+    let (mut names, mut remaining) = (Vec::new(), Vec::new());
+    loop {
+        let page = client.get(&format!("{CONFIGMAPS}{query}"));
+        names.extend(page.names());
+        let metadata = page.json()["metadata"].clone();
+        assert_eq!(metadata["resourceVersion"], version.as_str());
+        remaining.push(metadata["remainingItemCount"].as_u64());
+        let Some(token) = metadata["continue"].as_str() else { break };
+        query = format!("?limit=2&continue={token}");
+        create(&server, "default", &format!("bb-{}", remaining.len()), Value::Null);
+        let _ = server.delete(&format!("{CONFIGMAPS}/d"));
+    }
+    assert_eq!(names, ["a", "b", "c", "d", "e"]);
+    assert_eq!(remaining, [Some(3), Some(1), None]);
+    assert_eq!(client.get(CONFIGMAPS).names(), ["a", "b", "bb-1", "bb-2", "c", "e"]);
+}
+
+#[test]
+fn a_list_of_all_namespaces_is_in_the_order_of_etcd_and_pages_through_them() {
+    let server = ApiServer::start().unwrap();
+    for (namespace, name) in [("n", "b"), ("n-1", "z"), ("n", "a"), ("m", "x")] {
+        create(&server, namespace, name, Value::Null);
+    }
+    let mut client = Client::connect(&server);
+    assert_eq!(client.get("/api/v1/configmaps").names(), ["x", "z", "a", "b"]);
+    let page = client.get("/api/v1/configmaps?limit=3");
+    assert_eq!(page.names(), ["x", "z", "a"]);
+    let token = page.json()["metadata"]["continue"].as_str().unwrap().to_owned();
+    assert_eq!(client.get(&format!("/api/v1/configmaps?continue={token}")).names(), ["b"]);
+    assert_eq!(client.get("/api/v1/namespaces/n/configmaps").names(), ["a", "b"]);
+}
+
+#[test]
+fn selectors_select() {
+    let server = ApiServer::start().unwrap();
+    create(&server, "default", "a", json!({ "app": "web", "tier": "1" }));
+    create(&server, "default", "b", json!({ "app": "db" }));
+    create(&server, "default", "c", Value::Null);
+    let mut client = Client::connect(&server);
+    for (query, names) in [
+        ("labelSelector=app", "a b"),
+        ("labelSelector=app%3Dweb", "a"),
+        ("labelSelector=app+in+(web,db),!tier", "b"),
+        ("labelSelector=app!%3Dweb", "b c"),
+        ("fieldSelector=metadata.name%3Db", "b"),
+        ("fieldSelector=metadata.name!%3Db,metadata.namespace%3D%3Ddefault", "a c"),
+        ("fieldSelector=metadata.namespace%3Dother", ""),
+    ] {
+        assert_eq!(client.get(&format!("{CONFIGMAPS}?{query}")).names().join(" "), names, "{query}");
+    }
+    let page = client.get(&format!("{CONFIGMAPS}?labelSelector=app&limit=1")).json();
+    assert_eq!(
+        page["metadata"].get("remainingItemCount"),
+        None,
+        "a selected list does not count what remains"
+    );
+
+    for (name, node, phase) in [("p", "n1", "Running"), ("q", "n1", "Failed"), ("r", "n2", "Running")] {
+        let pod = json!({ "metadata": { "name": name }, "spec": { "nodeName": node }, "status": { "phase": phase } });
+        server.create(PODS, pod).unwrap();
+    }
+    let selected = client.get("/api/v1/pods?fieldSelector=spec.nodeName%3Dn1,status.phase!%3DFailed");
+    assert_eq!(selected.names(), ["p"]);
+    assert_eq!(server.list("/api/v1/pods?fieldSelector=spec.nodeName=n1").unwrap()["kind"], "PodList");
+}
+
+#[test]
+fn a_version_with_a_limit_is_an_exact_one_but_not_for_not_older_than() {
+    let server = ApiServer::start().unwrap();
+    create(&server, "default", "a", Value::Null);
+    create(&server, "default", "b", Value::Null);
+    let then = server.resource_version();
+    create(&server, "default", "c", Value::Null);
+    let mut client = Client::connect(&server);
+    let mut list = |query: &str| {
+        let list = client.get(&format!("{CONFIGMAPS}?resourceVersion={query}")).json();
+        let version = list["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+        (version - then, list["items"].as_array().unwrap().len())
+    };
+    assert_eq!(list(&format!("{then}&limit=9")), (0, 2));
+    assert_eq!(list(&format!("{then}&resourceVersionMatch=Exact")), (0, 2));
+    assert_eq!(list(&format!("{then}")), (1, 3));
+    assert_eq!(list(&format!("{then}&limit=2&resourceVersionMatch=NotOlderThan")), (1, 2));
+    assert_eq!(list("0&limit=1"), (1, 3));
+    assert_eq!(list("0&limit=1&resourceVersionMatch=NotOlderThan"), (1, 3));
+}
+
+/// Status and message as a kube-apiserver 1.36 gave them.
+#[test]
+fn bad_options_are_refused_in_the_words_of_kubernetes() {
+    let server = ApiServer::start().unwrap();
+    let mut client = Client::connect(&server);
+    let token = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiY20tMDlcdTAwMDAifQ";
+    let options = "ListOptions.meta.k8s.io \"\" is invalid: ";
+    for (query, status, message) in [
+        (
+            "fieldSelector=data.x%3D1",
+            400,
+            "\"data.x\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+        ),
+        ("fieldSelector=xx", 400, "invalid selector: 'xx'; can't understand 'xx'"),
+        (
+            "labelSelector=a+b+c",
+            400,
+            "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt",
+        ),
+        ("limit=abc", 400, "strconv.ParseInt: parsing \"abc\": invalid syntax"),
+        (
+            "resourceVersion=abc",
+            400,
+            "invalid resource version: resourceVersion: Invalid value: \"abc\": strconv.ParseUint: parsing \"abc\": \
+             invalid syntax",
+        ),
+        (
+            "resourceVersion=1&resourceVersionMatch=Bogus",
+            422,
+            "resourceVersionMatch: Unsupported value: \"Bogus\": supported values: \"Exact\", \"NotOlderThan\", \"\"",
+        ),
+        (
+            "resourceVersion=0&resourceVersionMatch=Exact",
+            422,
+            "resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+        ),
+        (
+            "resourceVersion=9999&resourceVersionMatch=Exact",
+            504,
+            "Timeout: Too large resource version: 9999, current: 4",
+        ),
+        ("resourceVersion=9999", 504, "Timeout: Too large resource version: 9999, current: 4"),
+        (
+            &format!("continue={token}&resourceVersion=5"),
+            400,
+            "specifying resource version is not allowed when using continue",
+        ),
+        (
+            &format!("continue={token}&resourceVersionMatch=Exact&resourceVersion=5"),
+            422,
+            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided",
+        ),
+        (
+            "continue=eyJ2IjoieCJ9",
+            400,
+            "invalid continue token: continue key is not valid: server does not recognize this encoded version x",
+        ),
+        (
+            "sendInitialEvents=true",
+            422,
+            "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
+        ),
+        (
+            "watch=true&sendInitialEvents=true&resourceVersionMatch=Exact",
+            422,
+            "[resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to \
+             NotOlderThan, resourceVersionMatch: Unsupported value: \"Exact\": supported values: \"NotOlderThan\"]",
+        ),
+        (
+            "watch=true&resourceVersionMatch=NotOlderThan&resourceVersion=1",
+            422,
+            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents \
+             is provided",
+        ),
+        ("watch=true&timeoutSeconds=x", 400, "strconv.ParseInt: parsing \"x\": invalid syntax"),
+    ] {
+        let answer = client.get(&format!("{CONFIGMAPS}?{query}"));
+        let expected = if status == 422 { format!("{options}{message}") } else { message.to_owned() };
+        assert_eq!((answer.status, answer.json()["message"].as_str()), (status, Some(&*expected)), "{query}");
+    }
+    assert_eq!(client.get(&format!("{CONFIGMAPS}?limit=-1")).status, 200);
+}
+
+#[test]
+fn metadata_alone_is_served_to_those_who_ask() {
+    let server = ApiServer::start().unwrap();
+    create(&server, "default", "a", json!({ "x": "y" }));
+    server.patch(&format!("{CONFIGMAPS}/a"), json!({ "data": { "big": "secret" } })).unwrap();
+    let mut client = Client::connect(&server);
+    let accept = |what: &str| vec![("Accept".to_owned(), what.to_owned())];
+    let partial = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+    client.send("GET", &format!("{CONFIGMAPS}/a"), &accept(partial), "");
+    let object = client.answer().json();
+    assert_eq!(
+        (&object["kind"], &object["apiVersion"]),
+        (&"PartialObjectMetadata".into(), &"meta.k8s.io/v1".into())
+    );
+    assert_eq!(object["metadata"]["labels"]["x"], "y");
+    assert_eq!(object.get("data"), None);
+
+    for (what, status, kind) in [
+        ("application/vnd.kubernetes.protobuf, application/json", 200, "ConfigMap"),
+        ("*/*", 200, "ConfigMap"),
+        ("application/json;as=Table;g=meta.k8s.io;v=v1,application/json", 200, "ConfigMap"),
+        ("application/json;as=Table;g=meta.k8s.io;v=v1", 406, "Status"),
+        ("application/yaml", 406, "Status"),
+    ] {
+        client.send("GET", &format!("{CONFIGMAPS}/a"), &accept(what), "");
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.json()["kind"].as_str()), (status, Some(kind)), "{what}");
+    }
+}

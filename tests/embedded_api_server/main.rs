@@ -1,0 +1,19 @@
+//! The embedded API server from outside: raw HTTP over TCP, compared with what a real kube-apiserver said.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
+
+mod client;
+mod faults;
+mod lifecycle;
+mod lists;
+mod protocol;
+mod replay;
+mod watches;
+mod writes;
+
+use std::time::Duration;
+
+/// Long enough for the slowest machine; nothing waits this long unless it is broken.
+const PATIENCE: Duration = Duration::from_secs(20);
+const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+const PODS: &str = "/api/v1/namespaces/default/pods";

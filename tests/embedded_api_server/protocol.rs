@@ -1,0 +1,202 @@
+//! HTTP itself: framing, keep-alive, limits, and input that makes no sense.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+use k8s_informer::testing::ApiServer;
+use serde_json::json;
+
+use crate::client::Client;
+use crate::{CONFIGMAPS, PATIENCE};
+
+fn post(name: &str) -> String {
+    json!({ "metadata": { "name": name } }).to_string()
+}
+
+/// Sends raw bytes, reads all that comes back until the server closes.
+fn exchange(server: &ApiServer, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(Shutdown::Write);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn a_connection_serves_many_requests_also_if_they_come_at_once() {
+    let server = ApiServer::start().unwrap();
+    let mut client = Client::connect(&server);
+    for _ in 0..3 {
+        assert_eq!(client.get(CONFIGMAPS).status, 200);
+    }
+    client.write(format!("GET {CONFIGMAPS}/nope HTTP/1.1\r\n\r\nGET /livez HTTP/1.1\r\n\r\n").as_bytes());
+    assert_eq!(client.answer().status, 404);
+    assert_eq!(client.answer().body, b"ok");
+    assert_eq!(client.get("/version").json()["minor"], "36");
+    assert_eq!(server.open_connections(), 1);
+}
+
+#[test]
+fn a_watch_with_the_next_request_behind_it_ends_before_that_is_answered() {
+    let server = ApiServer::start().unwrap();
+    let mut client = Client::connect(&server);
+    let watch = format!("GET {CONFIGMAPS}?watch=true HTTP/1.1\r\n\r\n");
+    client.write(format!("{watch}GET /livez HTTP/1.1\r\n\r\n").as_bytes());
+    assert_eq!(client.head().status, 200);
+    server.close_watches();
+    client.assert_end();
+    assert_eq!(client.answer().body, b"ok");
+    // And with one more in the way, the server can still be stopped.
+    client.write(format!("{watch}GET /livez HTTP/1.1\r\n\r\n").as_bytes());
+    assert!(server.wait_for_watches(1, PATIENCE));
+    drop(server);
+}
+
+#[test]
+fn close_is_respected() {
+    let server = ApiServer::start().unwrap();
+    for request in ["GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n", "GET /livez HTTP/1.0\r\n\r\n"] {
+        let mut client = Client::connect(&server);
+        client.write(request.as_bytes());
+        assert_eq!(client.answer().header("connection"), Some("close"), "{request}");
+        client.assert_closed();
+    }
+}
+
+#[test]
+fn bodies_may_come_in_chunks_and_after_being_asked_for() {
+    let server = ApiServer::start().unwrap();
+    let mut client = Client::connect(&server);
+    let body = post("chunked");
+    let (one, two) = body.split_at(9);
+    client.write(
+        format!(
+            "POST {CONFIGMAPS} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{:x};ext=1\r\n{one}\r\n{:X}\r\n{two}\r\n\
+             0\r\nTrailer: x\r\n\r\n",
+            one.len(),
+            two.len()
+        )
+        .as_bytes(),
+    );
+    assert_eq!(client.answer().status, 201);
+
+    let body = post("expected");
+    let length = body.len();
+    let head =
+        format!("POST {CONFIGMAPS} HTTP/1.1\r\nContent-Length: {length}\r\nExpect: 100-continue\r\n\r\n");
+    client.write(head.as_bytes());
+    assert_eq!(client.head().start, "HTTP/1.1 100 Continue");
+    client.write(body.as_bytes());
+    assert_eq!(client.answer().status, 201);
+    assert_eq!(client.get(CONFIGMAPS).names(), ["chunked", "expected"]);
+}
+
+#[test]
+fn long_answers_come_in_chunks_and_short_ones_with_their_length() {
+    let server = ApiServer::start().unwrap();
+    let mut client = Client::connect(&server);
+    assert!(client.get(CONFIGMAPS).header("content-length").is_some());
+    let object = json!({ "metadata": { "name": "big" }, "data": { "x": "y".repeat(100_000) } });
+    server.create(CONFIGMAPS, object).unwrap();
+    let list = client.get(CONFIGMAPS);
+    assert_eq!(list.header("content-length"), None);
+    assert_eq!(list.names(), ["big"]);
+}
+
+#[test]
+fn what_is_too_large_is_refused() {
+    let server = ApiServer::start().unwrap();
+    let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(70_000));
+    assert!(exchange(&server, long.as_bytes()).starts_with("HTTP/1.1 431 "));
+    let many = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(1000));
+    assert!(exchange(&server, many.as_bytes()).starts_with("HTTP/1.1 431 "));
+    for framing in
+        ["Content-Length: 4000000", "Content-Length: 99999999999999999999", "Transfer-Encoding: chunked"]
+    {
+        let head = format!("POST {CONFIGMAPS} HTTP/1.1\r\n{framing}\r\n\r\nfffffffe\r\n");
+        let answer = exchange(&server, head.as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("\"Status\""), "{framing}: {answer}");
+    }
+}
+
+#[test]
+fn nonsense_is_refused_and_harms_nobody() {
+    let server = ApiServer::start().unwrap();
+    for nonsense in [
+        "\r\n\0\r\n\r\n",
+        "GET\r\n\r\n",
+        "GET / HTTP/9.9\r\n\r\n",
+        "POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        "POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        "POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+        "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nxyz",
+    ] {
+        let answer = exchange(&server, nonsense.as_bytes());
+        assert!(
+            answer.starts_with("HTTP/1.1 400 ") && answer.contains("Connection: close"),
+            "{nonsense}: {answer}"
+        );
+    }
+    assert!(
+        exchange(&server, b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n").starts_with("HTTP/1.1 501 ")
+    );
+    let head = exchange(&server, format!("HEAD {CONFIGMAPS} HTTP/1.1\r\n\r\n").as_bytes());
+    assert!(head.starts_with("HTTP/1.1 405 ") && head.ends_with("\r\n\r\n"), "{head}");
+    assert_eq!(exchange(&server, b"GET / HTTP/1.1\r\nHalf: a he"), "");
+    assert_eq!(exchange(&server, b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nhalf"), "");
+
+    // Bodies that are JSON, and patches that are patches, but of nothing that exists.
+    let mut client = Client::connect(&server);
+    server.create(CONFIGMAPS, json!({ "metadata": { "name": "a" } })).unwrap();
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    for body in
+        ["[]", "null", "7", "{\"metadata\":[]}", "{\"metadata\":{\"labels\":{\"a\":1}}}", &deep, "\u{fffd}"]
+    {
+        let json = [("Content-Type".to_owned(), "application/json".to_owned())];
+        for method in ["POST", "PUT"] {
+            let path = if method == "POST" { CONFIGMAPS.to_owned() } else { format!("{CONFIGMAPS}/a") };
+            client.send(method, &path, &json, body);
+            assert_eq!(client.answer().status, 400, "{method} {body}");
+        }
+        for kind in ["merge-patch", "json-patch", "strategic-merge-patch"] {
+            let kind = [("Content-Type".to_owned(), format!("application/{kind}+json"))];
+            client.send("PATCH", &format!("{CONFIGMAPS}/a"), &kind, body);
+            let status = client.answer().status;
+            assert!(status < 500, "{body}: {status}");
+        }
+    }
+    assert_eq!(client.get(CONFIGMAPS).names(), ["a"]);
+}
+
+/// Requests that were good and then suffered: whatever becomes of them, the server lives and answers the next one.
+#[test]
+fn mutilated_requests_do_not_bring_the_server_down() {
+    let server = ApiServer::start().unwrap();
+    let body = post("x");
+    let good = format!(
+        "PATCH {CONFIGMAPS}/a?fieldManager=x&dryRun=%41ll HTTP/1.1\r\nContent-Type: application/merge-patch+json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut random = 1_u64;
+    let mut next = |bound: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % bound
+    };
+    for _ in 0..300 {
+        let mut bytes = good.clone().into_bytes();
+        for _ in 0..=next(4) {
+            let at = next(bytes.len());
+            match next(3) {
+                0 => bytes[at] = next(256) as u8,
+                1 => drop(bytes.drain(at..(at + next(20)).min(bytes.len()))),
+                _ => bytes.insert(at, b"\r\n %&?=/{}[]\"\0"[next(14)]),
+            }
+        }
+        exchange(&server, &bytes);
+    }
+    assert_eq!(Client::connect(&server).get("/livez").status, 200);
+}

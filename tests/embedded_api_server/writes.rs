@@ -1,0 +1,275 @@
+//! Writes beyond the recorded ones.
+
+use k8s_informer::testing::{ApiResource, ApiServer};
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::{CONFIGMAPS, PODS};
+
+const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+
+fn server() -> ApiServer {
+    let widgets = ApiResource::new("example.com", "v1", "widgets", "Widget");
+    let server = ApiServer::builder().resource(widgets).start().unwrap();
+    server.create(CONFIGMAPS, json!({ "metadata": { "name": "a" } })).unwrap();
+    server
+}
+
+/// Status and message as a kube-apiserver 1.36 gave them.
+#[test]
+fn bad_writes_are_refused_in_the_words_of_kubernetes() {
+    let server = server();
+    let mut client = Client::connect(&server);
+    let uid = server.get(&format!("{CONFIGMAPS}/a")).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
+    let not_allowed = "the server does not allow this method on the requested resource";
+    let not_found = "the server could not find the requested resource";
+    let modified = "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply \
+                    your changes to the latest version and try again";
+    for (method, path, body, status, message) in [
+        (
+            "POST",
+            "",
+            json!({ "metadata": {} }),
+            422,
+            "ConfigMap \"\" is invalid: metadata.name: Required value: name or generateName is required",
+        ),
+        (
+            "POST",
+            "",
+            json!({ "metadata": { "name": "b", "namespace": "other" } }),
+            400,
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ),
+        (
+            "POST",
+            "",
+            json!({ "metadata": { "name": 7 } }),
+            400,
+            "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go \
+             struct field ObjectMeta.metadata.name of type string",
+        ),
+        (
+            "POST",
+            "",
+            json!({ "metadata": { "name": "b", "resourceVersion": "7" } }),
+            500,
+            "resourceVersion should not be set on objects to be created",
+        ),
+        ("POST", "/a", json!({ "metadata": { "name": "b" } }), 405, not_allowed),
+        ("PATCH", "", json!({}), 405, not_allowed),
+        ("PUT", "/a/status", json!({}), 404, not_found),
+        (
+            "PUT",
+            "/a",
+            json!({ "metadata": { "name": "b" } }),
+            400,
+            "the name of the object (b) does not match the name on the URL (a)",
+        ),
+        (
+            "PUT",
+            "/a",
+            json!({ "metadata": {} }),
+            400,
+            "the name of the object (a based on URL) was undeterminable: name must be provided",
+        ),
+        ("PUT", "/zz", json!({ "metadata": { "name": "zz" } }), 404, "configmaps \"zz\" not found"),
+        (
+            "PUT",
+            "/a",
+            json!({ "metadata": { "name": "a", "uid": "xx" } }),
+            409,
+            &format!(
+                "Operation cannot be fulfilled on configmaps \"a\": StorageError: invalid object, Code: 4, Key: \
+                 /registry/configmaps/default/a, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in \
+                 precondition: xx, UID in object meta: {uid}"
+            ),
+        ),
+        ("PATCH", "/zz", json!({}), 404, "configmaps \"zz\" not found"),
+        ("PATCH", "/a", json!({ "metadata": { "resourceVersion": "3" } }), 409, modified),
+        (
+            "PATCH",
+            "/a",
+            json!({ "metadata": { "name": "b" } }),
+            400,
+            "the name of the object (b) does not match the name on the URL (a)",
+        ),
+        (
+            "DELETE",
+            "/a",
+            json!({ "preconditions": { "uid": "xxx" } }),
+            409,
+            &format!(
+                "Operation cannot be fulfilled on ConfigMap \"a\": the UID in the precondition (xxx) does not match \
+                 the UID in record ({uid}). The object might have been deleted and then recreated"
+            ),
+        ),
+    ] {
+        let answer = client.json(method, &format!("{CONFIGMAPS}{path}"), &body);
+        let said = (answer.status, answer.json()["message"].as_str().unwrap().to_owned());
+        assert_eq!(said, (status, message.to_owned()), "{method} {path} {body}");
+    }
+    for (method, path, status, message) in [
+        ("DELETE", "/api/v1/configmaps", 405, not_allowed),
+        ("GET", "/api/v1/configmaps/a", 404, not_found),
+        ("GET", "/api/v1/nothings", 404, not_found),
+    ] {
+        client.send(method, path, &[], "");
+        let answer = client.answer();
+        assert_eq!(
+            (answer.status, answer.json()["message"].as_str()),
+            (status, Some(message)),
+            "{method} {path}"
+        );
+    }
+    assert_eq!(server.resource_version(), 5, "none of this has changed anything");
+}
+
+#[test]
+fn a_write_that_changes_nothing_makes_no_version() {
+    let server = server();
+    let mut client = Client::connect(&server);
+    let path = format!("{CONFIGMAPS}/a");
+    let object = client.get(&path).json();
+    assert_eq!(client.json("PUT", &path, &object).json(), object);
+    assert_eq!(client.json("PATCH", &path, &json!({ "metadata": { "labels": null } })).json(), object);
+    assert_eq!(server.resource_version(), 5);
+    let changed = client.json("PATCH", &path, &json!({ "data": { "x": "y" } })).json();
+    assert_eq!(changed["metadata"]["resourceVersion"], "6");
+    for field in ["uid", "creationTimestamp"] {
+        assert_eq!(changed["metadata"][field], object["metadata"][field]);
+    }
+}
+
+#[test]
+fn clients_write_spec_and_status_through_different_doors() {
+    let server = server();
+    let mut client = Client::connect(&server);
+    let body = json!({ "metadata": { "name": "p" }, "spec": { "a": 1 }, "status": { "phase": "Running" } });
+    let pod = client.json("POST", PODS, &body).json();
+    assert_eq!(pod["status"]["phase"], "Pending");
+    assert_eq!(pod["metadata"]["generation"], 1);
+
+    let path = format!("{PODS}/p");
+    let body = json!({ "metadata": { "name": "p" }, "spec": { "a": 2 }, "status": { "phase": "Running" } });
+    let pod = client.json("PUT", &path, &body).json();
+    assert_eq!((&pod["spec"]["a"], &pod["status"]["phase"]), (&2.into(), &"Pending".into()));
+    assert_eq!(pod["metadata"]["generation"], 2);
+
+    let body = json!({
+        "metadata": { "name": "p", "labels": { "x": "y" } }, "spec": { "a": 3 }, "status": { "phase": "Running" },
+    });
+    let pod = client.json("PUT", &format!("{path}/status"), &body).json();
+    assert_eq!((&pod["spec"]["a"], &pod["status"]["phase"]), (&2.into(), &"Running".into()));
+    assert_eq!(pod["metadata"]["generation"], 2);
+    assert_eq!(pod["metadata"]["labels"]["x"], "y", "the metadata of a built-in object goes along");
+    assert_eq!(client.json("DELETE", &path, &json!({})).json()["kind"], "Pod");
+}
+
+#[test]
+fn custom_resources_are_stricter() {
+    let server = server();
+    let mut client = Client::connect(&server);
+    let body = json!({ "metadata": { "name": "w" }, "spec": 1, "status": 1 });
+    let widget = client.json("POST", WIDGETS, &body).json();
+    assert_eq!(widget.get("status"), None);
+    let path = format!("{WIDGETS}/w");
+    let refused = client.json("PUT", &path, &json!({ "metadata": { "name": "w" } }));
+    assert_eq!(refused.status, 422, "an update must name its version");
+    let patch = json!({ "metadata": { "labels": { "x": "y" } }, "status": 2 });
+    let widget = client.json("PATCH", &format!("{path}/status"), &patch).json();
+    assert_eq!(widget["status"], 2);
+    assert_eq!(widget["metadata"].get("labels"), None, "the status alone is written");
+    let deleted = client.json("DELETE", &path, &Value::Null).json();
+    assert_eq!(deleted["details"]["group"], "example.com");
+    assert_eq!(
+        client.json("DELETE", &path, &Value::Null).json()["message"],
+        "widgets.example.com \"w\" not found"
+    );
+}
+
+#[test]
+fn the_cluster_itself_may_set_what_clients_may_not() {
+    let server = server();
+    let object = json!({
+        "metadata": {
+            "name": "p", "uid": "my-uid", "creationTimestamp": "2020-01-01T00:00:00Z", "resourceVersion": "77",
+        },
+        "status": { "phase": "Running" },
+    });
+    let pod = server.create(PODS, object.clone()).unwrap();
+    assert_eq!(pod["metadata"]["uid"], "my-uid");
+    assert_eq!(pod["metadata"]["creationTimestamp"], "2020-01-01T00:00:00Z");
+    assert_eq!(pod["metadata"]["resourceVersion"], "6");
+    assert_eq!(pod["status"]["phase"], "Running");
+    let error = server.create(PODS, object).unwrap_err();
+    assert_eq!((error.code(), error.reason()), (409, "AlreadyExists"));
+    assert_eq!(error.to_string(), "pods \"p\" already exists");
+    assert_eq!(error.to_json()["details"]["kind"], "pods");
+    assert_eq!(server.get("/nowhere").unwrap_err().code(), 404);
+    assert_eq!(server.create(&format!("{PODS}/p"), json!({})).unwrap_err().code(), 405);
+}
+
+#[test]
+fn finalizers_hold_an_object_until_the_last_one_goes() {
+    let server = server();
+    let path = format!("{WIDGETS}/w");
+    server.create(WIDGETS, json!({ "metadata": { "name": "w", "finalizers": ["x/a", "x/b"] } })).unwrap();
+    let held = server.delete(&path).unwrap();
+    assert!(held["metadata"]["deletionTimestamp"].is_string());
+    assert_eq!(held["metadata"]["generation"], 2);
+    let version = server.resource_version();
+    assert_eq!(server.delete(&path).unwrap(), held, "deleting it again changes nothing");
+    assert_eq!(server.resource_version(), version);
+    server.patch(&path, json!({ "metadata": { "finalizers": ["x/b"] } })).unwrap();
+    assert!(server.get(&path).is_ok());
+    server.patch(&path, json!({ "metadata": { "finalizers": [] } })).unwrap();
+    assert_eq!(server.get(&path).unwrap_err().code(), 404);
+}
+
+#[test]
+fn a_namespace_goes_when_its_own_finalizer_is_taken() {
+    let server = server();
+    let mut client = Client::connect(&server);
+    let path = "/api/v1/namespaces/default";
+    let mut namespace = client.json("DELETE", path, &Value::Null).json();
+    assert_eq!(namespace["status"]["phase"], "Terminating");
+    assert_eq!(client.json("POST", CONFIGMAPS, &json!({ "metadata": { "name": "b" } })).status, 403);
+    namespace["spec"]["finalizers"] = json!([]);
+    assert_eq!(client.json("PUT", &format!("{path}/finalize"), &namespace).status, 200);
+    assert_eq!(client.get(path).status, 404);
+    assert_eq!(client.json("POST", CONFIGMAPS, &json!({ "metadata": { "name": "b" } })).status, 201);
+}
+
+#[test]
+fn a_dry_run_answers_but_stores_nothing() {
+    let server = server();
+    let mut client = Client::connect(&server);
+    let body = json!({ "metadata": { "name": "b" }, "data": { "x": "y" } });
+    let dry = client.json("POST", &format!("{CONFIGMAPS}?dryRun=All"), &body);
+    assert_eq!(dry.status, 201);
+    assert_eq!(dry.json()["metadata"].get("resourceVersion"), None);
+    let patched =
+        client.json("PATCH", &format!("{CONFIGMAPS}/a?dryRun=All"), &json!({ "data": { "x": "y" } }));
+    assert_eq!(patched.json()["data"]["x"], "y");
+    assert_eq!(client.json("DELETE", &format!("{CONFIGMAPS}/a?dryRun=All"), &Value::Null).status, 200);
+    assert_eq!(client.get(CONFIGMAPS).names(), ["a"]);
+    assert_eq!(server.resource_version(), 5);
+}
+
+#[test]
+fn identifiers_differ_but_a_seed_repeats_them() {
+    let uids = |server: &ApiServer| {
+        let create = |_| server.create(CONFIGMAPS, json!({ "metadata": { "generateName": "g-" } })).unwrap();
+        let uid = |object: Value| object["metadata"]["uid"].as_str().unwrap().to_owned();
+        (0..100).map(create).map(uid).collect::<Vec<_>>()
+    };
+    let seeded = || uids(&ApiServer::builder().seed(7).start().unwrap());
+    let first = seeded();
+    assert_eq!(first, seeded());
+    assert_ne!(first, uids(&ApiServer::start().unwrap()));
+    assert_eq!(first.iter().collect::<std::collections::HashSet<_>>().len(), 100);
+    for uid in &first {
+        assert_eq!((uid.len(), &uid[14..15]), (36, "4"), "{uid}");
+        assert!(uid[19..20].contains(['8', '9', 'a', 'b']), "{uid}");
+    }
+}
