@@ -16,9 +16,14 @@ mod wire;
 
 mod reflector;
 
+#[cfg(feature = "client")]
+mod client;
+
 #[cfg(feature = "testing")]
 pub mod testing;
 
+#[cfg(feature = "client")]
+pub use client::{Client, Config, Request, ResourceListerWatcher, Response};
 pub use error::Error;
 pub use object::{
     Accessor, Deleted, DynamicObject, GroupVersionResource, Key, KeyError, Object, ObjectMeta, ObjectName,
