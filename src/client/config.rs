@@ -189,3 +189,17 @@ impl Config {
             || self.tls_server_name.is_some()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults() {
+        let config = Config::new("http://a");
+        assert_eq!(config.connect_timeout, Some(Duration::from_secs(10)));
+        assert_eq!(config.response_timeout, Some(Duration::from_secs(90)));
+        assert_eq!(config.default_namespace, "default");
+        assert!(!config.insecure && !config.mentions_tls());
+    }
+}

@@ -143,7 +143,7 @@ impl Kubeconfig {
         if self.current_context.is_none() {
             self.current_context = filled(&current_context).map(str::to_owned);
         }
-        let folder = path.parent().unwrap_or(Path::new(""));
+        let folder = path.parent().unwrap_or_else(|| Path::new(""));
         let clusters = clusters.unwrap_or_default().into_iter().map(|named| (named.name, named.cluster));
         merge("cluster", &mut self.clusters, clusters, folder)?;
         let users = users.unwrap_or_default().into_iter().map(|named| (named.name, named.user));

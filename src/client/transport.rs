@@ -95,7 +95,11 @@ impl Connector for TcpConnector {
         _: Option<()>,
     ) -> Result<Option<TcpTransport>, ureq::Error> {
         let host = details.uri.host().unwrap_or_default();
-        let port = details.uri.port_u16().unwrap_or(if details.needs_tls() { 443 } else { 80 });
+        let port = match details.uri.port_u16() {
+            Some(port) => port,
+            None if details.needs_tls() => 443,
+            None => 80,
+        };
         let call = Call::current();
         let stop = call.as_ref().map(|call| call.stop());
         let addresses = match self.names.resolve(host, port, left(details)?, stop) {
@@ -308,5 +312,40 @@ impl Transport for TlsTransport {
 impl fmt::Debug for TlsTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TlsTransport").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn sockets_notice_a_dead_peer_and_send_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let timeout = Some(Duration::from_secs(5));
+        let socket = connect(listener.local_addr().unwrap(), timeout, None).unwrap();
+        let options = SockRef::from(&socket.stream);
+        assert!(options.tcp_nodelay().unwrap() && options.keepalive().unwrap());
+        assert_eq!(options.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
+        assert_eq!(options.tcp_keepalive_interval().unwrap(), Duration::from_secs(10));
+        assert_eq!(options.tcp_keepalive_retries().unwrap(), 3);
+    }
+
+    #[test]
+    fn a_connection_is_idle_until_a_byte_or_its_end_comes() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        for bytes in [&b"x"[..], b""] {
+            let socket = connect(listener.local_addr().unwrap(), None, None).unwrap();
+            let mut transport = TcpTransport::new(socket, false);
+            assert!(transport.is_open());
+            let (mut peer, _) = listener.accept().unwrap();
+            peer.write_all(bytes).unwrap();
+            drop(peer);
+            // Blocks until it is there.
+            let _ = transport.socket.stream.peek(&mut [0]).unwrap();
+            assert!(!transport.is_open());
+        }
     }
 }
