@@ -1,5 +1,6 @@
 use std::error::Error as StdError;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,6 +105,17 @@ impl Error {
 
     pub(crate) fn connection(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Connection(message.into()))
+    }
+
+    /// What reading a [`Body`](crate::Body) failed with: the client's bodies carry an error of this type.
+    pub(crate) fn from_read(error: io::Error) -> Self {
+        match error.downcast::<Self>() {
+            Ok(ours) => ours,
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                Self::new(ErrorKind::Timeout(error.to_string()))
+            }
+            Err(error) => Self::connection(error.to_string()),
+        }
     }
 
     /// The server's answer, if it gave one. An answer without a `Status` body has one made of the status code and the text.

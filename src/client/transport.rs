@@ -48,6 +48,8 @@ pub(super) fn agent(tls: Option<Tls>) -> Agent {
         .accept_encoding("identity")
         .input_buffer_size(BUFFER)
         .output_buffer_size(BUFFER)
+        // All of them: there is one host.
+        .max_idle_connections_per_host(10)
         .max_idle_age(MAX_IDLE)
         .build();
     Agent::with_parts(config, TcpConnector::default().chain(TlsConnector { tls }), Later)

@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use k8s_informer::{Client, Config, Error, Request, Stop};
+use k8s_informer::{Client, Config, Error, Request, Response, Stop};
 
 use crate::server::{FullBacklog, Reply, SOON, Seen, Server, answer, first_chunk};
 
@@ -193,4 +193,44 @@ fn the_stop_of_an_earlier_request_does_not_end_the_next_one_on_its_connection() 
         go.send(()).unwrap();
     });
     assert_eq!(server.accepted(), 1);
+}
+
+#[test]
+fn stops_at_any_moment_hurt_nobody_else() {
+    let server = Server::start(|_| {
+        Reply::Write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n".to_vec())
+    });
+    let client = Client::new(Config::new(server.url())).unwrap();
+    let get = |stop: &Stop| client.request(&Request::get("/"), stop).and_then(Response::bytes);
+    thread::scope(|scope| {
+        let stopping = scope.spawn(|| {
+            let mut stopped = 0;
+            // The moment wanders over the whole of a request, and past its end.
+            for step in 0..600_u64 {
+                let stop = Stop::new();
+                thread::scope(|scope| {
+                    let request = scope.spawn(|| get(&stop));
+                    let until = Instant::now() + Duration::from_micros(step);
+                    while Instant::now() < until && !request.is_finished() {
+                        std::hint::spin_loop();
+                    }
+                    stop.stop();
+                    match request.join().unwrap() {
+                        Ok(body) => assert_eq!(body, b"{}"),
+                        Err(error) => {
+                            assert!(error.is_stopped(), "{error:?}");
+                            stopped += 1;
+                        }
+                    }
+                });
+            }
+            stopped
+        });
+        let mut answered = 0;
+        while !stopping.is_finished() {
+            assert_eq!(get(&Stop::new()).unwrap(), b"{}");
+            answered += 1;
+        }
+        println!("{} stopped beside {answered} answered", stopping.join().unwrap());
+    });
 }

@@ -42,7 +42,11 @@ impl Authority {
     }
 
     fn client(&self, algorithm: &'static SignatureAlgorithm) -> (String, String) {
-        self.sign("admin", KeyPair::generate_for(algorithm).unwrap(), |params| {
+        self.client_with(KeyPair::generate_for(algorithm).unwrap())
+    }
+
+    fn client_with(&self, key: KeyPair) -> (String, String) {
+        self.sign("admin", key, |params| {
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         })
     }
@@ -162,6 +166,18 @@ fn client_certificates_in_every_kind_of_key() {
     let config = Config::new(server.https()).ca_pem(authority.pem.clone());
     for algorithm in [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384, &PKCS_ED25519] {
         let (chain, key) = authority.client(algorithm);
+        get(config.clone().client_certificate_pem(chain, key)).unwrap();
+    }
+    // As other tools write them; made by openssl for this test alone.
+    let rsa = include_str!("keys/rsa.pkcs8.pem");
+    let ec = include_str!("keys/ec.pkcs8.pem");
+    for (pkcs8, key) in [
+        (rsa, rsa),
+        (rsa, include_str!("keys/rsa.pkcs1.pem")),
+        (ec, include_str!("keys/ec.sec1.pem")),
+        (ec, include_str!("keys/ec.sec1-with-parameters.pem")),
+    ] {
+        let (chain, _) = authority.client_with(KeyPair::from_pem(pkcs8).unwrap());
         get(config.clone().client_certificate_pem(chain, key)).unwrap();
     }
     let error = refused(config.clone());

@@ -1,14 +1,14 @@
-//! kubeconfig files: their shapes, how several become one, and what a context in them means as a [`Config`].
+//! kubeconfig files: how several become one, and what a context in them means as a [`Config`].
 
-use std::fmt;
+mod file;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
-use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
 
+use self::file::{Cluster, Context, File, User, parse};
 use super::config::Config;
 use super::material::{Material, Secret, config_error};
 use crate::error::Error;
@@ -38,76 +38,6 @@ struct Entry<T> {
     /// What relative paths in it are relative to.
     folder: PathBuf,
     value: T,
-}
-
-/// One file as it stands. Keys that are not named here are ignored, as kubectl does; `null` is the same as absent.
-#[derive(Deserialize)]
-struct File {
-    kind: Option<String>,
-    #[serde(rename = "current-context")]
-    current_context: Option<String>,
-    clusters: Option<Vec<NamedCluster>>,
-    users: Option<Vec<NamedUser>>,
-    contexts: Option<Vec<NamedContext>>,
-}
-
-#[derive(Deserialize)]
-struct NamedCluster {
-    name: Option<String>,
-    cluster: Option<Cluster>,
-}
-
-#[derive(Deserialize)]
-struct NamedUser {
-    name: Option<String>,
-    user: Option<User>,
-}
-
-#[derive(Deserialize)]
-struct NamedContext {
-    name: Option<String>,
-    context: Option<Context>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "kebab-case", default)]
-struct Cluster {
-    server: Option<String>,
-    certificate_authority: Option<String>,
-    certificate_authority_data: Option<String>,
-    insecure_skip_tls_verify: Option<bool>,
-    tls_server_name: Option<String>,
-    proxy_url: Presence,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "kebab-case", default)]
-struct User {
-    client_certificate: Option<String>,
-    client_certificate_data: Option<String>,
-    client_key: Option<String>,
-    client_key_data: Option<String>,
-    token: Option<String>,
-    #[serde(rename = "tokenFile")]
-    token_file: Option<String>,
-    // What follows is not supported, and only looked for.
-    exec: Presence,
-    auth_provider: Presence,
-    username: Presence,
-    password: Presence,
-    #[serde(rename = "as")]
-    impersonate: Presence,
-    as_uid: Presence,
-    as_groups: Presence,
-    as_user_extra: Presence,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Context {
-    cluster: Option<String>,
-    user: Option<String>,
-    namespace: Option<String>,
 }
 
 impl Kubeconfig {
@@ -291,31 +221,6 @@ impl Entry<User> {
     }
 }
 
-fn parse(text: &str) -> Result<Option<File>, String> {
-    // An empty file is an empty kubeconfig.
-    if text.trim_start_matches('\u{feff}').trim().is_empty() {
-        return Ok(None);
-    }
-    yaml(text)
-}
-
-/// YAML 1.2, so JSON as well. The parser's messages can quote a value, and with snippets they quote lines: a token must not
-/// come out, so only the place is told.
-fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    serde_saphyr::from_str_with_options(text, serde_saphyr::options! { with_snippet: false }).map_err(
-        |error| {
-            let problem = match &error {
-                serde_saphyr::Error::Unexpected { expected, .. } => format!("expected {expected}"),
-                _ => "not YAML, or not the form of a kubeconfig".to_owned(),
-            };
-            match error.location() {
-                Some(place) => format!("{problem} at line {}, column {}", place.line(), place.column()),
-                None => problem,
-            }
-        },
-    )
-}
-
 /// The text, if there is any.
 fn filled(text: &Option<String>) -> Option<&str> {
     text.as_deref().filter(|text| !text.is_empty())
@@ -354,72 +259,6 @@ fn known<T>(what: &str, entries: &[Entry<T>]) -> String {
     }
     let names: Vec<_> = entries.iter().map(|entry| format!("{:?}", entry.name)).collect();
     format!("the {what} are {}", names.join(", "))
-}
-
-/// Whether a field says anything, whatever its form: not `null`, `""`, `[]` or `{}`.
-#[derive(Default)]
-struct Presence(bool);
-
-impl<'de> Deserialize<'de> for Presence {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Look;
-        impl<'de> Visitor<'de> for Look {
-            type Value = Presence;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("anything")
-            }
-
-            fn visit_unit<E>(self) -> Result<Presence, E> {
-                Ok(Presence(false))
-            }
-
-            fn visit_none<E>(self) -> Result<Presence, E> {
-                Ok(Presence(false))
-            }
-
-            fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Presence, D::Error> {
-                deserializer.deserialize_any(self)
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Presence, E> {
-                Ok(Presence(!text.is_empty()))
-            }
-
-            fn visit_bool<E>(self, _: bool) -> Result<Presence, E> {
-                Ok(Presence(true))
-            }
-
-            fn visit_i64<E>(self, _: i64) -> Result<Presence, E> {
-                Ok(Presence(true))
-            }
-
-            fn visit_u64<E>(self, _: u64) -> Result<Presence, E> {
-                Ok(Presence(true))
-            }
-
-            fn visit_f64<E>(self, _: f64) -> Result<Presence, E> {
-                Ok(Presence(true))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Presence, A::Error> {
-                let mut any = false;
-                while seq.next_element::<IgnoredAny>()?.is_some() {
-                    any = true;
-                }
-                Ok(Presence(any))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Presence, A::Error> {
-                let mut any = false;
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
-                    any = true;
-                }
-                Ok(Presence(any))
-            }
-        }
-        deserializer.deserialize_any(Look)
-    }
 }
 
 #[cfg(test)]
