@@ -112,7 +112,7 @@ fn kubeconfig(files: &[PathBuf]) -> Result<Result<Config, String>, Error> {
 #[cfg(not(feature = "kubeconfig"))]
 fn kubeconfig(files: &[PathBuf]) -> Result<Result<Config, String>, Error> {
     Ok(Err(if files.iter().any(|file| file.exists()) {
-        "is there, but this program is built without k8s-informer's feature `kubeconfig`".to_owned()
+        "there, but this program is built without k8s-informer's feature `kubeconfig`".to_owned()
     } else {
         "not there".to_owned()
     }))

@@ -35,9 +35,11 @@ impl Request {
     fn new(method: Method, path: impl Into<String>) -> Self {
         let path = path.into();
         let (path, query) = path.split_once('?').unwrap_or((&path, ""));
+        // Without it the path would go on where the server's name ends, and the token to another host.
+        let slash = if path.starts_with('/') { "" } else { "/" };
         Self {
             method,
-            path: encoded(path, b"/-._~!$&'()*+,;=:@%"),
+            path: format!("{slash}{}", encoded(path, b"/-._~!$&'()*+,;=:@%")),
             query: encoded(query, b"/-._~!$&'()*+,;=:@%?"),
             accept: "application/json".to_owned(),
             content_type: "application/json".to_owned(),
@@ -163,5 +165,13 @@ mod tests {
             Request::get("/api/ü b#?watch=1&x=%20").query("a b", "c&d").raw_query("e=%2F").raw_query("");
         assert_eq!(request.path, "/api/%C3%BC%20b%23");
         assert_eq!(request.query, "watch=1&x=%20&a%20b=c%26d&e=%2F");
+    }
+
+    #[test]
+    fn a_path_never_reaches_into_the_name_of_the_server() {
+        for path in ["api", ".evil.example/", "@evil.example", ":1/"] {
+            assert_eq!(Request::get(path).path, format!("/{path}"));
+        }
+        assert_eq!(Request::get("").path, "/");
     }
 }
