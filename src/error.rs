@@ -1,5 +1,5 @@
-use std::error::Error as StdError;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +20,6 @@ struct Inner {
     kind: ErrorKind,
     /// What was being done: `list pods in namespace "a": GET https://…`.
     context: Option<String>,
-    source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 /// The classes of [`Error`].
@@ -48,34 +47,17 @@ pub(crate) enum ErrorKind {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind) -> Self {
-        Self { inner: Arc::new(Inner { kind, context: None, source: None }) }
-    }
-
-    pub(crate) fn with_source(kind: ErrorKind, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self { inner: Arc::new(Inner { kind, context: None, source: Some(source.into()) }) }
+        Self { inner: Arc::new(Inner { kind, context: None }) }
     }
 
     /// Says what was being done. The outermost words come first.
     #[must_use]
     pub(crate) fn context(self, context: impl Into<String>) -> Self {
-        match Arc::try_unwrap(self.inner) {
-            Ok(mut inner) => {
-                let context = context.into();
-                inner.context = Some(match inner.context {
-                    None => context,
-                    Some(within) => format!("{context}: {within}"),
-                });
-                Self { inner: Arc::new(inner) }
-            }
-            // Somebody keeps a clone: leave his as it is.
-            Err(shared) => Self {
-                inner: Arc::new(Inner {
-                    kind: shared.kind.clone(),
-                    context: Some(context.into()),
-                    source: Some(Box::new(Self { inner: shared })),
-                }),
-            },
-        }
+        let context = match &self.inner.context {
+            None => context.into(),
+            Some(within) => format!("{}: {within}", context.into()),
+        };
+        Self { inner: Arc::new(Inner { kind: self.inner.kind.clone(), context: Some(context) }) }
     }
 
     /// For a lister-watcher of your own: an error of none of the classes below. It is retried with back-off.
@@ -106,12 +88,15 @@ impl Error {
         Self::new(ErrorKind::Connection(message.into()))
     }
 
-    /// What a body failed with: an error of ours that the reader wraps, or one of the connection.
-    pub(crate) fn from_body(error: std::io::Error) -> Self {
-        if let Some(ours) = error.get_ref().and_then(|inner| inner.downcast_ref::<Self>()) {
-            return ours.clone();
+    /// What reading a [`Body`](crate::Body) failed with: the client's bodies carry an error of this type.
+    pub(crate) fn from_read(error: io::Error) -> Self {
+        match error.downcast::<Self>() {
+            Ok(ours) => ours,
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                Self::new(ErrorKind::Timeout(error.to_string()))
+            }
+            Err(error) => Self::connection(error.to_string()),
         }
-        Self::with_source(ErrorKind::Connection(format!("the body broke: {error}")), error)
     }
 
     /// The server's answer, if it gave one. An answer without a `Status` body has one made of the status code and the text.
@@ -291,8 +276,4 @@ impl fmt::Debug for Error {
     }
 }
 
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.inner.source.as_deref().map(|source| source as _)
-    }
-}
+impl std::error::Error for Error {}

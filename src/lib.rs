@@ -20,15 +20,19 @@ mod wire;
 
 mod reflector;
 
+#[cfg(feature = "client")]
+mod client;
 mod informer;
 
 #[cfg(feature = "testing")]
 pub mod testing;
 
+#[cfg(feature = "client")]
+pub use client::{Client, Config, Request, ResourceListerWatcher, Response};
 pub use error::Error;
 pub use informer::{
-    Config, Controller, HandlerFuncs, HandlerOptions, HandlerRegistration, InformerError, InformerOptions,
-    ListerWatcherSource, ProcessFn, ResourceEventHandler, RingGrowing, SharedIndexInformer,
+    Controller, ControllerConfig, HandlerFuncs, HandlerOptions, HandlerRegistration, InformerError,
+    InformerOptions, ProcessFn, ResourceEventHandler, RingGrowing, SharedIndexInformer,
     SharedIndexInformerOptions, SharedInformerFactory, SharedInformerFactoryBuilder, SyncError, Unsynced,
     new_indexer_informer, new_informer, wait_for_cache_sync,
 };
@@ -38,8 +42,8 @@ pub use object::{
 };
 pub use queue::{Delta, DeltaFifo, DeltaFifoBuilder, Deltas, PopError, Process, ProcessError, Queue};
 pub use reflector::{
-    Body, ListWatch, ListerWatcher, Reflector, ReflectorOptions, ReflectorState, ReflectorStatus,
-    WatchErrorHandler,
+    Body, ListWatch, ListerWatcher, ListerWatcherSource, Reflector, ReflectorOptions, ReflectorState,
+    ReflectorStatus, WatchErrorHandler,
 };
 pub use selector::{Selector, SelectorError};
 pub use status::{Status, StatusCause, StatusDetails};

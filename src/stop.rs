@@ -191,6 +191,34 @@ impl Stop {
         Self { done: Done::new("stop"), _parent: None }
     }
 
+    /// A signal that is given when the process gets SIGINT (Ctrl-C) or SIGTERM. A second one ends the process at once, as it would without
+    /// this.
+    ///
+    /// Starts a thread, `signals`, that stays for the life of the process.
+    ///
+    /// # Errors
+    ///
+    /// If the system does not let the signals be caught, or has no thread.
+    #[cfg(feature = "signals")]
+    pub fn on_signals() -> std::io::Result<Self> {
+        use signal_hook::consts::{SIGINT, SIGTERM};
+
+        let stop = Self::new();
+        let second = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register_conditional_default(signal, Arc::clone(&second))?;
+        }
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+        let given = stop.clone();
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            for _ in signals.forever() {
+                second.store(true, Ordering::Release);
+                given.stop();
+            }
+        })?;
+        Ok(stop)
+    }
+
     /// Gives the signal. Once; later calls do nothing.
     pub fn stop(&self) {
         self.done.set();

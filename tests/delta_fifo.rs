@@ -465,7 +465,7 @@ fn nothing_is_lost_between_queue_and_store() {
                             thread::yield_now();
                             match delta {
                                 Delta::Deleted(gone) => store.delete(gone)?,
-                                other => store.update(Arc::clone(other.object().unwrap()))?,
+                                other => store.update(Arc::clone(other.object().unwrap())).map(drop)?,
                             }
                         }
                         running.fetch_sub(1, Ordering::SeqCst);

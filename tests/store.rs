@@ -153,10 +153,10 @@ fn s7_a_store_without_transactions_makes_none() {
     struct Plain(Indexer<Thing>);
     impl ReflectorStore<Thing> for Plain {
         fn add(&self, thing: Arc<Thing>) -> Result<(), StoreError> {
-            self.0.add(thing)
+            self.0.add(thing).map(drop)
         }
         fn update(&self, thing: Arc<Thing>) -> Result<(), StoreError> {
-            self.0.update(thing)
+            self.0.update(thing).map(drop)
         }
         fn delete(&self, gone: Deleted<Thing>) -> Result<(), StoreError> {
             self.0.delete(&gone)

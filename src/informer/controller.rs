@@ -17,9 +17,9 @@ use crate::sync::Mutex;
 /// What the process loop does with the changes of one object. client-go's `ProcessFunc`.
 pub type ProcessFn<T> = Box<dyn FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + Send>;
 
-/// What a [`Controller`] is made of. client-go's `Config`.
+/// What a [`Controller`] is made of. client-go's `cache.Config`.
 #[non_exhaustive]
-pub struct Config<T> {
+pub struct ControllerConfig<T> {
     /// Between the reflector and the process loop.
     pub queue: Arc<dyn Queue<T>>,
     /// What is listed and watched.
@@ -30,7 +30,7 @@ pub struct Config<T> {
     pub reflector: ReflectorOptions,
 }
 
-impl<T> Config<T> {
+impl<T> ControllerConfig<T> {
     /// With the default options for the reflector.
     pub fn new(
         queue: Arc<dyn Queue<T>>,
@@ -41,9 +41,9 @@ impl<T> Config<T> {
     }
 }
 
-impl<T> fmt::Debug for Config<T> {
+impl<T> fmt::Debug for ControllerConfig<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Config").field("reflector", &self.reflector).finish_non_exhaustive()
+        f.debug_struct("ControllerConfig").field("reflector", &self.reflector).finish_non_exhaustive()
     }
 }
 
@@ -52,7 +52,7 @@ impl<T> fmt::Debug for Config<T> {
 /// ```
 /// use std::sync::Arc;
 /// use k8s_informer::{
-///     Accessor, Body, Config, Controller, DeltaFifo, DynamicObject, ListOptions, ListWatch, Stop,
+///     Accessor, Body, ControllerConfig, Controller, DeltaFifo, DynamicObject, ListOptions, ListWatch, Stop,
 /// };
 ///
 /// let stop = Stop::new();
@@ -65,7 +65,7 @@ impl<T> fmt::Debug for Config<T> {
 /// );
 /// let queue = Arc::new(DeltaFifo::<DynamicObject>::new(Accessor::object()));
 /// let enough = stop.clone();
-/// let config = Config::new(queue, Arc::new(pods), move |deltas, is_in_initial_list| {
+/// let config = ControllerConfig::new(queue, Arc::new(pods), move |deltas, is_in_initial_list| {
 ///     assert_eq!((deltas.len(), is_in_initial_list), (1, true));
 ///     enough.stop();
 ///     Ok(())
@@ -85,8 +85,8 @@ pub struct Controller<T> {
 
 impl<T: Object + DeserializeOwned> Controller<T> {
     /// Nothing happens before [`run`](Self::run).
-    pub fn new(config: Config<T>) -> Self {
-        let Config { queue, lister_watcher, process, reflector } = config;
+    pub fn new(config: ControllerConfig<T>) -> Self {
+        let ControllerConfig { queue, lister_watcher, process, reflector } = config;
         let name = match reflector.name.as_str() {
             "" => lister_watcher.description().into(),
             name => name.into(),
@@ -257,7 +257,7 @@ pub fn new_indexer_informer<T: Object + DeserializeOwned>(
     let indexer = Arc::new(Indexer::new(Accessor::object(), indexers));
     let queue = informer_queue(&indexer);
     let store = Arc::clone(&indexer);
-    let mut config = Config::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
+    let mut config = ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
         Ok(process_deltas(&store, deltas, is_in_initial_list, |notification, _| {
             notification.deliver(&mut *handler);
         })?)

@@ -11,22 +11,12 @@ use super::shared::{SharedIndexInformer, SharedIndexInformerOptions};
 use super::wait::{SyncError, Unsynced};
 use crate::error::Error;
 use crate::object::{DynamicObject, GroupVersionResource, Object, Resource};
-use crate::reflector::{Body, ListerWatcher, ReflectorOptions, ReflectorStatus};
+use crate::reflector::{Body, ListerWatcher, ListerWatcherSource, ReflectorOptions, ReflectorStatus};
 use crate::stop::{Done, Stop};
 use crate::store::Indexers;
 use crate::sync::Mutex;
 use crate::threads::{Owner, Threads};
 use crate::wire::ListOptions;
-
-/// Where a factory gets the lister-watchers of its informers: a client, or anything else.
-pub trait ListerWatcherSource: Send + Sync {
-    /// For one resource, in one namespace or (`None`) in all of them.
-    fn lister_watcher(
-        &self,
-        resource: &GroupVersionResource,
-        namespace: Option<&str>,
-    ) -> Arc<dyn ListerWatcher>;
-}
 
 type TweakListOptions = dyn Fn(&mut ListOptions) + Send + Sync;
 

@@ -55,7 +55,7 @@ type OnDelete<T> = Box<dyn FnMut(&Deleted<T>) + Send>;
 /// let mut handler = HandlerFuncs::<DynamicObject>::new()
 ///     .on_add(move |object, initial| seen.send((object.name().to_owned(), initial)).unwrap());
 /// let object = serde_json::from_str(r#"{"metadata": {"name": "a"}}"#).unwrap();
-/// handler.on_add(&Arc::new(object), true);
+/// ResourceEventHandler::on_add(&mut handler, &Arc::new(object), true);
 /// assert_eq!(names.recv(), Ok(("a".to_owned(), true)));
 /// ```
 pub struct HandlerFuncs<T> {

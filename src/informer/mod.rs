@@ -12,9 +12,11 @@ mod shared;
 mod tracker;
 mod wait;
 
-pub use controller::{Config, Controller, InformerOptions, ProcessFn, new_indexer_informer, new_informer};
+pub use controller::{
+    Controller, ControllerConfig, InformerOptions, ProcessFn, new_indexer_informer, new_informer,
+};
 pub use error::InformerError;
-pub use factory::{ListerWatcherSource, SharedInformerFactory, SharedInformerFactoryBuilder};
+pub use factory::{SharedInformerFactory, SharedInformerFactoryBuilder};
 pub use handler::{HandlerFuncs, ResourceEventHandler};
 pub use registration::{HandlerOptions, HandlerRegistration};
 pub use ring::RingGrowing;

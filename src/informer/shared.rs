@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::controller::{Config, Controller, informer_queue, process_deltas};
+use super::controller::{Controller, ControllerConfig, informer_queue, process_deltas};
 use super::error::InformerError;
 use super::handler::{HandlerFuncs, ResourceEventHandler};
 use super::listener::ProcessorListener;
@@ -176,12 +176,13 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         }));
 
         let shared = Arc::clone(&self.shared);
-        let mut config = Config::new(queue, Arc::clone(lister_watcher), move |deltas, is_in_initial_list| {
-            let _blocked = shared.block_deltas.lock();
-            Ok(process_deltas(&shared.indexer, deltas, is_in_initial_list, |notification, sync| {
-                shared.processor.distribute(notification, sync);
-            })?)
-        });
+        let mut config =
+            ControllerConfig::new(queue, Arc::clone(lister_watcher), move |deltas, is_in_initial_list| {
+                let _blocked = shared.block_deltas.lock();
+                Ok(process_deltas(&shared.indexer, deltas, is_in_initial_list, |notification, sync| {
+                    shared.processor.distribute(notification, sync);
+                })?)
+            });
         config.reflector = life.reflector.clone();
         let (shared, clock) = (Arc::downgrade(&self.shared), Arc::clone(&life.reflector.clock));
         config.reflector.should_resync = Some(Arc::new(move || {

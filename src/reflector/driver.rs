@@ -30,13 +30,14 @@ const READ_BUFFER: usize = 32 << 10;
 /// use k8s_informer::{Body, DynamicObject, Indexer, ListOptions, ListWatch, Reflector, ReflectorOptions, Stop};
 ///
 /// let stop = Stop::new();
+/// let enough = stop.clone();
 /// let pods = ListWatch::new(
 ///     |_: &ListOptions, _: &Stop| Ok(Body::from(
 ///         r#"{"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#,
 ///     )),
-///     |options: &ListOptions, stop: &Stop| {
+///     move |options: &ListOptions, _: &Stop| {
 ///         assert_eq!(options.resource_version.as_deref(), Some("7"));
-///         stop.stop(); // Enough seen for an example.
+///         enough.stop(); // Enough seen for an example.
 ///         Ok(Body::from(""))
 ///     },
 /// );
@@ -101,14 +102,18 @@ impl<T: Object> Reflector<T> {
                         Some(resync) => resync.end(),
                         None => match self.start_resync(scope, stop) {
                             Ok(started) => resync = Some(started),
-                            Err(error) => machine.resync_failed(&error),
+                            Err(error) => machine.watch_given_up(error),
                         },
                     }
                 }
-                let stop = resync.as_ref().map_or(stop, |resync| &resync.stop);
-                self.carry_out(&mut machine, &mut body, &mut buffer, stop);
-                if let Some(error) = resync.as_ref().and_then(|resync| resync.failed.lock().take()) {
-                    machine.resync_failed(&error);
+                let phase_stop = resync.as_ref().map_or(stop, |resync| &resync.stop);
+                self.carry_out(&mut machine, &mut body, &mut buffer, phase_stop);
+                if stop.is_stopped() {
+                    break;
+                }
+                if let Some(phase) = resync.take_if(|resync| resync.stop.is_stopped()) {
+                    machine.watch_given_up(phase.failure());
+                    phase.end();
                 }
                 self.publish(&mut machine);
             }
@@ -265,6 +270,12 @@ struct Resync<'scope> {
 }
 
 impl Resync<'_> {
+    /// Why the phase was stopped, if not from outside: a resync failed, or a lister-watcher gave the stop that it was given.
+    fn failure(&self) -> StoreError {
+        let failed = self.failed.lock().take();
+        failed.unwrap_or_else(|| StoreError::other("the watch was stopped from within"))
+    }
+
     fn end(self) {
         self.stop.stop();
         if let Some(Err(panic)) = self.thread.map(ScopedJoinHandle::join) {
@@ -278,7 +289,7 @@ fn read(body: &mut Body, buffer: &mut [u8]) -> Result<usize, Error> {
         match panic::catch(|| body.read(buffer)) {
             Ok(Ok(length)) => return Ok(length),
             Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-            Ok(Err(error)) => return Err(Error::from_body(error)),
+            Ok(Err(error)) => return Err(Error::from_read(error)),
             Err(panic) => return Err(Error::other(format!("the reader of the body {panic}"))),
         }
     }

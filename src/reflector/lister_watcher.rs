@@ -1,7 +1,9 @@
 use std::fmt;
 use std::io::{self, Cursor, Read};
+use std::sync::Arc;
 
 use crate::error::Error;
+use crate::object::GroupVersionResource;
 use crate::stop::Stop;
 use crate::wire::ListOptions;
 
@@ -31,6 +33,16 @@ pub trait ListerWatcher: Send + Sync {
     fn description(&self) -> String {
         "objects".to_owned()
     }
+}
+
+/// Where a factory gets the lister-watchers of its informers: a client, or anything else.
+pub trait ListerWatcherSource: Send + Sync {
+    /// For one resource, in one namespace or (`None`) in all of them.
+    fn lister_watcher(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Arc<dyn ListerWatcher>;
 }
 
 /// The body of an answer: a stream of bytes that blocks.

@@ -230,9 +230,9 @@ impl<T: Object> Machine<T> {
         }
     }
 
-    /// The store failed to resync: the watch ends, and a new cycle begins after a back-off (W13).
-    pub(super) fn resync_failed(&mut self, error: &StoreError) {
-        self.report(Error::other(format!("resync: {error}")), false);
+    /// The store failed to resync, or something else of ours ended the watch: a new cycle begins after a back-off (W13).
+    pub(super) fn watch_given_up(&mut self, why: StoreError) {
+        self.report(Error::other(format!("resync: {why}")), false);
         self.new_cycle(None);
     }
 

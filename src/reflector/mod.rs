@@ -10,7 +10,7 @@ mod machine;
 mod options;
 
 pub use driver::Reflector;
-pub use lister_watcher::{Body, ListWatch, ListerWatcher};
+pub use lister_watcher::{Body, ListWatch, ListerWatcher, ListerWatcherSource};
 pub use options::{ReflectorOptions, ReflectorState, ReflectorStatus, WatchErrorHandler};
 
 /// How an object is made from its JSON: the one place that knows how to decode a `T`.

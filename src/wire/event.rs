@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -56,7 +54,7 @@ impl<'a> Event<'a> {
     }
 }
 
-/// The object of a BOOKMARK: nothing but a resourceVersion, and maybe the mark that the initial events of a watch-list end here.
+/// The object of a BOOKMARK, of which only the resourceVersion counts.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Bookmark {
@@ -67,21 +65,11 @@ pub(crate) struct Bookmark {
 #[serde(rename_all = "camelCase", default)]
 struct BookmarkMeta {
     resource_version: String,
-    annotations: Option<BTreeMap<String, String>>,
 }
 
 impl Bookmark {
     pub(crate) fn resource_version(&self) -> &str {
         &self.metadata.resource_version
-    }
-
-    /// Whether the initial events of a watch-list end here (WL4).
-    #[cfg(test)]
-    pub(crate) fn ends_initial_events(&self) -> bool {
-        let annotations = self.metadata.annotations.as_ref();
-        annotations
-            .and_then(|annotations| annotations.get("k8s.io/initial-events-end"))
-            .is_some_and(|value| value == "true")
     }
 }
 

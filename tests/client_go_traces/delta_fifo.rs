@@ -89,7 +89,7 @@ impl Subject {
                 for delta in deltas.iter() {
                     match delta {
                         Delta::Deleted(gone) => self.indexer.0.delete(gone)?,
-                        other => self.indexer.0.update(Arc::clone(other.object().unwrap()))?,
+                        other => self.indexer.0.update(Arc::clone(other.object().unwrap())).map(drop)?,
                     }
                 }
             }

@@ -22,8 +22,8 @@ impl Replay for Subject {
         let store = &self.0;
         let name = || text(&step["name"]);
         match op {
-            "add" => done(store.add(obj(&step["obj"]))),
-            "update" => done(store.update(obj(&step["obj"]))),
+            "add" => done(store.add(obj(&step["obj"])).map(drop)),
+            "update" => done(store.update(obj(&step["obj"])).map(drop)),
             "delete" => done(store.delete(&Deleted::Final(obj(&step["obj"])))),
             "delete_tombstone" => done(store.delete(&tombstone(step))),
             "replace" => done(store.replace(objs(&step["list"]), text(&step["rv"]))),

@@ -21,8 +21,8 @@ impl Replay for Subject {
         let key = || text(&step["key"]);
         let nothing = json!({});
         match op {
-            "add" => done(store.add(key().into(), obj(&step["obj"]))),
-            "update" => done(store.update(key().into(), obj(&step["obj"]))),
+            "add" => done(store.add(key().into(), obj(&step["obj"])).map(drop)),
+            "update" => done(store.update(key().into(), obj(&step["obj"])).map(drop)),
             "delete" => {
                 store.delete(key());
                 nothing

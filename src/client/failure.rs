@@ -1,0 +1,209 @@
+//! From what ureq, rustls and the server say to [`Error`].
+
+use std::io::{self, Read};
+use std::time::Duration;
+
+use serde::Deserialize;
+use ureq::Timeout;
+use ureq::http::HeaderMap;
+
+use super::{tls, transport};
+use crate::error::{Error, ErrorKind};
+use crate::status::Status;
+
+/// How much of the body of a failure is read: a `Status` with many causes is far below.
+const BODY_LIMIT: u64 = 256 * 1024;
+
+/// How much of a body that is not a `Status` becomes the message.
+const TEXT_LIMIT: usize = 1024;
+
+pub(super) fn from_ureq(error: ureq::Error) -> Error {
+    let kind = match error {
+        ureq::Error::Io(error) => return from_io(error),
+        ureq::Error::Timeout(timeout) => ErrorKind::Timeout(
+            match timeout {
+                Timeout::Resolve => "the server's name was not resolved in time",
+                Timeout::Connect => "no connection in time",
+                Timeout::SendRequest | Timeout::SendBody | Timeout::PerWrite => {
+                    "the server did not take the request in time"
+                }
+                Timeout::RecvResponse => "the server did not answer in time",
+                Timeout::PerRead => "nothing came from the server for too long",
+                _ => "timed out",
+            }
+            .to_owned(),
+        ),
+        ureq::Error::HostNotFound => ErrorKind::Connection("the server's name has no address".to_owned()),
+        ureq::Error::LargeResponseHeader(..) => ErrorKind::Decode(format!(
+            "the head of the answer is larger than {} KiB",
+            transport::BUFFER / 1024
+        )),
+        ureq::Error::TlsRequired => ErrorKind::Tls("not set up".to_owned()),
+        // The words of these could quote what was sent or received.
+        ureq::Error::Protocol(_) => ErrorKind::Connection(
+            "what the server sent is not HTTP/1.1, or what was sent is too large".to_owned(),
+        ),
+        ureq::Error::Http(_) | ureq::Error::BadUri(_) => {
+            ErrorKind::Config("not a valid HTTP request".to_owned())
+        }
+        other => ErrorKind::Connection(other.to_string()),
+    };
+    Error::new(kind)
+}
+
+/// ureq and rustls hide their errors in IO errors.
+pub(super) fn from_io(error: io::Error) -> Error {
+    if let Some(inner) = error.get_ref() {
+        if let Some(error) = inner.downcast_ref::<rustls::Error>() {
+            return Error::new(ErrorKind::Tls(tls::explain(error)));
+        }
+        if inner.is::<ureq::Error>() {
+            // ureq unwraps its own.
+            match ureq::Error::from(error) {
+                ureq::Error::Io(error) => return Error::connection(error.to_string()),
+                error => return from_ureq(error),
+            }
+        }
+    }
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Error::new(ErrorKind::Refused(error.to_string())),
+        io::ErrorKind::UnexpectedEof => {
+            Error::connection("the server closed the connection before the end of its answer")
+        }
+        _ => Error::connection(error.to_string()),
+    }
+}
+
+/// Whether the connection was found broken: what a request on a pooled connection sees whose server has just closed it.
+pub(super) fn is_broken_connection(error: &ureq::Error) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(error, ureq::Error::Io(error) if matches!(
+        error.kind(),
+        Kind::UnexpectedEof | Kind::ConnectionReset | Kind::ConnectionAborted | Kind::BrokenPipe | Kind::NotConnected
+    ))
+}
+
+/// An answer that is not 2xx. Reads the body, which may block.
+pub(super) fn from_answer(code: u16, headers: &HeaderMap, body: impl Read) -> Error {
+    let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let after_header =
+        header("retry-after").and_then(|seconds| seconds.trim().parse().ok()).map(Duration::from_secs);
+
+    let mut bytes = Vec::new();
+    // A body that breaks off still tells more than none.
+    let _ = body.take(BODY_LIMIT).read_to_end(&mut bytes);
+    let status = match status_in(&bytes) {
+        Some(mut status) => {
+            if status.code == 0 {
+                status.code = code;
+            }
+            status
+        }
+        None => Status {
+            status: "Failure".to_owned(),
+            message: message(code, &bytes, header("location")),
+            code,
+            ..Status::default()
+        },
+    };
+    let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+    let after_details = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
+    Error::api(status, after_header.or(after_details))
+}
+
+fn status_in(bytes: &[u8]) -> Option<Status> {
+    #[derive(Deserialize)]
+    struct Kind<'a> {
+        kind: &'a str,
+    }
+    (serde_json::from_slice::<Kind<'_>>(bytes).ok()?.kind == "Status").then_some(())?;
+    serde_json::from_slice(bytes).ok()
+}
+
+fn message(code: u16, body: &[u8], location: Option<&str>) -> String {
+    if (300..400).contains(&code) {
+        // What comes after ? can be a secret.
+        let to = location.and_then(|to| to.split('?').next()).unwrap_or("nowhere");
+        return format!("the server redirects to {}, which is not followed", clean(to));
+    }
+    match clean(&String::from_utf8_lossy(body)) {
+        text if text.is_empty() => format!("the server answered {code} and no reason"),
+        text => text,
+    }
+}
+
+/// On one line, without control characters, not too long.
+fn clean(text: &str) -> String {
+    let mut clean = String::new();
+    for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {
+        if clean.len() + word.len() >= TEXT_LIMIT {
+            let room = TEXT_LIMIT.saturating_sub(clean.len());
+            clean.extend(word.chars().take(room / 4));
+            clean.push('…');
+            break;
+        }
+        if !clean.is_empty() {
+            clean.push(' ');
+        }
+        clean.push_str(word);
+    }
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(code: u16, headers: &[(&'static str, &str)], body: &str) -> Error {
+        let headers =
+            headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        from_answer(code, &headers, body.as_bytes())
+    }
+
+    #[test]
+    fn a_status_is_kept_as_it_came() {
+        let error = answer(
+            403,
+            &[],
+            r#"{"kind": "Status", "status": "Failure", "message": "no", "reason": "Forbidden", "code": 403}"#,
+        );
+        assert!(error.is_forbidden());
+        assert_eq!(error.to_string(), "no (403 Forbidden)");
+    }
+
+    #[test]
+    fn a_status_without_a_code_has_that_of_the_answer() {
+        assert_eq!(answer(418, &[], r#"{"kind": "Status"}"#).status().unwrap().code, 418);
+    }
+
+    #[test]
+    fn any_other_body_is_the_message_on_one_short_line() {
+        let error = answer(404, &[], "404 page\r\n\x1b[31m not found\n");
+        assert!(error.is_not_found());
+        assert_eq!(error.to_string(), "404 page [31m not found (404)");
+        let long = answer(500, &[], &"é".repeat(5000)).to_string();
+        assert!(long.len() < TEXT_LIMIT + 20 && long.contains('…'), "{} bytes", long.len());
+        let words = answer(500, &[], &"many words ".repeat(500)).to_string();
+        assert!(words.len() < TEXT_LIMIT + 20 && words.contains('…'), "{} bytes", words.len());
+        assert_eq!(answer(502, &[], "").to_string(), "the server answered 502 and no reason (502)");
+        // JSON, but not a Status; and a Status that is none.
+        assert_eq!(answer(500, &[], r#"{"kind":"Pod"}"#).to_string(), r#"{"kind":"Pod"} (500)"#);
+        assert_eq!(answer(500, &[], r#"{"kind":"Status","code":"x"}"#).status().unwrap().code, 500);
+    }
+
+    #[test]
+    fn a_redirect_says_where_to_but_not_the_query() {
+        let error = answer(302, &[("location", "https://login/?token=s3cret")], "");
+        assert_eq!(error.to_string(), "the server redirects to https://login/, which is not followed (302)");
+    }
+
+    #[test]
+    fn retry_after_comes_from_the_header_or_the_details() {
+        let seconds = |error: Error| error.retry_after().map(|after| after.as_secs());
+        assert_eq!(seconds(answer(429, &[("retry-after", " 7 ")], "")), Some(7));
+        assert_eq!(seconds(answer(429, &[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")], "")), None);
+        let details = r#"{"kind": "Status", "details": {"retryAfterSeconds": 3}}"#;
+        assert_eq!(seconds(answer(429, &[], details)), Some(3));
+        assert_eq!(seconds(answer(429, &[("retry-after", "7")], details)), Some(7));
+    }
+}

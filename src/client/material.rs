@@ -1,0 +1,79 @@
+//! Certificates, keys and tokens on their way from a configuration to where they are used.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, ErrorKind};
+
+pub(super) fn config_error(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Config(message.into()))
+}
+
+/// A text that no message shows.
+#[derive(Clone)]
+pub(super) struct Secret(pub(super) String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// PEM, given or still in a file, and what it is called in messages: `client-key of user "admin"`.
+#[derive(Clone)]
+pub(super) struct Material {
+    pub(super) what: String,
+    source: Source,
+}
+
+#[derive(Clone)]
+enum Source {
+    Bytes(Vec<u8>),
+    File(PathBuf),
+}
+
+impl Material {
+    pub(super) fn bytes(what: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
+        Self { what: what.into(), source: Source::Bytes(bytes.into()) }
+    }
+
+    pub(super) fn file(what: impl Into<String>, path: impl Into<PathBuf>) -> Self {
+        Self { what: what.into(), source: Source::File(path.into()) }
+    }
+
+    pub(super) fn read(&self) -> Result<Cow<'_, [u8]>, Error> {
+        match &self.source {
+            Source::Bytes(bytes) => Ok(Cow::Borrowed(bytes)),
+            Source::File(path) => match fs::read(path) {
+                Ok(bytes) => Ok(Cow::Owned(bytes)),
+                Err(error) => Err(config_error(format!("{self}: {error}"))),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Material {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        match &self.source {
+            Source::Bytes(_) => Ok(()),
+            Source::File(path) => write!(f, " ({})", path.display()),
+        }
+    }
+}
+
+impl fmt::Debug for Material {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.source {
+            Source::Bytes(bytes) => write!(f, "{} bytes", bytes.len()),
+            Source::File(path) => path.fmt(f),
+        }
+    }
+}
+
+/// The text of a small file without the white space around it.
+pub(super) fn read_trimmed(path: &Path) -> std::io::Result<String> {
+    Ok(fs::read_to_string(path)?.trim().to_owned())
+}

@@ -1,0 +1,177 @@
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use serde::Serialize;
+use ureq::http::Method;
+
+use crate::error::Error;
+
+/// Any request to the API server, for what the crate has no words for.
+///
+/// ```
+/// use k8s_informer::Request;
+///
+/// let request = Request::get("/api/v1/pods").query("labelSelector", "app in (web)");
+/// assert_eq!(format!("{request:?}"), "GET /api/v1/pods");
+/// let patch = Request::patch("/api/v1/namespaces/a/configmaps/b")
+///     .json(&serde_json::json!({"data": {"key": "value"}}))?
+///     .content_type("application/merge-patch+json");
+/// # Ok::<(), k8s_informer::Error>(())
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct Request {
+    pub(super) method: Method,
+    pub(super) path: String,
+    pub(super) query: String,
+    pub(super) accept: String,
+    pub(super) content_type: String,
+    pub(super) body: Option<Vec<u8>>,
+    pub(super) response_timeout: Option<Option<Duration>>,
+    pub(super) idle_timeout: Option<Option<Duration>>,
+}
+
+impl Request {
+    fn new(method: Method, path: impl Into<String>) -> Self {
+        let path = path.into();
+        let (path, query) = path.split_once('?').unwrap_or((&path, ""));
+        // Without it the path would go on where the server's name ends, and the token to another host.
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        Self {
+            method,
+            path: format!("{slash}{}", encoded(path, b"/-._~!$&'()*+,;=:@%")),
+            query: encoded(query, b"/-._~!$&'()*+,;=:@%?"),
+            accept: "application/json".to_owned(),
+            content_type: "application/json".to_owned(),
+            body: None,
+            response_timeout: None,
+            idle_timeout: None,
+        }
+    }
+
+    /// GET of a path, which may have a query.
+    pub fn get(path: impl Into<String>) -> Self {
+        Self::new(Method::GET, path)
+    }
+
+    /// POST to a path: creates.
+    pub fn post(path: impl Into<String>) -> Self {
+        Self::new(Method::POST, path)
+    }
+
+    /// PUT to a path: replaces.
+    pub fn put(path: impl Into<String>) -> Self {
+        Self::new(Method::PUT, path)
+    }
+
+    /// PATCH of a path; set the [`content_type`](Self::content_type) to say what kind of patch it is.
+    pub fn patch(path: impl Into<String>) -> Self {
+        Self::new(Method::PATCH, path)
+    }
+
+    /// DELETE of a path; may have a body.
+    pub fn delete(path: impl Into<String>) -> Self {
+        Self::new(Method::DELETE, path)
+    }
+
+    /// Adds a parameter to the query; it is percent-encoded.
+    pub fn query(self, name: &str, value: &str) -> Self {
+        let parameter = format!("{}={}", encoded(name, b"-._~"), encoded(value, b"-._~"));
+        self.raw_query(&parameter)
+    }
+
+    /// Adds to the query what is percent-encoded already, as [`ListOptions::to_query`](crate::ListOptions::to_query) gives it.
+    pub fn raw_query(mut self, query: &str) -> Self {
+        if !self.query.is_empty() && !query.is_empty() {
+            self.query.push('&');
+        }
+        self.query.push_str(query);
+        self
+    }
+
+    /// The body, as JSON.
+    ///
+    /// # Errors
+    ///
+    /// The value can't be written as JSON.
+    pub fn json<T: Serialize + ?Sized>(self, body: &T) -> Result<Self, Error> {
+        match serde_json::to_vec(body) {
+            Ok(body) => Ok(self.body(body)),
+            Err(_) => Err(Error::decode("the request's body can't be written as JSON")),
+        }
+    }
+
+    /// The body, as it is.
+    pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.body = Some(body.into());
+        self
+    }
+
+    /// The type of the body in place of `application/json`, such as `application/merge-patch+json`.
+    pub fn content_type(mut self, content_type: impl Into<String>) -> Self {
+        self.content_type = content_type.into();
+        self
+    }
+
+    /// The type asked for in place of `application/json`.
+    pub fn accept(mut self, accept: impl Into<String>) -> Self {
+        self.accept = accept.into();
+        self
+    }
+
+    /// How long the head of the answer may take, in place of the client's
+    /// [`response_timeout`](crate::Config::response_timeout); `None` for ever.
+    pub fn response_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.response_timeout = Some(timeout.into());
+        self
+    }
+
+    /// How long the answer may be silent while it is read, in place of the client's
+    /// [`response_timeout`](crate::Config::response_timeout); `None` for ever, which is what a watch wants that has no other
+    /// sign of life.
+    pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.idle_timeout = Some(timeout.into());
+        self
+    }
+}
+
+/// Method and path: what may be secret stands in the query and the body.
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.path)
+    }
+}
+
+/// Percent-encodes all but letters, digits and `allowed`.
+pub(super) fn encoded(text: &str, allowed: &[u8]) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || allowed.contains(&byte) {
+            encoded.push(byte.into());
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_and_queries_are_encoded_once() {
+        let request =
+            Request::get("/api/ü b#?watch=1&x=%20").query("a b", "c&d").raw_query("e=%2F").raw_query("");
+        assert_eq!(request.path, "/api/%C3%BC%20b%23");
+        assert_eq!(request.query, "watch=1&x=%20&a%20b=c%26d&e=%2F");
+    }
+
+    #[test]
+    fn a_path_never_reaches_into_the_name_of_the_server() {
+        for path in ["api", ".evil.example/", "@evil.example", ":1/"] {
+            assert_eq!(Request::get(path).path, format!("/{path}"));
+        }
+        assert_eq!(Request::get("").path, "/");
+    }
+}

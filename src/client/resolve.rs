@@ -1,0 +1,147 @@
+//! Names to addresses. `getaddrinfo` can't be interrupted, so it runs on a thread of its own that nobody joins; requests
+//! that need the same name meanwhile wait for the same lookup, so there is at most one such thread a name.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use crate::stop::{Done, Stop};
+use crate::sync::{Mutex, channel};
+
+type Addresses = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
+
+struct Lookup {
+    host: String,
+    port: u16,
+    /// Written once, before `done`.
+    addresses: OnceLock<Addresses>,
+    done: Done,
+}
+
+/// Resolves one name after another; a client has one server, so mostly the same.
+#[derive(Default)]
+pub(super) struct Names {
+    /// The lookup that is under way. Innermost, held for the swap only.
+    pending: Mutex<Option<Arc<Lookup>>>,
+}
+
+impl Names {
+    /// Blocks until the addresses are there, for at most `timeout`, or until the stop.
+    pub(super) fn resolve(
+        &self,
+        host: &str,
+        port: u16,
+        timeout: Option<Duration>,
+        stop: Option<&Stop>,
+    ) -> io::Result<Vec<SocketAddr>> {
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(address, port)]);
+        }
+        let lookup = self.lookup(host, port)?;
+        let (wake, woken) = channel::bounded::<()>(2);
+        let _done = lookup.done.on_done({
+            let wake = wake.clone();
+            move || {
+                let _ = wake.try_send(());
+            }
+        });
+        let _stop = stop.map(|stop| {
+            stop.on_stop(move || {
+                let _ = wake.try_send(());
+            })
+        });
+        // Both callbacks hold the channel open for as long as this waits.
+        let _ = match timeout {
+            None => woken.recv().ok(),
+            Some(timeout) => woken.recv_timeout(timeout).ok(),
+        };
+        match lookup.addresses.get() {
+            Some(Ok(addresses)) => Ok(addresses.clone()),
+            Some(Err((kind, message))) => Err(io::Error::new(*kind, message.clone())),
+            None if stop.is_some_and(Stop::is_stopped) => Err(io::Error::other("stopped")),
+            None => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("the name {host:?} was not resolved in time"),
+            )),
+        }
+    }
+
+    fn lookup(&self, host: &str, port: u16) -> io::Result<Arc<Lookup>> {
+        let mut pending = self.pending.lock();
+        if let Some(lookup) = &*pending
+            && lookup.host == host
+            && lookup.port == port
+            && !lookup.done.is_done()
+        {
+            return Ok(lookup.clone());
+        }
+        let lookup = Arc::new(Lookup {
+            host: host.to_owned(),
+            port,
+            addresses: OnceLock::new(),
+            done: Done::new("name resolution"),
+        });
+        *pending = Some(lookup.clone());
+        drop(pending);
+        let theirs = lookup.clone();
+        thread::Builder::new().name("k8s-informer resolve".to_owned()).spawn(move || {
+            let addresses = match (theirs.host.as_str(), theirs.port).to_socket_addrs() {
+                Ok(addresses) => Ok(addresses.collect()),
+                Err(error) => Err((error.kind(), format!("resolve {:?}: {error}", theirs.host))),
+            };
+            let _ = theirs.addresses.set(addresses);
+            theirs.done.set();
+        })?;
+        Ok(lookup)
+    }
+}
+
+impl fmt::Debug for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Names").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_need_no_lookup() {
+        let names = Names::default();
+        let resolve = |host| names.resolve(host, 6443, None, None).unwrap();
+        assert_eq!(resolve("10.0.0.1"), ["10.0.0.1:6443".parse().unwrap()]);
+        assert_eq!(resolve("[fd00::1]"), ["[fd00::1]:6443".parse().unwrap()]);
+        assert!(names.pending.lock().is_none());
+    }
+
+    #[test]
+    fn a_name_is_looked_up() {
+        let addresses = Names::default().resolve("localhost", 80, None, Some(&Stop::new())).unwrap();
+        assert!(addresses.iter().all(|address| address.ip().is_loopback()), "{addresses:?}");
+    }
+
+    #[test]
+    fn a_stop_and_a_timeout_end_the_wait_for_a_lookup_that_hangs() {
+        let names = Names::default();
+        // A lookup that nobody finishes.
+        *names.pending.lock() = Some(Arc::new(Lookup {
+            host: "api".to_owned(),
+            port: 443,
+            addresses: OnceLock::new(),
+            done: Done::new("name resolution"),
+        }));
+        let error = names.resolve("api", 443, Some(Duration::from_millis(1)), None).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let stop = Stop::new();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| names.resolve("api", 443, None, Some(&stop)));
+            stop.stop();
+            assert_eq!(waiter.join().unwrap().unwrap_err().to_string(), "stopped");
+        });
+    }
+}

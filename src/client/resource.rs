@@ -1,0 +1,81 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::request::encoded;
+use super::{Client, Request};
+use crate::error::Error;
+use crate::object::GroupVersionResource;
+use crate::reflector::{Body, ListerWatcher, ListerWatcherSource};
+use crate::stop::Stop;
+use crate::wire::ListOptions;
+
+/// Lists and watches one resource, in one namespace or all: what an informer reads from. Made by
+/// [`Client::lister_watcher`] and [`Client::lister_watcher_of`]. client-go's `NewListWatchFromClient`.
+///
+/// Answers are JSON, not compressed. It is cheap to clone.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ResourceListerWatcher {
+    client: Client,
+    path: String,
+    description: String,
+    watch_idle_timeout: Option<Duration>,
+}
+
+impl ResourceListerWatcher {
+    pub(super) fn new(client: Client, resource: &GroupVersionResource, namespace: Option<&str>) -> Self {
+        let namespace = namespace.filter(|namespace| !namespace.is_empty());
+        let mut description = resource.resource().to_owned();
+        if !resource.group().is_empty() {
+            description = format!("{description}.{}", resource.group());
+        }
+        if let Some(namespace) = namespace {
+            description = format!("{description} in namespace {namespace:?}");
+        }
+        // A namespace that comes from elsewhere must not reach into another path.
+        let encoded = namespace.map(|namespace| encoded(namespace, b"-._~"));
+        Self { client, path: resource.path(encoded.as_deref()), description, watch_idle_timeout: None }
+    }
+
+    /// How long a watch may be silent before it ends with an [`Error::is_timeout`]; by default for ever, as only TCP
+    /// keepalive ends it (a peer that vanished is noticed after a minute).
+    ///
+    /// Bookmarks come about once a minute, so less than two minutes would end healthy watches.
+    pub fn watch_idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.watch_idle_timeout = timeout.into();
+        self
+    }
+
+    fn get(&self, verb: &str, request: Request, stop: &Stop) -> Result<Body, Error> {
+        match self.client.request(&request, stop) {
+            Ok(response) => Ok(response.into_body()),
+            Err(error) => Err(error.context(format!("{verb} {}", self.description))),
+        }
+    }
+}
+
+/// What a factory needs of a client.
+impl ListerWatcherSource for Client {
+    fn lister_watcher(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Arc<dyn ListerWatcher> {
+        Arc::new(ResourceListerWatcher::new(self.clone(), resource, namespace))
+    }
+}
+
+impl ListerWatcher for ResourceListerWatcher {
+    fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        self.get("list", Request::get(&self.path).raw_query(&options.to_query()), stop)
+    }
+
+    fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        let request = Request::get(&self.path).raw_query(&options.to_watch_query());
+        self.get("watch", request.idle_timeout(self.watch_idle_timeout), stop)
+    }
+
+    fn description(&self) -> String {
+        self.description.clone()
+    }
+}

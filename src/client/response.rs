@@ -1,0 +1,136 @@
+use std::fmt;
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use ureq::http::HeaderMap;
+
+use super::cancel::Running;
+use super::failure;
+use crate::error::Error;
+use crate::reflector::Body;
+use crate::stop::Stop;
+
+/// The largest body that [`Response::json`] and [`Response::bytes`] take: 256 MiB.
+const WHOLE_BODY_LIMIT: u64 = 256 * 1024 * 1024;
+
+/// A 2xx answer: its head is here, its body is still to be read.
+///
+/// Read the body to its end and the connection is used again; drop it before and the connection is closed.
+pub struct Response {
+    pub(super) status: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Incoming,
+}
+
+impl Response {
+    /// The status code: 200, 201 …
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// The first header of that name, if it is text. Case does not matter in names.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// All headers that are text, with names in lower case.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
+    }
+
+    /// The body as a stream: reads block, and end with an error when the request's stop is given.
+    pub fn into_body(self) -> Body {
+        Body::new(self.body)
+    }
+
+    /// Reads the whole body, up to 256 MiB.
+    ///
+    /// # Errors
+    ///
+    /// It broke off, took too long, was stopped, or is too large.
+    pub fn bytes(mut self) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::new();
+        let read = self.body.by_ref().take(WHOLE_BODY_LIMIT + 1).read_to_end(&mut bytes);
+        match read {
+            Ok(length) if length as u64 > WHOLE_BODY_LIMIT => {
+                Err(Error::decode("the body is larger than 256 MiB").context(self.body.context.to_string()))
+            }
+            Ok(_) => Ok(bytes),
+            Err(error) => Err(Error::from_read(error)),
+        }
+    }
+
+    /// Reads the whole body, up to 256 MiB, and decodes it.
+    ///
+    /// # Errors
+    ///
+    /// As [`bytes`](Self::bytes); or it is not what `T` expects. The message says where, never what stands there.
+    pub fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
+        let context = self.body.context.clone();
+        let bytes = self.bytes()?;
+        serde_json::from_slice(&bytes).map_err(|error| {
+            let problem = if error.is_data() { "JSON of another form than expected" } else { "broken JSON" };
+            Error::decode(format!("{problem} at line {}, column {}", error.line(), error.column()))
+                .context(context.to_string())
+        })
+    }
+}
+
+impl fmt::Debug for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Response").field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+/// A body on its connection. Its errors are IO errors with an [`Error`] inside.
+pub(super) struct Incoming {
+    /// `None` once it has ended.
+    reader: Option<ureq::BodyReader<'static>>,
+    /// Keeps the connection within reach of the stop; given back together with the connection.
+    running: Option<Running>,
+    stop: Stop,
+    context: Arc<str>,
+    failed: Option<Error>,
+}
+
+impl Incoming {
+    pub(super) fn new(body: ureq::Body, running: Running, stop: Stop, context: Arc<str>) -> Self {
+        Self { reader: Some(body.into_reader()), running: Some(running), stop, context, failed: None }
+    }
+
+    fn fail(&mut self, error: Error) -> io::Error {
+        let error = error.context(self.context.to_string());
+        let kind = if error.is_timeout() { io::ErrorKind::TimedOut } else { io::ErrorKind::Other };
+        self.reader = None;
+        self.running = None;
+        self.failed = Some(error.clone());
+        io::Error::new(kind, error)
+    }
+}
+
+impl Read for Incoming {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        if let Some(error) = &self.failed {
+            return Err(io::Error::other(error.clone()));
+        }
+        let Some(reader) = &mut self.reader else { return Ok(0) };
+        if self.stop.is_stopped() {
+            return Err(self.fail(Error::stopped()));
+        }
+        match reader.read(buffer) {
+            // Also an end: a body that ends with its connection looks complete after a shutdown.
+            Ok(0) | Err(_) if self.stop.is_stopped() => Err(self.fail(Error::stopped())),
+            Ok(0) => {
+                self.reader = None;
+                self.running = None;
+                Ok(0)
+            }
+            Ok(amount) => Ok(amount),
+            Err(error) => Err(self.fail(failure::from_io(error))),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! rustls, set up from a [`Config`]; none of its types is part of the public API.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use super::config::Config;
+use super::material::{Material, config_error};
+use crate::error::Error;
+
+/// What every connection to the server shares: also the sessions that can be resumed.
+#[derive(Debug)]
+pub(super) struct Tls {
+    pub(super) config: Arc<ClientConfig>,
+    pub(super) server_name: ServerName<'static>,
+}
+
+/// `host` as it stands in the URL.
+pub(super) fn tls(config: &Config, host: &str) -> Result<Tls, Error> {
+    let name = config.tls_server_name.as_deref().unwrap_or(host);
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    let server_name = ServerName::try_from(bare.to_owned())
+        .map_err(|_| config_error(format!("{name:?} is not a name that a certificate can be for")))?;
+
+    let provider = provider()?;
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| config_error(format!("TLS: {error}")))?;
+    let builder = if config.insecure {
+        if let Some(ca) = &config.ca {
+            return Err(config_error(format!("{ca} and insecure-skip-tls-verify exclude each other")));
+        }
+        log::warn!(
+            "the certificate of {} is NOT verified (insecure-skip-tls-verify): anyone in between can read and change everything, \
+             credentials included",
+            config.server
+        );
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
+    } else {
+        builder.with_root_certificates(match &config.ca {
+            Some(ca) => authorities(ca)?,
+            None => system_authorities()?,
+        })
+    };
+    let mut tls = match (&config.client_certificate, &config.client_key) {
+        (None, None) => builder.with_no_client_auth(),
+        (Some(only), None) | (None, Some(only)) => {
+            return Err(config_error(format!("{only}: a client certificate and its key belong together")));
+        }
+        (Some(certificate), Some(key)) => {
+            let chain = certificates(certificate)?;
+            let bytes = key.read()?;
+            let parsed = PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| match error {
+                _ if is_encrypted(&bytes) => config_error(format!("{key}: encrypted keys are not supported")),
+                rustls::pki_types::pem::Error::NoItemsFound => {
+                    config_error(format!("{key}: holds no private key in PEM form"))
+                }
+                // Its words would quote what it can't read.
+                _ => config_error(format!("{key}: is not valid PEM")),
+            })?;
+            builder.with_client_auth_cert(chain, parsed).map_err(|error| match error {
+                rustls::Error::InconsistentKeys(_) => {
+                    config_error(format!("{key} is not the key of {certificate}"))
+                }
+                _ => config_error(format!(
+                    "{key}: not a key that can be used; RSA, P-256, P-384 and Ed25519 can{}",
+                    if cfg!(feature = "ring") {
+                        " (P-521 with feature aws-lc-rs in place of ring)"
+                    } else {
+                        ""
+                    }
+                )),
+            })?
+        }
+    };
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Tls { config: Arc::new(tls), server_name })
+}
+
+/// Always given to rustls: with two providers linked, its own choice is to panic.
+fn provider() -> Result<Arc<CryptoProvider>, Error> {
+    #[cfg(feature = "ring")]
+    return Ok(Arc::new(rustls::crypto::ring::default_provider()));
+    #[cfg(all(feature = "aws-lc-rs", not(feature = "ring")))]
+    return Ok(Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+    #[cfg(not(any(feature = "ring", feature = "aws-lc-rs")))]
+    Err(config_error("https needs k8s-informer's feature `ring` or `aws-lc-rs`; this program has neither"))
+}
+
+fn is_encrypted(key: &[u8]) -> bool {
+    let key = String::from_utf8_lossy(key);
+    key.contains("BEGIN ENCRYPTED PRIVATE KEY") || key.contains("Proc-Type: 4,ENCRYPTED")
+}
+
+fn certificates(material: &Material) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let bytes = material.read()?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    match certificates {
+        Ok(certificates) if certificates.is_empty() => {
+            Err(config_error(format!("{material}: holds no certificate in PEM form")))
+        }
+        Ok(certificates) => Ok(certificates),
+        Err(_) => Err(config_error(format!("{material}: is not valid PEM"))),
+    }
+}
+
+fn authorities(material: &Material) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    let (_, ignored) = roots.add_parsable_certificates(certificates(material)?);
+    if roots.is_empty() {
+        return Err(config_error(format!("{material}: holds no certificate that can be an authority")));
+    }
+    if ignored > 0 {
+        log::warn!("{material}: {ignored} certificates can't be used as an authority");
+    }
+    Ok(roots)
+}
+
+/// The bundle of the system, where OpenSSL and Go look for it.
+fn system_authorities() -> Result<RootCertStore, Error> {
+    const BUNDLES: [&str; 6] = [
+        "/etc/ssl/certs/ca-certificates.crt",
+        "/etc/pki/tls/certs/ca-bundle.crt",
+        "/etc/ssl/ca-bundle.pem",
+        "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+        "/etc/ssl/cert.pem",
+        "/usr/local/etc/ssl/cert.pem",
+    ];
+    const WHAT: &str = "the authorities of the system";
+    if let Some(file) = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) {
+        return authorities(&Material::file(format!("{WHAT} (SSL_CERT_FILE)"), file));
+    }
+    match BUNDLES.iter().find(|bundle| Path::new(bundle).exists()) {
+        Some(bundle) => authorities(&Material::file(WHAT, *bundle)),
+        None => Err(config_error(
+            "no certificate authority is configured, and the system has no bundle of them where it is looked for \
+             (SSL_CERT_FILE, /etc/ssl/certs/ca-certificates.crt, /etc/pki/tls/certs/ca-bundle.crt, /etc/ssl/cert.pem …)",
+        )),
+    }
+}
+
+/// What went wrong, and what to look at.
+pub(super) fn explain(error: &rustls::Error) -> String {
+    use CertificateError as Certificate;
+    let advice = match error {
+        // A bad signature is an authority of the same name: those of two clusters are both called "kubernetes".
+        rustls::Error::InvalidCertificate(Certificate::UnknownIssuer | Certificate::BadSignature) => {
+            "the configured CA did not sign the server's certificate (certificate-authority in the kubeconfig)"
+        }
+        rustls::Error::InvalidCertificate(
+            Certificate::NotValidForName | Certificate::NotValidForNameContext { .. },
+        ) => {
+            "the server's certificate is for another name; if it is the right server, set tls-server-name to a name that it is for"
+        }
+        rustls::Error::InvalidCertificate(Certificate::Expired | Certificate::ExpiredContext { .. }) => {
+            "the server's certificate has expired, or this machine's clock is wrong"
+        }
+        rustls::Error::InvalidCertificate(
+            Certificate::NotValidYet | Certificate::NotValidYetContext { .. },
+        ) => "the server's certificate is not valid yet, or this machine's clock is wrong",
+        rustls::Error::InvalidMessage(_) => {
+            "the server does not speak TLS there; is its URL http:// rather than https://?"
+        }
+        rustls::Error::AlertReceived(_) => {
+            "the server ended the handshake; it may want a client certificate, or another one"
+        }
+        _ => return error.to_string(),
+    };
+    format!("{advice} ({error})")
+}
+
+/// insecure-skip-tls-verify.
+#[derive(Debug)]
+struct AcceptAny(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AcceptAny {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,246 @@
+//! Configurations as a user gives them: files, and code.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use k8s_informer::{Client, Config, Request, Stop};
+
+use crate::server::{Reply, Server, answer};
+use crate::tls::Authority;
+
+/// A folder that goes away with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("k8s-informer-config-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn kubeconfig(server: &str, user: &str) -> String {
+    format!(
+        "apiVersion: v1
+kind: Config
+current-context: here
+contexts:
+- {{name: here, context: {{cluster: c, user: u, namespace: team}}}}
+- {{name: there, context: {{cluster: d, user: u}}}}
+clusters:
+- {{name: c, cluster: {{server: '{server}'}}}}
+- {{name: d, cluster: {{server: 'http://there:1'}}}}
+users:
+- {{name: u, user: {user}}}
+"
+    )
+}
+
+#[test]
+fn a_kubeconfig_and_its_contexts() {
+    let folder = Folder::new("contexts");
+    let path = folder.write("config", &kubeconfig("http://here:1/", "{token: s3cret}"));
+    let config = Config::from_kubeconfig(&path, None).unwrap();
+    assert!(!format!("{config:?}").contains("s3cret"), "{config:?}");
+    let client = Client::new(config).unwrap();
+    assert_eq!((client.server(), client.default_namespace()), ("http://here:1", "team"));
+    assert!(!format!("{client:?}").contains("s3cret"), "{client:?}");
+    let client = Client::new(Config::from_kubeconfig(&path, Some("there")).unwrap()).unwrap();
+    assert_eq!((client.server(), client.default_namespace()), ("http://there:1", "default"));
+
+    let error = Config::from_kubeconfig(&path, Some("nope")).unwrap_err();
+    assert!(error.is_config());
+    let expected = format!(
+        "configuration: {}: there is no context \"nope\"; the contexts are \"here\", \"there\"",
+        path.display()
+    );
+    assert_eq!(error.to_string(), expected);
+    let missing = Config::from_kubeconfig(folder.0.join("none"), None).unwrap_err().to_string();
+    assert!(missing.contains("/none: there is no such file"), "{missing}");
+    let binary = folder.0.join("binary");
+    fs::write(&binary, b"users: \xff\xfes3cret").unwrap();
+    let error = Config::from_kubeconfig(&binary, None).unwrap_err().to_string();
+    assert!(error.contains("is not UTF-8"), "{error}");
+    assert!(Config::from_kubeconfig(&folder.0, None).unwrap_err().is_config(), "a folder");
+}
+
+#[test]
+fn a_user_that_needs_what_is_not_there_is_refused_by_name() {
+    let folder = Folder::new("exec");
+    let user =
+        "{token: s3cret, exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, env: [s3cret]}}";
+    let path = folder.write("config", &kubeconfig("http://here", user));
+    let error = Config::from_kubeconfig(&path, None).unwrap_err();
+    assert!(error.is_config());
+    let error = format!("{error} {error:?}");
+    assert!(error.contains("the user \\\"u\\\" authenticates with exec, which is not supported"), "{error}");
+    assert!(!error.contains("s3cret"), "{error}");
+}
+
+#[test]
+fn material_of_a_kubeconfig_is_named_by_its_entry() {
+    let folder = Folder::new("material");
+    let user = "{client-certificate: pki/none.crt, client-key-data: czNjcmV0}";
+    let path = folder.write(
+        "config",
+        &kubeconfig("https://here", user)
+            .replace("'https://here'", "'https://here', certificate-authority-data: czNjcmV0"),
+    );
+    let error = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "configuration: certificate-authority-data of cluster \"c\": holds no certificate in PEM form"
+    );
+    let path = folder.write(
+        "config",
+        &fs::read_to_string(path)
+            .unwrap()
+            .replace("certificate-authority-data: czNjcmV0", "insecure-skip-tls-verify: yes"),
+    );
+    let error = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap_err().to_string();
+    let file = folder.0.join("pki/none.crt");
+    assert!(error.contains(&format!("client-certificate of user \"u\" ({}): ", file.display())), "{error}");
+}
+
+#[test]
+fn a_token_file_is_read_again() {
+    let folder = Folder::new("token");
+    let file = folder.write("token", "first\n");
+    let server = Server::answering("{}");
+    let path = folder.write("config", &kubeconfig(&server.url(), "{token: inline, tokenFile: token}"));
+    let client = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap();
+    let sent = || {
+        client.request(&Request::get("/"), &Stop::new()).unwrap().bytes().unwrap();
+        let request = server.request();
+        request.lines().find_map(|line| line.strip_prefix("authorization: Bearer ")).unwrap().to_owned()
+    };
+    assert_eq!(sent(), "first", "the file wins");
+    fs::write(&file, "second").unwrap();
+    assert_eq!(sent(), "second");
+    for broken in ["", "two words", "line\nbreak"] {
+        fs::write(&file, broken).unwrap();
+        assert_eq!(sent(), "second", "the last good one stays");
+    }
+    fs::remove_file(&file).unwrap();
+    assert_eq!(sent(), "second");
+    fs::write(&file, "third").unwrap();
+    assert_eq!(sent(), "third");
+    assert_eq!(server.accepted(), 1);
+}
+
+#[test]
+fn a_token_file_that_was_never_there() {
+    let server = Server::answering("{}");
+    let config = Config::new(server.url()).token_file("/nowhere/token");
+    let error = Client::new(config.clone()).unwrap_err();
+    assert!(error.is_config() && error.to_string().contains("/nowhere/token"), "{error}");
+    let client = Client::new(config.token("inline")).unwrap();
+    client.request(&Request::get("/"), &Stop::new()).unwrap();
+    assert!(server.request().contains("authorization: Bearer inline\r\n"));
+}
+
+#[test]
+fn servers_and_tokens_that_can_not_be_used() {
+    for (config, expected) in [
+        (Config::new(""), "no server is given"),
+        (Config::new("ftp://a"), "is not an http or https URL"),
+        (Config::new("http://"), "is not a"),
+        (Config::new("http://a b"), "is not a URL of a server"),
+        (Config::new("https://user:s3cret@host"), "holds a user name or password"),
+        (Config::new("https://host?token=s3cret"), "has a query"),
+        (Config::new("http://a").token("s3cret\r\nX: y"), "the token holds blanks"),
+        (Config::new("http://a").user_agent("a\nb"), "the user agent"),
+        (Config::new("http://a").client_certificate_pem("s3cret", "s3cret"), "needs an https server"),
+    ] {
+        let error = Client::new(config).unwrap_err();
+        assert!(error.is_config(), "{error:?}");
+        let text = format!("{error} {error:?}");
+        assert!(text.contains(expected), "{expected}: {text}");
+        assert!(!text.contains("s3cret"), "{text}");
+    }
+}
+
+#[test]
+fn a_debug_of_a_config_shows_no_secret() {
+    let config = Config::new("https://a")
+        .token("s3cret")
+        .client_certificate_pem("s3cret", "s3cret")
+        .ca_pem("s3cret")
+        .token_file("/run/token");
+    let shown = format!("{config:#?}");
+    assert!(!shown.contains("s3cret") && !shown.contains("115"), "{shown}");
+    assert!(shown.contains("/run/token") && shown.contains("***") && shown.contains("6 bytes"), "{shown}");
+}
+
+/// Run by the next test in a process of its own, whose environment it may choose.
+#[test]
+#[ignore = "the other half of a_process_finds_its_kubeconfig"]
+fn print_the_default() {
+    match Client::try_default() {
+        Ok(client) => {
+            println!("FOUND {} {}", client.server(), client.default_namespace());
+            if let Err(error) = client.request(&Request::get("/version"), &Stop::new()) {
+                println!("{error}");
+            } else {
+                println!("ANSWERED");
+            }
+        }
+        Err(error) => println!("FAILED {error}"),
+    }
+}
+
+fn default_of_a_process<'a>(environment: impl IntoIterator<Item = (&'a str, &'a Path)>) -> String {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "config::print_the_default", "--ignored", "--nocapture"]);
+    command.env_clear().envs(environment);
+    String::from_utf8(command.output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn without_a_ca_those_of_the_system_are_trusted() {
+    let folder = Folder::new("system");
+    let authority = Authority::new();
+    let server =
+        Server::with_tls(Some(authority.server("127.0.0.1")), |_| Reply::Write(answer("200 OK", "", "{}")));
+    let config = folder.write("config", &kubeconfig(&server.https(), "{}"));
+    let bundle = folder.write("bundle.pem", &authority.pem);
+    let output = default_of_a_process([("KUBECONFIG", config.as_path()), ("SSL_CERT_FILE", &bundle)]);
+    assert!(output.contains("ANSWERED"), "{output}");
+    let missing = folder.0.join("missing.pem");
+    let output = default_of_a_process([("KUBECONFIG", config.as_path()), ("SSL_CERT_FILE", &missing)]);
+    assert!(output.contains("the authorities of the system (SSL_CERT_FILE)"), "{output}");
+    // Whatever the system has, it does not know this one.
+    let output = default_of_a_process([("KUBECONFIG", config.as_path())]);
+    assert!(output.contains("did not sign") || output.contains("no certificate authority"), "{output}");
+}
+
+#[test]
+fn a_process_finds_its_kubeconfig() {
+    let folder = Folder::new("process");
+    let run = |kubeconfig: Option<&Path>, home: &Path| {
+        default_of_a_process(kubeconfig.map(|list| ("KUBECONFIG", list)).into_iter().chain([("HOME", home)]))
+    };
+    let output = run(None, &folder.0);
+    assert!(output.contains("FAILED configuration: nothing to connect to: ~/.kube/config"), "{output}");
+    assert!(output.contains("in-cluster: KUBERNETES_SERVICE_HOST is not set"), "{output}");
+    fs::create_dir(folder.0.join(".kube")).unwrap();
+    folder.write(".kube/config", &kubeconfig("http://home", "{}"));
+    assert!(run(None, &folder.0).contains("FOUND http://home team"));
+    let other = folder.write("other", &kubeconfig("http://other", "{}"));
+    let list = std::env::join_paths([&folder.0.join("none"), &other]).unwrap();
+    assert!(run(Some(Path::new(&list)), &folder.0).contains("FOUND http://other team"));
+}

@@ -1,0 +1,230 @@
+//! A server that says what the test wants, over TCP or TLS, and tells what it saw.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+/// Far more than anything here takes, and an end if it hangs.
+pub(crate) const SOON: Duration = Duration::from_secs(5);
+
+/// What a server does with a request.
+pub(crate) enum Reply {
+    /// Writes it, and waits for the next request.
+    Write(Vec<u8>),
+    /// Writes it and closes.
+    WriteAndClose(Vec<u8>),
+    /// Writes it, says nothing more, and waits until the client closes.
+    WriteAndHang(Vec<u8>),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// A request came; its head and body.
+    Request(String),
+    /// The client closed, or broke off.
+    Closed,
+}
+
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    accepted: Arc<AtomicUsize>,
+    seen: Mutex<Receiver<Seen>>,
+}
+
+impl Server {
+    pub(crate) fn start(script: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Self {
+        Self::with_tls(None, script)
+    }
+
+    pub(crate) fn with_tls(
+        tls: Option<Arc<ServerConfig>>,
+        script: impl Fn(&str) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let (sender, seen) = channel();
+        let script = Arc::new(script);
+        let counter = accepted.clone();
+        // Ends with the test's process.
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                counter.fetch_add(1, Ordering::SeqCst);
+                let (tls, script, seen) = (tls.clone(), script.clone(), sender.clone());
+                thread::spawn(move || {
+                    let _ = match tls {
+                        None => serve(stream, &*script, &seen),
+                        Some(tls) => serve(
+                            StreamOwned::new(ServerConnection::new(tls).unwrap(), stream),
+                            &*script,
+                            &seen,
+                        ),
+                    };
+                    let _ = seen.send(Seen::Closed);
+                });
+            }
+        });
+        Self { address, accepted, seen: Mutex::new(seen) }
+    }
+
+    /// One that answers all requests with 200 and this body.
+    pub(crate) fn answering(body: &'static str) -> Self {
+        Self::start(move |_| Reply::Write(answer("200 OK", "", body)))
+    }
+
+    /// One that accepts, reads what comes, and never says a word.
+    pub(crate) fn mute() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let (sender, seen) = channel();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let sender = sender.clone();
+                thread::spawn(move || hang(&mut { stream }, Some(&sender)));
+            }
+        });
+        Self { address, accepted, seen: Mutex::new(seen) }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub(crate) fn https(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    pub(crate) fn accepted(&self) -> usize {
+        self.accepted.load(Ordering::SeqCst)
+    }
+
+    /// Waits for the next thing it sees.
+    pub(crate) fn next(&self) -> Seen {
+        match self.seen.lock().unwrap().recv_timeout(SOON) {
+            Ok(seen) => seen,
+            Err(RecvTimeoutError::Timeout) => panic!("the server saw nothing"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    pub(crate) fn request(&self) -> String {
+        match self.next() {
+            Seen::Request(request) => request,
+            Seen::Closed => panic!("closed without a request"),
+        }
+    }
+}
+
+/// An answer with a length.
+pub(crate) fn answer(status: &str, headers: &str, body: &str) -> Vec<u8> {
+    format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{headers}\r\n{body}", body.len()).into_bytes()
+}
+
+/// The head and the first chunk of an answer that is not at its end.
+pub(crate) fn first_chunk(text: &str) -> Vec<u8> {
+    format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{text}\r\n", text.len())
+        .into_bytes()
+}
+
+fn serve(
+    mut stream: impl Read + Write,
+    script: &dyn Fn(&str) -> Reply,
+    seen: &Sender<Seen>,
+) -> io::Result<()> {
+    loop {
+        let request = read_request(&mut stream)?;
+        let _ = seen.send(Seen::Request(request.clone()));
+        match script(&request) {
+            Reply::Write(bytes) => {
+                stream.write_all(&bytes)?;
+                stream.flush()?;
+            }
+            Reply::WriteAndClose(bytes) => {
+                stream.write_all(&bytes)?;
+                return stream.flush();
+            }
+            Reply::WriteAndHang(bytes) => {
+                stream.write_all(&bytes)?;
+                stream.flush()?;
+                hang(&mut stream, None);
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn hang(stream: &mut impl Read, seen: Option<&Sender<Seen>>) {
+    let mut buffer = [0; 1024];
+    while let Ok(amount @ 1..) = stream.read(&mut buffer) {
+        if let Some(seen) = seen {
+            let _ = seen.send(Seen::Request(format!("{amount} bytes")));
+        }
+    }
+    if let Some(seen) = seen {
+        let _ = seen.send(Seen::Closed);
+    }
+}
+
+fn read_request(stream: &mut impl Read) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&bytes);
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head
+                .lines()
+                .find_map(|line| {
+                    line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok()
+                })
+                .unwrap_or(0);
+            if body.len() >= length {
+                return Ok(text.into_owned());
+            }
+        }
+        let mut buffer = [0; 4096];
+        match stream.read(&mut buffer)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            amount => bytes.extend_from_slice(&buffer[..amount]),
+        }
+    }
+}
+
+/// A listener whose queue is full, so that another connect blocks.
+pub(crate) struct FullBacklog {
+    pub(crate) address: SocketAddr,
+    _listener: socket2::Socket,
+    _queued: Vec<TcpStream>,
+}
+
+impl FullBacklog {
+    pub(crate) fn new() -> Self {
+        let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        listener.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
+        listener.listen(0).unwrap();
+        let address = listener.local_addr().unwrap().as_socket().unwrap();
+        let mut queued = Vec::new();
+        while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+            queued.push(stream);
+            assert!(queued.len() < 100, "the queue has no end");
+        }
+        Self { address, _listener: listener, _queued: queued }
+    }
+
+    /// Waits until somebody is connecting.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn wait_for_connect(&self) {
+        // As it stands in /proc: remote address and port in hex, state 02 is SYN_SENT.
+        let wanted = format!("0100007F:{:04X} 02", self.address.port());
+        let deadline = std::time::Instant::now() + SOON;
+        while !std::fs::read_to_string("/proc/net/tcp").unwrap().contains(&wanted) {
+            assert!(std::time::Instant::now() < deadline, "nobody connects");
+            thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! A stop ends a request whatever it waits for.
+
+use std::io::Read;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use k8s_informer::{Client, Config, Error, Request, Response, Stop};
+
+use crate::server::{FullBacklog, Reply, SOON, Seen, Server, answer, first_chunk};
+
+/// Generous for a loaded machine; usually it is far below a millisecond.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// Starts a request, waits until it is where it should be, and stops it.
+fn stopped_in(config: Config, phase: impl FnOnce()) -> Error {
+    let client = Client::new(config).unwrap();
+    let stop = Stop::new();
+    let (done, result) = channel();
+    thread::spawn({
+        let stop = stop.clone();
+        move || {
+            let outcome = client.request(&Request::get("/"), &stop).and_then(|response| {
+                let error = response.bytes().unwrap_err();
+                Err::<(), _>(error)
+            });
+            done.send(outcome.unwrap_err()).unwrap();
+        }
+    });
+    phase();
+    let start = Instant::now();
+    stop.stop();
+    let error = result.recv_timeout(SOON).expect("the stop did not end the request");
+    assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
+    assert!(error.is_stopped(), "{error:?}");
+    error
+}
+
+#[test]
+fn before_anything() {
+    let server = Server::answering("{}");
+    let client = Client::new(Config::new(server.url())).unwrap();
+    let stop = Stop::new();
+    stop.stop();
+    assert!(client.request(&Request::get("/"), &stop).unwrap_err().is_stopped());
+    assert_eq!(server.accepted(), 0);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn while_connecting() {
+    let listener = FullBacklog::new();
+    let error =
+        stopped_in(Config::new(format!("http://{}", listener.address)), || listener.wait_for_connect());
+    assert!(error.to_string().ends_with(": stopped"), "{error}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn connecting_takes_only_so_long() {
+    let listener = FullBacklog::new();
+    let config =
+        Config::new(format!("http://{}", listener.address)).connect_timeout(Duration::from_millis(50));
+    let error = Client::new(config).unwrap().request(&Request::get("/"), &Stop::new()).unwrap_err();
+    assert!(error.is_timeout(), "{error:?}");
+    // The handshake counts.
+    let mute = Server::mute();
+    let config =
+        Config::new(mute.https()).insecure_skip_tls_verify(true).connect_timeout(Duration::from_millis(50));
+    let error = Client::new(config).unwrap().request(&Request::get("/"), &Stop::new()).unwrap_err();
+    assert!(error.is_timeout(), "{error:?}");
+}
+
+#[test]
+fn in_the_tls_handshake() {
+    let server = Server::mute();
+    stopped_in(Config::new(server.https()).insecure_skip_tls_verify(true), || {
+        assert!(matches!(server.next(), Seen::Request(_)), "the client's hello");
+    });
+    while server.next() != Seen::Closed {}
+}
+
+#[test]
+fn sending_a_body_that_nobody_reads() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = Client::new(Config::new(format!("http://{}", listener.local_addr().unwrap()))).unwrap();
+    let stop = Stop::new();
+    thread::scope(|scope| {
+        let request = Request::post("/").body(vec![b' '; 64 * 1024 * 1024]);
+        let stop = &stop;
+        let sender = scope.spawn(move || client.request(&request, stop));
+        let (_peer, _) = listener.accept().unwrap();
+        // So that the buffers between are most likely full.
+        stop.wait_timeout(Duration::from_millis(100));
+        let start = Instant::now();
+        stop.stop();
+        assert!(sender.join().unwrap().unwrap_err().is_stopped());
+        assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
+    });
+}
+
+#[test]
+fn waiting_for_the_head() {
+    let server = Server::start(|_| Reply::WriteAndHang(Vec::new()));
+    stopped_in(Config::new(server.url()), || drop(server.request()));
+    assert_eq!(server.next(), Seen::Closed);
+}
+
+#[test]
+fn reading_the_body() {
+    let server = Server::start(|_| Reply::WriteAndHang(first_chunk("{")));
+    stopped_in(Config::new(server.url()), || drop(server.request()));
+    assert_eq!(server.next(), Seen::Closed);
+}
+
+#[test]
+fn reading_a_body_that_ends_with_its_connection() {
+    // After a shutdown it looks complete.
+    let server = Server::start(|_| Reply::WriteAndHang(b"HTTP/1.1 200 OK\r\n\r\n{".to_vec()));
+    stopped_in(Config::new(server.url()), || drop(server.request()));
+}
+
+#[test]
+fn reading_the_body_of_a_failure() {
+    let server =
+        Server::start(|_| Reply::WriteAndHang(b"HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\n{".to_vec()));
+    stopped_in(Config::new(server.url()), || drop(server.request()));
+}
+
+#[test]
+fn over_tls() {
+    let tls = crate::tls::Authority::new().server("127.0.0.1");
+    for reply in [Vec::new(), first_chunk("{")] {
+        let server = Server::with_tls(Some(tls.clone()), move |_| Reply::WriteAndHang(reply.clone()));
+        let config = Config::new(server.https()).insecure_skip_tls_verify(true);
+        stopped_in(config, || drop(server.request()));
+        assert_eq!(server.next(), Seen::Closed);
+    }
+}
+
+#[test]
+fn a_hundred_watches_at_once() {
+    let server = Server::start(|_| Reply::WriteAndHang(first_chunk("{")));
+    let client = Client::new(Config::new(server.url())).unwrap();
+    let stop = Stop::new();
+    let watches: Vec<_> = (0..100)
+        .map(|_| {
+            let mut body = client.request(&Request::get("/"), &stop.child()).unwrap().into_body();
+            thread::spawn(move || body.read_to_end(&mut Vec::new()))
+        })
+        .collect();
+    let start = Instant::now();
+    stop.stop();
+    for watch in watches {
+        watch.join().unwrap().unwrap_err();
+    }
+    assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
+}
+
+#[test]
+fn the_stop_of_an_earlier_request_does_not_end_the_next_one_on_its_connection() {
+    let (go, wait) = channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let server = Server::start(move |request| {
+        if request.starts_with("GET /slow") {
+            wait.lock().unwrap().recv().unwrap();
+        }
+        Reply::Write(answer("200 OK", "", "{}"))
+    });
+    let client = Client::new(Config::new(server.url())).unwrap();
+    let earlier = Stop::new();
+    let mut body = client.request(&Request::get("/"), &earlier).unwrap().into_body();
+    body.read_to_end(&mut Vec::new()).unwrap();
+    server.request();
+
+    thread::scope(|scope| {
+        let next =
+            scope.spawn(|| client.request(&Request::get("/slow"), &Stop::new()).unwrap().bytes().unwrap());
+        assert!(server.request().starts_with("GET /slow"));
+        earlier.stop();
+        go.send(()).unwrap();
+        assert_eq!(next.join().unwrap(), b"{}");
+    });
+    assert_eq!(server.accepted(), 1);
+
+    // The stop of the one that uses it now does end it.
+    let stop = Stop::new();
+    thread::scope(|scope| {
+        let last = scope.spawn(|| client.request(&Request::get("/slow"), &stop));
+        assert!(server.request().starts_with("GET /slow"));
+        stop.stop();
+        assert!(last.join().unwrap().unwrap_err().is_stopped());
+        go.send(()).unwrap();
+    });
+    assert_eq!(server.accepted(), 1);
+}
+
+#[test]
+fn stops_at_any_moment_hurt_nobody_else() {
+    let server = Server::start(|_| {
+        Reply::Write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n".to_vec())
+    });
+    let client = Client::new(Config::new(server.url())).unwrap();
+    let get = |stop: &Stop| client.request(&Request::get("/"), stop).and_then(Response::bytes);
+    thread::scope(|scope| {
+        let stopping = scope.spawn(|| {
+            let mut stopped = 0;
+            // The moment wanders over the whole of a request, and past its end.
+            for step in 0..600_u64 {
+                let stop = Stop::new();
+                thread::scope(|scope| {
+                    let request = scope.spawn(|| get(&stop));
+                    let until = Instant::now() + Duration::from_micros(step);
+                    while Instant::now() < until && !request.is_finished() {
+                        std::hint::spin_loop();
+                    }
+                    stop.stop();
+                    match request.join().unwrap() {
+                        Ok(body) => assert_eq!(body, b"{}"),
+                        Err(error) => {
+                            assert!(error.is_stopped(), "{error:?}");
+                            stopped += 1;
+                        }
+                    }
+                });
+            }
+            stopped
+        });
+        let mut answered = 0;
+        while !stopping.is_finished() {
+            assert_eq!(get(&Stop::new()).unwrap(), b"{}");
+            answered += 1;
+        }
+        println!("{} stopped beside {answered} answered", stopping.join().unwrap());
+    });
+}

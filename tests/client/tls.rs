@@ -1,0 +1,244 @@
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use k8s_informer::{Client, Config, Error, Request, Stop};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, SignatureAlgorithm,
+};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+
+use crate::server::{Reply, Server, answer};
+
+/// A certificate authority of one test.
+pub(crate) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pub(crate) pem: String,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "test CA");
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { issuer: Issuer::new(params, key), pem }
+    }
+
+    /// Chain and key for a server of that name, or of a client.
+    fn sign(
+        &self,
+        name: &str,
+        key: KeyPair,
+        adjust: impl FnOnce(&mut CertificateParams),
+    ) -> (String, String) {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        adjust(&mut params);
+        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+
+    fn client(&self, algorithm: &'static SignatureAlgorithm) -> (String, String) {
+        self.client_with(KeyPair::generate_for(algorithm).unwrap())
+    }
+
+    fn client_with(&self, key: KeyPair) -> (String, String) {
+        self.sign("admin", key, |params| {
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        })
+    }
+
+    pub(crate) fn server(&self, name: &str) -> Arc<ServerConfig> {
+        serving(self.sign(name, KeyPair::generate().unwrap(), |_| {}), None)
+    }
+}
+
+fn serving((chain, key): (String, String), clients: Option<&Authority>) -> Arc<ServerConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder =
+        ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().unwrap();
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(authority) => {
+            let mut roots = rustls::RootCertStore::empty();
+            roots.add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap()).unwrap();
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let chain = CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<_, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+    Arc::new(builder.with_single_cert(chain, key).unwrap())
+}
+
+fn server(tls: Arc<ServerConfig>) -> Server {
+    Server::with_tls(Some(tls), |_| Reply::Write(answer("200 OK", "", "{}")))
+}
+
+fn get(config: Config) -> Result<Vec<u8>, Error> {
+    Client::new(config)?.request(&Request::get("/version"), &Stop::new())?.bytes()
+}
+
+fn refused(config: Config) -> String {
+    let error = get(config).unwrap_err();
+    assert!(error.is_tls() && error.is_connection() && !error.is_config(), "{error:?}");
+    let error = error.to_string();
+    assert!(error.contains("GET https://127.0.0.1:"), "{error}");
+    error
+}
+
+#[test]
+fn the_right_authority() {
+    let authority = Authority::new();
+    let server = server(authority.server("127.0.0.1"));
+    let client = Client::new(Config::new(server.https()).ca_pem(authority.pem.clone())).unwrap();
+    for _ in 0..3 {
+        client.request(&Request::get("/version"), &Stop::new()).unwrap().bytes().unwrap();
+    }
+    assert_eq!(server.accepted(), 1, "the connection is used again");
+    // Without a scheme: https, as there is a CA.
+    let bare = server.https().replace("https://", "");
+    get(Config::new(bare).ca_pem(authority.pem)).unwrap();
+}
+
+#[test]
+fn another_authority() {
+    let server = server(Authority::new().server("127.0.0.1"));
+    let error = refused(Config::new(server.https()).ca_pem(Authority::new().pem));
+    assert!(error.contains("the configured CA did not sign the server's certificate"), "{error}");
+    // Not only one of the same name, as the authorities of two clusters often have.
+    let stranger = KeyPair::generate().unwrap();
+    let stranger =
+        CertificateParams::new(vec!["stranger".to_owned()]).unwrap().self_signed(&stranger).unwrap();
+    let error = refused(Config::new(server.https()).ca_pem(stranger.pem()));
+    assert!(error.contains("the configured CA did not sign the server's certificate"), "{error}");
+}
+
+#[test]
+fn another_name() {
+    let authority = Authority::new();
+    let server = server(authority.server("kube.example"));
+    let config = Config::new(server.https()).ca_pem(authority.pem.clone());
+    let error = refused(config.clone());
+    assert!(error.contains("tls-server-name"), "{error}");
+    assert!(error.contains("kube.example"), "says which names it is for: {error}");
+    get(config.clone().tls_server_name("kube.example")).unwrap();
+    assert!(refused(config.tls_server_name("other.example")).contains("tls-server-name"));
+}
+
+#[test]
+fn expired_and_not_yet_valid() {
+    let authority = Authority::new();
+    for (from, to, expected) in [(2001, 2002, "has expired"), (2901, 2902, "is not valid yet")] {
+        let key = KeyPair::generate().unwrap();
+        let tls = serving(
+            authority.sign("127.0.0.1", key, |params| {
+                params.not_before = rcgen::date_time_ymd(from, 1, 1);
+                params.not_after = rcgen::date_time_ymd(to, 1, 1);
+            }),
+            None,
+        );
+        let server = server(tls);
+        let error = refused(Config::new(server.https()).ca_pem(authority.pem.clone()));
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn any_certificate_when_told_so() {
+    let server = server(Authority::new().server("other.example"));
+    let config = Config::new(server.https()).insecure_skip_tls_verify(true);
+    get(config.clone()).unwrap();
+    let error = get(config.ca_pem(Authority::new().pem)).unwrap_err();
+    assert!(error.is_config(), "{error:?}");
+    assert!(error.to_string().contains("exclude each other"), "{error}");
+}
+
+#[test]
+fn client_certificates_in_every_kind_of_key() {
+    let authority = Authority::new();
+    let key = KeyPair::generate().unwrap();
+    let server = server(serving(authority.sign("127.0.0.1", key, |_| {}), Some(&authority)));
+    let config = Config::new(server.https()).ca_pem(authority.pem.clone());
+    for algorithm in [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384, &PKCS_ED25519] {
+        let (chain, key) = authority.client(algorithm);
+        get(config.clone().client_certificate_pem(chain, key)).unwrap();
+    }
+    // As other tools write them; made by openssl for this test alone.
+    let rsa = include_str!("keys/rsa.pkcs8.pem");
+    let ec = include_str!("keys/ec.pkcs8.pem");
+    for (pkcs8, key) in [
+        (rsa, rsa),
+        (rsa, include_str!("keys/rsa.pkcs1.pem")),
+        (ec, include_str!("keys/ec.sec1.pem")),
+        (ec, include_str!("keys/ec.sec1-with-parameters.pem")),
+    ] {
+        let (chain, _) = authority.client_with(KeyPair::from_pem(pkcs8).unwrap());
+        get(config.clone().client_certificate_pem(chain, key)).unwrap();
+    }
+    let error = refused(config.clone());
+    assert!(error.contains("may want a client certificate"), "{error}");
+    let (chain, key) = Authority::new().client(&PKCS_ED25519);
+    refused(config.client_certificate_pem(chain, key));
+}
+
+#[test]
+fn plain_http_where_tls_is_expected_and_the_other_way_round() {
+    // It does not know where the client's hello ends, and so does not wait for its end.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0; 16]).unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let error = refused(Config::new(url).insecure_skip_tls_verify(true));
+    assert!(error.contains("http:// rather than https://"), "{error}");
+    let tls = server(Authority::new().server("127.0.0.1"));
+    assert!(get(Config::new(tls.url())).unwrap_err().is_connection());
+}
+
+#[test]
+fn material_that_can_not_be_used_is_named_and_not_shown() {
+    let authority = Authority::new();
+    let (chain, key) = authority.client(&PKCS_ED25519);
+    let (_, other_key) = authority.client(&PKCS_ED25519);
+    let config = || Config::new("https://127.0.0.1:1").ca_pem(authority.pem.clone());
+    let garbage = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0 s3cret!\n-----END PRIVATE KEY-----\n";
+    let short = "-----BEGIN PRIVATE KEY-----\nczNjcmV0\n-----END PRIVATE KEY-----\n";
+    let encrypted = garbage.replace("PRIVATE", "ENCRYPTED PRIVATE");
+    for (config, expected) in [
+        (Config::new("https://a").ca_pem("s3cret"), "the CA: holds no certificate in PEM form"),
+        (Config::new("https://a").ca_pem(garbage), "the CA: "),
+        (Config::new("https://a").ca_pem(garbage.replace("PRIVATE KEY", "CERTIFICATE")), "the CA: "),
+        (Config::new("https://a").ca_file("/nowhere/ca.crt"), "the CA (/nowhere/ca.crt): "),
+        (config().client_certificate_pem(chain.clone(), "s3cret"), "the client key: holds no private key"),
+        (config().client_certificate_pem(chain.clone(), garbage), "the client key: is not valid PEM"),
+        (config().client_certificate_pem(chain.clone(), short), "the client key: not a key that can be used"),
+        (config().client_certificate_pem(chain.clone(), encrypted), "encrypted keys are not supported"),
+        (config().client_certificate_pem("s3cret", key), "the client certificate: holds no certificate"),
+        (
+            config().client_certificate_pem(chain.clone(), other_key),
+            "the client key is not the key of the client certificate",
+        ),
+        (
+            config().client_certificate_files("/nowhere/c", "/nowhere/k"),
+            "the client certificate (/nowhere/c): ",
+        ),
+        (config().tls_server_name("not a name"), "is not a name that a certificate can be for"),
+    ] {
+        let shown = format!("{config:?}");
+        let error = Client::new(config).unwrap_err();
+        assert!(error.is_config() && !error.is_retryable(), "{error:?}");
+        let text = format!("{error} {error:?} {shown}");
+        assert!(text.contains(expected), "{expected}: {text}");
+        for secret in ["s3cret", "c2VjcmV0", "czNjcmV0", "BEGIN"] {
+            assert!(!text.contains(secret), "{text}");
+        }
+    }
+}
