@@ -1,4 +1,74 @@
-//! client-go's `tools/cache` for synchronous Rust.
+//! client-go's `tools/cache` for synchronous Rust: a local, indexed, always fresh copy of a kind of Kubernetes objects, and callbacks for
+//! every change, on plain OS threads over blocking HTTP.
+//!
+//! # In short
+//!
+//! A [`SharedInformerFactory`] gives one [`SharedIndexInformer`] for each kind of objects. It lists them, watches from there on,
+//! keeps its cache equal to the server, and calls each [handler](ResourceEventHandler) on a thread of the handler's own.
+//! You read the cache through a [`Lister`], and end it all with a [`Stop`].
+//!
+//! ```
+//! use k8s_informer::testing::ApiServer;
+//! use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+//! use k8s_openapi::api::core::v1::Pod;
+//! use serde_json::json;
+//!
+//! // A cluster, here one inside of this program. With a real one: Client::try_default().
+//! let server = ApiServer::start()?;
+//! let pod = json!({"metadata": {"name": "web-0"}, "spec": {"nodeName": "worker-1", "containers": []}});
+//! server.create("/api/v1/namespaces/default/pods", pod)?;
+//! let client = Client::new(Config::new(server.url()))?;
+//!
+//! let factory = SharedInformerFactory::builder(client).build();
+//! let pods = factory.informer::<Pod>();
+//! pods.add_index("node", |pod| pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect())?;
+//! let (sender, gone) = std::sync::mpsc::channel();
+//! pods.add_event_handler(|handler| handler
+//!     .on_add(|pod, initial| println!("+ {} {initial}", pod.name()))
+//!     .on_delete(move |pod| sender.send(pod.name().to_owned()).unwrap()))?;
+//!
+//! let stop = Stop::new();
+//! factory.start(&stop)?;
+//! factory.wait_for_cache_sync(&stop)?;
+//! assert_eq!(pods.lister().by_index("node", "worker-1")?[0].name(), "web-0");
+//!
+//! server.delete("/api/v1/namespaces/default/pods/web-0")?;
+//! assert_eq!(gone.recv()?, "web-0");
+//! assert!(pods.lister().list().is_empty(), "the cache is as new as what a handler is told");
+//! factory.shutdown();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What it is made of
+//!
+//! Each layer can be used by itself, as in Go:
+//!
+//! | layer | types |
+//! |---|---|
+//! | what is listed and watched | [`ListerWatcher`]: a client's resource, two closures ([`ListWatch`]), a transport of your own |
+//! | keeps a store equal to the server | [`Reflector`] into any [`ReflectorStore`] |
+//! | queues of changes | [`DeltaFifo`], a [`Queue`] |
+//! | a reflector, a queue, and the loop that empties it | [`Controller`], [`new_informer`], [`new_indexer_informer`] |
+//! | caches | [`Indexer`], [`ThreadSafeStore`], read through a [`Lister`] |
+//! | one cache, many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
+//!
+//! Objects are whatever implements [`Object`]: k8s-openapi's types (feature `k8s-openapi`), structs of your own with just the fields that
+//! you need ([`impl_object!`]), or any kind at run time ([`DynamicObject`]). They are shared as `Arc<T>`: nobody who reads the
+//! cache can change it.
+//!
+//! # Faithful to client-go
+//!
+//! The same input gives the same observable result: recordings of client-go are replayed against these types. Ids like K1, D6 or
+//! SP12 in these pages name single rules of its behaviour. What differs on purpose is listed, with reasons and tests, in
+//! [`deviations`].
+//!
+//! # Features
+//!
+//! `client` (default): HTTP and TLS. `kubeconfig` (default): kubeconfig files. `ring` (default) or `aws-lc-rs`: the TLS provider. `k8s-openapi`:
+//! its types as objects; the program that uses them picks the Kubernetes version by a feature of that crate. `testing`:
+//! [an API server and other helpers](testing) for tests. `signals`: `Stop::on_signals`.
+//!
+//! Without default features the crate is the stores, queues, reflector and informers alone.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -55,6 +125,16 @@ pub use store::{
 };
 pub use time::{Backoff, Clock, RealClock};
 pub use wire::{ListOptions, ResourceVersionMatch};
+
+/// Where the crate differs from client-go on purpose.
+#[doc = include_str!("../DEVIATIONS.md")]
+#[cfg(doc)]
+pub mod deviations {}
+
+/// The README's program compiles.
+#[cfg(all(doctest, feature = "client", feature = "kubeconfig"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 /// For the macros of this crate.
 #[doc(hidden)]

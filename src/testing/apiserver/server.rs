@@ -104,7 +104,7 @@ impl Shared {
     }
 }
 
-/// A Kubernetes API server on a loopback port, in this process. See the [module](super) for what it can do.
+/// A Kubernetes API server on a loopback port, in this process. See the [module](crate::testing) for what it can do.
 ///
 /// It starts one thread to accept connections, one for each connection and one more for each open watch. None of them
 /// polls. Dropping it closes everything and waits for all threads, which takes no longer than they need to notice.
