@@ -11,6 +11,20 @@ use crate::status::Status;
 /// [`is_gone`](Self::is_gone), try again on [`is_retryable`](Self::is_retryable), tell the user on the rest. It is cheap to clone, so that
 /// an informer can keep its last one. `Display` says what was asked, what came back, and what to do where that is known; it never
 /// holds a credential.
+///
+/// ```
+/// use k8s_informer::{Error, Status};
+/// use std::time::Duration;
+///
+/// let status: Status = serde_json::from_str(
+///     r#"{"message": "slow down", "reason": "TooManyRequests", "details": {"retryAfterSeconds": 3}, "code": 429}"#,
+/// )?;
+/// let error = Error::from_status(status);
+/// assert!(error.is_too_many_requests() && error.is_retryable() && !error.is_gone());
+/// assert_eq!(error.retry_after(), Some(Duration::from_secs(3)));
+/// assert_eq!(error.to_string(), "slow down (429 TooManyRequests)");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Error {
     inner: Arc<Inner>,

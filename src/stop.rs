@@ -253,6 +253,17 @@ impl Stop {
 
     /// Runs `callback` when the signal is given, on the thread that gives it, or here and now if it has been. It must not
     /// block: it shuts a socket down, closes a queue, wakes a thread. Dropping the subscription takes it back.
+    ///
+    /// ```
+    /// use k8s_informer::Stop;
+    ///
+    /// let (stop, (sender, ended)) = (Stop::new(), std::sync::mpsc::channel());
+    /// let kept = stop.on_stop({ let sender = sender.clone(); move || sender.send("kept").unwrap() });
+    /// drop(stop.on_stop(move || sender.send("dropped").unwrap()));
+    /// stop.stop();
+    /// assert_eq!(ended.try_iter().collect::<Vec<_>>(), ["kept"]);
+    /// # drop(kept);
+    /// ```
     pub fn on_stop(&self, callback: impl FnOnce() + Send + 'static) -> Subscription {
         self.done.on_done(callback)
     }

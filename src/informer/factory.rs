@@ -255,6 +255,29 @@ impl fmt::Debug for SharedInformerFactory {
 }
 
 /// What all informers of a factory have in common.
+///
+/// ```
+/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer::{Client, Config, GroupVersionResource, Object, SharedInformerFactory, Stop};
+/// use serde_json::json;
+///
+/// let server = ApiServer::start()?;
+/// let maps = "/api/v1/namespaces/default/configmaps";
+/// server.create(maps, json!({"metadata": {"name": "a", "labels": {"app": "web"}}}))?;
+/// server.create(maps, json!({"metadata": {"name": "b"}}))?;
+///
+/// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?)
+///     .namespace("default")
+///     .tweak_list_options(|options| options.label_selector = "app=web".into())
+///     .build();
+/// let maps = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
+/// let stop = Stop::new();
+/// factory.start(&stop)?;
+/// factory.wait_for_cache_sync(&stop)?;
+/// let names: Vec<_> = maps.lister().list().iter().map(|map| map.name().to_owned()).collect();
+/// assert_eq!(names, ["a"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct SharedInformerFactoryBuilder {
     source: Arc<dyn ListerWatcherSource>,
     namespace: Option<String>,

@@ -9,6 +9,34 @@ use crate::object::Deleted;
 /// they happened; a slow one keeps nobody else waiting. No lock of the crate is held meanwhile: a handler may read the
 /// cache, add and remove handlers (itself too), and stop the informer. A panic is caught and logged, and the next event
 /// follows.
+///
+/// ```
+/// use k8s_informer::{Deleted, DynamicObject, Object, ResourceEventHandler};
+/// use std::collections::BTreeMap;
+/// use std::sync::Arc;
+///
+/// /// Counts objects by their label `app`.
+/// #[derive(Default)]
+/// struct ByApp(BTreeMap<String, i64>);
+///
+/// impl ResourceEventHandler<DynamicObject> for ByApp {
+///     fn on_add(&mut self, object: &Arc<DynamicObject>, _is_in_initial_list: bool) {
+///         *self.0.entry(object.label("app").unwrap_or("none").to_owned()).or_default() += 1;
+///     }
+///
+///     fn on_delete(&mut self, gone: &Deleted<DynamicObject>) {
+///         if let Some(object) = gone.object() {
+///             *self.0.entry(object.label("app").unwrap_or("none").to_owned()).or_default() -= 1;
+///         }
+///     }
+/// }
+///
+/// let mut handler = ByApp::default();
+/// let web = serde_json::from_str(r#"{"metadata": {"name": "a", "labels": {"app": "web"}}}"#)?;
+/// handler.on_add(&Arc::new(web), true);
+/// assert_eq!(handler.0["web"], 1);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 pub trait ResourceEventHandler<T>: Send {
     /// An object appeared. `is_in_initial_list` says that it was there when the informer, or this handler, began.
     fn on_add(&mut self, object: &Arc<T>, is_in_initial_list: bool) {

@@ -6,6 +6,24 @@ use super::tracker::SyncTracker;
 use crate::stop::Done;
 
 /// What may be said of a handler when it is added. client-go's `HandlerOptions`.
+///
+/// ```
+/// use k8s_informer::testing::ScriptedListerWatcher;
+/// use k8s_informer::{DynamicObject, HandlerFuncs, HandlerOptions, SharedIndexInformer};
+/// use std::sync::Arc;
+///
+/// let nothing = Arc::new(ScriptedListerWatcher::new([]));
+/// let informer = SharedIndexInformer::<DynamicObject>::new(nothing, Default::default());
+/// let mut options = HandlerOptions::default();
+/// options.name = "printer".into();
+/// let printer = informer.add_handler_with_options(
+///     HandlerFuncs::new().on_add(|object: &Arc<DynamicObject>, _| println!("{object:?}")),
+///     options,
+/// )?;
+/// assert_eq!((printer.name(), printer.has_synced()), ("printer", false));
+/// informer.remove_event_handler(&printer);
+/// # Ok::<(), k8s_informer::InformerError>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct HandlerOptions {

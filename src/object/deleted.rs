@@ -7,6 +7,14 @@ use super::{Key, Object};
 ///
 /// A handler that only needs to know *which* object it was can call [`name`](Self::name), [`namespace`](Self::namespace)
 /// and [`key`](Self::key) on either.
+///
+/// ```
+/// use k8s_informer::{Deleted, DynamicObject};
+///
+/// let missed = Deleted::<DynamicObject>::FinalStateUnknown { key: "default/web-0".into(), last_known: None };
+/// assert_eq!((missed.namespace(), missed.name()), ("default", "web-0"));
+/// assert!(missed.is_final_state_unknown() && missed.object().is_none());
+/// ```
 pub enum Deleted<T> {
     /// The watch delivered the deletion, with the object as it was last.
     Final(Arc<T>),

@@ -11,6 +11,15 @@ use crate::panic::catch;
 pub type Key = Arc<str>;
 
 /// The key of an object: `namespace/name`, or just `name` without a namespace (K1). client-go's `MetaNamespaceKeyFunc`.
+///
+/// ```
+/// use k8s_informer::{DynamicObject, meta_namespace_key};
+///
+/// let pod: DynamicObject = serde_json::from_str(r#"{"metadata": {"name": "web-0", "namespace": "default"}}"#)?;
+/// let node: DynamicObject = serde_json::from_str(r#"{"metadata": {"name": "worker-1"}}"#)?;
+/// assert_eq!((&*meta_namespace_key(&pod), &*meta_namespace_key(&node)), ("default/web-0", "worker-1"));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 pub fn meta_namespace_key<T: Object + ?Sized>(object: &T) -> Key {
     match (object.namespace(), object.name()) {
         ("", name) => name.into(),

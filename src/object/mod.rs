@@ -25,6 +25,39 @@ pub use resource::{GroupVersionResource, Resource, Scope};
 ///
 /// Implement it by hand only if your type has no `metadata` field; otherwise [`impl_object!`](crate::impl_object) writes
 /// it. It corresponds to the part of Go's `metav1.Object` that `tools/cache` uses.
+///
+/// ```
+/// use k8s_informer::{Object, meta_namespace_key};
+///
+/// /// A line of somebody's own inventory.
+/// struct Machine {
+///     rack: String,
+///     name: String,
+///     serial: String,
+///     revision: String,
+/// }
+///
+/// impl Object for Machine {
+///     fn name(&self) -> &str {
+///         &self.name
+///     }
+///     fn namespace(&self) -> &str {
+///         &self.rack
+///     }
+///     fn uid(&self) -> &str {
+///         &self.serial
+///     }
+///     fn resource_version(&self) -> &str {
+///         &self.revision
+///     }
+///     fn label(&self, _key: &str) -> Option<&str> {
+///         None
+///     }
+/// }
+///
+/// let machine = Machine { rack: "r1".into(), name: "m7".into(), serial: "x".into(), revision: "3".into() };
+/// assert_eq!(&*meta_namespace_key(&machine), "r1/m7");
+/// ```
 pub trait Object: Send + Sync + 'static {
     /// `metadata.name`.
     fn name(&self) -> &str;

@@ -14,6 +14,28 @@ use crate::wire::ListOptions;
 ///
 /// Both calls block until the head of the answer is there. `stop` ends them, and every later read of the body, at once: with
 /// [`Error::is_stopped`] here, with any error there. client-go's `ListerWatcherWithContext`.
+///
+/// ```
+/// use k8s_informer::{Body, Error, ListOptions, ListerWatcher, Stop};
+///
+/// /// A list that never changes.
+/// struct Fixed(&'static str);
+///
+/// impl ListerWatcher for Fixed {
+///     fn list(&self, _options: &ListOptions, _stop: &Stop) -> Result<Body, Error> {
+///         Ok(Body::from(self.0))
+///     }
+///
+///     fn watch(&self, _options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+///         stop.wait();
+///         Err(Error::other("stopped"))
+///     }
+/// }
+///
+/// let body = Fixed(r#"{"items": []}"#).list(&ListOptions::default(), &Stop::new())?;
+/// assert_eq!(std::io::read_to_string(body).unwrap(), r#"{"items": []}"#);
+/// # Ok::<(), Error>(())
+/// ```
 pub trait ListerWatcher: Send + Sync {
     /// LIST: the body is one JSON list, `{"metadata": {"resourceVersion": …}, "items": […]}`.
     ///

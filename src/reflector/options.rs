@@ -9,6 +9,16 @@ use crate::time::{Backoff, Clock, RealClock};
 pub type WatchErrorHandler = Arc<dyn Fn(&Error) + Send + Sync>;
 
 /// How a reflector goes about it. client-go's `ReflectorOptions`, and what it keeps in fields.
+///
+/// ```
+/// use k8s_informer::{Backoff, ReflectorOptions};
+/// use std::time::Duration;
+///
+/// let mut options = ReflectorOptions::default();
+/// options.page_size = Some(100);
+/// options.backoff = Backoff::new(Duration::from_secs(1), 2.0, Duration::from_secs(60), 0.5);
+/// assert_eq!((options.resync_period, options.min_watch_timeout), (Duration::ZERO, Duration::from_secs(300)));
+/// ```
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ReflectorOptions {

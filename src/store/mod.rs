@@ -24,6 +24,50 @@ pub use transform::Transform;
 ///
 /// Each call is one fact from the server, in the order in which the server told them. None of them may wait for long: the
 /// watch waits with it.
+///
+/// ```
+/// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+/// use k8s_informer::{Deleted, DynamicObject, Reflector, ReflectorOptions, ReflectorStore, Stop, StoreError};
+/// use std::sync::atomic::{AtomicUsize, Ordering};
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// /// Keeps nothing but how many objects there are.
+/// #[derive(Default)]
+/// struct Count(AtomicUsize);
+///
+/// impl ReflectorStore<DynamicObject> for Count {
+///     fn add(&self, _: Arc<DynamicObject>) -> Result<(), StoreError> {
+///         self.0.fetch_add(1, Ordering::Relaxed);
+///         Ok(())
+///     }
+///     fn update(&self, _: Arc<DynamicObject>) -> Result<(), StoreError> {
+///         Ok(())
+///     }
+///     fn delete(&self, _: Deleted<DynamicObject>) -> Result<(), StoreError> {
+///         self.0.fetch_sub(1, Ordering::Relaxed);
+///         Ok(())
+///     }
+///     fn replace(&self, objects: Vec<Arc<DynamicObject>>, _: &str) -> Result<(), StoreError> {
+///         self.0.store(objects.len(), Ordering::Relaxed);
+///         Ok(())
+///     }
+/// }
+///
+/// let script = ScriptedListerWatcher::new([
+///     Answer::body(r#"{"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#),
+///     Answer::open(r#"{"type": "ADDED", "object": {"metadata": {"name": "b", "resourceVersion": "8"}}}"#),
+/// ]);
+/// let count = Arc::new(Count::default());
+/// let reflector = Reflector::new(Arc::new(script.clone()), count.clone(), ReflectorOptions::default());
+/// let stop = Stop::new();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| reflector.run(&stop));
+///     assert!(script.until_read(2, Duration::from_secs(10)));
+///     stop.stop();
+/// });
+/// assert_eq!(count.0.load(Ordering::Relaxed), 2);
+/// ```
 pub trait ReflectorStore<T>: Send + Sync {
     /// An object appeared.
     ///
