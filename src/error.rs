@@ -102,17 +102,6 @@ impl Error {
         Self::new(ErrorKind::Connection(message.into()))
     }
 
-    /// What reading a [`Body`](crate::Body) failed with: the client's bodies carry an error of this type.
-    pub(crate) fn from_read(error: io::Error) -> Self {
-        match error.downcast::<Self>() {
-            Ok(ours) => ours,
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                Self::new(ErrorKind::Timeout(error.to_string()))
-            }
-            Err(error) => Self::connection(error.to_string()),
-        }
-    }
-
     /// The server's answer, if it gave one. An answer without a `Status` body has one made of the status code and the text.
     pub fn status(&self) -> Option<&Status> {
         match &self.inner.kind {
@@ -291,3 +280,17 @@ impl fmt::Debug for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// For a lister-watcher of your own: what the connection failed with. One that carries an [`Error`] is that error again.
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        match error.downcast::<Self>() {
+            Ok(ours) => ours,
+            Err(error) => Self::new(match error.kind() {
+                io::ErrorKind::ConnectionRefused => ErrorKind::Refused(error.to_string()),
+                io::ErrorKind::TimedOut => ErrorKind::Timeout(error.to_string()),
+                _ => ErrorKind::Connection(error.to_string()),
+            }),
+        }
+    }
+}

@@ -320,11 +320,14 @@ fn l14_what_is_no_list_fails_and_leaves_the_store_alone() {
     let bodies = [
         r#"{"kind":"Table","metadata":{"resourceVersion":"1"},"items":[]}"#,
         r#"{"kind":"Status","status":"Failure","code":403}"#,
+        r#"{"kind":"Pod","metadata":{"name":"a","resourceVersion":"1"}}"#,
+        r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#,
+        "{}",
         "<html>sign in</html>",
         "[]",
         "",
-        r#"{"metadata":{"resourceVersion":"1"},"items":[{"metadata""#,
-        r#"{"metadata":{"resourceVersion":"1"},"items":[null]}"#,
+        r#"{"kind": "List", "metadata":{"resourceVersion":"1"},"items":[{"metadata""#,
+        r#"{"kind": "List", "metadata":{"resourceVersion":"1"},"items":[null]}"#,
     ];
     for body in bodies {
         let it = Running::new([Answer::body(body), list("20", &["b"])]);
@@ -347,7 +350,8 @@ fn l15_a_store_that_refuses_the_list_gets_it_again() {
 
 #[test]
 fn l15_items_null_is_an_empty_list() {
-    let it = Running::new([Answer::body(r#"{"metadata":{"resourceVersion":"3"},"items":null}"#)]);
+    let it =
+        Running::new([Answer::body(r#"{"kind": "List", "metadata":{"resourceVersion":"3"},"items":null}"#)]);
     assert_eq!(it.requests(2)[1], "watch 3");
     assert_eq!(it.calls(1), ["replace [] at 3"]);
 }
@@ -441,7 +445,7 @@ fn w6_an_error_event_429_is_waited_out_without_a_list() {
 #[test]
 fn w10_versions_of_synthetic_adds_do_not_count_until_another_event_came() {
     let it = Running::new([
-        Answer::body(r#"{"metadata":{},"items":[]}"#),
+        Answer::body(r#"{"kind": "List", "metadata":{},"items":[]}"#),
         Answer::body(event("ADDED", "a", "30") + &event("ADDED", "b", "20")),
         Answer::body(event("ADDED", "c", "25") + &event("MODIFIED", "b", "31")),
         Answer::open(""),
@@ -503,9 +507,42 @@ fn w8_events_are_understood_however_they_are_written() {
         Answer::open(concat!(
             " { \"object\" : {\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"11\"}} , \"type\" : \"ADDED\" } \r\n\n",
             "{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"12\"}},\"more\":{}}\n",
+            "{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"13\"}}}",
+            "{\"type\":\"DELETED\",\"object\":{\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"14\"}}}\n",
+            "{\n  \"type\": \"ADDED\",\n  \"object\": {\n    \"metadata\": {\n      \"name\": \"b\"\n    }\n  }\n}\n",
         )),
     ]);
-    assert_eq!(it.calls(2)[1..], ["add a@11", "update a@12"]);
+    assert_eq!(it.calls(2)[1..], ["add a@11", "update a@12", "update a@13", "delete a@14", "add b@"]);
+}
+
+#[test]
+fn w8_an_event_without_a_line_end_counts_when_the_stream_ends() {
+    let it =
+        Running::new([list("10", &[]), Answer::body(event("ADDED", "a", "11").trim_end()), Answer::open("")]);
+    assert_eq!(it.requests(3)[2], "watch 11");
+    assert_eq!(it.store.calls()[1..], ["add a@11"]);
+}
+
+#[test]
+fn w9_an_item_without_a_name_is_told_and_left_out() {
+    let body = r#"{"kind":"List","metadata":{"resourceVersion":"3"},"items":[{},{"metadata":{"name":"b","resourceVersion":"1"}}]}"#;
+    let it = Running::new([Answer::body(body)]);
+    assert_eq!(it.requests(2)[1], "watch 3");
+    assert_eq!(it.store.calls(), ["replace [b@1] at 3"]);
+    let error = it.reflector.status().last_error.unwrap();
+    assert_eq!(error.to_string(), "unexpected answer: item 0 of the list has no name: it is left out");
+}
+
+#[test]
+fn w9_an_object_without_a_name_is_told_and_left_out() {
+    let it = Running::new([
+        list("10", &[]),
+        Answer::body(event("ADDED", "a", "11") + &event("MODIFIED", "", "12")),
+        Answer::open(event("ADDED", "b", "13")),
+    ]);
+    assert_eq!(it.requests(3)[2], "watch 11");
+    assert_eq!(it.calls(3)[1..], ["add a@11", "add b@13"]);
+    assert!(it.reflector.status().last_error.unwrap().to_string().contains("has no name"));
 }
 
 #[test]
@@ -588,7 +625,7 @@ fn a_lister_watcher_that_panics_is_an_error_like_any_other() {
 
 #[test]
 fn progress_of_a_list_is_told_where_the_server_tells_it() {
-    let body = r#"{"metadata":{"resourceVersion":"1","continue":"x","remainingItemCount":3},"items":[{"metadata":{}}]}"#;
+    let body = r#"{"kind": "List", "metadata":{"resourceVersion":"1","continue":"x","remainingItemCount":3},"items":[{"metadata":{"name":"a"}}]}"#;
     let it = Running::new([Answer::body(body)]);
     it.requests(2);
     let status = it.reflector.status();

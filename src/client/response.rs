@@ -57,7 +57,7 @@ impl Response {
                 Err(Error::decode("the body is larger than 256 MiB").context(self.body.context.to_string()))
             }
             Ok(_) => Ok(bytes),
-            Err(error) => Err(Error::from_read(error)),
+            Err(error) => Err(Error::from(error)),
         }
     }
 

@@ -57,7 +57,7 @@ impl<T> fmt::Debug for ControllerConfig<T> {
 ///
 /// let stop = Stop::new();
 /// let pods = ListWatch::new(
-///     |_: &ListOptions, _: &Stop| Ok(Body::from(r#"{"metadata": {}, "items": [{"metadata": {"name": "a"}}]}"#)),
+///     |_: &ListOptions, _: &Stop| Ok(Body::from(r#"{"kind": "List", "metadata": {}, "items": [{"metadata": {"name": "a"}}]}"#)),
 ///     |_: &ListOptions, stop: &Stop| {
 ///         stop.wait();
 ///         Ok(Body::from(""))
@@ -192,7 +192,7 @@ impl<T> fmt::Debug for InformerOptions<T> {
 ///
 /// let stop = Stop::new();
 /// let pods = ListWatch::new(
-///     |_: &ListOptions, _: &Stop| Ok(Body::from(r#"{"metadata": {}, "items": [{"metadata": {"name": "a"}}]}"#)),
+///     |_: &ListOptions, _: &Stop| Ok(Body::from(r#"{"kind": "List", "metadata": {}, "items": [{"metadata": {"name": "a"}}]}"#)),
 ///     |_: &ListOptions, stop: &Stop| {
 ///         stop.wait();
 ///         Ok(Body::from(""))
@@ -230,7 +230,7 @@ pub fn new_informer<T: Object + DeserializeOwned>(
 /// let stop = Stop::new();
 /// let pods = ListWatch::new(
 ///     |_: &ListOptions, _: &Stop| Ok(Body::from(
-///         r#"{"metadata": {}, "items": [{"metadata": {"name": "a", "labels": {"app": "web"}}}]}"#,
+///         r#"{"kind": "List", "metadata": {}, "items": [{"metadata": {"name": "a", "labels": {"app": "web"}}}]}"#,
 ///     )),
 ///     |_: &ListOptions, stop: &Stop| {
 ///         stop.wait();

@@ -56,7 +56,7 @@ impl<T> fmt::Debug for SharedIndexInformerOptions<T> {
 /// use k8s_informer::{Body, DynamicObject, ListOptions, ListWatch, Object, SharedIndexInformer, Stop};
 ///
 /// let pods = ListWatch::new(
-///     |_: &ListOptions, _: &Stop| Ok(Body::from(r#"{"metadata": {}, "items": [{"metadata": {"name": "a"}}]}"#)),
+///     |_: &ListOptions, _: &Stop| Ok(Body::from(r#"{"kind": "List", "metadata": {}, "items": [{"metadata": {"name": "a"}}]}"#)),
 ///     |_: &ListOptions, stop: &Stop| {
 ///         stop.wait();
 ///         Ok(Body::from(""))

@@ -33,7 +33,7 @@ const READ_BUFFER: usize = 32 << 10;
 /// let enough = stop.clone();
 /// let pods = ListWatch::new(
 ///     |_: &ListOptions, _: &Stop| Ok(Body::from(
-///         r#"{"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#,
+///         r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#,
 ///     )),
 ///     move |options: &ListOptions, _: &Stop| {
 ///         assert_eq!(options.resource_version.as_deref(), Some("7"));
@@ -289,7 +289,7 @@ fn read(body: &mut Body, buffer: &mut [u8]) -> Result<usize, Error> {
         match panic::catch(|| body.read(buffer)) {
             Ok(Ok(length)) => return Ok(length),
             Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-            Ok(Err(error)) => return Err(Error::from_read(error)),
+            Ok(Err(error)) => return Err(Error::from(error)),
             Err(panic) => return Err(Error::other(format!("the reader of the body {panic}"))),
         }
     }

@@ -37,7 +37,7 @@ use crate::wire::ListOptions;
 /// # Ok::<(), Error>(())
 /// ```
 pub trait ListerWatcher: Send + Sync {
-    /// LIST: the body is one JSON list, `{"metadata": {"resourceVersion": …}, "items": […]}`.
+    /// LIST: the body is one JSON list, `{"kind": "List", "metadata": {"resourceVersion": …}, "items": […]}`.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl fmt::Debug for Body {
 /// use k8s_informer::{Body, ListOptions, ListWatch, ListerWatcher, Stop};
 ///
 /// let one_list = ListWatch::new(
-///     |_: &ListOptions, _: &Stop| Ok(Body::from(r#"{"metadata": {"resourceVersion": "7"}, "items": []}"#)),
+///     |_: &ListOptions, _: &Stop| Ok(Body::from(r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": []}"#)),
 ///     |_: &ListOptions, stop: &Stop| {
 ///         stop.wait(); // A watch on which nothing ever happens.
 ///         Ok(Body::from(""))

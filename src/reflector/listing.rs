@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use super::Decode;
 use crate::error::Error;
+use crate::object::Object;
 use crate::wire::{self, ListOptions, ListSplitter, SplitError};
 
 /// The page size where nothing else is said (L9).
@@ -24,6 +25,8 @@ pub(super) struct Listing<T> {
     remaining: Option<u64>,
     splitter: ListSplitter,
     objects: Vec<Arc<T>>,
+    /// What has come and can't be kept, since the last look.
+    left_out: Vec<Error>,
 }
 
 /// What a list that has come whole consists of.
@@ -34,7 +37,7 @@ pub(super) struct Listed<T> {
     pub(super) paginated_at_zero: bool,
 }
 
-impl<T> Listing<T> {
+impl<T: Object> Listing<T> {
     /// A LIST at this version; `page_size` is what the user asked for, if anything (L9).
     pub(super) fn new(resource_version: Option<String>, page_size: Option<u32>, paginated: bool) -> Self {
         let any_version = matches!(resource_version.as_deref(), None | Some("0"));
@@ -50,6 +53,7 @@ impl<T> Listing<T> {
             remaining: None,
             splitter: ListSplitter::new(),
             objects: Vec::new(),
+            left_out: Vec::new(),
         }
     }
 
@@ -73,23 +77,32 @@ impl<T> Listing<T> {
     }
 
     pub(super) fn feed(&mut self, bytes: &[u8], decode: Decode<T>) -> Result<(), Error> {
-        let Self { splitter, objects, .. } = self;
+        let Self { splitter, objects, left_out, .. } = self;
         splitter.feed(bytes, |item| {
             let object = decode(item).map_err(|error| {
                 Error::decode(format!("item {} of the list: {}", objects.len(), wire::describe(&error)))
             })?;
-            objects.push(Arc::new(object));
+            if object.name().is_empty() {
+                left_out.push(Error::decode(format!(
+                    "item {} of the list has no name: it is left out",
+                    objects.len()
+                )));
+            } else {
+                objects.push(Arc::new(object));
+            }
             Ok(())
         })
+    }
+
+    /// What has come and can't be kept, since the last call.
+    pub(super) fn left_out(&mut self) -> Vec<Error> {
+        std::mem::take(&mut self.left_out)
     }
 
     /// The body of a page has come whole: the list, or `None` if a further page has to be asked for.
     pub(super) fn page_end(&mut self) -> Result<Option<Listed<T>>, Error> {
         let meta =
             std::mem::replace(&mut self.splitter, ListSplitter::new()).finish().map_err(Error::from)?;
-        if matches!(meta.kind.as_str(), "Status" | "Table") {
-            return Err(Error::decode(format!("a {} where a list was expected", meta.kind)));
-        }
         self.pages += 1;
         if self.pages == 1 {
             meta.resource_version().clone_into(&mut self.list_version);

@@ -5,9 +5,10 @@ use super::Decode;
 use super::listing::{Listed, Listing, Retry};
 use crate::error::Error;
 use crate::object::{Deleted, Object};
+use crate::status::Status;
 use crate::store::{ReflectorStore, StoreError};
 use crate::time::{Backoff, Random};
-use crate::wire::{self, Bookmark, Event, EventKind, FrameSplitter, ListOptions};
+use crate::wire::{self, Bookmark, Event, EventKind, FrameSplitter, ListOptions, Taken};
 
 /// A watch that ends within this time and without an event is no healthy one (W5).
 const VERY_SHORT: Duration = Duration::from_secs(1);
@@ -62,7 +63,6 @@ enum Phase<T> {
     List(Listing<T>),
     ListBody(Listing<T>),
     Watch,
-    /// Since when the request has been under way (W2).
     WatchBody(Watching),
     Wait(Duration, Next),
 }
@@ -74,12 +74,25 @@ enum Next {
 }
 
 struct Watching {
+    /// When the request was made (W2).
     started: Instant,
     frames: FrameSplitter,
+    seen: Seen,
+}
+
+/// What a stream has brought so far.
+struct Seen {
     events: u64,
     /// Whether the versions of events count: not those of the unordered ADDED events at the beginning of a watch that did not
     /// start from a version (W10).
     versions_count: bool,
+}
+
+/// What a frame holds.
+enum Decoded<T> {
+    Object(T),
+    Bookmark(Bookmark),
+    Error(Status),
 }
 
 /// Why a stream is given up.
@@ -178,8 +191,7 @@ impl<T: Object> Machine<T> {
                 self.phase = Phase::WatchBody(Watching {
                     started,
                     frames: FrameSplitter::new(),
-                    events: 0,
-                    versions_count: !matches!(self.version.as_str(), "" | "0"),
+                    seen: Seen { events: 0, versions_count: !matches!(self.version.as_str(), "" | "0") },
                 });
             }
             (Phase::Watch, Err(error)) => self.watch_refused(error),
@@ -190,16 +202,21 @@ impl<T: Object> Machine<T> {
     /// Bytes of the body have come.
     pub(super) fn received(&mut self, bytes: &[u8], store: &dyn ReflectorStore<T>) {
         match std::mem::replace(&mut self.phase, Phase::Watch) {
-            Phase::ListBody(mut listing) => match listing.feed(bytes, self.decode) {
-                Ok(()) => self.phase = Phase::ListBody(listing),
-                Err(error) => self.list_failed(listing, error),
-            },
-            Phase::WatchBody(mut watching) => {
-                let Watching { frames, events, versions_count, .. } = &mut watching;
-                let fed = frames.feed(bytes, |frame| self.event(frame, events, versions_count, store));
+            Phase::ListBody(mut listing) => {
+                let fed = listing.feed(bytes, self.decode);
+                for error in listing.left_out() {
+                    self.report(error, false);
+                }
                 match fed {
+                    Ok(()) => self.phase = Phase::ListBody(listing),
+                    Err(error) => self.list_failed(listing, error),
+                }
+            }
+            Phase::WatchBody(mut watching) => {
+                let Watching { frames, seen, .. } = &mut watching;
+                match frames.feed(bytes, |frame| self.event(frame, seen, store)) {
                     Ok(()) => self.phase = Phase::WatchBody(watching),
-                    Err(broken) => self.watch_broken(broken, &watching),
+                    Err(broken) => self.watch_broken(broken, seen),
                 }
             }
             phase => self.phase = phase,
@@ -215,7 +232,13 @@ impl<T: Object> Machine<T> {
                 Err(error) => self.list_failed(listing, error),
             },
             (Phase::ListBody(listing), Err(error)) => self.list_failed(listing, error),
-            (Phase::WatchBody(watching), result) => self.watch_ended(&watching, result, now),
+            (Phase::WatchBody(mut watching), result) => {
+                let Watching { frames, seen, started } = &mut watching;
+                match frames.finish(|frame| self.event(frame, seen, store)) {
+                    Ok(()) => self.watch_ended(seen, now.duration_since(*started), result),
+                    Err(broken) => self.watch_broken(broken, seen),
+                }
+            }
             (phase, _) => self.phase = phase,
         }
     }
@@ -285,8 +308,8 @@ impl<T: Object> Machine<T> {
         self.new_cycle(retry_after);
     }
 
-    fn watch_broken(&mut self, broken: Broken, watching: &Watching) {
-        if watching.events > 0 {
+    fn watch_broken(&mut self, broken: Broken, seen: &Seen) {
+        if seen.events > 0 {
             self.backoff.reset();
         }
         match broken {
@@ -312,12 +335,12 @@ impl<T: Object> Machine<T> {
         }
     }
 
-    fn watch_ended(&mut self, watching: &Watching, result: Result<(), Error>, now: Instant) {
+    fn watch_ended(&mut self, seen: &Seen, lasted: Duration, result: Result<(), Error>) {
         // A connection that broke is an end like any other: the watch goes on from the last version.
         if let Err(error) = result {
             self.report(error, false);
         }
-        if watching.events == 0 && now.duration_since(watching.started) < VERY_SHORT {
+        if seen.events == 0 && lasted < VERY_SHORT {
             self.report(
                 Error::connection("very short watch: it ended within a second and without an event"),
                 false,
@@ -332,54 +355,66 @@ impl<T: Object> Machine<T> {
     fn event(
         &mut self,
         frame: &[u8],
-        events: &mut u64,
-        versions_count: &mut bool,
+        seen: &mut Seen,
         store: &dyn ReflectorStore<T>,
-    ) -> Result<(), Broken> {
-        let mut event = Event::parse(frame).map_err(|error| self.bad_frame(&error, *events))?;
-        let version = match event.kind {
-            EventKind::Error => {
-                return Err(Broken::Error(Error::from_status(wire::error_status(event.object))));
+    ) -> Result<Taken, Broken> {
+        let (kind, object) = match self.decode_event(frame) {
+            Ok(event) => event,
+            Err(_) if wire::has_several(frame) => return Ok(Taken::Several),
+            Err(error) => return Err(self.bad_frame(&error, seen)),
+        };
+        let version = match object {
+            Decoded::Error(status) => return Err(Broken::Error(Error::from_status(status))),
+            Decoded::Bookmark(bookmark) => {
+                self.stored(store.bookmark(bookmark.resource_version()));
+                bookmark.resource_version().to_owned()
             }
-            EventKind::Bookmark => {
-                let bookmark: Bookmark =
-                    serde_json::from_slice(event.object).map_err(|error| self.bad_frame(&error, *events))?;
-                let version = bookmark.resource_version().to_owned();
-                self.stored(store.bookmark(&version));
-                version
+            // As what is no object of the kind: told, not counted, and its version does not count either (W9).
+            Decoded::Object(object) if object.name().is_empty() => {
+                self.report(Error::decode("an event whose object has no name"), false);
+                return Ok(Taken::Whole);
             }
-            kind => {
-                let object = match (self.decode)(event.object) {
-                    Ok(object) => Ok(object),
-                    Err(_) => Event::parse_slowly(frame).and_then(|slow| {
-                        event = slow;
-                        (self.decode)(event.object)
-                    }),
-                };
-                let object = Arc::new(object.map_err(|error| self.bad_frame(&error, *events))?);
+            Decoded::Object(object) => {
                 let version = object.resource_version().to_owned();
+                let object = Arc::new(object);
                 self.stored(match kind {
                     EventKind::Added => store.add(object),
-                    EventKind::Modified => store.update(object),
-                    _ => store.delete(Deleted::Final(object)),
+                    EventKind::Deleted => store.delete(Deleted::Final(object)),
+                    _ => store.update(object),
                 });
                 version
             }
         };
-        *events += 1;
-        *versions_count |= event.kind != EventKind::Added;
+        seen.events += 1;
+        seen.versions_count |= kind != EventKind::Added;
         // An event without a version leaves the last one as it is: client-go would lose it (W10).
-        if *versions_count && !version.is_empty() {
+        if seen.versions_count && !version.is_empty() {
             self.version = version;
         }
-        Ok(())
+        Ok(Taken::Whole)
     }
 
-    fn bad_frame(&self, error: &serde_json::Error, events: u64) -> Broken {
+    fn decode_event(&self, frame: &[u8]) -> Result<(EventKind, Decoded<T>), serde_json::Error> {
+        let Event { kind, object } = Event::parse(frame)?;
+        Ok(match kind {
+            EventKind::Error => (kind, Decoded::Error(wire::error_status(object))),
+            EventKind::Bookmark => (kind, Decoded::Bookmark(serde_json::from_slice(object)?)),
+            kind => match (self.decode)(object) {
+                Ok(object) => (kind, Decoded::Object(object)),
+                // Something may stand behind the object, and belong to the frame.
+                Err(_) => {
+                    let Event { kind, object } = Event::parse_slowly(frame)?;
+                    (kind, Decoded::Object((self.decode)(object)?))
+                }
+            },
+        })
+    }
+
+    fn bad_frame(&self, error: &serde_json::Error, seen: &Seen) -> Broken {
         let at = if self.version.is_empty() { "the beginning" } else { &self.version };
         Broken::Frame(Error::decode(format!(
             "watch event {} after version {at}: {}",
-            events + 1,
+            seen.events + 1,
             wire::describe(error)
         )))
     }

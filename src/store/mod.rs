@@ -55,7 +55,7 @@ pub use transform::Transform;
 /// }
 ///
 /// let script = ScriptedListerWatcher::new([
-///     Answer::body(r#"{"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#),
+///     Answer::body(r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#),
 ///     Answer::open(r#"{"type": "ADDED", "object": {"metadata": {"name": "b", "resourceVersion": "8"}}}"#),
 /// ]);
 /// let count = Arc::new(Count::default());

@@ -21,7 +21,7 @@ use crate::wire::ListOptions;
 /// use std::time::Duration;
 ///
 /// let script = ScriptedListerWatcher::new([
-///     Answer::body(r#"{"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#),
+///     Answer::body(r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#),
 ///     Answer::open(r#"{"type": "DELETED", "object": {"metadata": {"name": "a", "resourceVersion": "8"}}}"#),
 /// ]);
 /// let store = Arc::new(Indexer::<DynamicObject>::for_objects());

@@ -1,46 +1,117 @@
 use memchr::memchr;
 
+use super::scan::Scanner;
 use super::{MAX_OBJECT_BYTES, SplitError};
 
-/// Cuts a watch stream into its frames: one JSON event a line.
+/// Cuts a watch stream into its frames: JSON objects, one after the other.
 ///
-/// A frame that lies whole in the bytes that came is handed out where it is; only one that is cut by their end is copied.
+/// API servers write one a line, and a frame that lies whole and on a line of its own in the bytes that came is handed out where it is,
+/// without a look at what is in it. Of one that is cut by their end, or that shares its line, the closing brace is looked for.
+/// A frame ends with its line, whatever it is, so that a broken one can't take others with it; only one whose first line
+/// is just the opening brace may stand on several.
 #[derive(Debug)]
 pub(crate) struct FrameSplitter {
     /// The beginning of a frame whose end has not come yet.
     partial: Vec<u8>,
+    /// Looks for its closing brace.
+    scanner: Scanner,
+    /// Whether it stands on several lines.
+    several_lines: bool,
     limit: usize,
+}
+
+/// What became of a frame that was handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It was a frame.
+    Whole,
+    /// It was several on one line: hand them out one by one.
+    Several,
 }
 
 impl FrameSplitter {
     pub(crate) fn new() -> Self {
-        Self { partial: Vec::new(), limit: MAX_OBJECT_BYTES }
+        Self {
+            partial: Vec::new(),
+            scanner: Scanner::default(),
+            several_lines: false,
+            limit: MAX_OBJECT_BYTES,
+        }
     }
 
-    /// Hands each frame that is complete now to `frame`, without its line end; blank lines are none. Stops where that fails.
+    /// Hands each frame that is complete now to `frame`. Stops where that fails.
     pub(crate) fn feed<E: From<SplitError>>(
         &mut self,
         mut bytes: &[u8],
-        mut frame: impl FnMut(&[u8]) -> Result<(), E>,
+        mut frame: impl FnMut(&[u8]) -> Result<Taken, E>,
     ) -> Result<(), E> {
-        while let Some(end) = memchr(b'\n', bytes) {
-            let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
-            bytes = rest;
+        loop {
             if self.partial.is_empty() {
-                self.check(line.len())?;
-                emit(line, &mut frame)?;
-            } else {
-                self.check(self.partial.len() + line.len())?;
-                self.partial.extend_from_slice(line);
-                let whole = std::mem::take(&mut self.partial);
-                emit(&whole, &mut frame)?;
-                self.partial = whole;
-                self.partial.clear();
+                bytes = bytes.trim_ascii_start();
+                if bytes.is_empty() {
+                    return Ok(());
+                }
+                if let Some(line) = whole_line(bytes) {
+                    self.check(line.len())?;
+                    if frame(line.trim_ascii_end())? == Taken::Whole {
+                        bytes = &bytes[line.len()..];
+                        continue;
+                    }
+                }
             }
+            let end = self.end(bytes);
+            let (begun, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
+            self.check(self.partial.len() + begun.len())?;
+            self.partial.extend_from_slice(begun);
+            bytes = rest;
+            if end.is_none() {
+                return Ok(());
+            }
+            self.hand_out(&mut frame)?;
         }
-        self.check(self.partial.len() + bytes.len())?;
-        self.partial.extend_from_slice(bytes);
+    }
+
+    /// The stream is at its end: hands out what is left of it, unless it is only the beginning of a frame.
+    pub(crate) fn finish<E: From<SplitError>>(
+        &mut self,
+        mut frame: impl FnMut(&[u8]) -> Result<Taken, E>,
+    ) -> Result<(), E> {
+        if self.partial.is_empty() || self.scanner.is_inside() { Ok(()) } else { self.hand_out(&mut frame) }
+    }
+
+    fn hand_out<E>(&mut self, frame: &mut impl FnMut(&[u8]) -> Result<Taken, E>) -> Result<(), E> {
+        self.scanner = Scanner::default();
+        self.several_lines = false;
+        let mut whole = std::mem::take(&mut self.partial);
+        frame(whole.trim_ascii())?;
+        // The room that it has is for the next one.
+        whole.clear();
+        self.partial = whole;
         Ok(())
+    }
+
+    /// Where the frame that has begun ends, if that is in these bytes.
+    fn end(&mut self, bytes: &[u8]) -> Option<usize> {
+        if self.partial.first().or(bytes.first()) != Some(&b'{') {
+            return memchr(b'\n', bytes).map(|at| at + 1);
+        }
+        if self.several_lines {
+            return self.scanner.end(bytes);
+        }
+        let line_end = memchr(b'\n', bytes).map(|at| at + 1);
+        let line = &bytes[..line_end.unwrap_or(bytes.len())];
+        let brace = self.scanner.end(line);
+        if brace.is_some() || line_end.is_none() {
+            return brace;
+        }
+        self.several_lines = match self.partial.as_slice() {
+            [] => line.trim_ascii() == b"{",
+            partial => partial.trim_ascii_end() == b"{" && line.trim_ascii().is_empty(),
+        };
+        match self.several_lines {
+            true => self.scanner.end(&bytes[line.len()..]).map(|end| line.len() + end),
+            false => line_end,
+        }
     }
 
     fn check(&self, length: usize) -> Result<(), SplitError> {
@@ -51,11 +122,10 @@ impl FrameSplitter {
     }
 }
 
-fn emit<E>(line: &[u8], frame: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
-    match line.trim_ascii() {
-        [] => Ok(()),
-        line => frame(line),
-    }
+/// The first line, if it has come whole and looks like a frame.
+fn whole_line(bytes: &[u8]) -> Option<&[u8]> {
+    let line = &bytes[..memchr(b'\n', bytes)?];
+    (line.starts_with(b"{") && line.trim_ascii_end().ends_with(b"}")).then_some(line)
 }
 
 #[cfg(test)]
@@ -64,33 +134,62 @@ mod tests {
 
     fn split(chunks: &[&[u8]], limit: usize) -> Result<Vec<String>, SplitError> {
         let mut frames = Vec::new();
-        let mut splitter = FrameSplitter { partial: Vec::new(), limit };
+        let mut splitter = FrameSplitter { limit, ..FrameSplitter::new() };
+        let mut take = |frame: &[u8]| {
+            if crate::wire::has_several(frame) {
+                return Ok(Taken::Several);
+            }
+            frames.push(String::from_utf8_lossy(frame).into_owned());
+            Ok::<_, SplitError>(Taken::Whole)
+        };
         for chunk in chunks {
-            splitter.feed(chunk, |frame| {
-                frames.push(String::from_utf8_lossy(frame).into_owned());
-                Ok::<(), SplitError>(())
-            })?;
+            splitter.feed(chunk, &mut take)?;
         }
+        splitter.finish(&mut take)?;
         Ok(frames)
+    }
+
+    fn split_anywhere(stream: &str, frames: &[&str]) {
+        let stream = stream.as_bytes();
+        for cut in 0..stream.len() {
+            assert_eq!(split(&[&stream[..cut], &stream[cut..]], 99).unwrap(), frames, "cut at {cut}");
+        }
     }
 
     #[test]
     fn frames_are_lines_wherever_the_chunks_end() {
-        let stream = b"{\"a\":1}\n\n{\"b\":2}\r\n{\"c\":3}\n{\"cut";
-        for cut in 0..stream.len() {
-            let frames = split(&[&stream[..cut], &stream[cut..]], 64);
-            assert_eq!(
-                frames.as_deref(),
-                Ok(&["{\"a\":1}", "{\"b\":2}", "{\"c\":3}"].map(str::to_owned)[..]),
-                "{cut}"
-            );
-        }
+        split_anywhere(
+            "{\"a\":1}\n\n{\"b\":\"}\\\"\"}\r\n{\"c\":3}\n",
+            &["{\"a\":1}", "{\"b\":\"}\\\"\"}", "{\"c\":3}"],
+        );
+    }
+
+    #[test]
+    fn frames_may_stand_on_several_lines_share_one_or_end_without_one() {
+        split_anywhere(
+            " {\"a\":{}}{\"b\":{}} {\"c\":3}\n{\n\"d\": [\n1]\n}{ \r\n \"e\":5}\n{\"f\":6}",
+            &["{\"a\":{}}", "{\"b\":{}}", "{\"c\":3}", "{\n\"d\": [\n1]\n}", "{ \r\n \"e\":5}", "{\"f\":6}"],
+        );
+    }
+
+    #[test]
+    fn what_is_no_frame_ends_with_its_line() {
+        split_anywhere(
+            "garbage\n{\"a\":1}\n{\"b\":{\n{\"c\":3}\nmore",
+            &["garbage", "{\"a\":1}", "{\"b\":{", "{\"c\":3}", "more"],
+        );
+    }
+
+    #[test]
+    fn a_frame_that_is_cut_is_none() {
+        split_anywhere("{\"a\":1}\n{\"b\":{\"c\":\"", &["{\"a\":1}"]);
     }
 
     #[test]
     fn a_frame_over_the_limit_is_an_error_before_its_end_has_come() {
         let too_large = Err(SplitError::TooLarge { what: "a watch event", limit: 4 });
-        assert_eq!(split(&[b"1234\n", b"12", b"345"], 4), too_large);
+        assert_eq!(split(&[b"{12}\n", b"{1", b"234"], 4), too_large);
+        assert_eq!(split(&[b"{123}\n"], 4), too_large);
         assert_eq!(split(&[b"12345\n"], 4), too_large);
     }
 }

@@ -1,6 +1,6 @@
-use memchr::memchr2;
 use serde::Deserialize;
 
+use super::scan::Scanner;
 use super::{MAX_OBJECT_BYTES, SplitError};
 
 /// Cuts the body of a LIST into its items while it arrives, so that no more than one of them is held as bytes.
@@ -10,10 +10,14 @@ use super::{MAX_OBJECT_BYTES, SplitError};
 #[derive(Debug)]
 pub(crate) struct ListSplitter {
     place: Place,
-    /// How many braces and brackets are open.
+    /// How many braces and brackets are open around the items.
     depth: usize,
-    /// Inside of a string, and whether its next byte is escaped.
+    /// Inside of a string around the items, and whether its next byte is escaped.
     string: Option<Escaped>,
+    /// Looks for the end of an item.
+    scanner: Scanner,
+    /// Whether there was a key `items`.
+    has_items: bool,
     /// All that is no item: a small JSON document with an empty `items`.
     rest: Vec<u8>,
     /// The beginning of an item whose end has not come yet.
@@ -34,9 +38,9 @@ enum Place {
     Before,
     /// In the array, between two items.
     Between,
-    /// In an item that is an object.
+    /// In an item that is an object, as it should be, or an array.
     Item,
-    /// In an item that is anything else, which decoding will refuse.
+    /// In an item that is no object and no array, which decoding will refuse.
     Scalar,
 }
 
@@ -44,7 +48,7 @@ enum Place {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ListMeta {
-    pub(crate) kind: String,
+    kind: String,
     metadata: Option<Metadata>,
 }
 
@@ -83,6 +87,8 @@ impl ListSplitter {
             place: Place::Around,
             depth: 0,
             string: None,
+            scanner: Scanner::default(),
+            has_items: false,
             rest: Vec::new(),
             partial: Vec::new(),
             key: None,
@@ -104,7 +110,10 @@ impl ListSplitter {
                 Place::Before => at += self.before(bytes[at])?,
                 Place::Between => at += self.between(bytes[at]),
                 Place::Item | Place::Scalar => {
-                    let length = self.item_length(&bytes[at..]);
+                    let length = match self.place {
+                        Place::Item => self.scanner.end(&bytes[at..]),
+                        _ => self.scanner.scalar_end(&bytes[at..]),
+                    };
                     let slice = &bytes[at..at + length.unwrap_or(bytes.len() - at)];
                     at += slice.len();
                     if self.partial.len() + slice.len() > self.limit {
@@ -138,7 +147,12 @@ impl ListSplitter {
         if !self.rest.trim_ascii_start().starts_with(b"{") {
             return Err(malformed);
         }
-        serde_json::from_slice(&self.rest).map_err(|_| malformed)
+        let meta: ListMeta = serde_json::from_slice(&self.rest).map_err(|_| malformed)?;
+        // Anything else that answers 200 must not be taken for an empty list (L15).
+        if !self.has_items || meta.kind.is_empty() || matches!(meta.kind.as_str(), "Status" | "Table") {
+            return Err(SplitError::NoList { kind: meta.kind });
+        }
+        Ok(meta)
     }
 
     /// What is no item, for as long as the body has not come whole.
@@ -174,6 +188,7 @@ impl ListSplitter {
                         && self.rest[start..self.rest.len() - 1].trim_ascii_end() == b"\"items\""
                     {
                         self.place = Place::Before;
+                        self.has_items = true;
                         return Ok(at + 1);
                     }
                 }
@@ -206,7 +221,7 @@ impl ListSplitter {
                 self.place = Place::Around;
                 1
             }
-            b'{' => {
+            b'{' | b'[' => {
                 self.place = Place::Item;
                 0
             }
@@ -217,41 +232,6 @@ impl ListSplitter {
                 0
             }
         }
-    }
-
-    /// How many bytes from here on belong to the item, if its end is among them.
-    fn item_length(&mut self, bytes: &[u8]) -> Option<usize> {
-        // Depth is counted from the outermost object, which is 1.
-        let mut at = 0;
-        while at < bytes.len() {
-            if let Some(escaped) = self.string {
-                if escaped {
-                    self.string = Some(false);
-                    at += 1;
-                    continue;
-                }
-                let found = at + memchr2(b'"', b'\\', &bytes[at..])?;
-                self.string = (bytes[found] == b'\\').then_some(true);
-                at = found + 1;
-                continue;
-            }
-            match bytes[at] {
-                b'"' => self.string = Some(false),
-                b',' | b']' if self.place == Place::Scalar && self.depth == 1 => return Some(at),
-                b'{' | b'[' => self.depth += 1,
-                b'}' | b']' => {
-                    self.depth -= 1;
-                    if self.depth == 1 && self.place == Place::Item {
-                        return Some(at + 1);
-                    }
-                    // A brace too many in a scalar: it ends here, and decoding refuses it.
-                    self.depth = self.depth.max(1);
-                }
-                _ => {}
-            }
-            at += 1;
-        }
-        None
     }
 }
 
@@ -286,12 +266,11 @@ mod tests {
     /// Bodies, and the items that serde_json finds in them.
     const BODIES: &[&str] = &[
         r#"{"kind":"PodList","metadata":{"resourceVersion":"7","continue":"x"},"items":[{"a":1},{"b":[{}]}]}"#,
-        r#"{"items":[{"s":"}]\"{"},{"e":"\\"}] , "metadata" : { "resourceVersion" : "7" } }"#,
-        r#"{"metadata":{"items":[1,2],"resourceVersion":"7"},"items":[],"x":{"items":[{}]}}"#,
-        r#"{"metadata":{"resourceVersion":"7"},"items":null}"#,
-        r#"{"metadata":{"resourceVersion":"7"},"x":"items","items" : [ {"z":{"items":[3]}} ]}"#,
-        r#"{"metadata":null,"items":[null,3,"a,]",[1,2],{"a":{}}]}"#,
-        r#"{}"#,
+        r#"{"items":[{"s":"}]\"{"},{"e":"\\"}] , "metadata" : { "resourceVersion" : "7" },"kind":"List" }"#,
+        r#"{"kind":"List","metadata":{"items":[1,2],"resourceVersion":"7"},"items":[],"x":{"items":[{}]}}"#,
+        r#"{"kind":"List","metadata":{"resourceVersion":"7"},"items":null}"#,
+        r#"{"kind":"List","metadata":{"resourceVersion":"7"},"x":"items","items" : [ {"z":{"items":[3]}} ]}"#,
+        r#"{"kind":"List","metadata":null,"items":[null,3,"a,]",[1,[2]],{"a":{}}]}"#,
     ];
 
     #[test]

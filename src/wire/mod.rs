@@ -4,9 +4,10 @@ mod event;
 mod frame;
 mod list;
 mod options;
+mod scan;
 
-pub(crate) use event::{Bookmark, Event, EventKind, error_status};
-pub(crate) use frame::FrameSplitter;
+pub(crate) use event::{Bookmark, Event, EventKind, error_status, has_several};
+pub(crate) use frame::{FrameSplitter, Taken};
 pub(crate) use list::ListSplitter;
 pub use options::{ListOptions, ResourceVersionMatch};
 
@@ -18,6 +19,8 @@ pub(crate) const MAX_OBJECT_BYTES: usize = 32 << 20;
 pub(crate) enum SplitError {
     /// One object, or one event, is larger than allowed.
     TooLarge { what: &'static str, limit: usize },
+    /// The answer to a LIST is JSON, but no list.
+    NoList { kind: String },
     /// It is not the JSON it has to be.
     Malformed { what: &'static str, offset: u64 },
 }
@@ -26,6 +29,8 @@ impl std::fmt::Display for SplitError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::TooLarge { what, limit } => write!(f, "{what} of more than {limit} bytes"),
+            Self::NoList { kind } if kind.is_empty() => f.write_str("no list: it has no kind"),
+            Self::NoList { kind } => write!(f, "no list but a {kind}"),
             Self::Malformed { what, offset } => write!(f, "{what} is malformed at byte {offset}"),
         }
     }
