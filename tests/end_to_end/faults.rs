@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use k8s_informer::testing::{ApiServer, Fault, Verb};
-use k8s_informer::{Error, SharedIndexInformer, SharedInformerFactory, Stop};
+use k8s_informer::{Error, ReflectorState, SharedIndexInformer, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
@@ -151,6 +151,8 @@ fn a_server_that_is_away_is_waited_for_and_nobody_waits_for_those_who_wait() {
 
         cluster.restart();
         early.wait_for_cache_sync(&stop).unwrap();
+        // The status follows the cache at some distance.
+        wait_until("it watches", || (maps.status().state == ReflectorState::Watching).then_some(()));
         assert!(maps.status().lists > 1 && maps.status().listed);
         shut_down(&early, "after the server is back");
     });
