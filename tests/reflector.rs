@@ -345,7 +345,7 @@ fn l15_a_store_that_refuses_the_list_gets_it_again() {
     let it = Running::with_store(store, [list("10", &["a"]), list("10", &["a"])], |_| {});
     it.pass(SECOND);
     assert_eq!(it.requests(3), ["list 0 limit 500", "list 0 limit 500", "watch 10"]);
-    assert_eq!(it.errors.lock()[0].to_string(), "unable to sync list result: no");
+    assert_eq!(it.errors.lock()[0].to_string(), "list scripted objects: unable to sync list result: no");
 }
 
 #[test]

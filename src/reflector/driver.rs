@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::machine::{Machine, Step};
+use super::machine::{Machine, Report, Step};
 use super::{Body, Decode, ListerWatcher, ReflectorOptions, ReflectorState, ReflectorStatus};
 use crate::error::Error;
 use crate::object::Object;
@@ -184,7 +184,12 @@ impl<T: Object> Reflector<T> {
 
     /// Makes public what a step has changed, and tells what went wrong.
     fn publish(&self, machine: &mut Machine<T>) {
-        let reports = machine.reports();
+        let mut reports = machine.reports();
+        for Report { error, reading, .. } in &mut reports {
+            if let Some(reading) = reading {
+                *error = error.clone().context(format!("{reading} {}", self.lister_watcher.description()));
+            }
+        }
         {
             let mut status = self.status.lock();
             if status.resource_version != machine.version() {

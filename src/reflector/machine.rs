@@ -36,6 +36,8 @@ pub(super) struct Machine<T> {
     backoff: Backoff,
     random: Random,
     reports: Vec<Report>,
+    /// What the bytes are of that are looked at right now, for the reports.
+    reading: Option<&'static str>,
 }
 
 /// What to do next.
@@ -57,6 +59,8 @@ pub(super) struct Report {
     pub(super) error: Error,
     /// Whether client-go would give it to the `WatchErrorHandler`: failed lists and failed watch calls only (W14).
     pub(super) to_handler: bool,
+    /// What was being read, "list" or "watch", when it came up: unlike the error of a request, it does not say.
+    pub(super) reading: Option<&'static str>,
 }
 
 enum Phase<T> {
@@ -65,6 +69,16 @@ enum Phase<T> {
     Watch,
     WatchBody(Watching),
     Wait(Duration, Next),
+}
+
+impl<T> Phase<T> {
+    fn reading(&self) -> Option<&'static str> {
+        match self {
+            Self::ListBody(_) => Some("list"),
+            Self::WatchBody(_) => Some("watch"),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -129,6 +143,7 @@ impl<T: Object> Machine<T> {
             backoff,
             random: Random::new(),
             reports: Vec::new(),
+            reading: None,
         };
         machine.begin_list();
         machine
@@ -201,6 +216,7 @@ impl<T: Object> Machine<T> {
 
     /// Bytes of the body have come.
     pub(super) fn received(&mut self, bytes: &[u8], store: &dyn ReflectorStore<T>) {
+        self.reading = self.phase.reading();
         match std::mem::replace(&mut self.phase, Phase::Watch) {
             Phase::ListBody(mut listing) => {
                 let fed = listing.feed(bytes, self.decode);
@@ -221,10 +237,12 @@ impl<T: Object> Machine<T> {
             }
             phase => self.phase = phase,
         }
+        self.reading = None;
     }
 
     /// The body has come to its end, or the connection broke.
     pub(super) fn ended(&mut self, result: Result<(), Error>, store: &dyn ReflectorStore<T>, now: Instant) {
+        self.reading = self.phase.reading();
         match (std::mem::replace(&mut self.phase, Phase::Watch), result) {
             (Phase::ListBody(mut listing), Ok(())) => match listing.page_end() {
                 Ok(None) => self.phase = Phase::List(listing),
@@ -241,6 +259,7 @@ impl<T: Object> Machine<T> {
             }
             (phase, _) => self.phase = phase,
         }
+        self.reading = None;
     }
 
     /// The wait is over.
@@ -437,7 +456,7 @@ impl<T: Object> Machine<T> {
     }
 
     fn report(&mut self, error: Error, to_handler: bool) {
-        self.reports.push(Report { error, to_handler });
+        self.reports.push(Report { error, to_handler, reading: self.reading });
     }
 
     /// Between the shortest and twice that, so that the watches of many clients do not end together (W1).

@@ -1,0 +1,70 @@
+//! Who may come in, by which kubeconfig.
+
+use k8s_informer::{Client, Config, ReflectorState, SharedInformerFactory, Stop};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+
+use crate::cluster::on_every_cluster;
+use crate::support::{quick, shut_down, wait_until};
+
+#[test]
+fn an_informer_syncs_through_every_form_of_credentials() {
+    on_every_cluster(|cluster| {
+        let namespace = cluster.namespace("access");
+        namespace.create("here", json!({}));
+        for path in cluster.kubeconfigs() {
+            let client = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap();
+            let factory = SharedInformerFactory::builder(client).namespace(&namespace.name).build();
+            let maps = factory.informer::<ConfigMap>();
+            let stop = Stop::new();
+            factory.start(&stop).unwrap();
+            factory.wait_for_cache_sync(&stop).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            assert!(maps.lister().get(&namespace.name, "here").is_some(), "{}", path.display());
+            shut_down(&factory, &path.file_name().unwrap().to_string_lossy());
+        }
+    });
+}
+
+#[test]
+fn who_may_nothing_is_told_so_and_keeps_trying() {
+    on_every_cluster(|cluster| {
+        let Some(path) = cluster.kubeconfig_of_nobody() else {
+            return println!("skipped: there is no kubeconfig-nobody");
+        };
+        let client = Client::new(Config::from_kubeconfig(path, None).unwrap()).unwrap();
+        let builder = SharedInformerFactory::builder(client).namespace("default");
+        let factory = builder.reflector_options(quick()).build();
+        let maps = factory.informer::<ConfigMap>();
+        let stop = Stop::new();
+        factory.start(&stop).unwrap();
+        wait_until("it tries again and again", || (maps.status().lists >= 4).then_some(()));
+
+        let error = maps.status().last_error.unwrap();
+        assert!(error.is_forbidden() && !error.is_retryable(), "{error:?}");
+        let path = format!("{}/api/v1/namespaces/default/configmaps", cluster.url());
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "list configmaps in namespace \"default\": GET {path}: configmaps is forbidden: User \"token-nobody\" cannot \
+                 list resource \"configmaps\" in API group \"\" in the namespace \"default\" (403 Forbidden)"
+            )
+        );
+        assert!(!maps.has_synced() && !maps.status().listed && maps.status().watches == 0);
+        assert!(maps.lister().list().is_empty());
+
+        // Who waits for it is told what is missing and why.
+        let unsynced = std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| factory.wait_for_cache_sync(&stop));
+            wait_until("it is between two tries", || {
+                (maps.status().state == ReflectorState::BackingOff).then_some(())
+            });
+            stop.stop();
+            waiter.join().unwrap().unwrap_err()
+        });
+        assert_eq!(
+            unsynced.to_string(),
+            format!("stopped before these had synced: configmaps in namespace \"default\" ({error})")
+        );
+        shut_down(&factory, "of one who may nothing");
+    });
+}

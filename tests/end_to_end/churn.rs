@@ -1,0 +1,275 @@
+//! A thousand objects come, change and go while the server comes and goes.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use k8s_informer::{
+    Client, DynamicObject, Error, GroupVersionResource, Object, ObjectMeta, Request, SharedIndexInformer,
+    Stop, impl_object,
+};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::cluster::{
+    Cluster, Namespace, merge_patch, on_every_cluster, on_every_cluster_of_our_own, versions,
+};
+use crate::support::{Follower, Versions, shut_down, wait_until};
+
+const OBJECTS: usize = 1000;
+const NAMESPACES: usize = 5;
+const WRITERS: usize = 4;
+/// Of the first ones nobody but the outage deletes any.
+const VICTIMS: usize = 25;
+const GROUPS: usize = 10;
+/// The whole of it, on any machine.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// What a user would write who needs no more.
+#[derive(Deserialize)]
+struct Map {
+    metadata: ObjectMeta,
+    data: BTreeMap<String, String>,
+}
+
+impl_object!(Map, "v1", "ConfigMap", "configmaps", Namespaced);
+
+#[test]
+fn a_thousand_objects_are_followed_through_the_death_of_the_server() {
+    on_every_cluster_of_our_own(|cluster| follow(cluster, true));
+}
+
+#[test]
+fn a_thousand_objects_are_followed() {
+    on_every_cluster(|cluster| follow(cluster, false));
+}
+
+fn follow(cluster: &Cluster, with_outage: bool) {
+    let start = Instant::now();
+    let namespaces: Vec<_> = (0..NAMESPACES).map(|n| cluster.namespace(&format!("churn-{n}"))).collect();
+    let objects: Vec<_> = (0..OBJECTS).map(|n| Script::new(n, &namespaces[n % NAMESPACES])).collect();
+    // Others may be at work on a cluster that is not ours.
+    let selector = format!("run={}", namespaces[0].name);
+    let tweak = {
+        let selector = selector.clone();
+        move |options: &mut k8s_informer::ListOptions| options.label_selector.clone_from(&selector)
+    };
+    let factory = cluster.factory().tweak_list_options(tweak).build();
+    let typed = factory.informer::<ConfigMap>();
+    let own = factory.informer::<Map>();
+    let dynamic = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
+    typed.add_index("group", |map| group(map.data.as_ref().and_then(|data| data.get("group")))).unwrap();
+
+    // On three informers from the start; on the first one in the middle of everything; on the second at the end.
+    let followers: [Follower; 5] = Default::default();
+    typed.add_handler(followers[0].clone()).unwrap();
+    own.add_handler(followers[1].clone()).unwrap();
+    dynamic.add_handler(followers[2].clone()).unwrap();
+    let stop = Stop::new();
+    factory.start(&stop).unwrap();
+    factory.wait_for_cache_sync(&stop).unwrap();
+    for object in &objects[..VICTIMS] {
+        object.create(&cluster.client(), &selector);
+    }
+    for follower in &followers[..3] {
+        follower.wait("the first objects are there", |known| known.versions.len() == VICTIMS);
+    }
+
+    let done = AtomicUsize::new(0);
+    let (objects, selector, done) = (&objects, &selector, &done);
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let client = cluster.client();
+            scope.spawn(move || {
+                let mine = || objects.iter().skip(VICTIMS).filter(move |object| object.n % WRITERS == writer);
+                // The changes follow the creations at some distance.
+                let mut later = mine().peekable();
+                for object in mine() {
+                    object.create(&client, selector);
+                    while let Some(other) = later.next_if(|other| other.n + 40 <= object.n) {
+                        other.change(&client, selector);
+                    }
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+                later.for_each(|other| other.change(&client, selector));
+            });
+        }
+        let reached = |part: usize| {
+            wait_until("the writers go on", || (done.load(Ordering::Relaxed) >= part).then_some(()));
+        };
+        reached(OBJECTS / 4);
+        typed.add_handler(followers[3].clone()).unwrap();
+        if let Some(server) = cluster.embedded_server() {
+            println!("  {} watches are cut", server.cut_watches());
+        }
+        reached(OBJECTS / 2);
+        if with_outage {
+            outage(cluster, &objects[..VICTIMS], (&typed, &own, &dynamic));
+        }
+        own.add_handler(followers[4].clone()).unwrap();
+        own.add_index("group", |map| group(map.data.get("group"))).unwrap();
+    });
+    println!("  written after {:?}", start.elapsed());
+
+    let list = Request::get("/api/v1/configmaps").query("labelSelector", selector);
+    let list = cluster.send(list);
+    let truth = versions(&list);
+    assert_eq!(truth.len(), expected(with_outage), "the writers have written something else");
+    for (n, follower) in followers.iter().enumerate() {
+        follower.wait(&format!("follower {n} knows what there is"), |known| known.versions == truth);
+        let known = follower.known();
+        assert_eq!(known.problems, [""; 0], "follower {n}");
+        println!(
+            "  follower {n}: {} events, {} of an initial list, {} deletions unseen",
+            known.events.len(),
+            known.initial,
+            known.unknown.len()
+        );
+        if with_outage {
+            for victim in &objects[..VICTIMS] {
+                // The last one came when they were gone, and so has never heard of them.
+                let deleted = known.events.contains(&format!("-{}", victim.name));
+                assert_eq!(deleted, n != followers.len() - 1, "follower {n}, {}", victim.name);
+            }
+        }
+        // What is deleted while nobody can watch, and before what a server that has just started remembers.
+        let unseen = objects[..VICTIMS].iter().all(|victim| known.unknown.contains(&victim.key));
+        assert_eq!(unseen, with_outage && n != followers.len() - 1, "follower {n}");
+    }
+    assert_eq!(cached(&typed), truth);
+    assert_eq!(cached(&own), truth);
+    assert_eq!(cached(&dynamic), truth);
+    for n in 0..GROUPS {
+        let group = n.to_string();
+        let items = list["items"].as_array().unwrap();
+        let expected = items.iter().filter(|item| item["data"]["group"] == group.as_str()).count();
+        assert!(expected > 0);
+        assert_eq!(typed.lister().by_index("group", &group).unwrap().len(), expected);
+        assert_eq!(own.lister().by_index("group", &group).unwrap().len(), expected, "a late index");
+        assert_eq!(typed.lister().namespace(&namespaces[n % NAMESPACES].name).list().len(), {
+            let namespace = format!("{}/", namespaces[n % NAMESPACES].name);
+            truth.keys().filter(|key| key.starts_with(&namespace)).count()
+        });
+    }
+    // The very latest handler gets it all as its initial list.
+    let latest = Follower::default();
+    let registration = dynamic.add_handler(latest.clone()).unwrap();
+    registration.synced().wait_or_stop(&stop);
+    let latest = latest.known();
+    assert_eq!(
+        (latest.versions, latest.initial, latest.events.len()),
+        (truth, list_len(&list), list_len(&list))
+    );
+
+    shut_down(&factory, "after a thousand objects");
+    assert!(typed.is_stopped() && own.is_stopped() && dynamic.is_stopped());
+    let status = typed.status();
+    println!("  {} lists, {} watches, last error: {:?}", status.lists, status.watches, status.last_error);
+    assert!(start.elapsed() < LIMIT, "{:?}", start.elapsed());
+}
+
+/// Kills the server, deletes what nobody sees deleted, and starts the server again.
+fn outage(
+    cluster: &Cluster,
+    victims: &[Script],
+    (typed, own, dynamic): (
+        &SharedIndexInformer<ConfigMap>,
+        &SharedIndexInformer<Map>,
+        &SharedIndexInformer<DynamicObject>,
+    ),
+) {
+    let start = Instant::now();
+    cluster.kill();
+    for status in [&(|| typed.status()) as &dyn Fn() -> _, &|| own.status(), &|| dynamic.status()] {
+        wait_until("every informer has noticed", || status().last_error.filter(Error::is_connection_refused));
+    }
+    cluster.delete_unseen(&victims.iter().map(|victim| victim.path.clone()).collect::<Vec<_>>());
+    let still_cached = || {
+        [cached(typed), cached(own), cached(dynamic)]
+            .map(|cache| victims.iter().filter(|victim| cache.contains_key(&victim.key)).count())
+    };
+    assert_eq!(still_cached(), [VICTIMS; 3], "what is cached stays while the server is away");
+    cluster.restart();
+    println!("  the server was away for {:?}", start.elapsed());
+    wait_until("the deletions arrive", || (still_cached() == [0; 3]).then_some(()));
+}
+
+fn cached<T: Object>(informer: &SharedIndexInformer<T>) -> Versions {
+    let key = |object: &T| format!("{}/{}", object.namespace(), object.name());
+    let objects = informer.lister().list();
+    objects.iter().map(|object| (key(object), object.resource_version().to_owned())).collect()
+}
+
+fn list_len(list: &Value) -> usize {
+    list["items"].as_array().unwrap().len()
+}
+
+fn group(value: Option<&String>) -> Vec<String> {
+    value.cloned().into_iter().collect()
+}
+
+/// How many are left.
+fn expected(with_outage: bool) -> usize {
+    let kept = (VICTIMS..OBJECTS).filter(|n| n % 3 != 0 || n % 6 == 0).count();
+    kept + if with_outage { 0 } else { VICTIMS }
+}
+
+/// What happens to one object.
+struct Script {
+    n: usize,
+    name: String,
+    key: String,
+    collection: String,
+    path: String,
+}
+
+impl Script {
+    fn new(n: usize, namespace: &Namespace<'_>) -> Self {
+        let name = format!("map-{n:04}");
+        let collection = namespace.path("configmaps");
+        Self {
+            n,
+            key: format!("{}/{name}", namespace.name),
+            path: format!("{collection}/{name}"),
+            collection,
+            name,
+        }
+    }
+
+    fn create(&self, client: &Client, selector: &str) {
+        let run = selector.strip_prefix("run=").unwrap();
+        let object = json!({
+            "metadata": { "name": self.name, "labels": { "run": run } },
+            "data": { "group": (self.n % GROUPS).to_string(), "round": "0" },
+        });
+        insist(client, &Request::post(&self.collection).json(&object).unwrap(), Error::is_already_exists);
+    }
+
+    /// Every one changes, every third goes, and half of these come back.
+    fn change(&self, client: &Client, selector: &str) {
+        let patch = json!({ "data": { "round": "1", "group": ((self.n + 1) % GROUPS).to_string() } });
+        insist(client, &merge_patch(&self.path, &patch), |_| false);
+        if self.n.is_multiple_of(3) {
+            insist(client, &Request::delete(&self.path), Error::is_not_found);
+        }
+        if self.n.is_multiple_of(6) {
+            self.create(client, selector);
+        }
+    }
+}
+
+/// Writes, however often that takes. When an answer is lost the next try tells by `done` that it was not needed.
+fn insist(client: &Client, request: &Request, done: fn(&Error) -> bool) {
+    let stop = Stop::new();
+    let deadline = Instant::now() + LIMIT;
+    for tries in 0.. {
+        let error = match client.request(request, &stop).and_then(|response| response.bytes()) {
+            Ok(_) => return,
+            Err(error) if tries > 0 && done(&error) => return,
+            Err(error) => error,
+        };
+        assert!(error.is_retryable() && Instant::now() < deadline, "{error}");
+        stop.wait_timeout(error.retry_after().unwrap_or(Duration::from_millis(20)));
+    }
+}

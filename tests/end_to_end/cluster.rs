@@ -1,0 +1,301 @@
+//! Hides which server a test runs against.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use k8s_informer::testing::ApiServer;
+use k8s_informer::{
+    Client, Config, Error, Request, SharedInformerFactory, SharedInformerFactoryBuilder, Stop,
+};
+use serde_json::{Value, json};
+
+use crate::local::{self, Local};
+use crate::support::{Folder, Versions, assert_no_thread_since, free_port, quick, threads};
+
+/// One after the other: a test counts the threads of the process, and some take the server from the others.
+static SERIAL: Mutex<()> = Mutex::new(());
+
+/// Runs a test against the embedded server, and against a real one if there is any.
+pub(crate) fn on_every_cluster(test: impl Fn(&Cluster)) {
+    let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
+    Cluster::embedded().run(&test);
+    match Real::of_environment() {
+        Some(Real { existing: Some(kubeconfig), .. }) => Cluster::existing(kubeconfig).run(&test),
+        Some(Real { assets: Some(assets), .. }) => Cluster::local(&assets).run(&test),
+        _ => println!(
+            "skipped on a real server: neither USE_EXISTING_CLUSTER with KUBECONFIG nor KUBEBUILDER_ASSETS is set"
+        ),
+    }
+}
+
+/// Runs a test against servers that it may kill: not against one that belongs to somebody else.
+pub(crate) fn on_every_cluster_of_our_own(test: impl Fn(&Cluster)) {
+    let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
+    Cluster::embedded().run(&test);
+    match Real::of_environment() {
+        Some(Real { assets: Some(assets), .. }) => Cluster::local(&assets).run(&test),
+        _ => println!(
+            "skipped on a real server: it would be killed, and KUBEBUILDER_ASSETS is not set to start another"
+        ),
+    }
+}
+
+/// Runs a test against the embedded server only: a real one doesn't do what it asks.
+pub(crate) fn on_the_embedded_server(test: impl Fn(&Cluster, &ApiServer)) {
+    let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
+    Cluster::embedded().run(&|cluster| {
+        let Kind::Embedded { server, .. } = &cluster.kind else { unreachable!() };
+        test(cluster, server);
+    });
+}
+
+/// Which real servers the environment offers.
+struct Real {
+    existing: Option<PathBuf>,
+    assets: Option<PathBuf>,
+}
+
+impl Real {
+    fn of_environment() -> Option<Self> {
+        let existing = match (env::var("USE_EXISTING_CLUSTER").as_deref(), env::var_os("KUBECONFIG")) {
+            (Ok("true"), Some(files)) => env::split_paths(&files).next(),
+            _ => None,
+        };
+        let assets = env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
+        let assets = assets.filter(|assets| assets.join("kube-apiserver").exists());
+        (existing.is_some() || assets.is_some()).then_some(Self { existing, assets })
+    }
+}
+
+pub(crate) struct Cluster {
+    kind: Kind,
+    /// Where the kubeconfigs are.
+    kubeconfig: PathBuf,
+    client: Client,
+}
+
+enum Kind {
+    Embedded { server: ApiServer, _folder: Folder },
+    Existing,
+    Local(&'static Mutex<Local>),
+}
+
+impl Cluster {
+    fn embedded() -> Self {
+        let (token, nobody) = ("embedded-admin", "embedded-nobody");
+        let server = ApiServer::builder()
+            .port(free_port())
+            .token(token)
+            .token_without_rights(nobody, "token-nobody")
+            .start()
+            .unwrap();
+        let folder = Folder::new();
+        folder.write("token", token);
+        for (name, user) in [
+            ("kubeconfig", json!({ "tokenFile": "token" })),
+            ("kubeconfig-token", json!({ "token": token })),
+            ("kubeconfig-nobody", json!({ "token": nobody })),
+        ] {
+            let text = json!({
+                "clusters": [{ "name": "loopback", "cluster": { "server": server.url() } }],
+                "users": [{ "name": "user", "user": user }],
+                "contexts": [{ "name": "test", "context": { "cluster": "loopback", "user": "user" } }],
+                "current-context": "test",
+            });
+            folder.write(name, text.to_string());
+        }
+        let kubeconfig = folder.path().join("kubeconfig");
+        Self::new(Kind::Embedded { server, _folder: folder }, kubeconfig)
+    }
+
+    fn existing(kubeconfig: PathBuf) -> Self {
+        Self::new(Kind::Existing, kubeconfig)
+    }
+
+    fn local(assets: &Path) -> Self {
+        let local = Local::get(assets);
+        let kubeconfig = local::lock(local).folder.join("kubeconfig");
+        Self::new(Kind::Local(local), kubeconfig)
+    }
+
+    fn new(kind: Kind, kubeconfig: PathBuf) -> Self {
+        let client = Client::new(Config::from_kubeconfig(&kubeconfig, None).unwrap()).unwrap();
+        Self { kind, kubeconfig, client }
+    }
+
+    fn run(&self, test: &impl Fn(&Self)) {
+        let kind = match &self.kind {
+            Kind::Embedded { .. } => "the embedded server",
+            Kind::Existing => "the existing cluster",
+            Kind::Local(_) => "a kube-apiserver of our own",
+        };
+        println!("on {kind} at {}", self.client.server());
+        let (start, before) = (Instant::now(), threads());
+        test(self);
+        assert_no_thread_since(&before);
+        println!("on {kind}: {:?}", start.elapsed());
+    }
+
+    /// As one who may do everything.
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// As one who may do everything, with short waits.
+    pub(crate) fn factory(&self) -> SharedInformerFactoryBuilder {
+        SharedInformerFactory::builder(self.client()).reflector_options(quick())
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        self.client.server()
+    }
+
+    /// A kubeconfig for each form of credentials.
+    pub(crate) fn kubeconfigs(&self) -> Vec<PathBuf> {
+        let others = ["kubeconfig-pkcs1", "kubeconfig-ec", "kubeconfig-ec-sec1", "kubeconfig-token"];
+        let others = others.map(|name| self.kubeconfig.with_file_name(name));
+        let mut all = vec![self.kubeconfig.clone()];
+        all.extend(others.into_iter().filter(|path| path.exists()));
+        all
+    }
+
+    /// The kubeconfig of `token-nobody`, who may do nothing.
+    pub(crate) fn kubeconfig_of_nobody(&self) -> Option<PathBuf> {
+        Some(self.kubeconfig.with_file_name("kubeconfig-nobody")).filter(|path| path.exists())
+    }
+
+    pub(crate) fn embedded_server(&self) -> Option<&ApiServer> {
+        match &self.kind {
+            Kind::Embedded { server, .. } => Some(server),
+            _ => None,
+        }
+    }
+
+    /// The server is gone at once, with all connections.
+    pub(crate) fn kill(&self) {
+        match &self.kind {
+            Kind::Embedded { server, .. } => server.pause(),
+            Kind::Local(local) => local::lock(local).kill(),
+            Kind::Existing => panic!("not ours to kill"),
+        }
+    }
+
+    /// Deletes objects by their paths while the server is down, in a way that nobody sees who watches.
+    pub(crate) fn delete_unseen(&self, paths: &[String]) {
+        match &self.kind {
+            Kind::Embedded { server, .. } => {
+                for path in paths {
+                    server.delete(path).unwrap();
+                }
+                // As with a kube-apiserver that has just started.
+                server.compact();
+            }
+            Kind::Local(local) => local::lock(local).elsewhere(|client| {
+                for path in paths {
+                    client.request(&Request::delete(path), &Stop::new()).unwrap().bytes().unwrap();
+                }
+            }),
+            Kind::Existing => panic!("not ours to kill"),
+        }
+    }
+
+    /// The server is back, with the data that it had.
+    pub(crate) fn restart(&self) {
+        match &self.kind {
+            Kind::Embedded { server, .. } => server.resume().unwrap(),
+            Kind::Local(local) => local::lock(local).up(),
+            Kind::Existing => panic!("not ours to kill"),
+        }
+    }
+
+    /// Makes a request that must succeed.
+    #[track_caller]
+    pub(crate) fn send(&self, request: Request) -> Value {
+        self.try_send(request).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    pub(crate) fn try_send(&self, request: Request) -> Result<Value, Error> {
+        self.client.request(&request, &Stop::new())?.json()
+    }
+
+    /// A namespace of the test's own.
+    pub(crate) fn namespace(&self, purpose: &str) -> Namespace<'_> {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        // Also unlike those that a killed run has left behind.
+        let millis = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+        let name = format!("e2e-{purpose}-{millis:x}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let namespace = json!({ "metadata": { "name": name } });
+        self.send(Request::post("/api/v1/namespaces").json(&namespace).unwrap());
+        Namespace { cluster: self, name }
+    }
+}
+
+/// Deletes what is in it, and itself, when it is dropped.
+pub(crate) struct Namespace<'a> {
+    cluster: &'a Cluster,
+    pub(crate) name: String,
+}
+
+impl Namespace<'_> {
+    /// `/api/v1/namespaces/NAME/RESOURCE`.
+    pub(crate) fn path(&self, resource: &str) -> String {
+        format!("/api/v1/namespaces/{}/{resource}", self.name)
+    }
+
+    #[track_caller]
+    pub(crate) fn create(&self, name: &str, labels: Value) -> Value {
+        let object = json!({ "metadata": { "name": name, "labels": labels }, "data": { "round": "0" } });
+        self.cluster.send(Request::post(self.path("configmaps")).json(&object).unwrap())
+    }
+
+    #[track_caller]
+    pub(crate) fn patch(&self, name: &str, patch: &Value) -> Value {
+        self.cluster.send(merge_patch(&format!("{}/{name}", self.path("configmaps")), patch))
+    }
+
+    #[track_caller]
+    pub(crate) fn delete(&self, name: &str) {
+        self.cluster.send(Request::delete(format!("{}/{name}", self.path("configmaps"))));
+    }
+}
+
+impl Drop for Namespace<'_> {
+    fn drop(&mut self) {
+        let Self { cluster, name } = &*self;
+        let clean = || {
+            for resource in ["configmaps", "pods"] {
+                // A pod would else wait for a kubelet.
+                let at_once = json!({ "gracePeriodSeconds": 0 });
+                cluster.try_send(Request::delete(self.path(resource)).json(&at_once)?)?;
+            }
+            let mut leaving = cluster.try_send(Request::delete(format!("/api/v1/namespaces/{name}")))?;
+            // A bare API server has nobody who would do this.
+            leaving["spec"]["finalizers"] = json!([]);
+            let finalize = Request::put(format!("/api/v1/namespaces/{name}/finalize")).json(&leaving)?;
+            // Where there is somebody, he may have been faster.
+            let _ = cluster.try_send(finalize);
+            Ok::<_, Error>(())
+        };
+        if let Err(error) = clean() {
+            println!("namespace {name} stays: {error}");
+        }
+    }
+}
+
+pub(crate) fn merge_patch(path: &str, patch: &Value) -> Request {
+    Request::patch(path).json(patch).unwrap().content_type("application/merge-patch+json")
+}
+
+/// Keys and versions of a list.
+pub(crate) fn versions(list: &Value) -> Versions {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let version = |item: &Value| {
+        let metadata = &item["metadata"];
+        let key = format!("{}/{}", text(&metadata["namespace"]), text(&metadata["name"]));
+        (key, text(&metadata["resourceVersion"]))
+    };
+    list["items"].as_array().unwrap().iter().map(version).collect()
+}

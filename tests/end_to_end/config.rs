@@ -1,0 +1,108 @@
+//! Configurations that lead nowhere: what and where.
+
+use k8s_informer::{Client, Config, Error, SharedInformerFactory, Stop};
+use k8s_openapi::api::core::v1::ConfigMap;
+use rcgen::{CertificateParams, KeyPair};
+
+use crate::cluster::on_every_cluster;
+use crate::support::{Folder, free_port, quick, shut_down, wait_until};
+
+/// Runs an informer with this configuration, and gives the error that it shows while it keeps trying.
+fn shown(config: Config) -> Error {
+    let factory = SharedInformerFactory::builder(Client::new(config).unwrap()).reflector_options(quick());
+    let factory = factory.namespace("default").build();
+    let maps = factory.informer::<ConfigMap>();
+    factory.start(&Stop::new()).unwrap();
+    wait_until("it keeps trying", || (maps.status().lists >= 3).then_some(()));
+    let error = maps.status().last_error.unwrap();
+    println!("  {error}");
+    assert!(!maps.has_synced());
+    assert!(error.to_string().starts_with("list configmaps in namespace \"default\": GET "), "{error}");
+    shut_down(&factory, "of a wrong configuration");
+    error
+}
+
+#[test]
+fn another_authority_or_none_at_all() {
+    on_every_cluster(|cluster| {
+        let key = KeyPair::generate().unwrap();
+        let stranger =
+            CertificateParams::new(vec!["stranger".to_owned()]).unwrap().self_signed(&key).unwrap();
+        let config = Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap();
+        let error = match cluster.url().strip_prefix("http://") {
+            None => {
+                let error = shown(config.ca_pem(stranger.pem()));
+                assert!(error.to_string().contains("did not sign the server's certificate"), "{error}");
+                // Whoever it doesn't know is nobody.
+                let key_of_nobody = KeyPair::generate().unwrap();
+                let nobody = CertificateParams::new(Vec::new()).unwrap().self_signed(&key_of_nobody).unwrap();
+                let config = Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap();
+                let config = config.client_certificate_pem(nobody.pem(), key_of_nobody.serialize_pem());
+                let refused = shown(config);
+                assert!(refused.is_unauthorized(), "{refused:?}");
+                error
+            }
+            // The embedded server has no TLS, which is another mistake to make.
+            Some(address) => shown(Config::new(format!("https://{address}")).ca_pem(stranger.pem())),
+        };
+        assert!(error.is_tls() && error.is_connection(), "{error:?}");
+        assert!(error.to_string().contains(&cluster.url().replace("http:", "https:")), "{error}");
+    });
+}
+
+#[test]
+fn a_token_that_is_not_known() {
+    on_every_cluster(|cluster| {
+        let path = cluster.kubeconfigs().into_iter().find(|path| path.ends_with("kubeconfig-token"));
+        let Some(path) = path else { return println!("skipped: there is no kubeconfig-token") };
+        let error = shown(Config::from_kubeconfig(path, None).unwrap().token("s3cret"));
+        assert!(error.is_unauthorized(), "{error:?}");
+        assert!(!format!("{error} {error:?}").contains("s3cret"));
+    });
+}
+
+#[test]
+fn nobody_listens() {
+    on_every_cluster(|_| {
+        let url = format!("http://127.0.0.1:{}", free_port());
+        let error = shown(Config::new(&url));
+        assert!(error.is_connection_refused() && error.to_string().contains(&url), "{error:?}");
+    });
+}
+
+#[test]
+fn kubeconfigs_that_can_not_be_read() {
+    let folder = Folder::new();
+    let missing = folder.path().join("missing");
+    let cluster = "clusters: [{name: a, cluster: {server: 'https://a', certificate-authority-data: '%%%'}}]";
+    let context = "contexts: [{name: a, context: {cluster: a, user: a}}]\ncurrent-context: a";
+    for (path, expected) in [
+        (missing, "there is no such file"),
+        (folder.path().to_owned(), "directory"),
+        (folder.write("binary", b"\xff\xfe\x00"), "not UTF-8"),
+        (folder.write("garbled", "clusters: [{name: a,\n  s3cret: ]]\n"), "line "),
+        (folder.write("other-form", "clusters: {s3cret: 7}"), "line 1"),
+        (folder.write("pod", "apiVersion: v1\nkind: Pod"), "kind is not Config"),
+        (folder.write("empty", ""), "no current-context"),
+        (folder.write("no-cluster", context), "cluster"),
+        (
+            folder.write(
+                "no-user",
+                format!("clusters: [{{name: a, cluster: {{server: 'https://a'}}}}]\n{context}"),
+            ),
+            "user",
+        ),
+        (
+            folder.write("base64", format!("{cluster}\nusers: [{{name: a, user: {{}}}}]\n{context}")),
+            "certificate-authority-data of cluster \"a\" is not base64",
+        ),
+    ] {
+        let error = Config::from_kubeconfig(&path, None).unwrap_err();
+        println!("  {error}");
+        let text = error.to_string();
+        assert!(error.is_config() && !error.is_retryable(), "{error:?}");
+        assert!(text.contains(&path.display().to_string()), "which file: {text}");
+        assert!(text.contains(expected), "what: {text}");
+        assert!(!text.contains("s3cret"), "{text}");
+    }
+}

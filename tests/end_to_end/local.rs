@@ -1,0 +1,242 @@
+//! A real etcd and kube-apiserver of our own, from `$KUBEBUILDER_ASSETS`: one pair for the process, which may be killed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use k8s_informer::{Client, Config, Request, Stop};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use serde_json::{Value, json};
+
+use crate::support::{free_port, new_folder, wait_until};
+
+pub(crate) struct Local {
+    pub(crate) folder: PathBuf,
+    assets: PathBuf,
+    etcd_port: u16,
+    /// Where it is for those who are to notice that it is down, and where it is meanwhile for the others.
+    port: u16,
+    other_port: u16,
+    _etcd: Keeper,
+    /// `None` while it is down.
+    api: Option<Keeper>,
+}
+
+impl Local {
+    /// The pair, up; started when first asked for. It ends with the process.
+    pub(crate) fn get(assets: &Path) -> &'static Mutex<Self> {
+        static LOCAL: OnceLock<Mutex<Local>> = OnceLock::new();
+        let local = LOCAL.get_or_init(|| Mutex::new(Self::start(assets)));
+        // A test may have failed while it was down.
+        lock(local).up();
+        local
+    }
+
+    fn start(assets: &Path) -> Self {
+        let folder = new_folder();
+        let (etcd_port, peer_port, port, other_port) = (free_port(), free_port(), free_port(), free_port());
+        write_files(&folder, port);
+        let etcd = json!({
+            "name": "loopback",
+            "data-dir": folder.join("etcd-data"),
+            "listen-client-urls": format!("http://127.0.0.1:{etcd_port}"),
+            "advertise-client-urls": format!("http://127.0.0.1:{etcd_port}"),
+            "listen-peer-urls": format!("http://127.0.0.1:{peer_port}"),
+            "initial-advertise-peer-urls": format!("http://127.0.0.1:{peer_port}"),
+            "initial-cluster": format!("loopback=http://127.0.0.1:{peer_port}"),
+            "logger": "zap",
+            "log-level": "warn",
+            "unsafe-no-fsync": true,
+        });
+        let config = folder.join("etcd.yaml");
+        fs::write(&config, etcd.to_string()).unwrap();
+        let etcd = Keeper::start(
+            &assets.join("etcd"),
+            &["--config-file".to_owned(), config.display().to_string()],
+            &folder.join("etcd.log"),
+            Some(&folder),
+        );
+        let assets = assets.to_owned();
+        Self { folder, assets, etcd_port, port, other_port, _etcd: etcd, api: None }
+    }
+
+    /// kill -9 for the kube-apiserver, and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        self.api = None;
+    }
+
+    /// Starts the kube-apiserver again, with the data that it had.
+    pub(crate) fn up(&mut self) {
+        if self.api.is_none() {
+            self.api = Some(self.serve(self.port));
+        }
+    }
+
+    /// What others do meanwhile: for all who know the usual address the server is down.
+    pub(crate) fn elsewhere(&mut self, work: impl FnOnce(&Client)) {
+        assert!(self.api.is_none());
+        let _elsewhere = self.serve(self.other_port);
+        work(&self.client(self.other_port));
+    }
+
+    fn client(&self, port: u16) -> Client {
+        let config = Config::new(format!("https://127.0.0.1:{port}"))
+            .ca_file(self.folder.join("ca.crt"))
+            .token_file(self.folder.join("token"));
+        Client::new(config).unwrap()
+    }
+
+    fn serve(&self, port: u16) -> Keeper {
+        let file = |name: &str| self.folder.join(name).display().to_string();
+        let arguments = [
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={port}"),
+            "--advertise-address=127.0.0.1".to_owned(),
+            "--endpoint-reconciler-type=none".to_owned(),
+            format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port),
+            format!("--tls-cert-file={}", file("server.crt")),
+            format!("--tls-private-key-file={}", file("server.key")),
+            format!("--client-ca-file={}", file("ca.crt")),
+            format!("--token-auth-file={}", file("tokens.csv")),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-key-file={}", file("accounts.pub")),
+            format!("--service-account-signing-key-file={}", file("accounts.key")),
+            "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+            "--authorization-mode=RBAC".to_owned(),
+            "--disable-admission-plugins=ServiceAccount".to_owned(),
+            "--allow-privileged=true".to_owned(),
+            "--shutdown-delay-duration=0s".to_owned(),
+        ];
+        let log = self.folder.join("kube-apiserver.log");
+        let keeper = Keeper::start(&self.assets.join("kube-apiserver"), &arguments, &log, None);
+        let client = self.client(port);
+        wait_until(&format!("kube-apiserver becomes ready; {} says why it doesn't", log.display()), || {
+            client.request(&Request::get("/readyz"), &Stop::new()).ok()
+        });
+        keeper
+    }
+}
+
+pub(crate) fn lock(local: &Mutex<Local>) -> MutexGuard<'_, Local> {
+    local.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A server that lives no longer than this process, however that ends: a shell waits for the end of a pipe, which the
+/// system closes if nobody else does, and kills its child, whose id can't be another's until the shell has waited for it.
+struct Keeper(Child);
+
+impl Keeper {
+    fn start(program: &Path, arguments: &[String], log: &Path, remove: Option<&Path>) -> Self {
+        // Ctrl-C reaches the shell, too, and must not end it before its work is done.
+        const SCRIPT: &str = r#"
+            trap '' INT TERM HUP
+            log=$1 remove=$2; shift 2
+            "$@" >"$log" 2>&1 </dev/null & server=$!
+            read -r _
+            kill -KILL "$server"; wait "$server"
+            [ -z "$remove" ] || rm -rf "$remove""#;
+        let shell = Command::new("sh")
+            .args(["-c", SCRIPT, "keeper"])
+            .arg(log)
+            .arg(remove.unwrap_or_else(|| Path::new("")))
+            .arg(program)
+            .args(arguments)
+            .env("NO_PROXY", "*")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self(shell)
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // Waiting closes the pipe first.
+        let _ = self.0.wait();
+    }
+}
+
+/// Certificates, tokens, and a kubeconfig for every form of a credential, as `up` of the shared scripts writes them.
+fn write_files(folder: &Path, port: u16) {
+    let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.distinguished_name.push(DnType::CommonName, "loopback-test-ca");
+    let key = KeyPair::generate().unwrap();
+    write("ca.crt", &params.self_signed(&key).unwrap().pem());
+    let issuer = Issuer::new(params, key);
+
+    let sign = |names: &[&str], group: Option<&str>, user: &str, usage, key: &KeyPair| {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        if let Some(group) = group {
+            params.distinguished_name.push(DnType::OrganizationName, group);
+        }
+        params.distinguished_name.push(DnType::CommonName, user);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        params.extended_key_usages = vec![usage];
+        params.signed_by(key, &issuer).unwrap().pem()
+    };
+    let key = KeyPair::generate().unwrap();
+    let names = ["127.0.0.1", "10.0.0.1", "localhost", "kubernetes.default.svc"];
+    write("server.crt", &sign(&names, None, "kube-apiserver", ExtendedKeyUsagePurpose::ServerAuth, &key));
+    write("server.key", &key.serialize_pem());
+    let key = KeyPair::generate().unwrap();
+    write("accounts.key", &key.serialize_pem());
+    write("accounts.pub", &key.public_key_pem());
+
+    let masters = Some("system:masters");
+    // The provider makes no RSA keys, so these are the client tests' own.
+    let rsa = include_str!("../client/keys/rsa.pkcs8.pem");
+    let ec = include_str!("../client/keys/ec.pkcs8.pem");
+    for (name, key, written) in [
+        ("", rsa, rsa),
+        ("-pkcs1", rsa, include_str!("../client/keys/rsa.pkcs1.pem")),
+        ("-ec", ec, ec),
+        ("-ec-sec1", ec, include_str!("../client/keys/ec.sec1.pem")),
+    ] {
+        let key = KeyPair::from_pem(key).unwrap();
+        let chain = sign(&[], masters, "admin", ExtendedKeyUsagePurpose::ClientAuth, &key);
+        write(&format!("admin{name}.crt"), &chain);
+        write(&format!("admin{name}.key"), written);
+        let user = json!({
+            "client-certificate": format!("admin{name}.crt"),
+            "client-key": format!("admin{name}.key"),
+        });
+        write(&format!("kubeconfig{name}"), &kubeconfig(port, user));
+    }
+    // Random enough for loopback: the keys are of this moment.
+    let token = |user: &str| {
+        let key = KeyPair::generate().unwrap();
+        let hex: String = key.public_key_raw()[1..17].iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{user}-{hex}")
+    };
+    let (admin, nobody) = (token("admin"), token("nobody"));
+    write("token", &admin);
+    write("tokens.csv", &format!("{admin},token-admin,1,\"system:masters\"\n{nobody},token-nobody,2\n"));
+    write("kubeconfig-token", &kubeconfig(port, json!({ "token": admin })));
+    write("kubeconfig-nobody", &kubeconfig(port, json!({ "token": nobody })));
+}
+
+/// JSON is YAML, and paths are relative to the file.
+fn kubeconfig(port: u16, user: Value) -> String {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{ "name": "loopback", "cluster": {
+            "server": format!("https://127.0.0.1:{port}"),
+            "certificate-authority": "ca.crt",
+        } }],
+        "users": [{ "name": "user", "user": user }],
+        "contexts": [{ "name": "test", "context": { "cluster": "loopback", "user": "user" } }],
+        "current-context": "test",
+    })
+    .to_string()
+}

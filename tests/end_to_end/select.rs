@@ -1,0 +1,150 @@
+//! Informers that see a part: by label, by field, by namespace.
+
+use k8s_informer::{GroupVersionResource, Object, Request, SharedIndexInformer, SharedInformerFactory, Stop};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use serde_json::json;
+
+use crate::cluster::{merge_patch, on_every_cluster};
+use crate::support::{Follower, shut_down};
+
+fn synced<T: Object>(factory: &SharedInformerFactory, informer: &SharedIndexInformer<T>) -> Follower {
+    let (follower, stop) = (Follower::default(), Stop::new());
+    let registration = informer.add_handler(follower.clone()).unwrap();
+    factory.start(&stop).unwrap();
+    factory.wait_for_cache_sync(&stop).unwrap();
+    registration.synced().wait();
+    follower
+}
+
+fn names<T: Object>(informer: &SharedIndexInformer<T>) -> Vec<String> {
+    let mut names: Vec<_> = informer.lister().list().iter().map(|object| object.name().to_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn objects_enter_and_leave_by_their_labels() {
+    on_every_cluster(|cluster| {
+        let namespace = cluster.namespace("labels");
+        namespace.create("a", json!({ "tier": "web" }));
+        namespace.create("b", json!({ "tier": "db" }));
+        let builder = cluster.factory().namespace(&namespace.name);
+        let factory = builder
+            .tweak_list_options(|options| options.label_selector = "tier in (web, edge),!hidden".into())
+            .build();
+        let maps = factory.informer::<ConfigMap>();
+        let follower = synced(&factory, &maps);
+        follower.wait_for_events(&["+a"]);
+
+        namespace.patch("b", &json!({ "metadata": { "labels": { "tier": "edge" } } }));
+        namespace.patch("a", &json!({ "data": { "round": "1" } }));
+        namespace.patch("a", &json!({ "metadata": { "labels": { "hidden": "yes" } } }));
+        namespace.patch("a", &json!({ "data": { "round": "unseen" } }));
+        namespace.create("c", json!({ "tier": "none" }));
+        namespace.patch("a", &json!({ "metadata": { "labels": { "hidden": null } } }));
+        namespace.delete("b");
+        follower.wait_for_events(&["+a", "+b", "~a", "-a", "+a", "-b"]);
+        assert_eq!(names(&maps), ["a"]);
+        let known = follower.known();
+        assert_eq!((known.problems.len(), known.initial), (0, 1), "{:?}", known.problems);
+        shut_down(&factory, "of a selection by label");
+    });
+}
+
+#[test]
+fn objects_enter_and_leave_by_their_fields() {
+    on_every_cluster(|cluster| {
+        let namespace = cluster.namespace("fields");
+        let pods = namespace.path("pods");
+        for name in ["a", "b"] {
+            let pod = json!({
+                "metadata": { "name": name },
+                // Where there is a scheduler, it leaves this one alone.
+                "spec": { "schedulerName": "nobody", "containers": [{ "name": "c", "image": "none" }] },
+            });
+            cluster.send(Request::post(&pods).json(&pod).unwrap());
+        }
+        let phase = |name: &str, phase: &str| {
+            let patch = json!({ "status": { "phase": phase } });
+            cluster.send(merge_patch(&format!("{pods}/{name}/status"), &patch));
+        };
+        phase("b", "Running");
+        let builder = cluster.factory().namespace(&namespace.name);
+        let factory = builder
+            .tweak_list_options(|options| {
+                options.field_selector = "spec.nodeName=,status.phase!=Running".into();
+            })
+            .build();
+        let informer = factory.informer::<Pod>();
+        let follower = synced(&factory, &informer);
+        follower.wait_for_events(&["+a"]);
+        phase("a", "Running");
+        phase("b", "Failed");
+        phase("a", "Pending");
+        follower.wait_for_events(&["+a", "-a", "+b", "+a"]);
+        assert_eq!(names(&informer), ["a", "b"]);
+        assert_eq!(follower.known().problems, [""; 0]);
+        shut_down(&factory, "of a selection by field");
+    });
+}
+
+#[test]
+fn one_object_by_its_name() {
+    on_every_cluster(|cluster| {
+        let namespace = cluster.namespace("name");
+        namespace.create("other", json!({}));
+        let builder = cluster.factory().namespace(&namespace.name);
+        let factory = builder
+            .tweak_list_options(|options| options.field_selector = "metadata.name=this".into())
+            .build();
+        let maps = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
+        let follower = synced(&factory, &maps);
+        assert!(names(&maps).is_empty());
+        namespace.create("this", json!({}));
+        namespace.delete("other");
+        namespace.patch("this", &json!({ "data": { "round": "1" } }));
+        namespace.delete("this");
+        follower.wait_for_events(&["+this", "~this", "-this"]);
+        shut_down(&factory, "of one object");
+    });
+}
+
+#[test]
+fn a_factory_of_one_namespace_sees_no_other() {
+    on_every_cluster(|cluster| {
+        let (here, there) = (cluster.namespace("here"), cluster.namespace("there"));
+        here.create("a", json!({}));
+        there.create("b", json!({}));
+        // One that has kube-root-ca.crt in each is no bare API server.
+        let factory = cluster
+            .factory()
+            .namespace(&here.name)
+            .tweak_list_options(|options| options.field_selector = "metadata.name!=kube-root-ca.crt".into())
+            .build();
+        let maps = factory.informer::<ConfigMap>();
+        let follower = synced(&factory, &maps);
+        there.patch("b", &json!({ "data": { "round": "1" } }));
+        there.create("c", json!({}));
+        here.create("d", json!({}));
+        there.delete("b");
+        here.delete("a");
+        follower.wait_for_events(&["+a", "+d", "-a"]);
+        assert_eq!(names(&maps), ["d"]);
+        shut_down(&factory, "of one namespace");
+    });
+}
+
+#[test]
+fn an_options_hook_that_asks_nonsense_is_told_so() {
+    on_every_cluster(|cluster| {
+        let factory = cluster.factory().tweak_list_options(|options| options.label_selector = "a in".into());
+        let factory = factory.namespace("default").build();
+        let maps = factory.informer::<ConfigMap>();
+        factory.start(&Stop::new()).unwrap();
+        let error = crate::support::wait_until("it says why", || maps.status().last_error);
+        let status = error.status().unwrap();
+        assert_eq!((status.code, status.reason.as_str()), (400, "BadRequest"), "{error}");
+        assert!(error.to_string().starts_with("list configmaps in namespace \"default\": "), "{error}");
+        shut_down(&factory, "of a selection that is none");
+    });
+}

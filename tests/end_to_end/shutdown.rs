@@ -1,0 +1,161 @@
+//! A stop in the middle of everything. What needs a server that is away stands with the faults.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use k8s_informer::{Client, Config, ReflectorState, SharedInformerFactory, Stop};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+
+use crate::cluster::{on_every_cluster, on_the_embedded_server};
+use crate::support::{Follower, PATIENCE, shut_down, wait_until};
+
+#[test]
+fn in_a_silent_watch() {
+    on_every_cluster(|cluster| {
+        let namespace = cluster.namespace("silent");
+        let factory = cluster.factory().namespace(&namespace.name).build();
+        let maps = factory.informer::<ConfigMap>();
+        let follower = Follower::default();
+        maps.add_handler(follower.clone()).unwrap();
+        let stop = Stop::new();
+        factory.start(&stop).unwrap();
+        factory.wait_for_cache_sync(&stop).unwrap();
+        // The watch is open for sure when something has come by it.
+        namespace.create("a", json!({}));
+        follower.wait_for_events(&["+a"]);
+        assert_eq!(maps.status().state, ReflectorState::Watching);
+        shut_down(&factory, "in a silent watch");
+    });
+}
+
+#[test]
+fn in_a_back_off() {
+    on_every_cluster(|cluster| {
+        // A path that does not exist, so every list fails; the default waits are of a second and more.
+        let client = Client::new(Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap()).unwrap();
+        let factory = SharedInformerFactory::builder(client).build();
+        let nothing = factory.dynamic(k8s_informer::GroupVersionResource::new("", "v1", "nothings"));
+        factory.start(&Stop::new()).unwrap();
+        let error = wait_until("it backs off", || {
+            let status = nothing.status();
+            status.last_error.filter(|_| status.state == ReflectorState::BackingOff)
+        });
+        assert!(error.is_not_found() && error.to_string().starts_with("list nothings: GET "), "{error}");
+        shut_down(&factory, "in a back-off");
+    });
+}
+
+/// From the first object of a list over the end of the list to the events of a watch, always while more are on their way.
+#[test]
+fn after_any_number_of_events() {
+    on_every_cluster(|cluster| {
+        let namespace = cluster.namespace("events");
+        for n in 0..40 {
+            namespace.create(&format!("map-{n}"), json!({}));
+        }
+        for enough in [0, 1, 2, 20, 39, 40, 41, 60] {
+            let mut options = crate::support::quick();
+            options.page_size = Some(7);
+            let builder = cluster.factory().reflector_options(options);
+            let factory = builder.namespace(&namespace.name).build();
+            let maps = factory.informer::<ConfigMap>();
+            let (reached, wait) = mpsc::channel();
+            let reached_by_update = reached.clone();
+            let (adds, updates) = (AtomicUsize::new(0), AtomicUsize::new(40));
+            maps.add_event_handler(|handler| {
+                handler
+                    .on_add(move |_, _| {
+                        if adds.fetch_add(1, Ordering::Relaxed) + 1 == enough {
+                            let _ = reached.send(());
+                        }
+                    })
+                    .on_update(move |_, _| {
+                        if updates.fetch_add(1, Ordering::Relaxed) + 1 == enough {
+                            let _ = reached_by_update.send(());
+                        }
+                    })
+            })
+            .unwrap();
+            factory.start(&Stop::new()).unwrap();
+            let done = Stop::new();
+            thread::scope(|scope| {
+                // More than anybody waits for, until the shutdown.
+                let writer = scope.spawn(|| {
+                    for round in (0..).take_while(|_| !done.is_stopped()) {
+                        namespace.patch(
+                            &format!("map-{}", round % 40),
+                            &json!({ "data": { "round": format!("{enough} {round}") } }),
+                        );
+                    }
+                });
+                if enough > 0 {
+                    wait.recv_timeout(PATIENCE).unwrap();
+                }
+                shut_down(&factory, &format!("after {enough} events"));
+                done.stop();
+                writer.join().unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn from_within_a_handler() {
+    on_the_embedded_server(|cluster, server| {
+        server
+            .create("/api/v1/namespaces/default/configmaps", json!({ "metadata": { "name": "a" } }))
+            .unwrap();
+        let factory = cluster.factory().build();
+        let maps = factory.informer::<ConfigMap>();
+        let stop = Stop::new();
+        let inner = stop.clone();
+        maps.add_event_handler(|handler| handler.on_add(move |_, _| inner.stop())).unwrap();
+        factory.start(&stop).unwrap();
+        stop.wait();
+        shut_down(&factory, "from within a handler");
+        assert!(maps.is_stopped());
+    });
+}
+
+/// In every part of a connection in which a server can leave its client hanging.
+#[test]
+fn while_a_server_says_nothing() {
+    let parts: [(&str, &[u8]); 4] = [
+        ("before the head of a list", b""),
+        ("in the head of a list", b"HTTP/1.1 200 OK\r\nContent-"),
+        (
+            "in a list of a known length",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{\"kind\":\"ConfigMapList\",\"items\":[",
+        ),
+        (
+            "in a list in chunks",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n40\r\n{\"kind\":\"ConfigMapList\",\"items\":[",
+        ),
+    ];
+    on_the_embedded_server(|_, _| {
+        for (part, bytes) in parts {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let url = format!("http://{}", listener.local_addr().unwrap());
+            let factory = SharedInformerFactory::builder(Client::new(Config::new(url)).unwrap()).build();
+            factory.informer::<ConfigMap>();
+            thread::scope(|scope| {
+                let (hanging, wait) = mpsc::channel();
+                scope.spawn(move || {
+                    let (mut stream, _) = listener.accept().unwrap();
+                    assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+                    stream.write_all(bytes).unwrap();
+                    hanging.send(()).unwrap();
+                    // Until the client goes.
+                    let _ = stream.read(&mut [0]);
+                });
+                factory.start(&Stop::new()).unwrap();
+                wait.recv_timeout(PATIENCE).unwrap();
+                shut_down(&factory, part);
+            });
+        }
+    });
+}

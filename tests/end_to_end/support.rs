@@ -1,0 +1,234 @@
+//! What the tests share: waits with an end, a handler that keeps a copy, threads that must be gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use k8s_informer::{
+    Backoff, Deleted, Object, ReflectorOptions, ResourceEventHandler, SharedInformerFactory,
+    meta_namespace_key,
+};
+
+/// Long enough for the slowest machine; nothing waits this long unless it is broken.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a shutdown may take. The promise is less; a busy machine needs room.
+const SHUTDOWN: Duration = Duration::from_secs(2);
+
+/// Waits for what can only be looked at: a condition on the outside, like another process.
+#[track_caller]
+pub(crate) fn wait_until<R>(what: &str, mut look: impl FnMut() -> Option<R>) -> R {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// Waits as short as a test wants them, and in the way of the default ones.
+pub(crate) fn quick() -> ReflectorOptions {
+    let mut options = ReflectorOptions::default();
+    options.backoff = Backoff::new(Duration::from_millis(50), 2.0, Duration::from_millis(400), 1.0);
+    options
+}
+
+/// Shuts a factory down, which must be quick whatever it is doing.
+#[track_caller]
+pub(crate) fn shut_down(factory: &SharedInformerFactory, while_it: &str) {
+    let start = Instant::now();
+    assert!(factory.shutdown());
+    let took = start.elapsed();
+    println!("  shutdown {while_it}: {took:?}");
+    assert!(took < SHUTDOWN, "shutdown {while_it} took {took:?}");
+}
+
+/// Key to resourceVersion.
+pub(crate) type Versions = BTreeMap<String, String>;
+
+/// A handler that does what handlers are for: from adds, updates and deletes alone it knows all objects. It also holds
+/// the events to their promises. Clones share what they know.
+#[derive(Clone, Default)]
+pub(crate) struct Follower {
+    shared: Arc<(Mutex<Known>, Condvar)>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) versions: Versions,
+    /// `+name`, `~name`, `-name`.
+    pub(crate) events: Vec<String>,
+    pub(crate) initial: usize,
+    /// The keys of deletions whose last state nobody saw.
+    pub(crate) unknown: BTreeSet<String>,
+    /// Promises that were broken. A panic would be caught by the informer.
+    pub(crate) problems: Vec<String>,
+}
+
+impl Follower {
+    pub(crate) fn known(&self) -> Known {
+        self.lock().clone()
+    }
+
+    /// Waits until `enough` says so of what is known.
+    #[track_caller]
+    pub(crate) fn wait(&self, what: &str, mut enough: impl FnMut(&Known) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut known = self.lock();
+        while !enough(&known) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "waited in vain: {what}; the last events: {:?}", known.last_events());
+            known = self.shared.1.wait_timeout(known, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_for_events(&self, events: &[&str]) {
+        self.wait(&format!("{events:?}"), |known| known.events.len() >= events.len());
+        assert_eq!(self.known().events, events);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn event(&self, kind: char, name: &str, learn: impl FnOnce(&mut Known)) {
+        let mut known = self.lock();
+        known.events.push(format!("{kind}{name}"));
+        learn(&mut known);
+        self.shared.1.notify_all();
+    }
+}
+
+impl Known {
+    fn last_events(&self) -> &[String] {
+        &self.events[self.events.len().saturating_sub(20)..]
+    }
+
+    fn expect(&mut self, what: &str, key: &str, before: Option<&str>, expected: Option<&str>) {
+        if before != expected {
+            self.problems.push(format!("{what} of {key}: known at {before:?}, told of {expected:?}"));
+        }
+    }
+}
+
+impl<T: Object> ResourceEventHandler<T> for Follower {
+    fn on_add(&mut self, object: &Arc<T>, is_in_initial_list: bool) {
+        let key = meta_namespace_key(&**object).to_string();
+        self.event('+', object.name(), |known| {
+            known.initial += usize::from(is_in_initial_list);
+            let before = known.versions.insert(key.clone(), object.resource_version().to_owned());
+            known.expect("add", &key, before.as_deref(), None);
+        });
+    }
+
+    fn on_update(&mut self, old: &Arc<T>, new: &Arc<T>) {
+        let key = meta_namespace_key(&**new).to_string();
+        self.event('~', new.name(), |known| {
+            let before = known.versions.insert(key.clone(), new.resource_version().to_owned());
+            known.expect("update", &key, before.as_deref(), Some(old.resource_version()));
+            let number = |object: &T| object.resource_version().parse::<u64>().unwrap_or_default();
+            if number(new) < number(old) {
+                known.problems.push(format!("update of {key}: from {} back to {}", number(old), number(new)));
+            }
+        });
+    }
+
+    fn on_delete(&mut self, gone: &Deleted<T>) {
+        let key = gone.key().to_string();
+        self.event('-', gone.name(), |known| {
+            let before = known.versions.remove(&key);
+            if gone.is_final_state_unknown() {
+                known.unknown.insert(key.clone());
+                let last = gone.object().map(|object| object.resource_version());
+                known.expect("delete", &key, before.as_deref(), last);
+            } else if before.is_none() {
+                known.problems.push(format!("delete of {key}, which was never added"));
+            }
+        });
+    }
+}
+
+/// The threads of this process that are neither the test harness's, which are named after tests, nor an embedded
+/// server's: a name for each id.
+pub(crate) fn threads() -> BTreeMap<String, String> {
+    let Ok(tasks) = fs::read_dir("/proc/self/task") else { return BTreeMap::new() };
+    let named = |task: fs::DirEntry| {
+        // One that ends meanwhile has no name any more.
+        let name = fs::read_to_string(task.path().join("comm")).ok()?;
+        Some((task.file_name().to_string_lossy().into_owned(), name.trim_end().to_owned()))
+    };
+    let theirs = |name: &str| name.contains("::") || name.starts_with("api-server");
+    tasks.flatten().filter_map(named).filter(|(_, name)| !theirs(name)).collect()
+}
+
+/// Waits until only threads are left that were there before.
+#[track_caller]
+pub(crate) fn assert_no_thread_since(before: &BTreeMap<String, String>) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        // A thread that was joined is listed for a moment longer.
+        let left: Vec<_> =
+            threads().into_iter().filter(|(id, _)| !before.contains_key(id)).map(|(_, name)| name).collect();
+        if left.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < deadline, "threads are left: {left:?}");
+        thread::yield_now();
+    }
+}
+
+/// A folder that is gone when this is dropped.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        Self(new_folder())
+    }
+
+    /// Writes a file into it.
+    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(crate) fn new_folder() -> PathBuf {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("k8s-informer-e2e-{}-{count}", std::process::id()));
+    // What a process of the same id has left.
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+/// A port that is free, and that nobody gets by chance while its server is down: below those that the system gives to
+/// connections, which could else connect to themselves.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // So that runs at the same time don't meet.
+    let start = (std::process::id() % 400 * 16) as u16;
+    (0..8000)
+        .map(|_| 24_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 8000)
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .unwrap()
+}
