@@ -187,7 +187,7 @@ impl fmt::Debug for Subscription {
 pub struct Stop {
     done: Done,
     /// Keeps a child registered with its parent for as long as any clone of the child lives, and the parent with its own.
-    _parent: Option<Arc<(Subscription, Stop)>>,
+    _parent: Option<Arc<(Subscription, Self)>>,
 }
 
 impl Stop {
