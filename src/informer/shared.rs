@@ -290,7 +290,8 @@ impl<T: Object> SharedIndexInformer<T> {
         Lister::new(Arc::clone(&self.shared.indexer))
     }
 
-    /// Adds an index: `values` says under which values an object is found. At any time; what is in the cache is indexed at once.
+    /// Adds an index: `values` says under which values an object is found. At any time, after the end too (I7); what is in the cache is
+    /// indexed at once. `values` runs while a change is processed, and must not call the informer.
     ///
     /// # Errors
     ///

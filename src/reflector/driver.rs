@@ -14,7 +14,7 @@ use crate::panic;
 use crate::stop::Stop;
 use crate::store::{ReflectorStore, StoreError};
 use crate::sync::Mutex;
-use crate::threads;
+use crate::threads::{self, Owner};
 
 /// How much is read from a body at once.
 const READ_BUFFER: usize = 32 << 10;
@@ -242,8 +242,9 @@ impl<T: Object> Reflector<T> {
         } else {
             let (stop, failed) = (stop.clone(), Arc::clone(&failed));
             let thread = threads::named(format!("{} resync", self.name()));
+            let owner = Owner::current();
             let thread = thread.spawn_scoped(scope, move || {
-                let resyncs = panic::catch(|| self.resync_until(period, &stop));
+                let resyncs = owner.adopt(|| panic::catch(|| self.resync_until(period, &stop)));
                 if let Err(error) = resyncs.unwrap_or_else(|panic| Err(StoreError::other(panic))) {
                     *failed.lock() = Some(error);
                     stop.stop();
