@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Instant;
 
 use k8s_informer::testing::{Answer, FakeClock, ScriptedListerWatcher};
 use k8s_informer::{
@@ -25,6 +27,15 @@ fn run_controller(
     let controller = Arc::new(controller);
     let running = Arc::clone(&controller);
     (controller, Running::new(move |stop| running.run(stop)))
+}
+
+/// Waits until the reflector has handed over what came up to this version.
+fn until_version(controller: &Controller<DynamicObject>, version: &str) {
+    let deadline = Instant::now() + SOON;
+    while controller.last_sync_resource_version() != version {
+        assert!(Instant::now() < deadline, "{:?}", controller.status());
+        thread::yield_now();
+    }
 }
 
 #[test]
@@ -87,11 +98,7 @@ fn c5_a_queue_that_somebody_closes_does_not_end_the_run() {
     feed.expire();
     feed.list("20", &[]);
     feed.event("BOOKMARK", "", "30");
-    let deadline = std::time::Instant::now() + SOON;
-    while controller.last_sync_resource_version() != "30" {
-        assert!(std::time::Instant::now() < deadline, "the reflector runs on");
-        std::thread::yield_now();
-    }
+    until_version(&controller, "30");
     running.end().unwrap();
 }
 
@@ -119,7 +126,10 @@ fn c7_an_event_that_can_not_be_processed_is_logged_and_the_next_one_follows() {
         match deltas.newest().unwrap().object().unwrap().name() {
             "bad" => Err("no good".into()),
             "panics" => panic!("not at all"),
-            name => Ok(seen.send(name.to_owned()).unwrap()),
+            name => {
+                seen.send(name.to_owned()).unwrap();
+                Ok(())
+            }
         }
     });
     let (controller, running) = run_controller(Controller::new(config));
@@ -178,17 +188,13 @@ fn c11_a_panic_of_such_a_handler_costs_this_one_call() {
         })
         .on_update(move |_, new| updated.send(new.resource_version().to_owned()).unwrap());
     let (store, controller) = new_informer(Arc::new(feed.clone()), handler);
-    let (_controller, running) = run_controller(controller);
+    let (controller, running) = run_controller(controller);
     door.until_come(1);
     // Both changes of "second" wait together when it is its turn: they are one item.
     feed.event("ADDED", "second", "11");
     feed.event("MODIFIED", "second", "12");
     feed.event("BOOKMARK", "", "13");
-    let deadline = std::time::Instant::now() + SOON;
-    while _controller.last_sync_resource_version() != "13" {
-        assert!(std::time::Instant::now() < deadline);
-        std::thread::yield_now();
-    }
+    until_version(&controller, "13");
     door.open();
     assert_eq!(updates.recv_timeout(SOON), Ok("12".to_owned()), "the change after the panic is told");
     assert_eq!(store.get_by_key("second").unwrap().unwrap().resource_version(), "12");
@@ -282,11 +288,7 @@ fn p1_an_error_of_the_store_loses_the_rest_of_this_objects_changes_and_nothing_e
     feed.event("MODIFIED", "bad", "12");
     feed.event("ADDED", "good", "13");
     feed.event("BOOKMARK", "", "14");
-    let deadline = std::time::Instant::now() + SOON;
-    while controller.last_sync_resource_version() != "14" {
-        assert!(std::time::Instant::now() < deadline);
-        std::thread::yield_now();
-    }
+    until_version(&controller, "14");
     door.open();
     assert_eq!(events.take(2), ["add first@1 initial", "add good@13"]);
     assert!(store.get_by_key("bad").is_none());

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use k8s_informer::testing::{ApiServer, FakeClock};
+use k8s_informer::testing::{ApiServer, FakeClock, Fault, RequestRecord, Verb};
 use k8s_informer::{
     Client, Config, GroupVersionResource, HandlerFuncs, InformerError, ListerWatcher, ListerWatcherSource,
     NAMESPACE_INDEX, Object, ReflectorState, SharedInformerFactory, SharedInformerFactoryBuilder, Stop,
@@ -15,11 +15,14 @@ use serde_json::json;
 
 use crate::support::{Door, Feed, Informer, SOON, options, record, recorder, soon, status};
 
-/// A feed for each resource, and who asked for it.
+/// A resource, and the namespace.
+type Asked = (String, Option<String>);
+
+/// A feed for each resource, and what it was asked for.
 #[derive(Clone, Default)]
 struct Source {
     feeds: Arc<Mutex<HashMap<String, Feed>>>,
-    asked: Arc<Mutex<Vec<(String, Option<String>)>>>,
+    asked: Arc<Mutex<Vec<Asked>>>,
 }
 
 impl Source {
@@ -307,4 +310,39 @@ fn fa7_a_client_is_a_source_of_typed_and_dynamic_informers() {
     assert!(events.next().starts_with("delete a@"));
     assert!(soon("shutdown", move || factory.shutdown()));
     assert!(typed.is_stopped());
+}
+
+#[test]
+fn w3_a_watch_that_finds_no_connection_is_waited_out_without_a_list() {
+    let server = ApiServer::start().unwrap();
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let client = Client::new(Config::new(server.url())).unwrap();
+    let factory =
+        SharedInformerFactory::builder(client).reflector_options(options(&FakeClock::new())).build();
+    let informer = factory.dynamic(gvr("configmaps"));
+    let (_handler, events) = record(&informer);
+    factory.start(&Stop::new()).unwrap();
+    factory.wait_for_cache_sync(&Stop::new()).unwrap();
+    // So that there is a version to go on from that the server still knows.
+    server.create(maps, json!({ "metadata": { "name": "a" } })).unwrap();
+    assert!(events.next().starts_with("add a@"));
+    let watches = |count: usize| {
+        let asked =
+            |all: &[RequestRecord]| all.iter().filter(|request| request.verb() == Verb::Watch).count();
+        assert!(server.wait_for_requests(|all| asked(all) >= count, SOON), "{:?}", server.requests());
+    };
+    // Not refused, but closed before an answer.
+    server.fail_next(Fault::close().on(Verb::Watch).times(3));
+    server.close_watches();
+    watches(4);
+    // And refused.
+    server.pause();
+    while informer.status().watches < 8 {
+        std::thread::yield_now();
+    }
+    server.resume().unwrap();
+    server.create(maps, json!({ "metadata": { "name": "b" } })).unwrap();
+    assert!(events.next().starts_with("add b@"));
+    assert_eq!(informer.status().lists, 1, "{:?}", server.requests());
+    assert!(soon("shutdown", move || factory.shutdown()));
 }

@@ -24,11 +24,13 @@ pub(crate) type Informer = SharedIndexInformer<DynamicObject>;
 /// nothing else.
 #[derive(Clone)]
 pub(crate) struct Feed {
-    lists: (Sender<Result<String, Error>>, Receiver<Result<String, Error>>),
+    lists: (Sender<List>, Receiver<List>),
     frames: (Sender<String>, Receiver<String>),
     requests: Arc<Mutex<Vec<(&'static str, ListOptions)>>>,
     name: &'static str,
 }
+
+type List = Result<String, Error>;
 
 impl Feed {
     pub(crate) fn new(name: &'static str) -> Self {
@@ -147,8 +149,7 @@ pub(crate) fn informer(feed: &Feed) -> Informer {
 }
 
 pub(crate) fn informer_with(feed: &Feed, reflector: ReflectorOptions) -> Informer {
-    let mut options = SharedIndexInformerOptions::default();
-    options.reflector = reflector;
+    let options = SharedIndexInformerOptions { reflector, ..SharedIndexInformerOptions::default() };
     SharedIndexInformer::new(Arc::new(feed.clone()), options)
 }
 
