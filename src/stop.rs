@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use crate::panic;
 use crate::sync::{Condvar, Mutex};
 
 type Callback = Box<dyn FnOnce() + Send>;
@@ -69,7 +70,8 @@ impl Done {
         self.shared.done.load(Ordering::Acquire)
     }
 
-    /// Makes it happen: wakes every waiter and runs the callbacks on this thread. Once; later calls do nothing.
+    /// Makes it happen: wakes every waiter and runs the callbacks on this thread; a panic of one is caught and logged. Once; later
+    /// calls do nothing.
     pub fn set(&self) {
         let callbacks = {
             let mut state = self.shared.state.lock();
@@ -78,7 +80,10 @@ impl Done {
             std::mem::take(&mut state.waiting)
         };
         for (_, callback) in callbacks {
-            callback();
+            // It runs on whatever thread makes it happen, and the next one may be what ends a thread.
+            if let Err(panic) = panic::catch(callback) {
+                log::error!("a callback of {:?} {panic}", self.name());
+            }
         }
     }
 
@@ -181,8 +186,8 @@ impl fmt::Debug for Subscription {
 #[derive(Clone)]
 pub struct Stop {
     done: Done,
-    /// Keeps a child registered with its parent for as long as any clone of the child lives.
-    _parent: Option<Arc<Subscription>>,
+    /// Keeps a child registered with its parent for as long as any clone of the child lives, and the parent with its own.
+    _parent: Option<Arc<(Subscription, Self)>>,
 }
 
 impl Stop {
@@ -248,7 +253,7 @@ impl Stop {
                 Done { shared }.set();
             }
         });
-        Self { done, _parent: Some(Arc::new(parent)) }
+        Self { done, _parent: Some(Arc::new((parent, self.clone()))) }
     }
 
     /// Runs `callback` when the signal is given, on the thread that gives it, or here and now if it has been. It must not
@@ -278,5 +283,39 @@ impl Default for Stop {
 impl fmt::Debug for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stop").field("stopped", &self.is_stopped()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grandchild_is_stopped_although_nobody_holds_the_child() {
+        let stop = Stop::new();
+        let grandchild = stop.child().child();
+        stop.stop();
+        assert!(grandchild.is_stopped());
+    }
+
+    #[test]
+    fn children_that_are_dropped_leave_nothing_behind() {
+        let stop = Stop::new();
+        for _ in 0..3 {
+            drop(stop.child().child());
+        }
+        assert!(stop.done.shared.state.lock().waiting.is_empty());
+    }
+
+    #[test]
+    fn a_callback_that_panics_keeps_nobody_else_waiting() {
+        let (done, next) = (Done::new("done"), Done::new("next"));
+        let _bad = done.on_done(|| panic!("not me"));
+        let _good = done.on_done({
+            let next = next.clone();
+            move || next.set()
+        });
+        done.set();
+        assert!(next.is_done());
     }
 }

@@ -47,23 +47,30 @@ impl Owner {
     }
 }
 
+/// A thread to be, of this name. The standard library panics at a NUL, and names come from users.
+pub(crate) fn named(name: String) -> Builder {
+    Builder::new().name(if name.contains('\0') { name.replace('\0', "?") } else { name })
+}
+
 /// A group of threads that end together.
 #[derive(Debug)]
 pub(crate) struct Threads {
     owner: Owner,
+    /// Held by who waits for the threads, so that whoever else does returns no sooner. Before `handles`.
+    joining: Mutex<()>,
     /// Those that have not been joined. Nothing else is locked, and nobody is waited for, under it.
     handles: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Threads {
     pub(crate) fn new(owner: Owner) -> Self {
-        Self { owner, handles: Mutex::default() }
+        Self { owner, joining: Mutex::default(), handles: Mutex::default() }
     }
 
     /// Starts a thread of the group.
     pub(crate) fn spawn(&self, name: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let owner = self.owner;
-        let handle = Builder::new().name(name).spawn(move || owner.adopt(work))?;
+        let handle = named(name).spawn(move || owner.adopt(work))?;
         let mut handles = self.handles.lock();
         handles.retain(|handle| !handle.is_finished());
         handles.push(handle);
@@ -72,7 +79,7 @@ impl Threads {
 
     /// Waits for all threads of the group. The caller has told them to end, and is none of the owner's.
     pub(crate) fn join(&self) {
-        // One at a time and not all at once: a second caller finds those that the first does not wait for yet.
+        let _joining = self.joining.lock();
         while let Some(handle) = { self.handles.lock().pop() } {
             let name = handle.thread().name().unwrap_or_default().to_owned();
             if let Err(panic) = handle.join() {

@@ -71,14 +71,19 @@ impl Backoff {
     /// ```
     pub fn step(&mut self) -> Duration {
         let wait = self.next.min(self.cap);
-        self.next = wait.mul_f64(self.factor).min(self.cap);
-        wait.mul_f64(1.0 + self.jitter * self.random.unit())
+        self.next = times(wait, self.factor).min(self.cap);
+        times(wait, 1.0 + self.jitter * self.random.unit())
     }
 
     /// Starts again with the first wait: what was tried works.
     pub fn reset(&mut self) {
         self.next = self.base;
     }
+}
+
+/// The longest wait there is, where `mul_f64` would panic.
+fn times(wait: Duration, factor: f64) -> Duration {
+    Duration::try_from_secs_f64(wait.as_secs_f64() * factor).unwrap_or(Duration::MAX)
 }
 
 impl Default for Backoff {
@@ -103,5 +108,19 @@ impl Random {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_without_a_limit_do_not_overflow() {
+        let mut backoff = Backoff::new(Duration::from_secs(1), f64::INFINITY, Duration::MAX, 1.0);
+        for _ in 0..3 {
+            backoff.step();
+        }
+        assert_eq!(backoff.step(), Duration::MAX);
     }
 }

@@ -306,6 +306,18 @@ fn l13_an_expired_token_is_answered_by_one_full_list() {
 }
 
 #[test]
+fn l13_a_full_list_that_comes_in_pages_is_read_to_its_end() {
+    let it = Running::new([
+        page("10", &["a"], "x"),
+        refused(410, "Expired"),
+        page("20", &["a"], "y"),
+        list("20", &["b"]),
+    ]);
+    assert_eq!(it.requests(5)[2..], ["list 0", "list most recent continue y", "watch 20"]);
+    assert_eq!(it.calls(3), ["replace [a@1 b@1] at 20"]);
+}
+
+#[test]
 fn l13_any_other_failure_of_a_page_fails_the_list_and_leaves_the_store_alone() {
     let it = Running::new([page("10", &["a"], "x"), refused(500, "InternalError"), list("20", &["b"])]);
     it.requests(2);
@@ -574,6 +586,64 @@ fn w13_a_resync_that_fails_ends_the_watch() {
     it.pass(10 * SECOND);
     it.pass(SECOND);
     assert_eq!(it.requests(4)[2..], ["list 10", "watch 20"]);
+}
+
+#[test]
+fn w13_a_resync_that_panics_ends_the_watch() {
+    let asked = Mutex::new(0);
+    let it = Running::with([list("10", &[]), Answer::open(""), list("20", &[])], |options| {
+        options.resync_period = 10 * SECOND;
+        options.should_resync = Some(Arc::new(move || {
+            *asked.lock() += 1;
+            assert!(*asked.lock() > 1, "don't ask");
+            true
+        }));
+    });
+    it.calls(2);
+    it.pass(10 * SECOND);
+    it.pass(SECOND);
+    assert_eq!(it.requests(4)[2..], ["list 10", "watch 20"]);
+    assert_eq!(it.reflector.status().last_error.unwrap().to_string(), "resync: panicked: don't ask");
+    it.pass(10 * SECOND);
+    it.waits(4);
+    assert_eq!(it.store.calls().last().unwrap(), "resync", "the next watch has resyncs again");
+}
+
+#[test]
+fn a_store_that_panics_is_an_error_and_a_new_cycle() {
+    struct Panics(Mutex<bool>);
+    impl ReflectorStore<DynamicObject> for Panics {
+        fn add(&self, _: Arc<DynamicObject>) -> Result<(), StoreError> {
+            Ok(())
+        }
+        fn update(&self, _: Arc<DynamicObject>) -> Result<(), StoreError> {
+            Ok(())
+        }
+        fn delete(&self, _: Deleted<DynamicObject>) -> Result<(), StoreError> {
+            Ok(())
+        }
+        fn replace(&self, _: Vec<Arc<DynamicObject>>, _: &str) -> Result<(), StoreError> {
+            assert!(std::mem::replace(&mut *self.0.lock(), true), "full");
+            Ok(())
+        }
+        fn resync(&self) -> Result<(), StoreError> {
+            Ok(())
+        }
+    }
+    let script = ScriptedListerWatcher::new([list("10", &["a"]), list("20", &["a"])]);
+    let mut options = ReflectorOptions::default();
+    options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
+    let store = Arc::new(Panics(Mutex::new(false)));
+    let reflector = Reflector::new(Arc::new(script.clone()), store, options);
+    let stop = Stop::new();
+    thread::scope(|scope| {
+        scope.spawn(|| reflector.run(&stop));
+        assert!(script.until_requests(3, SOON));
+        stop.stop();
+    });
+    let requests: Vec<_> = script.requests().iter().map(describe).collect();
+    assert_eq!(requests, ["list 0 limit 500", "list 0 limit 500", "watch 20"]);
+    assert_eq!(reflector.status().last_error.unwrap().to_string(), "a step of the reflector panicked: full");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
-use std::thread::Builder;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
@@ -13,6 +13,10 @@ use crate::reflector::{ListerWatcher, Reflector, ReflectorOptions, ReflectorStat
 use crate::stop::{Done, Stop};
 use crate::store::{Indexer, Indexers, Store, StoreError};
 use crate::sync::Mutex;
+use crate::threads::{self, Owner};
+
+/// How long the process loop pauses after a queue that broke (C2).
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// What the process loop does with the changes of one object. client-go's `ProcessFunc`.
 pub type ProcessFn<T> = Box<dyn FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + Send>;
@@ -87,10 +91,7 @@ impl<T: Object + DeserializeOwned> Controller<T> {
     /// Nothing happens before [`run`](Self::run).
     pub fn new(config: ControllerConfig<T>) -> Self {
         let ControllerConfig { queue, lister_watcher, process, reflector } = config;
-        let name = match reflector.name.as_str() {
-            "" => lister_watcher.description().into(),
-            name => name.into(),
-        };
+        let name = reflector_name(&reflector, &*lister_watcher);
         let sink: Arc<dyn Queue<T>> = Arc::clone(&queue);
         let reflector = Reflector::new(lister_watcher, sink, reflector);
         Self { name, queue, reflector, process: Mutex::new(Some(process)) }
@@ -111,8 +112,8 @@ impl<T: Object> Controller<T> {
         let queue = Arc::clone(&self.queue);
         let _closes_queue = stop.on_stop(move || queue.close());
         std::thread::scope(|scope| {
-            let owner = crate::threads::Owner::current();
-            let reflector = Builder::new().name(format!("{} reflector", self.name));
+            let owner = Owner::current();
+            let reflector = threads::named(format!("{} reflector", self.name));
             let reflector = reflector.spawn_scoped(scope, move || owner.adopt(|| self.reflector.run(stop)));
             let reflector = reflector.map_err(|error| InformerError::Thread {
                 name: Arc::clone(&self.name),
@@ -148,12 +149,17 @@ impl<T: Object> Controller<T> {
 
     fn process_loop(&self, process: &mut ProcessFn<T>, stop: &Stop) {
         while !stop.is_stopped() {
-            match self.queue.pop(process) {
-                Ok(_) => {}
+            // A queue may be a user's, and so are the destructors of what was popped.
+            match panic::catch(|| self.queue.pop(process).map(drop)) {
+                Ok(Ok(())) => {}
                 // Somebody else closed the queue: nothing will come any more, but the reflector runs on.
-                Err(PopError::Closed) => stop.wait(),
-                Err(PopError::Process { error, .. }) => {
+                Ok(Err(PopError::Closed)) => stop.wait(),
+                Ok(Err(PopError::Process { error, .. })) => {
                     log::error!("{}: an event was lost: {error}", self.name);
+                }
+                Err(panic) => {
+                    log::error!("{}: the queue {panic}", self.name);
+                    stop.wait_timeout(PAUSE);
                 }
             }
         }
@@ -257,13 +263,25 @@ pub fn new_indexer_informer<T: Object + DeserializeOwned>(
     let indexer = Arc::new(Indexer::new(Accessor::object(), indexers));
     let queue = informer_queue(&indexer);
     let store = Arc::clone(&indexer);
+    let name = reflector_name(&reflector, &*lister_watcher);
     let mut config = ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
         Ok(process_deltas(&store, deltas, is_in_initial_list, |notification, _| {
-            notification.deliver(&mut *handler);
+            // Caught here and not by the queue, so that the object's next change still gets to the store.
+            if let Err(panic) = panic::catch(|| notification.deliver(&mut *handler)) {
+                log::error!("{name}: the handler {panic}; the next event follows");
+            }
         })?)
     });
     config.reflector = reflector;
     (indexer, Controller::new(config))
+}
+
+/// What is shown of an informer in logs and errors.
+pub(super) fn reflector_name(options: &ReflectorOptions, lister_watcher: &dyn ListerWatcher) -> Arc<str> {
+    match options.name.as_str() {
+        "" => lister_watcher.description().into(),
+        name => name.into(),
+    }
 }
 
 /// The queue of an informer, which knows what is in its cache.

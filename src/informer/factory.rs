@@ -170,8 +170,11 @@ impl SharedInformerFactory {
             let (informer, stop) = (Arc::clone(&entry.informer), stop.child());
             entry.stop = Some(stop.clone());
             let run = move || {
-                if let Err(error) = informer.run(&stop) {
-                    log::error!("{error}");
+                let Err(error) = informer.run(&stop) else { return };
+                log::error!("{error}");
+                // It will never sync: whoever waits for that is to know. One that somebody else runs may.
+                if !matches!(error, InformerError::AlreadyStarted { .. }) {
+                    stop.stop();
                 }
             };
             let name = entry.informer.name();

@@ -42,7 +42,8 @@ struct Resync {
     requested: Duration,
     /// What is done: [`requested`](Self::requested) as the informer's own period allows.
     period: Duration,
-    next: Instant,
+    /// `None` when that is further away than the clock can tell.
+    next: Option<Instant>,
     /// Whether it takes part in the resync that is under way; true before the first (SP1).
     syncing: bool,
 }
@@ -59,7 +60,7 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         let (add, added) = channel::bounded(0);
         let tracker = Arc::new(SyncTracker::new(&*name));
         let idle = Mutex::new(Some(Idle { added, handler }));
-        let resync = Mutex::new(Resync { requested, period, next: now + period, syncing: true });
+        let resync = Mutex::new(Resync { requested, period, next: now.checked_add(period), syncing: true });
         Self { id, name, tracker, add, idle, resync }
     }
 
@@ -89,9 +90,9 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
     /// Whether its time to resync has come; if so it takes part, and the next one is set (SP2).
     pub(super) fn should_resync(&self, now: Instant) -> bool {
         let mut resync = self.resync.lock();
-        resync.syncing = !resync.period.is_zero() && now >= resync.next;
+        resync.syncing = !resync.period.is_zero() && resync.next.is_some_and(|next| now >= next);
         if resync.syncing {
-            resync.next = now + resync.period;
+            resync.next = now.checked_add(resync.period);
         }
         resync.syncing
     }
@@ -100,7 +101,7 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
     pub(super) fn resync_period_changed(&self, effective: impl FnOnce(Duration) -> Duration, now: Instant) {
         let mut resync = self.resync.lock();
         resync.period = effective(resync.requested);
-        resync.next = now + resync.period;
+        resync.next = now.checked_add(resync.period);
     }
 }
 
@@ -143,11 +144,14 @@ fn run<T>(
     tracker: &SyncTracker,
 ) {
     for notification in nexts {
-        if let Err(panic) = panic::catch(|| notification.deliver(&mut *handler)) {
+        let is_in_initial_list = notification.is_in_initial_list();
+        // It is dropped in there, too: the last reference to an object may go with it, and its destructor is a user's code.
+        let handler = &mut *handler;
+        if let Err(panic) = panic::catch(move || notification.deliver(handler)) {
             log::error!("handler {name:?} {panic}; the next event follows");
         }
         // Also after a panic: one bad object must not keep the handler unsynced for ever (SP13).
-        if notification.is_in_initial_list() {
+        if is_in_initial_list {
             tracker.finished();
         }
     }

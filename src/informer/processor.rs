@@ -49,16 +49,11 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         listeners.all.iter().try_for_each(|listener| listener.start(&self.threads))
     }
 
-    /// Drops a handler with what waits for it; the call that it is in goes on (SP6, SP12). Says whether it was there.
-    pub(super) fn remove_listener(&self, id: u64) -> bool {
-        let removed = {
-            let mut listeners = self.listeners.write();
-            let at = listeners.all.iter().position(|listener| listener.id == id);
-            at.map(|at| listeners.all.remove(at))
-        };
-        let found = removed.is_some();
-        drop_quietly(removed);
-        found
+    /// Takes a handler out. Dropped, it loses what waits for it, and the call that it is in goes on (SP6, SP12).
+    pub(super) fn remove_listener(&self, id: u64) -> Option<ProcessorListener<T>> {
+        let mut listeners = self.listeners.write();
+        let at = listeners.all.iter().position(|listener| listener.id == id);
+        at.map(|at| listeners.all.remove(at))
     }
 
     /// Drops all handlers and waits until their threads have ended (SP4), not under the lock (SP5).
@@ -68,7 +63,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
             listeners.started = false;
             std::mem::take(&mut listeners.all)
         };
-        drop_quietly(listeners);
+        listeners.into_iter().for_each(drop_quietly);
         self.threads.join();
     }
 
@@ -86,8 +81,11 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
 
     /// Everything of the initial list has been distributed.
     pub(super) fn upstream_has_synced(&self) {
-        for listener in &self.listeners.read().all {
-            listener.tracker.upstream_has_synced();
+        // Not under the lock: whoever waits for a handler's sync is called, and may remove the handler.
+        let trackers: Vec<_> =
+            self.listeners.read().all.iter().map(|listener| Arc::clone(&listener.tracker)).collect();
+        for tracker in trackers {
+            tracker.upstream_has_synced();
         }
     }
 
@@ -106,9 +104,9 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
     }
 }
 
-/// Drops listeners, not under a lock: handlers that never ran go with them, and their destructors are a user's code.
-fn drop_quietly<L>(listeners: L) {
-    if let Err(panic) = panic::catch(|| drop(listeners)) {
+/// Drops a listener, not under a lock: a handler that never ran goes with it, and its destructor is a user's code.
+pub(super) fn drop_quietly<T>(listener: ProcessorListener<T>) {
+    if let Err(panic) = panic::catch(|| drop(listener)) {
         log::error!("a handler, being dropped, {panic}");
     }
 }

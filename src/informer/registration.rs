@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::tracker::SyncTracker;
 use crate::stop::Done;
+use crate::threads::Owner;
 
 /// What may be said of a handler when it is added. client-go's `HandlerOptions`.
 ///
@@ -40,7 +41,7 @@ pub struct HandlerOptions {
 pub struct HandlerRegistration {
     pub(super) id: u64,
     /// Which informer it is of: another one's is left alone.
-    pub(super) informer: usize,
+    pub(super) informer: Owner,
     pub(super) name: Arc<str>,
     pub(super) tracker: Arc<SyncTracker>,
 }

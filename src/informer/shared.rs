@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::controller::{Controller, ControllerConfig, informer_queue, process_deltas};
+use super::controller::{Controller, ControllerConfig, informer_queue, process_deltas, reflector_name};
 use super::error::InformerError;
 use super::handler::{HandlerFuncs, ResourceEventHandler};
 use super::listener::ProcessorListener;
-use super::processor::SharedProcessor;
+use super::processor::{SharedProcessor, drop_quietly};
 use super::registration::{HandlerOptions, HandlerRegistration};
 use crate::object::{Accessor, Object};
 use crate::reflector::{ListerWatcher, ReflectorOptions, ReflectorStatus};
@@ -92,6 +92,9 @@ struct Shared<T> {
     block_deltas: Mutex<()>,
     synced: Done,
     next_handler: AtomicU64,
+    /// The period of handlers that ask for none, whatever the informer's own becomes (I9).
+    default_resync_period: Duration,
+    /// Also tells this informer's handlers from another's.
     owner: Owner,
 }
 
@@ -113,10 +116,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     /// Nothing happens before [`run`](Self::run).
     pub fn new(lister_watcher: Arc<dyn ListerWatcher>, options: SharedIndexInformerOptions<T>) -> Self {
         let SharedIndexInformerOptions { indexers, reflector } = options;
-        let name: Arc<str> = match reflector.name.as_str() {
-            "" => lister_watcher.description().into(),
-            name => name.into(),
-        };
+        let name = reflector_name(&reflector, &*lister_watcher);
         let owner = Owner::new();
         Self {
             shared: Arc::new(Shared {
@@ -125,6 +125,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 lister_watcher,
                 indexer: Arc::new(Indexer::new(Accessor::object(), indexers)),
                 processor: SharedProcessor::new(owner),
+                default_resync_period: reflector.resync_period,
                 life: Mutex::new(Life {
                     state: State::Created,
                     reflector,
@@ -255,16 +256,22 @@ impl<T: Object> SharedIndexInformer<T> {
         if self.shared.synced.is_done() {
             tracker.upstream_has_synced();
         }
-        Ok(HandlerRegistration { id, informer: Arc::as_ptr(&self.shared) as usize, name, tracker })
+        Ok(HandlerRegistration { id, informer: self.shared.owner, name, tracker })
     }
 
     /// Removes a handler and does not wait for it: the call that it is in goes on, what waits for it is dropped (I14, SP12). Removing
     /// one that is not there, or another informer's, does nothing.
     pub fn remove_event_handler(&self, registration: &HandlerRegistration) {
-        if registration.informer == Arc::as_ptr(&self.shared) as usize {
+        if registration.informer != self.shared.owner {
+            return;
+        }
+        let removed = {
             let _life = self.shared.life.lock();
             let _blocked = self.shared.block_deltas.lock();
-            self.shared.processor.remove_listener(registration.id);
+            self.shared.processor.remove_listener(registration.id)
+        };
+        if let Some(listener) = removed {
+            drop_quietly(listener);
         }
     }
 
@@ -283,7 +290,8 @@ impl<T: Object> SharedIndexInformer<T> {
         Lister::new(Arc::clone(&self.shared.indexer))
     }
 
-    /// Adds an index: `values` says under which values an object is found. At any time; what is in the cache is indexed at once.
+    /// Adds an index: `values` says under which values an object is found. At any time, after the end too (I7); what is in the cache is
+    /// indexed at once. `values` runs while a change is processed, and must not call the informer.
     ///
     /// # Errors
     ///
@@ -332,7 +340,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// informer's becomes the informer's, after the start it is the informer's that counts.
     fn resync_period(&self, life: &mut Life<T>, asked: Option<Duration>) -> Duration {
         let check = life.reflector.resync_period;
-        let Some(asked) = asked else { return check };
+        let asked = asked.unwrap_or(self.shared.default_resync_period);
         if asked.is_zero() {
             return asked;
         }

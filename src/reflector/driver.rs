@@ -1,7 +1,7 @@
 use std::fmt;
 use std::io::{self, Read};
 use std::sync::Arc;
-use std::thread::{Builder, Scope, ScopedJoinHandle};
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -14,6 +14,7 @@ use crate::panic;
 use crate::stop::Stop;
 use crate::store::{ReflectorStore, StoreError};
 use crate::sync::Mutex;
+use crate::threads::{self, Owner};
 
 /// How much is read from a body at once.
 const READ_BUFFER: usize = 32 << 10;
@@ -102,19 +103,25 @@ impl<T: Object> Reflector<T> {
                         Some(resync) => resync.end(),
                         None => match self.start_resync(scope, stop) {
                             Ok(started) => resync = Some(started),
-                            Err(error) => machine.watch_given_up(error),
+                            Err(error) => machine.given_up(resync_failed(&error)),
                         },
                     }
                 }
                 let phase_stop = resync.as_ref().map_or(stop, |resync| &resync.stop);
-                self.carry_out(&mut machine, &mut body, &mut buffer, phase_stop);
-                if stop.is_stopped() {
-                    break;
+                // Everything that is not the crate's own runs in there: the type's decoding and accessors, the store, the clock.
+                let step = || self.carry_out(&mut machine, &mut body, &mut buffer, phase_stop);
+                if let Err(panic) = panic::catch(step) {
+                    body = None;
+                    machine.given_up(Error::other(format!("a step of the reflector {panic}")));
                 }
                 if let Some(phase) = resync.take_if(|resync| resync.stop.is_stopped()) {
-                    machine.watch_given_up(phase.failure());
+                    // Asked in this order: the phase is stopped by a stop from outside, too.
+                    if !stop.is_stopped() {
+                        machine.given_up(resync_failed(&phase.failure()));
+                    }
                     phase.end();
                 }
+                // Also after a stop: what has reached the store is known.
                 self.publish(&mut machine);
             }
             if let Some(resync) = resync {
@@ -239,9 +246,11 @@ impl<T: Object> Reflector<T> {
             None
         } else {
             let (stop, failed) = (stop.clone(), Arc::clone(&failed));
-            let thread = Builder::new().name(format!("{} resync", self.name()));
+            let thread = threads::named(format!("{} resync", self.name()));
+            let owner = Owner::current();
             let thread = thread.spawn_scoped(scope, move || {
-                if let Err(error) = self.resync_until(period, &stop) {
+                let resyncs = owner.adopt(|| panic::catch(|| self.resync_until(period, &stop)));
+                if let Err(error) = resyncs.unwrap_or_else(|panic| Err(StoreError::other(panic))) {
                     *failed.lock() = Some(error);
                     stop.stop();
                 }
@@ -287,6 +296,10 @@ impl Resync<'_> {
             log::error!("a resync {}", panic::message(&*panic));
         }
     }
+}
+
+fn resync_failed(error: &StoreError) -> Error {
+    Error::other(format!("resync: {error}"))
 }
 
 fn read(body: &mut Body, buffer: &mut [u8]) -> Result<usize, Error> {

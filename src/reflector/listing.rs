@@ -63,9 +63,10 @@ impl<T: Object> Listing<T> {
         if self.continue_token.is_none() {
             options.resource_version.clone_from(&self.resource_version);
         }
+        // Also for the rest of what was asked for whole: a server may hand that out in pages, too.
+        options.continue_token.clone_from(&self.continue_token);
         if !self.whole {
             options.limit = self.limit;
-            options.continue_token.clone_from(&self.continue_token);
         }
         options
     }

@@ -272,9 +272,9 @@ impl<T: Object> Machine<T> {
         }
     }
 
-    /// The store failed to resync, or something else of ours ended the watch: a new cycle begins after a back-off (W13).
-    pub(super) fn watch_given_up(&mut self, why: StoreError) {
-        self.report(Error::other(format!("resync: {why}")), false);
+    /// A resync failed (W13), or a step was cut short by a panic: whatever was under way, a new cycle begins after a back-off.
+    pub(super) fn given_up(&mut self, why: Error) {
+        self.report(why, false);
         self.new_cycle(None);
     }
 

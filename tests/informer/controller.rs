@@ -1,0 +1,427 @@
+//! The controller and informers with one handler (C, P).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Instant;
+
+use k8s_informer::testing::{Answer, FakeClock, ScriptedListerWatcher};
+use k8s_informer::{
+    Accessor, Controller, ControllerConfig, Deleted, DeltaFifo, Deltas, Done, DynamicObject, HandlerFuncs,
+    IndexFunc, Indexers, InformerError, InformerOptions, Object, PopError, Process, Queue, ReflectorStore,
+    SharedIndexInformer, SharedIndexInformerOptions, Stop, StoreError, new_indexer_informer, new_informer,
+};
+use serde::{Deserialize, Deserializer};
+
+use crate::support::{
+    Door, Feed, Running, SOON, informer, logged, logging, options, record, recorder, run, run_synced, soon,
+};
+
+fn queue() -> Arc<DeltaFifo<DynamicObject>> {
+    Arc::new(DeltaFifo::new(Accessor::object()))
+}
+
+fn run_controller(
+    controller: Controller<DynamicObject>,
+) -> (Arc<Controller<DynamicObject>>, Running<Result<(), InformerError>>) {
+    let controller = Arc::new(controller);
+    let running = Arc::clone(&controller);
+    (controller, Running::new(move |stop| running.run(stop)))
+}
+
+/// Waits until the reflector has handed over what came up to this version.
+fn until_version(controller: &Controller<DynamicObject>, version: &str) {
+    let deadline = Instant::now() + SOON;
+    while controller.last_sync_resource_version() != version {
+        assert!(Instant::now() < deadline, "{:?}", controller.status());
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn c1_run_returns_after_the_stop() {
+    let feed = Feed::new("c1");
+    feed.list("10", &[("a", "1")]);
+    let config = ControllerConfig::new(queue(), Arc::new(feed), |_, _| Ok(()));
+    let (controller, running) = run_controller(Controller::new(config));
+    assert!(controller.synced().wait_timeout(SOON));
+    running.end().unwrap();
+}
+
+#[test]
+fn c1_a_stop_before_the_run_ends_it_at_once_and_asks_nobody() {
+    let script = ScriptedListerWatcher::new([]);
+    let controller =
+        Controller::<DynamicObject>::new(ControllerConfig::new(queue(), Arc::new(script.clone()), |_, _| {
+            Ok(())
+        }));
+    soon("run", move || {
+        let stop = Stop::new();
+        stop.stop();
+        controller.run(&stop)
+    })
+    .unwrap();
+    assert!(script.requests().is_empty());
+}
+
+#[test]
+fn c3_what_is_queued_at_the_stop_is_not_processed() {
+    let feed = Feed::new("c3");
+    feed.list("10", &[("a", "1"), ("b", "1"), ("c", "1")]);
+    let door = Door::new();
+    let (seen, names) = mpsc::channel();
+    let at = door.clone();
+    let config = ControllerConfig::new(queue(), Arc::new(feed), move |deltas, _| {
+        seen.send(deltas.newest().unwrap().object().unwrap().name().to_owned()).unwrap();
+        at.pass();
+        Ok(())
+    });
+    let (controller, running) = run_controller(Controller::new(config));
+    door.until_come(1);
+    running.stop.stop();
+    door.open();
+    running.ended().unwrap();
+    drop(running);
+    drop(controller);
+    assert_eq!(names.iter().collect::<Vec<_>>(), ["a"]);
+}
+
+#[test]
+fn c5_a_queue_that_somebody_closes_does_not_end_the_run() {
+    let feed = Feed::new("c5");
+    feed.list("10", &[]);
+    let queue = queue();
+    let config = ControllerConfig::new(queue.clone(), Arc::new(feed.clone()), |_, _| Ok(()));
+    let (controller, running) = run_controller(Controller::new(config));
+    assert!(controller.synced().wait_timeout(SOON));
+    queue.close();
+    feed.expire();
+    feed.list("20", &[]);
+    feed.event("BOOKMARK", "", "30");
+    until_version(&controller, "30");
+    running.end().unwrap();
+}
+
+#[test]
+fn c6_it_runs_once() {
+    let feed = Feed::new("c6");
+    feed.list("10", &[]);
+    let config = ControllerConfig::new(queue(), Arc::new(feed), |_, _| Ok(()));
+    let (controller, running) = run_controller(Controller::new(config));
+    assert!(controller.synced().wait_timeout(SOON));
+    let again = controller.run(&Stop::new()).unwrap_err();
+    assert!(matches!(again, InformerError::AlreadyStarted { .. }), "{again}");
+    assert_eq!(again.to_string(), "c6: already started");
+    running.end().unwrap();
+    assert!(controller.run(&Stop::new()).is_err());
+}
+
+#[test]
+fn c7_an_event_that_can_not_be_processed_is_logged_and_the_next_one_follows() {
+    logging();
+    let feed = Feed::new("c7 objects");
+    feed.list("10", &[("bad", "1"), ("panics", "1"), ("good", "1")]);
+    let (seen, names) = mpsc::channel();
+    let config = ControllerConfig::new(queue(), Arc::new(feed), move |deltas, _| {
+        match deltas.newest().unwrap().object().unwrap().name() {
+            "bad" => Err("no good".into()),
+            "panics" => panic!("not at all"),
+            name => {
+                seen.send(name.to_owned()).unwrap();
+                Ok(())
+            }
+        }
+    });
+    let (controller, running) = run_controller(Controller::new(config));
+    assert_eq!(names.recv_timeout(SOON), Ok("good".to_owned()));
+    assert!(controller.synced().wait_timeout(SOON), "lost events do not keep it from being synced");
+    logged(&["ERROR", "c7 objects", "an event was lost", "no good"]);
+    logged(&["ERROR", "c7 objects", "an event was lost", "panicked: not at all"]);
+    running.end().unwrap();
+}
+
+#[test]
+fn c10_synced_is_the_queues_and_the_version_the_reflectors() {
+    let feed = Feed::new("c10");
+    let config = ControllerConfig::new(queue(), Arc::new(feed.clone()), |_, _| Ok(()));
+    let controller = Controller::<DynamicObject>::new(config);
+    assert_eq!((controller.has_synced(), controller.last_sync_resource_version().as_str()), (false, ""));
+    let (controller, running) = run_controller(controller);
+    feed.list("10", &[("a", "1")]);
+    assert!(controller.synced().wait_timeout(SOON));
+    assert!(controller.has_synced());
+    running.end().unwrap();
+    assert_eq!(controller.last_sync_resource_version(), "10");
+    assert!(controller.has_synced(), "also after the stop");
+}
+
+#[test]
+fn c11_a_handler_that_is_not_shared_keeps_the_queue_waiting() {
+    let feed = Feed::new("c11");
+    feed.list("10", &[("a", "1"), ("b", "1")]);
+    let door = Door::new();
+    let at = door.clone();
+    let handler = HandlerFuncs::<DynamicObject>::new().on_add(move |_, _| at.pass());
+    let (store, controller) = new_informer(Arc::new(feed), handler);
+    let (controller, running) = run_controller(controller);
+    door.until_come(1);
+    assert_eq!(store.list_keys(), ["a".into()]);
+    assert!(!controller.has_synced());
+    door.open();
+    assert!(controller.synced().wait_timeout(SOON));
+    assert_eq!(store.list().len(), 2);
+    running.end().unwrap();
+}
+
+#[test]
+fn c11_a_panic_of_such_a_handler_costs_this_one_call() {
+    logging();
+    let feed = Feed::new("c11 panics");
+    feed.list("10", &[("first", "1")]);
+    let door = Door::new();
+    let at = door.clone();
+    let (updated, updates) = mpsc::channel();
+    let handler = HandlerFuncs::<DynamicObject>::new()
+        .on_add(move |object, _| match object.name() {
+            "first" => at.pass(),
+            _ => panic!("I don't like {}", object.name()),
+        })
+        .on_update(move |_, new| updated.send(new.resource_version().to_owned()).unwrap());
+    let (store, controller) = new_informer(Arc::new(feed.clone()), handler);
+    let (controller, running) = run_controller(controller);
+    door.until_come(1);
+    // Both changes of "second" wait together when it is its turn: they are one item.
+    feed.event("ADDED", "second", "11");
+    feed.event("MODIFIED", "second", "12");
+    feed.event("BOOKMARK", "", "13");
+    until_version(&controller, "13");
+    door.open();
+    assert_eq!(updates.recv_timeout(SOON), Ok("12".to_owned()), "the change after the panic is told");
+    assert_eq!(store.get_by_key("second").unwrap().unwrap().resource_version(), "12");
+    logged(&["c11 panics", "panicked: I don't like second"]);
+    running.end().unwrap();
+}
+
+/// A queue whose pop panics once.
+struct BadQueue {
+    queue: DeltaFifo<DynamicObject>,
+    panicked: AtomicBool,
+}
+
+impl ReflectorStore<DynamicObject> for BadQueue {
+    fn add(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
+        self.queue.add(object)
+    }
+    fn update(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
+        self.queue.update(object)
+    }
+    fn delete(&self, object: Deleted<DynamicObject>) -> Result<(), StoreError> {
+        self.queue.delete(object)
+    }
+    fn replace(&self, objects: Vec<Arc<DynamicObject>>, version: &str) -> Result<(), StoreError> {
+        self.queue.replace(objects, version)
+    }
+    fn resync(&self) -> Result<(), StoreError> {
+        self.queue.resync()
+    }
+}
+
+impl Queue<DynamicObject> for BadQueue {
+    fn pop(
+        &self,
+        process: &mut Process<'_, DynamicObject>,
+    ) -> Result<Deltas<DynamicObject>, PopError<DynamicObject>> {
+        assert!(self.panicked.swap(true, Ordering::SeqCst), "not now");
+        self.queue.pop(process)
+    }
+    fn synced(&self) -> Done {
+        self.queue.synced()
+    }
+    fn close(&self) {
+        self.queue.close();
+    }
+    fn is_closed(&self) -> bool {
+        self.queue.is_closed()
+    }
+}
+
+#[test]
+fn c2_a_process_loop_that_breaks_begins_again() {
+    logging();
+    let feed = Feed::new("c2 objects");
+    feed.list("10", &[("a", "1")]);
+    let queue = BadQueue { queue: DeltaFifo::new(Accessor::object()), panicked: AtomicBool::new(false) };
+    let config = ControllerConfig::new(Arc::new(queue), Arc::new(feed), |_, _| Ok(()));
+    let (controller, running) = run_controller(Controller::new(config));
+    assert!(controller.synced().wait_timeout(SOON), "it goes on");
+    logged(&["ERROR", "c2 objects", "panicked: not now"]);
+    running.end().unwrap();
+}
+
+#[test]
+fn p1_an_error_of_the_store_loses_the_rest_of_this_objects_changes_and_nothing_else() {
+    logging();
+    let feed = Feed::new("p1 objects");
+    feed.list("10", &[("first", "1")]);
+    let door = Door::new();
+    let at = door.clone();
+    let (handler, events) = recorder();
+    let (store, controller) = new_indexer_informer(InformerOptions {
+        lister_watcher: Arc::new(feed.clone()),
+        handler: Box::new(handler),
+        indexers: Indexers::new().with(
+            "picky",
+            IndexFunc::fallible(move |object: &DynamicObject| match object.resource_version() {
+                "1" => {
+                    at.pass();
+                    Ok(Vec::new())
+                }
+                "11" => Err("not this one"),
+                _ => Ok(Vec::new()),
+            }),
+        ),
+        reflector: options(&FakeClock::new()),
+    });
+    let (controller, running) = run_controller(controller);
+    door.until_come(1);
+    feed.event("ADDED", "bad", "11");
+    feed.event("MODIFIED", "bad", "12");
+    feed.event("ADDED", "good", "13");
+    feed.event("BOOKMARK", "", "14");
+    until_version(&controller, "14");
+    door.open();
+    assert_eq!(events.take(2), ["add first@1 initial", "add good@13"]);
+    assert!(store.get_by_key("bad").is_none());
+    logged(&["p1 objects", "an event was lost", "not this one"]);
+    running.end().unwrap();
+}
+
+#[test]
+fn p2_whether_it_is_an_add_or_an_update_is_for_the_store_to_say() {
+    let feed = Feed::new("p2");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (_handler, events) = record(&informer);
+    let _running = run(&informer);
+    feed.event("ADDED", "a", "11");
+    feed.event("MODIFIED", "b", "12");
+    assert_eq!(events.take(3), ["add a@1 initial", "update a@1-11", "add b@12"]);
+    assert_eq!(informer.indexer().len(), 2);
+}
+
+#[test]
+fn p3_a_deletion_is_told_after_the_store_knows_it_and_only_of_what_was_there() {
+    let feed = Feed::new("p3");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let lister = informer.lister();
+    let (left, lefts) = mpsc::channel();
+    informer
+        .add_event_handler(|handler| {
+            handler.on_delete(move |gone| {
+                left.send((gone.name().to_owned(), lister.list().len())).unwrap();
+            })
+        })
+        .unwrap();
+    let _running = run_synced(&informer);
+    feed.event("DELETED", "unknown", "11");
+    feed.event("DELETED", "a", "12");
+    assert_eq!(lefts.recv_timeout(SOON), Ok(("a".to_owned(), 0)));
+}
+
+#[test]
+fn p8_only_what_comes_before_the_sync_is_of_the_initial_list() {
+    let feed = Feed::new("p8");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (_handler, events) = record(&informer);
+    let _running = run_synced(&informer);
+    feed.expire();
+    feed.list("20", &[("a", "15"), ("b", "16")]);
+    assert_eq!(events.take(3), ["add a@1 initial", "update a@1-15", "add b@16"]);
+}
+
+/// An object that can't be decoded without a panic if its name is "bomb".
+struct Bomb(DynamicObject);
+
+impl<'de> Deserialize<'de> for Bomb {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let object = DynamicObject::deserialize(deserializer)?;
+        assert_ne!(object.name(), "bomb", "boom");
+        Ok(Self(object))
+    }
+}
+
+impl Object for Bomb {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn namespace(&self) -> &str {
+        self.0.namespace()
+    }
+    fn uid(&self) -> &str {
+        self.0.uid()
+    }
+    fn resource_version(&self) -> &str {
+        self.0.resource_version()
+    }
+    fn label(&self, key: &str) -> Option<&str> {
+        self.0.label(key)
+    }
+}
+
+#[test]
+fn a_type_that_panics_while_it_is_decoded_does_not_end_the_reflector() {
+    let feed = Feed::new("bombs");
+    feed.list("10", &[("a", "1")]);
+    let mut options = SharedIndexInformerOptions::default();
+    options.reflector = crate::support::options(&FakeClock::new());
+    // With a resync period, so that the thread of the resyncs has to be ended, too.
+    options.reflector.resync_period = SOON;
+    let informer = SharedIndexInformer::<Bomb>::new(Arc::new(feed.clone()), options);
+    let (seen, names) = mpsc::channel();
+    informer
+        .add_event_handler(|handler| {
+            handler.on_add(move |object, _| seen.send(object.name().to_owned()).unwrap())
+        })
+        .unwrap();
+    let running = Running::new({
+        let informer = informer.clone();
+        move |stop| informer.run(stop)
+    });
+    assert_eq!(names.recv_timeout(SOON), Ok("a".to_owned()));
+    feed.event("ADDED", "bomb", "11");
+    feed.list("20", &[("a", "1"), ("b", "12")]);
+    assert_eq!(names.recv_timeout(SOON), Ok("b".to_owned()), "{:?}", informer.status());
+    let error = informer.status().last_error.unwrap().to_string();
+    assert!(error.contains("panicked") && error.contains("boom"), "{error}");
+    running.end().unwrap();
+}
+
+#[test]
+fn panics_of_the_watch_error_handler_are_caught() {
+    logging();
+    let feed = Feed::new("watch error handler");
+    let mut options = options(&FakeClock::new());
+    options.watch_error_handler = Some(Arc::new(|error| panic!("what is {error}?")));
+    let informer = crate::support::informer_with(&feed, options);
+    let running = run(&informer);
+    feed.refuse(crate::support::status(403, "Forbidden", "not you"));
+    feed.list("10", &[]);
+    assert!(informer.synced().wait_timeout(SOON));
+    logged(&["watch error handler", "panicked: what is", "not you"]);
+    running.end().unwrap();
+}
+
+#[test]
+fn a_script_drives_an_informer_too() {
+    let script = ScriptedListerWatcher::new([
+        Answer::body(r#"{"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#),
+        Answer::open(r#"{"type": "DELETED", "object": {"metadata": {"name": "a", "resourceVersion": "8"}}}"#),
+    ]);
+    let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(script), Default::default());
+    let (_handler, events) = record(&informer);
+    let running = run(&informer);
+    assert_eq!(events.take(2), ["add a@ initial", "delete a@8"]);
+    running.end().unwrap();
+}

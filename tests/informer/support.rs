@@ -1,0 +1,408 @@
+use std::fmt::Debug;
+use std::io::{self, Read};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded, select, unbounded};
+use k8s_informer::testing::FakeClock;
+use k8s_informer::{
+    Backoff, Body, Deleted, DynamicObject, Error, HandlerOptions, HandlerRegistration, InformerError,
+    ListOptions, ListerWatcher, Object, ReflectorOptions, ResourceEventHandler, SharedIndexInformer,
+    SharedIndexInformerOptions, Status, Stop,
+};
+use parking_lot::{Condvar, Mutex};
+use serde_json::json;
+
+/// How long a test waits for what has to happen.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+pub(crate) type Informer = SharedIndexInformer<DynamicObject>;
+
+/// A server in the test's hands: it answers a LIST when the test gives it one, and a WATCH goes on for as long as the test says
+/// nothing else.
+#[derive(Clone)]
+pub(crate) struct Feed {
+    lists: (Sender<List>, Receiver<List>),
+    frames: (Sender<String>, Receiver<String>),
+    requests: Arc<Mutex<Vec<(&'static str, ListOptions)>>>,
+    name: &'static str,
+}
+
+type List = Result<String, Error>;
+
+impl Feed {
+    pub(crate) fn new(name: &'static str) -> Self {
+        Self { lists: unbounded(), frames: unbounded(), requests: Arc::default(), name }
+    }
+
+    /// Answers the next LIST with objects of a name and a resourceVersion.
+    pub(crate) fn list(&self, version: &str, objects: &[(&str, &str)]) {
+        let objects = objects.iter().map(|(name, version)| object(name, version)).collect::<Vec<_>>();
+        self.list_of(version, &objects);
+    }
+
+    pub(crate) fn list_of(&self, version: &str, objects: &[serde_json::Value]) {
+        let list = json!({ "metadata": { "resourceVersion": version }, "items": objects });
+        self.lists.0.send(Ok(list.to_string())).unwrap();
+    }
+
+    pub(crate) fn refuse(&self, error: Error) {
+        self.lists.0.send(Err(error)).unwrap();
+    }
+
+    /// Sends an event on the watch.
+    pub(crate) fn event(&self, kind: &str, name: &str, version: &str) {
+        self.event_of(kind, object(name, version));
+    }
+
+    pub(crate) fn event_of(&self, kind: &str, object: serde_json::Value) {
+        self.frame(json!({ "type": kind, "object": object }));
+    }
+
+    /// Ends the watch so that a LIST follows, as if history had been forgotten.
+    pub(crate) fn expire(&self) {
+        let status = json!({ "kind": "Status", "status": "Failure", "code": 410, "reason": "Expired" });
+        self.frame(json!({ "type": "ERROR", "object": status }));
+    }
+
+    fn frame(&self, frame: serde_json::Value) {
+        self.frames.0.send(format!("{frame}\n")).unwrap();
+    }
+
+    pub(crate) fn requests(&self) -> Vec<(&'static str, ListOptions)> {
+        self.requests.lock().clone()
+    }
+}
+
+pub(crate) fn object(name: &str, version: &str) -> serde_json::Value {
+    json!({ "metadata": { "name": name, "resourceVersion": version } })
+}
+
+/// What comes first: something from the channel, or the stop.
+fn receive<M>(channel: &Receiver<M>, stop: &Stop) -> Result<M, Error> {
+    let (wake, woken) = bounded(1);
+    let _wakes = stop.on_stop(move || {
+        let _ = wake.send(());
+    });
+    select! {
+        recv(woken) -> _ => Err(Error::other("stopped")),
+        recv(channel) -> message => message.map_err(|_| Error::other("the test is over")),
+    }
+}
+
+impl ListerWatcher for Feed {
+    fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        self.requests.lock().push(("list", options.clone()));
+        Ok(Body::from(receive(&self.lists.1, stop)??))
+    }
+
+    fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        self.requests.lock().push(("watch", options.clone()));
+        Ok(Body::new(FeedBody { frames: self.frames.1.clone(), stop: stop.clone(), rest: Vec::new() }))
+    }
+
+    fn description(&self) -> String {
+        self.name.to_owned()
+    }
+}
+
+struct FeedBody {
+    frames: Receiver<String>,
+    stop: Stop,
+    rest: Vec<u8>,
+}
+
+impl Read for FeedBody {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.rest.is_empty() {
+            match receive(&self.frames, &self.stop) {
+                Ok(frame) => self.rest = frame.into_bytes(),
+                Err(error) => return Err(io::Error::other(error)),
+            }
+        }
+        let length = self.rest.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&self.rest[..length]);
+        self.rest.drain(..length);
+        Ok(length)
+    }
+}
+
+pub(crate) fn status(code: u16, reason: &str, message: &str) -> Error {
+    let status = json!({
+        "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message
+    });
+    Error::from_status(serde_json::from_value::<Status>(status).unwrap())
+}
+
+/// Reflector options that wait for nothing, on this clock.
+pub(crate) fn options(clock: &FakeClock) -> ReflectorOptions {
+    let mut options = ReflectorOptions::default();
+    options.clock = Arc::new(clock.clone());
+    options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
+    options
+}
+
+pub(crate) fn informer(feed: &Feed) -> Informer {
+    informer_with(feed, options(&FakeClock::new()))
+}
+
+pub(crate) fn informer_with(feed: &Feed, reflector: ReflectorOptions) -> Informer {
+    let options = SharedIndexInformerOptions { reflector, ..SharedIndexInformerOptions::default() };
+    SharedIndexInformer::new(Arc::new(feed.clone()), options)
+}
+
+/// Something that runs on a thread of its own until it is stopped, at the latest when the test is over.
+pub(crate) struct Running<R> {
+    pub stop: Stop,
+    ended: mpsc::Receiver<R>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl<R: Send + 'static> Running<R> {
+    pub(crate) fn new(run: impl FnOnce(&Stop) -> R + Send + 'static) -> Self {
+        let stop = Stop::new();
+        let (end, ended) = mpsc::channel();
+        let thread = thread::spawn({
+            let stop = stop.clone();
+            move || {
+                let _ = end.send(run(&stop));
+            }
+        });
+        Self { stop, ended, thread: Some(thread) }
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(&self) -> R {
+        self.ended.recv_timeout(SOON).expect("it ends")
+    }
+
+    pub(crate) fn end(&self) -> R {
+        self.stop.stop();
+        self.ended()
+    }
+}
+
+impl<R> Drop for Running<R> {
+    fn drop(&mut self) {
+        self.stop.stop();
+        // The sender goes when the thread does.
+        let deadline = Instant::now() + SOON;
+        loop {
+            match self.ended.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(_) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) if thread::panicking() => return,
+                Err(mpsc::RecvTimeoutError::Timeout) => panic!("it does not stop"),
+            }
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+pub(crate) fn run(informer: &Informer) -> Running<Result<(), InformerError>> {
+    let informer = informer.clone();
+    Running::new(move |stop| informer.run(stop))
+}
+
+/// Runs it, and waits until its initial list is in the cache.
+pub(crate) fn run_synced(informer: &Informer) -> Running<Result<(), InformerError>> {
+    let running = run(informer);
+    assert!(informer.synced().wait_timeout(SOON), "it syncs: {:?}", informer.status());
+    running
+}
+
+/// What a handler is told, in order.
+pub(crate) struct Events(mpsc::Receiver<String>);
+
+impl Events {
+    pub(crate) fn next(&self) -> String {
+        self.0.recv_timeout(SOON).expect("an event")
+    }
+
+    pub(crate) fn take(&self, count: usize) -> Vec<String> {
+        (0..count).map(|_| self.next()).collect()
+    }
+
+    /// Waits until the handler has been dropped; nothing may come before.
+    pub(crate) fn is_over(&self) -> bool {
+        match self.0.recv_timeout(SOON) {
+            Ok(event) => panic!("{event}"),
+            Err(error) => error == mpsc::RecvTimeoutError::Disconnected,
+        }
+    }
+
+    /// The next one, or nothing if the handler has been dropped.
+    pub(crate) fn next_or_over(&self) -> Option<String> {
+        match self.0.recv_timeout(SOON) {
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("neither an event nor the end"),
+            event => event.ok(),
+        }
+    }
+
+    /// What has come and not been taken.
+    pub(crate) fn rest(&self) -> Vec<String> {
+        self.0.try_iter().collect()
+    }
+
+    /// Everything up to this one, which is left out.
+    pub(crate) fn until(&self, last: &str) -> Vec<String> {
+        let mut events = Vec::new();
+        loop {
+            match self.next() {
+                event if event == last => return events,
+                event => events.push(event),
+            }
+        }
+    }
+}
+
+/// A handler that tells the test what it is told.
+#[derive(Clone)]
+pub(crate) struct Recorder(mpsc::Sender<String>);
+
+pub(crate) fn recorder() -> (Recorder, Events) {
+    let (sender, receiver) = mpsc::channel();
+    (Recorder(sender), Events(receiver))
+}
+
+impl ResourceEventHandler<DynamicObject> for Recorder {
+    fn on_add(&mut self, object: &Arc<DynamicObject>, is_in_initial_list: bool) {
+        let initial = if is_in_initial_list { " initial" } else { "" };
+        let _ = self.0.send(format!("add {}@{}{initial}", object.name(), object.resource_version()));
+    }
+
+    fn on_update(&mut self, old: &Arc<DynamicObject>, new: &Arc<DynamicObject>) {
+        let (before, after) = (old.resource_version(), new.resource_version());
+        let _ = self.0.send(format!("update {}@{before}-{after}", new.name()));
+    }
+
+    fn on_delete(&mut self, object: &Deleted<DynamicObject>) {
+        let _ = self.0.send(match object {
+            Deleted::FinalStateUnknown { key, last_known } => {
+                let version = last_known.as_ref().map_or("", |object| object.resource_version());
+                format!("gone {key}@{version}")
+            }
+            deleted => {
+                format!("delete {}@{}", deleted.name(), deleted.object().unwrap().resource_version())
+            }
+        });
+    }
+}
+
+pub(crate) fn record(informer: &Informer) -> (HandlerRegistration, Events) {
+    let (recorder, events) = recorder();
+    (informer.add_handler(recorder).unwrap(), events)
+}
+
+pub(crate) fn record_every(informer: &Informer, period: Duration) -> (HandlerRegistration, Events) {
+    let (recorder, events) = recorder();
+    let mut options = HandlerOptions::default();
+    options.resync_period = Some(period);
+    (informer.add_handler_with_options(recorder, options).unwrap(), events)
+}
+
+/// A door that callbacks wait at until the test opens it, and that tells when somebody has come.
+#[derive(Clone)]
+pub(crate) struct Door {
+    state: Arc<(Mutex<(usize, bool)>, Condvar)>,
+}
+
+impl Door {
+    pub(crate) fn new() -> Self {
+        Self { state: Arc::new((Mutex::new((0, false)), Condvar::new())) }
+    }
+
+    pub(crate) fn pass(&self) {
+        let (state, changed) = &*self.state;
+        let mut state = state.lock();
+        state.0 += 1;
+        changed.notify_all();
+        let deadline = Instant::now() + 2 * SOON;
+        while !state.1 {
+            assert!(!changed.wait_until(&mut state, deadline).timed_out(), "the door stays closed");
+        }
+    }
+
+    /// Waits until this many have come.
+    pub(crate) fn until_come(&self, count: usize) {
+        let (state, changed) = &*self.state;
+        let mut state = state.lock();
+        let deadline = Instant::now() + SOON;
+        while state.0 < count {
+            assert!(!changed.wait_until(&mut state, deadline).timed_out(), "nobody comes");
+        }
+    }
+
+    pub(crate) fn open(&self) {
+        self.state.0.lock().1 = true;
+        self.state.1.notify_all();
+    }
+}
+
+/// Opens the door when the test ends early, so that what waits there can stop.
+impl Drop for Door {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.open();
+        }
+    }
+}
+
+/// Does this on another thread, which has to be quick about it.
+pub(crate) fn soon<R: Send + Debug + 'static>(what: &str, work: impl FnOnce() -> R + Send + 'static) -> R {
+    let (done, finished) = mpsc::channel();
+    thread::spawn(move || {
+        let _ = done.send(work());
+    });
+    finished.recv_timeout(SOON).unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+struct Log {
+    lines: Mutex<Vec<String>>,
+    changed: Condvar,
+}
+
+impl log::Log for Log {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        self.lines.lock().push(format!("{} {}", record.level(), record.args()));
+        self.changed.notify_all();
+    }
+
+    fn flush(&self) {}
+}
+
+/// Listens to the log from now on.
+pub(crate) fn logging() {
+    log_of_tests();
+}
+
+fn log_of_tests() -> &'static Log {
+    static LOG: OnceLock<&'static Log> = OnceLock::new();
+    LOG.get_or_init(|| {
+        let log: &'static Log = Box::leak(Box::new(Log { lines: Mutex::default(), changed: Condvar::new() }));
+        log::set_logger(log).unwrap();
+        log::set_max_level(log::LevelFilter::Warn);
+        log
+    })
+}
+
+/// Waits until something was logged in which all of these stand.
+pub(crate) fn logged(parts: &[&str]) -> String {
+    let log = log_of_tests();
+    let deadline = Instant::now() + SOON;
+    let mut lines = log.lines.lock();
+    loop {
+        if let Some(line) = lines.iter().find(|line| parts.iter().all(|part| line.contains(part))) {
+            return line.clone();
+        }
+        assert!(!log.changed.wait_until(&mut lines, deadline).timed_out(), "{parts:?} not in {lines:#?}");
+    }
+}
