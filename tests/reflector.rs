@@ -333,7 +333,7 @@ fn l14_what_is_no_list_fails_and_leaves_the_store_alone() {
         r#"{"kind":"Table","metadata":{"resourceVersion":"1"},"items":[]}"#,
         r#"{"kind":"Status","status":"Failure","code":403}"#,
         r#"{"kind":"Pod","metadata":{"name":"a","resourceVersion":"1"}}"#,
-        r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#,
+        r#"{"kind": "List", "metadata":{"resourceVersion":"1"},"items":[]}"#,
         "{}",
         "<html>sign in</html>",
         "[]",
@@ -542,7 +542,10 @@ fn w9_an_item_without_a_name_is_told_and_left_out() {
     assert_eq!(it.requests(2)[1], "watch 3");
     assert_eq!(it.store.calls(), ["replace [b@1] at 3"]);
     let error = it.reflector.status().last_error.unwrap();
-    assert_eq!(error.to_string(), "unexpected answer: item 0 of the list has no name: it is left out");
+    assert_eq!(
+        error.to_string(),
+        "list scripted objects: unexpected answer: item 0 of the list has no name: it is left out"
+    );
 }
 
 #[test]

@@ -416,7 +416,9 @@ fn panics_of_the_watch_error_handler_are_caught() {
 #[test]
 fn a_script_drives_an_informer_too() {
     let script = ScriptedListerWatcher::new([
-        Answer::body(r#"{"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#),
+        Answer::body(
+            r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#,
+        ),
         Answer::open(r#"{"type": "DELETED", "object": {"metadata": {"name": "a", "resourceVersion": "8"}}}"#),
     ]);
     let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(script), Default::default());
