@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use k8s_informer::{HandlerRegistration, Object};
 use parking_lot::Mutex;
 
-use crate::support::{Door, Feed, SOON, informer, logged, logging, record, recorder, run, run_synced};
+use crate::support::{Door, Feed, SOON, informer, logged, logging, record, recorder, run, run_synced, until};
 
 /// Where a callback finds the registration that it was given.
 type Slot = Arc<Mutex<Option<HandlerRegistration>>>;
@@ -31,9 +31,7 @@ fn sp5_a_callback_that_removes_itself_while_the_informer_stops_hangs_nobody() {
     door.until_come(1);
     running.stop.stop();
     // Now it waits for the callback.
-    while !informer.is_stopped() {
-        std::thread::yield_now();
-    }
+    until("stopped", || informer.is_stopped());
     door.open();
     assert_eq!(removals.recv_timeout(SOON), Ok(true));
     running.ended().unwrap();

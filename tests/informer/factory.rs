@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::support::{Door, Feed, Informer, SOON, options, record, recorder, soon, status};
+use crate::support::{Door, Feed, Informer, SOON, options, record, recorder, soon, status, until};
 
 /// A resource, and the namespace.
 type Asked = (String, Option<String>);
@@ -83,14 +83,10 @@ fn fa3_start_starts_what_has_not_been_started_and_does_not_wait() {
     factory.wait_for_cache_sync(&Stop::new()).unwrap();
     // Each has the stop that it was started with.
     first.stop();
-    while !pods.is_stopped() {
-        std::thread::yield_now();
-    }
+    until("stopped", || pods.is_stopped());
     assert!(!nodes.is_stopped());
     second.stop();
-    while !nodes.is_stopped() {
-        std::thread::yield_now();
-    }
+    until("stopped", || nodes.is_stopped());
     factory.start(&Stop::new()).unwrap();
     assert!(factory.shutdown());
 }
@@ -133,9 +129,7 @@ fn fa4_wt3_a_wait_that_is_stopped_names_what_has_not_synced_and_why() {
     source.feed("secrets").refuse(status(403, "Forbidden", "secrets is forbidden: you can't list them"));
     let (pods, secrets) = (factory.dynamic(gvr("pods")), factory.dynamic(gvr("secrets")));
     assert!(pods.synced().wait_timeout(SOON));
-    while secrets.status().last_error.is_none() {
-        std::thread::yield_now();
-    }
+    until("failed", || secrets.status().last_error.is_some());
     let stop = Stop::new();
     stop.stop();
     let error = factory.wait_for_cache_sync(&stop).unwrap_err();
@@ -199,9 +193,7 @@ fn fa5_whoever_shuts_it_down_returns_when_all_threads_have_ended() {
         let (factory, pods, done) = (Arc::clone(&factory), pods.clone(), done.clone());
         std::thread::spawn(move || done.send((factory.shutdown(), pods.is_stopped())).unwrap());
     }
-    while !pods.is_stopped() {
-        std::thread::yield_now();
-    }
+    until("stopped", || pods.is_stopped());
     // A callback is running, so none of them may have returned. This can't be seen too early, only missed.
     assert!(dones.recv_timeout(Duration::from_millis(200)).is_err());
     door.open();
@@ -233,9 +225,7 @@ fn fa5_a_callback_that_shuts_its_factory_down_does_not_wait_for_itself() {
 fn a_factory_that_nobody_holds_stops_what_it_started() {
     let (factory, pods, door) = busy();
     drop(factory);
-    while !pods.is_stopped() {
-        std::thread::yield_now();
-    }
+    until("stopped", || pods.is_stopped());
     door.open();
 }
 
@@ -334,15 +324,15 @@ fn w3_a_watch_that_finds_no_connection_is_waited_out_without_a_list() {
     // Not refused, but closed before an answer.
     server.fail_next(Fault::close().on(Verb::Watch).times(3));
     server.close_watches();
-    watches(4);
-    // And refused.
-    server.pause();
-    while informer.status().watches < 8 {
-        std::thread::yield_now();
-    }
-    server.resume().unwrap();
+    watches(5);
+    // And refused. The watch that ends so has had an event: one without would be a very short one (W5).
     server.create(maps, json!({ "metadata": { "name": "b" } })).unwrap();
     assert!(events.next().starts_with("add b@"));
+    server.pause();
+    until("tried", || informer.status().watches >= 9);
+    server.resume().unwrap();
+    server.create(maps, json!({ "metadata": { "name": "c" } })).unwrap();
+    assert!(events.next().starts_with("add c@"));
     assert_eq!(informer.status().lists, 1, "{:?}", server.requests());
     assert!(soon("shutdown", move || factory.shutdown()));
 }

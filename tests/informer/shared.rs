@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::support::{
     Door, Feed, SOON, informer, informer_with, object, options, record, recorder, run, run_synced, soon,
+    until,
 };
 
 #[test]
@@ -62,9 +63,7 @@ fn i4_sp12_what_waits_for_a_handler_at_the_stop_is_dropped() {
     let running = run_synced(&informer);
     door.until_come(1);
     running.stop.stop();
-    while !informer.is_stopped() {
-        std::thread::yield_now();
-    }
+    until("stopped", || informer.is_stopped());
     door.open();
     running.ended().unwrap();
     let calls = calls.try_iter().count();
@@ -165,9 +164,7 @@ fn i12_a_handler_that_is_added_between_start_and_the_first_event_gets_all_of_it(
     let informer = informer(&feed);
     let _running = run(&informer);
     // The reflector asks, so the informer is started.
-    while feed.requests().is_empty() {
-        std::thread::yield_now();
-    }
+    until("asked", || !feed.requests().is_empty());
     let (handler, events) = record(&informer);
     assert!(!handler.has_synced());
     feed.list("10", &[("a", "1")]);

@@ -352,6 +352,15 @@ impl Drop for Door {
     }
 }
 
+/// Waits until this is so, where nothing tells when it is.
+pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not {what}");
+        thread::yield_now();
+    }
+}
+
 /// Does this on another thread, which has to be quick about it.
 pub(crate) fn soon<R: Send + Debug + 'static>(what: &str, work: impl FnOnce() -> R + Send + 'static) -> R {
     let (done, finished) = mpsc::channel();
