@@ -333,7 +333,7 @@ fn l14_what_is_no_list_fails_and_leaves_the_store_alone() {
         r#"{"kind":"Table","metadata":{"resourceVersion":"1"},"items":[]}"#,
         r#"{"kind":"Status","status":"Failure","code":403}"#,
         r#"{"kind":"Pod","metadata":{"name":"a","resourceVersion":"1"}}"#,
-        r#"{"kind": "List", "metadata":{"resourceVersion":"1"},"items":[]}"#,
+        r#"{"items":[],"metadata":{"resourceVersion":"1"}}"#,
         "{}",
         "<html>sign in</html>",
         "[]",
@@ -646,7 +646,10 @@ fn a_store_that_panics_is_an_error_and_a_new_cycle() {
     });
     let requests: Vec<_> = script.requests().iter().map(describe).collect();
     assert_eq!(requests, ["list 0 limit 500", "list 0 limit 500", "watch 20"]);
-    assert_eq!(reflector.status().last_error.unwrap().to_string(), "a step of the reflector panicked: full");
+    assert_eq!(
+        reflector.status().last_error.unwrap().to_string(),
+        "list scripted objects: a step of the reflector panicked: full"
+    );
 }
 
 #[test]

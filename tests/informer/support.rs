@@ -44,7 +44,7 @@ impl Feed {
     }
 
     pub(crate) fn list_of(&self, version: &str, objects: &[serde_json::Value]) {
-        let list = json!({ "metadata": { "resourceVersion": version }, "items": objects });
+        let list = json!({ "kind": "List", "metadata": { "resourceVersion": version }, "items": objects });
         self.lists.0.send(Ok(list.to_string())).unwrap();
     }
 
