@@ -37,6 +37,7 @@ struct Inner {
 }
 
 /// The classes of [`Error`].
+#[cfg_attr(not(feature = "client"), expect(dead_code, reason = "some of them only a client makes"))]
 #[derive(Clone, Debug)]
 pub(crate) enum ErrorKind {
     /// The server answered with something else than 2xx, or with an ERROR event.
@@ -83,7 +84,7 @@ impl Error {
     pub fn from_status(status: Status) -> Self {
         let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
         let retry_after = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
-        Self::new(ErrorKind::Api { status: Box::new(status), retry_after })
+        Self::api(status, retry_after)
     }
 
     pub(crate) fn api(status: Status, retry_after: Option<Duration>) -> Self {

@@ -1,6 +1,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::store::AddIndexersError;
+
 /// Why an informer, a controller or a factory did not do what it was asked.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -17,6 +19,8 @@ pub enum InformerError {
         /// What was asked of it.
         what: &'static str,
     },
+    /// An index could not be added.
+    Index(AddIndexersError),
     /// The system has no thread to give.
     Thread {
         /// What the thread was for.
@@ -31,6 +35,7 @@ impl fmt::Display for InformerError {
         match self {
             Self::AlreadyStarted { name } => write!(f, "{name}: already started"),
             Self::Stopped { name, what } => write!(f, "{name}: {what} because it has stopped already"),
+            Self::Index(error) => write!(f, "{error}"),
             Self::Thread { name, source } => write!(f, "{name}: can't start a thread: {source}"),
         }
     }
@@ -39,6 +44,7 @@ impl fmt::Display for InformerError {
 impl std::error::Error for InformerError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
+            Self::Index(error) => Some(error),
             Self::Thread { source, .. } => Some(source),
             _ => None,
         }

@@ -1,6 +1,6 @@
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -14,7 +14,7 @@ use super::registration::{HandlerOptions, HandlerRegistration};
 use crate::object::{Accessor, Object};
 use crate::reflector::{ListerWatcher, ReflectorOptions, ReflectorStatus};
 use crate::stop::{Done, Stop, Subscription};
-use crate::store::{AddIndexersError, IndexFunc, Indexer, Indexers, Lister};
+use crate::store::{IndexFunc, Indexer, Indexers, Lister};
 use crate::sync::Mutex;
 use crate::threads::Owner;
 
@@ -85,8 +85,13 @@ struct Shared<T> {
     lister_watcher: Arc<dyn ListerWatcher>,
     indexer: Arc<Indexer<T>>,
     processor: SharedProcessor<T>,
-    /// Where the informer is in its life, and its periods. The first lock: `block_deltas` and the processor's follow.
-    life: Mutex<Life<T>>,
+    /// Where the informer is in its life, and its periods. The first lock: `block_deltas` and the processor's follow. What a callback
+    /// may ask at any time does not need it.
+    life: Mutex<Life>,
+    /// What runs, once it does.
+    controller: OnceLock<Controller<T>>,
+    /// Whether the run has ended, or is about to. Set under `life`'s lock; read without it where nothing depends on the moment.
+    stopped: AtomicBool,
     /// Held while the changes of one object go to the cache and to the handlers, and while a handler is added: it gets what is in the
     /// cache then, and every change after, and none twice (I12). After `life`, before the processor's and the store's.
     block_deltas: Mutex<()>,
@@ -98,18 +103,10 @@ struct Shared<T> {
     owner: Owner,
 }
 
-struct Life<T> {
-    state: State,
+struct Life {
+    started: bool,
     reflector: ReflectorOptions,
-    controller: Option<Arc<Controller<T>>>,
     initial_list_is_processed: Option<Subscription>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Created,
-    Started,
-    Stopped,
 }
 
 impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
@@ -126,12 +123,9 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 indexer: Arc::new(Indexer::new(Accessor::object(), indexers)),
                 processor: SharedProcessor::new(owner),
                 default_resync_period: reflector.resync_period,
-                life: Mutex::new(Life {
-                    state: State::Created,
-                    reflector,
-                    controller: None,
-                    initial_list_is_processed: None,
-                }),
+                life: Mutex::new(Life { started: false, reflector, initial_list_is_processed: None }),
+                controller: OnceLock::new(),
+                stopped: AtomicBool::new(false),
                 block_deltas: Mutex::new(()),
                 next_handler: AtomicU64::new(1),
                 owner,
@@ -152,19 +146,21 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             if matches!(ended, Err(InformerError::AlreadyStarted { .. })) {
                 return ended;
             }
-            self.shared.life.lock().state = State::Stopped;
+            {
+                let _life = self.shared.life.lock();
+                self.shared.stopped.store(true, Ordering::Release);
+            }
             self.shared.processor.stop();
             ended
         })
     }
 
-    fn start(&self) -> Result<Arc<Controller<T>>, InformerError> {
+    fn start(&self) -> Result<&Controller<T>, InformerError> {
         let Shared { name, lister_watcher, indexer, processor, life, .. } = &*self.shared;
         let mut life = life.lock();
-        if life.state != State::Created {
+        if std::mem::replace(&mut life.started, true) {
             return Err(InformerError::AlreadyStarted { name: Arc::clone(name) });
         }
-        life.state = State::Started;
         processor.start().map_err(|error| thread_error(name, error))?;
 
         let queue = informer_queue(indexer);
@@ -189,9 +185,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         config.reflector.should_resync = Some(Arc::new(move || {
             shared.upgrade().is_some_and(|shared| shared.processor.should_resync(clock.now()))
         }));
-        let controller = Arc::new(Controller::new(config));
-        life.controller = Some(Arc::clone(&controller));
-        Ok(controller)
+        Ok(self.shared.controller.get_or_init(|| Controller::new(config)))
     }
 }
 
@@ -237,7 +231,7 @@ impl<T: Object> SharedIndexInformer<T> {
         let name: Arc<str> = if name.is_empty() { format!("handler-{id}").into() } else { name.into() };
 
         let mut life = life.lock();
-        if life.state == State::Stopped {
+        if self.is_stopped() {
             let what = "handler was not added to shared informer";
             return Err(InformerError::Stopped { name: Arc::clone(informer), what });
         }
@@ -249,7 +243,7 @@ impl<T: Object> SharedIndexInformer<T> {
         let tracker = Arc::clone(&listener.tracker);
         {
             let _blocked = block_deltas.lock();
-            let initial = if life.state == State::Started { indexer.list() } else { Vec::new() };
+            let initial = if life.started { indexer.list() } else { Vec::new() };
             processor.add_listener(listener, initial).map_err(|error| thread_error(&name, error))?;
         }
         // The initial list of a late handler is on its way; that of the others is when the queue says so.
@@ -290,18 +284,23 @@ impl<T: Object> SharedIndexInformer<T> {
         Lister::new(Arc::clone(&self.shared.indexer))
     }
 
-    /// Adds an index: `values` says under which values an object is found. At any time, after the end too (I7); what is in the cache is
-    /// indexed at once. `values` runs while a change is processed, and must not call the informer.
+    /// Adds an index: `values` says under which values an object is found. Before the informer runs or while it does; what is in the
+    /// cache is indexed at once. `values` runs while a change is processed: it must not add or remove handlers.
     ///
     /// # Errors
     ///
-    /// If there is an index of that name (X8).
+    /// If the informer has stopped (I7), if there is an index of that name (X8), and if `values` panics on an object of the cache.
     pub fn add_index(
         &self,
         name: &str,
         values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
-    ) -> Result<(), AddIndexersError> {
-        self.shared.indexer.add_indexers(Indexers::new().with(name, IndexFunc::new(values)))
+    ) -> Result<(), InformerError> {
+        if self.is_stopped() {
+            let (name, what) = (Arc::clone(&self.shared.name), "the index was not added");
+            return Err(InformerError::Stopped { name, what });
+        }
+        let indexers = Indexers::new().with(name, IndexFunc::new(values));
+        self.shared.indexer.add_indexers(indexers).map_err(InformerError::Index)
     }
 
     /// Whether everything of the initial list is in the cache and on its way to the handlers (I5). It stays true after a stop.
@@ -316,19 +315,20 @@ impl<T: Object> SharedIndexInformer<T> {
 
     /// Whether it ran and has ended; it can't be started again.
     pub fn is_stopped(&self) -> bool {
-        self.shared.life.lock().state == State::Stopped
+        self.shared.stopped.load(Ordering::Acquire)
     }
 
     /// The resourceVersion that the reflector has seen last; the cache may be behind it. Empty before the first list.
     pub fn last_sync_resource_version(&self) -> String {
-        let controller = self.shared.life.lock().controller.clone();
-        controller.map(|controller| controller.last_sync_resource_version()).unwrap_or_default()
+        self.shared.controller.get().map(Controller::last_sync_resource_version).unwrap_or_default()
     }
 
     /// How the reflector stands: what it does, how far the initial list has come, and what went wrong last.
     pub fn status(&self) -> ReflectorStatus {
-        let controller = self.shared.life.lock().controller.clone();
-        controller.map(|controller| controller.status()).unwrap_or_default()
+        let mut status = self.shared.controller.get().map(Controller::status).unwrap_or_default();
+        // The reflector says so a moment after the queue has the list, and the queue may be faster.
+        status.listed |= self.has_synced();
+        status
     }
 
     /// Whether the current thread is one of the informer's, so that it may not wait for the informer's end.
@@ -338,7 +338,7 @@ impl<T: Object> SharedIndexInformer<T> {
 
     /// The period that a handler gets when it asks for this one (I9): at least a second; before the start a shorter one than the
     /// informer's becomes the informer's, after the start it is the informer's that counts.
-    fn resync_period(&self, life: &mut Life<T>, asked: Option<Duration>) -> Duration {
+    fn resync_period(&self, life: &mut Life, asked: Option<Duration>) -> Duration {
         let check = life.reflector.resync_period;
         let asked = asked.unwrap_or(self.shared.default_resync_period);
         if asked.is_zero() {
@@ -348,7 +348,7 @@ impl<T: Object> SharedIndexInformer<T> {
         if period >= check {
             return period;
         }
-        if life.state == State::Started {
+        if life.started {
             log::warn!(
                 "{}: a resync period of {period:?} can't be had after the start; it is {check:?}",
                 self.name()
@@ -381,10 +381,10 @@ impl<T> Clone for SharedIndexInformer<T> {
 
 impl<T> fmt::Debug for SharedIndexInformer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shared { name, life, synced, .. } = &*self.shared;
+        let Shared { name, stopped, synced, .. } = &*self.shared;
         f.debug_struct("SharedIndexInformer")
             .field("name", name)
-            .field("state", &life.lock().state)
+            .field("stopped", stopped)
             .field("synced", &synced.is_done())
             .finish_non_exhaustive()
     }

@@ -143,9 +143,11 @@ impl ListSplitter {
     /// What the list says of itself, once the whole body has come.
     pub(crate) fn finish(self) -> Result<ListMeta, SplitError> {
         let malformed = SplitError::Malformed { what: "the list", offset: self.offset };
-        // serde would take an array for the struct, field by field.
-        if !self.rest.trim_ascii_start().starts_with(b"{") {
-            return Err(malformed);
+        match self.rest.trim_ascii_start() {
+            [b'<', ..] => return Err(SplitError::Markup),
+            [b'{', ..] => {}
+            // serde would take an array for the struct, field by field.
+            _ => return Err(malformed),
         }
         let meta: ListMeta = serde_json::from_slice(&self.rest).map_err(|_| malformed)?;
         // Anything else that answers 200 must not be taken for an empty list (L15).
@@ -298,6 +300,14 @@ mod tests {
                 assert!(split(&body[..cut], &[]).1.is_err(), "{body} cut at {cut}");
             }
         }
+    }
+
+    #[test]
+    fn a_page_is_told_as_such() {
+        assert_eq!(
+            split(" <!DOCTYPE html><html><body>Sign in</body></html>", &[]).1,
+            Err(SplitError::Markup)
+        );
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub(crate) const MAX_OBJECT_BYTES: usize = 32 << 20;
 pub(crate) enum SplitError {
     /// One object, or one event, is larger than allowed.
     TooLarge { what: &'static str, limit: usize },
+    /// A page, of a proxy maybe, where JSON was asked for.
+    Markup,
     /// The answer to a LIST is JSON, but no list.
     NoList { kind: String },
     /// It is not the JSON it has to be.
@@ -29,6 +31,9 @@ impl std::fmt::Display for SplitError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::TooLarge { what, limit } => write!(f, "{what} of more than {limit} bytes"),
+            Self::Markup => {
+                f.write_str("HTML or XML instead of JSON: is there a proxy in between that wants something?")
+            }
             Self::NoList { kind } if kind.is_empty() => f.write_str("no list: it has no kind"),
             Self::NoList { kind } => write!(f, "no list but a {kind}"),
             Self::Malformed { what, offset } => write!(f, "{what} is malformed at byte {offset}"),
