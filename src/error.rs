@@ -7,10 +7,10 @@ use crate::status::Status;
 
 /// Why talking to an API server failed.
 ///
-/// One opaque type with predicates, because what a caller does depends on the class and not on the words: relist on
-/// [`is_gone`](Self::is_gone), try again on [`is_retryable`](Self::is_retryable), tell the user on the rest. It is cheap to clone, so that
-/// an informer can keep its last one. `Display` says what was asked, what came back, and what to do where that is known; it never
-/// holds a credential.
+/// One opaque type with predicates, because what a caller does depends on the class and not on the words:
+/// relist on [`is_gone`](Self::is_gone), try again on [`is_retryable`](Self::is_retryable), tell the user on
+/// the rest. It is cheap to clone, so that an informer can keep its last one. `Display` says what was asked,
+/// what came back, and what to do where that is known; it never holds a credential.
 ///
 /// ```
 /// use k8s_informer::{Error, Status};
@@ -103,7 +103,8 @@ impl Error {
         Self::new(ErrorKind::Connection(message.into()))
     }
 
-    /// The server's answer, if it gave one. An answer without a `Status` body has one made of the status code and the text.
+    /// The server's answer, if it gave one. An answer without a `Status` body has one made of the status code
+    /// and the text.
     pub fn status(&self) -> Option<&Status> {
         match &self.inner.kind {
             ErrorKind::Api { status, .. } => Some(status),
@@ -201,7 +202,8 @@ impl Error {
         matches!(self.inner.kind, ErrorKind::Timeout(_)) || self.is_api(504, "Timeout")
     }
 
-    /// TLS failed: an authority that is not trusted, a name that does not match, a certificate that has expired.
+    /// TLS failed: an authority that is not trusted, a name that does not match, a certificate that has
+    /// expired.
     pub fn is_tls(&self) -> bool {
         matches!(self.inner.kind, ErrorKind::Tls(_))
     }
@@ -282,7 +284,8 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// For a lister-watcher of your own: what the connection failed with. One that carries an [`Error`] is that error again.
+/// For a lister-watcher of your own: what the connection failed with. One that carries an [`Error`] is that
+/// error again.
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         match error.downcast::<Self>() {

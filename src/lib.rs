@@ -1,11 +1,11 @@
-//! client-go's `tools/cache` for synchronous Rust: a local, indexed, always fresh copy of a kind of Kubernetes objects, and callbacks for
-//! every change, on plain OS threads over blocking HTTP.
+//! client-go's `tools/cache` for synchronous Rust: a local, indexed, always fresh copy of a kind of
+//! Kubernetes objects, and callbacks for every change, on plain OS threads over blocking HTTP.
 //!
 //! # In short
 //!
-//! A [`SharedInformerFactory`] gives one [`SharedIndexInformer`] for each kind of objects. It lists them, watches from there on,
-//! keeps its cache equal to the server, and calls each [handler](ResourceEventHandler) on a thread of the handler's own.
-//! You read the cache through a [`Lister`], and end it all with a [`Stop`].
+//! A [`SharedInformerFactory`] gives one [`SharedIndexInformer`] for each kind of objects. It lists them,
+//! watches from there on, keeps its cache equal to the server, and calls each [handler](ResourceEventHandler)
+//! on a thread of the handler's own. You read the cache through a [`Lister`], and end it all with a [`Stop`].
 //!
 //! ```
 //! use k8s_informer::testing::ApiServer;
@@ -52,21 +52,22 @@
 //! | caches | [`Indexer`], [`ThreadSafeStore`], read through a [`Lister`] |
 //! | one cache, many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
 //!
-//! Objects are whatever implements [`Object`]: k8s-openapi's types (feature `k8s-openapi`), structs of your own with just the fields that
-//! you need ([`impl_object!`]), or any kind at run time ([`DynamicObject`]). They are shared as `Arc<T>`: nobody who reads the
-//! cache can change it.
+//! Objects are whatever implements [`Object`]: k8s-openapi's types (feature `k8s-openapi`), structs of your
+//! own with just the fields that you need ([`impl_object!`]), or any kind at run time ([`DynamicObject`]).
+//! They are shared as `Arc<T>`: nobody who reads the cache can change it.
 //!
 //! # Faithful to client-go
 //!
-//! The same input gives the same observable result: recordings of client-go are replayed against these types. Ids like K1, D6 or
-//! SP12 in these pages name single rules of its behaviour. What differs on purpose is listed, with reasons and tests, in
-//! [`deviations`].
+//! The same input gives the same observable result: recordings of client-go are replayed against these types.
+//! Ids like K1, D6 or SP12 in these pages name single rules of its behaviour. What differs on purpose is
+//! listed, with reasons and tests, in [`deviations`].
 //!
 //! # Features
 //!
-//! `client` (default): HTTP and TLS. `kubeconfig` (default): kubeconfig files. `ring` (default) or `aws-lc-rs`: the TLS provider. `k8s-openapi`:
-//! its types as objects; the program that uses them picks the Kubernetes version by a feature of that crate. `testing`:
-//! [an API server and other helpers](testing) for tests. `signals`: `Stop::on_signals`.
+//! `client` (default): HTTP and TLS. `kubeconfig` (default): kubeconfig files. `ring` (default) or
+//! `aws-lc-rs`: the TLS provider. `k8s-openapi`: its types as objects; the program that uses them picks the
+//! Kubernetes version by a feature of that crate. `testing`: [an API server and other helpers](testing) for
+//! tests. `signals`: `Stop::on_signals`.
 //!
 //! Without default features the crate is the stores, queues, reflector and informers alone.
 #![forbid(unsafe_code)]

@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs a user's callback; a panic becomes its message.
 ///
-/// The assertion of unwind safety holds because callers run it under no lock and change nothing of theirs before it returns.
+/// The assertion of unwind safety holds because callers run it under no lock and change nothing of theirs
+/// before it returns.
 pub(crate) fn catch<R>(callback: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(callback)).map_err(|payload| message(&*payload))
 }

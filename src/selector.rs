@@ -1,4 +1,5 @@
-//! Label selectors: parsed as Kubernetes parses them, matched against objects here, written as the API server takes them.
+//! Label selectors: parsed as Kubernetes parses them, matched against objects here, written as the API server
+//! takes them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,9 +9,9 @@ use crate::object::Object;
 
 /// Selects objects by their labels. Go's `labels.Selector`.
 ///
-/// The grammar is that of `kubectl -l`: requirements with commas between them, all of which must hold: `key`, `!key`, `key=value`,
-/// `key==value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, and, for whole numbers, `key>1`, `key<9`. A label that isn't there satisfies
-/// `!key`, `!=` and `notin`, and nothing else.
+/// The grammar is that of `kubectl -l`: requirements with commas between them, all of which must hold: `key`,
+/// `!key`, `key=value`, `key==value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, and, for whole
+/// numbers, `key>1`, `key<9`. A label that isn't there satisfies `!key`, `!=` and `notin`, and nothing else.
 ///
 /// ```
 /// use k8s_informer::Selector;
@@ -38,7 +39,8 @@ impl Selector {
         Self { requirements: Some(Vec::new()) }
     }
 
-    /// Selects no object. It has no text: written, it looks like [`everything`](Self::everything), as in Go; don't send it to a server.
+    /// Selects no object. It has no text: written, it looks like [`everything`](Self::everything), as in Go;
+    /// don't send it to a server.
     pub fn nothing() -> Self {
         Self { requirements: None }
     }
@@ -182,7 +184,8 @@ fn scan(text: &str) -> Vec<&str> {
     tokens
 }
 
-/// A recursive descent that takes the turns of Go's parser: `in` and `notin` are words, but for between a key and a bracket.
+/// A recursive descent that takes the turns of Go's parser: `in` and `notin` are words, but for between a key
+/// and a bracket.
 struct Parser<'a> {
     tokens: Vec<&'a str>,
     at: usize,

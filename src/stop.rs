@@ -1,5 +1,5 @@
-//! Two signals that close once: [`Done`], which threads wait for, and [`Stop`], which also has children and ends what is
-//! blocked in IO.
+//! Two signals that close once: [`Done`], which threads wait for, and [`Stop`], which also has children and
+//! ends what is blocked in IO.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,7 +35,8 @@ struct Shared {
     name: String,
     /// Set under `state`'s lock; read without it where a stale `false` does no harm.
     done: AtomicBool,
-    /// Guards the callbacks and the change of `done`. Innermost: nothing else is locked, and no callback runs, under it.
+    /// Guards the callbacks and the change of `done`. Innermost: nothing else is locked, and no callback
+    /// runs, under it.
     state: Mutex<Callbacks>,
     /// Waits for `done`; woken by `set`.
     changed: Condvar,
@@ -70,8 +71,8 @@ impl Done {
         self.shared.done.load(Ordering::Acquire)
     }
 
-    /// Makes it happen: wakes every waiter and runs the callbacks on this thread; a panic of one is caught and logged. Once; later
-    /// calls do nothing.
+    /// Makes it happen: wakes every waiter and runs the callbacks on this thread; a panic of one is caught
+    /// and logged. Once; later calls do nothing.
     pub fn set(&self) {
         let callbacks = {
             let mut state = self.shared.state.lock();
@@ -123,8 +124,9 @@ impl Done {
         self.is_done()
     }
 
-    /// Runs `callback` when it happens, on the thread that calls [`set`](Self::set), or here and now if it has. Dropping the
-    /// subscription takes the callback back, unless it is running at that moment: that is not waited for.
+    /// Runs `callback` when it happens, on the thread that calls [`set`](Self::set), or here and now if it
+    /// has. Dropping the subscription takes the callback back, unless it is running at that moment: that
+    /// is not waited for.
     pub fn on_done(&self, callback: impl FnOnce() + Send + 'static) -> Subscription {
         let mut state = self.shared.state.lock();
         if self.is_done() {
@@ -167,10 +169,12 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// The signal to stop: threads wait on it, blocked IO ends with it, and it has children. Go's `stopCh` and `ctx.Done()`.
+/// The signal to stop: threads wait on it, blocked IO ends with it, and it has children. Go's `stopCh` and
+/// `ctx.Done()`.
 ///
-/// Clones are the same signal. Whatever the crate blocks in (a connect, a silent watch, a back-off, a full channel) ends at once
-/// when it is given, with two exceptions: a user's callback that is running, and name resolution.
+/// Clones are the same signal. Whatever the crate blocks in (a connect, a silent watch, a back-off, a full
+/// channel) ends at once when it is given, with two exceptions: a user's callback that is running, and name
+/// resolution.
 ///
 /// ```
 /// use k8s_informer::Stop;
@@ -186,7 +190,8 @@ impl fmt::Debug for Subscription {
 #[derive(Clone)]
 pub struct Stop {
     done: Done,
-    /// Keeps a child registered with its parent for as long as any clone of the child lives, and the parent with its own.
+    /// Keeps a child registered with its parent for as long as any clone of the child lives, and the parent
+    /// with its own.
     _parent: Option<Arc<(Subscription, Self)>>,
 }
 
@@ -196,8 +201,8 @@ impl Stop {
         Self { done: Done::new("stop"), _parent: None }
     }
 
-    /// A signal that is given when the process gets SIGINT (Ctrl-C) or SIGTERM. A second one ends the process at once, as it would without
-    /// this.
+    /// A signal that is given when the process gets SIGINT (Ctrl-C) or SIGTERM. A second one ends the process
+    /// at once, as it would without this.
     ///
     /// Starts a thread, `signals`, that stays for the life of the process.
     ///
@@ -256,8 +261,9 @@ impl Stop {
         Self { done, _parent: Some(Arc::new((parent, self.clone()))) }
     }
 
-    /// Runs `callback` when the signal is given, on the thread that gives it, or here and now if it has been. It must not
-    /// block: it shuts a socket down, closes a queue, wakes a thread. Dropping the subscription takes it back.
+    /// Runs `callback` when the signal is given, on the thread that gives it, or here and now if it has been.
+    /// It must not block: it shuts a socket down, closes a queue, wakes a thread. Dropping the
+    /// subscription takes it back.
     ///
     /// ```
     /// use k8s_informer::Stop;

@@ -1,4 +1,5 @@
-//! The threads that the crate starts: named, counted, joined by whoever started them, and never by themselves.
+//! The threads that the crate starts: named, counted, joined by whoever started them, and never by
+//! themselves.
 
 use std::cell::Cell;
 use std::io;

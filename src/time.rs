@@ -28,11 +28,11 @@ impl Clock for RealClock {
     }
 }
 
-/// How long to wait between tries: grows with each one, up to a cap, and is spread by chance so that a thousand clients of one
-/// server do not come back together.
+/// How long to wait between tries: grows with each one, up to a cap, and is spread by chance so that a
+/// thousand clients of one server do not come back together.
 ///
-/// The default is the reflector's of client-go (L2): 0.8 s, doubled up to 30 s, and each wait a random one between that
-/// and twice that.
+/// The default is the reflector's of client-go (L2): 0.8 s, doubled up to 30 s, and each wait a random one
+/// between that and twice that.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     base: Duration,
@@ -44,8 +44,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// From the first wait, the factor from one to the next, and the cap; each wait `d` becomes one between `d` and
-    /// `d × (1 + jitter)`.
+    /// From the first wait, the factor from one to the next, and the cap; each wait `d` becomes one between
+    /// `d` and `d × (1 + jitter)`.
     pub fn new(base: Duration, factor: f64, cap: Duration, jitter: f64) -> Self {
         Self {
             base,

@@ -447,7 +447,8 @@ fn d8_a_list_that_comes_during_processing_is_counted_whole() {
     assert!(queue.has_synced());
 }
 
-/// Writers, resyncs and relists against several pops that fill a store: at the end the store is what was written last.
+/// Writers, resyncs and relists against several pops that fill a store: at the end the store is what was
+/// written last.
 #[test]
 fn nothing_is_lost_between_queue_and_store() {
     in_time(|| {

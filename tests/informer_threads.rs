@@ -1,5 +1,5 @@
-//! No thread is left behind, and a stop is quick, whatever the informer is at. In a binary of its own, one test after the other: it
-//! counts the threads of the process.
+//! No thread is left behind, and a stop is quick, whatever the informer is at. In a binary of its own, one
+//! test after the other: it counts the threads of the process.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,5 @@
-//! `Indexer` and `ThreadSafeStore` from outside: client-go's store, index and thread-safe store tests, and what is ours.
+//! `Indexer` and `ThreadSafeStore` from outside: client-go's store, index and thread-safe store tests, and
+//! what is ours.
 
 #![allow(clippy::unwrap_used)]
 
@@ -345,7 +346,8 @@ fn user_code_runs_under_no_lock() {
     finished.recv_timeout(Duration::from_secs(20)).expect("a lock is held, or an assertion failed");
 }
 
-/// More than a chunk of objects, written and replaced all the time: what stays is listed once, and no key twice.
+/// More than a chunk of objects, written and replaced all the time: what stays is listed once, and no key
+/// twice.
 #[test]
 fn x1_list_during_writes_and_replaces() {
     const MANY: u32 = 10_000;

@@ -1,4 +1,5 @@
-//! The whole job on an API server inside of this program: a cluster where Pods come, change and go, and an informer that watches it.
+//! The whole job on an API server inside of this program: a cluster where Pods come, change and go, and an
+//! informer that watches it.
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -44,8 +44,8 @@ impl Auth {
         Ok(Self { inline, file })
     }
 
-    /// What to send, if anything. The file is read each time: it is small, a request is not, and so a rotated token is
-    /// never used past the next request.
+    /// What to send, if anything. The file is read each time: it is small, a request is not, and so a rotated
+    /// token is never used past the next request.
     pub(super) fn header(&self) -> Option<HeaderValue> {
         let Some(file) = &self.file else { return self.inline.clone() };
         let last = match file.read() {

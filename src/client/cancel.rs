@@ -1,8 +1,9 @@
 //! Which socket belongs to which request, so that a [`Stop`] ends just the request it was given for.
 //!
-//! A connection outlives a request in the pool, and its socket comes to be deep below ureq, whose calls carry nothing of
-//! ours. So the request that a thread is making stands in a thread-local while ureq runs (it connects and writes on the
-//! calling thread), and a socket takes note of it when it is made and whenever a request is written to it.
+//! A connection outlives a request in the pool, and its socket comes to be deep below ureq, whose calls carry
+//! nothing of ours. So the request that a thread is making stands in a thread-local while ureq runs (it
+//! connects and writes on the calling thread), and a socket takes note of it when it is made and whenever a
+//! request is written to it.
 
 use std::cell::RefCell;
 use std::net::{Shutdown, TcpStream};
@@ -19,8 +20,9 @@ thread_local! {
 /// A TCP socket, from before it is connected on.
 pub(super) struct Socket {
     pub(super) stream: TcpStream,
-    /// The id of the call that uses it. Held while the socket is shut down, so that the end of one call can't hit the next
-    /// one on the same connection. Locked after `Call::sockets` or alone; nobody waits on it.
+    /// The id of the call that uses it. Held while the socket is shut down, so that the end of one call
+    /// can't hit the next one on the same connection. Locked after `Call::sockets` or alone; nobody
+    /// waits on it.
     owner: Mutex<u64>,
 }
 
@@ -42,8 +44,8 @@ impl Socket {
 pub(super) struct Call {
     id: u64,
     stop: Stop,
-    /// What to shut down when the stop is given. Locked by the thread that stops and by the one that connects, never while
-    /// either blocks.
+    /// What to shut down when the stop is given. Locked by the thread that stops and by the one that
+    /// connects, never while either blocks.
     sockets: Mutex<Vec<Weak<Socket>>>,
     fresh: bool,
     reused: AtomicBool,
@@ -68,7 +70,8 @@ impl Call {
     pub(super) fn adopt(&self, socket: &Arc<Socket>) {
         *socket.owner.lock() = self.id;
         self.sockets.lock().push(Arc::downgrade(socket));
-        // The stop is marked as given before its callbacks run: either they see the socket, or this sees the mark.
+        // The stop is marked as given before its callbacks run: either they see the socket, or this sees the
+        // mark.
         if self.stop.is_stopped() {
             socket.shut_down_if_owned_by(self.id);
         }

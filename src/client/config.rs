@@ -43,12 +43,14 @@ impl Config {
     /// How long making a connection may take: 10 s, enough for a lost SYN to be sent three times.
     pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// How long an answer may take to begin: 90 s, as the API server gives up on a request after 60 s and says so.
+    /// How long an answer may take to begin: 90 s, as the API server gives up on a request after 60 s and
+    /// says so.
     pub const DEFAULT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(90);
 
     /// A server by its URL, `https://host:port` or `http://host:port`, with a path before all others if it has one.
     ///
-    /// As in kubectl, a `host:port` without a scheme is `https` if anything of TLS is configured, and else `http`.
+    /// As in kubectl, a `host:port` without a scheme is `https` if anything of TLS is configured, and else
+    /// `http`.
     pub fn new(server: impl Into<String>) -> Self {
         Self {
             server: server.into(),
@@ -66,15 +68,15 @@ impl Config {
         }
     }
 
-    /// What kubectl would use: the files in `$KUBECONFIG` (merged), or else `~/.kube/config`, or else, if these are not there
-    /// or empty, the service account of the pod.
+    /// What kubectl would use: the files in `$KUBECONFIG` (merged), or else `~/.kube/config`, or else, if
+    /// these are not there or empty, the service account of the pod.
     ///
     /// Reads files.
     ///
     /// # Errors
     ///
-    /// A kubeconfig that is there but can't be used; or, when there is nothing at all, every place that was looked at and
-    /// why it does not do.
+    /// A kubeconfig that is there but can't be used; or, when there is nothing at all, every place that was
+    /// looked at and why it does not do.
     pub fn try_default() -> Result<Self, Error> {
         super::discover::Places::of_this_process().config()
     }
@@ -83,8 +85,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// The file can't be read or parsed, there is no such context, or it asks for something that is not supported: the
-    /// message says which.
+    /// The file can't be read or parsed, there is no such context, or it asks for something that is not
+    /// supported: the message says which.
     #[cfg(feature = "kubeconfig")]
     pub fn from_kubeconfig(path: impl AsRef<std::path::Path>, context: Option<&str>) -> Result<Self, Error> {
         super::kubeconfig::from_file(path.as_ref(), context)
@@ -94,8 +96,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// This is not a pod, or it has no service account: `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT` or the
-    /// token's file is missing.
+    /// This is not a pod, or it has no service account: `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT`
+    /// or the token's file is missing.
     pub fn in_cluster() -> Result<Self, Error> {
         super::discover::Places::of_this_process().in_cluster().map_err(config_error)
     }
@@ -134,21 +136,22 @@ impl Config {
         self
     }
 
-    /// Authenticates with the bearer token in a file, which is read for every request. It wins over [`token`](Self::token),
-    /// which is used as long as the file has never been readable.
+    /// Authenticates with the bearer token in a file, which is read for every request. It wins over
+    /// [`token`](Self::token), which is used as long as the file has never been readable.
     pub fn token_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.token_file = Some(path.into());
         self
     }
 
-    /// Accepts any certificate of the server: whoever is in between can read and change everything. For tests; logged as
-    /// a warning. Can't be combined with a CA.
+    /// Accepts any certificate of the server: whoever is in between can read and change everything. For
+    /// tests; logged as a warning. Can't be combined with a CA.
     pub fn insecure_skip_tls_verify(mut self, insecure: bool) -> Self {
         self.insecure = insecure;
         self
     }
 
-    /// The name that the server's certificate must be for, and that is asked for (SNI), if it is not the host of the URL.
+    /// The name that the server's certificate must be for, and that is asked for (SNI), if it is not the host
+    /// of the URL.
     pub fn tls_server_name(mut self, name: impl Into<String>) -> Self {
         self.tls_server_name = Some(name.into());
         self
@@ -166,15 +169,16 @@ impl Config {
         self
     }
 
-    /// How long resolving the name, connecting and the TLS handshake may take together; `None` for as long as the system
-    /// tries. Default: [10 s](Self::DEFAULT_CONNECT_TIMEOUT).
+    /// How long resolving the name, connecting and the TLS handshake may take together; `None` for as long as
+    /// the system tries. Default: [10 s](Self::DEFAULT_CONNECT_TIMEOUT).
     pub fn connect_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.connect_timeout = timeout.into();
         self
     }
 
-    /// How long sending a request and, after that, waiting for the head of its answer may take; also how long the body
-    /// of anything but a watch may be silent. `None` for ever. Default: [90 s](Self::DEFAULT_RESPONSE_TIMEOUT).
+    /// How long sending a request and, after that, waiting for the head of its answer may take; also how long
+    /// the body of anything but a watch may be silent. `None` for ever. Default: [90
+    /// s](Self::DEFAULT_RESPONSE_TIMEOUT).
     pub fn response_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.response_timeout = timeout.into();
         self

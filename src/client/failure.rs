@@ -74,7 +74,8 @@ pub(super) fn from_io(error: io::Error) -> Error {
     }
 }
 
-/// Whether the connection was found broken: what a request on a pooled connection sees whose server has just closed it.
+/// Whether the connection was found broken: what a request on a pooled connection sees whose server has just
+/// closed it.
 pub(super) fn is_broken_connection(error: &ureq::Error) -> bool {
     use io::ErrorKind as Kind;
     matches!(error, ureq::Error::Io(error) if matches!(

@@ -1,4 +1,5 @@
-//! Talks to an API server: configuration, credentials, TLS, and HTTP/1.1 over sockets that a [`Stop`] can end.
+//! Talks to an API server: configuration, credentials, TLS, and HTTP/1.1 over sockets that a [`Stop`] can
+//! end.
 
 mod auth;
 mod cancel;
@@ -37,8 +38,9 @@ use crate::stop::Stop;
 
 /// A connection to an API server: opened when needed, kept for the next request, shared by all clones.
 ///
-/// Every request blocks the thread that makes it, and its [`Stop`] ends it at once, whatever it waits for. A client starts no
-/// threads, but for name resolution, which can't be interrupted and so runs on a thread that nobody waits for.
+/// Every request blocks the thread that makes it, and its [`Stop`] ends it at once, whatever it waits for. A
+/// client starts no threads, but for name resolution, which can't be interrupted and so runs on a thread that
+/// nobody waits for.
 ///
 /// ```no_run
 /// use k8s_informer::{Client, Request, Stop};
@@ -74,7 +76,8 @@ impl Client {
         Self::new(Config::try_default()?)
     }
 
-    /// Checks a configuration, reads the files that it names, and makes a client for it. Nothing is connected yet.
+    /// Checks a configuration, reads the files that it names, and makes a client for it. Nothing is connected
+    /// yet.
     ///
     /// # Errors
     ///
@@ -116,8 +119,8 @@ impl Client {
 
     /// Makes a request. Blocks until the head of the answer is there.
     ///
-    /// One that finds its pooled connection just closed by the server is tried again on a new one if it is a GET; nothing
-    /// else is ever sent twice.
+    /// One that finds its pooled connection just closed by the server is tried again on a new one if it is a
+    /// GET; nothing else is ever sent twice.
     ///
     /// # Errors
     ///

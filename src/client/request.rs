@@ -80,7 +80,8 @@ impl Request {
         self.raw_query(&parameter)
     }
 
-    /// Adds to the query what is percent-encoded already, as [`ListOptions::to_query`](crate::ListOptions::to_query) gives it.
+    /// Adds to the query what is percent-encoded already, as
+    /// [`ListOptions::to_query`](crate::ListOptions::to_query) gives it.
     pub fn raw_query(mut self, query: &str) -> Self {
         if !self.query.is_empty() && !query.is_empty() {
             self.query.push('&');
@@ -127,8 +128,8 @@ impl Request {
     }
 
     /// How long the answer may be silent while it is read, in place of the client's
-    /// [`response_timeout`](crate::Config::response_timeout); `None` for ever, which is what a watch wants that has no other
-    /// sign of life.
+    /// [`response_timeout`](crate::Config::response_timeout); `None` for ever, which is what a watch wants
+    /// that has no other sign of life.
     pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.idle_timeout = Some(timeout.into());
         self

@@ -1,5 +1,6 @@
-//! Names to addresses. `getaddrinfo` can't be interrupted, so it runs on a thread of its own that nobody joins; requests
-//! that need the same name meanwhile wait for the same lookup, so there is at most one such thread a name.
+//! Names to addresses. `getaddrinfo` can't be interrupted, so it runs on a thread of its own that nobody
+//! joins; requests that need the same name meanwhile wait for the same lookup, so there is at most one such
+//! thread a name.
 
 use std::fmt;
 use std::io;

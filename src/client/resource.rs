@@ -37,8 +37,8 @@ impl ResourceListerWatcher {
         Self { client, path: resource.path(encoded.as_deref()), description, watch_idle_timeout: None }
     }
 
-    /// How long a watch may be silent before it ends with an [`Error::is_timeout`]; by default for ever, as only TCP
-    /// keepalive ends it (a peer that vanished is noticed after a minute).
+    /// How long a watch may be silent before it ends with an [`Error::is_timeout`]; by default for ever, as
+    /// only TCP keepalive ends it (a peer that vanished is noticed after a minute).
     ///
     /// Bookmarks come about once a minute, so less than two minutes would end healthy watches.
     pub fn watch_idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {

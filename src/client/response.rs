@@ -65,7 +65,8 @@ impl Response {
     ///
     /// # Errors
     ///
-    /// As [`bytes`](Self::bytes); or it is not what `T` expects. The message says where, never what stands there.
+    /// As [`bytes`](Self::bytes); or it is not what `T` expects. The message says where, never what stands
+    /// there.
     pub fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
         let context = self.body.context.clone();
         let bytes = self.bytes()?;

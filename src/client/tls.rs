@@ -148,7 +148,8 @@ fn system_authorities() -> Result<RootCertStore, Error> {
 pub(super) fn explain(error: &rustls::Error) -> String {
     use CertificateError as Certificate;
     let advice = match error {
-        // A bad signature is an authority of the same name: those of two clusters are both called "kubernetes".
+        // A bad signature is an authority of the same name: those of two clusters are both called
+        // "kubernetes".
         rustls::Error::InvalidCertificate(Certificate::UnknownIssuer | Certificate::BadSignature) => {
             "the configured CA did not sign the server's certificate (certificate-authority in the kubeconfig)"
         }

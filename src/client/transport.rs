@@ -1,4 +1,5 @@
-//! Sockets and TLS under ureq. All that touches `ureq::unversioned`, which is outside ureq's semver promise, stands here.
+//! Sockets and TLS under ureq. All that touches `ureq::unversioned`, which is outside ureq's semver promise,
+//! stands here.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -19,21 +20,22 @@ use super::cancel::{Call, Socket};
 use super::resolve::Names;
 use super::tls::Tls;
 
-/// The largest head of an answer, and the longest header line of a request: 32 KiB. A long token has 10 KiB; each running
-/// watch holds the buffers, so more would cost every one of them.
+/// The largest head of an answer, and the longest header line of a request: 32 KiB. A long token has 10 KiB;
+/// each running watch holds the buffers, so more would cost every one of them.
 pub(super) const BUFFER: usize = 32 * 1024;
 
 /// The buffers under TLS: one record.
 const RECORD_BUFFER: usize = 16 * 1024;
 
-/// TCP keepalive: after 30 s of silence, every 10 s, three times; a dead peer is noticed after a minute. No TCP_USER_TIMEOUT, it would
-/// override the count.
+/// TCP keepalive: after 30 s of silence, every 10 s, three times; a dead peer is noticed after a minute. No
+/// TCP_USER_TIMEOUT, it would override the count.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
     .with_time(Duration::from_secs(30))
     .with_interval(Duration::from_secs(10))
     .with_retries(3);
 
-/// How long an unused connection stays in the pool: as long as a keepalive would find it alive without asking.
+/// How long an unused connection stays in the pool: as long as a keepalive would find it alive without
+/// asking.
 const MAX_IDLE: Duration = Duration::from_secs(30);
 
 /// An agent for one server.
@@ -113,7 +115,8 @@ impl Connector for TcpConnector {
 
         let mut last = ureq::Error::HostNotFound;
         for (index, &address) in addresses.iter().enumerate() {
-            // Half of what is left for each but the last, so that a silent first address leaves time for the others.
+            // Half of what is left for each but the last, so that a silent first address leaves time for the
+            // others.
             let share = if index + 1 < addresses.len() { 2 } else { 1 };
             let timeout = left(details)?.map(|left| left / share);
             match connect(address, timeout, call.as_deref()) {
@@ -230,7 +233,8 @@ impl Transport for TcpTransport {
     }
 
     fn is_open(&mut self) -> bool {
-        // ureq asks before it takes a connection out of the pool, too: a call that wants a new one says no to all.
+        // ureq asks before it takes a connection out of the pool, too: a call that wants a new one says no to
+        // all.
         !Call::current().is_some_and(|call| call.is_fresh()) && self.is_idle().unwrap_or(false)
     }
 }

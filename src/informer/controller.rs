@@ -99,8 +99,8 @@ impl<T: Object + DeserializeOwned> Controller<T> {
 }
 
 impl<T: Object> Controller<T> {
-    /// Runs the reflector on a thread of its own and the process loop on this one, until `stop` is given and both have ended.
-    /// What is still in the queue then is not processed (C3).
+    /// Runs the reflector on a thread of its own and the process loop on this one, until `stop` is given and
+    /// both have ended. What is still in the queue then is not processed (C3).
     ///
     /// # Errors
     ///
@@ -137,7 +137,8 @@ impl<T: Object> Controller<T> {
         self.queue.synced()
     }
 
-    /// The version that the reflector has seen last; what is processed may be behind it. Empty before the first list.
+    /// The version that the reflector has seen last; what is processed may be behind it. Empty before the
+    /// first list.
     pub fn last_sync_resource_version(&self) -> String {
         self.reflector.last_sync_resource_version()
     }
@@ -176,7 +177,8 @@ impl<T> fmt::Debug for Controller<T> {
 pub struct InformerOptions<T> {
     /// What is listed and watched.
     pub lister_watcher: Arc<dyn ListerWatcher>,
-    /// What is called for every change: on the process loop, so that a slow one keeps the queue waiting (C11).
+    /// What is called for every change: on the process loop, so that a slow one keeps the queue waiting
+    /// (C11).
     pub handler: Box<dyn ResourceEventHandler<T>>,
     /// The indices of the store.
     pub indexers: Indexers<T>,
@@ -190,7 +192,8 @@ impl<T> fmt::Debug for InformerOptions<T> {
     }
 }
 
-/// An informer with one handler: the store that it fills, and the controller to run. client-go's `NewInformer`.
+/// An informer with one handler: the store that it fills, and the controller to run. client-go's
+/// `NewInformer`.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -224,7 +227,8 @@ pub fn new_informer<T: Object + DeserializeOwned>(
     (indexer, controller)
 }
 
-/// An informer with one handler whose store has indices. client-go's `NewIndexerInformer` and `NewInformerWithOptions`.
+/// An informer with one handler whose store has indices. client-go's `NewIndexerInformer` and
+/// `NewInformerWithOptions`.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -290,8 +294,9 @@ pub(super) fn informer_queue<T: Object>(indexer: &Arc<Indexer<T>>) -> Arc<dyn Qu
     Arc::new(DeltaFifo::builder(Accessor::object()).known_objects(known_objects).emit_replaced(true).build())
 }
 
-/// Applies the changes of one object to the store, oldest first, and tells each one (P1–P3). Whether an object was added or updated is
-/// for the store to say, not for the kind of change. `notify` is also told whether nothing but a resync happened (I16).
+/// Applies the changes of one object to the store, oldest first, and tells each one (P1–P3). Whether an
+/// object was added or updated is for the store to say, not for the kind of change. `notify` is also told
+/// whether nothing but a resync happened (I16).
 pub(super) fn process_deltas<T: Object>(
     store: &Indexer<T>,
     deltas: &Deltas<T>,

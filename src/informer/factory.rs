@@ -117,8 +117,8 @@ impl SharedInformerFactory {
         }
     }
 
-    /// The informer for a type: the same one for all who ask (FA1), with an index by namespace (FA8). It runs once the factory is
-    /// started; one that is asked for later needs another [`start`](Self::start).
+    /// The informer for a type: the same one for all who ask (FA1), with an index by namespace (FA8). It runs
+    /// once the factory is started; one that is asked for later needs another [`start`](Self::start).
     pub fn informer<T: Resource + DeserializeOwned>(&self) -> SharedIndexInformer<T> {
         self.informer_for(T::group_version_resource())
     }
@@ -152,8 +152,9 @@ impl SharedInformerFactory {
         informer
     }
 
-    /// Starts every informer that has not been started, each on a thread of its own, and does not wait (FA3). Each ends when this
-    /// `stop` is given, or with [`shutdown`](Self::shutdown). Call it again for informers that were asked for later.
+    /// Starts every informer that has not been started, each on a thread of its own, and does not wait (FA3).
+    /// Each ends when this `stop` is given, or with [`shutdown`](Self::shutdown). Call it again for
+    /// informers that were asked for later.
     ///
     /// # Errors
     ///
@@ -190,7 +191,8 @@ impl SharedInformerFactory {
     ///
     /// # Errors
     ///
-    /// If `stop` is given, or the factory shut down, before: which informers have not synced, and what went wrong last with each.
+    /// If `stop` is given, or the factory shut down, before: which informers have not synced, and what went
+    /// wrong last with each.
     pub fn wait_for_cache_sync(&self, stop: &Stop) -> Result<(), SyncError> {
         let started: Vec<_> = {
             let informers = self.informers.lock();
@@ -211,11 +213,11 @@ impl SharedInformerFactory {
         if unsynced.is_empty() { Ok(()) } else { Err(SyncError::new(unsynced)) }
     }
 
-    /// Stops every informer that the factory started and waits until all their threads have ended; nothing can be started after. A
-    /// callback that is running is waited for.
+    /// Stops every informer that the factory started and waits until all their threads have ended; nothing
+    /// can be started after. A callback that is running is waited for.
     ///
-    /// Called from within a callback of one of its own informers it stops them too, but does not wait: it would be for itself. It says so
-    /// in the log, and answers `false`.
+    /// Called from within a callback of one of its own informers it stops them too, but does not wait: it
+    /// would be for itself. It says so in the log, and answers `false`.
     pub fn shutdown(&self) -> bool {
         let (stops, own_thread): (Vec<Stop>, bool) = {
             let mut informers = self.informers.lock();
@@ -303,15 +305,16 @@ impl SharedInformerFactoryBuilder {
         self
     }
 
-    /// Changes the options of every LIST and WATCH, for example to select by label. Called for each request, with options that are this
-    /// request's own (FA9).
+    /// Changes the options of every LIST and WATCH, for example to select by label. Called for each request,
+    /// with options that are this request's own (FA9).
     #[must_use]
     pub fn tweak_list_options(mut self, tweak: impl Fn(&mut ListOptions) + Send + Sync + 'static) -> Self {
         self.tweak_list_options = Some(Arc::new(tweak));
         self
     }
 
-    /// How the reflectors go about it: page size, back-off, clock, the handler of watch errors. Sets the resync period, too.
+    /// How the reflectors go about it: page size, back-off, clock, the handler of watch errors. Sets the
+    /// resync period, too.
     #[must_use]
     pub fn reflector_options(mut self, options: ReflectorOptions) -> Self {
         self.reflector = options;

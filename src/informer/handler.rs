@@ -5,10 +5,10 @@ use crate::object::Deleted;
 
 /// What is called for every change. client-go's `ResourceEventHandler`.
 ///
-/// A shared informer calls each of its handlers on a thread of the handler's own, one event after the other, in the order in which
-/// they happened; a slow one keeps nobody else waiting. No lock of the crate is held meanwhile: a handler may read the
-/// cache, add and remove handlers (itself too), and stop the informer. A panic is caught and logged, and the next event
-/// follows.
+/// A shared informer calls each of its handlers on a thread of the handler's own, one event after the other,
+/// in the order in which they happened; a slow one keeps nobody else waiting. No lock of the crate is held
+/// meanwhile: a handler may read the cache, add and remove handlers (itself too), and stop the informer. A
+/// panic is caught and logged, and the next event follows.
 ///
 /// ```
 /// use k8s_informer::{Deleted, DynamicObject, Object, ResourceEventHandler};
@@ -38,13 +38,14 @@ use crate::object::Deleted;
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 pub trait ResourceEventHandler<T>: Send {
-    /// An object appeared. `is_in_initial_list` says that it was there when the informer, or this handler, began.
+    /// An object appeared. `is_in_initial_list` says that it was there when the informer, or this handler,
+    /// began.
     fn on_add(&mut self, object: &Arc<T>, is_in_initial_list: bool) {
         let _ = (object, is_in_initial_list);
     }
 
-    /// An object changed, or a resync tells about it once more: then both have the same resourceVersion. Changes that followed each
-    /// other quickly may have become one.
+    /// An object changed, or a resync tells about it once more: then both have the same resourceVersion.
+    /// Changes that followed each other quickly may have become one.
     fn on_update(&mut self, old: &Arc<T>, new: &Arc<T>) {
         let _ = (old, new);
     }

@@ -18,9 +18,10 @@ const INITIAL_BUFFER: usize = 1024;
 ///  add() ──add channel──► pop thread + ring ──next channel──► run thread ──► handler
 /// ```
 ///
-/// Both channels hand over from thread to thread without a place in between; what the handler is not ready for waits in the
-/// ring. Dropping the listener closes the add channel: the pop thread returns at once, and with it goes what waits (SP12);
-/// that closes the next channel, and the run thread ends after the call that it is in.
+/// Both channels hand over from thread to thread without a place in between; what the handler is not ready
+/// for waits in the ring. Dropping the listener closes the add channel: the pop thread returns at once, and
+/// with it goes what waits (SP12); that closes the next channel, and the run thread ends after the call that
+/// it is in.
 pub(super) struct ProcessorListener<T> {
     pub(super) id: u64,
     pub(super) name: Arc<str>,
@@ -97,7 +98,8 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         resync.syncing
     }
 
-    /// The informer's own period has changed: `effective` says what becomes of the one that was asked for (I9).
+    /// The informer's own period has changed: `effective` says what becomes of the one that was asked for
+    /// (I9).
     pub(super) fn resync_period_changed(&self, effective: impl FnOnce(Duration) -> Duration, now: Instant) {
         let mut resync = self.resync.lock();
         resync.period = effective(resync.requested);
@@ -145,7 +147,8 @@ fn run<T>(
 ) {
     for notification in nexts {
         let is_in_initial_list = notification.is_in_initial_list();
-        // It is dropped in there, too: the last reference to an object may go with it, and its destructor is a user's code.
+        // It is dropped in there, too: the last reference to an object may go with it, and its destructor is
+        // a user's code.
         let handler = &mut *handler;
         if let Err(panic) = panic::catch(move || notification.deliver(handler)) {
             log::error!("handler {name:?} {panic}; the next event follows");

@@ -1,4 +1,5 @@
-//! From the queue to the handlers: client-go's `controller.go`, `shared_informer.go` and `informers/factory.go`.
+//! From the queue to the handlers: client-go's `controller.go`, `shared_informer.go` and
+//! `informers/factory.go`.
 
 mod controller;
 mod error;

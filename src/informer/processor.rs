@@ -9,8 +9,8 @@ use crate::threads::{Owner, Threads};
 
 /// Hands each notification to every handler. client-go's `sharedProcessor`.
 pub(super) struct SharedProcessor<T> {
-    /// The handlers, and whether their threads run. Held for reading while a notification is handed over, which never waits for a
-    /// handler; no callback runs under it. After the informer's `block_deltas`.
+    /// The handlers, and whether their threads run. Held for reading while a notification is handed over,
+    /// which never waits for a handler; no callback runs under it. After the informer's `block_deltas`.
     listeners: RwLock<Listeners<T>>,
     threads: Threads,
 }
@@ -49,7 +49,8 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         listeners.all.iter().try_for_each(|listener| listener.start(&self.threads))
     }
 
-    /// Takes a handler out. Dropped, it loses what waits for it, and the call that it is in goes on (SP6, SP12).
+    /// Takes a handler out. Dropped, it loses what waits for it, and the call that it is in goes on (SP6,
+    /// SP12).
     pub(super) fn remove_listener(&self, id: u64) -> Option<ProcessorListener<T>> {
         let mut listeners = self.listeners.write();
         let at = listeners.all.iter().position(|listener| listener.id == id);
@@ -104,7 +105,8 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
     }
 }
 
-/// Drops a listener, not under a lock: a handler that never ran goes with it, and its destructor is a user's code.
+/// Drops a listener, not under a lock: a handler that never ran goes with it, and its destructor is a user's
+/// code.
 pub(super) fn drop_quietly<T>(listener: ProcessorListener<T>) {
     if let Err(panic) = panic::catch(|| drop(listener)) {
         log::error!("a handler, being dropped, {panic}");

@@ -2,7 +2,8 @@ use std::collections::VecDeque;
 
 /// A ring buffer that grows when it is full: what waits for a slow handler. client-go's `buffer.RingGrowing`.
 ///
-/// It doubles from its initial size on, and unlike client-go's gives the memory back when it runs empty (SP7).
+/// It doubles from its initial size on, and unlike client-go's gives the memory back when it runs empty
+/// (SP7).
 ///
 /// ```
 /// use k8s_informer::RingGrowing;

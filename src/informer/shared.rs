@@ -25,8 +25,8 @@ const MIN_RESYNC_PERIOD: Duration = Duration::from_secs(1);
 pub struct SharedIndexInformerOptions<T> {
     /// The indices of the cache; more can be added later.
     pub indexers: Indexers<T>,
-    /// How the reflector goes about it. Its `resync_period` is the period of handlers that ask for none; its `should_resync` is the
-    /// informer's own.
+    /// How the reflector goes about it. Its `resync_period` is the period of handlers that ask for none; its
+    /// `should_resync` is the informer's own.
     pub reflector: ReflectorOptions,
 }
 
@@ -44,12 +44,13 @@ impl<T> fmt::Debug for SharedIndexInformerOptions<T> {
     }
 }
 
-/// A cache of all objects of a kind that is kept equal to the server, and any number of handlers that are told what changes.
-/// client-go's `SharedIndexInformer`.
+/// A cache of all objects of a kind that is kept equal to the server, and any number of handlers that are
+/// told what changes. client-go's `SharedIndexInformer`.
 ///
-/// Clones are the same informer. It runs once: [`run`](Self::run) blocks the thread that calls it until it is stopped; a
-/// [`SharedInformerFactory`](crate::SharedInformerFactory) does that on a thread of its own. While it runs it has, beside that
-/// one, the reflector's thread, one for resyncs if there are any, and two for each handler.
+/// Clones are the same informer. It runs once: [`run`](Self::run) blocks the thread that calls it until it is
+/// stopped; a [`SharedInformerFactory`](crate::SharedInformerFactory) does that on a thread of its own. While
+/// it runs it has, beside that one, the reflector's thread, one for resyncs if there are any, and two for
+/// each handler.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -85,15 +86,17 @@ struct Shared<T> {
     lister_watcher: Arc<dyn ListerWatcher>,
     indexer: Arc<Indexer<T>>,
     processor: SharedProcessor<T>,
-    /// Where the informer is in its life, and its periods. The first lock: `block_deltas` and the processor's follow. What a callback
-    /// may ask at any time does not need it.
+    /// Where the informer is in its life, and its periods. The first lock: `block_deltas` and the
+    /// processor's follow. What a callback may ask at any time does not need it.
     life: Mutex<Life>,
     /// What runs, once it does.
     controller: OnceLock<Controller<T>>,
-    /// Whether the run has ended, or is about to. Set under `life`'s lock; read without it where nothing depends on the moment.
+    /// Whether the run has ended, or is about to. Set under `life`'s lock; read without it where nothing
+    /// depends on the moment.
     stopped: AtomicBool,
-    /// Held while the changes of one object go to the cache and to the handlers, and while a handler is added: it gets what is in the
-    /// cache then, and every change after, and none twice (I12). After `life`, before the processor's and the store's.
+    /// Held while the changes of one object go to the cache and to the handlers, and while a handler is
+    /// added: it gets what is in the cache then, and every change after, and none twice (I12). After
+    /// `life`, before the processor's and the store's.
     block_deltas: Mutex<()>,
     synced: Done,
     next_handler: AtomicU64,
@@ -133,9 +136,9 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         }
     }
 
-    /// Lists, watches, fills the cache and calls the handlers until `stop` is given and every thread has ended (I3): first the
-    /// reflector and the process loop, which is on this thread, then the handlers. What is still on its way to a handler is dropped
-    /// (I4). A callback that is running is waited for.
+    /// Lists, watches, fills the cache and calls the handlers until `stop` is given and every thread has
+    /// ended (I3): first the reflector and the process loop, which is on this thread, then the handlers.
+    /// What is still on its way to a handler is dropped (I4). A callback that is running is waited for.
     ///
     /// # Errors
     ///
@@ -214,8 +217,9 @@ impl<T: Object> SharedIndexInformer<T> {
         self.add_handler_with_options(handler, HandlerOptions::default())
     }
 
-    /// Adds a handler, before or after the informer is started. One that is added late is told first about everything that is in the
-    /// cache, as adds of its initial list, and then about every change, none of them twice (I12).
+    /// Adds a handler, before or after the informer is started. One that is added late is told first about
+    /// everything that is in the cache, as adds of its initial list, and then about every change, none of
+    /// them twice (I12).
     ///
     /// # Errors
     ///
@@ -253,8 +257,8 @@ impl<T: Object> SharedIndexInformer<T> {
         Ok(HandlerRegistration { id, informer: self.shared.owner, name, tracker })
     }
 
-    /// Removes a handler and does not wait for it: the call that it is in goes on, what waits for it is dropped (I14, SP12). Removing
-    /// one that is not there, or another informer's, does nothing.
+    /// Removes a handler and does not wait for it: the call that it is in goes on, what waits for it is
+    /// dropped (I14, SP12). Removing one that is not there, or another informer's, does nothing.
     pub fn remove_event_handler(&self, registration: &HandlerRegistration) {
         if registration.informer != self.shared.owner {
             return;
@@ -284,12 +288,14 @@ impl<T: Object> SharedIndexInformer<T> {
         Lister::new(Arc::clone(&self.shared.indexer))
     }
 
-    /// Adds an index: `values` says under which values an object is found. Before the informer runs or while it does; what is in the
-    /// cache is indexed at once. `values` runs while a change is processed: it must not add or remove handlers.
+    /// Adds an index: `values` says under which values an object is found. Before the informer runs or while
+    /// it does; what is in the cache is indexed at once. `values` runs while a change is processed: it
+    /// must not add or remove handlers.
     ///
     /// # Errors
     ///
-    /// If the informer has stopped (I7), if there is an index of that name (X8), and if `values` panics on an object of the cache.
+    /// If the informer has stopped (I7), if there is an index of that name (X8), and if `values` panics on an
+    /// object of the cache.
     pub fn add_index(
         &self,
         name: &str,
@@ -303,7 +309,8 @@ impl<T: Object> SharedIndexInformer<T> {
         self.shared.indexer.add_indexers(indexers).map_err(InformerError::Index)
     }
 
-    /// Whether everything of the initial list is in the cache and on its way to the handlers (I5). It stays true after a stop.
+    /// Whether everything of the initial list is in the cache and on its way to the handlers (I5). It stays
+    /// true after a stop.
     pub fn has_synced(&self) -> bool {
         self.shared.synced.is_done()
     }
@@ -318,7 +325,8 @@ impl<T: Object> SharedIndexInformer<T> {
         self.shared.stopped.load(Ordering::Acquire)
     }
 
-    /// The resourceVersion that the reflector has seen last; the cache may be behind it. Empty before the first list.
+    /// The resourceVersion that the reflector has seen last; the cache may be behind it. Empty before the
+    /// first list.
     pub fn last_sync_resource_version(&self) -> String {
         self.shared.controller.get().map(Controller::last_sync_resource_version).unwrap_or_default()
     }
@@ -336,8 +344,9 @@ impl<T: Object> SharedIndexInformer<T> {
         self.shared.owner.is_current()
     }
 
-    /// The period that a handler gets when it asks for this one (I9): at least a second; before the start a shorter one than the
-    /// informer's becomes the informer's, after the start it is the informer's that counts.
+    /// The period that a handler gets when it asks for this one (I9): at least a second; before the start a
+    /// shorter one than the informer's becomes the informer's, after the start it is the informer's that
+    /// counts.
     fn resync_period(&self, life: &mut Life, asked: Option<Duration>) -> Duration {
         let check = life.reflector.resync_period;
         let asked = asked.unwrap_or(self.shared.default_resync_period);

@@ -1,8 +1,8 @@
 use crate::stop::Done;
 use crate::sync::Mutex;
 
-/// Tells when a handler has seen the initial list: all of it has been handed over, and nothing of it is still on its way.
-/// client-go's `SingleFileTracker` (T1).
+/// Tells when a handler has seen the initial list: all of it has been handed over, and nothing of it is still
+/// on its way. client-go's `SingleFileTracker` (T1).
 #[derive(Debug)]
 pub(crate) struct SyncTracker {
     synced: Done,

@@ -3,7 +3,8 @@ use std::fmt;
 use crate::error::Error;
 use crate::stop::{Done, Stop};
 
-/// Blocks until all of these have happened, or `stop` is given. client-go's `WaitForCacheSync` and `WaitFor`; without polling.
+/// Blocks until all of these have happened, or `stop` is given. client-go's `WaitForCacheSync` and `WaitFor`;
+/// without polling.
 ///
 /// ```
 /// use k8s_informer::{Done, Stop, wait_for_cache_sync};

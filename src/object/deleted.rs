@@ -5,8 +5,8 @@ use super::{Key, Object};
 
 /// What is known of an object that is gone: its last state, or a tombstone.
 ///
-/// A handler that only needs to know *which* object it was can call [`name`](Self::name), [`namespace`](Self::namespace)
-/// and [`key`](Self::key) on either.
+/// A handler that only needs to know *which* object it was can call [`name`](Self::name),
+/// [`namespace`](Self::namespace) and [`key`](Self::key) on either.
 ///
 /// ```
 /// use k8s_informer::{Deleted, DynamicObject};

@@ -10,7 +10,8 @@ use crate::panic::catch;
 /// Built once per event and then shared.
 pub type Key = Arc<str>;
 
-/// The key of an object: `namespace/name`, or just `name` without a namespace (K1). client-go's `MetaNamespaceKeyFunc`.
+/// The key of an object: `namespace/name`, or just `name` without a namespace (K1). client-go's
+/// `MetaNamespaceKeyFunc`.
 ///
 /// ```
 /// use k8s_informer::{DynamicObject, meta_namespace_key};
@@ -123,8 +124,8 @@ type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sy
 
 /// How a queue or a store reads the key and the resourceVersion of what it holds: all it ever asks.
 ///
-/// Objects of Kubernetes have [`Accessor::object`]; anything else can be queued and stored with functions of its own.
-/// client-go has a `KeyFunc` and `meta.Accessor` for this.
+/// Objects of Kubernetes have [`Accessor::object`]; anything else can be queued and stored with functions of
+/// its own. client-go has a `KeyFunc` and `meta.Accessor` for this.
 ///
 /// ```
 /// use k8s_informer::{Accessor, KeyError};
@@ -164,7 +165,8 @@ impl<T> Accessor<T> {
         catch(|| (self.key)(object)).unwrap_or_else(|message| Err(KeyError::new(message)))
     }
 
-    /// The key of what is gone: a tombstone's own, else the object's (K2). client-go's `DeletionHandlingMetaNamespaceKeyFunc`.
+    /// The key of what is gone: a tombstone's own, else the object's (K2). client-go's
+    /// `DeletionHandlingMetaNamespaceKeyFunc`.
     ///
     /// # Errors
     ///

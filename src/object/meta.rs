@@ -6,8 +6,8 @@ use super::Object;
 
 /// The part of an object's metadata that a cache needs, for structs of your own.
 ///
-/// It leaves out annotations, owner references, managed fields and the rest: what is not decoded costs no memory. A struct
-/// that wants more has a metadata type of its own that implements [`Object`].
+/// It leaves out annotations, owner references, managed fields and the rest: what is not decoded costs no
+/// memory. A struct that wants more has a metadata type of its own that implements [`Object`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
@@ -56,7 +56,8 @@ impl Object for ObjectMeta {
     }
 }
 
-/// The group of an apiVersion: `apps` of `apps/v1`, nothing of `v1`. For [`impl_object!`](crate::impl_object).
+/// The group of an apiVersion: `apps` of `apps/v1`, nothing of `v1`. For
+/// [`impl_object!`](crate::impl_object).
 #[doc(hidden)]
 pub const fn api_version_group(api_version: &'static str) -> &'static str {
     match slash(api_version) {
@@ -86,11 +87,12 @@ const fn slash(text: &str) -> Option<usize> {
     None
 }
 
-/// Makes a struct of your own an [`Object`](crate::Object) and a [`Resource`](crate::Resource): type, apiVersion, kind,
-/// plural, [`Scope`](crate::Scope).
+/// Makes a struct of your own an [`Object`](crate::Object) and a [`Resource`](crate::Resource): type,
+/// apiVersion, kind, plural, [`Scope`](crate::Scope).
 ///
-/// The struct has a field `metadata` whose type is an [`Object`](crate::Object) itself: [`ObjectMeta`](crate::ObjectMeta),
-/// or one of yours. Decode only what you keep: it is the cheapest cache there is.
+/// The struct has a field `metadata` whose type is an [`Object`](crate::Object) itself:
+/// [`ObjectMeta`](crate::ObjectMeta), or one of yours. Decode only what you keep: it is the cheapest cache
+/// there is.
 ///
 /// ```
 /// use k8s_informer::{Object, ObjectMeta, Resource, impl_object};

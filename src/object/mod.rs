@@ -1,9 +1,9 @@
 //! What the crate asks of an object, and how an object is named.
 //!
-//! Queues and stores ask nothing but an [`Accessor`]; from the reflector on, an object is an [`Object`]; the typed calls of
-//! a factory also need to know where the API server keeps it, which is [`Resource`]. Three kinds of types have both: those
-//! of `k8s-openapi` (feature `k8s-openapi`), your own structs through [`impl_object!`](crate::impl_object), and, with their
-//! resource given at run time, [`DynamicObject`].
+//! Queues and stores ask nothing but an [`Accessor`]; from the reflector on, an object is an [`Object`]; the
+//! typed calls of a factory also need to know where the API server keeps it, which is [`Resource`]. Three
+//! kinds of types have both: those of `k8s-openapi` (feature `k8s-openapi`), your own structs through
+//! [`impl_object!`](crate::impl_object), and, with their resource given at run time, [`DynamicObject`].
 
 mod deleted;
 mod dynamic;
@@ -23,8 +23,9 @@ pub use resource::{GroupVersionResource, Resource, Scope};
 ///
 /// An absent field is the empty string, as in client-go: a cluster-scoped object has the namespace `""`.
 ///
-/// Implement it by hand only if your type has no `metadata` field; otherwise [`impl_object!`](crate::impl_object) writes
-/// it. It corresponds to the part of Go's `metav1.Object` that `tools/cache` uses.
+/// Implement it by hand only if your type has no `metadata` field; otherwise
+/// [`impl_object!`](crate::impl_object) writes it. It corresponds to the part of Go's `metav1.Object` that
+/// `tools/cache` uses.
 ///
 /// ```
 /// use k8s_informer::{Object, meta_namespace_key};

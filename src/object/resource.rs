@@ -71,8 +71,8 @@ impl GroupVersionResource {
         &self.resource
     }
 
-    /// The path of the collection on the API server: in one namespace, or (`None`, `Some("")`) in all of them, which is also
-    /// the path of a cluster-scoped resource.
+    /// The path of the collection on the API server: in one namespace, or (`None`, `Some("")`) in all of
+    /// them, which is also the path of a cluster-scoped resource.
     pub fn path(&self, namespace: Option<&str>) -> String {
         let Self { group, version, resource } = self;
         let root =

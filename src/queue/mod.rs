@@ -13,17 +13,19 @@ use crate::store::ReflectorStore;
 
 /// A queue that a reflector fills and one consumer at a time empties. client-go's `Queue`.
 pub trait Queue<T>: ReflectorStore<T> {
-    /// Blocks until there is something, takes it out, and hands it to `process`, with whether it belongs to the initial list.
+    /// Blocks until there is something, takes it out, and hands it to `process`, with whether it belongs to
+    /// the initial list.
     ///
     /// No lock is held while `process` runs: it may write to the queue. It must not pop.
     ///
     /// # Errors
     ///
-    /// [`PopError::Closed`] once the queue is closed and empty; [`PopError::Process`] gives what `process` failed with, and the
-    /// deltas, which are not queued again.
+    /// [`PopError::Closed`] once the queue is closed and empty; [`PopError::Process`] gives what `process`
+    /// failed with, and the deltas, which are not queued again.
     fn pop(&self, process: &mut Process<'_, T>) -> Result<Deltas<T>, PopError<T>>;
 
-    /// Whether everything of the first [`replace`](ReflectorStore::replace) has been processed, or something else came first.
+    /// Whether everything of the first [`replace`](ReflectorStore::replace) has been processed, or something
+    /// else came first.
     fn has_synced(&self) -> bool {
         self.synced().is_done()
     }
@@ -38,5 +40,6 @@ pub trait Queue<T>: ReflectorStore<T> {
     fn is_closed(&self) -> bool;
 }
 
-/// The consumer's callback: the deltas, and whether they belong to the initial list. client-go's `PopProcessFunc`.
+/// The consumer's callback: the deltas, and whether they belong to the initial list. client-go's
+/// `PopProcessFunc`.
 pub type Process<'a, T> = dyn FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + 'a;

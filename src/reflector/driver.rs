@@ -19,12 +19,13 @@ use crate::threads::{self, Owner};
 /// How much is read from a body at once.
 const READ_BUFFER: usize = 32 << 10;
 
-/// Keeps a store equal to the server: lists, watches from there on, and begins again where that breaks. client-go's
-/// `Reflector`.
+/// Keeps a store equal to the server: lists, watches from there on, and begins again where that breaks.
+/// client-go's `Reflector`.
 ///
-/// [`run`](Self::run) does the work on the caller's thread. The rules are those of client-go: the first list asks for
-/// resourceVersion "0", a later one for the last that was seen; a watch that ends is opened again from where it was; an expired one lists
-/// again; every failure waits with growing back-off (L1–L18, W1–W15 of the reference, and DEVIATIONS).
+/// [`run`](Self::run) does the work on the caller's thread. The rules are those of client-go: the first list
+/// asks for resourceVersion "0", a later one for the last that was seen; a watch that ends is opened again
+/// from where it was; an expired one lists again; every failure waits with growing back-off (L1–L18, W1–W15
+/// of the reference, and DEVIATIONS).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -78,13 +79,14 @@ impl<T: Object> Reflector<T> {
         self.status.lock().clone()
     }
 
-    /// The resourceVersion of the last list, event or bookmark, empty before the first. The store may be behind it where a queue is in
-    /// between.
+    /// The resourceVersion of the last list, event or bookmark, empty before the first. The store may be
+    /// behind it where a queue is in between.
     pub fn last_sync_resource_version(&self) -> String {
         self.status.lock().resource_version.clone()
     }
 
-    /// Lists and watches until `stop` is given. Blocks; the resyncs run on a thread of their own while it watches.
+    /// Lists and watches until `stop` is given. Blocks; the resyncs run on a thread of their own while it
+    /// watches.
     pub fn run(&self, stop: &Stop) {
         let Self { options, .. } = self;
         let mut machine = Machine::new(
@@ -108,7 +110,8 @@ impl<T: Object> Reflector<T> {
                     }
                 }
                 let phase_stop = resync.as_ref().map_or(stop, |resync| &resync.stop);
-                // Everything that is not the crate's own runs in there: the type's decoding and accessors, the store, the clock.
+                // Everything that is not the crate's own runs in there: the type's decoding and accessors,
+                // the store, the clock.
                 let step = || self.carry_out(&mut machine, &mut body, &mut buffer, phase_stop);
                 if let Err(panic) = panic::catch(step) {
                     body = None;
@@ -284,7 +287,8 @@ struct Resync<'scope> {
 }
 
 impl Resync<'_> {
-    /// Why the phase was stopped, if not from outside: a resync failed, or a lister-watcher gave the stop that it was given.
+    /// Why the phase was stopped, if not from outside: a resync failed, or a lister-watcher gave the stop
+    /// that it was given.
     fn failure(&self) -> StoreError {
         let failed = self.failed.lock().take();
         failed.unwrap_or_else(|| StoreError::other("the watch was stopped from within"))

@@ -9,11 +9,12 @@ use crate::wire::ListOptions;
 
 /// The two requests that a reflector makes: all objects of a kind, and their changes from there on.
 ///
-/// It speaks bytes, not objects: decoding happens once, in the reflector. The client's resources implement it; a
-/// transport of your own, a script or a pair of closures ([`ListWatch`]) can stand in.
+/// It speaks bytes, not objects: decoding happens once, in the reflector. The client's resources implement
+/// it; a transport of your own, a script or a pair of closures ([`ListWatch`]) can stand in.
 ///
-/// Both calls block until the head of the answer is there. `stop` ends them, and every later read of the body, at once: with
-/// [`Error::is_stopped`] here, with any error there. client-go's `ListerWatcherWithContext`.
+/// Both calls block until the head of the answer is there. `stop` ends them, and every later read of the
+/// body, at once: with [`Error::is_stopped`] here, with any error there. client-go's
+/// `ListerWatcherWithContext`.
 ///
 /// ```
 /// use k8s_informer::{Body, Error, ListOptions, ListerWatcher, Stop};

@@ -120,7 +120,8 @@ impl<T: Object> Listing<T> {
         }))
     }
 
-    /// A request failed: whether there is another one to make at once, and whether the version asked for can't be had.
+    /// A request failed: whether there is another one to make at once, and whether the version asked for
+    /// can't be had.
     pub(super) fn retry(&mut self, error: &Error) -> Retry {
         if self.continue_token.take().is_some() && !self.whole && error.is_expired() {
             self.restart();

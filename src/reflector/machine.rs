@@ -13,18 +13,20 @@ use crate::wire::{self, Bookmark, Event, EventKind, FrameSplitter, ListOptions, 
 /// A watch that ends within this time and without an event is no healthy one (W5).
 const VERY_SHORT: Duration = Duration::from_secs(1);
 
-/// The protocol of a reflector without threads, sockets and clocks: it says what to do next, is told what came of it, and
-/// writes what it learns to the store.
+/// The protocol of a reflector without threads, sockets and clocks: it says what to do next, is told what
+/// came of it, and writes what it learns to the store.
 ///
-/// Whoever drives it asks for the [`step`](Self::step), carries it out, and tells the outcome by the method that fits:
-/// [`opened`](Self::opened) after a request, [`received`](Self::received) and [`ended`](Self::ended) while the step is to read, and
-/// [`waited`](Self::waited) after a wait. When the step is no longer to read, the body that was read is to be dropped.
+/// Whoever drives it asks for the [`step`](Self::step), carries it out, and tells the outcome by the method
+/// that fits: [`opened`](Self::opened) after a request, [`received`](Self::received) and
+/// [`ended`](Self::ended) while the step is to read, and [`waited`](Self::waited) after a wait. When the step
+/// is no longer to read, the body that was read is to be dropped.
 pub(super) struct Machine<T> {
     page_size: Option<u32>,
     min_watch_timeout: Duration,
     decode: Decode<T>,
     phase: Phase<T>,
-    /// The version of the last list, event or bookmark, empty before the first. client-go's `lastSyncResourceVersion`.
+    /// The version of the last list, event or bookmark, empty before the first. client-go's
+    /// `lastSyncResourceVersion`.
     version: String,
     synced: bool,
     /// The last version can't be listed any more: ask for the most recent one (L8, L11).
@@ -57,9 +59,11 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) error: Error,
-    /// Whether client-go would give it to the `WatchErrorHandler`: failed lists and failed watch calls only (W14).
+    /// Whether client-go would give it to the `WatchErrorHandler`: failed lists and failed watch calls only
+    /// (W14).
     pub(super) to_handler: bool,
-    /// What was being read, "list" or "watch", when it came up: unlike the error of a request, it does not say.
+    /// What was being read, "list" or "watch", when it came up: unlike the error of a request, it does not
+    /// say.
     pub(super) reading: Option<&'static str>,
 }
 
@@ -97,8 +101,8 @@ struct Watching {
 /// What a stream has brought so far.
 struct Seen {
     events: u64,
-    /// Whether the versions of events count: not those of the unordered ADDED events at the beginning of a watch that did not
-    /// start from a version (W10).
+    /// Whether the versions of events count: not those of the unordered ADDED events at the beginning of a
+    /// watch that did not start from a version (W10).
     versions_count: bool,
 }
 
@@ -184,7 +188,8 @@ impl<T: Object> Machine<T> {
         matches!(self.phase, Phase::WatchBody(_))
     }
 
-    /// How many objects of the list under way have come, and how many there are in all, where the server tells.
+    /// How many objects of the list under way have come, and how many there are in all, where the server
+    /// tells.
     pub(super) fn list_progress(&self) -> Option<(usize, Option<usize>)> {
         match &self.phase {
             Phase::List(listing) | Phase::ListBody(listing) => Some(listing.progress()),
@@ -272,7 +277,8 @@ impl<T: Object> Machine<T> {
         }
     }
 
-    /// A resync failed (W13), or a step was cut short by a panic: whatever was under way, a new cycle begins after a back-off.
+    /// A resync failed (W13), or a step was cut short by a panic: whatever was under way, a new cycle begins
+    /// after a back-off.
     pub(super) fn given_up(&mut self, why: Error) {
         self.report(why, false);
         self.new_cycle(None);
@@ -388,7 +394,8 @@ impl<T: Object> Machine<T> {
                 self.stored(store.bookmark(bookmark.resource_version()));
                 bookmark.resource_version().to_owned()
             }
-            // As what is no object of the kind: told, not counted, and its version does not count either (W9).
+            // As what is no object of the kind: told, not counted, and its version does not count either
+            // (W9).
             Decoded::Object(object) if object.name().is_empty() => {
                 self.report(Error::decode("an event whose object has no name"), false);
                 return Ok(Taken::Whole);

@@ -1,7 +1,8 @@
-//! Lists, watches, and keeps a store equal to the server. client-go's `reflector.go`, `listwatch.go` and `tools/pager`.
+//! Lists, watches, and keeps a store equal to the server. client-go's `reflector.go`, `listwatch.go` and
+//! `tools/pager`.
 //!
-//! The protocol is in `machine` (and of a LIST that comes in pages, in `listing`): no thread, no socket, no clock. The thread that
-//! drives it is in `driver`.
+//! The protocol is in `machine` (and of a LIST that comes in pages, in `listing`): no thread, no socket, no
+//! clock. The thread that drives it is in `driver`.
 
 mod driver;
 mod lister_watcher;

@@ -28,17 +28,18 @@ pub struct ReflectorOptions {
     pub resync_period: Duration,
     /// Asked at each resync whether anybody wants it; `None` for always.
     pub should_resync: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
-    /// How many objects a page of a LIST has. `None`, the default: 500, and everything at once where the list comes from the server's
-    /// watch cache on a relist (L9).
+    /// How many objects a page of a LIST has. `None`, the default: 500, and everything at once where the
+    /// list comes from the server's watch cache on a relist (L9).
     pub page_size: Option<u32>,
-    /// The shortest time after which the server is asked to end a watch; each asks for a random time between that and twice
-    /// that. 5 minutes, and less is not taken (W1).
+    /// The shortest time after which the server is asked to end a watch; each asks for a random time between
+    /// that and twice that. 5 minutes, and less is not taken (W1).
     pub min_watch_timeout: Duration,
     /// The waits after failures.
     pub backoff: Backoff,
     /// Tells the time and waits.
     pub clock: Arc<dyn Clock>,
-    /// Called on the reflector's thread with the failed lists and the failed requests for a watch, instead of logging them.
+    /// Called on the reflector's thread with the failed lists and the failed requests for a watch, instead
+    /// of logging them.
     pub watch_error_handler: Option<WatchErrorHandler>,
 }
 

@@ -3,7 +3,8 @@ use std::sync::Arc;
 
 use crate::object::{Key, KeyError};
 
-/// Why a store or a queue did not take what it was given. Nothing has changed then, unless the operation says otherwise.
+/// Why a store or a queue did not take what it was given. Nothing has changed then, unless the operation says
+/// otherwise.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StoreError {

@@ -19,8 +19,8 @@ type Function<T> = dyn Fn(&T) -> Result<Vec<String>, Error> + Send + Sync;
 
 /// Computes the values under which an index finds an object: none, one, or several. client-go's `IndexFunc`.
 ///
-/// It runs under no lock, once for every object that is written; a panic in it counts as a failure, and then the write fails and
-/// changes nothing.
+/// It runs under no lock, once for every object that is written; a panic in it counts as a failure, and then
+/// the write fails and changes nothing.
 ///
 /// ```
 /// use k8s_informer::IndexFunc;
@@ -160,7 +160,8 @@ pub(super) struct Registered<T> {
     pub(super) id: u32,
     pub(super) name: Arc<str>,
     pub(super) function: IndexFunc<T>,
-    /// False while the objects that were there before it are still being indexed: writers compute its values, readers don't see it.
+    /// False while the objects that were there before it are still being indexed: writers compute its
+    /// values, readers don't see it.
     pub(super) ready: bool,
 }
 

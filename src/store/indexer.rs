@@ -7,11 +7,13 @@ use super::{
 };
 use crate::object::{Accessor, Deleted, Key, Object};
 
-/// Objects by the key that is made of them, with indices: the local copy that an informer keeps. client-go's `Indexer`.
+/// Objects by the key that is made of them, with indices: the local copy that an informer keeps. client-go's
+/// `Indexer`.
 ///
-/// It shares what it stores: `Arc`s go in and out, and nobody can change an object through it. It is a [`ThreadSafeStore`]
-/// with keys, and an optional transform; that type says what blocks, what a list is, and how indices behave. Key functions, index
-/// functions and transforms run under no lock and may call the store themselves; a panic in one is an error of that one call.
+/// It shares what it stores: `Arc`s go in and out, and nobody can change an object through it. It is a
+/// [`ThreadSafeStore`] with keys, and an optional transform; that type says what blocks, what a list is, and
+/// how indices behave. Key functions, index functions and transforms run under no lock and may call the store
+/// themselves; a panic in one is an error of that one call.
 ///
 /// ```
 /// use k8s_informer::{Accessor, DynamicObject, Indexer, Indexers, NAMESPACE_INDEX};
@@ -50,7 +52,8 @@ impl<T: Object> Indexer<T> {
 }
 
 impl<T> Indexer<T> {
-    /// Changes every object before it is stored. An informer's queue does that already: this is for an indexer that is used alone.
+    /// Changes every object before it is stored. An informer's queue does that already: this is for an
+    /// indexer that is used alone.
     #[must_use]
     pub fn with_transform(mut self, transform: Transform<T>) -> Self {
         self.transform = Some(transform);
@@ -66,7 +69,8 @@ impl<T> Indexer<T> {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if it has no key, or the transform or an index function fails: nothing has changed then (S1, X6).
+    /// [`StoreError`] if it has no key, or the transform or an index function fails: nothing has changed then
+    /// (S1, X6).
     pub fn add(&self, object: Arc<T>) -> Result<Option<Arc<T>>, StoreError> {
         let (key, object) = self.prepare(object)?;
         self.store.add(key, object)
@@ -91,13 +95,13 @@ impl<T> Indexer<T> {
         self.store.delete_with_object(&key, gone)
     }
 
-    /// These are all the objects, as of this resourceVersion; of several with one key the last counts. Readers see the old content
-    /// or the new, nothing between.
+    /// These are all the objects, as of this resourceVersion; of several with one key the last counts.
+    /// Readers see the old content or the new, nothing between.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if one of them has no key, or the transform or an index function fails on it: nothing has changed
-    /// then (S4, X6).
+    /// [`StoreError`] if one of them has no key, or the transform or an index function fails on it: nothing
+    /// has changed then (S4, X6).
     pub fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
         let keyed = objects.into_iter().map(|object| self.prepare(object)).collect::<Result<_, _>>()?;
         self.store.replace(keyed, resource_version)
@@ -107,8 +111,8 @@ impl<T> Indexer<T> {
     ///
     /// # Errors
     ///
-    /// [`TransactionError`] tells the changes that were not made, because they have no key, or the transform or an index
-    /// function fails on them; the others have been made (S6).
+    /// [`TransactionError`] tells the changes that were not made, because they have no key, or the transform
+    /// or an index function fails on them; the others have been made (S6).
     pub fn transaction(&self, changes: Vec<Change<T>>) -> Result<(), TransactionError> {
         let total = changes.len();
         let mut keyed = Vec::with_capacity(total);

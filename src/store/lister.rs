@@ -92,7 +92,8 @@ impl<T: Object> NamespaceLister<'_, T> {
         self.lister.indexer.get_by_key(&format!("{}/{name}", self.namespace))
     }
 
-    /// All objects of the namespace: from the [`NAMESPACE_INDEX`], or, if the indexer hasn't got it, by looking at each.
+    /// All objects of the namespace: from the [`NAMESPACE_INDEX`], or, if the indexer hasn't got it, by
+    /// looking at each.
     pub fn list(&self) -> Vec<Arc<T>> {
         if self.namespace.is_empty() {
             return self.lister.list();

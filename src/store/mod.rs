@@ -22,8 +22,8 @@ pub use transform::Transform;
 
 /// What a reflector writes to: the least that a queue or a store has to be. client-go's `ReflectorStore`.
 ///
-/// Each call is one fact from the server, in the order in which the server told them. None of them may wait for long: the
-/// watch waits with it.
+/// Each call is one fact from the server, in the order in which the server told them. None of them may wait
+/// for long: the watch waits with it.
 ///
 /// ```
 /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
@@ -151,8 +151,8 @@ pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
     ///
     /// # Errors
     ///
-    /// [`TransactionError`] tells the changes that were not made; the others have been. A store without transactions makes
-    /// none (S7).
+    /// [`TransactionError`] tells the changes that were not made; the others have been. A store without
+    /// transactions makes none (S7).
     fn transaction(&self, changes: Vec<Change<T>>) -> Result<(), TransactionError> {
         Err(TransactionError {
             successful: Vec::new(),

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use super::index::Computed;
 use crate::object::Key;
 
-/// One generation of a store's content and its indices, without locks and without user code: what one replace swaps in whole.
+/// One generation of a store's content and its indices, without locks and without user code: what one replace
+/// swaps in whole.
 ///
-/// Objects live in numbered slots, so that a list can stop after any of them and go on later, and so that indices hold
-/// numbers, not keys. A slot remembers the index values that its object was filed under: taking it out again asks nobody,
-/// so it can't fail, whatever an index function answers the second time.
+/// Objects live in numbered slots, so that a list can stop after any of them and go on later, and so that
+/// indices hold numbers, not keys. A slot remembers the index values that its object was filed under: taking
+/// it out again asks nobody, so it can't fail, whatever an index function answers the second time.
 pub(super) struct Slots<T> {
     by_key: HashMap<Key, u32>,
     slots: Vec<Option<Slot<T>>>,

@@ -8,10 +8,12 @@ use crate::panic::catch;
 type Error = Box<dyn std::error::Error + Send + Sync>;
 type TransformFn<T> = dyn Fn(Arc<T>) -> Result<Arc<T>, Error> + Send + Sync;
 
-/// Changes every object before it is queued or stored, most often to keep less of it. client-go's `TransformFunc`.
+/// Changes every object before it is queued or stored, most often to keep less of it. client-go's
+/// `TransformFunc`.
 ///
-/// It runs under no lock; a panic in it counts as a failure. It must be idempotent: an object may pass it twice (K6). It
-/// must not change what the key is made of (K4). It never sees tombstones or what a resync tells again (K5).
+/// It runs under no lock; a panic in it counts as a failure. It must be idempotent: an object may pass it
+/// twice (K6). It must not change what the key is made of (K4). It never sees tombstones or what a resync
+/// tells again (K5).
 ///
 /// ```
 /// use k8s_informer::Transform;

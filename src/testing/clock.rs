@@ -34,7 +34,8 @@ struct Shared {
     start: Instant,
     /// Innermost.
     state: Mutex<State>,
-    /// Waits for a change of `state`, or for a stop; woken by `advance`, by each wait that begins, and by the stop.
+    /// Waits for a change of `state`, or for a stop; woken by `advance`, by each wait that begins, and by
+    /// the stop.
     changed: Condvar,
 }
 
@@ -57,7 +58,8 @@ impl FakeClock {
         self.shared.changed.notify_all();
     }
 
-    /// Blocks until this many waits have begun in all, or, in real time, until `timeout`; says whether they have.
+    /// Blocks until this many waits have begun in all, or, in real time, until `timeout`; says whether they
+    /// have.
     pub fn until_waits(&self, count: usize, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         let mut state = self.shared.state.lock();

@@ -1,18 +1,19 @@
-//! For tests, yours and ours: an API server, a lister-watcher that answers from a script ([`ScriptedListerWatcher`]), and a
-//! clock that stands still until it is turned ([`FakeClock`]).
+//! For tests, yours and ours: an API server, a lister-watcher that answers from a script
+//! ([`ScriptedListerWatcher`]), and a clock that stands still until it is turned ([`FakeClock`]).
 //!
 //! # The API server
 //!
-//! It is for tests, examples and experiments: kube-apiserver's behaviour on a loopback port, without a cluster.
+//! It is for tests, examples and experiments: kube-apiserver's behaviour on a loopback port, without a
+//! cluster.
 //!
-//! [`ApiServer`] speaks HTTP/1.1 and answers as a real kube-apiserver 1.36 does, which its own tests compare with recorded
-//! exchanges: lists with pages, versions and selectors; watches with bookmarks, streaming lists and selectors that
-//! objects enter and leave; writes with conflicts, finalizers and status; errors word for word. Objects are
-//! [`serde_json::Value`]s of any resource, built-in or [declared](ApiResource).
+//! [`ApiServer`] speaks HTTP/1.1 and answers as a real kube-apiserver 1.36 does, which its own tests compare
+//! with recorded exchanges: lists with pages, versions and selectors; watches with bookmarks, streaming lists
+//! and selectors that objects enter and leave; writes with conflicts, finalizers and status; errors word for
+//! word. Objects are [`serde_json::Value`]s of any resource, built-in or [declared](ApiResource).
 //!
-//! Beyond that it does what a real one won't do when asked: it forgets history ([`ApiServer::compact`]), fails
-//! ([`ApiServer::fail_next`]), ends, cuts and garbles watches, goes away and comes back ([`ApiServer::pause`]), and
-//! remembers who asked for what ([`ApiServer::requests`]).
+//! Beyond that it does what a real one won't do when asked: it forgets history ([`ApiServer::compact`]),
+//! fails ([`ApiServer::fail_next`]), ends, cuts and garbles watches, goes away and comes back
+//! ([`ApiServer::pause`]), and remembers who asked for what ([`ApiServer::requests`]).
 //!
 //! ```
 //! use std::time::Duration;
@@ -47,11 +48,12 @@
 //!
 //! ## What it leaves out
 //!
-//! No TLS, HTTP/2, compression, YAML or protobuf; no discovery, schemas or validation beyond names and the types within
-//! `metadata`; no defaults but a pod's and a namespace's phase; no managedFields, server-side apply or admission; no
-//! garbage collection. Creating an object needs no Namespace object, but is forbidden in one that is being
-//! deleted; and as with a kube-apiserver on its own, nobody empties a namespace that is being deleted or takes its finalizer.
-//! A version that is yet to come is answered at once, where the real one waits 3 seconds for it.
+//! No TLS, HTTP/2, compression, YAML or protobuf; no discovery, schemas or validation beyond names and the
+//! types within `metadata`; no defaults but a pod's and a namespace's phase; no managedFields, server-side
+//! apply or admission; no garbage collection. Creating an object needs no Namespace object, but is forbidden
+//! in one that is being deleted; and as with a kube-apiserver on its own, nobody empties a namespace that is
+//! being deleted or takes its finalizer. A version that is yet to come is answered at once, where the real
+//! one waits 3 seconds for it.
 
 mod apiserver;
 mod clock;

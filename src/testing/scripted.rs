@@ -45,7 +45,8 @@ pub struct ScriptedListerWatcher {
 struct Shared {
     /// Innermost.
     state: Mutex<State>,
-    /// Waits for a change of `state`; woken by every request and by every body that has been read to where it goes no further.
+    /// Waits for a change of `state`; woken by every request and by every body that has been read to where
+    /// it goes no further.
     changed: Condvar,
 }
 
@@ -129,8 +130,8 @@ impl ScriptedListerWatcher {
         self.until(timeout, |state| state.requests.len() >= requests)
     }
 
-    /// Blocks until this many bodies have been read whole, so that what they said has been dealt with, or until `timeout`; says whether
-    /// they have.
+    /// Blocks until this many bodies have been read whole, so that what they said has been dealt with, or
+    /// until `timeout`; says whether they have.
     pub fn until_read(&self, bodies: usize, timeout: Duration) -> bool {
         self.until(timeout, |state| state.read >= bodies)
     }

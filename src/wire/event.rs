@@ -24,8 +24,8 @@ pub(crate) enum EventKind {
 impl<'a> Event<'a> {
     /// Takes a frame apart.
     ///
-    /// An API server writes the type first and then the object, and nothing else: then the object is what is left of the frame, and is not
-    /// scanned before it is decoded. Anything else is parsed.
+    /// An API server writes the type first and then the object, and nothing else: then the object is what is
+    /// left of the frame, and is not scanned before it is decoded. Anything else is parsed.
     pub(crate) fn parse(frame: &'a [u8]) -> Result<Self, serde_json::Error> {
         const PREFIXES: [(&[u8], EventKind); 3] = [
             (br#"{"type":"MODIFIED","object":"#, EventKind::Modified),
@@ -40,8 +40,8 @@ impl<'a> Event<'a> {
         Self::parse_slowly(frame)
     }
 
-    /// Takes a frame apart however it is written: what to try when the object of [`parse`](Self::parse) can't be decoded,
-    /// because then something may stand behind it.
+    /// Takes a frame apart however it is written: what to try when the object of [`parse`](Self::parse) can't
+    /// be decoded, because then something may stand behind it.
     pub(crate) fn parse_slowly(frame: &'a [u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Frame<'a> {

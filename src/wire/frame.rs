@@ -5,10 +5,11 @@ use super::{MAX_OBJECT_BYTES, SplitError};
 
 /// Cuts a watch stream into its frames: JSON objects, one after the other.
 ///
-/// API servers write one a line, and a frame that lies whole and on a line of its own in the bytes that came is handed out where it is,
-/// without a look at what is in it. Of one that is cut by their end, or that shares its line, the closing brace is looked for.
-/// A frame ends with its line, whatever it is, so that a broken one can't take others with it; only one whose first line
-/// is just the opening brace may stand on several.
+/// API servers write one a line, and a frame that lies whole and on a line of its own in the bytes that came
+/// is handed out where it is, without a look at what is in it. Of one that is cut by their end, or that
+/// shares its line, the closing brace is looked for. A frame ends with its line, whatever it is, so that a
+/// broken one can't take others with it; only one whose first line is just the opening brace may stand on
+/// several.
 #[derive(Debug)]
 pub(crate) struct FrameSplitter {
     /// The beginning of a frame whose end has not come yet.

@@ -3,10 +3,12 @@ use serde::Deserialize;
 use super::scan::Scanner;
 use super::{MAX_OBJECT_BYTES, SplitError};
 
-/// Cuts the body of a LIST into its items while it arrives, so that no more than one of them is held as bytes.
+/// Cuts the body of a LIST into its items while it arrives, so that no more than one of them is held as
+/// bytes.
 ///
-/// Only what stands between the items is looked at here, and of the items only where each one ends; whether an item is
-/// valid JSON shows when it is decoded. An item that lies whole in the bytes that came is handed out where it is.
+/// Only what stands between the items is looked at here, and of the items only where each one ends; whether
+/// an item is valid JSON shows when it is decoded. An item that lies whole in the bytes that came is handed
+/// out where it is.
 #[derive(Debug)]
 pub(crate) struct ListSplitter {
     place: Place,
@@ -22,7 +24,8 @@ pub(crate) struct ListSplitter {
     rest: Vec<u8>,
     /// The beginning of an item whose end has not come yet.
     partial: Vec<u8>,
-    /// Where in `rest` the last string of the outermost object begins, for as long as it may be the key `"items"`.
+    /// Where in `rest` the last string of the outermost object begins, for as long as it may be the key
+    /// `"items"`.
     key: Option<usize>,
     limit: usize,
     offset: u64,

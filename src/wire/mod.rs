@@ -11,7 +11,8 @@ pub(crate) use frame::{FrameSplitter, Taken};
 pub(crate) use list::ListSplitter;
 pub use options::{ListOptions, ResourceVersionMatch};
 
-/// How many bytes one object, and one watch event, may have. etcd takes 1.5 MiB by default and the API server 3 MiB.
+/// How many bytes one object, and one watch event, may have. etcd takes 1.5 MiB by default and the API server
+/// 3 MiB.
 pub(crate) const MAX_OBJECT_BYTES: usize = 32 << 20;
 
 /// Why bytes could not be taken apart.
@@ -41,7 +42,8 @@ impl std::fmt::Display for SplitError {
     }
 }
 
-/// What serde_json says of bytes that it could not decode, without anything of their content: a value may be a secret.
+/// What serde_json says of bytes that it could not decode, without anything of their content: a value may be
+/// a secret.
 pub(crate) fn describe(error: &serde_json::Error) -> String {
     let text = error.to_string();
     if text.starts_with("invalid type") || text.starts_with("invalid value") {

@@ -20,7 +20,8 @@ pub struct ListOptions {
     pub label_selector: String,
     /// Only objects whose fields match.
     pub field_selector: String,
-    /// Which state to list, or from which on to watch. `None` asks for the most recent one, `"0"` for any that the server has at hand.
+    /// Which state to list, or from which on to watch. `None` asks for the most recent one, `"0"` for any
+    /// that the server has at hand.
     pub resource_version: Option<String>,
     /// How `resource_version` is meant.
     pub resource_version_match: Option<ResourceVersionMatch>,
@@ -32,7 +33,8 @@ pub struct ListOptions {
     pub timeout_seconds: Option<u32>,
     /// The server may send its resourceVersion now and then while nothing happens.
     pub allow_watch_bookmarks: bool,
-    /// The watch starts with the objects that are there, and a bookmark that says where they end (watch-list).
+    /// The watch starts with the objects that are there, and a bookmark that says where they end
+    /// (watch-list).
     pub send_initial_events: bool,
 }
 

@@ -2,7 +2,8 @@ use memchr::memchr2;
 
 /// Finds where a JSON value ends that begins with a brace or a bracket, in bytes that come bit by bit.
 ///
-/// It counts brackets and knows strings, and nothing else: whether the value is valid shows when it is decoded.
+/// It counts brackets and knows strings, and nothing else: whether the value is valid shows when it is
+/// decoded.
 #[derive(Debug, Default)]
 pub(super) struct Scanner {
     /// How many braces and brackets are open.
@@ -19,7 +20,8 @@ impl Scanner {
         self.depth > 0
     }
 
-    /// How many of these bytes belong to the value, if its end is among them. Bytes before its beginning belong to it.
+    /// How many of these bytes belong to the value, if its end is among them. Bytes before its beginning
+    /// belong to it.
     pub(super) fn end(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         while at < bytes.len() {
@@ -52,8 +54,8 @@ impl Scanner {
         None
     }
 
-    /// How many of these bytes belong to a value that begins with neither brace nor bracket and stands in an array: all up to the
-    /// comma or bracket that follows, if that is among them.
+    /// How many of these bytes belong to a value that begins with neither brace nor bracket and stands in an
+    /// array: all up to the comma or bracket that follows, if that is among them.
     pub(super) fn scalar_end(&mut self, bytes: &[u8]) -> Option<usize> {
         for (at, &byte) in bytes.iter().enumerate() {
             match (self.string, byte) {

@@ -203,8 +203,8 @@ fn print_the_default() {
     }
 }
 
-/// What the default client of a process with this environment is, and whether it gets an answer: the process is this program, which
-/// then runs nothing but the test that looks for [`CHILD`].
+/// What the default client of a process with this environment is, and whether it gets an answer: the process
+/// is this program, which then runs nothing but the test that looks for [`CHILD`].
 fn default_of_a_process<'a>(environment: impl IntoIterator<Item = (&'a str, &'a Path)>) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "config::a_process_finds_its_kubeconfig", "--nocapture"]);

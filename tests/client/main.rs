@@ -1,4 +1,5 @@
-//! The client against servers of the tests' own and, with `USE_EXISTING_CLUSTER=true`, against a real API server.
+//! The client against servers of the tests' own and, with `USE_EXISTING_CLUSTER=true`, against a real API
+//! server.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,7 +1,7 @@
 //! Replays what the real client-go answered: every `*.jsonl` file in `tests/traces`.
 //!
-//! A file belongs to the suite that its name begins with: `store.jsonl`, `store-seed7.jsonl`. A trace is replayed until the first step
-//! that names a rule in DEVIATIONS.md among its quirks.
+//! A file belongs to the suite that its name begins with: `store.jsonl`, `store-seed7.jsonl`. A trace is
+//! replayed until the first step that names a rule in DEVIATIONS.md among its quirks.
 
 #![allow(clippy::unwrap_used)]
 

@@ -171,7 +171,8 @@ fn nonsense_is_refused_and_harms_nobody() {
     assert_eq!(client.get(CONFIGMAPS).names(), ["a"]);
 }
 
-/// Requests that were good and then suffered: whatever becomes of them, the server lives and answers the next one.
+/// Requests that were good and then suffered: whatever becomes of them, the server lives and answers the next
+/// one.
 #[test]
 fn mutilated_requests_do_not_bring_the_server_down() {
     let server = ApiServer::start().unwrap();

@@ -1,8 +1,9 @@
-//! Replays the exchanges in `tests/data/wire`, recorded from a kube-apiserver 1.36, against the embedded server.
+//! Replays the exchanges in `tests/data/wire`, recorded from a kube-apiserver 1.36, against the embedded
+//! server.
 //!
-//! The objects are written in the recorded order, other writes of the real cluster being filled in, so that even
-//! resourceVersions and continue tokens must be the same. What can't be is left out of the comparison: UIDs, times,
-//! managedFields, generated names, audit headers.
+//! The objects are written in the recorded order, other writes of the real cluster being filled in, so that
+//! even resourceVersions and continue tokens must be the same. What can't be is left out of the comparison:
+//! UIDs, times, managedFields, generated names, audit headers.
 
 use std::path::Path;
 
@@ -90,7 +91,8 @@ fn replay_with(server: &ApiServer, name: &str, token: Option<&str>) {
     compare(&recording, &answer);
 }
 
-/// Reads a watch to the end of what was recorded. Only where that is a bookmark for the end its time must run out.
+/// Reads a watch to the end of what was recorded. Only where that is a bookmark for the end its time must run
+/// out.
 fn watched(server: &ApiServer, client: &mut Client, recording: &Recording) -> Answer {
     let mut answer = client.head();
     let lines = recording.answer.lines().count();

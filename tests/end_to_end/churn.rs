@@ -61,7 +61,8 @@ fn follow(cluster: &Cluster, with_outage: bool) {
     let dynamic = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
     typed.add_index("group", |map| group(map.data.as_ref().and_then(|data| data.get("group")))).unwrap();
 
-    // On three informers from the start; on the first one in the middle of everything; on the second at the end.
+    // On three informers from the start; on the first one in the middle of everything; on the second at the
+    // end.
     let followers: [Follower; 5] = Default::default();
     typed.add_handler(followers[0].clone()).unwrap();
     own.add_handler(followers[1].clone()).unwrap();
@@ -259,7 +260,8 @@ impl Script {
     }
 }
 
-/// Writes, however often that takes. When an answer is lost the next try tells by `done` that it was not needed.
+/// Writes, however often that takes. When an answer is lost the next try tells by `done` that it was not
+/// needed.
 fn insist(client: &Client, request: &Request, done: fn(&Error) -> bool) {
     let stop = Stop::new();
     let deadline = Instant::now() + LIMIT;

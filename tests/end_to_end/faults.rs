@@ -25,7 +25,8 @@ fn error_like(maps: &SharedIndexInformer<ConfigMap>, like: impl Fn(&Error) -> bo
     error
 }
 
-/// Plants a fault in front of the first list, and gives the error that the informer shows before it syncs all the same.
+/// Plants a fault in front of the first list, and gives the error that the informer shows before it syncs all
+/// the same.
 fn first_list_fails(cluster: &Cluster, server: &ApiServer, fault: Fault) -> Error {
     server.clear_requests();
     server.fail_next(fault.on(Verb::List).resource("configmaps").times(2));

@@ -1,4 +1,5 @@
-//! A real etcd and kube-apiserver of our own, from `$KUBEBUILDER_ASSETS`: one pair for the process, which may be killed.
+//! A real etcd and kube-apiserver of our own, from `$KUBEBUILDER_ASSETS`: one pair for the process, which may
+//! be killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -125,8 +126,9 @@ pub(crate) fn lock(local: &Mutex<Local>) -> MutexGuard<'_, Local> {
     local.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A server that lives no longer than this process, however that ends: a shell waits for the end of a pipe, which the
-/// system closes if nobody else does, and kills its child, whose id can't be another's until the shell has waited for it.
+/// A server that lives no longer than this process, however that ends: a shell waits for the end of a pipe,
+/// which the system closes if nobody else does, and kills its child, whose id can't be another's until the
+/// shell has waited for it.
 struct Keeper(Child);
 
 impl Keeper {
@@ -162,7 +164,8 @@ impl Drop for Keeper {
     }
 }
 
-/// Certificates, tokens, and a kubeconfig for every form of a credential, as `up` of the shared scripts writes them.
+/// Certificates, tokens, and a kubeconfig for every form of a credential, as `up` of the shared scripts
+/// writes them.
 fn write_files(folder: &Path, port: u16) {
     let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
     let mut params = CertificateParams::new(Vec::new()).unwrap();

@@ -1,8 +1,9 @@
 //! The whole machine against a server, in the same words for the embedded one and for a real one.
 //!
-//! The embedded server always; a real kube-apiserver where the environment names one, in the words of envtest:
-//! `USE_EXISTING_CLUSTER=true` with a `KUBECONFIG`, or `KUBEBUILDER_ASSETS` with the binaries of etcd and
-//! kube-apiserver, which are then started here. With both, only what kills its server starts its own.
+//! The embedded server always; a real kube-apiserver where the environment names one, in the words of
+//! envtest: `USE_EXISTING_CLUSTER=true` with a `KUBECONFIG`, or `KUBEBUILDER_ASSETS` with the binaries of
+//! etcd and kube-apiserver, which are then started here. With both, only what kills its server starts its
+//! own.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 

@@ -49,7 +49,8 @@ fn in_a_back_off() {
     });
 }
 
-/// From the first object of a list over the end of the list to the events of a watch, always while more are on their way.
+/// From the first object of a list over the end of the list to the events of a watch, always while more are
+/// on their way.
 #[test]
 fn after_any_number_of_events() {
     on_every_cluster(|cluster| {

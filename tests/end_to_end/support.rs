@@ -53,8 +53,8 @@ pub(crate) fn shut_down(factory: &SharedInformerFactory, while_it: &str) {
 /// Key to resourceVersion.
 pub(crate) type Versions = BTreeMap<String, String>;
 
-/// A handler that does what handlers are for: from adds, updates and deletes alone it knows all objects. It also holds
-/// the events to their promises. Clones share what they know.
+/// A handler that does what handlers are for: from adds, updates and deletes alone it knows all objects. It
+/// also holds the events to their promises. Clones share what they know.
 #[derive(Clone, Default)]
 pub(crate) struct Follower {
     shared: Arc<(Mutex<Known>, Condvar)>,
@@ -156,8 +156,8 @@ impl<T: Object> ResourceEventHandler<T> for Follower {
     }
 }
 
-/// The threads of this process that are neither the test harness's, which are named after tests, nor an embedded
-/// server's: a name for each id.
+/// The threads of this process that are neither the test harness's, which are named after tests, nor an
+/// embedded server's: a name for each id.
 pub(crate) fn threads() -> BTreeMap<String, String> {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else { return BTreeMap::new() };
     let named = |task: fs::DirEntry| {
@@ -221,8 +221,8 @@ pub(crate) fn new_folder() -> PathBuf {
     path
 }
 
-/// A port that is free, and that nobody gets by chance while its server is down: below those that the system gives to
-/// connections, which could else connect to themselves.
+/// A port that is free, and that nobody gets by chance while its server is down: below those that the system
+/// gives to connections, which could else connect to themselves.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     // So that runs at the same time don't meet.

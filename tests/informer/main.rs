@@ -1,4 +1,5 @@
-//! The informer's rules, from outside: driven by a server that the test holds in its hands, and by a fake clock.
+//! The informer's rules, from outside: driven by a server that the test holds in its hands, and by a fake
+//! clock.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod callbacks;

@@ -1,4 +1,5 @@
-//! Many handlers that come and go while much happens: client-go's TestSharedInformer_HandlerAbuse and I12 as a property.
+//! Many handlers that come and go while much happens: client-go's TestSharedInformer_HandlerAbuse and I12 as
+//! a property.
 
 use std::collections::HashMap;
 use std::sync::Arc;

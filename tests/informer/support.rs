@@ -20,8 +20,8 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 pub(crate) type Informer = SharedIndexInformer<DynamicObject>;
 
-/// A server in the test's hands: it answers a LIST when the test gives it one, and a WATCH goes on for as long as the test says
-/// nothing else.
+/// A server in the test's hands: it answers a LIST when the test gives it one, and a WATCH goes on for as
+/// long as the test says nothing else.
 #[derive(Clone)]
 pub(crate) struct Feed {
     lists: (Sender<List>, Receiver<List>),

@@ -13,8 +13,8 @@ pub(super) fn parse(text: &str) -> Result<Option<File>, String> {
     yaml(text)
 }
 
-/// YAML 1.2, so JSON as well. The parser's messages can quote a value, and with snippets they quote lines: a token must not
-/// come out, so only the place is told.
+/// YAML 1.2, so JSON as well. The parser's messages can quote a value, and with snippets they quote lines: a
+/// token must not come out, so only the place is told.
 fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_saphyr::from_str_with_options(text, serde_saphyr::options! { with_snippet: false }).map_err(
         |error| {
@@ -30,7 +30,8 @@ fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     )
 }
 
-/// One file as it stands. Keys that are not named here are ignored, as kubectl does; `null` is the same as absent.
+/// One file as it stands. Keys that are not named here are ignored, as kubectl does; `null` is the same as
+/// absent.
 #[derive(Deserialize)]
 pub(super) struct File {
     pub(super) kind: Option<String>,

@@ -18,14 +18,15 @@ pub struct DeltaFifoBuilder<T> {
 }
 
 impl<T> DeltaFifoBuilder<T> {
-    /// What the consumer has processed and kept: the store that it fills. Default: none; then deletions of what isn't queued are
-    /// dropped, and nothing is resynced.
+    /// What the consumer has processed and kept: the store that it fills. Default: none; then deletions of
+    /// what isn't queued are dropped, and nothing is resynced.
     pub fn known_objects(mut self, known_objects: Arc<dyn KnownObjects<T>>) -> Self {
         self.known_objects = Some(known_objects);
         self
     }
 
-    /// Whether objects of a list come as [`Replaced`](crate::Delta::Replaced). Default: no, as [`Sync`](crate::Delta::Sync), as in client-go.
+    /// Whether objects of a list come as [`Replaced`](crate::Delta::Replaced). Default: no, as
+    /// [`Sync`](crate::Delta::Sync), as in client-go.
     pub fn emit_replaced(mut self, emit_replaced: bool) -> Self {
         self.emit_replaced = emit_replaced;
         self

@@ -17,23 +17,25 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 /// Room for this many keys is kept when the queue has run empty; more is given back.
 const KEEP: usize = 1024;
 
-/// All changes of each object since it was last popped, objects in the order of their first change. client-go's `DeltaFIFO`.
+/// All changes of each object since it was last popped, objects in the order of their first change.
+/// client-go's `DeltaFIFO`.
 ///
-/// Use it to act on every change of an object exactly once, in order, and to be told what a relist finds missing: with
-/// [`known_objects`](DeltaFifoBuilder::known_objects), a [`replace`](ReflectorStore::replace) queues tombstones for what is known, or
-/// queued, and not in the list. Changes of one object wait together and count as one item; those of another don't wait for
-/// them (D1, D13).
+/// Use it to act on every change of an object exactly once, in order, and to be told what a relist finds
+/// missing: with [`known_objects`](DeltaFifoBuilder::known_objects), a [`replace`](ReflectorStore::replace)
+/// queues tombstones for what is known, or queued, and not in the list. Changes of one object wait together
+/// and count as one item; those of another don't wait for them (D1, D13).
 ///
-/// **Threads.** Any number of them may write; any number may pop, one after the other: a [`pop`](Queue::pop) waits until the processing of the
-/// one before is over. Writing never waits for processing.
+/// **Threads.** Any number of them may write; any number may pop, one after the other: a [`pop`](Queue::pop)
+/// waits until the processing of the one before is over. Writing never waits for processing.
 ///
-/// **A popped key is never unknown.** client-go processes under the queue's lock; here the callback runs without it, and may write to the
-/// queue itself. Until it is over, the key in flight counts as known with its newest state, whatever the known objects say
-/// at that moment: so no deletion is lost, and none is told twice, between queue and store. [`synced`](Queue::synced) happens after the last item of
-/// the initial list has been *processed* (D10).
+/// **A popped key is never unknown.** client-go processes under the queue's lock; here the callback runs
+/// without it, and may write to the queue itself. Until it is over, the key in flight counts as known with
+/// its newest state, whatever the known objects say at that moment: so no deletion is lost, and none is told
+/// twice, between queue and store. [`synced`](Queue::synced) happens after the last item of the initial list
+/// has been *processed* (D10).
 ///
-/// **User code.** Key functions and transforms run under no lock; a panic in them is an error. The known objects are asked under the queue's lock:
-/// they must not call the queue.
+/// **User code.** Key functions and transforms run under no lock; a panic in them is an error. The known
+/// objects are asked under the queue's lock: they must not call the queue.
 ///
 /// ```
 /// use k8s_informer::{Accessor, Delta, DeltaFifo, KeyError, Queue, ReflectorStore};
@@ -57,12 +59,12 @@ pub struct DeltaFifo<T> {
     emit_replaced: bool,
     transform: Option<Transform<T>>,
     synced: Done,
-    /// Guards everything that changes. Taken before the lock of the known objects, which are asked under it; no other user code
-    /// runs, and `synced` is not set, under it.
+    /// Guards everything that changes. Taken before the lock of the known objects, which are asked under it;
+    /// no other user code runs, and `synced` is not set, under it.
     state: Mutex<State<T>>,
-    /// Pops wait here for an item, and for the end of the one in flight. One is woken by each new item and by the end of a processing; all by
-    /// `close`, and by the end of a processing after it. A pop that is woken by an item while another is in flight sleeps
-    /// again: the end of that one wakes it.
+    /// Pops wait here for an item, and for the end of the one in flight. One is woken by each new item and
+    /// by the end of a processing; all by `close`, and by the end of a processing after it. A pop that
+    /// is woken by an item while another is in flight sleeps again: the end of that one wakes it.
     changed: Condvar,
 }
 
@@ -76,7 +78,8 @@ struct State<T> {
     /// How many items of the first replace have not been processed yet.
     initial: usize,
     closed: bool,
-    /// How many resyncs are looking at the known objects, and the keys that were popped since the first of them began.
+    /// How many resyncs are looking at the known objects, and the keys that were popped since the first of
+    /// them began.
     resyncs: usize,
     popped: HashSet<Key>,
 }
@@ -109,7 +112,8 @@ impl<T> DeltaFifo<T> {
         self.len() == 0
     }
 
-    /// The key of what has been popped: its newest object's, or its tombstone's; `None` if there are no deltas (D12).
+    /// The key of what has been popped: its newest object's, or its tombstone's; `None` if there are no
+    /// deltas (D12).
     ///
     /// # Errors
     ///
@@ -163,8 +167,8 @@ impl<T> DeltaFifo<T> {
         }
     }
 
-    /// Whether a deletion of this key has nobody to tell (D3). The key in flight is known by its newest state; if the known
-    /// objects can't tell, the deletion is told.
+    /// Whether a deletion of this key has nobody to tell (D3). The key in flight is known by its newest
+    /// state; if the known objects can't tell, the deletion is told.
     fn is_unknown(&self, state: &State<T>, key: &str) -> bool {
         if state.items.contains_key(key) {
             return false;
@@ -176,8 +180,8 @@ impl<T> DeltaFifo<T> {
         }
     }
 
-    /// The known objects, but for some, as the consumer will know them when it has processed what is in flight. Those that can't be
-    /// had are `None`.
+    /// The known objects, but for some, as the consumer will know them when it has processed what is in
+    /// flight. Those that can't be had are `None`.
     fn known(&self, state: &State<T>, skip: impl Fn(&Key) -> bool) -> Vec<(Key, Option<Arc<T>>)> {
         let Some(known) = &self.known_objects else { return Vec::new() };
         let mut objects = Vec::new();
@@ -221,7 +225,8 @@ impl<T> DeltaFifo<T> {
                 None => {
                     if let Some(key) = state.order.pop_front() {
                         let in_initial_list = !state.synced();
-                        // Not decided at the end: a first replace that comes meanwhile does not count this item.
+                        // Not decided at the end: a first replace that comes meanwhile does not count this
+                        // item.
                         let counts = state.initial > 0;
                         let deltas = Deltas::from(state.items.remove(&key).unwrap_or_default());
                         let newest = match deltas.newest() {
@@ -290,7 +295,8 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the object has no key or the transform fails. The queue counts as populated all the same (D2).
+    /// [`StoreError`] if the object has no key or the transform fails. The queue counts as populated all the
+    /// same (D2).
     fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
         self.write(object, Delta::Added)
     }
@@ -308,8 +314,8 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Key`] if the object has no key: then the queue does not count as populated. [`StoreError::Transform`]
-    /// if the transform fails; it is not asked about tombstones (D5).
+    /// [`StoreError::Key`] if the object has no key: then the queue does not count as populated.
+    /// [`StoreError::Transform`] if the transform fails; it is not asked about tombstones (D5).
     fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
         let key = self.accessor.key_of_deleted(&gone)?;
         let mut state = self.state.lock();
@@ -338,13 +344,14 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         Ok(())
     }
 
-    /// Queues [`Delta::Replaced`] (or `Sync`, see [`DeltaFifoBuilder::emit_replaced`]) for each object in the order of the list, then tombstones for
-    /// what is queued, in flight or known, and not in the list (D6, D7).
+    /// Queues [`Delta::Replaced`] (or `Sync`, see [`DeltaFifoBuilder::emit_replaced`]) for each object in the
+    /// order of the list, then tombstones for what is queued, in flight or known, and not in the list
+    /// (D6, D7).
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if an object has no key or the transform fails on it: what came before it in the list has been queued, the
-    /// rest has not, and nothing is taken for deleted.
+    /// [`StoreError`] if an object has no key or the transform fails on it: what came before it in the list
+    /// has been queued, the rest has not, and nothing is taken for deleted.
     fn replace(&self, objects: Vec<Arc<T>>, _resource_version: &str) -> Result<(), StoreError> {
         let mut failed = None;
         let mut prepared = Vec::with_capacity(objects.len());
@@ -393,7 +400,8 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         Ok(())
     }
 
-    /// Queues [`Delta::Sync`] for each known object that has nothing queued (D9). Nothing without known objects.
+    /// Queues [`Delta::Sync`] for each known object that has nothing queued (D9). Nothing without known
+    /// objects.
     ///
     /// # Errors
     ///
@@ -408,7 +416,8 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
             state.resyncs += 1;
             known
         };
-        // The keys are made without the lock. What is popped meanwhile is remembered: its `Sync` would be out of date.
+        // The keys are made without the lock. What is popped meanwhile is remembered: its `Sync` would be out
+        // of date.
         let mut failed = None;
         let mut keyed = Vec::with_capacity(known.len());
         for object in known.iter().filter_map(|(_, object)| object.as_ref()) {

@@ -11,9 +11,9 @@ use crate::object::Key;
 impl<T> ThreadSafeStore<T> {
     /// Adds indices, and files in them what is there (X8). They can be read once this returns.
     ///
-    /// Index functions run under no lock here too: first they are registered, so that writers compute their values from then on;
-    /// then the objects that were there before are filed, 4096 at a time; then the indices become visible. Until then a
-    /// write fails on which one of the new functions fails.
+    /// Index functions run under no lock here too: first they are registered, so that writers compute their
+    /// values from then on; then the objects that were there before are filed, 4096 at a time; then the
+    /// indices become visible. Until then a write fails on which one of the new functions fails.
     ///
     /// # Errors
     ///
@@ -57,7 +57,8 @@ impl<T> ThreadSafeStore<T> {
         Ok(new)
     }
 
-    /// Files what is there. A replace that comes meanwhile brings its content filed already, as does every other write.
+    /// Files what is there. A replace that comes meanwhile brings its content filed already, as does every
+    /// other write.
     fn file_all(&self, new: &[Registered<T>], ids: &[u32]) -> Result<(), AddIndexersError> {
         let mut from = 0;
         let generation = self.state.read().generation;

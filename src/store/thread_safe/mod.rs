@@ -18,17 +18,19 @@ type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sy
 
 /// Objects by key, with indices; the caller brings the keys. client-go's `ThreadSafeStore`.
 ///
-/// An [`Indexer`](super::Indexer) makes the keys itself and is what an informer fills; use this one where keys are not made
-/// of the objects.
+/// An [`Indexer`](super::Indexer) makes the keys itself and is what an informer fills; use this one where
+/// keys are not made of the objects.
 ///
-/// **Blocking.** One readers-writer lock guards everything. No user code runs under it, nothing is dropped under it, and each hold of it is
-/// short: a lookup, one change, at most 4096 objects of a list, the swap of a replace. Only a [`transaction`](Self::transaction)
-/// and a [`snapshot`](Self::snapshot) hold it for as long as they are big.
+/// **Blocking.** One readers-writer lock guards everything. No user code runs under it, nothing is dropped
+/// under it, and each hold of it is short: a lookup, one change, at most 4096 objects of a list, the swap of
+/// a replace. Only a [`transaction`](Self::transaction) and a [`snapshot`](Self::snapshot) hold it for as
+/// long as they are big.
 ///
-/// **What a list is.** [`list`](Self::list), [`list_keys`](Self::list_keys) and the index lookups copy 4096 slots at a time. Of up
-/// to 4096 objects they are one point in time. Of more they are not, but: an object that is there during the whole call is in the result
-/// exactly once, in one of the states that it had meanwhile; no key is there twice; and a replace is never half seen. Where
-/// that is too little, [`snapshot`](Self::snapshot) is always one point in time, and writers wait for it.
+/// **What a list is.** [`list`](Self::list), [`list_keys`](Self::list_keys) and the index lookups copy 4096
+/// slots at a time. Of up to 4096 objects they are one point in time. Of more they are not, but: an object
+/// that is there during the whole call is in the result exactly once, in one of the states that it had
+/// meanwhile; no key is there twice; and a replace is never half seen. Where that is too little,
+/// [`snapshot`](Self::snapshot) is always one point in time, and writers wait for it.
 ///
 /// ```
 /// use k8s_informer::{IndexFunc, Indexers, ThreadSafeStore};
@@ -45,14 +47,15 @@ type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sy
 /// ```
 pub struct ThreadSafeStore<T> {
     resource_version: Option<Box<ResourceVersionFn<T>>>,
-    /// Guards the content, the index functions and the resourceVersion. Innermost: no other lock is taken and no user code runs
-    /// under it. Nobody waits for a condition on it.
+    /// Guards the content, the index functions and the resourceVersion. Innermost: no other lock is taken
+    /// and no user code runs under it. Nobody waits for a condition on it.
     state: RwLock<State<T>>,
 }
 
 struct State<T> {
     slots: Slots<T>,
-    /// Replaced whole when it changes: a writer that has computed index values sees by its address whether they still count.
+    /// Replaced whole when it changes: a writer that has computed index values sees by its address whether
+    /// they still count.
     functions: Arc<[Registered<T>]>,
     next_index: u32,
     /// Counts the replaces: the slots of another generation are other slots.
@@ -77,7 +80,8 @@ impl<T> State<T> {
 }
 
 impl<T> ThreadSafeStore<T> {
-    /// An empty store with these indices, that only knows the resourceVersions it is told by replace and bookmark.
+    /// An empty store with these indices, that only knows the resourceVersions it is told by replace and
+    /// bookmark.
     pub fn new(indexers: Indexers<T>) -> Self {
         let functions: Arc<[Registered<T>]> = (0..)
             .zip(indexers.into_functions())
@@ -95,7 +99,8 @@ impl<T> ThreadSafeStore<T> {
         }
     }
 
-    /// Also takes the resourceVersion from what is added, updated and deleted (X9): `None` leaves it as it is.
+    /// Also takes the resourceVersion from what is added, updated and deleted (X9): `None` leaves it as it
+    /// is.
     #[must_use]
     pub fn with_resource_version(
         mut self,
@@ -127,13 +132,15 @@ impl<T> ThreadSafeStore<T> {
         self.add(key, object)
     }
 
-    /// Takes an object out; nothing if it is not there. The resourceVersion stays (X9). It runs no index function and can't fail.
+    /// Takes an object out; nothing if it is not there. The resourceVersion stays (X9). It runs no index
+    /// function and can't fail.
     pub fn delete(&self, key: &str) {
         let removed = self.state.write().slots.remove(key);
         drop(removed);
     }
 
-    /// Takes an object out, and its resourceVersion from the object that the deletion came with; a tombstone has none (X9).
+    /// Takes an object out, and its resourceVersion from the object that the deletion came with; a tombstone
+    /// has none (X9).
     ///
     /// # Errors
     ///
@@ -149,12 +156,13 @@ impl<T> ThreadSafeStore<T> {
         Ok(())
     }
 
-    /// These are all the objects; of several with one key the last counts. Readers see the old content or the new, and wait for
-    /// neither the indexing of the new nor the end of the old.
+    /// These are all the objects; of several with one key the last counts. Readers see the old content or the
+    /// new, and wait for neither the indexing of the new nor the end of the old.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Index`] if an index function fails or panics on one of them: nothing has changed then (X6).
+    /// [`StoreError::Index`] if an index function fails or panics on one of them: nothing has changed then
+    /// (X6).
     pub fn replace(&self, objects: Vec<(Key, Arc<T>)>, resource_version: &str) -> Result<(), StoreError> {
         let old = {
             let (mut state, mut slots) = self.write(|functions| build(functions, &objects))?;
@@ -167,13 +175,13 @@ impl<T> ThreadSafeStore<T> {
         Ok(())
     }
 
-    /// Makes several changes at once, in their order, under one hold of the lock: readers see all of them or none. The
-    /// resourceVersion becomes that of the last one (X9).
+    /// Makes several changes at once, in their order, under one hold of the lock: readers see all of them or
+    /// none. The resourceVersion becomes that of the last one (X9).
     ///
     /// # Errors
     ///
-    /// [`TransactionError`] tells the changes that were not made, because an index function failed or panicked on them; the
-    /// others have been made.
+    /// [`TransactionError`] tells the changes that were not made, because an index function failed or
+    /// panicked on them; the others have been made.
     pub fn transaction(&self, changes: Vec<(Key, Change<T>)>) -> Result<(), TransactionError> {
         let total = changes.len();
         let (made, errors) = self.transact(changes.into_iter().enumerate().collect());
@@ -187,7 +195,8 @@ impl<T> ThreadSafeStore<T> {
         })
     }
 
-    /// The transaction, with each change's position; answers the positions of those that were made, and the errors of the others.
+    /// The transaction, with each change's position; answers the positions of those that were made, and the
+    /// errors of the others.
     pub(super) fn transact(
         &self,
         mut changes: Vec<(usize, (Key, Change<T>))>,
@@ -255,8 +264,8 @@ impl<T> ThreadSafeStore<T> {
         self.state.read().resource_version.clone()
     }
 
-    /// Computes something that depends on the index functions, under no lock, and takes the lock for writing: again, if functions were
-    /// added meanwhile.
+    /// Computes something that depends on the index functions, under no lock, and takes the lock for writing:
+    /// again, if functions were added meanwhile.
     fn write<R>(
         &self,
         mut compute: impl FnMut(&[Registered<T>]) -> Result<R, StoreError>,

@@ -9,7 +9,8 @@ use super::{CHUNK, State, ThreadSafeStore};
 use crate::object::Key;
 use crate::sync::RwLockReadGuard;
 
-/// How often a list starts again because everything was replaced under it, before it holds the lock for all of it.
+/// How often a list starts again because everything was replaced under it, before it holds the lock for all
+/// of it.
 const RESTARTS: usize = 2;
 
 impl<T> ThreadSafeStore<T> {
@@ -38,8 +39,8 @@ impl<T> ThreadSafeStore<T> {
         self.collect(|slot| Arc::clone(&slot.key))
     }
 
-    /// All objects at one point in time, and the resourceVersion of that moment. Writers wait meanwhile: tens of milliseconds with a million
-    /// objects.
+    /// All objects at one point in time, and the resourceVersion of that moment. Writers wait meanwhile: tens
+    /// of milliseconds with a million objects.
     pub fn snapshot(&self) -> (Vec<Arc<T>>, String) {
         let state = self.state.read();
         let mut objects = Vec::with_capacity(state.slots.len());
@@ -108,8 +109,9 @@ impl<T> ThreadSafeStore<T> {
         names
     }
 
-    /// `of` every slot, a chunk per hold of the lock. A slot whose key came after the first hold is left out, so that a key that
-    /// left and came back into another slot isn't met twice; slots don't move, so one that stays is met once.
+    /// `of` every slot, a chunk per hold of the lock. A slot whose key came after the first hold is left out,
+    /// so that a key that left and came back into another slot isn't met twice; slots don't move, so one
+    /// that stays is met once.
     fn collect<R>(&self, of: impl Fn(&Slot<T>) -> R) -> Vec<R> {
         let mut restarts = RESTARTS;
         loop {
@@ -134,7 +136,8 @@ impl<T> ThreadSafeStore<T> {
                 }
             }
             drop(state);
-            // What was found belongs to content that is gone: dropping it may be the end of it, so not under the lock.
+            // What was found belongs to content that is gone: dropping it may be the end of it, so not under
+            // the lock.
             drop(found);
             restarts -= 1;
         }

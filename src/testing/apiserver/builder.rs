@@ -48,24 +48,26 @@ impl ApiServerBuilder {
         self
     }
 
-    /// How often a watch that allows bookmarks gets one: 1 minute unless set, as with kube-apiserver. Besides there is
-    /// one at the end of the initial events of a streaming list, and one just before a watch's time is up.
+    /// How often a watch that allows bookmarks gets one: 1 minute unless set, as with kube-apiserver. Besides
+    /// there is one at the end of the initial events of a streaming list, and one just before a watch's
+    /// time is up.
     #[must_use]
     pub fn bookmark_interval(mut self, interval: Duration) -> Self {
         self.settings.bookmark_interval = interval;
         self
     }
 
-    /// How long a watch lasts that names no `timeoutSeconds`: 30 minutes unless set, the least that kube-apiserver
-    /// gives.
+    /// How long a watch lasts that names no `timeoutSeconds`: 30 minutes unless set, the least that
+    /// kube-apiserver gives.
     #[must_use]
     pub fn watch_timeout(mut self, timeout: Duration) -> Self {
         self.settings.watch_timeout = timeout;
         self
     }
 
-    /// How many changes are remembered, of all resources together: 16384 unless set, so that tests don't run into the
-    /// end by accident. Watches, pages and exact lists that need older ones are answered with 410.
+    /// How many changes are remembered, of all resources together: 16384 unless set, so that tests don't run
+    /// into the end by accident. Watches, pages and exact lists that need older ones are answered with
+    /// 410.
     #[must_use]
     pub fn history(mut self, changes: usize) -> Self {
         self.history = changes;
@@ -86,8 +88,8 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Asks for a bearer token from now on, and gives all rights to this one. Requests with an unknown token are
-    /// answered with 401, those without a token with 403, but for `/version` and the health checks.
+    /// Asks for a bearer token from now on, and gives all rights to this one. Requests with an unknown token
+    /// are answered with 401, those without a token with 403, but for `/version` and the health checks.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.tokens.push(token.into());

@@ -88,7 +88,8 @@ impl Connections {
 
 fn join(threads: Vec<JoinHandle<()>>) {
     for thread in threads {
-        // A condition of a fault may own the server, which is then dropped here: no thread can wait for itself.
+        // A condition of a fault may own the server, which is then dropped here: no thread can wait for
+        // itself.
         if thread.thread().id() != thread::current().id() {
             // A panic has been reported by the panic hook already.
             let _ = thread.join();
@@ -166,8 +167,8 @@ fn serve_one(shared: &Shared, stream: &TcpStream, reader: &mut Reader<'_>) -> Re
     }
 }
 
-/// Runs a watch on a thread of its own, while this one waits for the client to close the connection: a thread that
-/// sleeps until something happens to objects would not notice.
+/// Runs a watch on a thread of its own, while this one waits for the client to close the connection: a thread
+/// that sleeps until something happens to objects would not notice.
 fn serve_watch(
     shared: &Shared,
     mut watch: Watch<'_>,

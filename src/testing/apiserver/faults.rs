@@ -11,8 +11,9 @@ use super::status::StatusError;
 
 /// An answer that the server gives instead of its own to the next requests that match.
 ///
-/// Made by [`Fault::status`], [`Fault::response`] or [`Fault::close`], narrowed down by the other methods, planted by
-/// [`ApiServer::fail_next`](super::ApiServer::fail_next). Without further words it strikes the very next request, once.
+/// Made by [`Fault::status`], [`Fault::response`] or [`Fault::close`], narrowed down by the other methods,
+/// planted by [`ApiServer::fail_next`](super::ApiServer::fail_next). Without further words it strikes the
+/// very next request, once.
 ///
 /// ```
 /// use k8s_informer::testing::{ApiServer, Fault, Verb};
@@ -93,8 +94,8 @@ impl Fault {
         self
     }
 
-    /// Strikes only requests of which `condition` says so. It runs on the threads of the server, with a lock held:
-    /// it must not call the server.
+    /// Strikes only requests of which `condition` says so. It runs on the threads of the server, with a lock
+    /// held: it must not call the server.
     #[must_use]
     pub fn when(mut self, condition: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static) -> Self {
         self.condition = Some(Arc::new(condition));
@@ -137,8 +138,8 @@ impl fmt::Debug for Fault {
 /// The faults that have not struck out yet, in the order in which they were planted.
 #[derive(Default)]
 pub(crate) struct Faults {
-    /// A leaf: nothing else is locked while it is held, but conditions of the user run under it, so that two requests
-    /// at once can't both use up a fault that strikes once.
+    /// A leaf: nothing else is locked while it is held, but conditions of the user run under it, so that two
+    /// requests at once can't both use up a fault that strikes once.
     planted: Mutex<Vec<Fault>>,
 }
 

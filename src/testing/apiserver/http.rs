@@ -5,7 +5,8 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
-/// The most bytes of request line and headers. Go's net/http, and so kube-apiserver, allows 1 MiB; no client comes near.
+/// The most bytes of request line and headers. Go's net/http, and so kube-apiserver, allows 1 MiB; no client
+/// comes near.
 const MAX_HEAD: usize = 64 << 10;
 const MAX_HEADERS: usize = 128;
 /// Go answers bodies smaller than this with a Content-Length, larger ones in chunks: clients must meet both.
@@ -109,8 +110,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the body that belongs to `head`; `None` if it is larger than `limit`, and then the connection is of no
-    /// more use.
+    /// Reads the body that belongs to `head`; `None` if it is larger than `limit`, and then the connection is
+    /// of no more use.
     pub(crate) fn body(&mut self, head: &Head, limit: usize) -> Result<Option<Vec<u8>>, Refusal> {
         const BAD: Refusal = Refusal::Bad(400, "Bad Request");
         let lengths: Vec<&str> = head

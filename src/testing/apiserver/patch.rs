@@ -1,5 +1,5 @@
-//! Patches: JSON merge patch (RFC 7386), JSON patch (RFC 6902), and strategic merge patches so simple that they are
-//! merge patches.
+//! Patches: JSON merge patch (RFC 7386), JSON patch (RFC 6902), and strategic merge patches so simple that
+//! they are merge patches.
 
 use serde_json::{Map, Value};
 

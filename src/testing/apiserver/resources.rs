@@ -4,8 +4,8 @@ use super::http::percent_decode;
 
 /// A resource that the server serves: group, version, names and what may be asked of it.
 ///
-/// Built-in ones need not be declared. A custom one is what a CustomResourceDefinition would make it: namespaced,
-/// with a `status` subresource and a `generation`, unless said otherwise.
+/// Built-in ones need not be declared. A custom one is what a CustomResourceDefinition would make it:
+/// namespaced, with a `status` subresource and a `generation`, unless said otherwise.
 ///
 /// ```
 /// use k8s_informer::testing::{ApiResource, ApiServer};
@@ -69,8 +69,8 @@ impl ApiResource {
         self
     }
 
-    /// Lets field selectors name this field, as `selectableFields` of a CustomResourceDefinition does. Dots separate
-    /// the keys that lead to it; a field that is absent counts as empty.
+    /// Lets field selectors name this field, as `selectableFields` of a CustomResourceDefinition does. Dots
+    /// separate the keys that lead to it; a field that is absent counts as empty.
     #[must_use]
     pub fn field(mut self, path: impl Into<String>) -> Self {
         self.fields.push(path.into());
@@ -90,8 +90,8 @@ impl ApiResource {
     }
 }
 
-/// Options of a built-in resource, one letter each: `c` cluster-scoped, `s` status subresource, `g` generation,
-/// `o` DELETE returns the object.
+/// Options of a built-in resource, one letter each: `c` cluster-scoped, `s` status subresource, `g`
+/// generation, `o` DELETE returns the object.
 type BuiltIn =
     (&'static str, &'static str, &'static str, &'static str, &'static str, &'static [&'static str]);
 
@@ -253,7 +253,8 @@ impl Resources {
         let Some(index) = self.find(group, version, plural) else { return Route::NoSuchResource };
         let resource = self.get(index);
         let in_namespace = namespace.is_some();
-        // An object of a namespaced resource needs its namespace in the path; a cluster-scoped one can't have any.
+        // An object of a namespaced resource needs its namespace in the path; a cluster-scoped one can't have
+        // any.
         if in_namespace && !resource.namespaced || !in_namespace && resource.namespaced && name.is_some() {
             return Route::NoSuchResource;
         }

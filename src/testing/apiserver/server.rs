@@ -29,8 +29,8 @@ use super::write::{Preconditions, Writer};
 pub(crate) struct Shared {
     pub(crate) resources: Resources,
     pub(crate) settings: Settings,
-    /// Objects and watches, so that a watch starts at exactly the version it has seen. Nothing else is locked, nothing
-    /// is written to a socket and nothing of the user runs while it is held.
+    /// Objects and watches, so that a watch starts at exactly the version it has seen. Nothing else is
+    /// locked, nothing is written to a socket and nothing of the user runs while it is held.
     pub(crate) state: Mutex<State>,
     /// Signalled when there is a change, an order or a cancellation; watches sleep here, with `state`.
     pub(crate) changed: Condvar,
@@ -104,13 +104,16 @@ impl Shared {
     }
 }
 
-/// A Kubernetes API server on a loopback port, in this process. See the [module](crate::testing) for what it can do.
+/// A Kubernetes API server on a loopback port, in this process. See the [module](crate::testing) for what it
+/// can do.
 ///
-/// It starts one thread to accept connections, one for each connection and one more for each open watch. None of them
-/// polls. Dropping it closes everything and waits for all threads, which takes no longer than they need to notice.
+/// It starts one thread to accept connections, one for each connection and one more for each open watch. None
+/// of them polls. Dropping it closes everything and waits for all threads, which takes no longer than they
+/// need to notice.
 ///
-/// Its own methods act as the cluster does, not as a client: no token, no fault, no entry in the log, and what only the
-/// system may set (`status`, `uid`, `creationTimestamp`, `deletionTimestamp`) is taken as given.
+/// Its own methods act as the cluster does, not as a client: no token, no fault, no entry in the log, and
+/// what only the system may set (`status`, `uid`, `creationTimestamp`, `deletionTimestamp`) is taken as
+/// given.
 pub struct ApiServer {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -149,12 +152,13 @@ impl ApiServer {
         self.address
     }
 
-    /// Creates an object in a collection, such as `/api/v1/namespaces/default/pods`, and returns it as stored. The
-    /// namespace need not exist.
+    /// Creates an object in a collection, such as `/api/v1/namespaces/default/pods`, and returns it as
+    /// stored. The namespace need not exist.
     ///
     /// # Errors
     ///
-    /// Those of the API: 409 if it exists, 422 for an invalid name, 404 and 405 for a path that is not a collection.
+    /// Those of the API: 409 if it exists, 422 for an invalid name, 404 and 405 for a path that is not a
+    /// collection.
     pub fn create(&self, collection: &str, object: Value) -> Result<Value, StatusError> {
         let (target, _) = self.target(collection)?;
         let stored = self.shared.write(false, false, |writer| writer.create(&target, object))?;
@@ -185,8 +189,9 @@ impl ApiServer {
         Ok(stored.to_value(self.resource(&target)))
     }
 
-    /// Deletes an object and returns its last state. If it has finalizers it stays, with a `deletionTimestamp`, until
-    /// an update takes the last of them away. Grace periods are not waited for.
+    /// Deletes an object and returns its last state. If it has finalizers it stays, with a
+    /// `deletionTimestamp`, until an update takes the last of them away. Grace periods are not waited
+    /// for.
     ///
     /// # Errors
     ///
@@ -225,14 +230,15 @@ impl ApiServer {
         self.shared.state.lock().store.version()
     }
 
-    /// Forgets the past: lists, pages and watches that start before the current version are answered with 410 from now
-    /// on. Watches that are open already go on, and lose nothing.
+    /// Forgets the past: lists, pages and watches that start before the current version are answered with 410
+    /// from now on. Watches that are open already go on, and lose nothing.
     pub fn compact(&self) {
         self.shared.state.lock().store.compact();
     }
 
     /// Closes the port and all connections and waits for their threads. Connecting is refused until
-    /// [`resume`](Self::resume); objects and history are kept, and can be changed meanwhile. Does nothing if paused.
+    /// [`resume`](Self::resume); objects and history are kept, and can be changed meanwhile. Does nothing if
+    /// paused.
     pub fn pause(&self) {
         let mut acceptor = self.acceptor.lock();
         if let Some(acceptor) = acceptor.take() {
@@ -254,8 +260,8 @@ impl ApiServer {
         Ok(())
     }
 
-    /// From now on only these tokens have rights; [`ApiServerBuilder::token`] tells the rest. For tests of tokens that
-    /// expire. Requests under way and open watches are not affected.
+    /// From now on only these tokens have rights; [`ApiServerBuilder::token`] tells the rest. For tests of
+    /// tokens that expire. Requests under way and open watches are not affected.
     pub fn set_tokens<T: Into<String>>(&self, tokens: impl IntoIterator<Item = T>) {
         self.shared.auth.allow_only(tokens.into_iter().map(Into::into));
     }
@@ -275,20 +281,20 @@ impl ApiServer {
         self.shared.faults.len()
     }
 
-    /// Ends all open watches in order, as when their time is up but without a bookmark, and says how many there were.
-    /// All changes up to now still go out before. Does not wait for that.
+    /// Ends all open watches in order, as when their time is up but without a bookmark, and says how many
+    /// there were. All changes up to now still go out before. Does not wait for that.
     pub fn close_watches(&self) -> usize {
         self.shared.order(&Order::End)
     }
 
-    /// Closes the connections of all open watches in the middle of the response, and says how many there were. All
-    /// changes up to now still go out before. Does not wait for that.
+    /// Closes the connections of all open watches in the middle of the response, and says how many there
+    /// were. All changes up to now still go out before. Does not wait for that.
     pub fn cut_watches(&self) -> usize {
         self.shared.order(&Order::Cut)
     }
 
-    /// Writes these bytes, as one chunk, into all open watches, between the changes up to now and those to come; says
-    /// how many watches there were. Does not wait for that.
+    /// Writes these bytes, as one chunk, into all open watches, between the changes up to now and those to
+    /// come; says how many watches there were. Does not wait for that.
     pub fn write_to_watches(&self, bytes: impl Into<Vec<u8>>) -> usize {
         self.shared.order(&Order::Write(bytes.into().into()))
     }
@@ -319,7 +325,8 @@ impl ApiServer {
         self.shared.connections.len()
     }
 
-    /// All requests received so far, oldest first, faults and failures included. Only the last 65536 are kept.
+    /// All requests received so far, oldest first, faults and failures included. Only the last 65536 are
+    /// kept.
     pub fn requests(&self) -> Vec<RequestRecord> {
         self.shared.log.all()
     }
@@ -329,8 +336,9 @@ impl ApiServer {
         self.shared.log.clear();
     }
 
-    /// Waits until `enough` says so of the requests received so far; false if that takes longer than `timeout`. It is
-    /// called once at the start and again after every request, on this thread and without any lock.
+    /// Waits until `enough` says so of the requests received so far; false if that takes longer than
+    /// `timeout`. It is called once at the start and again after every request, on this thread and
+    /// without any lock.
     pub fn wait_for_requests(&self, enough: impl FnMut(&[RequestRecord]) -> bool, timeout: Duration) -> bool {
         self.shared.log.wait(enough, timeout)
     }
@@ -379,7 +387,8 @@ impl Acceptor {
         let (shared, stop) = (shared.clone(), stopping.clone());
         let thread = thread::Builder::new().name("api-server".to_owned()).spawn(move || {
             while !stop.load(Ordering::Acquire) {
-                // Both fail when the process is out of files or threads; then others need time to give some back.
+                // Both fail when the process is out of files or threads; then others need time to give some
+                // back.
                 let served = listener.accept().and_then(|(stream, _)| {
                     // What stopping sends to wake this thread is no client.
                     if stop.load(Ordering::Acquire) {

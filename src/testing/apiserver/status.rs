@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 
 /// What the server answers where it does not do as asked: an HTTP status and a Kubernetes `Status` object.
 ///
-/// The calls of [`ApiServer`](super::ApiServer) return it as their error; over HTTP it is the body of the response.
+/// The calls of [`ApiServer`](super::ApiServer) return it as their error; over HTTP it is the body of the
+/// response.
 #[derive(Clone, PartialEq)]
 pub struct StatusError(Box<Inner>);
 

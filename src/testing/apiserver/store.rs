@@ -28,7 +28,8 @@ pub(crate) enum Form {
     Metadata,
 }
 
-/// Where an object is: its resource and `namespace/name`, or `name` if it has no namespace. Sorts as etcd does.
+/// Where an object is: its resource and `namespace/name`, or `name` if it has no namespace. Sorts as etcd
+/// does.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) resource: usize,
@@ -107,7 +108,8 @@ impl Object {
         }
     }
 
-    /// Writes the object as an item of a list: those of built-in resources don't repeat `kind` and `apiVersion`.
+    /// Writes the object as an item of a list: those of built-in resources don't repeat `kind` and
+    /// `apiVersion`.
     pub(crate) fn write_item(&self, resource: &ApiResource, form: Form, out: &mut Vec<u8>) {
         if form == Form::Full && !resource.custom {
             out.push(b'{');
@@ -191,8 +193,8 @@ impl Store {
         self.floor
     }
 
-    /// Answers as if everything before the current version were forgotten. The changes themselves stay, for watches
-    /// that are open already and have not read them yet.
+    /// Answers as if everything before the current version were forgotten. The changes themselves stay, for
+    /// watches that are open already and have not read them yet.
     pub(crate) fn compact(&mut self) {
         self.floor = self.version;
     }

@@ -1,4 +1,5 @@
-//! What an object must be like to be stored: names, and the types within `metadata`. Of the rest the server knows nothing.
+//! What an object must be like to be stored: names, and the types within `metadata`. Of the rest the server
+//! knows nothing.
 
 use serde_json::{Map, Value};
 

@@ -267,7 +267,8 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// The event that a change is to this watch, if any: what leaves the selection is gone, what enters it is new.
+    /// The event that a change is to this watch, if any: what leaves the selection is gone, what enters it is
+    /// new.
     fn event(&self, change: &Change) -> Option<Vec<u8>> {
         if !self.collection.contains(&change.key) {
             return None;
@@ -307,8 +308,8 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// What Go makes of the fields of an empty object that are not `omitempty`, as recorded from a kube-apiserver 1.36.
-/// Clients that decode bookmarks into types trip over the nulls.
+/// What Go makes of the fields of an empty object that are not `omitempty`, as recorded from a kube-apiserver
+/// 1.36. Clients that decode bookmarks into types trip over the nulls.
 fn empty_fields(resource: &ApiResource) -> &'static str {
     match (resource.group.as_str(), resource.plural.as_str()) {
         _ if resource.custom => "",

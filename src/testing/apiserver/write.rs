@@ -15,8 +15,8 @@ use super::validate::{check_name, check_object, go_error};
 pub(crate) struct Writer<'a> {
     pub(crate) store: &'a mut Store,
     pub(crate) resources: &'a Resources,
-    /// A client, who may not set what the system sets. Otherwise the caller is the cluster itself: a test that plays
-    /// kubelet and controllers at once.
+    /// A client, who may not set what the system sets. Otherwise the caller is the cluster itself: a test
+    /// that plays kubelet and controllers at once.
     pub(crate) client: bool,
     /// Do all but store the result.
     pub(crate) dry_run: bool,
@@ -222,7 +222,8 @@ impl Writer<'_> {
             bump_generation(&mut content);
         }
         if meta(&content, "deletionTimestamp").is_some() && !is_held(resource, &content) {
-            // The last finalizer has gone: this update is the deletion. The event shows the object as it was stored.
+            // The last finalizer has gone: this update is the deletion. The event shows the object as it was
+            // stored.
             if !self.dry_run {
                 self.store.remove(&key);
             }
