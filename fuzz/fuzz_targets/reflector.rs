@@ -5,8 +5,8 @@
 #![no_main]
 
 use std::io::{self, Read};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_informer::{
@@ -16,7 +16,8 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     let stop = Stop::new();
-    let bodies: Arc<Vec<Vec<u8>>> = Arc::new(input.split(|&byte| byte == 0).take(8).map(<[u8]>::to_vec).collect());
+    let bodies: Arc<Vec<Vec<u8>>> =
+        Arc::new(input.split(|&byte| byte == 0).take(8).map(<[u8]>::to_vec).collect());
     let next = Arc::new(AtomicUsize::new(0));
     let answer = {
         let stop = stop.clone();
