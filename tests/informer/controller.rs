@@ -9,7 +9,8 @@ use k8s_informer::testing::{Answer, FakeClock, ScriptedListerWatcher};
 use k8s_informer::{
     Accessor, Controller, ControllerConfig, Deleted, DeltaFifo, Deltas, Done, DynamicObject, HandlerFuncs,
     IndexFunc, Indexers, InformerError, InformerOptions, Object, PopError, Process, Queue, ReflectorStore,
-    SharedIndexInformer, SharedIndexInformerOptions, Stop, StoreError, new_indexer_informer, new_informer,
+    SharedIndexInformer, SharedIndexInformerOptions, Stop, StoreError, impl_object, new_indexer_informer,
+    new_informer,
 };
 use serde::{Deserialize, Deserializer};
 
@@ -342,33 +343,19 @@ fn p8_only_what_comes_before_the_sync_is_of_the_initial_list() {
 }
 
 /// An object that can't be decoded without a panic if its name is "bomb".
-struct Bomb(DynamicObject);
+struct Bomb {
+    metadata: DynamicObject,
+}
 
 impl<'de> Deserialize<'de> for Bomb {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let object = DynamicObject::deserialize(deserializer)?;
         assert_ne!(object.name(), "bomb", "boom");
-        Ok(Self(object))
+        Ok(Self { metadata: object })
     }
 }
 
-impl Object for Bomb {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-    fn namespace(&self) -> &str {
-        self.0.namespace()
-    }
-    fn uid(&self) -> &str {
-        self.0.uid()
-    }
-    fn resource_version(&self) -> &str {
-        self.0.resource_version()
-    }
-    fn label(&self, key: &str) -> Option<&str> {
-        self.0.label(key)
-    }
-}
+impl_object!(Bomb, "v1", "Bomb", "bombs", Namespaced);
 
 #[test]
 fn a_type_that_panics_while_it_is_decoded_does_not_end_the_reflector() {

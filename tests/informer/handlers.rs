@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, mpsc};
 
-use k8s_informer::{DynamicObject, HandlerOptions, Object, ResourceEventHandler, RingGrowing};
+use k8s_informer::{DynamicObject, HandlerOptions, Object, ResourceEventHandler, RingGrowing, impl_object};
 use parking_lot::Mutex;
 
 use crate::support::{
@@ -314,39 +314,25 @@ fn a_destructor_of_a_handler_that_panics_hurts_nobody() {
 }
 
 /// An object whose destructor panics if it is the one called "bomb".
-struct Fragile(DynamicObject);
+struct Fragile {
+    metadata: DynamicObject,
+}
 
 impl<'de> serde::Deserialize<'de> for Fragile {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self(DynamicObject::deserialize(deserializer)?))
+        Ok(Self { metadata: DynamicObject::deserialize(deserializer)? })
     }
 }
 
 impl Drop for Fragile {
     fn drop(&mut self) {
-        if self.0.resource_version() == "bomb" && !std::thread::panicking() {
+        if self.metadata.resource_version() == "bomb" && !std::thread::panicking() {
             panic!("shattered");
         }
     }
 }
 
-impl Object for Fragile {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-    fn namespace(&self) -> &str {
-        self.0.namespace()
-    }
-    fn uid(&self) -> &str {
-        self.0.uid()
-    }
-    fn resource_version(&self) -> &str {
-        self.0.resource_version()
-    }
-    fn label(&self, key: &str) -> Option<&str> {
-        self.0.label(key)
-    }
-}
+impl_object!(Fragile, "v1", "Fragile", "fragiles", Namespaced);
 
 #[test]
 fn a_destructor_of_an_object_that_panics_ends_no_thread() {
