@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::error::InformerError;
-use super::shared::{SharedIndexInformer, SharedIndexInformerOptions};
+use super::shared_informer::{SharedIndexInformer, SharedIndexInformerOptions};
 use super::wait::{SyncError, Unsynced};
 use crate::error::Error;
 use crate::object::{DynamicObject, GroupVersionResource, Object, Resource};

@@ -5,21 +5,22 @@ mod controller;
 mod error;
 mod factory;
 mod handler;
-mod listener;
-mod processor;
+mod new_informer;
+mod process;
+mod processor_listener;
 mod registration;
-mod ring;
-mod shared;
-mod tracker;
+mod ring_growing;
+mod shared_informer;
+mod shared_processor;
+mod sync_tracker;
 mod wait;
 
-pub use controller::{
-    Controller, ControllerConfig, InformerOptions, ProcessFn, new_indexer_informer, new_informer,
-};
+pub use controller::{Controller, ControllerConfig, ProcessFn};
 pub use error::InformerError;
 pub use factory::{SharedInformerFactory, SharedInformerFactoryBuilder};
 pub use handler::{HandlerFuncs, ResourceEventHandler};
+pub use new_informer::{InformerOptions, new_indexer_informer, new_informer};
 pub use registration::{HandlerOptions, HandlerRegistration};
-pub use ring::RingGrowing;
-pub use shared::{SharedIndexInformer, SharedIndexInformerOptions};
+pub use ring_growing::RingGrowing;
+pub use shared_informer::{SharedIndexInformer, SharedIndexInformerOptions};
 pub use wait::{SyncError, Unsynced, wait_for_cache_sync};

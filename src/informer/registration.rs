@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::tracker::SyncTracker;
+use super::sync_tracker::SyncTracker;
 use crate::stop::Done;
 use crate::threads::Owner;
 

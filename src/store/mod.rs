@@ -5,7 +5,7 @@ mod index;
 mod indexer;
 mod lister;
 mod slots;
-mod thread_safe;
+mod thread_safe_store;
 mod transform;
 
 use std::fmt;
@@ -17,7 +17,7 @@ pub use error::{AddIndexersError, IndexError, StoreError, TransactionError};
 pub use index::{IndexFunc, Indexers, NAMESPACE_INDEX, meta_namespace_index};
 pub use indexer::Indexer;
 pub use lister::{Lister, NamespaceLister};
-pub use thread_safe::ThreadSafeStore;
+pub use thread_safe_store::ThreadSafeStore;
 pub use transform::Transform;
 
 /// What a reflector writes to: the least that a queue or a store has to be. client-go's `ReflectorStore`.

@@ -2,8 +2,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::handler::{Notification, ResourceEventHandler};
-use super::ring::RingGrowing;
-use super::tracker::SyncTracker;
+use super::ring_growing::RingGrowing;
+use super::sync_tracker::SyncTracker;
 use crate::panic;
 use crate::sync::Mutex;
 use crate::sync::channel::{self, Receiver, Select, Sender};

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::handler::Notification;
-use super::listener::ProcessorListener;
+use super::processor_listener::ProcessorListener;
 use crate::panic;
 use crate::sync::RwLock;
 use crate::threads::{Owner, Threads};

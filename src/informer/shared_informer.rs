@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::controller::{Controller, ControllerConfig, informer_queue, process_deltas, reflector_name};
+use super::controller::{Controller, ControllerConfig, reflector_name};
 use super::error::InformerError;
 use super::handler::{HandlerFuncs, ResourceEventHandler};
-use super::listener::ProcessorListener;
-use super::processor::{SharedProcessor, drop_quietly};
+use super::process::{informer_queue, process_deltas};
+use super::processor_listener::ProcessorListener;
 use super::registration::{HandlerOptions, HandlerRegistration};
+use super::shared_processor::{SharedProcessor, drop_quietly};
 use crate::object::{Accessor, Object};
 use crate::reflector::{ListerWatcher, ReflectorOptions, ReflectorStatus};
 use crate::stop::{Done, Stop, Subscription};

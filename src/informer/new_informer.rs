@@ -1,0 +1,119 @@
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use super::controller::{Controller, ControllerConfig, reflector_name};
+use super::handler::ResourceEventHandler;
+use super::process::{informer_queue, process_deltas};
+use crate::object::{Accessor, Object};
+use crate::panic;
+use crate::reflector::{ListerWatcher, ReflectorOptions};
+use crate::store::{Indexer, Indexers, Store};
+
+/// What an informer that is not shared is made of. client-go's `InformerOptions`.
+pub struct InformerOptions<T> {
+    /// What is listed and watched.
+    pub lister_watcher: Arc<dyn ListerWatcher>,
+    /// What is called for every change: on the process loop, so that a slow one keeps the queue waiting
+    /// (C11).
+    pub handler: Box<dyn ResourceEventHandler<T>>,
+    /// The indices of the store.
+    pub indexers: Indexers<T>,
+    /// How the reflector goes about it, with the resync period.
+    pub reflector: ReflectorOptions,
+}
+
+impl<T> fmt::Debug for InformerOptions<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InformerOptions").field("reflector", &self.reflector).finish_non_exhaustive()
+    }
+}
+
+/// An informer with one handler: the store that it fills, and the controller to run. client-go's
+/// `NewInformer`.
+///
+/// ```
+/// use std::sync::Arc;
+/// use k8s_informer::{Body, DynamicObject, HandlerFuncs, KnownObjects, ListOptions, ListWatch, Stop, new_informer};
+///
+/// let stop = Stop::new();
+/// let pods = ListWatch::new(
+///     |_: &ListOptions, _: &Stop| Ok(Body::from(r#"{"kind": "List", "metadata": {}, "items": [{"metadata": {"name": "a"}}]}"#)),
+///     |_: &ListOptions, stop: &Stop| {
+///         stop.wait();
+///         Ok(Body::from(""))
+///     },
+/// );
+/// let seen = stop.clone();
+/// let handler = HandlerFuncs::<DynamicObject>::new().on_add(move |_, _| seen.stop());
+/// let (store, controller) = new_informer(Arc::new(pods), handler);
+/// controller.run(&stop)?;
+/// assert_eq!(store.list_keys(), ["a".into()]);
+/// # Ok::<(), k8s_informer::InformerError>(())
+/// ```
+pub fn new_informer<T: Object + DeserializeOwned>(
+    lister_watcher: Arc<dyn ListerWatcher>,
+    handler: impl ResourceEventHandler<T> + 'static,
+) -> (Arc<dyn Store<T>>, Controller<T>) {
+    let (indexer, controller) = new_indexer_informer(InformerOptions {
+        lister_watcher,
+        handler: Box::new(handler),
+        indexers: Indexers::new(),
+        reflector: ReflectorOptions::default(),
+    });
+    (indexer, controller)
+}
+
+/// An informer with one handler whose store has indices. client-go's `NewIndexerInformer` and
+/// `NewInformerWithOptions`.
+///
+/// ```
+/// use std::sync::Arc;
+/// use k8s_informer::{
+///     Body, DynamicObject, HandlerFuncs, IndexFunc, Indexers, InformerOptions, ListOptions, ListWatch, Object, ReflectorOptions, Stop,
+///     new_indexer_informer,
+/// };
+///
+/// let stop = Stop::new();
+/// let pods = ListWatch::new(
+///     |_: &ListOptions, _: &Stop| Ok(Body::from(
+///         r#"{"kind": "List", "metadata": {}, "items": [{"metadata": {"name": "a", "labels": {"app": "web"}}}]}"#,
+///     )),
+///     |_: &ListOptions, stop: &Stop| {
+///         stop.wait();
+///         Ok(Body::from(""))
+///     },
+/// );
+/// let seen = stop.clone();
+/// let (indexer, controller) = new_indexer_informer(InformerOptions {
+///     lister_watcher: Arc::new(pods),
+///     handler: Box::new(HandlerFuncs::<DynamicObject>::new().on_add(move |_, _| seen.stop())),
+///     indexers: Indexers::new().with("app", IndexFunc::new(|pod: &DynamicObject| {
+///         pod.label("app").map(str::to_owned).into_iter().collect()
+///     })),
+///     reflector: ReflectorOptions::default(),
+/// });
+/// controller.run(&stop)?;
+/// assert_eq!(indexer.by_index("app", "web")?[0].name(), "a");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn new_indexer_informer<T: Object + DeserializeOwned>(
+    options: InformerOptions<T>,
+) -> (Arc<Indexer<T>>, Controller<T>) {
+    let InformerOptions { lister_watcher, mut handler, indexers, reflector } = options;
+    let indexer = Arc::new(Indexer::new(Accessor::object(), indexers));
+    let queue = informer_queue(&indexer);
+    let store = Arc::clone(&indexer);
+    let name = reflector_name(&reflector, &*lister_watcher);
+    let mut config = ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
+        Ok(process_deltas(&store, deltas, is_in_initial_list, |notification, _| {
+            // Caught here and not by the queue, so that the object's next change still gets to the store.
+            if let Err(panic) = panic::catch(|| notification.deliver(&mut *handler)) {
+                log::error!("{name}: the handler {panic}; the next event follows");
+            }
+        })?)
+    });
+    config.reflector = reflector;
+    (indexer, Controller::new(config))
+}
