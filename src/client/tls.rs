@@ -175,7 +175,8 @@ pub(super) fn explain(error: &rustls::Error) -> String {
     format!("{advice} ({error})")
 }
 
-/// insecure-skip-tls-verify: any certificate of any authority for any name, as long as the server has its key.
+/// insecure-skip-tls-verify: any certificate of any authority for any name, as long as the server has its
+/// key.
 #[derive(Debug)]
 struct AcceptAny(Arc<CryptoProvider>);
 

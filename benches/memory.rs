@@ -1,0 +1,61 @@
+//! What the cache costs beside the objects: bytes of resident memory for each object, in an indexer without
+//! indices, with one and with two, side by side with a plain map. Linux only, since it reads `/proc`.
+//!
+//! ```text
+//! cargo bench --bench memory
+//! ```
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::sync::Arc;
+
+use k8s_informer::{Accessor, IndexFunc, Indexer, Indexers, Key, KeyError};
+
+const OBJECTS: usize = 500_000;
+
+/// An object that is nothing but its key, like `team-7/app-0042-5d8f9c7b6d-00042`.
+struct Named(String);
+
+fn main() {
+    let objects: Vec<_> = (0..OBJECTS)
+        .map(|n| Arc::new(Named(format!("team-7/app-{:04}-5d8f9c7b6d-{n:05}", n % 1000))))
+        .collect();
+    println!("bytes for each of {OBJECTS} objects, beside the objects themselves:");
+
+    let plain = measure(|| {
+        let map: HashMap<Key, _> = objects.iter().map(|object| (key(object), Arc::clone(object))).collect();
+        map
+    });
+    println!("  HashMap<Arc<str>, Arc<T>>   {plain}");
+    for indices in 0..3 {
+        let mut indexers = Indexers::new();
+        for index in 0..indices {
+            let app = |object: &Named| vec![object.0[7..15].to_owned()];
+            indexers = indexers.with(format!("index-{index}"), IndexFunc::new(app));
+        }
+        let bytes = measure(|| {
+            let indexer = Indexer::new(Accessor::new(|object| Ok::<_, KeyError>(key(object))), indexers);
+            indexer.replace(objects.clone(), "1").expect("every object has a key");
+            indexer
+        });
+        println!("  Indexer, {indices} indices          {bytes}");
+    }
+}
+
+fn key(object: &Named) -> Key {
+    object.0.as_str().into()
+}
+
+/// How much more memory is resident after `build`, for each object. What was built is kept, so that the next
+/// does not reuse its memory.
+fn measure<T>(build: impl FnOnce() -> T) -> usize {
+    let before = resident();
+    std::mem::forget(black_box(build()));
+    (resident() - before) / OBJECTS
+}
+
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
+    pages.expect("the second number is the resident pages") * 4096
+}
