@@ -88,7 +88,7 @@ impl fmt::Display for Selector {
     }
 }
 
-/// A text is no label selector.
+/// A text is no label selector. It says so in the words of Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectorError {
     message: String,
@@ -102,7 +102,7 @@ impl SelectorError {
 
 impl fmt::Display for SelectorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "label selector: {}", self.message)
+        f.write_str(&self.message)
     }
 }
 
@@ -209,27 +209,29 @@ impl<'a> Parser<'a> {
             return Ok(requirements);
         }
         loop {
-            requirements.push(self.requirement()?);
+            requirements.push(self.requirement(requirements.is_empty())?);
             match self.next() {
                 "" => return Ok(requirements),
                 "," => {}
                 other => {
                     return Err(SelectorError::new(format!(
-                        "found {other:?} where ',' or the end should be"
+                        "found '{other}', expected: ',' or 'end of string'"
                     )));
                 }
             }
         }
     }
 
-    fn requirement(&mut self) -> Result<Requirement, SelectorError> {
+    fn requirement(&mut self, first: bool) -> Result<Requirement, SelectorError> {
         let absent = self.peek() == "!";
         if absent {
             self.next();
         }
         let key = self.next();
         if !is_word(key) {
-            return Err(SelectorError::new(format!("found {key:?} where a key should be")));
+            let expected =
+                if first || absent { "!, identifier, or 'end of string'" } else { "identifier after ','" };
+            return Err(SelectorError::new(format!("found '{key}', expected: {expected}")));
         }
         check_key(key)?;
         let test = if absent {
@@ -237,71 +239,91 @@ impl<'a> Parser<'a> {
         } else if matches!(self.peek(), "" | ",") {
             Test::Exists
         } else {
-            self.test()?
+            self.test(key)?
         };
         Ok(Requirement { key: key.to_owned(), test })
     }
 
-    fn test(&mut self) -> Result<Test, SelectorError> {
+    fn test(&mut self, key: &str) -> Result<Test, SelectorError> {
         Ok(match self.next() {
-            "=" => Test::Equals("=", self.value()?),
-            "==" => Test::Equals("==", self.value()?),
-            "!=" => Test::NotEquals(self.value()?),
+            "=" => Test::Equals("=", self.value(key)?),
+            "==" => Test::Equals("==", self.value(key)?),
+            "!=" => Test::NotEquals(self.value(key)?),
             ">" => {
-                let (number, text) = self.number()?;
+                let (number, text) = self.number(key)?;
                 Test::Greater(number, text)
             }
             "<" => {
-                let (number, text) = self.number()?;
+                let (number, text) = self.number(key)?;
                 Test::Less(number, text)
             }
-            "in" => Test::In(self.values()?),
-            "notin" => Test::NotIn(self.values()?),
-            other => return Err(SelectorError::new(format!("found {other:?} where an operator should be"))),
+            "in" => Test::In(self.values(key)?),
+            "notin" => Test::NotIn(self.values(key)?),
+            other => {
+                let expected = "in, notin, =, ==, !=, gt, lt";
+                return Err(unparsable(format!("found '{other}', expected: {expected}")));
+            }
         })
     }
 
-    fn value(&mut self) -> Result<String, SelectorError> {
+    fn value(&mut self, key: &str) -> Result<String, SelectorError> {
         if matches!(self.peek(), "" | ",") {
             return Ok(String::new());
         }
         match self.next() {
             word if is_name(word) => Ok(word.to_owned()),
-            word if is_word(word) => {
-                Err(SelectorError::new(format!("{word:?} can't be the value of a label")))
-            }
-            other => Err(SelectorError::new(format!("found {other:?} where a value should be"))),
+            word if is_word(word) => Err(invalid(&format!("values[0][{key}]"), word, NO_VALUE)),
+            other => Err(unparsable(format!("found '{other}', expected: identifier"))),
         }
     }
 
-    fn number(&mut self) -> Result<(i64, String), SelectorError> {
-        let text = self.value()?;
+    fn number(&mut self, key: &str) -> Result<(i64, String), SelectorError> {
+        let text = self.value(key)?;
         match text.parse() {
             Ok(number) => Ok((number, text)),
-            Err(_) => Err(SelectorError::new(format!("{text:?} is no whole number"))),
+            Err(_) => {
+                Err(invalid("values[0]", &text, "for 'Gt', 'Lt' operators, the value must be an integer"))
+            }
         }
     }
 
     /// `(a,b)`. Nothing between two commas or brackets is the empty value.
-    fn values(&mut self) -> Result<BTreeSet<String>, SelectorError> {
-        if self.next() != "(" {
-            return Err(SelectorError::new("no '(' after in or notin"));
+    fn values(&mut self, key: &str) -> Result<BTreeSet<String>, SelectorError> {
+        let open = self.next();
+        if open != "(" {
+            return Err(unparsable(format!("found '{open}' expected: '('")));
         }
         let mut values = BTreeSet::new();
         loop {
             match self.peek() {
                 "," | ")" => drop(values.insert(String::new())),
-                _ => drop(values.insert(self.value()?)),
+                _ => drop(values.insert(self.value(key)?)),
             }
             match self.next() {
                 "," => {}
                 ")" => return Ok(values),
                 other => {
-                    return Err(SelectorError::new(format!("found {other:?} where ',' or ')' should be")));
+                    return Err(unparsable(format!("found '{other}', expected: ',', or ')'")));
                 }
             }
         }
     }
+}
+
+const NO_KEY: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end \
+    with an alphanumeric character (e.g. 'MyName', or 'my.name', or '123-abc', regex used for validation is \
+    '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+
+const NO_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', \
+    and must start and end with an alphanumeric character (e.g. 'MyValue', or 'my_value', or '12345', regex used \
+    for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+
+fn unparsable(why: impl fmt::Display) -> SelectorError {
+    SelectorError::new(format!("unable to parse requirement: {why}"))
+}
+
+fn invalid(field: &str, text: &str, why: &str) -> SelectorError {
+    unparsable(format!("{field}: Invalid value: \"{text}\": {why}"))
 }
 
 fn is_word(token: &str) -> bool {
@@ -327,7 +349,7 @@ fn check_key(key: &str) -> Result<(), SelectorError> {
     if prefix_fits && is_name(name) {
         return Ok(());
     }
-    Err(SelectorError::new(format!("{key:?} can't be the key of a label")))
+    Err(invalid("<nil>", key, NO_KEY))
 }
 
 /// The part of a key after the slash, or a value (Go's `IsValidLabelValue`) that is not empty.

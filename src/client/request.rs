@@ -1,10 +1,11 @@
-use std::fmt::{self, Write};
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
 use ureq::http::Method;
 
 use crate::error::Error;
+use crate::wire::{UNRESERVED, percent_encoded};
 
 /// Any request to the API server, for what the crate has no words for.
 ///
@@ -39,8 +40,8 @@ impl Request {
         let slash = if path.starts_with('/') { "" } else { "/" };
         Self {
             method,
-            path: format!("{slash}{}", encoded(path, b"/-._~!$&'()*+,;=:@%")),
-            query: encoded(query, b"/-._~!$&'()*+,;=:@%?"),
+            path: format!("{slash}{}", percent_encoded(path, b"/-._~!$&'()*+,;=:@%")),
+            query: percent_encoded(query, b"/-._~!$&'()*+,;=:@%?"),
             accept: "application/json".to_owned(),
             content_type: "application/json".to_owned(),
             body: None,
@@ -76,7 +77,8 @@ impl Request {
 
     /// Adds a parameter to the query; it is percent-encoded.
     pub fn query(self, name: &str, value: &str) -> Self {
-        let parameter = format!("{}={}", encoded(name, b"-._~"), encoded(value, b"-._~"));
+        let parameter =
+            format!("{}={}", percent_encoded(name, UNRESERVED), percent_encoded(value, UNRESERVED));
         self.raw_query(&parameter)
     }
 
@@ -141,19 +143,6 @@ impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.method, self.path)
     }
-}
-
-/// Percent-encodes all but letters, digits and `allowed`.
-pub(super) fn encoded(text: &str, allowed: &[u8]) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || allowed.contains(&byte) {
-            encoded.push(byte.into());
-        } else {
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
 }
 
 #[cfg(test)]

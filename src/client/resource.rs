@@ -1,13 +1,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::request::encoded;
 use super::{Client, Request};
 use crate::error::Error;
 use crate::object::GroupVersionResource;
 use crate::reflector::{Body, ListerWatcher, ListerWatcherSource};
 use crate::stop::Stop;
-use crate::wire::ListOptions;
+use crate::wire::{ListOptions, UNRESERVED, percent_encoded};
 
 /// Lists and watches one resource, in one namespace or all: what an informer reads from. Made by
 /// [`Client::lister_watcher`] and [`Client::lister_watcher_of`]. client-go's `NewListWatchFromClient`.
@@ -33,7 +32,7 @@ impl ResourceListerWatcher {
             description = format!("{description} in namespace {namespace:?}");
         }
         // A namespace that comes from elsewhere must not reach into another path.
-        let encoded = namespace.map(|namespace| encoded(namespace, b"-._~"));
+        let encoded = namespace.map(|namespace| percent_encoded(namespace, UNRESERVED));
         Self { client, path: resource.path(encoded.as_deref()), description, watch_idle_timeout: None }
     }
 

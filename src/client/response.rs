@@ -10,6 +10,7 @@ use super::failure;
 use crate::error::Error;
 use crate::reflector::Body;
 use crate::stop::Stop;
+use crate::wire;
 
 /// The largest body that [`Response::json`] and [`Response::bytes`] take: 256 MiB.
 const WHOLE_BODY_LIMIT: u64 = 256 * 1024 * 1024;
@@ -70,11 +71,8 @@ impl Response {
     pub fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
         let context = self.body.context.clone();
         let bytes = self.bytes()?;
-        serde_json::from_slice(&bytes).map_err(|error| {
-            let problem = if error.is_data() { "JSON of another form than expected" } else { "broken JSON" };
-            Error::decode(format!("{problem} at line {}, column {}", error.line(), error.column()))
-                .context(context.to_string())
-        })
+        serde_json::from_slice(&bytes)
+            .map_err(|error| Error::decode(wire::describe(&error)).context(context.to_string()))
     }
 }
 

@@ -108,16 +108,7 @@ impl Query {
         }
         self.0.push_str(key);
         self.0.push('=');
-        for byte in value.bytes() {
-            match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                    self.0.push(byte.into());
-                }
-                _ => {
-                    let _ = write!(self.0, "%{byte:02X}");
-                }
-            }
-        }
+        self.0.push_str(&percent_encoded(value, UNRESERVED));
     }
 
     fn number(&mut self, key: &str, value: Option<u32>) {
@@ -131,4 +122,20 @@ impl Query {
             self.text(key, "true");
         }
     }
+}
+
+/// What stands for itself everywhere in a URL, beside letters and digits (RFC 3986).
+pub(crate) const UNRESERVED: &[u8] = b"-._~";
+
+/// Percent-encodes all but letters, digits and `allowed`.
+pub(crate) fn percent_encoded(text: &str, allowed: &[u8]) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || allowed.contains(&byte) {
+            encoded.push(byte.into());
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
 }

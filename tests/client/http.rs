@@ -237,7 +237,7 @@ fn json_that_does_not_fit_is_told_by_its_place() {
     let server = Server::answering("{\"a\":\n \"s3cret\"}");
     let error = get(&server).unwrap().json::<std::collections::BTreeMap<String, u32>>().unwrap_err();
     assert!(error.is_decode());
-    assert!(error.to_string().ends_with("JSON of another form than expected at line 2, column 9"), "{error}");
+    assert!(error.to_string().ends_with("invalid type, expected u32 at line 2 column 9"), "{error}");
     assert!(!format!("{error:?}").contains("s3cret"));
     assert!(get(&server).unwrap().json::<serde_json::Value>().is_ok());
 }
