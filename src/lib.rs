@@ -111,7 +111,10 @@ pub use object::{
     Accessor, Deleted, DynamicObject, GroupVersionResource, Key, KeyError, Object, ObjectMeta, ObjectName,
     Resource, Scope, meta_namespace_key, split_meta_namespace_key,
 };
-pub use queue::{Delta, DeltaFifo, DeltaFifoBuilder, Deltas, PopError, Process, ProcessError, Queue};
+pub use queue::{
+    Delta, DeltaFifo, DeltaFifoBuilder, Deltas, Fifo, PopError, Process, ProcessBatch, ProcessError, Queue,
+    Refused, ReplacedAll, Requeue,
+};
 pub use reflector::{
     Body, ListWatch, ListerWatcher, ListerWatcherSource, Reflector, ReflectorOptions, ReflectorState,
     ReflectorStatus, WatchErrorHandler,

@@ -284,10 +284,14 @@ fn d10_synced_comes_after_the_last_initial_item() {
 fn d11_an_error_or_a_panic_of_process_gives_the_deltas_back() {
     let queue = plain();
     queue.add(thing("a", 1)).unwrap();
-    let Err(PopError::Process { deltas, error }) = queue.pop(&mut |_, _| Err("no".into())) else { panic!() };
+    let Err(PopError::Process { popped: deltas, error }) = queue.pop(&mut |_, _| Err("no".into())) else {
+        panic!()
+    };
     assert_eq!((deltas.to_vec(), error.to_string()), (vec![added("a", 1)], "no".to_owned()));
     queue.add(thing("a", 2)).unwrap();
-    let Err(PopError::Process { deltas, error }) = queue.pop(&mut |_, _| panic!("oh")) else { panic!() };
+    let Err(PopError::Process { popped: deltas, error }) = queue.pop(&mut |_, _| panic!("oh")) else {
+        panic!()
+    };
     assert_eq!((deltas.to_vec(), error.to_string()), (vec![added("a", 2)], "panicked: oh".to_owned()));
     assert!(queue.is_empty());
     queue.add(thing("a", 3)).unwrap();

@@ -1,10 +1,11 @@
 use std::fmt;
 use std::ops::Deref;
+use std::slice;
 use std::sync::Arc;
 
-use crate::object::Deleted;
+use crate::object::{Deleted, Key};
 
-/// One change of one object. client-go's `Delta` and `DeltaType` in one.
+/// One change. client-go's `Delta` and `DeltaType` in one.
 #[derive(Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Delta<T> {
@@ -18,16 +19,43 @@ pub enum Delta<T> {
     Replaced(Arc<T>),
     /// Nothing changed: a resync tells about it once more.
     Sync(Arc<T>),
+    /// A whole list: what isn't in it is gone. Of an atomic [`RealFifo`](super::RealFifo) only.
+    ReplacedAll(Arc<ReplacedAll<T>>),
+    /// Nothing changed: a resync tells about everything once more. Of an atomic
+    /// [`RealFifo`](super::RealFifo) only.
+    SyncAll,
+    /// Everything up to this resourceVersion has been told. Of a [`RealFifo`](super::RealFifo) only, and only
+    /// if it is asked to.
+    Bookmark(Arc<str>),
+}
+
+/// A list, with its resourceVersion. client-go's `ReplacedAllInfo`.
+#[derive(PartialEq)]
+pub struct ReplacedAll<T> {
+    /// Of the list.
+    pub resource_version: String,
+    /// In the order of the list, transformed.
+    pub objects: Vec<Arc<T>>,
+}
+
+impl<T: fmt::Debug> fmt::Debug for ReplacedAll<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplacedAll")
+            .field("resource_version", &self.resource_version)
+            .field("objects", &self.objects)
+            .finish()
+    }
 }
 
 impl<T> Delta<T> {
-    /// The object: of a tombstone the last that was known, if any.
+    /// The object: of a tombstone the last that was known, if any; none of a delta that is about all of them.
     pub fn object(&self) -> Option<&Arc<T>> {
         match self {
             Self::Added(object) | Self::Updated(object) | Self::Replaced(object) | Self::Sync(object) => {
                 Some(object)
             }
             Self::Deleted(deleted) => deleted.object(),
+            Self::ReplacedAll(_) | Self::SyncAll | Self::Bookmark(_) => None,
         }
     }
 }
@@ -40,29 +68,98 @@ impl<T> Clone for Delta<T> {
             Self::Deleted(deleted) => Self::Deleted(deleted.clone()),
             Self::Replaced(object) => Self::Replaced(Arc::clone(object)),
             Self::Sync(object) => Self::Sync(Arc::clone(object)),
+            Self::ReplacedAll(list) => Self::ReplacedAll(Arc::clone(list)),
+            Self::SyncAll => Self::SyncAll,
+            Self::Bookmark(resource_version) => Self::Bookmark(Arc::clone(resource_version)),
         }
     }
 }
 
-/// The changes of one object that wait together, oldest first. client-go's `Deltas`.
-#[derive(PartialEq)]
-pub struct Deltas<T>(Vec<Delta<T>>);
+/// The changes of one object that wait together, oldest first, and its key. client-go's `Deltas`.
+///
+/// ```
+/// use k8s_informer::{Delta, Deltas};
+/// use std::sync::Arc;
+///
+/// let deltas = Deltas::new("a".into(), vec![Delta::Added(Arc::new(1)), Delta::Updated(Arc::new(2))]);
+/// assert_eq!(deltas.oldest(), Some(&Delta::Added(Arc::new(1))));
+/// assert_eq!(deltas.newest().and_then(Delta::object).map(|object| **object), Some(2));
+/// assert_eq!((deltas.key().map(|key| &**key), deltas.len()), (Some("a"), 2));
+/// ```
+pub struct Deltas<T> {
+    key: Option<Key>,
+    changes: Changes<T>,
+}
+
+/// Most objects have one change waiting, which needs no allocation of its own.
+enum Changes<T> {
+    One(Delta<T>),
+    Many(Vec<Delta<T>>),
+}
 
 impl<T> Deltas<T> {
+    /// The changes of the object with this key, oldest first.
+    pub fn new(key: Key, deltas: Vec<Delta<T>>) -> Self {
+        Self { key: Some(key), changes: Changes::Many(deltas) }
+    }
+
+    pub(super) fn one(key: Option<Key>, delta: Delta<T>) -> Self {
+        Self { key, changes: Changes::One(delta) }
+    }
+
+    /// The key by which the queue knew them, which is that of the object as it was before a transform.
+    /// `None` where there is no such thing: of a list, a resync of everything, a bookmark, and of deltas that
+    /// were put together without one.
+    pub fn key(&self) -> Option<&Key> {
+        self.key.as_ref()
+    }
+
     /// The first change.
     pub fn oldest(&self) -> Option<&Delta<T>> {
-        self.0.first()
+        self.first()
     }
 
     /// The last change.
     pub fn newest(&self) -> Option<&Delta<T>> {
-        self.0.last()
+        self.last()
+    }
+
+    pub(super) fn push(&mut self, delta: Delta<T>) {
+        match &mut self.changes {
+            Changes::Many(deltas) => deltas.push(delta),
+            one @ Changes::One(_) => {
+                let older = std::mem::replace(one, Changes::Many(Vec::with_capacity(2)));
+                if let (Changes::Many(deltas), Changes::One(older)) = (one, older) {
+                    deltas.extend([older, delta]);
+                }
+            }
+        }
+    }
+
+    pub(super) fn into_vec(self) -> Vec<Delta<T>> {
+        match self.changes {
+            Changes::One(delta) => vec![delta],
+            Changes::Many(deltas) => deltas,
+        }
+    }
+
+    /// Two deletions in a row at the end become one: the one that knows more of the object, the older if both
+    /// do (D4). Answers the other.
+    pub(super) fn compress(&mut self) -> Option<Delta<T>> {
+        let Changes::Many(deltas) = &mut self.changes else { return None };
+        let [.., Delta::Deleted(older), Delta::Deleted(_)] = deltas.as_slice() else { return None };
+        let keep_newer = older.is_final_state_unknown();
+        let newest = deltas.pop()?;
+        match deltas.last_mut() {
+            Some(older) if keep_newer => Some(std::mem::replace(older, newest)),
+            _ => Some(newest),
+        }
     }
 }
 
 impl<T> From<Vec<Delta<T>>> for Deltas<T> {
     fn from(deltas: Vec<Delta<T>>) -> Self {
-        Self(deltas)
+        Self { key: None, changes: Changes::Many(deltas) }
     }
 }
 
@@ -70,18 +167,32 @@ impl<T> Deref for Deltas<T> {
     type Target = [Delta<T>];
 
     fn deref(&self) -> &[Delta<T>] {
-        &self.0
+        match &self.changes {
+            Changes::One(delta) => slice::from_ref(delta),
+            Changes::Many(deltas) => deltas,
+        }
+    }
+}
+
+/// The same changes in the same order; by which key they are known does not matter.
+impl<T: PartialEq> PartialEq for Deltas<T> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
     }
 }
 
 impl<T> Clone for Deltas<T> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        let changes = match &self.changes {
+            Changes::One(delta) => Changes::One(delta.clone()),
+            Changes::Many(deltas) => Changes::Many(deltas.clone()),
+        };
+        Self { key: self.key.clone(), changes }
     }
 }
 
 impl<T: fmt::Debug> fmt::Debug for Deltas<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        (**self).fmt(f)
     }
 }

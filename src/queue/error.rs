@@ -1,24 +1,107 @@
+use std::error::Error;
 use std::fmt;
 
-use super::Deltas;
+use crate::store::StoreError;
 
 /// What a consumer's callback failed with.
-pub type ProcessError = Box<dyn std::error::Error + Send + Sync>;
+///
+/// [`Requeue`] is the one kind that a queue understands; any other ends the matter.
+pub type ProcessError = Box<dyn Error + Send + Sync>;
+
+/// What a consumer's callback answers to get the same item again. client-go's `ErrRequeue`, which it had until
+/// 1.32.
+///
+/// The item goes back into the queue, as the queue's own documentation says, and is still waiting as far as
+/// [`has_synced`](super::Queue::has_synced) is concerned.
+///
+/// ```
+/// use k8s_informer::{Accessor, Fifo, KeyError, Requeue};
+/// use std::sync::Arc;
+///
+/// let queue = Fifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word.as_str().into())));
+/// queue.add(Arc::new("a".to_owned()))?;
+/// queue.pop(&mut |_, _| Err(Requeue::new().into()))?;
+/// assert!(queue.pop(&mut |_, _| Err(Requeue::because("not today").into())).is_err());
+/// assert_eq!(queue.list_keys(), ["a".into()]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Requeue {
+    error: Option<ProcessError>,
+}
+
+impl Requeue {
+    /// Again, and the pop that this ends has not failed.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Again, and the pop fails with this.
+    pub fn because(error: impl Into<ProcessError>) -> Self {
+        Self { error: Some(error.into()) }
+    }
+}
+
+impl fmt::Display for Requeue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.error {
+            Some(error) => write!(f, "to be queued again: {error}"),
+            None => f.write_str("to be queued again"),
+        }
+    }
+}
+
+impl Error for Requeue {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.as_deref().map(|error| error as _)
+    }
+}
+
+/// How a callback ended, as a queue sees it.
+pub(super) struct Processed {
+    /// Whether the callback wants the item again.
+    pub(super) again: bool,
+    pub(super) result: Result<(), ProcessError>,
+}
+
+impl Processed {
+    /// From what the callback answered, or the message of its panic.
+    pub(super) fn from(caught: Result<Result<(), ProcessError>, String>) -> Self {
+        let error = match caught {
+            Ok(Ok(())) => return Self { again: false, result: Ok(()) },
+            Ok(Err(error)) => error,
+            Err(message) => message.into(),
+        };
+        match error.downcast::<Requeue>() {
+            Ok(requeue) => Self { again: true, result: requeue.error.map_or(Ok(()), Err) },
+            Err(error) => Self { again: false, result: Err(error) },
+        }
+    }
+
+    /// What the pop answers.
+    pub(super) fn answer<P>(self, popped: P) -> Result<P, PopError<P>> {
+        match self.result {
+            Ok(()) => Ok(popped),
+            Err(error) => Err(PopError::Process { popped, error }),
+        }
+    }
+}
 
 /// Why a pop gave nothing, or what it gave was not processed.
-pub enum PopError<T> {
+pub enum PopError<P> {
     /// The queue is closed, and empty. client-go's `ErrFIFOClosed`.
     Closed,
-    /// The callback failed, or it panicked. The deltas are given back; they are not in the queue any more.
+    /// The callback failed, or it panicked. What was popped is given back; it is not in the queue any more,
+    /// unless the callback asked for that with [`Requeue`].
     Process {
         /// What was handed to the callback.
-        deltas: Deltas<T>,
+        popped: P,
         /// What it failed with.
         error: ProcessError,
     },
 }
 
-impl<T> fmt::Debug for PopError<T> {
+impl<P> fmt::Debug for PopError<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => f.write_str("Closed"),
@@ -29,7 +112,7 @@ impl<T> fmt::Debug for PopError<T> {
     }
 }
 
-impl<T> fmt::Display for PopError<T> {
+impl<P> fmt::Display for PopError<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => f.write_str("the queue is closed"),
@@ -38,4 +121,33 @@ impl<T> fmt::Display for PopError<T> {
     }
 }
 
-impl<T> std::error::Error for PopError<T> {}
+impl<P> Error for PopError<P> {}
+
+/// What a queue did not take, given back, and why.
+///
+/// The writes of [`ReflectorStore`](crate::ReflectorStore) don't give back what they refuse: it is a shared
+/// `Arc`, of which the caller keeps a clone if he needs it.
+pub struct Refused<V> {
+    /// What was not taken.
+    pub value: V,
+    /// Why not.
+    pub reason: StoreError,
+}
+
+impl<V> fmt::Debug for Refused<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refused").field("reason", &self.reason).finish_non_exhaustive()
+    }
+}
+
+impl<V> fmt::Display for Refused<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl<V> Error for Refused<V> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.reason)
+    }
+}

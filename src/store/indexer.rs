@@ -246,6 +246,30 @@ impl<T> Indexer<T> {
         self.store.last_store_sync_resource_version()
     }
 
+    /// For who has the key already: it is neither made again nor is there a transform.
+    pub(crate) fn add_keyed(&self, key: Key, object: Arc<T>) -> Result<Option<Arc<T>>, StoreError> {
+        self.store.add(key, object)
+    }
+
+    /// As [`add_keyed`](Self::add_keyed).
+    pub(crate) fn delete_keyed(&self, key: &Key, gone: &Deleted<T>) -> Result<(), StoreError> {
+        self.store.delete_with_object(key, gone)
+    }
+
+    /// As [`add_keyed`](Self::add_keyed).
+    pub(crate) fn replace_keyed(
+        &self,
+        objects: Vec<(Key, Arc<T>)>,
+        resource_version: &str,
+    ) -> Result<(), StoreError> {
+        self.store.replace(objects, resource_version)
+    }
+
+    /// All objects with their keys, as [`list`](Self::list) gives them.
+    pub(crate) fn entries(&self) -> Vec<(Key, Arc<T>)> {
+        self.store.entries()
+    }
+
     /// Key first, then the transform (S1).
     fn prepare(&self, object: Arc<T>) -> Result<(Key, Arc<T>), StoreError> {
         let key = self.accessor.key(&object)?;

@@ -98,7 +98,7 @@ impl Subject {
         match result {
             Ok(popped) => json!({"deltas": deltas(&popped), "initial": initial}),
             Err(PopError::Closed) => json!({"error": "closed"}),
-            Err(PopError::Process { deltas: popped, .. }) => {
+            Err(PopError::Process { popped, .. }) => {
                 json!({"deltas": deltas(&popped), "initial": initial, "error": "process"})
             }
             #[allow(unreachable_patterns)]

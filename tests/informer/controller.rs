@@ -231,7 +231,7 @@ impl Queue<DynamicObject> for BadQueue {
     fn pop(
         &self,
         process: &mut Process<'_, DynamicObject>,
-    ) -> Result<Deltas<DynamicObject>, PopError<DynamicObject>> {
+    ) -> Result<Deltas<DynamicObject>, PopError<Deltas<DynamicObject>>> {
         assert!(self.panicked.swap(true, Ordering::SeqCst), "not now");
         self.queue.pop(process)
     }

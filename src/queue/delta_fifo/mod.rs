@@ -1,15 +1,19 @@
 mod builder;
+mod compressor;
+mod known;
+mod pop;
+mod read;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
-use std::thread::{self, ThreadId};
 
 pub use builder::DeltaFifoBuilder;
 
-use super::{Delta, Deltas, PopError, Process, Queue};
-use crate::object::{Accessor, Deleted, Key, KeyError};
-use crate::panic::catch;
+use self::compressor::Compressor;
+use self::known::{Flight, Known};
+use super::{Delta, Deltas};
+use crate::object::{Accessor, Deleted, Key};
 use crate::stop::Done;
 use crate::store::{KnownObjects, ReflectorStore, StoreError, Transform};
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -23,19 +27,25 @@ const KEEP: usize = 1024;
 /// Use it to act on every change of an object exactly once, in order, and to be told what a relist finds
 /// missing: with [`known_objects`](DeltaFifoBuilder::known_objects), a [`replace`](ReflectorStore::replace)
 /// queues tombstones for what is known, or queued, and not in the list. Changes of one object wait together
-/// and count as one item; those of another don't wait for them (D1, D13).
+/// and count as one item; those of another don't wait for them (D1, D13). A [`RealFifo`](super::RealFifo)
+/// keeps the order across objects instead; a [`Fifo`](super::Fifo) only the newest state of each.
 ///
-/// **Threads.** Any number of them may write; any number may pop, one after the other: a [`pop`](Queue::pop)
-/// waits until the processing of the one before is over. Writing never waits for processing.
+/// **Threads.** Any number of them may write; any number may pop, one after the other: a [`pop`](super::Queue::pop)
+/// waits until the processing of the one before is over. Writing never waits for processing. A write of a new
+/// key wakes one pop, [`close`](super::Queue::close) all of them.
 ///
 /// **A popped key is never unknown.** client-go processes under the queue's lock; here the callback runs
 /// without it, and may write to the queue itself. Until it is over, the key in flight counts as known with
 /// its newest state, whatever the known objects say at that moment: so no deletion is lost, and none is told
-/// twice, between queue and store. [`synced`](Queue::synced) happens after the last item of the initial list
-/// has been *processed* (D10).
+/// twice, between queue and store. [`synced`](super::Queue::synced) happens after the last item of the initial
+/// list has been *processed* (D10).
 ///
-/// **User code.** Key functions and transforms run under no lock; a panic in them is an error. The known
-/// objects are asked under the queue's lock: they must not call the queue.
+/// **Again.** A callback that fails with [`Requeue`](super::Requeue) gets the same deltas again: they go to
+/// the end of the queue, or, while the initial list is not through, of that; what came for the same key
+/// meanwhile follows them.
+///
+/// **User code.** Key functions, transforms and compressors run under no lock; a panic in them is an error.
+/// The known objects are asked under the queue's lock: they must not call the queue.
 ///
 /// ```
 /// use k8s_informer::{Accessor, Delta, DeltaFifo, KeyError, Queue, ReflectorStore};
@@ -50,7 +60,7 @@ const KEEP: usize = 1024;
 ///     Ok(())
 /// })?;
 /// assert_eq!(popped.newest(), Some(&Delta::Updated(Arc::new("a2".to_owned()))));
-/// assert_eq!(queue.len(), 1);
+/// assert_eq!(queue.list_keys(), ["b".into()]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct DeltaFifo<T> {
@@ -58,6 +68,7 @@ pub struct DeltaFifo<T> {
     known_objects: Option<Arc<dyn KnownObjects<T>>>,
     emit_replaced: bool,
     transform: Option<Transform<T>>,
+    compressor: Option<Compressor<T>>,
     synced: Done,
     /// Guards everything that changes. Taken before the lock of the known objects, which are asked under it;
     /// no other user code runs, and `synced` is not set, under it.
@@ -69,13 +80,14 @@ pub struct DeltaFifo<T> {
 }
 
 struct State<T> {
-    /// A key is in `order` exactly if it has deltas here, which are never empty (D1).
-    items: HashMap<Key, Vec<Delta<T>>>,
+    /// What waits; never empty deltas (D1).
+    items: HashMap<Key, Deltas<T>>,
+    /// Each key that has items; and, which a pop passes, keys that have none any more, and second mentions.
     order: VecDeque<Key>,
-    in_flight: Option<InFlight<T>>,
+    in_flight: Option<Flight<T>>,
     /// Whether the first write, or the first replace that succeeded, has come (D2, D8).
     populated: bool,
-    /// How many items of the first replace have not been processed yet.
+    /// How many keys at the head of `order`, the one in flight included, belong to the first replace.
     initial: usize,
     closed: bool,
     /// How many resyncs are looking at the known objects, and the keys that were popped since the first of
@@ -84,48 +96,31 @@ struct State<T> {
     popped: HashSet<Key>,
 }
 
-struct InFlight<T> {
-    key: Key,
-    /// What the store will hold of it when the processing is over: nothing after a deletion.
-    newest: Option<Arc<T>>,
-    thread: ThreadId,
+impl<T> State<T> {
+    fn synced(&self) -> bool {
+        self.populated && self.initial == 0
+    }
+
+    /// What waits, in the order in which it will be popped.
+    fn waiting(&self) -> impl Iterator<Item = (&Key, &Deltas<T>)> {
+        let mut seen = HashSet::new();
+        let first = move |key: &&Key| seen.insert(Arc::clone(key));
+        self.order.iter().filter(first).filter_map(|key| self.items.get_key_value(key))
+    }
+
+    /// Takes out of `order` what a pop would pass, once it is most of it: not while the initial list is
+    /// counted by it.
+    fn tidy(&mut self) {
+        if self.initial == 0 && self.order.len() > 2 * self.items.len() + KEEP {
+            self.order = self.waiting().map(|(key, _)| Arc::clone(key)).collect();
+        }
+    }
 }
 
 impl<T> DeltaFifo<T> {
     /// Without known objects: it knows only what is queued.
     pub fn new(accessor: Accessor<T>) -> Self {
         Self::builder(accessor).build()
-    }
-
-    /// With options.
-    pub fn builder(accessor: Accessor<T>) -> DeltaFifoBuilder<T> {
-        DeltaFifoBuilder { accessor, known_objects: None, emit_replaced: false, transform: None }
-    }
-
-    /// How many keys wait. The one being processed isn't among them.
-    pub fn len(&self) -> usize {
-        self.state.lock().order.len()
-    }
-
-    /// Whether no key waits.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The key of what has been popped: its newest object's, or its tombstone's; `None` if there are no
-    /// deltas (D12).
-    ///
-    /// # Errors
-    ///
-    /// What the key function answers.
-    pub fn key_of(&self, deltas: &Deltas<T>) -> Result<Option<Key>, KeyError> {
-        match deltas.newest() {
-            None => Ok(None),
-            Some(Delta::Deleted(deleted)) => self.accessor.key_of_deleted(deleted).map(Some),
-            Some(
-                Delta::Added(object) | Delta::Updated(object) | Delta::Replaced(object) | Delta::Sync(object),
-            ) => self.accessor.key(object).map(Some),
-        }
     }
 
     /// Key, then transform (S1, K4).
@@ -140,20 +135,25 @@ impl<T> DeltaFifo<T> {
         let mut state = self.state.lock();
         // A write that fails populates too (D2).
         state.populated = true;
-        let result = prepared.map(|(key, object)| self.push(&mut state, key, delta(object)));
+        let result = prepared.map(|(key, object)| {
+            let left_out = self.push(&mut state, &key, delta(object));
+            (key, left_out)
+        });
         self.unlock(state);
-        result.map(drop)
+        let (key, _left_out) = result?;
+        self.compress(&[key]);
+        Ok(())
     }
 
     /// Appends a delta and wakes a pop. What compression leaves out is to be dropped without the lock.
     #[must_use]
-    fn push(&self, state: &mut State<T>, key: Key, delta: Delta<T>) -> Option<Delta<T>> {
-        if let Some(deltas) = state.items.get_mut(&key) {
+    fn push(&self, state: &mut State<T>, key: &Key, delta: Delta<T>) -> Option<Delta<T>> {
+        if let Some(deltas) = state.items.get_mut(key) {
             deltas.push(delta);
-            return compress(deltas);
+            return deltas.compress();
         }
-        state.order.push_back(Arc::clone(&key));
-        state.items.insert(key, vec![delta]);
+        state.order.push_back(Arc::clone(key));
+        state.items.insert(Arc::clone(key), Deltas::one(Some(Arc::clone(key)), delta));
         self.changed.notify_one();
         None
     }
@@ -166,128 +166,6 @@ impl<T> DeltaFifo<T> {
             self.synced.set();
         }
     }
-
-    /// Whether a deletion of this key has nobody to tell (D3). The key in flight is known by its newest
-    /// state; if the known objects can't tell, the deletion is told.
-    fn is_unknown(&self, state: &State<T>, key: &str) -> bool {
-        if state.items.contains_key(key) {
-            return false;
-        }
-        let Some(known) = &self.known_objects else { return true };
-        match &state.in_flight {
-            Some(in_flight) if &*in_flight.key == key => in_flight.newest.is_none(),
-            _ => matches!(known.get_by_key(key), Ok(None)),
-        }
-    }
-
-    /// The known objects, but for some, as the consumer will know them when it has processed what is in
-    /// flight. Those that can't be had are `None`.
-    fn known(&self, state: &State<T>, skip: impl Fn(&Key) -> bool) -> Vec<(Key, Option<Arc<T>>)> {
-        let Some(known) = &self.known_objects else { return Vec::new() };
-        let mut objects = Vec::new();
-        let mut in_flight = state.in_flight.as_ref();
-        for key in known.list_keys() {
-            if let Some(flying) = in_flight.take_if(|in_flight| in_flight.key == key) {
-                if let Some(newest) = flying.newest.as_ref().filter(|_| !skip(&key)) {
-                    objects.push((key, Some(Arc::clone(newest))));
-                }
-                continue;
-            }
-            if skip(&key) {
-                continue;
-            }
-            let object = known.get_by_key(&key).unwrap_or_else(|error| {
-                log::error!("known object {key}: {error}");
-                None
-            });
-            objects.push((key, object));
-        }
-        if let Some(InFlight { key, newest: Some(newest), .. }) =
-            in_flight.filter(|flying| !skip(&flying.key))
-        {
-            objects.push((Arc::clone(key), Some(Arc::clone(newest))));
-        }
-        objects
-    }
-
-    /// Waits for an item and for nothing in flight, and takes the item out.
-    fn take(&self) -> Result<Taken<T>, PopError<T>> {
-        let this = thread::current().id();
-        let mut state = self.state.lock();
-        loop {
-            match &state.in_flight {
-                // It would wait for itself. The panic is the outer pop's error.
-                Some(in_flight) if in_flight.thread == this => {
-                    drop(state);
-                    panic!("a process callback must not pop from its queue");
-                }
-                Some(_) => {}
-                None => {
-                    if let Some(key) = state.order.pop_front() {
-                        let in_initial_list = !state.synced();
-                        // Not decided at the end: a first replace that comes meanwhile does not count this
-                        // item.
-                        let counts = state.initial > 0;
-                        let deltas = Deltas::from(state.items.remove(&key).unwrap_or_default());
-                        let newest = match deltas.newest() {
-                            Some(Delta::Deleted(_)) | None => None,
-                            Some(delta) => delta.object().cloned(),
-                        };
-                        if state.resyncs > 0 {
-                            state.popped.insert(Arc::clone(&key));
-                        }
-                        state.in_flight = Some(InFlight { key, newest, thread: this });
-                        if state.order.is_empty() && state.order.capacity() > KEEP {
-                            state.order = VecDeque::new();
-                            state.items = HashMap::new();
-                        }
-                        return Ok(Taken { deltas, in_initial_list, counts });
-                    }
-                    if state.closed {
-                        return Err(PopError::Closed);
-                    }
-                }
-            }
-            self.changed.wait(&mut state);
-        }
-    }
-
-    /// The item in flight has been processed.
-    fn landed(&self, counts: bool) {
-        let mut state = self.state.lock();
-        let landed = state.in_flight.take();
-        if counts {
-            state.initial = state.initial.saturating_sub(1);
-        }
-        if state.closed {
-            self.changed.notify_all();
-        } else if !state.order.is_empty() {
-            self.changed.notify_one();
-        }
-        self.unlock(state);
-        drop(landed);
-    }
-}
-
-struct Taken<T> {
-    deltas: Deltas<T>,
-    in_initial_list: bool,
-    counts: bool,
-}
-
-impl<T> State<T> {
-    fn synced(&self) -> bool {
-        self.populated && self.initial == 0
-    }
-}
-
-/// Two deletions in a row are one: the one that knows more of the object, the older if both do (D4).
-/// Answers the other.
-fn compress<T>(deltas: &mut Vec<Delta<T>>) -> Option<Delta<T>> {
-    let [.., Delta::Deleted(older), Delta::Deleted(_)] = deltas.as_slice() else { return None };
-    let keep_newer = older.is_final_state_unknown();
-    let newest = deltas.pop()?;
-    if keep_newer { deltas.last_mut().map(|older| std::mem::replace(older, newest)) } else { Some(newest) }
 }
 
 impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
@@ -320,27 +198,28 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         let key = self.accessor.key_of_deleted(&gone)?;
         let mut state = self.state.lock();
         state.populated = true;
-        if self.is_unknown(&state, &key) {
-            self.unlock(state);
-            return Ok(());
-        }
-        let gone = match (gone, &self.transform) {
-            (Deleted::Final(object), Some(_)) => {
+        let gone = match gone {
+            // The transform is not asked about what nobody will be told (D3).
+            Deleted::Final(object)
+                if self.transform.is_some() && self.is_known(&state, &key) != Known::No =>
+            {
                 self.unlock(state);
                 let object = Transform::run(self.transform.as_ref(), &key, object)?;
                 state = self.state.lock();
-                // Somebody else's deletion may have come first.
-                if self.is_unknown(&state, &key) {
-                    self.unlock(state);
-                    return Ok(());
-                }
                 Deleted::Final(object)
             }
-            (gone, _) => gone,
+            gone => gone,
         };
-        let left_out = self.push(&mut state, key, Delta::Deleted(gone));
+        let left_out = match self.is_known(&state, &key) {
+            Known::Yes => self.push(&mut state, &key, Delta::Deleted(gone)),
+            Known::Leaving => {
+                state.in_flight.as_mut().and_then(|flight| flight.miss(gone)).map(Delta::Deleted)
+            }
+            Known::No => Some(Delta::Deleted(gone)),
+        };
         self.unlock(state);
         drop(left_out);
+        self.compress(&[key]);
         Ok(())
     }
 
@@ -368,35 +247,50 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         // Built and dropped outside the lock.
         let keys: HashSet<Key> = prepared.iter().map(|(key, _)| Arc::clone(key)).collect();
         let mut left_out = Vec::new();
+        let mut touched: Vec<Key> =
+            if self.compressor.is_some() { keys.iter().cloned().collect() } else { Vec::new() };
         let mut state = self.state.lock();
         if let Some(error) = failed {
             for (key, object) in prepared {
-                left_out.extend(self.push(&mut state, key, delta(object)));
+                left_out.extend(self.push(&mut state, &key, delta(object)));
             }
             self.unlock(state);
+            self.compress(&touched);
             return Err(error);
         }
         // Asked first: if the known objects panic, nothing has changed.
-        let known = self.known(&state, |key| keys.contains(key) || state.items.contains_key(key));
+        let waits = |key: &Key| keys.contains(key) || state.items.contains_key(key);
+        let known = self.known(&state, waits);
+        let leaving =
+            self.leaving(&state).filter(|_| state.in_flight.as_ref().is_some_and(|f| !waits(&f.key)));
         for (key, object) in prepared {
-            left_out.extend(self.push(&mut state, key, delta(object)));
+            left_out.extend(self.push(&mut state, &key, delta(object)));
         }
         let mut deletions = known.len();
         for (key, deltas) in state.items.iter_mut().filter(|(key, _)| !keys.contains(*key)) {
-            let last_known = deltas.last().and_then(Delta::object).cloned();
+            let last_known = deltas.newest().and_then(Delta::object).cloned();
             deltas.push(Delta::Deleted(Deleted::FinalStateUnknown { key: Arc::clone(key), last_known }));
-            left_out.extend(compress(deltas));
+            left_out.extend(deltas.compress());
             deletions += 1;
+            if self.compressor.is_some() {
+                touched.push(Arc::clone(key));
+            }
         }
         for (key, last_known) in known {
             let tombstone = Deleted::FinalStateUnknown { key: Arc::clone(&key), last_known };
-            left_out.extend(self.push(&mut state, key, Delta::Deleted(tombstone)));
+            left_out.extend(self.push(&mut state, &key, Delta::Deleted(tombstone)));
+            touched.push(key);
+        }
+        if let (Some(flight), Some(gone)) = (&mut state.in_flight, leaving) {
+            left_out.extend(flight.miss(gone).map(Delta::Deleted));
         }
         if !state.populated {
             state.populated = true;
             state.initial = keys.len() + deletions;
         }
         self.unlock(state);
+        drop(left_out);
+        self.compress(&touched);
         Ok(())
     }
 
@@ -429,11 +323,13 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
                 }
             }
         }
+        let mut touched = Vec::new();
         let mut state = self.state.lock();
         for (key, object) in keyed {
             if !state.items.contains_key(&key) && !state.popped.contains(&key) {
                 // Nothing was queued for it, so there is nothing to leave out.
-                let _ = self.push(&mut state, key, Delta::Sync(Arc::clone(object)));
+                let _ = self.push(&mut state, &key, Delta::Sync(Arc::clone(object)));
+                touched.push(key);
             }
         }
         state.resyncs -= 1;
@@ -441,33 +337,8 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
             state.popped = HashSet::new();
         }
         self.unlock(state);
+        self.compress(&touched);
         failed.map_or(Ok(()), |error| Err(error.into()))
-    }
-}
-
-impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
-    fn pop(&self, process: &mut Process<'_, T>) -> Result<Deltas<T>, PopError<T>> {
-        let Taken { deltas, in_initial_list, counts } = self.take()?;
-        let processed = catch(|| process(&deltas, in_initial_list));
-        self.landed(counts);
-        match processed {
-            Ok(Ok(())) => Ok(deltas),
-            Ok(Err(error)) => Err(PopError::Process { deltas, error }),
-            Err(message) => Err(PopError::Process { deltas, error: message.into() }),
-        }
-    }
-
-    fn synced(&self) -> Done {
-        self.synced.clone()
-    }
-
-    fn close(&self) {
-        self.state.lock().closed = true;
-        self.changed.notify_all();
-    }
-
-    fn is_closed(&self) -> bool {
-        self.state.lock().closed
     }
 }
 
@@ -475,8 +346,8 @@ impl<T> fmt::Debug for DeltaFifo<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock();
         f.debug_struct("DeltaFifo")
-            .field("len", &state.order.len())
-            .field("in_flight", &state.in_flight.as_ref().map(|in_flight| &in_flight.key))
+            .field("len", &state.items.len())
+            .field("in_flight", &state.in_flight.as_ref().map(|flight| &flight.key))
             .field("synced", &state.synced())
             .field("closed", &state.closed)
             .finish_non_exhaustive()

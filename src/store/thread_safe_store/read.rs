@@ -34,6 +34,11 @@ impl<T> ThreadSafeStore<T> {
         self.collect(|slot| Arc::clone(&slot.object))
     }
 
+    /// All objects with their keys, in no order.
+    pub(crate) fn entries(&self) -> Vec<(Key, Arc<T>)> {
+        self.collect(|slot| (Arc::clone(&slot.key), Arc::clone(&slot.object)))
+    }
+
     /// All keys, in no order; see the type for what that means while others write.
     pub fn list_keys(&self) -> Vec<Key> {
         self.collect(|slot| Arc::clone(&slot.key))

@@ -1,0 +1,190 @@
+//! Taking items out, and putting them back.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::thread;
+
+use super::{DeltaFifo, Flight, KEEP, State};
+use crate::object::Key;
+use crate::panic::catch;
+use crate::queue::error::Processed;
+use crate::queue::{Delta, Deltas, PopError, Process, Queue, Refused};
+use crate::stop::Done;
+use crate::store::StoreError;
+
+struct Taken<T> {
+    key: Key,
+    deltas: Deltas<T>,
+    in_initial_list: bool,
+    /// Whether it is one of those that `initial` counts. Not decided at the end: a first replace that comes
+    /// meanwhile does not count it.
+    counts: bool,
+}
+
+impl<T> DeltaFifo<T> {
+    /// Waits for an item and for nothing in flight, and takes the item out.
+    fn take(&self) -> Option<Taken<T>> {
+        let this = thread::current().id();
+        let mut state = self.state.lock();
+        loop {
+            match &state.in_flight {
+                // It would wait for itself. The panic is the outer pop's error.
+                Some(flight) if flight.thread == this => {
+                    drop(state);
+                    panic!("a process callback must not pop from its queue");
+                }
+                Some(_) => {}
+                None => {
+                    if let Some((key, deltas)) = state.next() {
+                        let taken = Taken {
+                            key: Arc::clone(&key),
+                            in_initial_list: !state.synced(),
+                            counts: state.initial > 0,
+                            deltas,
+                        };
+                        if state.resyncs > 0 {
+                            state.popped.insert(Arc::clone(&key));
+                        }
+                        state.in_flight = Some(Flight::new(key, &taken.deltas, this));
+                        return Some(taken);
+                    }
+                    if state.synced() && !self.synced.is_done() {
+                        // All that was left of the initial list were keys that a compressor has emptied.
+                        self.unlock(state);
+                        state = self.state.lock();
+                        continue;
+                    }
+                    if state.closed {
+                        return None;
+                    }
+                }
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// What was in flight has been processed.
+    fn land(&self, taken: &Taken<T>, processed: &Processed) {
+        let mut state = self.state.lock();
+        let mut flight = state.in_flight.take();
+        let missed = flight.as_mut().and_then(|flight| flight.missed.take());
+        let mut left_out = Vec::new();
+        if processed.again {
+            // A deletion that was missed is the one that is told again.
+            left_out.extend(missed.map(Delta::Deleted));
+            left_out.extend(self.put_back(&mut state, &taken.key, taken.deltas.clone(), taken.counts));
+        } else {
+            if taken.counts {
+                state.initial = state.initial.saturating_sub(1);
+            }
+            // The deletion has failed: if the consumer still has the object, he is told of the next one.
+            let known = self.known_objects.as_ref().filter(|_| processed.result.is_err());
+            if let (Some(gone), Some(known)) = (missed, known) {
+                match known.get_by_key(&taken.key) {
+                    Ok(None) => left_out.push(Delta::Deleted(gone)),
+                    _ => {
+                        let deltas = Deltas::one(Some(Arc::clone(&taken.key)), Delta::Deleted(gone));
+                        left_out.extend(self.put_back(&mut state, &taken.key, deltas, false));
+                    }
+                }
+            }
+        }
+        if state.closed {
+            self.changed.notify_all();
+        } else if !state.items.is_empty() {
+            self.changed.notify_one();
+        }
+        self.unlock(state);
+        drop((flight, left_out));
+    }
+
+    /// Queues what has been popped before, ahead of what came for its key since; `initial` says whether it
+    /// still counts among the initial list. Answers what compression leaves out.
+    #[must_use]
+    fn put_back(&self, state: &mut State<T>, key: &Key, deltas: Deltas<T>, initial: bool) -> Vec<Delta<T>> {
+        let newer = state.items.remove(key);
+        if initial {
+            let at = state.order.len().min(state.initial - 1);
+            state.order.insert(at, Arc::clone(key));
+        } else if newer.is_none() {
+            state.order.push_back(Arc::clone(key));
+        }
+        let mut left_out = Vec::new();
+        let mut all = deltas;
+        for delta in newer.into_iter().flat_map(Deltas::into_vec) {
+            all.push(delta);
+            left_out.extend(all.compress());
+        }
+        state.items.insert(Arc::clone(key), all);
+        left_out
+    }
+
+    /// Queues deltas that have been popped before, unless something newer waits for their key: then they are
+    /// given back. client-go's `AddIfNotPresent`, which it had until 1.32.
+    ///
+    /// Of use where one thread writes and pops; elsewhere what is queued may be older than what the consumer
+    /// has seen meanwhile, and a callback had better answer [`Requeue`](crate::Requeue).
+    ///
+    /// # Errors
+    ///
+    /// The deltas, if there are none, or if they have no key.
+    pub fn add_if_not_present(&self, deltas: Deltas<T>) -> Result<Option<Deltas<T>>, Refused<Deltas<T>>> {
+        let key = match self.key_of(&deltas) {
+            Ok(Some(key)) => key,
+            Ok(None) => return Err(Refused { value: deltas, reason: StoreError::other("no deltas") }),
+            Err(error) => return Err(Refused { value: deltas, reason: error.into() }),
+        };
+        let mut state = self.state.lock();
+        state.populated = true;
+        let present = if state.items.contains_key(&key) {
+            Some(deltas)
+        } else {
+            // Nothing newer waits, so nothing is left out.
+            let _ = self.put_back(&mut state, &key, deltas, false);
+            self.changed.notify_one();
+            None
+        };
+        self.unlock(state);
+        Ok(present)
+    }
+}
+
+impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
+    fn pop(&self, process: &mut Process<'_, T>) -> Result<Deltas<T>, PopError<Deltas<T>>> {
+        let Some(taken) = self.take() else { return Err(PopError::Closed) };
+        let processed = Processed::from(catch(|| process(&taken.deltas, taken.in_initial_list)));
+        self.land(&taken, &processed);
+        processed.answer(taken.deltas)
+    }
+
+    fn synced(&self) -> Done {
+        self.synced.clone()
+    }
+
+    fn close(&self) {
+        self.state.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+}
+
+impl<T> State<T> {
+    /// The next item, past the keys that a compressor has left with none.
+    fn next(&mut self) -> Option<(Key, Deltas<T>)> {
+        let next = loop {
+            let Some(key) = self.order.pop_front() else { break None };
+            if let Some(deltas) = self.items.remove(&key) {
+                break Some((key, deltas));
+            }
+            self.initial = self.initial.saturating_sub(1);
+        };
+        if self.order.is_empty() && self.order.capacity() > KEEP {
+            self.order = VecDeque::new();
+            self.items = HashMap::new();
+        }
+        next
+    }
+}
