@@ -47,7 +47,7 @@
 //! |---|---|
 //! | what is listed and watched | [`ListerWatcher`]: a client's resource, two closures ([`ListWatch`]), a transport of your own |
 //! | keeps a store equal to the server | [`Reflector`] into any [`ReflectorStore`] |
-//! | queues of changes | [`DeltaFifo`], a [`Queue`] |
+//! | queues of changes | [`DeltaFifo`] and [`RealFifo`], each a [`Queue`]; [`Fifo`] |
 //! | a reflector, a queue, and the loop that empties it | [`Controller`], [`new_informer`], [`new_indexer_informer`] |
 //! | caches | [`Indexer`], [`ThreadSafeStore`], read through a [`Lister`] |
 //! | one cache, many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
@@ -113,7 +113,7 @@ pub use object::{
 };
 pub use queue::{
     Delta, DeltaFifo, DeltaFifoBuilder, Deltas, Fifo, PopError, Process, ProcessBatch, ProcessError, Queue,
-    Refused, ReplacedAll, Requeue,
+    RealFifo, RealFifoBuilder, RealFifoMode, Refused, ReplacedAll, Requeue,
 };
 pub use reflector::{
     Body, ListWatch, ListerWatcher, ListerWatcherSource, Reflector, ReflectorOptions, ReflectorState,

@@ -81,3 +81,81 @@ pub(super) fn process_deltas<T: Object>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::DynamicObject;
+    use crate::queue::RealFifo;
+    use crate::store::{ReflectorStore, Transform};
+
+    fn object(name: &str, version: &str) -> Arc<DynamicObject> {
+        let json = serde_json::json!({"metadata": {"name": name, "resourceVersion": version}});
+        Arc::new(serde_json::from_value(json).unwrap())
+    }
+
+    /// Processes all that is queued; what was told, as `+a@1`, `a@1>2` (with `=` for a sync), `-a`.
+    fn told(queue: &dyn Queue<DynamicObject>, store: &Indexer<DynamicObject>) -> Vec<String> {
+        let mut told = Vec::new();
+        queue.close();
+        let mut process = |deltas: &Deltas<DynamicObject>, initial| {
+            process_deltas(store, deltas, initial, |notification, sync| {
+                told.push(match notification {
+                    Notification::Add { object, .. } => {
+                        format!("+{}@{}", object.name(), object.resource_version())
+                    }
+                    Notification::Update { old, new } => {
+                        let sync = if sync { "=" } else { "" };
+                        format!("{}@{}>{}{sync}", new.name(), old.resource_version(), new.resource_version())
+                    }
+                    Notification::Delete(gone) => format!("-{}", gone.key()),
+                });
+            })?;
+            Ok(())
+        };
+        while queue.pop(&mut process).is_ok() {}
+        told
+    }
+
+    #[test]
+    fn k4_the_cache_files_an_object_under_the_key_it_was_queued_by() {
+        let store = Arc::new(Indexer::for_objects());
+        let rename = Transform::new(|_| Ok::<_, String>(object("same", "1")));
+        let queue = DeltaFifo::builder(Accessor::object()).known_objects(store.clone()).transform(rename);
+        let queue = queue.build();
+        queue.replace(vec![object("a", "1"), object("b", "1")], "1").unwrap();
+        queue.delete(Deleted::Final(object("a", "2"))).unwrap();
+        told(&queue, &store);
+        assert_eq!(store.list_keys(), ["b".into()]);
+    }
+
+    #[test]
+    fn p6_p7_a_whole_list_reaches_the_store_before_anything_is_told() {
+        let store = Indexer::for_objects();
+        for name in ["gone", "same", "new version"] {
+            store.add(object(name, "1")).unwrap();
+        }
+        let queue = RealFifo::atomic(Accessor::object());
+        let list = vec![object("added", "5"), object("new version", "4"), object("same", "1")];
+        queue.replace(list, "7").unwrap();
+        let expected = ["-gone", "+added@5", "new version@1>4", "same@1>1="];
+        let deltas = queue.list().remove(0);
+        process_deltas(&store, &deltas, false, |_, _| assert_eq!(store.len(), 3)).unwrap();
+        assert_eq!(store.last_store_sync_resource_version(), "7");
+
+        let store = Indexer::for_objects();
+        store.replace(["gone", "same", "new version"].map(|name| object(name, "1")).into(), "1").unwrap();
+        assert_eq!(told(&queue, &store), expected);
+    }
+
+    #[test]
+    fn p4_p5_bookmarks_are_told_to_the_store_and_a_resync_of_everything_to_the_handlers() {
+        let store = Indexer::for_objects();
+        store.add(object("a", "1")).unwrap();
+        let queue = RealFifo::atomic(Accessor::object());
+        queue.bookmark("9").unwrap();
+        queue.resync().unwrap();
+        assert_eq!(told(&queue, &store), ["a@1>1="]);
+        assert_eq!(store.last_store_sync_resource_version(), "9");
+    }
+}

@@ -15,7 +15,7 @@ pub type ProcessError = Box<dyn Error + Send + Sync>;
 /// [`has_synced`](super::Queue::has_synced) is concerned.
 ///
 /// ```
-/// use k8s_informer::{Accessor, Fifo, KeyError, Requeue};
+/// use k8s_informer::{Accessor, Fifo, KeyError, ReflectorStore, Requeue};
 /// use std::sync::Arc;
 ///
 /// let queue = Fifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word.as_str().into())));

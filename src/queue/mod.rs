@@ -5,11 +5,13 @@ mod delta;
 mod delta_fifo;
 mod error;
 mod fifo;
+mod real_fifo;
 
 pub use delta::{Delta, Deltas, ReplacedAll};
 pub use delta_fifo::{DeltaFifo, DeltaFifoBuilder};
 pub use error::{PopError, ProcessError, Refused, Requeue};
 pub use fifo::Fifo;
+pub use real_fifo::{RealFifo, RealFifoBuilder, RealFifoMode};
 
 use crate::stop::Done;
 use crate::store::ReflectorStore;

@@ -115,6 +115,12 @@ pub trait ReflectorStore<T>: Send + Sync {
         let _ = resource_version;
         Ok(())
     }
+
+    /// What is done to every object that is written, if anything: for who wants to do it earlier, while fewer
+    /// objects are in memory. client-go's `TransformingStore`.
+    fn transformer(&self) -> Option<&Transform<T>> {
+        None
+    }
 }
 
 /// What a queue asks of the store that its consumer fills: client-go's `KeyListerGetter`.

@@ -1,43 +1,32 @@
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-
-use k8s_informer::{
-    Deleted, Delta, DeltaFifo, Deltas, Indexer, Indexers, Key, KnownObjects, PopError, Queue, ReflectorStore,
-    StoreError,
-};
+use k8s_informer::{Deleted, Delta, DeltaFifo, Deltas, PopError, Queue, ReflectorStore};
 use serde_json::{Value, json};
 
 use super::Replay;
-use super::object::{Obj, accessor, done, obj, objs, sorted, text, tombstone, transform};
+use super::deltas::{read_delta, write_deltas};
+use super::known::Known;
+use super::object::{Obj, accessor, done, obj, objs, text, tombstone, transform};
 
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
-    let map = Arc::new(Map::default());
-    let indexer = Arc::new(Sorted(Indexer::new(accessor(), Indexers::new())));
+    let known = Known::new(&config["known"]);
     let mut builder =
         DeltaFifo::builder(accessor()).emit_replaced(config["emit_replaced"].as_bool().unwrap());
-    builder = match text(&config["known"]) {
-        "none" => builder,
-        "map" => builder.known_objects(Arc::clone(&map) as _),
-        "indexer" => builder.known_objects(Arc::clone(&indexer) as _),
-        other => panic!("known {other}"),
-    };
+    if let Some(known) = known.objects() {
+        builder = builder.known_objects(known);
+    }
     if let Some(transform) = transform(&config["transform"]) {
         builder = builder.transform(transform);
     }
-    let applies = config["known"] == "indexer";
-    Box::new(Subject { queue: builder.build(), map, indexer, applies })
+    Box::new(Subject { queue: builder.build(), known })
 }
 
 struct Subject {
     queue: DeltaFifo<Obj>,
-    map: Arc<Map>,
-    indexer: Arc<Sorted>,
-    applies: bool,
+    known: Known,
 }
 
 impl Replay for Subject {
     fn step(&mut self, op: &str, step: &Value) -> Value {
-        let Self { queue, map, .. } = self;
+        let Self { queue, known } = self;
         match op {
             "add" => done(queue.add(obj(&step["obj"]))),
             "update" => done(queue.update(obj(&step["obj"]))),
@@ -54,21 +43,7 @@ impl Replay for Subject {
                 json!({})
             }
             "key_of" => key_of(queue, step),
-            "known_list" => {
-                let keys = match self.applies {
-                    true => self.indexer.list_keys(),
-                    false => map.list_keys(),
-                };
-                let get = |key: &Key| match self.applies {
-                    true => self.indexer.get_by_key(key),
-                    false => map.get_by_key(key),
-                };
-                json!({"objs": sorted(keys.iter().filter_map(|key| get(key).ok().flatten()).collect())})
-            }
-            _ if op.starts_with("known_") => {
-                map.change(op, step);
-                json!({})
-            }
+            _ if op.starts_with("known_") => known.step(op, step),
             other => panic!("op {other}"),
         }
     }
@@ -85,31 +60,21 @@ impl Subject {
             if fails {
                 return Err("process".into());
             }
-            if self.applies {
-                for delta in deltas.iter() {
-                    match delta {
-                        Delta::Deleted(gone) => self.indexer.0.delete(gone)?,
-                        other => self.indexer.0.update(Arc::clone(other.object().unwrap())).map(drop)?,
-                    }
-                }
-            }
-            Ok(())
+            self.known.apply(deltas)
         });
         match result {
-            Ok(popped) => json!({"deltas": deltas(&popped), "initial": initial}),
+            Ok(popped) => json!({"deltas": write_deltas(&popped), "initial": initial}),
             Err(PopError::Closed) => json!({"error": "closed"}),
             Err(PopError::Process { popped, .. }) => {
-                json!({"deltas": deltas(&popped), "initial": initial, "error": "process"})
+                json!({"deltas": write_deltas(&popped), "initial": initial, "error": "process"})
             }
-            #[allow(unreachable_patterns)]
-            Err(other) => panic!("{other}"),
         }
     }
 }
 
 fn key_of(queue: &DeltaFifo<Obj>, step: &Value) -> Value {
     let key = if step["deltas"].is_array() {
-        let deltas: Vec<Delta<Obj>> = step["deltas"].as_array().unwrap().iter().map(delta).collect();
+        let deltas: Vec<Delta<Obj>> = step["deltas"].as_array().unwrap().iter().map(read_delta).collect();
         queue.key_of(&Deltas::from(deltas))
     } else if step["tombstone"].is_object() {
         accessor().key_of_deleted(&tombstone(&step["tombstone"])).map(Some)
@@ -120,85 +85,5 @@ fn key_of(queue: &DeltaFifo<Obj>, step: &Value) -> Value {
         Ok(Some(key)) => json!({"key": &*key}),
         Ok(None) => json!({"error": "zero_deltas"}),
         Err(_) => json!({"error": "key"}),
-    }
-}
-
-fn delta(value: &Value) -> Delta<Obj> {
-    match text(&value["type"]) {
-        "Deleted" if value["tombstone"].is_object() => Delta::Deleted(tombstone(&value["tombstone"])),
-        "Deleted" => Delta::Deleted(Deleted::Final(obj(&value["obj"]))),
-        "Added" => Delta::Added(obj(&value["obj"])),
-        "Updated" => Delta::Updated(obj(&value["obj"])),
-        "Replaced" => Delta::Replaced(obj(&value["obj"])),
-        "Sync" => Delta::Sync(obj(&value["obj"])),
-        other => panic!("delta {other}"),
-    }
-}
-
-fn deltas(deltas: &Deltas<Obj>) -> Value {
-    let write = |delta: &Delta<Obj>| match delta {
-        Delta::Added(object) => json!({"type": "Added", "obj": **object}),
-        Delta::Updated(object) => json!({"type": "Updated", "obj": **object}),
-        Delta::Replaced(object) => json!({"type": "Replaced", "obj": **object}),
-        Delta::Sync(object) => json!({"type": "Sync", "obj": **object}),
-        Delta::Deleted(Deleted::Final(object)) => json!({"type": "Deleted", "obj": **object}),
-        Delta::Deleted(Deleted::FinalStateUnknown { key, last_known }) => {
-            json!({"type": "Deleted", "tombstone": {"key": &**key, "obj": last_known.as_deref()}})
-        }
-        other => panic!("{other:?}"),
-    };
-    json!(deltas.iter().map(write).collect::<Vec<_>>())
-}
-
-/// A known-object lister whose lookups can be made to fail. Keys come in order, as the recorder's did.
-#[derive(Default)]
-struct Map(Mutex<BTreeMap<String, Entry>>);
-
-#[derive(Default)]
-struct Entry {
-    object: Option<Arc<Obj>>,
-    fails: bool,
-}
-
-impl Map {
-    fn change(&self, op: &str, step: &Value) {
-        let key = text(&step["key"]).to_owned();
-        let mut entries = self.0.lock().unwrap();
-        match op {
-            "known_set" => drop(entries.insert(key, Entry { object: Some(obj(&step["obj"])), fails: false })),
-            "known_del" => drop(entries.remove(&key)),
-            "known_fail" => drop(entries.insert(key, Entry { object: None, fails: true })),
-            "known_ghost" => drop(entries.insert(key, Entry::default())),
-            other => panic!("op {other}"),
-        }
-    }
-}
-
-impl KnownObjects<Obj> for Map {
-    fn list_keys(&self) -> Vec<Key> {
-        self.0.lock().unwrap().keys().map(|key| key.as_str().into()).collect()
-    }
-
-    fn get_by_key(&self, key: &str) -> Result<Option<Arc<Obj>>, StoreError> {
-        match self.0.lock().unwrap().get(key) {
-            Some(Entry { fails: true, .. }) => Err(StoreError::other("fails")),
-            Some(entry) => Ok(entry.object.clone()),
-            None => Ok(None),
-        }
-    }
-}
-
-/// An indexer whose keys come in order.
-struct Sorted(Indexer<Obj>);
-
-impl KnownObjects<Obj> for Sorted {
-    fn list_keys(&self) -> Vec<Key> {
-        let mut keys = self.0.list_keys();
-        keys.sort();
-        keys
-    }
-
-    fn get_by_key(&self, key: &str) -> Result<Option<Arc<Obj>>, StoreError> {
-        Ok(self.0.get_by_key(key))
     }
 }

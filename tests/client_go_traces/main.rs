@@ -6,9 +6,12 @@
 #![allow(clippy::unwrap_used)]
 
 mod delta_fifo;
+mod deltas;
 mod fifo;
 mod keys;
+mod known;
 mod object;
+mod real_fifo;
 mod store;
 mod thread_safe_store;
 
@@ -37,6 +40,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "delta_fifo", build: delta_fifo::build, info: &["done_during"], floor: 100.0 },
     Suite { name: "fifo", build: fifo::build, info: &[], floor: 100.0 },
     Suite { name: "keys", build: keys::build, info: &[], floor: 100.0 },
+    Suite { name: "real_fifo", build: real_fifo::build, info: &["locked_during"], floor: 95.0 },
     Suite { name: "store", build: store::build, info: &[], floor: 90.0 },
     Suite { name: "thread_safe_store", build: thread_safe_store::build, info: &[], floor: 99.0 },
 ];

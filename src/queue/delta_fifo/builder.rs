@@ -17,6 +17,7 @@ pub struct DeltaFifoBuilder<T> {
     pub(super) emit_replaced: bool,
     pub(super) transform: Option<Transform<T>>,
     pub(super) compressor: Option<Compressor<T>>,
+    pub(super) name: String,
 }
 
 impl<T> DeltaFifo<T> {
@@ -28,6 +29,7 @@ impl<T> DeltaFifo<T> {
             emit_replaced: false,
             transform: None,
             compressor: None,
+            name: "DeltaFifo".to_owned(),
         }
     }
 }
@@ -81,16 +83,22 @@ impl<T> DeltaFifoBuilder<T> {
         self
     }
 
+    /// What [`synced`](crate::Queue::synced) is called in reports. Default: `DeltaFifo`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
     /// The queue, empty and open.
     pub fn build(self) -> DeltaFifo<T> {
-        let Self { accessor, known_objects, emit_replaced, transform, compressor } = self;
+        let Self { accessor, known_objects, emit_replaced, transform, compressor, name } = self;
         DeltaFifo {
             accessor,
             known_objects,
             emit_replaced,
             transform,
             compressor,
-            synced: Done::new("DeltaFifo"),
+            synced: Done::new(name),
             state: Mutex::new(State {
                 items: HashMap::new(),
                 order: VecDeque::new(),

@@ -340,6 +340,10 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         self.compress(&touched);
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
+
+    fn transformer(&self) -> Option<&Transform<T>> {
+        self.transform.as_ref()
+    }
 }
 
 impl<T> fmt::Debug for DeltaFifo<T> {

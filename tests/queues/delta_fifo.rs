@@ -1,49 +1,16 @@
 //! `DeltaFifo` from outside: the essence of client-go's delta_fifo_test, and what unlocked processing adds.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use k8s_informer::{
-    Accessor, Deleted, Delta, DeltaFifo, Deltas, Indexer, Indexers, Key, KeyError, KnownObjects, PopError,
-    Queue, ReflectorStore, StoreError, Transform,
+    Deleted, Delta, DeltaFifo, Deltas, Indexer, Indexers, Key, KnownObjects, PopError, Queue, ReflectorStore,
+    StoreError, Transform,
 };
 
-type Thing = (&'static str, u32);
-
-fn thing(key: &'static str, value: u32) -> Arc<Thing> {
-    Arc::new((key, value))
-}
-
-fn accessor() -> Accessor<Thing> {
-    Accessor::new(|thing: &Thing| match thing.0 {
-        "" => Err(KeyError::new("no key")),
-        "panic" => panic!("key function"),
-        key => Ok(key.into()),
-    })
-}
-
-/// A test of client-go's has known objects that never change.
-struct Known(Vec<Thing>);
-
-impl KnownObjects<Thing> for Known {
-    fn list_keys(&self) -> Vec<Key> {
-        self.0.iter().map(|thing| thing.0.into()).collect()
-    }
-
-    fn get_by_key(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
-        match self.0.iter().find(|thing| thing.0 == key) {
-            // Value 0: listed, but not to be had; 99: not to be looked up.
-            Some((_, 0)) | None => Ok(None),
-            Some((_, 99)) => Err(StoreError::other("broken")),
-            Some(thing) => Ok(Some(Arc::new(*thing))),
-        }
-    }
-}
+use super::things::*;
 
 fn knowing(known: &[Thing]) -> DeltaFifo<Thing> {
     DeltaFifo::builder(accessor()).known_objects(Arc::new(Known(known.to_vec()))).emit_replaced(true).build()
@@ -60,34 +27,6 @@ fn pop(queue: &DeltaFifo<Thing>) -> Vec<Delta<Thing>> {
 
 fn drain(queue: &DeltaFifo<Thing>) -> Vec<Vec<Delta<Thing>>> {
     std::iter::from_fn(|| (!queue.is_empty()).then(|| pop(queue))).collect()
-}
-
-fn added(key: &'static str, value: u32) -> Delta<Thing> {
-    Delta::Added(thing(key, value))
-}
-
-fn updated(key: &'static str, value: u32) -> Delta<Thing> {
-    Delta::Updated(thing(key, value))
-}
-
-fn replaced(key: &'static str, value: u32) -> Delta<Thing> {
-    Delta::Replaced(thing(key, value))
-}
-
-fn sync(key: &'static str, value: u32) -> Delta<Thing> {
-    Delta::Sync(thing(key, value))
-}
-
-fn deleted(key: &'static str, value: u32) -> Delta<Thing> {
-    Delta::Deleted(gone(key, value))
-}
-
-fn gone(key: &'static str, value: u32) -> Deleted<Thing> {
-    Deleted::Final(thing(key, value))
-}
-
-fn tombstone(key: &str, last_known: Option<Arc<Thing>>) -> Delta<Thing> {
-    Delta::Deleted(Deleted::FinalStateUnknown { key: key.into(), last_known })
 }
 
 #[test]
@@ -336,20 +275,6 @@ fn f7_close_wakes_every_pop_and_leaves_what_is_queued() {
     queue.add(thing("a", 1)).unwrap();
     assert_eq!(pop(&queue), [added("a", 1)]);
     assert!(matches!(queue.pop(&mut |_, _| Ok(())), Err(PopError::Closed)));
-}
-
-/// Runs what would hang if a lock were held, or a wake-up lost.
-fn in_time(test: impl FnOnce() + Send + 'static) {
-    let (done, finished) = mpsc::channel();
-    let thread = thread::spawn(move || {
-        test();
-        let _ = done.send(());
-    });
-    let in_time = finished.recv_timeout(Duration::from_secs(20));
-    if in_time != Err(mpsc::RecvTimeoutError::Timeout) {
-        thread.join().unwrap();
-    }
-    in_time.unwrap();
 }
 
 #[test]

@@ -1,0 +1,106 @@
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use super::{RealFifo, State};
+use crate::object::Accessor;
+use crate::stop::Done;
+use crate::store::{KnownObjects, Transform};
+use crate::sync::{Condvar, Mutex};
+
+/// What a list and a resync are in a [`RealFifo`]. client-go takes these as options, and panics if they don't go
+/// together (R4).
+pub enum RealFifoMode<T> {
+    /// One change each.
+    Atomic {
+        /// Whether writers need not wait for the processing, as long as fewer than 2000 changes are left
+        /// (R19).
+        unlock_while_processing: bool,
+        /// Whether bookmarks are queued (R11).
+        bookmarks: bool,
+    },
+    /// Many changes, one for each object, which takes knowing what the consumer has kept: the store that it
+    /// fills.
+    InOrder(Arc<dyn KnownObjects<T>>),
+}
+
+impl<T> fmt::Debug for RealFifoMode<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Atomic { unlock_while_processing, bookmarks } => f
+                .debug_struct("Atomic")
+                .field("unlock_while_processing", unlock_while_processing)
+                .field("bookmarks", bookmarks)
+                .finish(),
+            Self::InOrder(_) => f.debug_tuple("InOrder").finish(),
+        }
+    }
+}
+
+/// Options of a [`RealFifo`]. client-go's `RealFIFOOptions`.
+#[must_use]
+pub struct RealFifoBuilder<T> {
+    accessor: Accessor<T>,
+    mode: RealFifoMode<T>,
+    transform: Option<Transform<T>>,
+    name: String,
+}
+
+impl<T> RealFifo<T> {
+    /// With options.
+    ///
+    /// ```
+    /// use k8s_informer::{DynamicObject, Indexer, Queue, RealFifo, RealFifoMode, ReflectorStore};
+    /// use std::sync::Arc;
+    ///
+    /// let store = Arc::new(Indexer::<DynamicObject>::for_objects());
+    /// let queue = RealFifo::builder(store.accessor().clone(), RealFifoMode::InOrder(store)).name("pods").build();
+    /// queue.replace(Vec::new(), "7")?;
+    /// assert!(queue.has_synced() && queue.synced().name() == "pods");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn builder(accessor: Accessor<T>, mode: RealFifoMode<T>) -> RealFifoBuilder<T> {
+        RealFifoBuilder { accessor, mode, transform: None, name: "RealFifo".to_owned() }
+    }
+}
+
+impl<T> RealFifoBuilder<T> {
+    /// Changes every object before it is queued. Default: none.
+    pub fn transform(mut self, transform: Transform<T>) -> Self {
+        self.transform = Some(transform);
+        self
+    }
+
+    /// What [`synced`](crate::Queue::synced) is called in reports. Default: `RealFifo`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// The queue, empty and open.
+    pub fn build(self) -> RealFifo<T> {
+        let Self { accessor, mode, transform, name } = self;
+        RealFifo {
+            accessor,
+            mode,
+            transform,
+            synced: Done::new(name),
+            state: Mutex::new(State {
+                items: VecDeque::new(),
+                in_flight: None,
+                populated: false,
+                initial: 0,
+                synced: false,
+                closed: false,
+            }),
+            changed: Condvar::new(),
+            landed: Condvar::new(),
+        }
+    }
+}
+
+impl<T> fmt::Debug for RealFifoBuilder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RealFifoBuilder").field("mode", &self.mode).finish_non_exhaustive()
+    }
+}

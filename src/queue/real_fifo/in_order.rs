@@ -1,0 +1,140 @@
+//! What a list and a resync come to for each object, in order.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::thread;
+
+use super::{Flight, RealFifo};
+use crate::object::{Deleted, Key, KeyError};
+use crate::panic::catch;
+use crate::queue::Delta;
+use crate::store::{KnownObjects, StoreError};
+
+impl<T> RealFifo<T> {
+    /// Tombstones for what is queued or known and not in the list, then the list (R5, R6).
+    pub(super) fn replace_each(
+        &self,
+        known: &dyn KnownObjects<T>,
+        objects: Vec<Arc<T>>,
+    ) -> Result<(), StoreError> {
+        let mut listed = HashSet::with_capacity(objects.len());
+        for object in &objects {
+            listed.insert(self.accessor.key(object)?);
+        }
+        // Made before anybody has to wait. Those before the one that fails count.
+        let mut failed = None;
+        let mut replaced = Vec::with_capacity(objects.len());
+        for object in objects {
+            match self.prepare(object) {
+                Ok(prepared) => replaced.push(prepared),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        self.exclusively(|| {
+            let mut gone = Vec::new();
+            let queued = self.newest_of_each()?;
+            for (key, delta) in queued.iter().filter(|(key, _)| !listed.contains(key)) {
+                if !matches!(delta, Delta::Deleted(_)) {
+                    gone.push((Arc::clone(key), delta.object().cloned()));
+                }
+            }
+            let queued: HashSet<Key> = queued.into_iter().map(|(key, _)| key).collect();
+            for key in known.list_keys() {
+                if !listed.contains(&key) && !queued.contains(&key) {
+                    let last_known = look_up(known, &key);
+                    gone.push((key, last_known));
+                }
+            }
+            let mut state = self.lock();
+            for (key, last_known) in gone {
+                let tombstone = Deleted::FinalStateUnknown { key: Arc::clone(&key), last_known };
+                self.push(&mut state, Some(key), Delta::Deleted(tombstone));
+            }
+            for (key, object) in replaced {
+                self.push(&mut state, key, Delta::Replaced(object));
+            }
+            if failed.is_none() {
+                state.replaced();
+            }
+            self.unlock(state);
+            failed.map_or(Ok(()), Err)
+        })
+    }
+
+    /// What is known and has nothing queued (R9). The known objects have been transformed already.
+    pub(super) fn resync_each(&self, known: &dyn KnownObjects<T>) -> Result<(), StoreError> {
+        self.exclusively(|| {
+            let queued: HashSet<Key> = self.newest_of_each()?.into_iter().map(|(key, _)| key).collect();
+            for known_key in known.list_keys() {
+                if queued.contains(&known_key) {
+                    continue;
+                }
+                let Some(object) = look_up(known, &known_key) else { continue };
+                let key = self.accessor.key(&object)?;
+                let mut state = self.lock();
+                self.push(&mut state, Some(key), Delta::Sync(object));
+            }
+            Ok(())
+        })
+    }
+
+    /// The last change of each key that is queued, in the order of their first ones.
+    fn newest_of_each(&self) -> Result<Vec<(Key, Delta<T>)>, StoreError> {
+        let state = self.lock();
+        let mut newest: Vec<(Key, Delta<T>)> = Vec::new();
+        let mut places = HashMap::new();
+        for (deltas, delta) in state.items.iter().filter_map(|deltas| Some((deltas, deltas.newest()?))) {
+            let Some(key) = deltas.key() else {
+                drop(state);
+                return Err(KeyError::new("a queued object has lost its key in the transform").into());
+            };
+            match places.get(key) {
+                Some(&place) => newest[place] = (Arc::clone(key), delta.clone()),
+                None => {
+                    places.insert(Arc::clone(key), newest.len());
+                    newest.push((Arc::clone(key), delta.clone()));
+                }
+            }
+        }
+        Ok(newest)
+    }
+
+    /// Runs user code without the lock, while nobody else writes or pops. A panic in it is an error.
+    fn exclusively(&self, section: impl FnOnce() -> Result<(), StoreError>) -> Result<(), StoreError> {
+        let thread = thread::current().id();
+        let mut state = self.state.lock();
+        let own = loop {
+            match &state.in_flight {
+                None => break true,
+                // From within a process callback.
+                Some(flight) if flight.thread == thread => break false,
+                Some(_) => self.landed.wait(&mut state),
+            }
+        };
+        if own {
+            state.in_flight = Some(Flight { thread, exclusive: true });
+        }
+        drop(state);
+        let result = catch(section).unwrap_or_else(|message| Err(StoreError::other(message)));
+        if own {
+            let mut state = self.state.lock();
+            state.in_flight = None;
+            self.landed.notify_all();
+            self.changed.notify_all();
+        }
+        result
+    }
+}
+
+fn look_up<T>(known: &dyn KnownObjects<T>, key: &str) -> Option<Arc<T>> {
+    match known.get_by_key(key) {
+        Ok(object) => object,
+        Err(error) => {
+            log::error!("known object {key}: {error}");
+            None
+        }
+    }
+}

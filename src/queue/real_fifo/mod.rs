@@ -1,0 +1,278 @@
+mod builder;
+mod in_order;
+mod pop;
+mod read;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::thread::{self, ThreadId};
+
+pub use builder::{RealFifoBuilder, RealFifoMode};
+
+use super::{Delta, Deltas, ReplacedAll};
+use crate::object::{Accessor, Deleted, Key};
+use crate::stop::Done;
+use crate::store::{ReflectorStore, StoreError, Transform};
+use crate::sync::{Condvar, Mutex, MutexGuard};
+
+/// How many changes are handed out together at most (R14).
+const BATCH: usize = 1000;
+
+/// Room for this many changes is kept when the queue has run empty; more is given back.
+const KEEP: usize = 1024;
+
+/// All changes of all objects in the order in which they came: nothing is merged, nothing left out. client-go's
+/// `RealFIFO`, the queue of its informers since 1.33.
+///
+/// Use it where the order across objects matters, or where a whole list has to reach the store at once. A
+/// [`DeltaFifo`](super::DeltaFifo) hands out the changes of one object together instead, and holds at most one
+/// entry for each; here a burst of changes is as long as it is.
+///
+/// **Modes** ([`RealFifoMode`]). *Atomic*, as today's client-go: a list is one [`Delta::ReplacedAll`], a resync
+/// one [`Delta::SyncAll`]; what that means for each object, the consumer finds out from his store. *In order*: a
+/// list is a tombstone for each object that is queued or known and not in it, then a [`Delta::Replaced`] for
+/// each that is.
+///
+/// **Threads.** Any number of them may write; any number may pop, one after the other: a [`pop`](super::Queue::pop)
+/// waits until the processing of the one before is over. A write wakes one pop, [`close`](super::Queue::close) all
+/// of them. No lock is held during processing, but writers are kept waiting as if it were (R19): always in
+/// order, so that no change falls between the queue and the known objects; in atomic mode unless it is unlocked,
+/// and even then while 2000 changes or more are left: the only back-pressure there is. The callback itself may
+/// always write.
+///
+/// **User code.** Key functions and transforms run under no lock; a panic in them is an error. While the known
+/// objects are asked, other threads can neither write nor pop.
+///
+/// **Again.** A callback that fails with [`Requeue`](super::Requeue) gets the same next: it goes back to the
+/// head, since order is what this queue promises.
+///
+/// ```
+/// use k8s_informer::{Accessor, Deleted, Delta, KeyError, Queue, RealFifo, ReflectorStore};
+/// use std::sync::Arc;
+///
+/// let queue = RealFifo::atomic(Accessor::new(|word: &String| Ok::<_, KeyError>(word[..1].into())));
+/// queue.replace(vec![Arc::new("a1".to_owned()), Arc::new("b1".to_owned())], "7")?;
+/// queue.delete(Deleted::Final(Arc::new("a1".to_owned())))?;
+/// let popped = queue.pop(&mut |deltas, in_initial_list| {
+///     assert!(deltas.len() == 1 && in_initial_list);
+///     Ok(())
+/// })?;
+/// let Some(Delta::ReplacedAll(list)) = popped.newest() else { panic!() };
+/// assert_eq!((list.objects.len(), list.resource_version.as_str()), (2, "7"));
+/// assert!(queue.has_synced());
+/// assert_eq!(queue.list_keys(), ["a".into()]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct RealFifo<T> {
+    accessor: Accessor<T>,
+    mode: RealFifoMode<T>,
+    transform: Option<Transform<T>>,
+    synced: Done,
+    /// Guards everything that changes. Innermost: no user code runs, and `synced` is not set, under it.
+    state: Mutex<State<T>>,
+    /// Pops wait here for an item, and for the end of what is in flight. One is woken by each write and by the
+    /// end of a processing; all by `close`, and by the end of a processing after it.
+    changed: Condvar,
+    /// Writers wait here for the end of an exclusive flight, which wakes all of them.
+    landed: Condvar,
+}
+
+struct State<T> {
+    /// Each with one delta; the key is that of its object as it is queued, and missing where there is none.
+    items: VecDeque<Deltas<T>>,
+    in_flight: Option<Flight>,
+    /// Whether the first write, or the first replace that succeeded, has come.
+    populated: bool,
+    /// How many items at the head of the queue, those in flight included, came with the first replace (R8).
+    initial: usize,
+    /// Once it has, it has.
+    synced: bool,
+    closed: bool,
+}
+
+/// Somebody processes, or asks the known objects.
+struct Flight {
+    thread: ThreadId,
+    /// Whether other threads have to wait before they write.
+    exclusive: bool,
+}
+
+impl<T> RealFifo<T> {
+    /// In atomic mode as client-go's informers have it: unlocked, with bookmarks.
+    pub fn atomic(accessor: Accessor<T>) -> Self {
+        let mode = RealFifoMode::Atomic { unlock_while_processing: true, bookmarks: true };
+        Self::builder(accessor, mode).build()
+    }
+
+    /// The lock, for writing: once nobody else is exclusive.
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        let this = thread::current().id();
+        let mut state = self.state.lock();
+        while state.in_flight.as_ref().is_some_and(|flight| flight.exclusive && flight.thread != this) {
+            self.landed.wait(&mut state);
+        }
+        state
+    }
+
+    /// Gives the lock back, and says that the queue has synced if so it is.
+    fn unlock(&self, mut state: MutexGuard<'_, State<T>>) {
+        state.synced |= state.populated && state.initial == 0;
+        let synced = state.synced;
+        drop(state);
+        if synced && !self.synced.is_done() {
+            self.synced.set();
+        }
+    }
+
+    fn push(&self, state: &mut State<T>, key: Option<Key>, delta: Delta<T>) {
+        state.items.push_back(Deltas::one(key, delta));
+        self.changed.notify_one();
+    }
+
+    /// The key has to be there before the transform, and counts after it (R3, K4).
+    fn prepare(&self, object: Arc<T>) -> Result<(Option<Key>, Arc<T>), StoreError> {
+        let key = self.accessor.key(&object)?;
+        if self.transform.is_none() {
+            return Ok((Some(key), object));
+        }
+        let object = Transform::run(self.transform.as_ref(), &key, object)?;
+        Ok((self.accessor.key(&object).ok(), object))
+    }
+
+    fn write(&self, prepared: Result<(Option<Key>, Delta<T>), StoreError>) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        // A write that fails populates too (R2, R3).
+        state.populated = true;
+        let result = prepared.map(|(key, delta)| self.push(&mut state, key, delta));
+        self.unlock(state);
+        result
+    }
+
+    /// A list as one change (R7).
+    fn replace_all(&self, mut objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
+        if let Some(transform) = &self.transform {
+            for object in &mut objects {
+                let transformed = transform.apply(Arc::clone(object));
+                *object = transformed.map_err(|message| StoreError::Transform {
+                    key: self.accessor.key(object).ok(),
+                    message: message.into(),
+                })?;
+            }
+        }
+        let list = ReplacedAll { resource_version: resource_version.to_owned(), objects };
+        let mut state = self.lock();
+        self.push(&mut state, None, Delta::ReplacedAll(Arc::new(list)));
+        state.replaced();
+        self.unlock(state);
+        Ok(())
+    }
+}
+
+impl<T> State<T> {
+    /// The first list that comes before anything else is the initial one, with all that waits then (R8).
+    fn replaced(&mut self) {
+        if !self.populated {
+            self.populated = true;
+            self.initial = self.items.len();
+        }
+    }
+}
+
+impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
+    /// Queues [`Delta::Added`].
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the object has no key or the transform fails. The queue counts as populated all the
+    /// same (R3).
+    fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
+        self.write(self.prepare(object).map(|(key, object)| (key, Delta::Added(object))))
+    }
+
+    /// Queues [`Delta::Updated`].
+    ///
+    /// # Errors
+    ///
+    /// As for `add`.
+    fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
+        self.write(self.prepare(object).map(|(key, object)| (key, Delta::Updated(object))))
+    }
+
+    /// Queues [`Delta::Deleted`], whether anybody knows of the object or not (R1).
+    ///
+    /// # Errors
+    ///
+    /// As for `add`. The transform is not asked about tombstones.
+    fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
+        self.write(match gone {
+            Deleted::Final(object) => {
+                self.prepare(object).map(|(key, object)| (key, Delta::Deleted(Deleted::Final(object))))
+            }
+            Deleted::FinalStateUnknown { ref key, .. } => Ok((Some(Arc::clone(key)), Delta::Deleted(gone))),
+        })
+    }
+
+    /// Queues [`Delta::ReplacedAll`]; in order, what it comes to: see [`RealFifo`] (R5, R7).
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Transform`] if the transform fails on an object: nothing is queued then; in order,
+    /// the tombstones and what came before it in the list are. [`StoreError::Key`], in order only, if an object
+    /// has no key, or something that is queued has lost its own in the transform: nothing is queued.
+    fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
+        match &self.mode {
+            RealFifoMode::Atomic { .. } => self.replace_all(objects, resource_version),
+            RealFifoMode::InOrder(known) => self.replace_each(&**known, objects),
+        }
+    }
+
+    /// Queues [`Delta::SyncAll`]; in order, [`Delta::Sync`] for each known object that has nothing queued
+    /// (R9).
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Key`], in order only, if a known object has no key: those before it have been queued; or
+    /// if something that is queued has lost its own in the transform.
+    fn resync(&self) -> Result<(), StoreError> {
+        match &self.mode {
+            RealFifoMode::Atomic { .. } => {
+                let mut state = self.lock();
+                self.push(&mut state, None, Delta::SyncAll);
+                drop(state);
+                Ok(())
+            }
+            RealFifoMode::InOrder(known) => self.resync_each(&**known),
+        }
+    }
+
+    /// Queues [`Delta::Bookmark`], in atomic mode if it was asked for (R11).
+    ///
+    /// # Errors
+    ///
+    /// None.
+    fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
+        if let RealFifoMode::Atomic { bookmarks: true, .. } = self.mode {
+            let mut state = self.lock();
+            self.push(&mut state, None, Delta::Bookmark(resource_version.into()));
+        }
+        Ok(())
+    }
+
+    /// (R24)
+    fn transformer(&self) -> Option<&Transform<T>> {
+        self.transform.as_ref()
+    }
+}
+
+impl<T> fmt::Debug for RealFifo<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.lock();
+        f.debug_struct("RealFifo")
+            .field("mode", &self.mode)
+            .field("len", &state.items.len())
+            .field("synced", &state.synced)
+            .field("closed", &state.closed)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,139 @@
+use std::sync::Arc;
+
+use k8s_informer::{Deleted, Deltas, PopError, Queue, RealFifo, RealFifoMode, ReflectorStore};
+use serde_json::{Map, Value, json};
+
+use super::Replay;
+use super::deltas::{write_delta, write_deltas};
+use super::known::Known;
+use super::object::{Obj, accessor, done, obj, objs, text, tombstone, transform};
+
+pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
+    let known = Known::new(&config["known"]);
+    let is = |option: &str| config[option].as_bool().unwrap();
+    // What client-go panics about can't be said here at all (R4).
+    let mode = match (is("atomic"), known.objects()) {
+        (true, None) => {
+            RealFifoMode::Atomic { unlock_while_processing: is("unlock"), bookmarks: is("bookmark") }
+        }
+        (false, Some(known)) if !is("unlock") && !is("bookmark") => RealFifoMode::InOrder(known),
+        _ => return Box::new(Impossible),
+    };
+    let mut builder = RealFifo::builder(accessor(), mode);
+    if let Some(transform) = transform(&config["transform"]) {
+        builder = builder.transform(transform);
+    }
+    Box::new(Subject { queue: builder.build(), known })
+}
+
+struct Impossible;
+
+impl Replay for Impossible {
+    fn step(&mut self, op: &str, _: &Value) -> Value {
+        assert_eq!(op, "new");
+        json!({"panic": true})
+    }
+}
+
+struct Subject {
+    queue: RealFifo<Obj>,
+    known: Known,
+}
+
+impl Replay for Subject {
+    fn step(&mut self, op: &str, step: &Value) -> Value {
+        match op {
+            "new" => json!({}),
+            "pop" | "pop_batch" => self.pop(op == "pop_batch", step),
+            _ => self.simple(op, step),
+        }
+    }
+}
+
+impl Subject {
+    fn simple(&self, op: &str, step: &Value) -> Value {
+        let queue = &self.queue;
+        match op {
+            "add" => done(queue.add(obj(&step["obj"]))),
+            "add_many" => {
+                for n in 0..step["count"].as_u64().unwrap() {
+                    let name = format!("{}{n:05}", text(&step["prefix"]));
+                    let object = Obj { ns: "n1".to_owned(), name, rv: (n + 1).to_string(), ..Obj::default() };
+                    queue.add(Arc::new(object)).unwrap();
+                }
+                json!({})
+            }
+            "update" => done(queue.update(obj(&step["obj"]))),
+            "delete" => done(queue.delete(Deleted::Final(obj(&step["obj"])))),
+            "delete_tombstone" => done(queue.delete(tombstone(step))),
+            "replace" => done(queue.replace(objs(&step["list"]), text(&step["rv"]))),
+            "resync" => done(queue.resync()),
+            "bookmark" => done(queue.bookmark(text(&step["rv"]))),
+            "has_synced" => json!({"value": queue.has_synced()}),
+            "done_fired" => json!({"value": queue.synced().is_done()}),
+            "is_closed" => json!({"value": queue.is_closed()}),
+            "close" => {
+                queue.close();
+                json!({})
+            }
+            _ if op.starts_with("known_") => self.known.step(op, step),
+            other => panic!("op {other}"),
+        }
+    }
+
+    fn pop(&self, batch: bool, step: &Value) -> Value {
+        let queue = &self.queue;
+        if queue.is_empty() && !queue.is_closed() {
+            return json!({"would_block": true});
+        }
+        let mut answer = Map::new();
+        let mut process = |callback: &str, popped: &[Deltas<Obj>], initial: bool| {
+            if batch {
+                answer.insert("callback".to_owned(), json!(callback));
+            }
+            let deltas: Vec<_> = popped.iter().flat_map(|deltas| deltas.iter().cloned()).collect();
+            match deltas.as_slice() {
+                [first, .., last] if deltas.len() > 20 => {
+                    answer.insert("count".to_owned(), json!(deltas.len()));
+                    answer.insert("first".to_owned(), write_delta(first));
+                    answer.insert("last".to_owned(), write_delta(last));
+                }
+                deltas => drop(answer.insert("deltas".to_owned(), write_deltas(deltas))),
+            }
+            answer.insert("initial".to_owned(), json!(initial));
+            answer.insert("done_during".to_owned(), json!(queue.synced().is_done()));
+            if let Some(during) = step["during"].as_array() {
+                let during: Vec<_> = during.iter().map(|step| self.simple(text(&step["op"]), step)).collect();
+                answer.insert("during".to_owned(), json!(during));
+            }
+            if step["process"] == "error" {
+                return Err("process".into());
+            }
+            popped.iter().try_for_each(|deltas| self.known.apply(deltas))
+        };
+        let closed = match batch {
+            false => {
+                let popped = queue
+                    .pop(&mut |deltas, initial| process("single", std::slice::from_ref(deltas), initial));
+                matches!(popped, Err(PopError::Closed))
+            }
+            true => {
+                let process = std::cell::RefCell::new(process);
+                let popped = queue.pop_batch(
+                    &mut |batch, initial| process.borrow_mut()("batch", batch, initial),
+                    &mut |deltas, initial| {
+                        process.borrow_mut()("single", std::slice::from_ref(deltas), initial)
+                    },
+                );
+                matches!(popped, Err(PopError::Closed))
+            }
+        };
+        if closed {
+            return json!({"error": "closed"});
+        }
+        if step["process"] == "error" {
+            answer.insert("error".to_owned(), json!("process"));
+        }
+        Value::Object(answer)
+    }
+}

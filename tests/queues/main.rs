@@ -1,0 +1,8 @@
+//! The queues from outside: the essence of client-go's tests, and what is ours.
+
+#![allow(clippy::unwrap_used)]
+
+mod delta_fifo;
+mod delta_fifo_again;
+mod real_fifo;
+mod things;

@@ -1,0 +1,536 @@
+//! `RealFifo` from outside, rule by rule.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::{
+    Accessor, Delta, Deltas, Indexer, Indexers, Key, KeyError, KnownObjects, PopError, Queue, RealFifo,
+    RealFifoMode, ReflectorStore, Requeue, StoreError, Transform,
+};
+
+use super::things::*;
+
+fn atomic(unlock_while_processing: bool) -> RealFifo<Thing> {
+    RealFifo::builder(accessor(), RealFifoMode::Atomic { unlock_while_processing, bookmarks: true }).build()
+}
+
+fn knowing(known: &[Thing]) -> RealFifo<Thing> {
+    RealFifo::builder(accessor(), RealFifoMode::InOrder(Arc::new(Known(known.to_vec())))).build()
+}
+
+/// Transforms: 50 fails, 51 panics, 52 loses its key, anything else is doubled.
+fn transforming(mode: RealFifoMode<Thing>) -> RealFifo<Thing> {
+    let transform = Transform::new(|object: Arc<Thing>| match object.1 {
+        50 => Err("bad"),
+        51 => panic!("transform"),
+        52 => Ok(Arc::new(("", 52))),
+        value => Ok(Arc::new((object.0, 2 * value))),
+    });
+    RealFifo::builder(accessor(), mode).transform(transform).build()
+}
+
+fn pop(queue: &RealFifo<Thing>) -> Delta<Thing> {
+    assert!(!queue.is_empty(), "it would block");
+    let popped = queue.pop(&mut |_, _| Ok(())).unwrap();
+    assert_eq!(popped.len(), 1);
+    popped[0].clone()
+}
+
+fn drain(queue: &RealFifo<Thing>) -> Vec<Delta<Thing>> {
+    std::iter::from_fn(|| (!queue.is_empty()).then(|| pop(queue))).collect()
+}
+
+fn list(delta: &Delta<Thing>) -> Vec<Thing> {
+    match delta {
+        Delta::ReplacedAll(list) => list.objects.iter().map(|object| **object).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Pops a batch; answers its keys, with `!` in front of one that came alone, and whether it is initial.
+fn batch(queue: &RealFifo<Thing>) -> (Vec<String>, bool) {
+    let seen = Mutex::new((Vec::new(), false));
+    let key = |deltas: &Deltas<Thing>| deltas.key().map_or("-", |key| &**key).to_owned();
+    let popped = queue
+        .pop_batch(
+            &mut |batch, initial| {
+                *seen.lock().unwrap() = (batch.iter().map(key).collect(), initial);
+                Ok(())
+            },
+            &mut |single, initial| {
+                *seen.lock().unwrap() = (vec![format!("!{}", key(single))], initial);
+                Ok(())
+            },
+        )
+        .unwrap();
+    let seen = seen.into_inner().unwrap();
+    assert_eq!(popped.len(), seen.0.len());
+    seen
+}
+
+#[test]
+fn r1_r2_nothing_is_merged_and_deletes_of_the_unknown_are_told() {
+    let queue = knowing(&[]);
+    queue.add(thing("a", 1)).unwrap();
+    queue.update(thing("a", 1)).unwrap();
+    queue.add(thing("b", 1)).unwrap();
+    queue.delete(gone("a", 2)).unwrap();
+    queue.delete(gone("nobody", 1)).unwrap();
+    assert!(queue.has_synced());
+    let all = [added("a", 1), updated("a", 1), added("b", 1), deleted("a", 2), deleted("nobody", 1)];
+    assert_eq!(drain(&queue), all);
+}
+
+#[test]
+fn r3_a_failing_write_queues_nothing_and_populates() {
+    for bad in ["", "panic"] {
+        let queue = atomic(true);
+        assert!(matches!(queue.add(thing(bad, 1)), Err(StoreError::Key(_))));
+        assert!(queue.has_synced() && queue.is_empty());
+        assert!(matches!(atomic(true).delete(gone(bad, 1)), Err(StoreError::Key(_))));
+    }
+}
+
+#[test]
+fn k4_k5_each_object_is_transformed_once_and_tombstones_never() {
+    let queue = transforming(RealFifoMode::Atomic { unlock_while_processing: true, bookmarks: false });
+    queue.replace(vec![thing("a", 1)], "1").unwrap();
+    queue.add(thing("b", 2)).unwrap();
+    queue.delete(gone("b", 3)).unwrap();
+    let Delta::Deleted(gone_for_good) = tombstone("c", Some(thing("c", 4))) else { panic!() };
+    queue.delete(gone_for_good).unwrap();
+    assert_eq!(list(&pop(&queue)), [("a", 2)]);
+    assert_eq!(drain(&queue), [added("b", 4), deleted("b", 6), tombstone("c", Some(thing("c", 4)))]);
+
+    for bad in [50, 51] {
+        assert!(matches!(queue.add(thing("a", bad)), Err(StoreError::Transform { .. })));
+    }
+    assert!(queue.is_empty());
+}
+
+#[test]
+fn r5_r6_a_list_in_order_is_deletions_then_additions() {
+    let queue = knowing(&[("known", 1), ("ghost", 0), ("broken", 99), ("listed", 1), ("queued", 1)]);
+    queue.add(thing("queued", 2)).unwrap();
+    queue.update(thing("queued", 3)).unwrap();
+    queue.add(thing("going", 1)).unwrap();
+    queue.delete(gone("going", 2)).unwrap();
+    let before = queue.len();
+    queue.replace(vec![thing("listed", 5), thing("new", 6)], "9").unwrap();
+    let queued: Vec<_> = drain(&queue).split_off(before);
+    let expected = [
+        tombstone("queued", Some(thing("queued", 3))),
+        tombstone("known", Some(thing("known", 1))),
+        tombstone("ghost", None),
+        tombstone("broken", None),
+        replaced("listed", 5),
+        replaced("new", 6),
+    ];
+    assert_eq!(queued, expected);
+}
+
+#[test]
+fn r5_a_list_with_an_object_without_a_key_queues_nothing() {
+    let queue = knowing(&[("known", 1)]);
+    assert!(matches!(queue.replace(vec![thing("a", 1), thing("", 1)], "1"), Err(StoreError::Key(_))));
+    assert!(queue.is_empty() && !queue.has_synced());
+}
+
+#[test]
+fn r5_where_the_transform_fails_deletions_and_what_came_before_are_queued() {
+    let queue = transforming(RealFifoMode::InOrder(Arc::new(Known(vec![("known", 1)]))));
+    let failed = queue.replace(vec![thing("a", 1), thing("b", 50), thing("c", 1)], "1");
+    assert!(matches!(failed, Err(StoreError::Transform { .. })));
+    assert!(!queue.has_synced());
+    assert_eq!(drain(&queue), [tombstone("known", Some(thing("known", 1))), replaced("a", 2)]);
+}
+
+#[test]
+fn r5_something_queued_without_a_key_holds_lists_up_until_it_is_popped() {
+    let queue = transforming(RealFifoMode::InOrder(Arc::new(Known(vec![]))));
+    queue.add(thing("a", 52)).unwrap();
+    assert!(matches!(queue.replace(vec![thing("b", 1)], "1"), Err(StoreError::Key(_))));
+    assert!(matches!(queue.resync(), Err(StoreError::Key(_))));
+    assert_eq!(pop(&queue), added("", 52));
+    queue.replace(vec![thing("b", 1)], "1").unwrap();
+    assert_eq!(drain(&queue), [replaced("b", 2)]);
+}
+
+#[test]
+fn r7_an_atomic_list_is_one_change_and_keys_are_not_looked_at() {
+    let queue = atomic(true);
+    queue.add(thing("a", 1)).unwrap();
+    queue.replace(vec![thing("b", 1), thing("", 2), thing("b", 3)], "9").unwrap();
+    assert_eq!(pop(&queue), added("a", 1));
+    let popped = pop(&queue);
+    assert_eq!(list(&popped), [("b", 1), ("", 2), ("b", 3)]);
+    let Delta::ReplacedAll(popped) = popped else { panic!() };
+    assert_eq!(popped.resource_version, "9");
+}
+
+#[test]
+fn r7_an_atomic_list_that_can_not_be_transformed_queues_nothing() {
+    let mode = RealFifoMode::Atomic { unlock_while_processing: true, bookmarks: true };
+    let queue = transforming(mode);
+    for bad in [50, 51] {
+        let failed = queue.replace(vec![thing("a", 1), thing("b", bad)], "1");
+        assert!(matches!(failed, Err(StoreError::Transform { key: Some(key), .. }) if &*key == "b"));
+    }
+    assert!(queue.is_empty() && !queue.has_synced());
+    queue.replace(vec![thing("", 1)], "1").unwrap();
+    assert_eq!(list(&pop(&queue)), [("", 2)]);
+}
+
+#[test]
+fn r8_synced_when_all_that_the_first_list_brought_is_processed() {
+    let queue = knowing(&[("gone", 1)]);
+    queue.replace(vec![thing("a", 1)], "1").unwrap();
+    assert!(!queue.has_synced());
+    queue.add(thing("b", 1)).unwrap();
+    pop(&queue);
+    let seen = queue.pop(&mut |_, initial| {
+        assert!(initial && !queue.has_synced(), "r13: it counts when it has been processed");
+        Err("no matter".into())
+    });
+    assert!(seen.is_err() && queue.has_synced());
+    queue.pop(&mut |_, initial| if initial { Err("initial".into()) } else { Ok(()) }).unwrap();
+
+    let queue = atomic(true);
+    queue.bookmark("1").unwrap();
+    queue.replace(vec![thing("a", 1)], "2").unwrap();
+    pop(&queue);
+    assert!(!queue.has_synced(), "a bookmark before it counts, too");
+    pop(&queue);
+    assert!(queue.has_synced());
+
+    let queue = atomic(true);
+    queue.replace(Vec::new(), "1").unwrap();
+    assert!(!queue.has_synced(), "an empty list is a change to be processed");
+    pop(&queue);
+    assert!(queue.has_synced());
+    let queue = knowing(&[]);
+    queue.replace(Vec::new(), "1").unwrap();
+    assert!(queue.has_synced());
+}
+
+#[test]
+fn r9_resync_tells_the_known_that_have_nothing_queued() {
+    let queue = knowing(&[("a", 1), ("b", 1), ("ghost", 0), ("broken", 99)]);
+    queue.delete(gone("b", 2)).unwrap();
+    queue.resync().unwrap();
+    assert_eq!(drain(&queue), [deleted("b", 2), sync("a", 1)]);
+
+    let queue = atomic(true);
+    queue.add(thing("a", 1)).unwrap();
+    queue.resync().unwrap();
+    assert_eq!(drain(&queue), [added("a", 1), Delta::SyncAll]);
+}
+
+#[test]
+fn r10_a_known_object_without_a_key_is_a_key_error() {
+    struct Unkeyed;
+    impl KnownObjects<Thing> for Unkeyed {
+        fn list_keys(&self) -> Vec<Key> {
+            vec!["a".into(), "b".into()]
+        }
+        fn get_by_key(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
+            Ok(Some(thing(if key == "a" { "a" } else { "" }, 1)))
+        }
+    }
+    let queue = RealFifo::builder(accessor(), RealFifoMode::InOrder(Arc::new(Unkeyed))).build();
+    assert!(matches!(queue.resync(), Err(StoreError::Key(_))));
+    assert_eq!(drain(&queue), [sync("a", 1)], "those before it are told");
+}
+
+#[test]
+fn r11_bookmarks_are_queued_if_asked_for_and_populate_nothing() {
+    let queue = atomic(true);
+    queue.bookmark("7").unwrap();
+    assert!(!queue.has_synced());
+    assert_eq!(pop(&queue), Delta::Bookmark("7".into()));
+    assert!(!queue.has_synced());
+    let mode = RealFifoMode::Atomic { unlock_while_processing: true, bookmarks: false };
+    for deaf in [RealFifo::builder(accessor(), mode).build(), knowing(&[])] {
+        deaf.bookmark("7").unwrap();
+        assert!(deaf.is_empty());
+    }
+}
+
+#[test]
+fn r13_a_list_that_comes_while_a_bookmark_is_processed_is_counted_whole() {
+    let queue = atomic(true);
+    queue.bookmark("1").unwrap();
+    queue.pop(&mut |_, _| Ok(queue.replace(vec![thing("a", 1)], "2")?)).unwrap();
+    assert!(!queue.has_synced());
+    queue.pop(&mut |_, initial| if initial { Ok(()) } else { Err("not initial".into()) }).unwrap();
+    assert!(queue.has_synced());
+}
+
+#[test]
+fn r14_r17_a_batch_is_of_different_keys() {
+    let queue = knowing(&[]);
+    for key in ["a", "b", "a", "c"] {
+        queue.add(thing(key, 1)).unwrap();
+    }
+    queue.delete(gone("b", 2)).unwrap();
+    assert_eq!(batch(&queue), (vec!["a".into(), "b".into()], false));
+    assert_eq!(batch(&queue), (vec!["a".into(), "c".into(), "b".into()], false));
+    queue.add(thing("d", 1)).unwrap();
+    assert_eq!(batch(&queue), (vec!["!d".into()], false));
+}
+
+#[test]
+fn r14_r18_a_batch_does_not_cross_the_end_of_the_initial_list() {
+    let queue = knowing(&[]);
+    queue.replace(vec![thing("a", 1), thing("b", 1)], "1").unwrap();
+    queue.add(thing("c", 1)).unwrap();
+    queue.add(thing("d", 1)).unwrap();
+    assert_eq!(batch(&queue), (vec!["a".into(), "b".into()], true));
+    assert!(queue.has_synced());
+    assert_eq!(batch(&queue), (vec!["c".into(), "d".into()], false));
+}
+
+#[test]
+fn r14_a_batch_is_of_a_thousand_at_most() {
+    let queue = RealFifo::atomic(Accessor::new(|n: &u32| Ok::<_, KeyError>(n.to_string().into())));
+    for n in 0..1001 {
+        queue.add(Arc::new(n)).unwrap();
+    }
+    let popped = queue.pop_batch(&mut |_, _| Ok(()), &mut |_, _| Err("single".into())).unwrap();
+    assert_eq!((popped.len(), queue.len()), (1000, 1));
+}
+
+#[test]
+fn r15_what_is_about_all_objects_comes_alone() {
+    let queue = atomic(true);
+    queue.add(thing("a", 1)).unwrap();
+    queue.add(thing("b", 1)).unwrap();
+    queue.replace(vec![thing("c", 1)], "1").unwrap();
+    queue.bookmark("2").unwrap();
+    queue.resync().unwrap();
+    queue.add(thing("d", 1)).unwrap();
+    let batches: Vec<_> = std::iter::from_fn(|| (!queue.is_empty()).then(|| batch(&queue).0)).collect();
+    assert_eq!(batches, [vec!["a", "b"], vec!["!-"], vec!["!-"], vec!["!-"], vec!["!d"]]);
+}
+
+#[test]
+fn r16_what_has_lost_its_key_closes_a_batch() {
+    let queue = transforming(RealFifoMode::InOrder(Arc::new(Known(vec![]))));
+    for value in [1, 52, 1] {
+        queue.add(thing("a", value)).unwrap();
+    }
+    assert_eq!(batch(&queue), (vec!["a".into(), "-".into()], false));
+    assert_eq!(batch(&queue), (vec!["!a".into()], false));
+}
+
+#[test]
+fn r17_a_batch_that_fails_is_given_back_and_gone() {
+    let queue = knowing(&[]);
+    queue.add(thing("a", 1)).unwrap();
+    queue.add(thing("b", 1)).unwrap();
+    let failed = queue.pop_batch(&mut |_, _| panic!("oh"), &mut |_, _| Ok(()));
+    let Err(PopError::Process { popped, error }) = failed else { panic!("{failed:?}") };
+    assert_eq!((popped.len(), error.to_string()), (2, "panicked: oh".to_owned()));
+    assert!(queue.is_empty());
+}
+
+#[test]
+fn who_asks_for_it_again_gets_it_again_next() {
+    let queue = knowing(&[]);
+    queue.replace(vec![thing("a", 1), thing("b", 1)], "1").unwrap();
+    let again = || Err(Requeue::new().into());
+    queue.pop(&mut |_, _| again()).unwrap();
+    queue.add(thing("c", 1)).unwrap();
+    queue.pop_batch(&mut |_, _| again(), &mut |_, _| again()).unwrap();
+    assert!(!queue.has_synced());
+    assert_eq!(batch(&queue), (vec!["a".into(), "b".into()], true));
+    assert!(queue.has_synced());
+    assert_eq!(drain(&queue), [added("c", 1)]);
+
+    // What goes back goes before a first list that came meanwhile, and counts with it.
+    let queue = atomic(true);
+    queue.bookmark("1").unwrap();
+    queue
+        .pop(&mut |_, _| {
+            queue.replace(vec![thing("a", 1)], "2")?;
+            again()
+        })
+        .unwrap();
+    assert_eq!(pop(&queue), Delta::Bookmark("1".into()));
+    assert!(!queue.has_synced());
+    pop(&queue);
+    assert!(queue.has_synced());
+}
+
+/// Whether a writer of another thread, begun while `processing` runs, gets through meanwhile.
+fn writes_meanwhile(queue: &RealFifo<Thing>, patience: Duration) -> bool {
+    let (written, is_written) = mpsc::channel();
+    thread::scope(|scope| {
+        let mut meanwhile = false;
+        let popped = queue.pop(&mut |_, _| {
+            let written = written.clone();
+            scope.spawn(move || {
+                queue.add(thing("late", 1)).unwrap();
+                written.send(()).unwrap();
+            });
+            meanwhile = is_written.recv_timeout(patience).is_ok();
+            Ok(())
+        });
+        popped.unwrap();
+        if !meanwhile {
+            is_written.recv().unwrap();
+        }
+        meanwhile
+    })
+}
+
+#[test]
+fn r19_writers_wait_for_the_processing_unless_it_is_unlocked_and_the_queue_short() {
+    in_time(|| {
+        for (unlocked, queued, gets_through) in
+            [(true, 1, true), (false, 1, false), (true, 2000, true), (true, 2001, false)]
+        {
+            let queue = atomic(unlocked);
+            for _ in 0..queued {
+                queue.add(thing("a", 1)).unwrap();
+            }
+            // That something does not happen can only be waited for.
+            let patience = Duration::from_millis(if gets_through { 5000 } else { 20 });
+            let got_through = writes_meanwhile(&queue, patience);
+            assert_eq!(got_through, gets_through, "unlocked {unlocked}, {queued} queued");
+        }
+        let queue = knowing(&[]);
+        queue.add(thing("a", 1)).unwrap();
+        assert!(!writes_meanwhile(&queue, Duration::from_millis(20)), "in order they always wait");
+    });
+}
+
+#[test]
+fn process_may_use_the_queue_in_every_mode_but_not_pop() {
+    in_time(|| {
+        for queue in [atomic(true), atomic(false), knowing(&[("k", 1)])] {
+            queue.add(thing("a", 1)).unwrap();
+            queue
+                .pop(&mut |_, _| {
+                    queue.add(thing("b", 1))?;
+                    queue.replace(vec![thing("c", 1)], "1")?;
+                    queue.resync()?;
+                    assert_eq!((queue.has_synced(), queue.is_closed()), (true, false));
+                    Ok(())
+                })
+                .unwrap();
+            assert!(queue.len() > 1);
+            let failed = queue.pop(&mut |_, _| queue.pop(&mut |_, _| Ok(())).map(drop).map_err(Into::into));
+            assert!(
+                matches!(failed, Err(PopError::Process { error, .. }) if error.to_string().contains("must not pop"))
+            );
+        }
+    });
+}
+
+#[test]
+fn r20_what_has_been_popped_is_not_kept() {
+    let queue = knowing(&[]);
+    let object = thing("a", 1);
+    queue.add(object.clone()).unwrap();
+    queue.add(thing("b", 1)).unwrap();
+    pop(&queue);
+    assert_eq!(Arc::strong_count(&object), 1);
+}
+
+#[test]
+fn r21_close_wakes_every_pop_and_leaves_what_is_queued() {
+    in_time(|| {
+        let queue = atomic(true);
+        thread::scope(|scope| {
+            let pops: Vec<_> =
+                (0..3).map(|_| scope.spawn(|| queue.pop(&mut |_, _| Ok(())).is_err())).collect();
+            queue.close();
+            assert!(pops.into_iter().all(|pop| pop.join().unwrap()));
+        });
+        assert!(queue.is_closed());
+        queue.add(thing("a", 1)).unwrap();
+        assert_eq!(pop(&queue), added("a", 1));
+        let closed = queue.pop_batch(&mut |_, _| Ok(()), &mut |_, _| Ok(()));
+        assert!(matches!(closed, Err(PopError::Closed)));
+    });
+}
+
+#[test]
+fn r24_the_transform_can_be_had() {
+    assert!(atomic(true).transformer().is_none());
+    let queue = transforming(RealFifoMode::InOrder(Arc::new(Known(vec![]))));
+    assert_eq!(*queue.transformer().unwrap().apply(thing("a", 2)).unwrap(), ("a", 4));
+}
+
+#[test]
+fn what_waits_can_be_read() {
+    let queue = atomic(true);
+    queue.add(thing("b", 1)).unwrap();
+    queue.add(thing("a", 1)).unwrap();
+    queue.update(thing("b", 2)).unwrap();
+    queue.resync().unwrap();
+    assert_eq!(queue.list_keys(), ["b".into(), "a".into()]);
+    assert_eq!(queue.list().len(), 4);
+    assert_eq!(queue.get_by_key("b").unwrap().to_vec(), [added("b", 1), updated("b", 2)]);
+    assert!(queue.get(&("c", 1)).unwrap().is_none() && queue.get(&("", 1)).is_err());
+}
+
+#[test]
+fn panicking_known_objects_change_nothing_and_block_nobody() {
+    struct Panicking;
+    impl KnownObjects<Thing> for Panicking {
+        fn list_keys(&self) -> Vec<Key> {
+            panic!("known objects")
+        }
+        fn get_by_key(&self, _: &str) -> Result<Option<Arc<Thing>>, StoreError> {
+            Ok(None)
+        }
+    }
+    in_time(|| {
+        let queue = RealFifo::builder(accessor(), RealFifoMode::InOrder(Arc::new(Panicking))).build();
+        assert!(matches!(queue.replace(vec![thing("a", 1)], "1"), Err(StoreError::Other(_))));
+        assert!(matches!(queue.resync(), Err(StoreError::Other(_))));
+        assert!(queue.is_empty() && !queue.has_synced());
+        queue.add(thing("a", 1)).unwrap();
+        assert_eq!(pop(&queue), added("a", 1));
+    });
+}
+
+/// Between queue and store nothing falls through: whatever a relist does not have is told, whenever it comes.
+#[test]
+fn d3_r5_nothing_is_lost_between_queue_and_store() {
+    in_time(|| {
+        for round in 0..200 {
+            let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
+            let queue = RealFifo::builder(accessor(), RealFifoMode::InOrder(store.clone())).build();
+            let told = AtomicUsize::new(0);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let apply = |deltas: &Deltas<Thing>| match deltas.newest() {
+                        Some(Delta::Deleted(gone)) => {
+                            told.fetch_add(1, Ordering::Relaxed);
+                            store.delete(gone)
+                        }
+                        Some(delta) => store.add(delta.object().unwrap().clone()).map(drop),
+                        None => Ok(()),
+                    };
+                    while queue
+                        .pop_batch(&mut |batch, _| Ok(batch.iter().try_for_each(apply)?), &mut |single, _| {
+                            Ok(apply(single)?)
+                        })
+                        .is_ok()
+                    {}
+                });
+                queue.add(thing("a", round)).unwrap();
+                queue.add(thing("b", round)).unwrap();
+                queue.replace(vec![thing("b", round)], "1").unwrap();
+                queue.close();
+            });
+            assert_eq!(told.into_inner(), 1, "one deletion, told once");
+            assert_eq!(store.list_keys(), ["b".into()]);
+        }
+    });
+}

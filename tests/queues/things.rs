@@ -1,0 +1,81 @@
+//! What the queues are tested with: things, their key function, and known objects.
+
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::{Accessor, Deleted, Delta, Key, KeyError, KnownObjects, StoreError};
+
+pub(crate) type Thing = (&'static str, u32);
+
+pub(crate) fn thing(key: &'static str, value: u32) -> Arc<Thing> {
+    Arc::new((key, value))
+}
+
+pub(crate) fn accessor() -> Accessor<Thing> {
+    Accessor::new(|thing: &Thing| match thing.0 {
+        "" => Err(KeyError::new("no key")),
+        "panic" => panic!("key function"),
+        key => Ok(key.into()),
+    })
+}
+
+/// A test of client-go's has known objects that never change.
+pub(crate) struct Known(pub(crate) Vec<Thing>);
+
+impl KnownObjects<Thing> for Known {
+    fn list_keys(&self) -> Vec<Key> {
+        self.0.iter().map(|thing| thing.0.into()).collect()
+    }
+
+    fn get_by_key(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
+        match self.0.iter().find(|thing| thing.0 == key) {
+            // Value 0: listed, but not to be had; 99: not to be looked up.
+            Some((_, 0)) | None => Ok(None),
+            Some((_, 99)) => Err(StoreError::other("broken")),
+            Some(thing) => Ok(Some(Arc::new(*thing))),
+        }
+    }
+}
+
+pub(crate) fn added(key: &'static str, value: u32) -> Delta<Thing> {
+    Delta::Added(thing(key, value))
+}
+
+pub(crate) fn updated(key: &'static str, value: u32) -> Delta<Thing> {
+    Delta::Updated(thing(key, value))
+}
+
+pub(crate) fn replaced(key: &'static str, value: u32) -> Delta<Thing> {
+    Delta::Replaced(thing(key, value))
+}
+
+pub(crate) fn sync(key: &'static str, value: u32) -> Delta<Thing> {
+    Delta::Sync(thing(key, value))
+}
+
+pub(crate) fn deleted(key: &'static str, value: u32) -> Delta<Thing> {
+    Delta::Deleted(gone(key, value))
+}
+
+pub(crate) fn gone(key: &'static str, value: u32) -> Deleted<Thing> {
+    Deleted::Final(thing(key, value))
+}
+
+pub(crate) fn tombstone(key: &str, last_known: Option<Arc<Thing>>) -> Delta<Thing> {
+    Delta::Deleted(Deleted::FinalStateUnknown { key: key.into(), last_known })
+}
+
+/// Runs what would hang if a lock were held, or a wake-up lost.
+pub(crate) fn in_time(test: impl FnOnce() + Send + 'static) {
+    let (done, finished) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        test();
+        let _ = done.send(());
+    });
+    let in_time = finished.recv_timeout(Duration::from_secs(20));
+    if in_time != Err(mpsc::RecvTimeoutError::Timeout) {
+        thread.join().unwrap();
+    }
+    in_time.unwrap();
+}
