@@ -130,6 +130,16 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_made_once_for_queue_and_store() {
+        let store = Indexer::for_objects();
+        let queue = DeltaFifo::new(Accessor::object());
+        queue.add(object("a", "1")).unwrap();
+        let queued = queue.list_keys().remove(0);
+        told(&queue, &store);
+        assert!(Arc::ptr_eq(&queued, &store.list_keys()[0]));
+    }
+
+    #[test]
     fn p6_p7_a_whole_list_reaches_the_store_before_anything_is_told() {
         let store = Indexer::for_objects();
         for name in ["gone", "same", "new version"] {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod bad_input;
 mod delta_fifo;
 mod delta_fifo_again;
 mod real_fifo;

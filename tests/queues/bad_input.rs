@@ -1,0 +1,167 @@
+//! What nobody should do to a queue, and what comes of it: in every flavour the same.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, Weak};
+
+use k8s_informer::{
+    Accessor, Deleted, Delta, DeltaFifo, Indexer, Indexers, KeyError, PopError, Queue, RealFifo,
+    RealFifoMode, StoreError,
+};
+
+use super::things::in_time;
+
+/// An object that is its key, and does something when it is dropped.
+struct Word(String, Option<Arc<dyn Fn() + Send + Sync>>);
+
+impl Drop for Word {
+    fn drop(&mut self) {
+        if let Some(on_drop) = &self.1 {
+            on_drop();
+        }
+    }
+}
+
+fn word(key: &str) -> Arc<Word> {
+    Arc::new(Word(key.to_owned(), None))
+}
+
+fn accessor() -> Accessor<Word> {
+    Accessor::new(|word: &Word| match word.0.as_str() {
+        "unkeyable" => Err(KeyError::new("no key")),
+        "panic" => panic!("key function"),
+        key => Ok(key.into()),
+    })
+}
+
+/// Each flavour, and the store that it knows if it knows one.
+fn queues() -> Vec<(&'static str, Arc<dyn Queue<Word>>)> {
+    let store = || Arc::new(Indexer::new(accessor(), Indexers::new()));
+    let atomic = RealFifoMode::Atomic { unlock_while_processing: false, bookmarks: true };
+    vec![
+        ("DeltaFifo", Arc::new(DeltaFifo::new(accessor()))),
+        ("DeltaFifo that knows", Arc::new(DeltaFifo::builder(accessor()).known_objects(store()).build())),
+        (
+            "RealFifo in order",
+            Arc::new(RealFifo::builder(accessor(), RealFifoMode::InOrder(store())).build()),
+        ),
+        ("RealFifo, atomic", Arc::new(RealFifo::builder(accessor(), atomic).build())),
+        ("RealFifo, atomic and unlocked", Arc::new(RealFifo::atomic(accessor()))),
+    ]
+}
+
+/// The objects that come out of a queue, without waiting for more.
+fn drain(queue: &dyn Queue<Word>) -> Vec<Arc<Word>> {
+    queue.close();
+    let mut objects = Vec::new();
+    while let Ok(popped) = queue.pop(&mut |_, _| Ok(())) {
+        for delta in popped.iter() {
+            match delta {
+                Delta::ReplacedAll(list) => objects.extend(list.objects.iter().cloned()),
+                delta => objects.extend(delta.object().cloned()),
+            }
+        }
+    }
+    objects
+}
+
+#[test]
+fn empty_and_huge_keys_are_keys() {
+    let huge = "k".repeat(1 << 20);
+    for (name, queue) in queues() {
+        queue.add(word("")).unwrap();
+        queue.replace(vec![word(""), word(&huge)], "1").unwrap();
+        queue.delete(Deleted::FinalStateUnknown { key: "".into(), last_known: None }).unwrap();
+        let objects = drain(&*queue);
+        assert!(objects.iter().any(|object| object.0.is_empty()), "{name}");
+        assert!(objects.iter().any(|object| object.0.len() == 1 << 20), "{name}");
+    }
+}
+
+#[test]
+fn p6_a_key_that_a_list_has_twice_comes_twice_and_the_last_one_last() {
+    for (name, queue) in queues() {
+        let twice = vec![word("a"), word("a")];
+        queue.replace(twice.clone(), "1").unwrap();
+        let objects = drain(&*queue);
+        assert_eq!(objects.len(), 2, "{name}");
+        assert!(objects.iter().zip(&twice).all(|(got, given)| Arc::ptr_eq(got, given)), "{name}");
+        assert!(queue.has_synced(), "{name}");
+    }
+}
+
+#[test]
+fn an_object_without_a_key_is_an_error_and_the_next_one_is_none() {
+    for (name, queue) in queues() {
+        for bad in ["unkeyable", "panic"] {
+            for result in [queue.add(word(bad)), queue.update(word(bad))] {
+                assert!(matches!(result, Err(StoreError::Key(_))), "{name}");
+            }
+            let result = queue.delete(Deleted::Final(word(bad)));
+            assert!(matches!(result, Err(StoreError::Key(_))), "{name}");
+        }
+        queue.add(word("a")).unwrap();
+        assert_eq!(drain(&*queue).len(), 1, "{name}");
+    }
+}
+
+#[test]
+fn a_closed_queue_still_takes_what_is_written() {
+    for (name, queue) in queues() {
+        queue.close();
+        queue.close();
+        assert!(queue.is_closed(), "{name}");
+        queue.replace(vec![word("a")], "1").unwrap();
+        queue.add(word("b")).unwrap();
+        queue.bookmark("2").unwrap();
+        queue.resync().unwrap();
+        assert_eq!(drain(&*queue).len(), 2, "{name}");
+    }
+}
+
+/// A destructor is user code, too: it may call the queue that drops the object, and it may panic.
+#[test]
+fn objects_that_use_the_queue_when_they_are_dropped_hang_nobody() {
+    in_time(|| {
+        for (name, queue) in queues() {
+            let dropped = Arc::new(Mutex::new(0));
+            let weak: Weak<dyn Queue<Word>> = Arc::downgrade(&queue);
+            let on_drop: Arc<dyn Fn() + Send + Sync> = {
+                let dropped = Arc::clone(&dropped);
+                Arc::new(move || {
+                    let Some(queue) = weak.upgrade() else { return };
+                    *dropped.lock().unwrap() += 1;
+                    let _ = (queue.is_closed(), queue.has_synced(), queue.bookmark("1"));
+                })
+            };
+            let loaded = |key: &str| Arc::new(Word(key.to_owned(), Some(Arc::clone(&on_drop))));
+            queue.add(loaded("unkeyable")).unwrap_err();
+            queue.add(loaded("a")).unwrap();
+            for _ in 0..3 {
+                queue.delete(Deleted::Final(loaded("a"))).unwrap();
+            }
+            queue.delete(Deleted::Final(loaded("nobody"))).unwrap();
+            queue.replace(vec![loaded("b"), loaded("b")], "1").unwrap();
+            queue.close();
+            while queue
+                .pop(&mut |_, _| Err("no".into()))
+                .is_err_and(|error| !matches!(error, PopError::Closed))
+            {}
+            assert_eq!(*dropped.lock().unwrap(), 8, "{name}");
+        }
+    });
+}
+
+#[test]
+fn a_callback_that_panics_leaves_a_queue_that_works() {
+    for (name, queue) in queues() {
+        queue.replace(vec![word("a")], "1").unwrap();
+        queue.add(word("b")).unwrap();
+        for _ in 0..2 {
+            let popped = std::panic::catch_unwind(AssertUnwindSafe(|| queue.pop(&mut |_, _| panic!("oh"))));
+            assert!(popped.is_ok_and(|popped| popped.is_err()), "{name}: the panic is an error");
+        }
+        assert!(queue.has_synced(), "{name}");
+        queue.add(word("c")).unwrap();
+        assert_eq!(drain(&*queue).len(), 1, "{name}");
+    }
+}
