@@ -47,7 +47,8 @@
 //! |---|---|
 //! | what is listed and watched | [`ListerWatcher`]: a client's resource, two closures ([`ListWatch`]), a transport of your own |
 //! | keeps a store equal to the server | [`Reflector`] into any [`ReflectorStore`] |
-//! | queues of changes | [`DeltaFifo`] and [`RealFifo`], each a [`Queue`]; [`Fifo`] |
+//! | queues of changes | [`DeltaFifo`] and [`RealFifo`], each a [`Queue`] |
+//! | queues of objects | [`Fifo`] by arrival, [`Heap`] by urgency |
 //! | a reflector, a queue, and the loop that empties it | [`Controller`], [`new_informer`], [`new_indexer_informer`] |
 //! | caches | [`Indexer`], [`ThreadSafeStore`], read through a [`Lister`] |
 //! | one cache, many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
@@ -112,8 +113,8 @@ pub use object::{
     Resource, Scope, meta_namespace_key, split_meta_namespace_key,
 };
 pub use queue::{
-    Delta, DeltaFifo, DeltaFifoBuilder, Deltas, Fifo, PopError, Process, ProcessBatch, ProcessError, Queue,
-    RealFifo, RealFifoBuilder, RealFifoMode, Refused, ReplacedAll, Requeue,
+    Delta, DeltaFifo, DeltaFifoBuilder, Deltas, Fifo, Heap, PopError, Process, ProcessBatch, ProcessError,
+    Queue, RealFifo, RealFifoBuilder, RealFifoMode, Refused, ReplacedAll, Requeue,
 };
 pub use reflector::{
     Body, ListWatch, ListerWatcher, ListerWatcherSource, Reflector, ReflectorOptions, ReflectorState,

@@ -1,16 +1,18 @@
 //! Between the reflector and the cache: queues of changes. client-go's `fifo.go`, `delta_fifo.go` and
-//! `the_real_fifo.go`.
+//! `the_real_fifo.go`. And a queue by urgency: its `heap.go`.
 
 mod delta;
 mod delta_fifo;
 mod error;
 mod fifo;
+mod heap;
 mod real_fifo;
 
 pub use delta::{Delta, Deltas, ReplacedAll};
 pub use delta_fifo::{DeltaFifo, DeltaFifoBuilder};
 pub use error::{PopError, ProcessError, Refused, Requeue};
 pub use fifo::Fifo;
+pub use heap::Heap;
 pub use real_fifo::{RealFifo, RealFifoBuilder, RealFifoMode};
 
 use crate::stop::Done;

@@ -26,6 +26,20 @@ pub enum StoreError {
         /// What it said.
         message: Arc<str>,
     },
+    /// A heap's comparison panicked.
+    Compare {
+        /// The key of the object that was to be put in its place.
+        key: Key,
+        /// What it said.
+        message: Arc<str>,
+    },
+    /// Nothing is taken any more: it has been closed.
+    Closed,
+    /// There is nothing to delete.
+    NotFound {
+        /// The key that nothing was found under.
+        key: Key,
+    },
     /// A store of your own failed.
     Other(Arc<str>),
 }
@@ -50,6 +64,9 @@ impl fmt::Display for StoreError {
             Self::Transform { key: Some(key), message } => write!(f, "transforming {key}: {message}"),
             Self::Transform { key: None, message } => write!(f, "transforming: {message}"),
             Self::Index { index, key, message } => write!(f, "index function {index:?} on {key}: {message}"),
+            Self::Compare { key, message } => write!(f, "comparing {key}: {message}"),
+            Self::Closed => f.write_str("closed"),
+            Self::NotFound { key } => write!(f, "there is no {key}"),
             Self::Other(message) => f.write_str(message),
         }
     }

@@ -8,6 +8,7 @@
 mod delta_fifo;
 mod deltas;
 mod fifo;
+mod heap;
 mod keys;
 mod known;
 mod object;
@@ -39,6 +40,7 @@ struct Suite {
 const SUITES: &[Suite] = &[
     Suite { name: "delta_fifo", build: delta_fifo::build, info: &["done_during"], floor: 100.0 },
     Suite { name: "fifo", build: fifo::build, info: &[], floor: 100.0 },
+    Suite { name: "heap", build: heap::build, info: &[], floor: 100.0 },
     Suite { name: "keys", build: keys::build, info: &[], floor: 100.0 },
     Suite { name: "real_fifo", build: real_fifo::build, info: &["locked_during"], floor: 95.0 },
     Suite { name: "store", build: store::build, info: &[], floor: 90.0 },

@@ -5,5 +5,6 @@
 mod bad_input;
 mod delta_fifo;
 mod delta_fifo_again;
+mod heap;
 mod real_fifo;
 mod things;
