@@ -11,20 +11,23 @@ use crate::stop::Done;
 use crate::store::{ReflectorStore, StoreError};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
+/// Room for this many keys is kept when the queue has run empty; more is given back.
+const KEEP: usize = 1024;
+
 /// The newest state of each object that has changed, in the order of the first change. client-go's `FIFO`.
 ///
-/// Use it to process each object once for however many changes, in its newest state, where deletions are of no
-/// interest: one that is deleted before it is popped is never popped. A [`DeltaFifo`](super::DeltaFifo) tells
-/// every change, deletions too; a [`Heap`](super::Heap) puts the most urgent first.
+/// Use it to process each object once for however many changes, in its newest state, where deletions are of
+/// no interest: one that is deleted before it is popped is never popped. A [`DeltaFifo`](super::DeltaFifo)
+/// tells every change, deletions too; a [`Heap`](super::Heap) puts the most urgent first.
 ///
 /// **Order.** A key that waits keeps its place, whatever is written to it. So does one that is deleted: if it
-/// comes again before a pop has passed that place, it is popped there (F2); until then each deletion and return
-/// costs the room of one key.
+/// comes again before a pop has passed that place, it is popped there (F2); until then each deletion and
+/// return costs the room of one key.
 ///
-/// **Threads.** Any number of them may write, and pop. A [`pop`](Self::pop) blocks until there is something, and
-/// while another pop is processing. A write of a new key wakes one pop, [`close`](Self::close) all of them.
-/// One lock guards the queue; key functions and the callback run without it, and objects are dropped without
-/// it.
+/// **Threads.** Any number of them may write, and pop. A [`pop`](Self::pop) blocks until there is something,
+/// and while another pop is processing. A write of a new key wakes one pop, [`close`](Self::close) all of
+/// them. One lock guards the queue; key functions and the callback run without it, and objects are dropped
+/// without it.
 ///
 /// **Initial list.** It has [synced](Self::has_synced) when a pop has processed, or passed, every key of the
 /// first [`replace`](ReflectorStore::replace); or at once if something else was written first (F5, F8).
@@ -57,7 +60,8 @@ type Process<'a, T> = dyn FnMut(&Arc<T>, bool) -> Result<(), ProcessError> + 'a;
 
 struct State<T> {
     items: HashMap<Key, Arc<T>>,
-    /// Every key of `items`; and keys that have been deleted, perhaps more than once, which a pop passes (F2).
+    /// Every key of `items`; and keys that have been deleted, perhaps more than once, which a pop passes
+    /// (F2).
     order: VecDeque<Key>,
     in_flight: Option<Flight>,
     populated: bool,
@@ -171,7 +175,8 @@ impl<T> Fifo<T> {
         }
         if state.closed {
             self.changed.notify_all();
-        } else if !state.items.is_empty() {
+        } else if !state.order.is_empty() {
+            // Be it a deleted key only: until a pop has passed it the queue may not have synced.
             self.changed.notify_one();
         }
         self.unlock(state);
@@ -282,6 +287,16 @@ impl<T> Fifo<T> {
 
 impl<T> State<T> {
     fn next(&mut self) -> Option<Taken<T>> {
+        let next = self.pass();
+        if self.order.is_empty() && self.order.capacity() > KEEP {
+            self.order = VecDeque::new();
+            self.items = HashMap::new();
+        }
+        next
+    }
+
+    /// The next one that waits, past the keys that have been deleted.
+    fn pass(&mut self) -> Option<Taken<T>> {
         let in_initial_list = !self.synced;
         while let Some(key) = self.order.pop_front() {
             let counts = self.initial > self.flying;

@@ -5,6 +5,9 @@
 mod bad_input;
 mod delta_fifo;
 mod delta_fifo_again;
+mod fifo;
+mod fifo_again;
+mod fifo_threads;
 mod heap;
 mod real_fifo;
 mod things;

@@ -1,0 +1,432 @@
+//! `Fifo` from outside: the essence of client-go's fifo_test, and what unlocked processing adds.
+
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use k8s_informer::{
+    Accessor, Deleted, Fifo, Key, PopError, ProcessError, ReflectorStore, Requeue, StoreError,
+};
+
+use super::things::{Thing, accessor, gone, in_time, thing};
+
+pub(crate) type Action = fn(&Fifo<Thing>);
+
+pub(crate) fn queue() -> Fifo<Thing> {
+    Fifo::new(accessor())
+}
+
+/// One with a first list.
+pub(crate) fn listed(things: &[Thing]) -> Fifo<Thing> {
+    let queue = queue();
+    queue.replace(things.iter().map(|thing| Arc::new(*thing)).collect(), "1").unwrap();
+    queue
+}
+
+/// What is popped, and whether it belongs to the initial list.
+pub(crate) fn pop(queue: &Fifo<Thing>) -> (Thing, bool) {
+    pop_with(queue, |_| Ok(()))
+}
+
+pub(crate) fn pop_with(
+    queue: &Fifo<Thing>,
+    process: impl Fn(&Thing) -> Result<(), ProcessError>,
+) -> (Thing, bool) {
+    assert!(!queue.is_empty(), "it would block");
+    let mut initial = None;
+    let popped = queue.pop(&mut |thing, in_initial_list| {
+        initial = Some(in_initial_list);
+        process(thing)
+    });
+    (*popped.unwrap(), initial.unwrap())
+}
+
+pub(crate) fn drain(queue: &Fifo<Thing>) -> Vec<Thing> {
+    std::iter::from_fn(|| (!queue.is_empty()).then(|| pop(queue).0)).collect()
+}
+
+pub(crate) fn again(_: &Thing) -> Result<(), ProcessError> {
+    Err(Requeue::new().into())
+}
+
+pub(crate) fn failure(result: Result<Arc<Thing>, PopError<Arc<Thing>>>) -> (Thing, String) {
+    let Err(PopError::Process { popped, error }) = result else { panic!("it has not failed") };
+    (*popped, error.to_string())
+}
+
+#[test]
+fn f1_the_newest_state_at_the_place_of_the_first() {
+    let queue = queue();
+    queue.add(thing("a", 1)).unwrap();
+    queue.add(thing("b", 1)).unwrap();
+    queue.update(thing("c", 1)).unwrap();
+    queue.update(thing("a", 2)).unwrap();
+    queue.add(thing("b", 2)).unwrap();
+    assert_eq!(drain(&queue), [("a", 2), ("b", 2), ("c", 1)]);
+}
+
+#[test]
+fn f1_who_comes_back_after_a_pop_goes_to_the_end() {
+    let queue = queue();
+    queue.add(thing("a", 1)).unwrap();
+    queue.add(thing("b", 1)).unwrap();
+    pop(&queue);
+    queue.add(thing("a", 2)).unwrap();
+    assert_eq!(drain(&queue), [("b", 1), ("a", 2)]);
+}
+
+#[test]
+fn f2_what_is_deleted_is_not_popped() {
+    let queue = queue();
+    for key in ["a", "b", "c", "d"] {
+        queue.add(thing(key, 1)).unwrap();
+    }
+    queue.delete(gone("b", 0)).unwrap();
+    queue.delete(gone("never seen", 0)).unwrap();
+    queue.delete(Deleted::FinalStateUnknown { key: "c".into(), last_known: None }).unwrap();
+    assert_eq!((queue.len(), drain(&queue)), (2, vec![("a", 1), ("d", 1)]));
+}
+
+#[test]
+fn f2_who_comes_back_before_a_pop_has_passed_his_place_is_popped_there() {
+    let queue = queue();
+    for key in ["a", "b", "c"] {
+        queue.add(thing(key, 1)).unwrap();
+    }
+    for value in 2..4 {
+        queue.delete(gone("a", 0)).unwrap();
+        queue.add(thing("a", value)).unwrap();
+    }
+    assert_eq!(queue.list_keys(), ["a", "b", "c"].map(Key::from));
+    assert_eq!(drain(&queue), [("a", 3), ("b", 1), ("c", 1)]);
+    // A pop that passes the places that are left of it forgets them: the next time it goes to the end.
+    queue.add(thing("b", 4)).unwrap();
+    assert_eq!(drain(&queue), [("b", 4)]);
+    queue.add(thing("b", 5)).unwrap();
+    queue.add(thing("a", 5)).unwrap();
+    assert_eq!(drain(&queue), [("b", 5), ("a", 5)]);
+}
+
+#[test]
+fn f2_f5_a_deleted_key_of_the_first_list_counts_until_a_pop_has_passed_it() {
+    let queue = listed(&[("a", 1), ("b", 1), ("c", 1)]);
+    queue.delete(gone("b", 0)).unwrap();
+    queue.delete(gone("c", 0)).unwrap();
+    assert_eq!(pop(&queue), (("a", 1), true));
+    assert!(!queue.has_synced());
+    queue.add(thing("d", 1)).unwrap();
+    assert!(!queue.has_synced());
+    assert_eq!(pop(&queue), (("d", 1), true), "the pop that passes them is still of the initial list");
+    assert!(queue.has_synced());
+    queue.add(thing("d", 2)).unwrap();
+    assert_eq!(pop(&queue), (("d", 2), false));
+}
+
+#[test]
+fn f2_f5_a_key_of_the_first_list_that_comes_back_has_its_old_place() {
+    let queue = listed(&[("a", 1), ("b", 1)]);
+    queue.delete(gone("a", 0)).unwrap();
+    queue.add(thing("a", 2)).unwrap();
+    assert_eq!([pop(&queue), pop(&queue)], [(("a", 2), true), (("b", 1), true)]);
+    assert!(queue.has_synced(), "the second place of a is one too many");
+}
+
+#[test]
+fn f2_f5_a_pop_that_finds_only_deleted_keys_has_passed_them() {
+    in_time(|| {
+        let queue = listed(&[("a", 1)]);
+        queue.delete(gone("a", 0)).unwrap();
+        queue.close();
+        assert!(!queue.has_synced());
+        assert!(matches!(queue.pop(&mut |_, _| Ok(())), Err(PopError::Closed)));
+        assert!(queue.has_synced());
+    });
+}
+
+#[test]
+fn f2_f5_a_pop_that_waits_for_another_passes_the_deleted_keys_after_it() {
+    in_time(|| {
+        let queue = Arc::new(listed(&[("a", 1), ("b", 1)]));
+        let (sender, started) = mpsc::channel();
+        pop_with(&queue, |_| {
+            let (queue, sender) = (Arc::clone(&queue), sender.clone());
+            queue.delete(gone("b", 0))?;
+            drop(thread::spawn(move || {
+                sender.send(()).unwrap();
+                drop(queue.pop(&mut |_, _| Ok(())));
+            }));
+            started.recv().unwrap();
+            (0..1000).for_each(|_| thread::yield_now());
+            Ok(())
+        });
+        queue.synced().wait();
+        queue.close();
+    });
+}
+
+#[test]
+fn f3_replace_is_all_that_waits_in_the_order_of_the_list() {
+    let queue = queue();
+    queue.add(thing("a", 1)).unwrap();
+    queue.add(thing("b", 1)).unwrap();
+    let list = [("d", 2), ("b", 2), ("c", 2), ("b", 3)].map(Arc::new).to_vec();
+    queue.replace(list, "2").unwrap();
+    assert_eq!(drain(&queue), [("d", 2), ("b", 3), ("c", 2)]);
+    queue.add(thing("a", 1)).unwrap();
+    queue.replace(Vec::new(), "3").unwrap();
+    assert!(queue.is_empty() && queue.list().is_empty());
+}
+
+#[test]
+fn f3_the_first_list_counts_each_key_once_and_later_ones_do_not_count() {
+    let queue = listed(&[("a", 1), ("a", 2), ("b", 1)]);
+    queue.replace(vec![thing("x", 1)], "2").unwrap();
+    assert_eq!(pop(&queue), (("x", 1), true));
+    assert!(!queue.has_synced(), "the first list had two keys");
+    queue.replace(vec![thing("y", 1), thing("z", 1)], "3").unwrap();
+    assert_eq!(pop(&queue), (("y", 1), true));
+    assert!(queue.has_synced());
+    assert_eq!(pop(&queue), (("z", 1), false));
+}
+
+#[test]
+fn f3_an_object_without_a_key_in_a_list_changes_nothing() {
+    for bad in [thing("", 1), thing("panic", 1)] {
+        let queue = queue();
+        let list = || vec![thing("a", 1), Arc::clone(&bad), thing("b", 1)];
+        assert!(matches!(queue.replace(list(), "1"), Err(StoreError::Key(_))));
+        assert!(queue.is_empty() && !queue.has_synced());
+        queue.replace(vec![thing("c", 1)], "1").unwrap();
+        assert!(queue.replace(list(), "2").is_err());
+        assert_eq!(pop(&queue), (("c", 1), true));
+    }
+}
+
+#[test]
+fn f4_resync_does_nothing() {
+    let queue = listed(&[("a", 1)]);
+    queue.add(thing("b", 1)).unwrap();
+    queue.delete(gone("a", 0)).unwrap();
+    queue.resync().unwrap();
+    assert!(!queue.has_synced());
+    assert_eq!(drain(&queue), [("b", 1)]);
+}
+
+/// client-go's table.
+#[test]
+fn f5_synced() {
+    let pop: Action = |queue| _ = pop(queue);
+    let list: Action = |queue| queue.replace(vec![thing("a", 1), thing("b", 1)], "0").unwrap();
+    let empty: Action = |queue| queue.replace(Vec::new(), "0").unwrap();
+    let add: Action = |queue| queue.add(thing("a", 1)).unwrap();
+    let delete: Action = |queue| queue.delete(gone("a", 0)).unwrap();
+    let add_if_not_present: Action = |queue| drop(queue.add_if_not_present(thing("a", 1)));
+    let bad: Action = |queue| {
+        assert!(queue.add(thing("", 1)).is_err());
+        assert!(queue.delete(gone("panic", 0)).is_err());
+        assert!(queue.add_if_not_present(thing("", 1)).is_err());
+    };
+    let cases: [(&[Action], bool); 11] = [
+        (&[], false),
+        (&[bad], false),
+        (&[add], true),
+        (&[delete], true),
+        (&[add_if_not_present], true),
+        (&[empty], true),
+        (&[add, list], true),
+        (&[list], false),
+        (&[list, pop], false),
+        (&[list, add, pop, pop], true),
+        (&[empty, list], true),
+    ];
+    for (number, (actions, synced)) in cases.into_iter().enumerate() {
+        let queue = queue();
+        actions.iter().for_each(|action| action(&queue));
+        assert_eq!((queue.has_synced(), queue.synced().is_done()), (synced, synced), "case {number}");
+    }
+}
+
+#[test]
+fn f6_a_pop_blocks_until_something_is_written() {
+    in_time(|| {
+        let writes: [Action; 3] = [
+            |queue| queue.add(thing("a", 1)).unwrap(),
+            |queue| drop(queue.add_if_not_present(thing("a", 1))),
+            |queue| queue.replace(vec![thing("a", 1)], "1").unwrap(),
+        ];
+        let queue = Arc::new(queue());
+        for write in writes {
+            let popping = Arc::clone(&queue);
+            let popped = thread::spawn(move || *popping.pop(&mut |_, _| Ok(())).unwrap());
+            write(&queue);
+            assert_eq!(popped.join().unwrap(), ("a", 1));
+        }
+    });
+}
+
+#[test]
+fn f6_an_error_or_a_panic_of_process_gives_the_object_back_and_is_no_requeue() {
+    let queue = queue();
+    queue.add(thing("a", 1)).unwrap();
+    let result = queue.pop(&mut |_, _| Err("no".into()));
+    assert_eq!(failure(result), (("a", 1), "no".to_owned()));
+    queue.add(thing("a", 2)).unwrap();
+    let result = queue.pop(&mut |_, _| panic!("oh"));
+    assert_eq!(failure(result), (("a", 2), "panicked: oh".to_owned()));
+    assert!(queue.is_empty());
+    queue.add(thing("a", 3)).unwrap();
+    assert_eq!(drain(&queue), [("a", 3)]);
+}
+
+#[test]
+fn f6_process_may_use_the_queue() {
+    in_time(|| {
+        let queue = listed(&[("a", 1)]);
+        pop_with(&queue, |popped| {
+            assert_eq!((*popped, queue.len(), queue.get_by_key("a")), (("a", 1), 0, None));
+            queue.add(thing("b", 1))?;
+            queue.update(thing("a", 2))?;
+            queue.delete(gone("b", 0))?;
+            queue.resync()?;
+            queue.add_if_not_present(thing("c", 1))?;
+            assert!(!queue.has_synced(), "a of the list is being processed");
+            assert_eq!(queue.list(), [thing("a", 2), thing("c", 1)]);
+            queue.replace(vec![thing("c", 2), thing("a", 3)], "2")?;
+            queue.close();
+            Ok(())
+        });
+        assert!(queue.has_synced() && queue.is_closed());
+        assert_eq!(drain(&queue), [("c", 2), ("a", 3)]);
+    });
+}
+
+#[test]
+fn f6_a_pop_in_process_is_an_error_and_no_deadlock() {
+    in_time(|| {
+        let queue = queue();
+        queue.add(thing("a", 1)).unwrap();
+        queue.add(thing("b", 1)).unwrap();
+        let (popped, error) = failure(queue.pop(&mut |_, _| {
+            queue.pop(&mut |_, _| Ok(())).unwrap();
+            Ok(())
+        }));
+        assert_eq!(popped, ("a", 1));
+        assert!(error.contains("must not pop"), "{error}");
+        assert_eq!(drain(&queue), [("b", 1)]);
+    });
+}
+
+#[test]
+fn f7_close_wakes_every_pop_and_leaves_what_is_queued() {
+    in_time(|| {
+        let queue = Arc::new(queue());
+        let pop = |_| {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.pop(&mut |_, _| Ok(())))
+        };
+        let threads: Vec<_> = (0..10).map(pop).collect();
+        queue.close();
+        for thread in threads {
+            assert!(matches!(thread.join().unwrap(), Err(PopError::Closed)));
+        }
+        assert!(queue.is_closed());
+        queue.add(thing("a", 1)).unwrap();
+        queue.add_if_not_present(thing("b", 1)).unwrap();
+        assert_eq!(drain(&queue), [("a", 1), ("b", 1)]);
+        queue.replace(vec![thing("c", 1)], "1").unwrap();
+        pop_with(&queue, again);
+        assert_eq!(drain(&queue), [("c", 1)]);
+        assert!(matches!(queue.pop(&mut |_, _| Ok(())), Err(PopError::Closed)));
+    });
+}
+
+/// Pops that wait for the one that is processing end with it.
+#[test]
+fn f7_close_during_processing_ends_the_pops_that_wait() {
+    in_time(|| {
+        let queue = Arc::new(queue());
+        queue.add(thing("a", 1)).unwrap();
+        let mut threads = Vec::new();
+        pop_with(&queue, |_| {
+            queue.close();
+            Ok(())
+        });
+        queue.add(thing("b", 1)).unwrap();
+        let result = queue.pop(&mut |_, _| {
+            threads.extend((0..5).map(|_| {
+                let queue = Arc::clone(&queue);
+                thread::spawn(move || queue.pop(&mut |_, _| Ok(())))
+            }));
+            queue.close();
+            Ok(())
+        });
+        assert_eq!(*result.unwrap(), ("b", 1));
+        for thread in threads {
+            assert!(matches!(thread.join().unwrap(), Err(PopError::Closed)));
+        }
+    });
+}
+
+#[test]
+fn f8_synced_comes_after_the_last_initial_object_has_been_processed() {
+    for fails in [false, true] {
+        let queue = listed(&[("a", 1), ("b", 1)]);
+        let synced = queue.synced();
+        assert_eq!(pop(&queue), (("a", 1), true));
+        let result = queue.pop(&mut |_, in_initial_list| {
+            queue.add(thing("c", 1))?;
+            assert!(in_initial_list && !synced.is_done() && !queue.has_synced());
+            if fails { Err("failed".into()) } else { Ok(()) }
+        });
+        assert_eq!(result.is_err(), fails);
+        assert!(synced.is_done() && queue.has_synced());
+        assert_eq!(pop(&queue), (("c", 1), false));
+    }
+}
+
+#[test]
+fn add_if_not_present_keeps_what_waits() {
+    let queue = queue();
+    queue.add(thing("a", 1)).unwrap();
+    queue.add(thing("b", 1)).unwrap();
+    assert_eq!(queue.add_if_not_present(thing("a", 2)).unwrap(), Some(thing("a", 2)));
+    assert_eq!(queue.add_if_not_present(thing("c", 2)).unwrap(), None);
+    let refused = queue.add_if_not_present(thing("", 7)).unwrap_err();
+    assert!(matches!(refused.reason, StoreError::Key(_)));
+    assert_eq!(*refused.value, ("", 7));
+    queue.delete(gone("b", 0)).unwrap();
+    assert_eq!(queue.add_if_not_present(thing("b", 3)).unwrap(), None, "a deleted one does not wait");
+    assert_eq!(drain(&queue), [("a", 1), ("b", 3), ("c", 2)]);
+}
+
+#[test]
+fn reads() {
+    let queue = queue();
+    queue.add(thing("b", 1)).unwrap();
+    queue.add(thing("a", 1)).unwrap();
+    assert_eq!(queue.get(&("b", 9)).unwrap(), Some(thing("b", 1)));
+    assert_eq!(queue.get(&("none", 9)).unwrap(), None);
+    assert!(queue.get(&("", 9)).is_err() && queue.get(&("panic", 9)).is_err());
+    assert_eq!((queue.get_by_key("a"), queue.get_by_key("none")), (Some(thing("a", 1)), None));
+    assert_eq!(queue.list(), [thing("b", 1), thing("a", 1)]);
+    assert_eq!((queue.len(), queue.is_empty()), (2, false));
+    pop_with(&queue, |_| {
+        assert_eq!(
+            format!("{queue:?}"),
+            r#"Fifo { len: 1, in_flight: Some("b"), synced: true, closed: false, .. }"#
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn empty_and_huge_keys() {
+    let queue = Fifo::new(Accessor::new(|key: &String| Ok(key.as_str().into())));
+    let huge = Arc::new("k".repeat(1 << 20));
+    queue.add(Arc::clone(&huge)).unwrap();
+    queue.add(Arc::default()).unwrap();
+    queue.delete(Deleted::Final(Arc::clone(&huge))).unwrap();
+    queue.add(Arc::clone(&huge)).unwrap();
+    assert!(queue.get_by_key("").is_some() && queue.get_by_key(&huge).is_some());
+    assert_eq!(queue.pop(&mut |_, _| Ok(())).unwrap(), huge);
+    assert_eq!(*queue.pop(&mut |_, _| Ok(())).unwrap(), "");
+}

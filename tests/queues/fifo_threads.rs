@@ -1,0 +1,124 @@
+//! What happens to a `Fifo` at the same time.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread;
+
+use k8s_informer::{Accessor, Deleted, Fifo, KeyError, PopError, ReflectorStore, Requeue};
+
+use super::things::in_time;
+
+/// Whatever drops an object that has been replaced, deleted or popped does so under no lock.
+#[test]
+fn objects_that_use_the_queue_when_they_are_dropped() {
+    struct Noisy(&'static str, Weak<Fifo<Self>>);
+    impl Drop for Noisy {
+        fn drop(&mut self) {
+            if let Some(queue) = self.1.upgrade() {
+                queue.add(Arc::new(Self("echo", Weak::new()))).unwrap();
+                drop((queue.len(), queue.list()));
+            }
+        }
+    }
+    in_time(|| {
+        let queue = Arc::new(Fifo::new(Accessor::new(|noisy: &Noisy| match noisy.0 {
+            "" => Err(KeyError::new("no key")),
+            name => Ok(name.into()),
+        })));
+        let noisy = |name| Arc::new(Noisy(name, Arc::downgrade(&queue)));
+        let silent = |name| Arc::new(Noisy(name, Weak::new()));
+        let echoed = || {
+            let echoed = queue.get_by_key("echo").is_some();
+            queue.delete(Deleted::Final(silent("echo"))).unwrap();
+            echoed
+        };
+        queue.add(noisy("a")).unwrap();
+        queue.add(noisy("a")).unwrap();
+        assert!(echoed());
+        queue.delete(Deleted::Final(silent("a"))).unwrap();
+        assert!(echoed());
+        queue.add(noisy("a")).unwrap();
+        queue.replace(vec![silent("b")], "1").unwrap();
+        assert!(echoed());
+        queue.replace(vec![noisy("c"), silent("c")], "2").unwrap();
+        assert!(!echoed(), "it was dropped before the list came in");
+        assert!(queue.replace(vec![noisy("d"), silent("")], "3").is_err());
+        assert!(echoed());
+        queue.add(noisy("c")).unwrap();
+        assert!(queue.add_if_not_present(noisy("c")).unwrap().is_some());
+        assert!(echoed());
+        assert!(queue.add_if_not_present(noisy("")).is_err());
+        assert!(echoed());
+        // The pop holds it until it has given it back; what is requeued and superseded is dropped there too.
+        drop(queue.pop(&mut |_, _| Err(Requeue::new().into())).unwrap());
+        assert!(!echoed());
+        let popped = queue.pop(&mut |_, _| {
+            queue.add(silent("c"))?;
+            Err(Requeue::new().into())
+        });
+        drop(popped.unwrap());
+        assert!(echoed());
+    });
+}
+
+/// Each key is written once, and now and then asked for again: all are processed, one at a time, and those of
+/// one producer in their order.
+#[test]
+fn several_producers_and_consumers_lose_nothing_and_get_nothing_twice() {
+    const EACH: u32 = 3000;
+    in_time(|| {
+        let queue = Arc::new(Fifo::new(Accessor::new(|number: &u32| Ok(number.to_string().into()))));
+        let produce = |producer: u32| {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || {
+                for number in producer * EACH..(producer + 1) * EACH {
+                    match number % 4 {
+                        0 => drop(queue.add_if_not_present(Arc::new(number)).unwrap()),
+                        1 => queue.update(Arc::new(number)).unwrap(),
+                        _ => queue.add(Arc::new(number)).unwrap(),
+                    }
+                }
+            })
+        };
+        // First sights of each, in the order of processing; and what has been asked for again.
+        let seen = Arc::new(Mutex::new((Vec::new(), Vec::new())));
+        let running = Arc::new(AtomicUsize::new(0));
+        let consume = |_| {
+            let (queue, seen, running) = (Arc::clone(&queue), Arc::clone(&seen), Arc::clone(&running));
+            thread::spawn(move || {
+                let mut process = |number: &Arc<u32>, _: bool| {
+                    assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                    let mut seen = seen.lock().unwrap();
+                    let again = seen.1.contains(&**number);
+                    let requeue = !again && number.is_multiple_of(97);
+                    if requeue {
+                        seen.1.push(**number);
+                    }
+                    if !again {
+                        seen.0.push(**number);
+                    }
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    if requeue { Err(Requeue::new().into()) } else { Ok(()) }
+                };
+                let mut done = 0;
+                loop {
+                    match queue.pop(&mut process) {
+                        Ok(_) => done += 1,
+                        Err(PopError::Closed) => return done,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            })
+        };
+        let consumers: Vec<_> = (0..3).map(consume).collect();
+        (0..3).map(produce).collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
+        queue.close();
+        let done: usize = consumers.into_iter().map(|thread| thread.join().unwrap()).sum();
+        let (first, again) = &*seen.lock().unwrap();
+        assert_eq!((done, queue.len()), (3 * EACH as usize + again.len(), 0));
+        for producer in 0..3 {
+            let range = producer * EACH..(producer + 1) * EACH;
+            assert!(first.iter().filter(|number| range.contains(number)).copied().eq(range.clone()));
+        }
+    });
+}
