@@ -26,7 +26,7 @@ pub enum StoreError {
         /// What it said.
         message: Arc<str>,
     },
-    /// A store of your own failed.
+    /// A store or a policy of your own failed.
     Other(Arc<str>),
 }
 

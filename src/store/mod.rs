@@ -1,6 +1,8 @@
-//! What is held: stores and their indices. client-go's `store.go`, `thread_safe_store.go`, `index.go`.
+//! What is held: stores and their indices. client-go's `store.go`, `thread_safe_store.go`, `index.go`,
+//! `expiration_cache.go`.
 
 mod error;
+mod expiration_cache;
 mod index;
 mod indexer;
 mod lister;
@@ -14,6 +16,9 @@ use std::sync::Arc;
 use crate::object::{Deleted, Key};
 
 pub use error::{AddIndexersError, IndexError, StoreError, TransactionError};
+pub use expiration_cache::{
+    ExpirationCache, ExpirationCacheBuilder, ExpirationPolicy, TimestampedEntry, TtlPolicy,
+};
 pub use index::{IndexFunc, Indexers, NAMESPACE_INDEX, meta_namespace_index};
 pub use indexer::Indexer;
 pub use lister::{Lister, NamespaceLister};

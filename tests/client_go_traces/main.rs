@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod delta_fifo;
+mod expiration_cache;
 mod keys;
 mod object;
 mod store;
@@ -34,6 +35,7 @@ struct Suite {
 
 const SUITES: &[Suite] = &[
     Suite { name: "delta_fifo", build: delta_fifo::build, info: &["done_during"], floor: 100.0 },
+    Suite { name: "expiration_cache", build: expiration_cache::build, info: &[], floor: 100.0 },
     Suite { name: "keys", build: keys::build, info: &[], floor: 100.0 },
     Suite { name: "store", build: store::build, info: &[], floor: 90.0 },
     Suite { name: "thread_safe_store", build: thread_safe_store::build, info: &[], floor: 99.0 },

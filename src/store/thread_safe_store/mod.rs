@@ -146,14 +146,28 @@ impl<T> ThreadSafeStore<T> {
     ///
     /// If the function that reads the resourceVersion panics: nothing has changed then.
     pub fn delete_with_object(&self, key: &str, gone: &Deleted<T>) -> Result<(), StoreError> {
-        let resource_version = self.version_of_deleted(gone)?;
+        self.delete_at(key, self.version_of_deleted(gone)?);
+        Ok(())
+    }
+
+    /// Takes an object out, and notes the resourceVersion of its deletion.
+    pub(super) fn delete_at(&self, key: &str, resource_version: Option<&str>) {
         let removed = {
             let mut state = self.state.write();
             state.set_resource_version(resource_version);
             state.slots.remove(key)
         };
         drop(removed);
-        Ok(())
+    }
+
+    /// Takes an object out, but only this very one; says whether it was there.
+    pub(super) fn delete_same(&self, key: &str, object: &Arc<T>) -> bool {
+        let removed = {
+            let mut state = self.state.write();
+            let same = state.slots.get(key).is_some_and(|slot| Arc::ptr_eq(&slot.object, object));
+            same.then(|| state.slots.remove(key))
+        };
+        removed.is_some()
     }
 
     /// These are all the objects; of several with one key the last counts. Readers see the old content or the
