@@ -49,7 +49,7 @@
 //! | keeps a store equal to the server | [`Reflector`] into any [`ReflectorStore`] |
 //! | queues of changes | [`DeltaFifo`], a [`Queue`] |
 //! | a reflector, a queue, and the loop that empties it | [`Controller`], [`new_informer`], [`new_indexer_informer`] |
-//! | caches | [`Indexer`], [`ThreadSafeStore`], read through a [`Lister`]; [`ExpirationCache`] |
+//! | caches | [`Indexer`], [`ThreadSafeStore`], read through a [`Lister`]; [`ExpirationCache`], [`UndeltaStore`] |
 //! | one cache, many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
 //!
 //! Objects are whatever implements [`Object`]: k8s-openapi's types (feature `k8s-openapi`), structs of your
@@ -123,7 +123,7 @@ pub use store::{
     AddIndexersError, Change, ExpirationCache, ExpirationCacheBuilder, ExpirationPolicy, IndexError,
     IndexFunc, Indexer, Indexers, KnownObjects, Lister, NAMESPACE_INDEX, NamespaceLister, ReflectorStore,
     Store, StoreError, ThreadSafeStore, TimestampedEntry, TransactionError, Transform, TtlPolicy,
-    meta_namespace_index,
+    UndeltaStore, meta_namespace_index,
 };
 pub use time::{Backoff, Clock, RealClock};
 pub use wire::{ListOptions, ResourceVersionMatch};

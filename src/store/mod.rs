@@ -1,5 +1,5 @@
 //! What is held: stores and their indices. client-go's `store.go`, `thread_safe_store.go`, `index.go`,
-//! `expiration_cache.go`.
+//! `expiration_cache.go`, `undelta_store.go`.
 
 mod error;
 mod expiration_cache;
@@ -9,6 +9,7 @@ mod lister;
 mod slots;
 mod thread_safe_store;
 mod transform;
+mod undelta_store;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub use indexer::Indexer;
 pub use lister::{Lister, NamespaceLister};
 pub use thread_safe_store::ThreadSafeStore;
 pub use transform::Transform;
+pub use undelta_store::UndeltaStore;
 
 /// What a reflector writes to: the least that a queue or a store has to be. client-go's `ReflectorStore`.
 ///

@@ -11,6 +11,7 @@ mod keys;
 mod object;
 mod store;
 mod thread_safe_store;
+mod undelta_store;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -39,6 +40,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "keys", build: keys::build, info: &[], floor: 100.0 },
     Suite { name: "store", build: store::build, info: &[], floor: 90.0 },
     Suite { name: "thread_safe_store", build: thread_safe_store::build, info: &[], floor: 99.0 },
+    Suite { name: "undelta_store", build: undelta_store::build, info: &[], floor: 100.0 },
 ];
 
 #[derive(Default)]
