@@ -50,6 +50,7 @@
 //! | queues of changes | [`DeltaFifo`], a [`Queue`] |
 //! | a reflector, a queue, and the loop that empties it | [`Controller`], [`new_informer`], [`new_indexer_informer`] |
 //! | caches | [`Indexer`], [`ThreadSafeStore`], read through a [`Lister`]; [`ExpirationCache`], [`UndeltaStore`] |
+//! | your own writes, seen before the watch brings them | [`MutationCache`] |
 //! | one cache, many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
 //!
 //! Objects are whatever implements [`Object`]: k8s-openapi's types (feature `k8s-openapi`), structs of your
@@ -121,9 +122,9 @@ pub use status::{Status, StatusCause, StatusDetails};
 pub use stop::{Done, Stop, Subscription};
 pub use store::{
     AddIndexersError, Change, ExpirationCache, ExpirationCacheBuilder, ExpirationPolicy, IndexError,
-    IndexFunc, Indexer, Indexers, KnownObjects, Lister, NAMESPACE_INDEX, NamespaceLister, ReflectorStore,
-    Store, StoreError, ThreadSafeStore, TimestampedEntry, TransactionError, Transform, TtlPolicy,
-    UndeltaStore, meta_namespace_index,
+    IndexFunc, Indexer, Indexers, KnownObjects, Lister, MutationCache, MutationCacheBuilder, NAMESPACE_INDEX,
+    NamespaceLister, ReflectorStore, Store, StoreError, ThreadSafeStore, TimestampedEntry, TransactionError,
+    Transform, TtlPolicy, UndeltaStore, meta_namespace_index,
 };
 pub use time::{Backoff, Clock, RealClock};
 pub use wire::{ListOptions, ResourceVersionMatch};

@@ -26,6 +26,13 @@ pub enum StoreError {
         /// What it said.
         message: Arc<str>,
     },
+    /// The resourceVersion is not a whole number: it can't be compared with another one.
+    ResourceVersion {
+        /// The key of the object.
+        key: Key,
+        /// What stands there instead; `None` if the object has none.
+        resource_version: Option<Arc<str>>,
+    },
     /// A store or a policy of your own failed.
     Other(Arc<str>),
 }
@@ -50,6 +57,12 @@ impl fmt::Display for StoreError {
             Self::Transform { key: Some(key), message } => write!(f, "transforming {key}: {message}"),
             Self::Transform { key: None, message } => write!(f, "transforming: {message}"),
             Self::Index { index, key, message } => write!(f, "index function {index:?} on {key}: {message}"),
+            Self::ResourceVersion { key, resource_version: Some(version) } => {
+                write!(f, "the resourceVersion {version:?} of {key} is not a whole number")
+            }
+            Self::ResourceVersion { key, resource_version: None } => {
+                write!(f, "{key} has no resourceVersion")
+            }
             Self::Other(message) => f.write_str(message),
         }
     }
@@ -80,6 +93,8 @@ pub enum IndexError {
         /// What it said.
         message: Arc<str>,
     },
+    /// A mutation cache was asked that has no indexer.
+    NoIndexer,
 }
 
 impl fmt::Display for IndexError {
@@ -87,6 +102,7 @@ impl fmt::Display for IndexError {
         match self {
             Self::NoIndex { name } => write!(f, "there is no index {name:?}"),
             Self::Function { name, message } => write!(f, "index function {name:?}: {message}"),
+            Self::NoIndexer => f.write_str("no indexer was given to the mutation cache"),
         }
     }
 }

@@ -2,8 +2,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{
-    AddIndexersError, Change, IndexError, Indexers, KnownObjects, ReflectorStore, Store, StoreError,
-    ThreadSafeStore, TransactionError, Transform,
+    AddIndexersError, Change, IndexError, IndexFunc, Indexers, KnownObjects, ReflectorStore, Store,
+    StoreError, ThreadSafeStore, TransactionError, Transform,
 };
 use crate::object::{Accessor, Deleted, Key, Object};
 
@@ -211,6 +211,14 @@ impl<T> Indexer<T> {
     /// [`IndexError::NoIndex`].
     pub fn index_keys(&self, name: &str, value: &str) -> Result<Vec<Key>, IndexError> {
         self.store.index_keys(name, value)
+    }
+
+    pub(super) fn index_entries(&self, name: &str, value: &str) -> Result<Vec<(Key, Arc<T>)>, IndexError> {
+        self.store.index_entries(name, value)
+    }
+
+    pub(super) fn index_func(&self, name: &str) -> Result<IndexFunc<T>, IndexError> {
+        self.store.index_func(name)
     }
 
     /// All values that an index has at the moment, in no order.

@@ -1,11 +1,12 @@
 //! What is held: stores and their indices. client-go's `store.go`, `thread_safe_store.go`, `index.go`,
-//! `expiration_cache.go`, `undelta_store.go`.
+//! `expiration_cache.go`, `mutation_cache.go`, `undelta_store.go`.
 
 mod error;
 mod expiration_cache;
 mod index;
 mod indexer;
 mod lister;
+mod mutation_cache;
 mod slots;
 mod thread_safe_store;
 mod transform;
@@ -23,6 +24,7 @@ pub use expiration_cache::{
 pub use index::{IndexFunc, Indexers, NAMESPACE_INDEX, meta_namespace_index};
 pub use indexer::Indexer;
 pub use lister::{Lister, NamespaceLister};
+pub use mutation_cache::{MutationCache, MutationCacheBuilder};
 pub use thread_safe_store::ThreadSafeStore;
 pub use transform::Transform;
 pub use undelta_store::UndeltaStore;

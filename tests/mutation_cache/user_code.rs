@@ -1,0 +1,145 @@
+//! What users bring along: objects without a key, functions that fail, panic, or use the cache themselves.
+
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::{
+    Accessor, Deleted, IndexFunc, Indexer, Indexers, Key, KnownObjects, MutationCache, Object,
+    ReflectorStore, Store, StoreError,
+};
+
+use super::{Thing, accessor, thing, with_adds, with_uid};
+
+#[test]
+fn what_has_no_key_changes_nothing() {
+    let subject = with_adds();
+    subject.cache.mutation(thing("a", 5)).unwrap();
+    for name in ["unkeyable", "panic"] {
+        let key_error = |result: Result<(), StoreError>| assert!(matches!(result, Err(StoreError::Key(_))));
+        key_error(subject.cache.mutation(thing(name, 1)));
+        key_error(subject.cache.on_add_or_update(&thing(name, 9)));
+        key_error(subject.cache.on_delete(&Deleted::Final(thing(name, 9))));
+    }
+    assert!(matches!(subject.cache.mutation(with_uid("a", 6, "panic")), Err(StoreError::Other(_))));
+    assert!(matches!(
+        subject.cache.on_delete(&Deleted::Final(with_uid("a", 6, "panic"))),
+        Err(StoreError::Other(_))
+    ));
+    assert!(matches!(subject.cache.mutation(thing("a", "panic")), Err(StoreError::ResourceVersion { .. })));
+    assert_eq!((subject.version("a").unwrap(), subject.get(""), subject.get("b")), ("5".into(), None, None));
+    subject.cache.mutation(thing("", 5)).unwrap();
+    assert_eq!(subject.version("").unwrap(), "5", "an empty key is a key");
+    let huge = "k".repeat(1 << 20);
+    subject.cache.mutation(thing(&huge, 5)).unwrap();
+    assert_eq!(subject.version(&huge).unwrap(), "5");
+}
+
+#[test]
+fn a_store_that_fails_or_panics_costs_this_one_read() {
+    struct Broken;
+    impl ReflectorStore<Thing> for Broken {
+        fn add(&self, _: Arc<Thing>) -> Result<(), StoreError> {
+            Ok(())
+        }
+        fn update(&self, _: Arc<Thing>) -> Result<(), StoreError> {
+            Ok(())
+        }
+        fn delete(&self, _: Deleted<Thing>) -> Result<(), StoreError> {
+            Ok(())
+        }
+        fn replace(&self, _: Vec<Arc<Thing>>, _: &str) -> Result<(), StoreError> {
+            Ok(())
+        }
+    }
+    impl KnownObjects<Thing> for Broken {
+        fn list_keys(&self) -> Vec<Key> {
+            Vec::new()
+        }
+        fn get_by_key(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
+            match key {
+                "fails" => Err(StoreError::other("out of order")),
+                "panics" => panic!("out of order"),
+                _ => Ok(None),
+            }
+        }
+    }
+    impl Store<Thing> for Broken {
+        fn list(&self) -> Vec<Arc<Thing>> {
+            Vec::new()
+        }
+        fn get(&self, _: &Thing) -> Result<Option<Arc<Thing>>, StoreError> {
+            Ok(None)
+        }
+        fn last_store_sync_resource_version(&self) -> String {
+            String::new()
+        }
+    }
+    let cache = MutationCache::builder(accessor(), Arc::new(Broken)).include_adds(true).build();
+    for name in ["fails", "panics", "fine"] {
+        cache.mutation(thing(name, 1)).unwrap();
+    }
+    assert_eq!(cache.get_by_key("fails").unwrap_err().to_string(), "out of order");
+    assert_eq!(cache.get_by_key("panics").unwrap_err().to_string(), "the store panicked: out of order");
+    assert_eq!(cache.get_by_key("fine").unwrap(), Some(thing("fine", 1)));
+}
+
+/// Key functions, accessors, index functions and drops that use the cache: they would hang if a lock were
+/// held.
+#[test]
+fn user_code_runs_under_no_lock() {
+    struct Nosy(String, Arc<OnceLock<Arc<MutationCache<Self>>>>);
+    impl Nosy {
+        fn look(&self) -> &str {
+            if let Some(cache) = self.1.get() {
+                assert!(format!("{cache:?}").contains("mutations"));
+            }
+            &self.0
+        }
+    }
+    impl Drop for Nosy {
+        fn drop(&mut self) {
+            self.look();
+        }
+    }
+    impl Object for Nosy {
+        fn name(&self) -> &str {
+            self.look();
+            "n"
+        }
+        fn namespace(&self) -> &str {
+            self.look();
+            ""
+        }
+        fn uid(&self) -> &str {
+            self.look()
+        }
+        fn resource_version(&self) -> &str {
+            self.look()
+        }
+        fn label(&self, _: &str) -> Option<&str> {
+            None
+        }
+    }
+    let (done, finished) = mpsc::channel();
+    thread::spawn(move || {
+        let cell = Arc::new(OnceLock::<Arc<MutationCache<Nosy>>>::new());
+        let index = IndexFunc::new(|nosy: &Nosy| vec![nosy.look().len().to_string()]);
+        let indexer = Arc::new(Indexer::new(Accessor::object(), Indexers::new().with("length", index)));
+        let cache = MutationCache::builder(Accessor::object(), Arc::clone(&indexer) as _);
+        let cache = Arc::new(cache.indexer(Arc::clone(&indexer)).include_adds(true).max_size(1).build());
+        assert!(cell.set(Arc::clone(&cache)).is_ok());
+        let nosy = |version: &str| Arc::new(Nosy(version.to_owned(), Arc::clone(&cell)));
+        cache.mutation(nosy("1")).unwrap();
+        cache.mutation(nosy("1")).unwrap();
+        assert_eq!(cache.by_index("length", "1").unwrap().len(), 1);
+        indexer.add(nosy("1")).unwrap();
+        assert!(cache.get_by_key("n").unwrap().is_some());
+        cache.mutation(nosy("2")).unwrap();
+        cache.on_add_or_update(&nosy("2")).unwrap();
+        cache.mutation(nosy("3")).unwrap();
+        cache.on_delete(&Deleted::Final(nosy("4"))).unwrap();
+        done.send(()).unwrap();
+    });
+    finished.recv_timeout(Duration::from_secs(20)).expect("a lock is held, or an assertion failed");
+}
