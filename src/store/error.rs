@@ -5,6 +5,8 @@ use crate::object::{Key, KeyError};
 
 /// Why a store or a queue did not take what it was given. Nothing has changed then, unless the operation says
 /// otherwise.
+///
+/// The object is not in the error: who wants to try again with it keeps an `Arc` of it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StoreError {

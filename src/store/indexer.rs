@@ -10,10 +10,14 @@ use crate::object::{Accessor, Deleted, Key, Object};
 /// Objects by the key that is made of them, with indices: the local copy that an informer keeps. client-go's
 /// `Indexer`.
 ///
-/// It shares what it stores: `Arc`s go in and out, and nobody can change an object through it. It is a
-/// [`ThreadSafeStore`] with keys, and an optional transform; that type says what blocks, what a list is, and
-/// how indices behave. Key functions, index functions and transforms run under no lock and may call the store
-/// themselves; a panic in one is an error of that one call.
+/// An informer makes its own; make one yourself to put under a [`Reflector`](crate::Reflector) or a
+/// [`Controller`](crate::Controller), or as a cache of anything that has keys.
+///
+/// It shares what it stores: `Arc`s go in and out, and nobody can change an object through it (S11). It is a
+/// [`ThreadSafeStore`] with keys, and an optional transform; that type says what a write guarantees, what
+/// blocks, what a list is, and how indices behave. Key functions, index functions and transforms run under no
+/// lock and may call the store themselves; a panic in one is an error of that one call, which has then
+/// changed nothing.
 ///
 /// ```
 /// use k8s_informer::{Accessor, DynamicObject, Indexer, Indexers, NAMESPACE_INDEX};
