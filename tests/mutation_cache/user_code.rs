@@ -35,53 +35,98 @@ fn what_has_no_key_changes_nothing() {
     assert_eq!(subject.version(&huge).unwrap(), "5");
 }
 
+type GetByKey = dyn Fn(&str) -> Result<Option<Arc<Thing>>, StoreError> + Send + Sync;
+
+/// A store of which only this is asked.
+struct Asked(Box<GetByKey>);
+
+impl ReflectorStore<Thing> for Asked {
+    fn add(&self, _: Arc<Thing>) -> Result<(), StoreError> {
+        unreachable!()
+    }
+    fn update(&self, _: Arc<Thing>) -> Result<(), StoreError> {
+        unreachable!()
+    }
+    fn delete(&self, _: Deleted<Thing>) -> Result<(), StoreError> {
+        unreachable!()
+    }
+    fn replace(&self, _: Vec<Arc<Thing>>, _: &str) -> Result<(), StoreError> {
+        unreachable!()
+    }
+}
+
+impl KnownObjects<Thing> for Asked {
+    fn list_keys(&self) -> Vec<Key> {
+        unreachable!()
+    }
+    fn get_by_key(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
+        (self.0)(key)
+    }
+}
+
+impl Store<Thing> for Asked {
+    fn list(&self) -> Vec<Arc<Thing>> {
+        unreachable!()
+    }
+    fn get(&self, _: &Thing) -> Result<Option<Arc<Thing>>, StoreError> {
+        unreachable!()
+    }
+    fn last_store_sync_resource_version(&self) -> String {
+        unreachable!()
+    }
+}
+
 #[test]
 fn a_store_that_fails_or_panics_costs_this_one_read() {
-    struct Broken;
-    impl ReflectorStore<Thing> for Broken {
-        fn add(&self, _: Arc<Thing>) -> Result<(), StoreError> {
-            Ok(())
-        }
-        fn update(&self, _: Arc<Thing>) -> Result<(), StoreError> {
-            Ok(())
-        }
-        fn delete(&self, _: Deleted<Thing>) -> Result<(), StoreError> {
-            Ok(())
-        }
-        fn replace(&self, _: Vec<Arc<Thing>>, _: &str) -> Result<(), StoreError> {
-            Ok(())
-        }
-    }
-    impl KnownObjects<Thing> for Broken {
-        fn list_keys(&self) -> Vec<Key> {
-            Vec::new()
-        }
-        fn get_by_key(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
-            match key {
-                "fails" => Err(StoreError::other("out of order")),
-                "panics" => panic!("out of order"),
-                _ => Ok(None),
-            }
-        }
-    }
-    impl Store<Thing> for Broken {
-        fn list(&self) -> Vec<Arc<Thing>> {
-            Vec::new()
-        }
-        fn get(&self, _: &Thing) -> Result<Option<Arc<Thing>>, StoreError> {
-            Ok(None)
-        }
-        fn last_store_sync_resource_version(&self) -> String {
-            String::new()
-        }
-    }
-    let cache = MutationCache::builder(accessor(), Arc::new(Broken)).include_adds(true).build();
+    let store = Asked(Box::new(|key| match key {
+        "fails" => Err(StoreError::other("out of order")),
+        "panics" => panic!("out of order"),
+        _ => Ok(None),
+    }));
+    let cache = MutationCache::builder(accessor(), Arc::new(store)).include_adds(true).build();
     for name in ["fails", "panics", "fine"] {
         cache.mutation(thing(name, 1)).unwrap();
     }
     assert_eq!(cache.get_by_key("fails").unwrap_err().to_string(), "out of order");
     assert_eq!(cache.get_by_key("panics").unwrap_err().to_string(), "the store panicked: out of order");
     assert_eq!(cache.get_by_key("fine").unwrap(), Some(thing("fine", 1)));
+}
+
+/// The store is asked, answers what it had, and catches up before the answer arrives: by then the mutation is
+/// forgotten, but who wrote it reads it all the same.
+#[test]
+fn m2_nothing_falls_between_the_mutations_and_the_store() {
+    let cell = Arc::new(OnceLock::<Arc<MutationCache<Thing>>>::new());
+    let store = Asked(Box::new({
+        let cell = Arc::clone(&cell);
+        move |_| {
+            cell.get().unwrap().on_add_or_update(&thing("a", 2))?;
+            Ok(Some(thing("a", 1)))
+        }
+    }));
+    let cache = Arc::new(MutationCache::builder(accessor(), Arc::new(store)).build());
+    assert!(cell.set(Arc::clone(&cache)).is_ok());
+    cache.mutation(thing("a", 2)).unwrap();
+    assert_eq!(cache.get_by_key("a").unwrap(), Some(thing("a", 2)));
+}
+
+/// A newer mutation comes while the store is asked, and has caught up with the older one: it is not forgotten
+/// with that.
+#[test]
+fn m2_a_mutation_that_comes_during_a_read_stays() {
+    let cell = Arc::new(OnceLock::<Arc<MutationCache<Thing>>>::new());
+    let store = Asked(Box::new({
+        let cell = Arc::clone(&cell);
+        move |_| {
+            cell.get().unwrap().mutation(thing("a", 3))?;
+            Ok(Some(thing("a", 2)))
+        }
+    }));
+    let cache = Arc::new(MutationCache::builder(accessor(), Arc::new(store)).build());
+    assert!(cell.set(Arc::clone(&cache)).is_ok());
+    cache.mutation(thing("a", 2)).unwrap();
+    assert_eq!(cache.get_by_key("a").unwrap(), Some(thing("a", 2)), "what there was when it was asked");
+    assert_eq!(cache.get_by_key("a").unwrap(), Some(thing("a", 3)));
 }
 
 /// Key functions, accessors, index functions and drops that use the cache: they would hang if a lock were
