@@ -9,7 +9,7 @@ use k8s_informer::{
     ReflectorStore, Store, StoreError,
 };
 
-use super::{Thing, accessor, thing, with_adds, with_uid};
+use super::{Thing, accessor, thing, valued, with_adds, with_uid};
 
 #[test]
 fn what_has_no_key_changes_nothing() {
@@ -127,6 +127,29 @@ fn m2_a_mutation_that_comes_during_a_read_stays() {
     cache.mutation(thing("a", 2)).unwrap();
     assert_eq!(cache.get_by_key("a").unwrap(), Some(thing("a", 2)), "what there was when it was asked");
     assert_eq!(cache.get_by_key("a").unwrap(), Some(thing("a", 3)));
+}
+
+/// The store catches up while a mutation of an object that it had not is looked at.
+#[test]
+fn m3_nothing_falls_between_the_mutations_and_the_index() {
+    for (value, found) in [("x", vec![valued("a", 3, "x")]), ("y", vec![])] {
+        let cell = Arc::new(OnceLock::<Arc<Indexer<Thing>>>::new());
+        let index = IndexFunc::new({
+            let cell = Arc::clone(&cell);
+            move |thing: &Thing| {
+                if thing.version == "2" {
+                    cell.get().unwrap().add(valued("a", 3, value)).unwrap();
+                }
+                vec![thing.value.to_owned()]
+            }
+        });
+        let indexer = Arc::new(Indexer::new(accessor(), Indexers::new().with("value", index)));
+        assert!(cell.set(Arc::clone(&indexer)).is_ok());
+        let cache = MutationCache::builder(accessor(), Arc::clone(&indexer) as _);
+        let cache = cache.indexer(indexer).include_adds(true).build();
+        cache.mutation(thing("a", 2)).unwrap();
+        assert_eq!(cache.by_index("value", "x").unwrap(), found);
+    }
 }
 
 /// Key functions, accessors, index functions and drops that use the cache: they would hang if a lock were

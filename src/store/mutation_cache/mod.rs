@@ -198,12 +198,13 @@ impl<T: Object> MutationCache<T> {
                 if has(key, object) != Some(true) {
                     continue;
                 }
-                // The store may have it, newer and without this value. It is not forgotten for that: only
-                // reads by key are as thorough.
-                let newer =
-                    indexer.get_by_key(key).is_some_and(|stored| self.supersedes(key, &stored, mutation));
-                if !newer {
-                    objects.push(Arc::clone(object));
+                // The store may have it newer: without this value, or with it since a moment. It is not
+                // forgotten for that: only reads by key are as thorough.
+                match indexer.get_by_key(key) {
+                    Some(stored) if self.supersedes(key, &stored, mutation) => {
+                        objects.extend((has(key, &stored) == Some(true)).then_some(stored));
+                    }
+                    _ => objects.push(Arc::clone(object)),
                 }
             }
         }
