@@ -39,7 +39,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "delta_fifo", build: delta_fifo::build, info: &["done_during"], floor: 100.0 },
     Suite { name: "expiration_cache", build: expiration_cache::build, info: &[], floor: 100.0 },
     Suite { name: "keys", build: keys::build, info: &[], floor: 100.0 },
-    Suite { name: "mutation_cache", build: mutation_cache::build, info: &[], floor: 80.0 },
+    Suite { name: "mutation_cache", build: mutation_cache::build, info: &[], floor: 75.0 },
     Suite { name: "store", build: store::build, info: &[], floor: 90.0 },
     Suite { name: "thread_safe_store", build: thread_safe_store::build, info: &[], floor: 99.0 },
     Suite { name: "undelta_store", build: undelta_store::build, info: &[], floor: 100.0 },
