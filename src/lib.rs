@@ -50,7 +50,8 @@
 //! | queues of changes | [`DeltaFifo`] and [`RealFifo`], each a [`Queue`] |
 //! | queues of objects | [`Fifo`] by arrival, [`Heap`] by urgency |
 //! | a reflector, a queue, and the loop that empties it | [`Controller`], [`new_informer`], [`new_indexer_informer`] |
-//! | caches | [`Indexer`], [`ThreadSafeStore`], read through a [`Lister`] |
+//! | caches | [`Indexer`], [`ThreadSafeStore`], read through a [`Lister`]; [`ExpirationCache`], [`UndeltaStore`] |
+//! | your own writes, seen before the watch brings them | [`MutationCache`] |
 //! | one cache, many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
 //!
 //! Objects are whatever implements [`Object`]: k8s-openapi's types (feature `k8s-openapi`), structs of your
@@ -124,9 +125,10 @@ pub use selector::{Selector, SelectorError};
 pub use status::{Status, StatusCause, StatusDetails};
 pub use stop::{Done, Stop, Subscription};
 pub use store::{
-    AddIndexersError, Change, IndexError, IndexFunc, Indexer, Indexers, KnownObjects, Lister,
-    NAMESPACE_INDEX, NamespaceLister, ReflectorStore, Store, StoreError, ThreadSafeStore, TransactionError,
-    Transform, meta_namespace_index,
+    AddIndexersError, Change, ExpirationCache, ExpirationCacheBuilder, ExpirationPolicy, IndexError,
+    IndexFunc, Indexer, Indexers, KnownObjects, Lister, MutationCache, MutationCacheBuilder, NAMESPACE_INDEX,
+    NamespaceLister, ReflectorStore, Store, StoreError, ThreadSafeStore, TimestampedEntry, TransactionError,
+    Transform, TtlPolicy, UndeltaStore, meta_namespace_index,
 };
 pub use time::{Backoff, Clock, RealClock};
 pub use wire::{ListOptions, ResourceVersionMatch};

@@ -121,6 +121,70 @@ fn s1_transforms_and_their_panics() {
 }
 
 #[test]
+fn s3_a_deletion_tells_its_version_and_a_tombstone_none() {
+    let store = by_words();
+    store.add(thing("a", "1")).unwrap();
+    store.delete(&Deleted::Final(thing("a", "2"))).unwrap();
+    assert_eq!((store.len(), store.last_store_sync_resource_version().as_str()), (0, "rv-2"));
+    store.add(thing("a", "3")).unwrap();
+    let tombstone = Deleted::FinalStateUnknown { key: "a".into(), last_known: Some(thing("b", "4")) };
+    store.delete(&tombstone).unwrap();
+    assert_eq!((store.len(), store.last_store_sync_resource_version().as_str()), (0, "rv-3"));
+}
+
+#[test]
+fn s4_a_replace_that_fails_replaces_nothing() {
+    let transform = Transform::new(|thing: Arc<Thing>| match thing.value.as_str() {
+        "no" => Err("no"),
+        _ => Ok(thing),
+    });
+    let store = Indexer::new(accessor(), Indexers::new().with("touchy", touchy())).with_transform(transform);
+    store.replace(vec![thing("a", "x"), thing("a", "y")], "1").unwrap();
+    assert_eq!(store.list(), [thing("a", "y")], "the last of a key counts");
+    for bad in [thing("", "x"), thing("panic", "x"), thing("b", "no"), thing("b", "bad"), thing("b", "worse")]
+    {
+        assert!(store.replace(vec![thing("c", "x"), bad, thing("d", "x")], "2").is_err());
+        assert_eq!(store.snapshot(), (vec![thing("a", "y")], "1".to_owned()));
+        assert_eq!(values(&store, "touchy"), arcs(&["y"]));
+    }
+}
+
+#[test]
+fn s5_get_is_get_by_key_of_the_key() {
+    let store = by_words();
+    store.add(thing("a", "x")).unwrap();
+    assert_eq!(store.get(&thing("a", "whatever")).unwrap(), store.get_by_key("a"));
+    assert_eq!(store.get(&thing("b", "whatever")).unwrap(), None);
+    assert_eq!((store.get_by_key("b"), store.get_by_key("")), (None, None));
+}
+
+#[test]
+fn s8_a_resync_does_nothing() {
+    let store = by_words();
+    store.replace(vec![thing("a", "x")], "7").unwrap();
+    ReflectorStore::resync(&store).unwrap();
+    assert_eq!(store.snapshot(), (vec![thing("a", "x")], "7".to_owned()));
+}
+
+#[test]
+fn s11_objects_are_shared_and_not_copied() {
+    let store = by_words();
+    let object = thing("a", "x");
+    assert_eq!(store.add(Arc::clone(&object)).unwrap(), None);
+    for found in [
+        store.get_by_key("a").unwrap(),
+        store.list().remove(0),
+        store.snapshot().0.remove(0),
+        store.by_index("words", "x").unwrap().remove(0),
+        store.index("words", &object).unwrap().remove(0),
+        store.add(thing("a", "y")).unwrap().unwrap(),
+    ] {
+        assert!(Arc::ptr_eq(&found, &object));
+    }
+    assert_eq!(Arc::strong_count(&object), 1, "nothing keeps what has been replaced");
+}
+
+#[test]
 fn s6_transaction_transforms() {
     let store = by_words().with_transform(Transform::in_place(|thing: &mut Thing| thing.value.push('!')));
     store.transaction(vec![Change::Add(thing("a", "x")), Change::Update(thing("b", "y"))]).unwrap();
@@ -199,6 +263,16 @@ fn s9_bookmarks_reach_the_store() {
 }
 
 #[test]
+fn x2_an_update_moves_the_object_in_every_index() {
+    let keys = IndexFunc::new(|thing: &Thing| vec![thing.key.to_owned(), thing.value.clone()]);
+    let store = Indexer::new(accessor(), Indexers::new().with("words", words()).with("both", keys));
+    store.add(thing("a", "x")).unwrap();
+    store.update(thing("a", "y")).unwrap();
+    assert_eq!((values(&store, "words"), values(&store, "both")), (arcs(&["y"]), arcs(&["a", "y"])));
+    assert_eq!(store.by_index("both", "y").unwrap(), store.by_index("words", "y").unwrap());
+}
+
+#[test]
 fn x3_x4_x5_index_follows_multiple_values() {
     let store = by_words();
     store.add(thing("a", "one two")).unwrap();
@@ -252,6 +326,19 @@ fn x6_indexers_that_fail_are_not_added() {
 }
 
 #[test]
+fn x7_a_replace_builds_all_indices_anew() {
+    let store = by_words();
+    store.replace(vec![thing("a", "x y"), thing("b", "y")], "1").unwrap();
+    store.add_indexers(Indexers::new().with("touchy", touchy())).unwrap();
+    store.replace(vec![thing("b", "z"), thing("c", "x"), thing("c", "y z")], "2").unwrap();
+    assert_eq!((values(&store, "words"), values(&store, "touchy")), (arcs(&["y", "z"]), arcs(&["y z", "z"])));
+    assert_eq!(store.index_keys("words", "z").unwrap(), arcs(&["b", "c"]));
+    assert_eq!(store.last_store_sync_resource_version(), "2");
+    store.replace(Vec::new(), "3").unwrap();
+    assert!(store.is_empty() && values(&store, "words").is_empty());
+}
+
+#[test]
 fn x8_indexers_can_be_added_to_a_store_without_any() {
     let store = Indexer::new(accessor(), Indexers::new());
     store.add(thing("a", "x")).unwrap();
@@ -277,6 +364,17 @@ fn x9_resource_version() {
     assert_eq!(store.last_store_sync_resource_version(), "rv-3");
     store.bookmark("2");
     assert_eq!(store.last_store_sync_resource_version(), "2", "it may go back");
+}
+
+#[test]
+fn x10_an_index_answers_each_object_once() {
+    let store = by_words();
+    store.replace(vec![thing("a", "x y"), thing("b", "y z"), thing("c", "z")], "1").unwrap();
+    assert_eq!(keys(&store.index("words", &thing("", "x")).unwrap()), ["a"], "one value; no key is needed");
+    assert_eq!(keys(&store.index("words", &thing("", "x y y")).unwrap()), ["a", "b"], "several values");
+    assert!(store.index("words", &thing("", "none")).unwrap().is_empty());
+    assert_eq!(store.index_keys("words", "y").unwrap(), arcs(&["a", "b"]), "sorted");
+    assert!(store.by_index("words", "none").unwrap().is_empty());
 }
 
 #[test]

@@ -5,6 +5,8 @@ use crate::object::{Key, KeyError};
 
 /// Why a store or a queue did not take what it was given. Nothing has changed then, unless the operation says
 /// otherwise.
+///
+/// The object is not in the error: who wants to try again with it keeps an `Arc` of it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -40,7 +42,14 @@ pub enum StoreError {
         /// The key that nothing was found under.
         key: Key,
     },
-    /// A store of your own failed.
+    /// The resourceVersion is not a whole number: it can't be compared with another one.
+    ResourceVersion {
+        /// The key of the object.
+        key: Key,
+        /// What stands there instead; `None` if the object has none.
+        resource_version: Option<Arc<str>>,
+    },
+    /// A store or a policy of your own failed.
     Other(Arc<str>),
 }
 
@@ -67,6 +76,12 @@ impl fmt::Display for StoreError {
             Self::Compare { key, message } => write!(f, "comparing {key}: {message}"),
             Self::Closed => f.write_str("closed"),
             Self::NotFound { key } => write!(f, "there is no {key}"),
+            Self::ResourceVersion { key, resource_version: Some(version) } => {
+                write!(f, "the resourceVersion {version:?} of {key} is not a whole number")
+            }
+            Self::ResourceVersion { key, resource_version: None } => {
+                write!(f, "{key} has no resourceVersion")
+            }
             Self::Other(message) => f.write_str(message),
         }
     }
@@ -97,6 +112,8 @@ pub enum IndexError {
         /// What it said.
         message: Arc<str>,
     },
+    /// A mutation cache was asked that has no indexer.
+    NoIndexer,
 }
 
 impl fmt::Display for IndexError {
@@ -104,6 +121,7 @@ impl fmt::Display for IndexError {
         match self {
             Self::NoIndex { name } => write!(f, "there is no index {name:?}"),
             Self::Function { name, message } => write!(f, "index function {name:?}: {message}"),
+            Self::NoIndexer => f.write_str("no indexer was given to the mutation cache"),
         }
     }
 }

@@ -2,18 +2,22 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{
-    AddIndexersError, Change, IndexError, Indexers, KnownObjects, ReflectorStore, Store, StoreError,
-    ThreadSafeStore, TransactionError, Transform,
+    AddIndexersError, Change, IndexError, IndexFunc, Indexers, KnownObjects, ReflectorStore, Store,
+    StoreError, ThreadSafeStore, TransactionError, Transform,
 };
 use crate::object::{Accessor, Deleted, Key, Object};
 
 /// Objects by the key that is made of them, with indices: the local copy that an informer keeps. client-go's
 /// `Indexer`.
 ///
-/// It shares what it stores: `Arc`s go in and out, and nobody can change an object through it. It is a
-/// [`ThreadSafeStore`] with keys, and an optional transform; that type says what blocks, what a list is, and
-/// how indices behave. Key functions, index functions and transforms run under no lock and may call the store
-/// themselves; a panic in one is an error of that one call.
+/// An informer makes its own; make one yourself to put under a [`Reflector`](crate::Reflector) or a
+/// [`Controller`](crate::Controller), or as a cache of anything that has keys.
+///
+/// It shares what it stores: `Arc`s go in and out, and nobody can change an object through it (S11). It is a
+/// [`ThreadSafeStore`] with keys, and an optional transform; that type says what a write guarantees, what
+/// blocks, what a list is, and how indices behave. Key functions, index functions and transforms run under no
+/// lock and may call the store themselves; a panic in one is an error of that one call, which has then
+/// changed nothing.
 ///
 /// ```
 /// use k8s_informer::{Accessor, DynamicObject, Indexer, Indexers, NAMESPACE_INDEX};
@@ -211,6 +215,14 @@ impl<T> Indexer<T> {
     /// [`IndexError::NoIndex`].
     pub fn index_keys(&self, name: &str, value: &str) -> Result<Vec<Key>, IndexError> {
         self.store.index_keys(name, value)
+    }
+
+    pub(super) fn index_entries(&self, name: &str, value: &str) -> Result<Vec<(Key, Arc<T>)>, IndexError> {
+        self.store.index_entries(name, value)
+    }
+
+    pub(super) fn index_func(&self, name: &str) -> Result<IndexFunc<T>, IndexError> {
+        self.store.index_func(name)
     }
 
     /// All values that an index has at the moment, in no order.

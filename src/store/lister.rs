@@ -7,7 +7,18 @@ use crate::selector::Selector;
 
 /// Reads an informer's objects: by name, by namespace, by index. client-go's generated listers.
 ///
-/// Clones read the same indexer. What it gives is what is cached now, in no order; [`Indexer`] says more.
+/// It is what a program reads from an informer: [`SharedIndexInformer::lister`] gives one. Clones read the
+/// same indexer, from as many threads as you like.
+///
+/// What it gives is what is cached now, in no order: behind the server by as much as the watch is late, and
+/// incomplete until the informer has synced. The objects are the cache's own, shared. No call goes to the
+/// server, and none waits for longer than a short lock; [`ThreadSafeStore`](crate::ThreadSafeStore) says
+/// which, and what a list is while others write.
+///
+/// A lookup by name or index costs what it finds; [`select`](Self::select) looks at every object, so make an
+/// index of what you select by often.
+///
+/// [`SharedIndexInformer::lister`]: crate::SharedIndexInformer::lister
 ///
 /// ```
 /// use k8s_informer::{DynamicObject, Indexer, Lister};
@@ -18,6 +29,7 @@ use crate::selector::Selector;
 /// let pods = Lister::new(indexer);
 /// assert!(pods.get("default", "web").is_some());
 /// assert_eq!(pods.namespace("default").list().len(), 1);
+/// assert!(pods.select(&"app=web".parse()?).is_empty());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Lister<T> {

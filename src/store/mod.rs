@@ -1,12 +1,16 @@
-//! What is held: stores and their indices. client-go's `store.go`, `thread_safe_store.go`, `index.go`.
+//! What is held: stores and their indices. client-go's `store.go`, `thread_safe_store.go`, `index.go`,
+//! `expiration_cache.go`, `mutation_cache.go`, `undelta_store.go`.
 
 mod error;
+mod expiration_cache;
 mod index;
 mod indexer;
 mod lister;
+mod mutation_cache;
 mod slots;
 mod thread_safe_store;
 mod transform;
+mod undelta_store;
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,11 +18,16 @@ use std::sync::Arc;
 use crate::object::{Deleted, Key};
 
 pub use error::{AddIndexersError, IndexError, StoreError, TransactionError};
+pub use expiration_cache::{
+    ExpirationCache, ExpirationCacheBuilder, ExpirationPolicy, TimestampedEntry, TtlPolicy,
+};
 pub use index::{IndexFunc, Indexers, NAMESPACE_INDEX, meta_namespace_index};
 pub use indexer::Indexer;
 pub use lister::{Lister, NamespaceLister};
+pub use mutation_cache::{MutationCache, MutationCacheBuilder};
 pub use thread_safe_store::ThreadSafeStore;
 pub use transform::Transform;
+pub use undelta_store::UndeltaStore;
 
 /// What a reflector writes to: the least that a queue or a store has to be. client-go's `ReflectorStore`.
 ///
@@ -124,6 +133,38 @@ pub trait ReflectorStore<T>: Send + Sync {
 }
 
 /// What a queue asks of the store that its consumer fills: client-go's `KeyListerGetter`.
+///
+/// Every store of this crate is one. Implement it if the consumer keeps its objects elsewhere: from it a
+/// queue learns what a list leaves out, and what to tell again at a resync.
+///
+/// A queue asks it under its own lock, from whatever thread deletes, replaces or resyncs: it has to answer at
+/// once, and must not call the queue. A panic goes on to who called the queue, which has not changed then.
+///
+/// ```
+/// use k8s_informer::{Accessor, Delta, DeltaFifo, Key, KnownObjects, Queue, ReflectorStore, StoreError};
+/// use std::collections::HashMap;
+/// use std::sync::{Arc, Mutex};
+///
+/// /// The consumer's own map.
+/// struct Words(Mutex<HashMap<Key, Arc<String>>>);
+///
+/// impl KnownObjects<String> for Words {
+///     fn list_keys(&self) -> Vec<Key> {
+///         self.0.lock().unwrap().keys().cloned().collect()
+///     }
+///     fn get_by_key(&self, key: &str) -> Result<Option<Arc<String>>, StoreError> {
+///         Ok(self.0.lock().unwrap().get(key).cloned())
+///     }
+/// }
+///
+/// let known = Words(Mutex::new(HashMap::from([("pod".into(), Arc::new("pod".to_owned()))])));
+/// let accessor = Accessor::new(|word: &String| Ok(word.as_str().into()));
+/// let queue = DeltaFifo::builder(accessor).known_objects(Arc::new(known)).build();
+/// queue.replace(Vec::new(), "7")?; // the server has nothing any more
+/// let deltas = queue.pop(&mut |_, _| Ok(()))?;
+/// assert!(matches!(deltas.newest(), Some(Delta::Deleted(gone)) if gone.is_final_state_unknown()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait KnownObjects<T>: Send + Sync {
     /// The keys of all objects.
     fn list_keys(&self) -> Vec<Key>;
@@ -138,7 +179,29 @@ pub trait KnownObjects<T>: Send + Sync {
 
 /// A whole store: written by a reflector or a controller, read by anyone. client-go's `Store`.
 ///
-/// Reading never waits for long: no user code runs while a store of this crate is locked.
+/// Ask for an `Arc<dyn Store<T>>` where it is all the same which one it is: [`Indexer`], [`ExpirationCache`],
+/// [`UndeltaStore`] or one of yours. Each has these operations as methods of its own, too, and says what else
+/// they do.
+///
+/// What holds for those of this crate: an add and an update are the same, a deletion of what is not there is
+/// no error (S2), a replace that fails has replaced nothing (S4), and objects are shared, not copied, in an
+/// order that means nothing (S11). No user code runs while they are locked, so no call waits for long; and
+/// nobody waits for something to happen in a store, so no call wakes anybody.
+///
+/// ```
+/// use k8s_informer::{Accessor, Change, Deleted, Indexer, Indexers, Store};
+/// use std::sync::Arc;
+///
+/// let accessor = Accessor::new(|word: &String| Ok(word.as_str().into()));
+/// let store: Arc<dyn Store<String>> = Arc::new(Indexer::new(accessor, Indexers::new()));
+/// let (pod, node) = (Arc::new("pod".to_owned()), Arc::new("node".to_owned()));
+/// store.add(Arc::clone(&pod))?;
+/// store.transaction(vec![Change::Add(Arc::clone(&node)), Change::Delete(Deleted::Final(pod))])?;
+/// assert_eq!(store.list(), [Arc::clone(&node)]);
+/// store.bookmark("7")?;
+/// assert_eq!(store.last_store_sync_resource_version(), "7");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
     /// All objects, in no order.
     fn list(&self) -> Vec<Arc<T>>;
@@ -168,7 +231,7 @@ pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
     }
 }
 
-/// One change of a transaction. client-go's `Transaction`.
+/// One change of a [`transaction`](Store::transaction). client-go's `Transaction`.
 pub enum Change<T> {
     /// An object appeared.
     Add(Arc<T>),

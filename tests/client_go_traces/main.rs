@@ -7,14 +7,17 @@
 
 mod delta_fifo;
 mod deltas;
+mod expiration_cache;
 mod fifo;
 mod heap;
 mod keys;
 mod known;
+mod mutation_cache;
 mod object;
 mod real_fifo;
 mod store;
 mod thread_safe_store;
+mod undelta_store;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -39,12 +42,15 @@ struct Suite {
 
 const SUITES: &[Suite] = &[
     Suite { name: "delta_fifo", build: delta_fifo::build, info: &["done_during"], floor: 100.0 },
+    Suite { name: "expiration_cache", build: expiration_cache::build, info: &[], floor: 100.0 },
     Suite { name: "fifo", build: fifo::build, info: &[], floor: 100.0 },
     Suite { name: "heap", build: heap::build, info: &[], floor: 100.0 },
     Suite { name: "keys", build: keys::build, info: &[], floor: 100.0 },
+    Suite { name: "mutation_cache", build: mutation_cache::build, info: &[], floor: 75.0 },
     Suite { name: "real_fifo", build: real_fifo::build, info: &["locked_during"], floor: 95.0 },
     Suite { name: "store", build: store::build, info: &[], floor: 90.0 },
     Suite { name: "thread_safe_store", build: thread_safe_store::build, info: &[], floor: 99.0 },
+    Suite { name: "undelta_store", build: undelta_store::build, info: &[], floor: 100.0 },
 ];
 
 #[derive(Default)]

@@ -21,10 +21,15 @@ type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sy
 /// An [`Indexer`](super::Indexer) makes the keys itself and is what an informer fills; use this one where
 /// keys are not made of the objects.
 ///
+/// **Writing.** A write is seen by every read that begins after it has returned. It is whole or it is not: a
+/// function of yours that fails or panics fails the write, and neither objects, indices nor resourceVersion
+/// have changed (X6). An object is filed under the index values that it had when it was written, each once;
+/// a value without objects is gone (X5).
+///
 /// **Blocking.** One readers-writer lock guards everything. No user code runs under it, nothing is dropped
 /// under it, and each hold of it is short: a lookup, one change, at most 4096 objects of a list, the swap of
 /// a replace. Only a [`transaction`](Self::transaction) and a [`snapshot`](Self::snapshot) hold it for as
-/// long as they are big.
+/// long as they are big. Nobody waits for anything but the lock, so nobody is woken.
 ///
 /// **What a list is.** [`list`](Self::list), [`list_keys`](Self::list_keys) and the index lookups copy 4096
 /// slots at a time. Of up to 4096 objects they are one point in time. Of more they are not, but: an object
@@ -146,14 +151,28 @@ impl<T> ThreadSafeStore<T> {
     ///
     /// If the function that reads the resourceVersion panics: nothing has changed then.
     pub fn delete_with_object(&self, key: &str, gone: &Deleted<T>) -> Result<(), StoreError> {
-        let resource_version = self.version_of_deleted(gone)?;
+        self.delete_at(key, self.version_of_deleted(gone)?);
+        Ok(())
+    }
+
+    /// Takes an object out, and notes the resourceVersion of its deletion.
+    pub(super) fn delete_at(&self, key: &str, resource_version: Option<&str>) {
         let removed = {
             let mut state = self.state.write();
             state.set_resource_version(resource_version);
             state.slots.remove(key)
         };
         drop(removed);
-        Ok(())
+    }
+
+    /// Takes an object out, but only this very one; says whether it was there.
+    pub(super) fn delete_same(&self, key: &str, object: &Arc<T>) -> bool {
+        let removed = {
+            let mut state = self.state.write();
+            let same = state.slots.get(key).is_some_and(|slot| Arc::ptr_eq(&slot.object, object));
+            same.then(|| state.slots.remove(key))
+        };
+        removed.is_some()
     }
 
     /// These are all the objects; of several with one key the last counts. Readers see the old content or the

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::super::IndexError;
 use super::super::slots::Slot;
+use super::super::{IndexError, IndexFunc};
 use super::{CHUNK, State, ThreadSafeStore};
 use crate::object::Key;
 use crate::sync::RwLockReadGuard;
@@ -79,19 +79,33 @@ impl<T> ThreadSafeStore<T> {
     ///
     /// [`IndexError::NoIndex`]; [`IndexError::Function`] if the index function fails or panics on the object.
     pub fn index(&self, name: &str, object: &T) -> Result<Vec<Arc<T>>, IndexError> {
-        let functions = Arc::clone(&self.state.read().functions);
-        let registered = functions.iter().find(|registered| registered.ready && &*registered.name == name);
-        let Some(registered) = registered else {
-            return Err(IndexError::NoIndex { name: name.into() });
-        };
-        let mut values = registered.function.values(object).map_err(|message| IndexError::Function {
-            name: Arc::clone(&registered.name),
-            message: message.into(),
-        })?;
+        let function = self.index_func(name)?;
+        let mut values = function
+            .values(object)
+            .map_err(|message| IndexError::Function { name: name.into(), message: message.into() })?;
         values.sort_unstable();
         values.dedup();
         let values: Vec<&str> = values.iter().map(String::as_str).collect();
         self.lookup(name, &values, |slot| Arc::clone(&slot.object))
+    }
+
+    /// What an index has under a value, with the keys, in no order.
+    pub(in crate::store) fn index_entries(
+        &self,
+        name: &str,
+        value: &str,
+    ) -> Result<Vec<(Key, Arc<T>)>, IndexError> {
+        self.lookup(name, &[value], |slot| (Arc::clone(&slot.key), Arc::clone(&slot.object)))
+    }
+
+    /// The function of an index.
+    pub(in crate::store) fn index_func(&self, name: &str) -> Result<IndexFunc<T>, IndexError> {
+        let functions = Arc::clone(&self.state.read().functions);
+        let registered = functions.iter().find(|registered| registered.ready && &*registered.name == name);
+        match registered {
+            Some(registered) => Ok(registered.function.clone()),
+            None => Err(IndexError::NoIndex { name: name.into() }),
+        }
     }
 
     /// All values that an index has at the moment, in no order.

@@ -1,0 +1,108 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::object::Key;
+use crate::time::Clock;
+
+/// Says when an entry of an [`ExpirationCache`](super::ExpirationCache) has expired. client-go's
+/// `ExpirationPolicy`.
+///
+/// It is asked under no lock, each time somebody reads the entry, and may use the cache itself. A closure is
+/// a policy; [`TtlPolicy`] is the usual one.
+///
+/// ```
+/// use k8s_informer::{Accessor, ExpirationCache, TimestampedEntry};
+/// use std::sync::Arc;
+///
+/// let cache = ExpirationCache::builder(Accessor::new(|word: &String| Ok(word.as_str().into())))
+///     .policy(|entry: &TimestampedEntry<String>| entry.object().starts_with('x'))
+///     .build();
+/// cache.add(Arc::new("keep".to_owned()))?;
+/// cache.add(Arc::new("xyz".to_owned()))?;
+/// assert_eq!(cache.list(), [Arc::new("keep".to_owned())]);
+/// # Ok::<(), k8s_informer::StoreError>(())
+/// ```
+pub trait ExpirationPolicy<T>: Send + Sync {
+    /// Whether the entry is to be treated as gone.
+    fn is_expired(&self, entry: &TimestampedEntry<T>) -> bool;
+}
+
+impl<T, F: Fn(&TimestampedEntry<T>) -> bool + Send + Sync> ExpirationPolicy<T> for F {
+    fn is_expired(&self, entry: &TimestampedEntry<T>) -> bool {
+        self(entry)
+    }
+}
+
+/// What an [`ExpirationCache`](super::ExpirationCache) keeps: an object, and when it came. client-go's
+/// `TimestampedEntry`.
+pub struct TimestampedEntry<T> {
+    pub(super) key: Key,
+    pub(super) object: Arc<T>,
+    pub(super) timestamp: Instant,
+}
+
+impl<T> TimestampedEntry<T> {
+    /// The key of the object.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// The object.
+    pub fn object(&self) -> &Arc<T> {
+        &self.object
+    }
+
+    /// When it was last written, by the clock of the cache.
+    pub fn timestamp(&self) -> Instant {
+        self.timestamp
+    }
+}
+
+impl<T> fmt::Debug for TimestampedEntry<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimestampedEntry")
+            .field("key", &self.key)
+            .field("timestamp", &self.timestamp)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Entries expire by age. client-go's `TTLPolicy`.
+///
+/// [`ExpirationCacheBuilder::ttl`](super::ExpirationCacheBuilder::ttl) makes one with the clock of the cache;
+/// by itself it is for policies of your own that build on it.
+///
+/// ```
+/// use k8s_informer::{ExpirationPolicy, RealClock, TimestampedEntry, TtlPolicy};
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// let ttl = TtlPolicy { ttl: Duration::from_secs(60), clock: Arc::new(RealClock) };
+/// let but_the_root =
+///     move |entry: &TimestampedEntry<String>| &**entry.key() != "root" && ttl.is_expired(entry);
+/// # let accessor = k8s_informer::Accessor::new(|word: &String| Ok(word.as_str().into()));
+/// let cache = k8s_informer::ExpirationCache::builder(accessor).policy(but_the_root).build();
+/// cache.add(Arc::new("root".to_owned()))?;
+/// assert_eq!(cache.list().len(), 1);
+/// # Ok::<(), k8s_informer::StoreError>(())
+/// ```
+#[derive(Clone)]
+pub struct TtlPolicy {
+    /// An entry that is older has expired; one of just this age is alive. Zero: none expires (E2).
+    pub ttl: Duration,
+    /// Tells the age. It has to be the one that stamps the entries.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl<T> ExpirationPolicy<T> for TtlPolicy {
+    fn is_expired(&self, entry: &TimestampedEntry<T>) -> bool {
+        !self.ttl.is_zero() && self.clock.now().saturating_duration_since(entry.timestamp) > self.ttl
+    }
+}
+
+impl fmt::Debug for TtlPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TtlPolicy").field("ttl", &self.ttl).finish_non_exhaustive()
+    }
+}

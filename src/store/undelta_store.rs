@@ -1,0 +1,248 @@
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Indexer, Indexers, KnownObjects, ReflectorStore, Store, StoreError};
+use crate::object::{Accessor, Deleted, Key};
+use crate::panic::catch;
+use crate::sync::Mutex;
+
+type PushFn<T> = dyn Fn(Vec<Arc<T>>) + Send + Sync;
+
+/// Tells one function everything there is, after each change. client-go's `UndeltaStore`.
+///
+/// Use it under a [`Reflector`](crate::Reflector) when you only ever want the whole: to write a
+/// configuration file from all Services, say. For many objects that change often it is the wrong thing: each
+/// change costs a list of all.
+///
+/// - Each [`add`](Self::add), [`update`](Self::update), [`delete`](Self::delete) and
+///   [`replace`](Self::replace) that did not fail is followed by a push that holds it, also if it changed
+///   nothing (S10). Bookmarks and resyncs push nothing.
+/// - Pushes come one at a time, and each list is one point in time: the last one pushed is what the store
+///   has. The write pushes before it returns, unless a push is under way on another thread, or this write is
+///   made by the push function itself: then the push is left to who is pushing, and one may stand for
+///   several writes.
+/// - A panic of the push function is logged as an error. The write stands and succeeds: there is nothing to
+///   undo, and whoever mirrors a server would list again in vain. The next change pushes everything anyway.
+///
+/// **Blocking.** A write takes as long as the push function does. No lock is held while that runs: reads go
+/// on, and so do writes of other threads. Beside the store's lock there is one for whose turn it is to push;
+/// nobody waits on it.
+///
+/// ```
+/// use k8s_informer::{Accessor, Deleted, UndeltaStore};
+/// use std::sync::{Arc, mpsc};
+///
+/// let (sender, pushed) = mpsc::channel();
+/// let accessor = Accessor::new(|word: &String| Ok(word.as_str().into()));
+/// let store = UndeltaStore::new(accessor, move |words| drop(sender.send(words)));
+/// let word = Arc::new("pod".to_owned());
+/// store.add(Arc::clone(&word))?;
+/// assert_eq!(pushed.try_recv()?, [Arc::clone(&word)]);
+/// store.delete(&Deleted::Final(word))?;
+/// assert!(pushed.try_recv()?.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct UndeltaStore<T> {
+    store: Indexer<T>,
+    push: Box<PushFn<T>>,
+    /// Whose turn it is to push. Innermost: held for a look and a change of it, never while something is
+    /// pushed. Nobody waits for it to change: who finds a push under way leaves word and goes.
+    turn: Mutex<Turn>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Turn {
+    Nobody,
+    /// Some thread lists and pushes.
+    Pushing,
+    /// And it has to do so again: something was written meanwhile.
+    PushingAgain,
+}
+
+impl<T: 'static> UndeltaStore<T> {
+    /// An empty one; `push` is given the whole content after each change, in no order.
+    pub fn new(accessor: Accessor<T>, push: impl Fn(Vec<Arc<T>>) + Send + Sync + 'static) -> Self {
+        Self {
+            store: Indexer::new(accessor, Indexers::new()),
+            push: Box::new(push),
+            turn: Mutex::new(Turn::Nobody),
+        }
+    }
+}
+
+impl<T> UndeltaStore<T> {
+    /// Stores an object, in place of the one with its key if there is one, and pushes.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Key`] if it has no key: nothing has changed then, and nothing is pushed.
+    pub fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
+        self.store.add(object)?;
+        self.pushed();
+        Ok(())
+    }
+
+    /// The same as [`add`](Self::add).
+    ///
+    /// # Errors
+    ///
+    /// As [`add`](Self::add).
+    pub fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
+        self.add(object)
+    }
+
+    /// Takes an object out, and pushes, also if it was not there.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Key`] if it has no key: nothing has changed then, and nothing is pushed.
+    pub fn delete(&self, gone: &Deleted<T>) -> Result<(), StoreError> {
+        self.store.delete(gone)?;
+        self.pushed();
+        Ok(())
+    }
+
+    /// These are all the objects, of several with one key the last; pushes once.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Key`] if one of them has no key: nothing has changed then, and nothing is pushed.
+    pub fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
+        self.store.replace(objects, resource_version)?;
+        self.pushed();
+        Ok(())
+    }
+
+    /// What is stored under the key of this object.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Key`] if the object has no key.
+    pub fn get(&self, object: &T) -> Result<Option<Arc<T>>, StoreError> {
+        self.store.get(object)
+    }
+
+    /// The object with this key.
+    pub fn get_by_key(&self, key: &str) -> Option<Arc<T>> {
+        self.store.get_by_key(key)
+    }
+
+    /// All objects, in no order.
+    pub fn list(&self) -> Vec<Arc<T>> {
+        self.store.list()
+    }
+
+    /// All keys, in no order.
+    pub fn list_keys(&self) -> Vec<Key> {
+        self.store.list_keys()
+    }
+
+    /// Everything up to this resourceVersion has been seen. Pushes nothing.
+    pub fn bookmark(&self, resource_version: &str) {
+        self.store.bookmark(resource_version);
+    }
+
+    /// The resourceVersion of the last thing that was written; it may go back (X9). Empty at first.
+    pub fn last_store_sync_resource_version(&self) -> String {
+        self.store.last_store_sync_resource_version()
+    }
+
+    /// Sees to it that what has just been written is pushed.
+    fn pushed(&self) {
+        {
+            let mut turn = self.turn.lock();
+            if *turn != Turn::Nobody {
+                *turn = Turn::PushingAgain;
+                return;
+            }
+            *turn = Turn::Pushing;
+        }
+        let mut pushing = Pushing { turn: &self.turn, over: false };
+        loop {
+            let everything = self.store.snapshot().0;
+            if let Err(message) = catch(|| (self.push)(everything)) {
+                log::error!("the push function of an UndeltaStore: {message}");
+            }
+            if pushing.is_over() {
+                return;
+            }
+        }
+    }
+}
+
+/// The turn of this thread. Given back on the way out of a panic too: a logger may be somebody's code.
+struct Pushing<'a> {
+    turn: &'a Mutex<Turn>,
+    over: bool,
+}
+
+impl Pushing<'_> {
+    /// Gives the turn back unless something was written meanwhile.
+    fn is_over(&mut self) -> bool {
+        let mut turn = self.turn.lock();
+        self.over = *turn == Turn::Pushing;
+        *turn = if self.over { Turn::Nobody } else { Turn::Pushing };
+        self.over
+    }
+}
+
+impl Drop for Pushing<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            *self.turn.lock() = Turn::Nobody;
+        }
+    }
+}
+
+impl<T: Send + Sync> ReflectorStore<T> for UndeltaStore<T> {
+    fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
+        self.add(object)
+    }
+
+    fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
+        self.update(object)
+    }
+
+    fn delete(&self, object: Deleted<T>) -> Result<(), StoreError> {
+        self.delete(&object)
+    }
+
+    fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
+        self.replace(objects, resource_version)
+    }
+
+    fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
+        self.bookmark(resource_version);
+        Ok(())
+    }
+}
+
+impl<T: Send + Sync> KnownObjects<T> for UndeltaStore<T> {
+    fn list_keys(&self) -> Vec<Key> {
+        self.list_keys()
+    }
+
+    fn get_by_key(&self, key: &str) -> Result<Option<Arc<T>>, StoreError> {
+        Ok(self.get_by_key(key))
+    }
+}
+
+impl<T: Send + Sync> Store<T> for UndeltaStore<T> {
+    fn list(&self) -> Vec<Arc<T>> {
+        self.list()
+    }
+
+    fn get(&self, object: &T) -> Result<Option<Arc<T>>, StoreError> {
+        self.get(object)
+    }
+
+    fn last_store_sync_resource_version(&self) -> String {
+        self.last_store_sync_resource_version()
+    }
+}
+
+impl<T> fmt::Debug for UndeltaStore<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("UndeltaStore").field(&self.store).finish()
+    }
+}

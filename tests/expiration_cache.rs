@@ -1,0 +1,337 @@
+//! `ExpirationCache` from outside: client-go's expiration_cache_test, and what is ours.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::testing::FakeClock;
+use k8s_informer::{
+    Accessor, Change, Clock, Deleted, ExpirationCache, ExpirationPolicy, Key, KeyError, Store, StoreError,
+    TimestampedEntry, TtlPolicy,
+};
+
+type Thing = (&'static str, u32);
+
+const TTL: Duration = Duration::from_secs(10);
+const A_MOMENT: Duration = Duration::from_nanos(1);
+
+fn thing(key: &'static str, value: u32) -> Arc<Thing> {
+    Arc::new((key, value))
+}
+
+fn accessor() -> Accessor<Thing> {
+    Accessor::new(|thing: &Thing| match thing.0 {
+        "unkeyable" => Err(KeyError::new("no key")),
+        "panic" => panic!("key function"),
+        key => Ok(key.into()),
+    })
+    .with_resource_version(|thing| Some(if thing.1 == 0 { "" } else { "rv" }))
+}
+
+fn with_ttl(ttl: Duration) -> (ExpirationCache<Thing>, FakeClock) {
+    let clock = FakeClock::new();
+    (ExpirationCache::builder(accessor()).ttl(ttl).clock(Arc::new(clock.clone())).build(), clock)
+}
+
+fn keys(mut keys: Vec<Key>) -> Vec<Key> {
+    keys.sort();
+    keys
+}
+
+fn names(cache: &ExpirationCache<Thing>) -> Vec<Key> {
+    keys(cache.list().iter().map(|thing| thing.0.into()).collect())
+}
+
+fn arcs(texts: &[&str]) -> Vec<Key> {
+    texts.iter().map(|text| Arc::from(*text)).collect()
+}
+
+#[test]
+fn e1_an_update_makes_an_object_young_again() {
+    let (cache, clock) = with_ttl(TTL);
+    cache.add(thing("added", 1)).unwrap();
+    cache.add(thing("updated", 1)).unwrap();
+    cache.add(thing("added again", 1)).unwrap();
+    clock.advance(TTL);
+    cache.update(thing("updated", 2)).unwrap();
+    cache.add(thing("added again", 2)).unwrap();
+    clock.advance(TTL);
+    assert_eq!(cache.get_by_key("added").unwrap(), None);
+    assert_eq!(cache.get_by_key("updated").unwrap(), Some(thing("updated", 2)));
+    assert_eq!(cache.get(&thing("added again", 0)).unwrap(), Some(thing("added again", 2)));
+    clock.advance(A_MOMENT);
+    assert!(cache.list().is_empty());
+}
+
+#[test]
+fn e1_a_replace_gives_all_its_objects_one_age() {
+    let clock = FakeClock::new();
+    let (sender, ages) = mpsc::channel();
+    let cache = ExpirationCache::builder(accessor())
+        .policy(move |entry: &TimestampedEntry<Thing>| {
+            sender.send((Arc::clone(entry.key()), entry.object().1, entry.timestamp())).unwrap();
+            false
+        })
+        .clock(Arc::new(clock.clone()))
+        .build();
+    cache.add(thing("old", 1)).unwrap();
+    clock.advance(TTL);
+    let now = clock.now();
+    cache.replace(vec![thing("a", 1), thing("b", 1), thing("a", 2)], "7").unwrap();
+    clock.advance(TTL);
+    assert_eq!(names(&cache), arcs(&["a", "b"]));
+    let mut asked: Vec<_> = ages.try_iter().collect();
+    asked.sort();
+    assert_eq!(asked, [("a".into(), 2, now), ("b".into(), 1, now)], "of a key twice the last counts");
+}
+
+#[test]
+fn e2_an_entry_of_the_ttl_is_alive_and_an_older_one_is_not() {
+    let (cache, clock) = with_ttl(TTL);
+    cache.add(thing("a", 1)).unwrap();
+    clock.advance(TTL);
+    assert!(cache.get_by_key("a").unwrap().is_some() && cache.list().len() == 1);
+    clock.advance(A_MOMENT);
+    assert!(cache.get_by_key("a").unwrap().is_none() && cache.list().is_empty());
+}
+
+#[test]
+fn e2_without_a_ttl_nothing_expires() {
+    let clock = FakeClock::new();
+    for builder in [
+        ExpirationCache::builder(accessor()),
+        ExpirationCache::builder(accessor()).ttl(Duration::ZERO),
+        ExpirationCache::builder(accessor()).ttl(Duration::MAX),
+        ExpirationCache::builder(accessor()).policy(|_: &TimestampedEntry<Thing>| true).ttl(Duration::ZERO),
+    ] {
+        let cache = builder.clock(Arc::new(clock.clone())).build();
+        cache.add(thing("a", 1)).unwrap();
+        clock.advance(Duration::from_secs(1 << 30));
+        assert_eq!(names(&cache), arcs(&["a"]));
+    }
+}
+
+#[test]
+fn e3_reads_take_out_what_has_expired_and_list_keys_does_not_look() {
+    let (cache, clock) = with_ttl(TTL);
+    for key in ["a", "b", "c", "d"] {
+        cache.add(thing(key, 1)).unwrap();
+    }
+    clock.advance(TTL);
+    cache.add(thing("new", 1)).unwrap();
+    clock.advance(A_MOMENT);
+    let left = || keys(cache.list_keys());
+    assert_eq!(left(), arcs(&["a", "b", "c", "d", "new"]));
+    cache.get_by_key("a").unwrap();
+    assert_eq!(left(), arcs(&["b", "c", "d", "new"]));
+    cache.get(&thing("b", 9)).unwrap();
+    assert_eq!(left(), arcs(&["c", "d", "new"]));
+    assert_eq!(names(&cache), arcs(&["new"]));
+    assert_eq!(left(), arcs(&["new"]));
+}
+
+/// client-go's `ExpirationCache` keeps new objects from being clobbered by a lock; here the entry tells.
+#[test]
+fn e3_an_object_that_is_written_while_the_old_one_expires_stays() {
+    let cell = Arc::new(OnceLock::<Arc<ExpirationCache<Thing>>>::new());
+    let policy = {
+        let cell = Arc::clone(&cell);
+        move |entry: &TimestampedEntry<Thing>| {
+            let expired = entry.object().1 < 3;
+            if expired {
+                let newer = thing("a", entry.object().1 + 1);
+                cell.get().unwrap().add(newer).unwrap();
+            }
+            expired
+        }
+    };
+    let cache = Arc::new(ExpirationCache::builder(accessor()).policy(policy).build());
+    assert!(cell.set(Arc::clone(&cache)).is_ok());
+    cache.add(thing("a", 1)).unwrap();
+    assert_eq!(cache.get_by_key("a").unwrap(), Some(thing("a", 3)));
+    cache.add(thing("a", 2)).unwrap();
+    assert_eq!(cache.list(), [thing("a", 3)]);
+}
+
+/// Objects are written, read and made to expire at once: no reader goes back, and what is written last stays.
+#[test]
+fn e3_nothing_new_is_lost_among_threads() {
+    let (cache, clock) = with_ttl(TTL);
+    thread::scope(|scope| {
+        for key in ["a", "b"] {
+            let cache = &cache;
+            scope.spawn(move || {
+                let mut last = 0;
+                for _ in 0..3000 {
+                    let found = cache.get_by_key(key).unwrap();
+                    let listed = cache.list().into_iter().find(|thing| thing.0 == key);
+                    for thing in [found, listed].into_iter().flatten() {
+                        assert!(thing.1 >= last, "{} after {last}", thing.1);
+                        last = thing.1;
+                    }
+                }
+            });
+        }
+        for value in 1..2000 {
+            for key in ["a", "b"] {
+                cache.add(thing(key, value)).unwrap();
+                assert_eq!(cache.get_by_key(key).unwrap().unwrap().1, value, "the clock stands still");
+            }
+            clock.advance(TTL + A_MOMENT);
+        }
+        cache.add(thing("a", 5000)).unwrap();
+    });
+    assert_eq!(cache.list(), [thing("a", 5000)]);
+}
+
+#[test]
+fn e4_what_nobody_reads_takes_memory_until_it_is_purged() {
+    let (cache, clock) = with_ttl(TTL);
+    let object = thing("a", 1);
+    let weak: Weak<Thing> = Arc::downgrade(&object);
+    cache.add(object).unwrap();
+    clock.advance(TTL + A_MOMENT);
+    cache.add(thing("b", 1)).unwrap();
+    assert!(weak.upgrade().is_some() && cache.list_keys().len() == 2);
+    cache.purge();
+    assert!(weak.upgrade().is_none());
+    assert_eq!(cache.list_keys(), arcs(&["b"]));
+}
+
+#[test]
+fn e5_adds_and_updates_do_not_move_the_resource_version() {
+    let (cache, _clock) = with_ttl(TTL);
+    let version = || cache.last_store_sync_resource_version();
+    cache.add(thing("a", 1)).unwrap();
+    cache.update(thing("a", 2)).unwrap();
+    assert_eq!(version(), "");
+    cache.replace(vec![thing("a", 3)], "7").unwrap();
+    assert_eq!(version(), "7");
+    cache.bookmark("8");
+    assert_eq!(version(), "8");
+    let tombstone = Deleted::FinalStateUnknown { key: "a".into(), last_known: Some(thing("a", 1)) };
+    cache.delete(&tombstone).unwrap();
+    assert_eq!((version().as_str(), cache.list().len()), ("8", 0));
+    cache.delete(&Deleted::Final(thing("not there", 1))).unwrap();
+    assert_eq!(version(), "rv", "from the object of a deletion");
+    cache.delete(&Deleted::Final(thing("not there", 0))).unwrap();
+    assert_eq!(version(), "");
+}
+
+#[test]
+fn it_is_a_store_without_transactions() {
+    let (cache, clock) = with_ttl(TTL);
+    let store: Arc<dyn Store<Thing>> = Arc::new(cache);
+    store.add(thing("a", 1)).unwrap();
+    store.update(thing("a", 2)).unwrap();
+    store.resync().unwrap();
+    assert_eq!(store.get(&thing("a", 0)).unwrap(), Some(thing("a", 2)));
+    assert_eq!(store.get_by_key("a").unwrap(), Some(thing("a", 2)));
+    store.delete(Deleted::Final(thing("a", 0))).unwrap();
+    store.replace(vec![thing("b", 1)], "5").unwrap();
+    store.bookmark("6").unwrap();
+    assert_eq!((store.list(), store.list_keys()), (vec![thing("b", 1)], arcs(&["b"])));
+    assert_eq!(store.last_store_sync_resource_version(), "6");
+    let error = store.transaction(vec![Change::Add(thing("c", 1))]).unwrap_err();
+    assert_eq!((error.successful.len(), error.total), (0, 1));
+    clock.advance(TTL + A_MOMENT);
+    assert!(store.list().is_empty());
+}
+
+#[test]
+fn what_has_no_key_changes_nothing() {
+    let (cache, _clock) = with_ttl(TTL);
+    cache.replace(vec![thing("a", 1)], "7").unwrap();
+    for key in ["unkeyable", "panic"] {
+        let key_error = |result: Result<(), StoreError>| assert!(matches!(result, Err(StoreError::Key(_))));
+        key_error(cache.add(thing(key, 1)));
+        key_error(cache.update(thing(key, 1)));
+        key_error(cache.delete(&Deleted::Final(thing(key, 1))));
+        key_error(cache.replace(vec![thing("b", 1), thing(key, 1)], "8"));
+        key_error(cache.get(&thing(key, 1)).map(drop));
+    }
+    assert_eq!((names(&cache), cache.last_store_sync_resource_version().as_str()), (arcs(&["a"]), "7"));
+    assert_eq!(cache.get_by_key("").unwrap(), None);
+    cache.add(thing("", 4)).unwrap();
+    assert_eq!(cache.get_by_key("").unwrap(), Some(thing("", 4)), "an empty key is a key");
+    let huge: &'static str = "k".repeat(1 << 20).leak();
+    cache.add(thing(huge, 5)).unwrap();
+    assert_eq!(cache.get_by_key(huge).unwrap(), Some(thing(huge, 5)));
+}
+
+#[test]
+fn a_policy_that_panics_loses_nothing() {
+    let panics = Arc::new(AtomicBool::new(true));
+    let policy = {
+        let panics = Arc::clone(&panics);
+        move |entry: &TimestampedEntry<Thing>| match entry.object().1 {
+            1 if panics.load(Ordering::Relaxed) => panic!("no idea"),
+            value => value == 3,
+        }
+    };
+    let cache = ExpirationCache::builder(accessor()).policy(policy).build();
+    cache.replace(vec![thing("a", 1), thing("b", 2), thing("c", 3)], "7").unwrap();
+    let error = cache.get_by_key("a").unwrap_err().to_string();
+    assert_eq!(error, "the expiration policy on a: panicked: no idea");
+    assert!(cache.get(&thing("a", 0)).is_err());
+    assert_eq!(names(&cache), arcs(&["b"]), "what the policy can't say of is left out");
+    panics.store(false, Ordering::Relaxed);
+    assert_eq!(names(&cache), arcs(&["a", "b"]), "and is still there");
+}
+
+#[test]
+fn a_policy_may_build_on_the_ttl() {
+    let clock = FakeClock::new();
+    let ttl = TtlPolicy { ttl: TTL, clock: Arc::new(clock.clone()) };
+    let policy = move |entry: &TimestampedEntry<Thing>| &**entry.key() != "for ever" && ttl.is_expired(entry);
+    let cache = ExpirationCache::builder(accessor()).policy(policy).clock(Arc::new(clock.clone())).build();
+    cache.replace(vec![thing("for ever", 1), thing("a", 1)], "1").unwrap();
+    clock.advance(TTL + A_MOMENT);
+    assert_eq!(names(&cache), arcs(&["for ever"]));
+}
+
+/// Key functions, policies and drops that use the cache: they would hang if a lock were held.
+#[test]
+fn user_code_runs_under_no_lock() {
+    struct Nosy(u32, Arc<OnceLock<Arc<ExpirationCache<Self>>>>);
+    impl Nosy {
+        fn look(&self) {
+            if let Some(cache) = self.1.get() {
+                cache.bookmark("looked");
+                cache.list_keys();
+            }
+        }
+    }
+    impl Drop for Nosy {
+        fn drop(&mut self) {
+            self.look();
+        }
+    }
+    let (done, finished) = mpsc::channel();
+    thread::spawn(move || {
+        let cell = Arc::new(OnceLock::<Arc<ExpirationCache<Nosy>>>::new());
+        let accessor = Accessor::new(|nosy: &Nosy| {
+            nosy.look();
+            Ok(nosy.0.to_string().into())
+        });
+        let policy = |entry: &TimestampedEntry<Nosy>| {
+            entry.object().look();
+            entry.object().0 % 2 == 1
+        };
+        let cache = Arc::new(ExpirationCache::builder(accessor).policy(policy).build());
+        assert!(cell.set(Arc::clone(&cache)).is_ok());
+        let nosy = |id| Arc::new(Nosy(id, Arc::clone(&cell)));
+        cache.add(nosy(1)).unwrap();
+        cache.update(nosy(1)).unwrap();
+        assert!(cache.get_by_key("1").unwrap().is_none());
+        cache.replace(vec![nosy(2), nosy(3), nosy(3)], "r").unwrap();
+        assert_eq!(cache.list().len(), 1);
+        cache.delete(&Deleted::Final(nosy(2))).unwrap();
+        cache.replace(Vec::new(), "r").unwrap();
+        done.send(()).unwrap();
+    });
+    finished.recv_timeout(Duration::from_secs(20)).expect("a lock is held, or an assertion failed");
+}

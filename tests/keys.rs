@@ -1,0 +1,160 @@
+//! Keys, tombstones and transforms in stores and queues: the K rules.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::{Arc, Mutex};
+
+use k8s_informer::{
+    Accessor, Deleted, Delta, DeltaFifo, Deltas, Indexer, Indexers, KeyError, Queue, ReflectorStore,
+    StoreError, Transform,
+};
+
+/// A key, a version and a value. A version of `None` is one that can't be read.
+#[derive(Clone, Debug, PartialEq)]
+struct Thing(&'static str, Option<&'static str>, &'static str);
+
+fn thing(key: &'static str, value: &'static str) -> Arc<Thing> {
+    Arc::new(Thing(key, Some("7"), value))
+}
+
+fn accessor() -> Accessor<Thing> {
+    Accessor::new(|thing: &Thing| match thing.0 {
+        "unkeyable" => Err(KeyError::new("no key")),
+        key => Ok(key.into()),
+    })
+    .with_resource_version(|thing| thing.1)
+}
+
+fn indexer() -> Indexer<Thing> {
+    Indexer::new(accessor(), Indexers::new())
+}
+
+/// Writes down what it is given, and fails on `bad`.
+fn recording() -> (Transform<Thing>, Arc<Mutex<Vec<&'static str>>>) {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&seen);
+    let transform = Transform::new(move |thing: Arc<Thing>| {
+        sink.lock().unwrap().push(thing.2);
+        match thing.2 {
+            "bad" => Err("a bad value"),
+            _ => Ok(thing),
+        }
+    });
+    (transform, seen)
+}
+
+fn drain(queue: &DeltaFifo<Thing>) -> Vec<Delta<Thing>> {
+    let mut all = Vec::new();
+    while !queue.is_empty() {
+        all.extend(queue.pop(&mut |_, _| Ok(())).unwrap().iter().cloned());
+    }
+    all
+}
+
+#[test]
+fn k1_a_key_is_what_the_key_function_says_also_an_empty_one() {
+    let store = indexer();
+    for key in ["", "a", "ns/", "a/b/c"] {
+        store.add(thing(key, "x")).unwrap();
+        assert_eq!(store.get_by_key(key), Some(thing(key, "x")));
+    }
+    assert_eq!(store.len(), 4);
+}
+
+#[test]
+fn k2_the_key_of_what_is_gone_is_the_tombstones_own() {
+    let tombstone =
+        |key: &str| Deleted::FinalStateUnknown { key: key.into(), last_known: Some(thing("b", "x")) };
+    let store = indexer();
+    store.replace(vec![thing("a", "x"), thing("b", "x")], "1").unwrap();
+    store.delete(&tombstone("a")).unwrap();
+    assert_eq!(store.list_keys(), ["b".into()], "not its object's");
+    let queue = DeltaFifo::new(accessor());
+    let newest = Deltas::from(vec![Delta::Added(thing("c", "x")), Delta::Deleted(tombstone("a"))]);
+    assert_eq!(queue.key_of(&newest).unwrap(), Some("a".into()), "of changes the newest counts");
+    assert_eq!(queue.key_of(&Deltas::from(Vec::new())).unwrap(), None);
+}
+
+#[test]
+fn k3_only_a_list_makes_tombstones() {
+    let store = Arc::new(indexer());
+    store.add(thing("listed", "old")).unwrap();
+    store.add(thing("watched", "old")).unwrap();
+    let queue = DeltaFifo::builder(accessor()).known_objects(store).emit_replaced(true).build();
+    queue.delete(Deleted::Final(thing("watched", "last"))).unwrap();
+    assert_eq!(drain(&queue), [Delta::Deleted(Deleted::Final(thing("watched", "last")))]);
+    queue.replace(vec![thing("watched", "new")], "2").unwrap();
+    let missed =
+        Deleted::FinalStateUnknown { key: "listed".into(), last_known: Some(thing("listed", "old")) };
+    assert_eq!(drain(&queue), [Delta::Replaced(thing("watched", "new")), Delta::Deleted(missed)]);
+}
+
+#[test]
+fn k4_the_key_is_that_of_the_object_before_its_transform() {
+    let rename = || Transform::in_place(|thing: &mut Thing| thing.0 = "other");
+    let store = indexer().with_transform(rename());
+    store.add(thing("a", "x")).unwrap();
+    assert_eq!((store.get_by_key("a"), store.get_by_key("other")), (Some(thing("other", "x")), None));
+    store.replace(vec![thing("a", "x"), thing("b", "x")], "1").unwrap();
+    assert_eq!(store.len(), 2, "though both have one name now");
+    let failing = Transform::new(|_: Arc<Thing>| -> Result<_, String> { panic!("not even called") });
+    assert!(matches!(
+        indexer().with_transform(failing).add(thing("unkeyable", "x")),
+        Err(StoreError::Key(_))
+    ));
+    let queue = DeltaFifo::builder(accessor()).transform(rename()).build();
+    queue.add(thing("a", "x")).unwrap();
+    queue.add(thing("b", "x")).unwrap();
+    assert_eq!(drain(&queue).len(), 2);
+}
+
+#[test]
+fn k5_transforms_see_what_is_told_but_no_tombstones_and_no_resyncs() {
+    let (transform, seen) = recording();
+    let store = Arc::new(indexer());
+    store.replace(vec![thing("a", "known"), thing("b", "known")], "1").unwrap();
+    let queue = DeltaFifo::builder(accessor()).known_objects(store).transform(transform).build();
+    queue.resync().unwrap();
+    assert_eq!(drain(&queue).len(), 2);
+    queue.delete(Deleted::Final(thing("a", "deleted"))).unwrap();
+    queue
+        .delete(Deleted::FinalStateUnknown { key: "b".into(), last_known: Some(thing("b", "missed")) })
+        .unwrap();
+    queue.replace(vec![thing("a", "listed")], "2").unwrap();
+    assert_eq!(*seen.lock().unwrap(), ["deleted", "listed"]);
+}
+
+#[test]
+fn k6_an_object_passes_the_transform_of_each_that_has_one() {
+    let (transform, seen) = recording();
+    let store = indexer().with_transform(transform.clone());
+    let queue = DeltaFifo::builder(accessor()).transform(transform).build();
+    queue.add(thing("a", "x")).unwrap();
+    for delta in drain(&queue) {
+        store.add(Arc::clone(delta.object().unwrap())).unwrap();
+    }
+    assert_eq!(*seen.lock().unwrap(), ["x", "x"], "which is why it has to be idempotent");
+}
+
+#[test]
+fn k7_what_a_transform_fails_on_is_not_stored_and_not_queued() {
+    let store = indexer().with_transform(recording().0);
+    store.add(thing("a", "old")).unwrap();
+    assert!(matches!(store.update(thing("a", "bad")), Err(StoreError::Transform { key: Some(_), .. })));
+    assert!(store.replace(vec![thing("b", "x"), thing("a", "bad")], "9").is_err());
+    assert_eq!(store.snapshot(), (vec![thing("a", "old")], "7".to_owned()));
+    let queue = DeltaFifo::builder(accessor()).transform(recording().0).build();
+    assert!(matches!(queue.add(thing("a", "bad")), Err(StoreError::Transform { key: Some(_), .. })));
+    assert!(queue.replace(vec![thing("a", "bad")], "9").is_err());
+    assert!(queue.is_empty());
+}
+
+#[test]
+fn k8_a_transform_that_takes_the_metadata_away_leaves_the_version() {
+    let store = indexer().with_transform(Transform::in_place(|thing: &mut Thing| thing.1 = None));
+    store.replace(vec![thing("a", "x")], "1").unwrap();
+    store.update(thing("a", "y")).unwrap();
+    assert_eq!((store.last_store_sync_resource_version().as_str(), store.len()), ("1", 1));
+    store.bookmark("2");
+    assert_eq!(store.last_store_sync_resource_version(), "2");
+}

@@ -1,0 +1,368 @@
+//! `MutationCache` from outside: client-go's mutation_cache_test as of 1.37, and what is ours.
+
+#![allow(clippy::unwrap_used)]
+
+mod by_index;
+mod user_code;
+
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::testing::FakeClock;
+use k8s_informer::{
+    Accessor, Deleted, IndexFunc, Indexer, Indexers, KeyError, MutationCache, MutationCacheBuilder, Object,
+    StoreError, meta_namespace_key,
+};
+
+const A_MOMENT: Duration = Duration::from_nanos(1);
+const FIVE_MINUTES: Duration = Duration::from_secs(300);
+
+#[derive(Clone, Debug, PartialEq)]
+struct Thing {
+    name: String,
+    version: String,
+    uid: &'static str,
+    value: &'static str,
+}
+
+impl Object for Thing {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn namespace(&self) -> &str {
+        ""
+    }
+    fn uid(&self) -> &str {
+        assert!(self.uid != "panic", "uid function");
+        self.uid
+    }
+    fn resource_version(&self) -> &str {
+        assert!(self.version != "panic", "version function");
+        &self.version
+    }
+    fn label(&self, _: &str) -> Option<&str> {
+        None
+    }
+}
+
+fn thing(name: &str, version: impl ToString) -> Arc<Thing> {
+    valued(name, version, "x")
+}
+
+fn valued(name: &str, version: impl ToString, value: &'static str) -> Arc<Thing> {
+    Arc::new(Thing { name: name.to_owned(), version: version.to_string(), uid: "", value })
+}
+
+fn with_uid(name: &str, version: impl ToString, uid: &'static str) -> Arc<Thing> {
+    Arc::new(Thing { name: name.to_owned(), version: version.to_string(), uid, value: "x" })
+}
+
+fn accessor() -> Accessor<Thing> {
+    Accessor::new(|thing: &Thing| match &*thing.name {
+        "unkeyable" => Err(KeyError::new("no key")),
+        "panic" => panic!("key function"),
+        _ => Ok(meta_namespace_key(thing)),
+    })
+    .with_resource_version(|thing| Some(thing.resource_version()))
+}
+
+/// By value; fails on `bad`, panics on `worse`.
+fn by_value() -> IndexFunc<Thing> {
+    IndexFunc::fallible(|thing: &Thing| match thing.value {
+        "bad" => Err("a bad value"),
+        "worse" => panic!("a worse value"),
+        value => Ok(value.split(' ').map(str::to_owned).collect()),
+    })
+}
+
+struct Subject {
+    cache: MutationCache<Thing>,
+    indexer: Arc<Indexer<Thing>>,
+    clock: FakeClock,
+}
+
+fn subject(options: impl FnOnce(MutationCacheBuilder<Thing>) -> MutationCacheBuilder<Thing>) -> Subject {
+    let clock = FakeClock::new();
+    let indexer = Arc::new(Indexer::new(accessor(), Indexers::new().with("value", by_value())));
+    let builder = MutationCache::builder(accessor(), Arc::clone(&indexer) as _)
+        .indexer(Arc::clone(&indexer))
+        .clock(Arc::new(clock.clone()));
+    Subject { cache: options(builder).build(), indexer, clock }
+}
+
+fn plain() -> Subject {
+    subject(|builder| builder)
+}
+
+fn with_adds() -> Subject {
+    subject(|builder| builder.include_adds(true))
+}
+
+impl Subject {
+    fn get(&self, key: &str) -> Option<Arc<Thing>> {
+        self.cache.get_by_key(key).unwrap()
+    }
+
+    fn version(&self, key: &str) -> Option<String> {
+        self.get(key).map(|thing| thing.version.clone())
+    }
+
+    fn by_value(&self, value: &str) -> Vec<(String, String)> {
+        let things = self.cache.by_index("value", value).unwrap();
+        let mut found: Vec<_> =
+            things.iter().map(|thing| (thing.name.clone(), thing.version.clone())).collect();
+        found.sort();
+        found
+    }
+}
+
+fn pairs(pairs: &[(&str, u32)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(name, version)| ((*name).to_owned(), version.to_string())).collect()
+}
+
+fn refused(result: Result<(), StoreError>, bad: &str) {
+    match result {
+        Err(StoreError::ResourceVersion { key, resource_version }) => {
+            assert_eq!((&*key, resource_version.as_deref()), ("a", Some(bad)));
+        }
+        other => panic!("{bad:?}: {other:?}"),
+    }
+}
+
+#[test]
+fn m1_the_newest_mutation_is_kept() {
+    let subject = plain();
+    subject.indexer.add(thing("a", 9)).unwrap();
+    subject.cache.mutation(thing("a", 11)).unwrap();
+    subject.cache.mutation(thing("a", 10)).unwrap();
+    assert_eq!(subject.version("a").unwrap(), "11", "an older one is ignored");
+    subject.cache.mutation(thing("a", 100)).unwrap();
+    assert_eq!(subject.version("a").unwrap(), "100", "as numbers, not as text");
+    subject.cache.mutation(valued("a", 100, "other")).unwrap();
+    assert_eq!(subject.get("a").unwrap().value, "other", "an equal one takes the place");
+    subject.cache.mutation(thing("a", u64::MAX)).unwrap();
+    assert_eq!(subject.version("a").unwrap(), u64::MAX.to_string());
+}
+
+#[test]
+fn m1_no_version_is_zero() {
+    let subject = plain();
+    subject.indexer.add(valued("a", "", "stored")).unwrap();
+    subject.cache.mutation(valued("a", "", "mine")).unwrap();
+    assert_eq!(subject.get("a").unwrap().value, "stored");
+    subject.cache.mutation(thing("a", 1)).unwrap();
+    assert_eq!(subject.version("a").unwrap(), "1");
+}
+
+#[test]
+fn m1_a_version_that_is_no_number_is_refused() {
+    let subject = plain();
+    subject.indexer.add(thing("a", 1)).unwrap();
+    subject.cache.mutation(thing("a", 5)).unwrap();
+    for bad in ["abc", "-1", "+7", "7.0", " 7", "0x7", "18446744073709551616"] {
+        refused(subject.cache.mutation(thing("a", bad)), bad);
+        refused(subject.cache.on_add_or_update(&thing("a", bad)), bad);
+        refused(subject.cache.on_delete(&Deleted::Final(thing("a", bad))), bad);
+        assert_eq!(subject.version("a").unwrap(), "5", "what was known stays");
+    }
+    let error = subject.cache.mutation(thing("a", "abc")).unwrap_err().to_string();
+    assert_eq!(error, r#"the resourceVersion "abc" of a is not a whole number"#);
+    // The store is what counts where nothing can be compared.
+    subject.indexer.update(thing("a", "abc")).unwrap();
+    assert_eq!(subject.by_value("x"), [("a".to_owned(), "abc".to_owned())]);
+    assert_eq!(subject.version("a").unwrap(), "abc");
+    let blind = MutationCache::builder(
+        Accessor::new(|thing: &Thing| Ok(meta_namespace_key(thing))),
+        subject.indexer.clone(),
+    );
+    let error = blind.build().mutation(thing("a", 1)).unwrap_err();
+    assert_eq!(error.to_string(), "a has no resourceVersion");
+}
+
+#[test]
+fn m1_a_mutation_is_remembered_for_the_ttl() {
+    for options in [
+        |builder: MutationCacheBuilder<Thing>| builder,
+        |builder: MutationCacheBuilder<Thing>| builder.ttl(Duration::ZERO),
+        |builder: MutationCacheBuilder<Thing>| builder.ttl(FIVE_MINUTES),
+    ] {
+        let subject = subject(options);
+        subject.indexer.add(thing("a", 1)).unwrap();
+        subject.cache.mutation(thing("a", 2)).unwrap();
+        subject.clock.advance(FIVE_MINUTES);
+        assert_eq!(subject.version("a").unwrap(), "2");
+        assert_eq!(subject.by_value("x"), pairs(&[("a", 2)]));
+        subject.clock.advance(A_MOMENT);
+        assert_eq!(subject.by_value("x"), pairs(&[("a", 1)]));
+        assert_eq!(subject.version("a").unwrap(), "1", "reads do not prolong it");
+        subject.cache.mutation(thing("a", 2)).unwrap();
+        subject.clock.advance(FIVE_MINUTES);
+        subject.cache.mutation(thing("a", 2)).unwrap();
+        subject.clock.advance(FIVE_MINUTES);
+        assert_eq!(subject.version("a").unwrap(), "2", "another mutation does");
+    }
+    let for_ever = subject(|builder| builder.include_adds(true).ttl(Duration::MAX));
+    for_ever.cache.mutation(thing("a", 2)).unwrap();
+    for_ever.clock.advance(Duration::from_secs(1 << 30));
+    assert_eq!(for_ever.version("a").unwrap(), "2");
+}
+
+#[test]
+fn m1_a_hundred_mutations_are_remembered_and_the_least_recently_used_goes() {
+    for options in [
+        |builder: MutationCacheBuilder<Thing>| builder.include_adds(true),
+        |builder: MutationCacheBuilder<Thing>| builder.include_adds(true).max_size(0),
+        |builder: MutationCacheBuilder<Thing>| builder.include_adds(true).max_size(100),
+    ] {
+        let subject = subject(options);
+        for at in 0..100 {
+            subject.cache.mutation(thing(&at.to_string(), 1)).unwrap();
+        }
+        assert_eq!(subject.by_value("x").len(), 100, "which leaves the order as it is");
+        assert!(subject.get("0").is_some(), "which touches it");
+        subject.cache.mutation(thing("100", 1)).unwrap();
+        assert_eq!((subject.get("0").is_some(), subject.get("1")), (true, None));
+    }
+    let one = subject(|builder| builder.include_adds(true).max_size(1));
+    one.cache.mutation(thing("a", 1)).unwrap();
+    one.cache.mutation(thing("b", 1)).unwrap();
+    assert_eq!((one.get("a"), one.get("b")), (None, Some(thing("b", 1))));
+}
+
+#[test]
+fn m2_the_newer_of_store_and_mutation_is_answered() {
+    let subject = plain();
+    assert_eq!(subject.get("a"), None);
+    subject.cache.mutation(thing("a", 2)).unwrap();
+    assert_eq!(subject.get("a"), None, "not there yet, or not any more");
+    subject.indexer.add(thing("a", 1)).unwrap();
+    assert_eq!(subject.version("a").unwrap(), "2");
+    subject.indexer.update(valued("a", 2, "stored")).unwrap();
+    assert_eq!(subject.get("a").unwrap().value, "stored");
+    subject.indexer.update(thing("a", 1)).unwrap();
+    assert_eq!(subject.version("a").unwrap(), "1", "what the store has caught up with is forgotten");
+}
+
+#[test]
+fn m2_an_object_that_the_store_has_not_yet_is_there_for_every_read() {
+    let subject = with_adds();
+    subject.cache.mutation(thing("a", 2)).unwrap();
+    for _ in 0..3 {
+        assert_eq!(subject.version("a").unwrap(), "2");
+        assert_eq!(subject.by_value("x"), pairs(&[("a", 2)]));
+    }
+    subject.indexer.add(thing("a", 3)).unwrap();
+    assert_eq!(subject.version("a").unwrap(), "3");
+    subject.indexer.delete(&Deleted::Final(thing("a", 4))).unwrap();
+    assert_eq!(subject.get("a"), None, "the mutation was forgotten when the store had caught up");
+}
+
+/// A writer, an informer that follows it, and readers: nobody sees an older object than before, and the
+/// writer always sees what he wrote.
+#[test]
+fn m2_who_writes_reads_what_he_wrote() {
+    const ROUNDS: u64 = 300;
+    const WRITES: u64 = 10;
+    let version = |thing: Option<Arc<Thing>>| thing.map_or(0, |thing| thing.version.parse::<u64>().unwrap());
+    for _ in 0..ROUNDS {
+        let subject = with_adds();
+        let read = |at: u64| match at % 2 {
+            0 => version(subject.get("a")),
+            _ => version(subject.cache.by_index("value", "x").unwrap().pop()),
+        };
+        let (tell, told) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for object in told {
+                    subject.indexer.update(Arc::clone(&object)).unwrap();
+                    subject.cache.on_add_or_update(&object).unwrap();
+                }
+            });
+            scope.spawn(|| {
+                let mut last = 0;
+                for at in 0..100 {
+                    let now = read(at);
+                    assert!(now >= last, "{now} after {last}");
+                    last = now;
+                }
+            });
+            // In here, so that it hangs up whatever happens.
+            let tell = tell;
+            for write in 1..=WRITES {
+                let object = thing("a", write);
+                subject.cache.mutation(Arc::clone(&object)).unwrap();
+                tell.send(object).unwrap();
+                for at in 0..4 {
+                    assert_eq!(read(at), write);
+                }
+            }
+        });
+        assert_eq!(subject.by_value("x"), pairs(&[("a", WRITES as u32)]));
+    }
+}
+
+#[test]
+fn m4_what_the_store_has_caught_up_with_is_forgotten() {
+    let subject = with_adds();
+    subject.cache.mutation(thing("a", 5)).unwrap();
+    subject.cache.on_add_or_update(&thing("a", 4)).unwrap();
+    assert_eq!(subject.version("a").unwrap(), "5");
+    subject.cache.on_add_or_update(&with_uid("a", 5, "another")).unwrap();
+    assert_eq!(subject.get("a"), None);
+    subject.cache.on_add_or_update(&thing("never seen", 5)).unwrap();
+}
+
+#[test]
+fn m4_a_deletion_forgets_the_object_and_what_comes_late_of_it() {
+    let subject = with_adds();
+    // By its UID, though the mutation is newer than what the deletion knows.
+    subject.cache.mutation(with_uid("a", 9, "u1")).unwrap();
+    subject.cache.on_delete(&Deleted::Final(with_uid("a", 7, "u1"))).unwrap();
+    assert_eq!((subject.get("a"), subject.by_value("x")), (None, pairs(&[])));
+    for (version, uid) in [(10, "u1"), (7, "u2"), (6, "u2")] {
+        subject.cache.mutation(with_uid("a", version, uid)).unwrap();
+        assert_eq!((subject.get("a"), subject.by_value("x")), (None, pairs(&[])), "{version} {uid}");
+    }
+    subject.cache.mutation(with_uid("a", 8, "u2")).unwrap();
+    assert_eq!(subject.version("a").unwrap(), "8", "created anew");
+    // By its version, though it is another object.
+    subject.cache.on_delete(&Deleted::Final(with_uid("a", 8, "u3"))).unwrap();
+    assert_eq!(subject.get("a"), None);
+    subject.clock.advance(FIVE_MINUTES + A_MOMENT);
+    subject.cache.mutation(with_uid("a", 1, "u1")).unwrap();
+    assert_eq!(subject.version("a").unwrap(), "1", "that it is gone is remembered as long as a mutation");
+}
+
+#[test]
+fn m4_a_deletion_of_an_older_object_leaves_the_newer_one() {
+    let subject = with_adds();
+    subject.cache.mutation(with_uid("a", 9, "u2")).unwrap();
+    subject.cache.on_delete(&Deleted::Final(with_uid("a", 8, "u1"))).unwrap();
+    assert_eq!(subject.version("a").unwrap(), "9");
+    subject.cache.mutation(with_uid("a", 10, "u1")).unwrap();
+    assert_eq!(subject.version("a").unwrap(), "10", "nothing is remembered of that deletion");
+}
+
+#[test]
+fn m4_a_deletion_that_was_missed_is_one_too() {
+    let subject = with_adds();
+    let missed = |last_known| Deleted::FinalStateUnknown { key: "a".into(), last_known };
+    subject.cache.mutation(with_uid("a", 9, "u1")).unwrap();
+    subject.cache.on_delete(&missed(None)).unwrap();
+    assert_eq!(subject.version("a").unwrap(), "9", "nobody knows which object that was");
+    subject.cache.on_delete(&missed(Some(with_uid("a", 3, "u1")))).unwrap();
+    assert_eq!(subject.get("a"), None);
+}
+
+#[test]
+fn m4_a_deletion_that_is_known_before_the_store_knows_it_hides_the_object() {
+    let subject = plain();
+    subject.indexer.add(thing("a", 1)).unwrap();
+    subject.cache.on_delete(&Deleted::Final(thing("a", 2))).unwrap();
+    assert_eq!((subject.by_value("x"), subject.get("a")), (pairs(&[]), None));
+    subject.indexer.update(thing("a", 2)).unwrap();
+    assert_eq!((subject.by_value("x"), subject.version("a").unwrap()), (pairs(&[("a", 2)]), "2".to_owned()));
+    subject.indexer.update(thing("a", 1)).unwrap();
+    assert_eq!(subject.version("a").unwrap(), "1", "and is forgotten then");
+}

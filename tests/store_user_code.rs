@@ -1,0 +1,208 @@
+//! Key functions, transforms, index functions and version functions that panic, in every operation of
+//! `Indexer` and `ThreadSafeStore`: it fails, nothing has changed, and everything goes on.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_informer::{
+    Accessor, AddIndexersError, Change, Deleted, IndexError, IndexFunc, Indexer, Indexers, Key, StoreError,
+    ThreadSafeStore, Transform,
+};
+
+/// A key, and which of the functions panics on it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Thing(u32, &'static str);
+
+fn thing(key: u32) -> Arc<Thing> {
+    Arc::new(Thing(key, ""))
+}
+
+fn touchy(key: u32, panics: &'static str) -> Arc<Thing> {
+    Arc::new(Thing(key, panics))
+}
+
+fn unless(thing: &Thing, function: &str) {
+    assert!(thing.1 != function, "{function} panics on {}", thing.0);
+}
+
+fn index(function: &'static str) -> IndexFunc<Thing> {
+    IndexFunc::new(move |thing: &Thing| {
+        unless(thing, function);
+        vec![(thing.0 % 3).to_string(), thing.1.to_owned()]
+    })
+}
+
+fn indexers() -> Indexers<Thing> {
+    Indexers::new().with("first", index("first")).with("second", index("second"))
+}
+
+fn indexer() -> Indexer<Thing> {
+    let accessor = Accessor::new(|thing: &Thing| {
+        unless(thing, "key");
+        Ok(thing.0.to_string().into())
+    });
+    let store = Indexer::new(accessor, indexers()).with_transform(Transform::new(|thing: Arc<Thing>| {
+        unless(&thing, "transform");
+        Ok::<_, String>(thing)
+    }));
+    store.replace(vec![thing(1), thing(2)], "7").unwrap();
+    store
+}
+
+fn thread_safe_store() -> ThreadSafeStore<Thing> {
+    let store = ThreadSafeStore::new(indexers()).with_resource_version(|thing: &Thing| {
+        unless(thing, "version");
+        None
+    });
+    store.replace(vec![("1".into(), thing(1)), ("2".into(), thing(2))], "7").unwrap();
+    store
+}
+
+/// Both stores read alike.
+macro_rules! check {
+    ($store:expr, $keys:expr, $version:expr) => {{
+        let store = &$store;
+        let expected: BTreeSet<Key> = $keys.iter().map(|key: &u32| Key::from(key.to_string())).collect();
+        assert_eq!(store.list_keys().into_iter().collect::<BTreeSet<_>>(), expected);
+        assert_eq!((store.list().len(), store.len()), (expected.len(), expected.len()));
+        assert_eq!(store.last_store_sync_resource_version(), $version);
+        for name in store.get_indexers() {
+            let mut model: BTreeMap<String, BTreeSet<Thing>> = BTreeMap::new();
+            for thing in store.list() {
+                for value in [(thing.0 % 3).to_string(), thing.1.to_owned()] {
+                    model.entry(value).or_default().insert((*thing).clone());
+                }
+            }
+            let mut values = store.list_index_func_values(&name).unwrap();
+            values.sort();
+            assert!(values.iter().map(|value| &**value).eq(model.keys()), "{name}");
+            for (value, things) in model {
+                let found = store.by_index(&name, &value).unwrap();
+                assert_eq!(found.iter().map(|thing| (**thing).clone()).collect::<BTreeSet<_>>(), things);
+            }
+        }
+    }};
+}
+
+/// The functions that see an object on its way into an indexer.
+const WRITING: [&str; 4] = ["key", "transform", "first", "second"];
+
+#[test]
+fn an_indexer_whose_functions_panic_is_as_before() {
+    let store = indexer();
+    for panics in WRITING {
+        for key in [1, 9] {
+            let bad = || touchy(key, panics);
+            for result in [store.add(bad()), store.update(bad())] {
+                match (panics, result.unwrap_err()) {
+                    ("key", StoreError::Key(_))
+                    | ("transform", StoreError::Transform { .. })
+                    | ("first" | "second", StoreError::Index { .. }) => {}
+                    (_, other) => panic!("{panics}: {other}"),
+                }
+            }
+            check!(store, [1, 2], "7");
+            assert!(store.replace(vec![thing(3), bad(), thing(4)], "8").is_err());
+            check!(store, [1, 2], "7");
+        }
+    }
+    assert!(store.delete(&Deleted::Final(touchy(1, "key"))).is_err());
+    assert!(store.get(&touchy(1, "key")).is_err());
+    check!(store, [1, 2], "7");
+    store.delete(&Deleted::Final(touchy(1, "first"))).unwrap();
+    check!(store, [2], "7");
+    store.add(thing(5)).unwrap();
+    check!(store, [2, 5], "7");
+}
+
+#[test]
+fn a_transaction_of_an_indexer_leaves_out_what_panics() {
+    for panics in WRITING {
+        let store = indexer();
+        let changes = vec![
+            Change::Add(thing(3)),
+            Change::Update(touchy(1, panics)),
+            Change::Add(touchy(9, panics)),
+            Change::Delete(Deleted::Final(thing(2))),
+            Change::Delete(Deleted::Final(touchy(1, "key"))),
+        ];
+        let error = store.transaction(changes).unwrap_err();
+        assert_eq!((error.successful, error.total, error.errors.len()), (vec![0, 3], 5, 3));
+        check!(store, [1, 3], "7");
+    }
+}
+
+#[test]
+fn a_thread_safe_store_whose_functions_panic_is_as_before() {
+    let store = thread_safe_store();
+    for panics in ["version", "first", "second"] {
+        for key in ["1", "9"] {
+            let bad = || touchy(key.parse().unwrap(), panics);
+            assert!(store.add(key.into(), bad()).is_err());
+            assert!(store.update(key.into(), bad()).is_err());
+            check!(store, [1, 2], "7");
+            let changes = vec![
+                ("1".into(), Change::Update(thing(1))),
+                (key.into(), Change::Update(bad())),
+                (key.into(), Change::Add(bad())),
+            ];
+            assert_eq!(store.transaction(changes).unwrap_err().successful, [0]);
+            check!(store, [1, 2], "7");
+            if panics != "version" {
+                let items = vec![("3".into(), thing(3)), (key.into(), bad())];
+                assert!(store.replace(items, "8").is_err());
+                check!(store, [1, 2], "7");
+            }
+        }
+    }
+    let gone = Deleted::Final(touchy(1, "version"));
+    assert!(store.delete_with_object("1", &gone).is_err());
+    assert!(store.transaction(vec![("1".into(), Change::Delete(gone))]).is_err());
+    check!(store, [1, 2], "7");
+    store.delete_with_object("1", &Deleted::Final(touchy(1, "first"))).unwrap();
+    store.delete("2");
+    store.add("4".into(), thing(4)).unwrap();
+    check!(store, [4], "7");
+}
+
+#[test]
+fn an_index_that_panics_on_the_object_asked_about_is_an_error() {
+    let (indexer, store) = (indexer(), thread_safe_store());
+    for result in [indexer.index("first", &touchy(1, "first")), store.index("first", &touchy(1, "first"))] {
+        assert_eq!(
+            result.unwrap_err(),
+            IndexError::Function { name: "first".into(), message: "panicked: first panics on 1".into() }
+        );
+    }
+    assert_eq!(indexer.index("second", &touchy(1, "first")).unwrap(), [thing(1)]);
+    assert_eq!(store.index("second", &touchy(1, "first")).unwrap(), [thing(1)]);
+    check!(indexer, [1, 2], "7");
+    check!(store, [1, 2], "7");
+}
+
+/// More objects than are filed at a time, the bad one among the last: what has been filed is taken back.
+#[test]
+fn indexers_that_panic_on_what_is_stored_are_not_added() {
+    const MANY: u32 = 10_000;
+    let things = || (1..MANY).map(|key| touchy(key, if key == MANY - 1 { "third" } else { "" }));
+    let indexer = indexer();
+    indexer.replace(things().collect(), "8").unwrap();
+    let store = thread_safe_store();
+    store.replace(things().map(|thing| (thing.0.to_string().into(), thing)).collect(), "8").unwrap();
+    let more = || Indexers::new().with("fourth", index("fourth")).with("third", index("third"));
+    for error in [indexer.add_indexers(more()).unwrap_err(), store.add_indexers(more()).unwrap_err()] {
+        match error {
+            AddIndexersError::Function { name, key, .. } => assert_eq!((&*name, &*key), ("third", "9999")),
+            other => panic!("{other}"),
+        }
+    }
+    let all: Vec<u32> = (1..MANY).collect();
+    check!(indexer, all, "8");
+    check!(store, all, "8");
+    indexer.delete(&Deleted::Final(thing(MANY - 1))).unwrap();
+    indexer.add_indexers(more()).unwrap();
+    assert_eq!(indexer.get_indexers().len(), 4);
+    check!(indexer, all[..all.len() - 1], "8");
+}

@@ -1,0 +1,259 @@
+//! `UndeltaStore` from outside: client-go's undelta_store_test, and what is ours.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::{Accessor, Change, Deleted, KeyError, ReflectorStore, Store, StoreError, UndeltaStore};
+
+type Thing = (&'static str, u32);
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn thing(key: &'static str, value: u32) -> Arc<Thing> {
+    Arc::new((key, value))
+}
+
+fn accessor() -> Accessor<Thing> {
+    Accessor::new(|thing: &Thing| match thing.0 {
+        "unkeyable" => Err(KeyError::new("no key")),
+        "panic" => panic!("key function"),
+        key => Ok(key.into()),
+    })
+}
+
+fn sorted(mut things: Vec<Arc<Thing>>) -> Vec<Thing> {
+    things.sort();
+    things.iter().map(|thing| **thing).collect()
+}
+
+fn recording() -> (UndeltaStore<Thing>, Receiver<Vec<Thing>>) {
+    let (sender, pushed) = channel();
+    (UndeltaStore::new(accessor(), move |things| drop(sender.send(sorted(things)))), pushed)
+}
+
+#[test]
+fn s10_each_write_is_followed_by_one_push_of_everything() {
+    let (store, pushed) = recording();
+    let one = |expected: &[Thing]| assert_eq!(pushed.try_iter().collect::<Vec<_>>(), [expected]);
+    store.add(thing("a", 1)).unwrap();
+    one(&[("a", 1)]);
+    store.add(thing("b", 2)).unwrap();
+    one(&[("a", 1), ("b", 2)]);
+    store.add(thing("a", 1)).unwrap();
+    one(&[("a", 1), ("b", 2)]);
+    store.update(thing("a", 3)).unwrap();
+    one(&[("a", 3), ("b", 2)]);
+    store.delete(&Deleted::Final(thing("b", 0))).unwrap();
+    one(&[("a", 3)]);
+    store.delete(&Deleted::FinalStateUnknown { key: "never there".into(), last_known: None }).unwrap();
+    one(&[("a", 3)]);
+    store.replace(vec![thing("c", 1), thing("d", 1), thing("c", 2)], "7").unwrap();
+    one(&[("c", 2), ("d", 1)]);
+    store.replace(Vec::new(), "8").unwrap();
+    one(&[]);
+}
+
+#[test]
+fn s10_reads_bookmarks_and_resyncs_push_nothing() {
+    let (store, pushed) = recording();
+    store.replace(vec![thing("a", 1)], "7").unwrap();
+    assert_eq!(pushed.try_iter().count(), 1);
+    store.bookmark("8");
+    store.resync().unwrap();
+    assert_eq!(store.last_store_sync_resource_version(), "8");
+    assert_eq!(store.get(&thing("a", 0)).unwrap(), Some(thing("a", 1)));
+    assert_eq!(store.get_by_key("a"), Some(thing("a", 1)));
+    assert_eq!((store.list(), store.list_keys()), (vec![thing("a", 1)], vec!["a".into()]));
+    assert_eq!(pushed.try_iter().count(), 0);
+}
+
+#[test]
+fn s10_what_is_refused_pushes_nothing() {
+    let (store, pushed) = recording();
+    store.replace(vec![thing("a", 1)], "7").unwrap();
+    pushed.try_iter().for_each(drop);
+    for key in ["unkeyable", "panic"] {
+        let key_error = |result: Result<(), StoreError>| assert!(matches!(result, Err(StoreError::Key(_))));
+        key_error(store.add(thing(key, 1)));
+        key_error(store.update(thing(key, 1)));
+        key_error(store.delete(&Deleted::Final(thing(key, 1))));
+        key_error(store.replace(vec![thing("b", 1), thing(key, 1)], "8"));
+        key_error(store.get(&thing(key, 1)).map(drop));
+    }
+    assert_eq!(pushed.try_iter().count(), 0);
+    assert_eq!((store.list(), store.last_store_sync_resource_version().as_str()), (vec![thing("a", 1)], "7"));
+    let huge: &'static str = "k".repeat(1 << 20).leak();
+    store.add(thing(huge, 1)).unwrap();
+    store.add(thing("", 1)).unwrap();
+    assert_eq!(pushed.try_iter().last().unwrap(), [("", 1), ("a", 1), (huge, 1)]);
+}
+
+#[test]
+fn it_is_a_store_without_transactions() {
+    let (store, pushed) = recording();
+    let store: Arc<dyn Store<Thing>> = Arc::new(store);
+    store.add(thing("a", 1)).unwrap();
+    store.update(thing("a", 2)).unwrap();
+    store.delete(Deleted::Final(thing("a", 2))).unwrap();
+    store.replace(vec![thing("b", 1)], "5").unwrap();
+    assert_eq!(pushed.try_iter().count(), 4);
+    store.bookmark("6").unwrap();
+    assert_eq!(store.transaction(vec![Change::Add(thing("c", 1))]).unwrap_err().total, 1);
+    assert_eq!(pushed.try_iter().count(), 0);
+    assert_eq!((store.list(), store.list_keys()), (vec![thing("b", 1)], vec!["b".into()]));
+    assert_eq!(store.get(&thing("b", 0)).unwrap(), store.get_by_key("b").unwrap());
+    assert_eq!(store.last_store_sync_resource_version(), "6");
+}
+
+#[test]
+fn s10_a_panic_of_the_push_function_is_logged_and_the_write_stands() {
+    struct Log;
+    static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    impl log::Log for Log {
+        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+            true
+        }
+        fn log(&self, record: &log::Record<'_>) {
+            LINES.lock().unwrap().push(format!("{} {}", record.level(), record.args()));
+            // A logger is user code, too.
+            assert!(!record.args().to_string().contains("loggers"), "a bad logger");
+        }
+        fn flush(&self) {}
+    }
+    log::set_logger(&Log).unwrap();
+    log::set_max_level(log::LevelFilter::Error);
+    let (sender, pushed) = channel();
+    let store = UndeltaStore::new(accessor(), move |things: Vec<Arc<Thing>>| match things.len() {
+        1 => panic!("one is too few"),
+        2 => panic!("too few even for loggers"),
+        _ => sender.send(sorted(things)).unwrap(),
+    });
+    store.add(thing("a", 1)).unwrap();
+    let line = "ERROR the push function of an UndeltaStore: panicked: one is too few";
+    assert_eq!(*LINES.lock().unwrap(), [line]);
+    assert_eq!(store.list(), [thing("a", 1)]);
+    let store = Arc::new(store);
+    let logging = thread::spawn({
+        let store = Arc::clone(&store);
+        move || store.add(thing("b", 1))
+    });
+    assert!(logging.join().is_err(), "a panic of the logger is its caller's");
+    store.add(thing("c", 1)).unwrap();
+    assert_eq!(pushed.try_iter().collect::<Vec<_>>(), [[("a", 1), ("b", 1), ("c", 1)]]);
+}
+
+/// In client-go the older of two lists may be pushed last.
+#[test]
+fn s10_the_last_push_is_what_the_store_has() {
+    let pushing = AtomicBool::new(false);
+    let pushes = Arc::new(AtomicUsize::new(0));
+    let last = Arc::new(Mutex::new(Vec::new()));
+    let store = UndeltaStore::new(accessor(), {
+        let (pushes, last) = (Arc::clone(&pushes), Arc::clone(&last));
+        move |things| {
+            assert!(!pushing.swap(true, Ordering::SeqCst), "two pushes at once");
+            pushes.fetch_add(1, Ordering::Relaxed);
+            *last.lock().unwrap() = sorted(things);
+            thread::yield_now();
+            pushing.store(false, Ordering::SeqCst);
+        }
+    });
+    for round in 1..50 {
+        thread::scope(|scope| {
+            for key in ["a", "b", "c", "d"] {
+                let store = &store;
+                scope.spawn(move || {
+                    for value in 0..20 {
+                        store.add(thing(key, round * 100 + value)).unwrap();
+                    }
+                });
+            }
+        });
+        let value = round * 100 + 19;
+        let expected = [("a", value), ("b", value), ("c", value), ("d", value)];
+        assert_eq!(*last.lock().unwrap(), expected);
+        assert_eq!(sorted(store.list()), expected);
+    }
+    assert!(pushes.load(Ordering::Relaxed) <= 49 * 80);
+}
+
+#[test]
+fn s10_writes_beside_a_push_leave_theirs_to_it() {
+    let (sender, pushed) = channel();
+    let (go_on, door) = channel::<()>();
+    let door = Mutex::new(door);
+    let store = Arc::new(UndeltaStore::new(accessor(), move |things| {
+        sender.send(sorted(things)).unwrap();
+        door.lock().unwrap().recv_timeout(SOON).unwrap();
+    }));
+    let first = thread::spawn({
+        let store = Arc::clone(&store);
+        move || store.add(thing("a", 1)).unwrap()
+    });
+    assert_eq!(pushed.recv_timeout(SOON).unwrap(), [("a", 1)]);
+    // They return while the push is under way, and reads go on.
+    store.add(thing("b", 1)).unwrap();
+    store.add(thing("c", 1)).unwrap();
+    assert_eq!(store.list().len(), 3);
+    assert_eq!(pushed.try_iter().count(), 0);
+    go_on.send(()).unwrap();
+    assert_eq!(pushed.recv_timeout(SOON).unwrap(), [("a", 1), ("b", 1), ("c", 1)]);
+    go_on.send(()).unwrap();
+    first.join().unwrap();
+    assert_eq!(pushed.try_iter().count(), 0, "one push stands for both");
+}
+
+/// A push function and drops that use the store: they would hang if a lock were held.
+#[test]
+fn s10_user_code_runs_under_no_lock_and_may_write() {
+    struct Nosy(u32, Arc<OnceLock<Arc<UndeltaStore<Self>>>>);
+    impl Nosy {
+        fn look(&self) {
+            if let Some(store) = self.1.get() {
+                store.bookmark("looked");
+                store.list_keys();
+            }
+        }
+    }
+    impl Drop for Nosy {
+        fn drop(&mut self) {
+            self.look();
+        }
+    }
+    let (done, finished) = channel();
+    thread::spawn(move || {
+        let cell = Arc::new(OnceLock::<Arc<UndeltaStore<Nosy>>>::new());
+        let accessor = Accessor::new(|nosy: &Nosy| {
+            nosy.look();
+            Ok(nosy.0.to_string().into())
+        });
+        let (sender, pushed) = channel();
+        let push = {
+            let cell = Arc::clone(&cell);
+            move |nosies: Vec<Arc<Nosy>>| {
+                // Sees to it that there are three.
+                let len = nosies.len() as u32;
+                if (1..3).contains(&len) {
+                    cell.get().unwrap().add(Arc::new(Nosy(len + 1, Arc::clone(&cell)))).unwrap();
+                }
+                sender.send(len).unwrap();
+            }
+        };
+        let store = Arc::new(UndeltaStore::new(accessor, push));
+        assert!(cell.set(Arc::clone(&store)).is_ok());
+        let nosy = |id| Arc::new(Nosy(id, Arc::clone(&cell)));
+        store.add(nosy(1)).unwrap();
+        assert_eq!(pushed.try_iter().collect::<Vec<_>>(), [1, 2, 3]);
+        store.update(nosy(1)).unwrap();
+        store.replace(Vec::new(), "r").unwrap();
+        store.delete(&Deleted::Final(nosy(1))).unwrap();
+        assert_eq!(pushed.try_iter().last(), Some(0));
+        done.send(()).unwrap();
+    });
+    finished.recv_timeout(SOON).expect("a lock is held, or an assertion failed");
+}
