@@ -5,6 +5,7 @@ mod index;
 mod indexer;
 mod lister;
 mod slots;
+mod split_map;
 mod thread_safe_store;
 mod transform;
 

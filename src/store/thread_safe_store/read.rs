@@ -89,15 +89,47 @@ impl<T> ThreadSafeStore<T> {
         self.lookup(name, &values, |slot| Arc::clone(&slot.object))
     }
 
-    /// All values that an index has at the moment, in no order.
+    /// All values that an index has, in no order; of more than 4096 not at one point in time, as with a list.
     ///
     /// # Errors
     ///
     /// [`IndexError::NoIndex`]: client-go answers that there are none (X11).
     pub fn list_index_func_values(&self, name: &str) -> Result<Vec<Arc<str>>, IndexError> {
-        let state = self.state.read();
-        let id = state.ready(name)?;
-        Ok(state.slots.values(id).cloned().collect())
+        let mut restarts = RESTARTS;
+        'again: loop {
+            let mut found: Vec<Arc<str>> = Vec::new();
+            let mut part = 0;
+            let mut state = self.state.read();
+            let mut id = state.ready(name)?;
+            let (generation, parts) = (state.generation, state.slots.parts(id));
+            let mut moved = false;
+            loop {
+                let chunk = if restarts == 0 { usize::MAX } else { CHUNK };
+                let end = found.len().saturating_add(chunk);
+                while found.len() < end && part < state.slots.parts(id) {
+                    found.extend(state.slots.values(id, part).cloned());
+                    part += 1;
+                }
+                if part >= state.slots.parts(id) {
+                    break;
+                }
+                state = self.give_way(state, || found.reserve(4 * CHUNK));
+                if state.generation != generation {
+                    drop(state);
+                    restarts -= 1;
+                    continue 'again;
+                }
+                id = state.ready(name)?;
+                moved |= state.slots.parts(id) != parts;
+            }
+            drop(state);
+            // A value moves to a part that is yet to come: it may have been met before and after.
+            if moved {
+                found.sort_unstable();
+                found.dedup();
+            }
+            return Ok(found);
+        }
     }
 
     /// The names of the indices, sorted.
