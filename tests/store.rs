@@ -455,7 +455,7 @@ fn x11_values_that_stay_are_listed_once_while_others_come() {
     );
     let add = |word: String| store.add(word.as_str().into(), Arc::new(word)).map(drop);
     (0..20_000).try_for_each(|n| add(format!("old-{n}"))).unwrap();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let writer = scope.spawn(|| (0..40_000).try_for_each(|n| add(format!("new-{n}"))));
         loop {
             let last = writer.is_finished();
