@@ -4,8 +4,9 @@ mod error;
 mod index;
 mod indexer;
 mod lister;
+mod parts;
 mod slots;
-mod split_map;
+
 mod thread_safe_store;
 mod transform;
 

@@ -1,8 +1,9 @@
 use std::collections::BTreeSet;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use super::index::Computed;
-use super::split_map::SplitMap;
+use super::parts::Parts;
 use crate::object::Key;
 
 /// Three megabytes: big enough for the system to map them well.
@@ -17,7 +18,8 @@ const PAGE: usize = 1 << 16;
 ///
 /// Nothing here grows all at once: a single change takes a millisecond at most, however much there is.
 pub(super) struct Slots<T> {
-    by_key: SplitMap<u32>,
+    by_key: Parts<u32>,
+    len: usize,
     /// Pages of `PAGE` slots; only the last one may be shorter.
     pages: Vec<Vec<Option<Slot<T>>>>,
     free: Vec<u32>,
@@ -36,7 +38,7 @@ pub(super) struct Slot<T> {
     pub(super) born: u64,
 }
 
-pub(super) type Index = SplitMap<BTreeSet<u32>>;
+pub(super) type Index = Parts<BTreeSet<u32>>;
 
 impl<T> Slots<T> {
     pub(super) fn new(indices: impl IntoIterator<Item = u32>) -> Self {
@@ -45,16 +47,17 @@ impl<T> Slots<T> {
 
     pub(super) fn with_capacity(capacity: usize, indices: impl IntoIterator<Item = u32>) -> Self {
         Self {
-            by_key: SplitMap::with_capacity(capacity),
+            by_key: Parts::with_capacity(capacity),
+            len: 0,
             pages: Vec::with_capacity(capacity.div_ceil(PAGE)),
             free: Vec::new(),
-            indices: indices.into_iter().map(|id| (id, Index::new())).collect(),
+            indices: indices.into_iter().map(|id| (id, Index::with_capacity(0))).collect(),
             inserted: 0,
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.by_key.len()
+        self.len
     }
 
     /// How many slots there are, empty ones too.
@@ -90,36 +93,40 @@ impl<T> Slots<T> {
 
     /// Puts an object in; answers the one that was there, to be dropped elsewhere.
     pub(super) fn put(&mut self, key: Key, object: Arc<T>, computed: Computed) -> Option<Arc<T>> {
-        let next = match self.free.last() {
-            Some(at) => *at,
+        let next = self.free.last().copied().unwrap_or_else(|| {
             // Invariant: four billion objects do not fit in memory.
             #[allow(clippy::expect_used)]
-            None => u32::try_from(self.extent()).expect("fewer than 2^32 objects"),
+            u32::try_from(self.extent()).expect("fewer than 2^32 objects")
+        });
+        match self.by_key.of_mut(&key).entry(Arc::clone(&key)) {
+            Entry::Occupied(entry) => {
+                let at = *entry.get();
+                self.file(at, |_| true, computed);
+                let slot = self.at_mut(at).as_mut()?;
+                return Some(std::mem::replace(&mut slot.object, object));
+            }
+            Entry::Vacant(entry) => entry.insert(next),
         };
-        let at = *self.by_key.get_or_insert(Arc::clone(&key), || next);
-        if at != next {
-            self.file(at, |_| true, computed);
-            let slot = self.at_mut(at).as_mut()?;
-            return Some(std::mem::replace(&mut slot.object, object));
-        }
+        self.len += 1;
         self.inserted += 1;
         let slot = Some(Slot { key, object, values: Box::default(), born: self.inserted });
         if self.free.pop().is_some() {
-            *self.at_mut(at) = slot;
+            *self.at_mut(next) = slot;
         } else {
             match self.pages.last_mut() {
                 Some(page) if page.len() < PAGE => page.push(slot),
                 _ => self.pages.push(vec![slot]),
             }
         }
-        self.file(at, |_| true, computed);
+        self.file(next, |_| true, computed);
         None
     }
 
     /// Takes an object out; answers its slot and, if it was the last, the room that everything took: to be
     /// dropped elsewhere.
     pub(super) fn remove(&mut self, key: &str) -> Option<(Slot<T>, Option<Self>)> {
-        let at = self.by_key.remove(key)?;
+        let at = self.by_key.of_mut(key).remove(key)?;
+        self.len -= 1;
         self.file(at, |_| true, Computed::new());
         let slot = self.at_mut(at).take()?;
         if self.len() > 0 {
@@ -158,10 +165,10 @@ impl<T> Slots<T> {
                 continue;
             }
             let Some((_, index)) = self.indices.iter_mut().find(|(a, _)| *a == id) else { continue };
-            if let Some(slots) = index.get_mut(&value) {
-                slots.remove(&at);
-                if slots.is_empty() {
-                    index.remove(&value);
+            if let Entry::Occupied(mut entry) = index.of_mut(&value).entry(Arc::clone(&value)) {
+                entry.get_mut().remove(&at);
+                if entry.get().is_empty() {
+                    entry.remove();
                 }
             }
         }
@@ -171,8 +178,12 @@ impl<T> Slots<T> {
                 continue;
             }
             let Some((_, index)) = self.indices.iter_mut().find(|(a, _)| *a == id) else { continue };
-            let value = index.key(&value).map_or_else(|| Arc::from(value.as_str()), Arc::clone);
-            index.get_or_insert(Arc::clone(&value), BTreeSet::new).insert(at);
+            let part = index.of_mut(&value);
+            let value = match part.get_key_value(value.as_str()) {
+                Some((value, _)) => Arc::clone(value),
+                None => Arc::from(value),
+            };
+            part.entry(Arc::clone(&value)).or_default().insert(at);
             values.push((id, value));
         }
         values.sort_unstable();
@@ -181,7 +192,7 @@ impl<T> Slots<T> {
 
     /// A new index, with nothing in it.
     pub(super) fn add_index(&mut self, id: u32) {
-        self.indices.push((id, Index::new()));
+        self.indices.push((id, Index::with_capacity(0)));
     }
 
     /// Takes an index away, to be dropped elsewhere; the slots must have been cleared of its values.
@@ -219,15 +230,9 @@ impl<T> Slots<T> {
         self.index(id).and_then(|index| index.get(value)).map_or(0, BTreeSet::len)
     }
 
-    /// The values of an index, some at a time: those in one of its `parts`.
-    pub(super) fn values(&self, id: u32, part: usize) -> impl Iterator<Item = &Arc<str>> {
-        self.index(id).into_iter().flat_map(move |index| index.keys(part))
-    }
-
-    /// In how many parts an index has its values. When they get more, a value may be in another one than
-    /// before, of a higher number.
-    pub(super) fn parts(&self, id: u32) -> usize {
-        self.index(id).map_or(0, SplitMap::parts)
+    /// The values of an index, a part at a time; which part a value is in never changes.
+    pub(super) fn values(&self, id: u32) -> impl Iterator<Item = impl Iterator<Item = &Arc<str>>> {
+        self.index(id).into_iter().flat_map(Parts::keys)
     }
 
     fn index(&self, id: u32) -> Option<&Index> {
@@ -243,7 +248,7 @@ mod tests {
     use crate::time::Random;
 
     fn values<T>(slots: &Slots<T>, id: u32) -> impl Iterator<Item = &Arc<str>> {
-        (0..slots.parts(id)).flat_map(move |part| slots.values(id, part))
+        slots.values(id).flatten()
     }
 
     /// Two indices over random writes: they say what the content says, and hold nothing else.

@@ -100,18 +100,23 @@ impl<T> ThreadSafeStore<T> {
             let mut found: Vec<Arc<str>> = Vec::new();
             let mut part = 0;
             let mut state = self.state.read();
-            let mut id = state.ready(name)?;
-            let (generation, parts) = (state.generation, state.slots.parts(id));
-            let mut moved = false;
+            let generation = state.generation;
             loop {
                 let chunk = if restarts == 0 { usize::MAX } else { CHUNK };
                 let end = found.len().saturating_add(chunk);
-                while found.len() < end && part < state.slots.parts(id) {
-                    found.extend(state.slots.values(id, part).cloned());
+                let id = state.ready(name)?;
+                let mut parts = state.slots.values(id).skip(part);
+                let more = loop {
+                    let Some(values) = parts.next() else { break false };
+                    found.extend(values.cloned());
                     part += 1;
-                }
-                if part >= state.slots.parts(id) {
-                    break;
+                    if found.len() >= end {
+                        break true;
+                    }
+                };
+                drop(parts);
+                if !more {
+                    return Ok(found);
                 }
                 state = self.give_way(state, || found.reserve(4 * CHUNK));
                 if state.generation != generation {
@@ -119,16 +124,7 @@ impl<T> ThreadSafeStore<T> {
                     restarts -= 1;
                     continue 'again;
                 }
-                id = state.ready(name)?;
-                moved |= state.slots.parts(id) != parts;
             }
-            drop(state);
-            // A value moves to a part that is yet to come: it may have been met before and after.
-            if moved {
-                found.sort_unstable();
-                found.dedup();
-            }
-            return Ok(found);
         }
     }
 
