@@ -544,3 +544,30 @@ fn x1_keys_are_one_allocation() {
     assert!(Arc::ptr_eq(&made, &store.list_keys()[0]));
     assert_eq!(Arc::strong_count(&made), 4, "this one, the recorded one, the map's, the slot's");
 }
+
+/// More values than are copied at once: those that come meanwhile make the index move them about.
+#[test]
+fn x11_values_that_stay_are_listed_once_while_others_come() {
+    let store = ThreadSafeStore::new(
+        Indexers::new().with("itself", IndexFunc::new(|word: &String| vec![word.clone()])),
+    );
+    let add = |word: String| store.add(word.as_str().into(), Arc::new(word)).map(drop);
+    (0..20_000).try_for_each(|n| add(format!("old-{n}"))).unwrap();
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| (0..40_000).try_for_each(|n| add(format!("new-{n}"))));
+        loop {
+            let last = writer.is_finished();
+            let mut values = store.list_index_func_values("itself").unwrap();
+            let all = values.len();
+            values.sort_unstable();
+            values.dedup();
+            assert_eq!(values.len(), all);
+            assert_eq!(values.iter().filter(|value| value.starts_with("old-")).count(), 20_000);
+            if last {
+                assert_eq!(all, 60_000);
+                break;
+            }
+        }
+        writer.join().unwrap().unwrap();
+    });
+}

@@ -7,6 +7,7 @@ mod index;
 mod indexer;
 mod lister;
 mod mutation_cache;
+mod parts;
 mod slots;
 mod thread_safe_store;
 mod transform;

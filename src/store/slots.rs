@@ -1,8 +1,13 @@
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use super::index::Computed;
+use super::parts::Parts;
 use crate::object::Key;
+
+/// Three megabytes: big enough for the system to map them well.
+const PAGE: usize = 1 << 16;
 
 /// One generation of a store's content and its indices, without locks and without user code: what one replace
 /// swaps in whole.
@@ -10,9 +15,13 @@ use crate::object::Key;
 /// Objects live in numbered slots, so that a list can stop after any of them and go on later, and so that
 /// indices hold numbers, not keys. A slot remembers the index values that its object was filed under: taking
 /// it out again asks nobody, so it can't fail, whatever an index function answers the second time.
+///
+/// Nothing here grows all at once: a single change takes a millisecond at most, however much there is.
 pub(super) struct Slots<T> {
-    by_key: HashMap<Key, u32>,
-    slots: Vec<Option<Slot<T>>>,
+    by_key: Parts<u32>,
+    len: usize,
+    /// Pages of `PAGE` slots; only the last one may be shorter.
+    pages: Vec<Vec<Option<Slot<T>>>>,
     free: Vec<u32>,
     /// A handful at most: found by looking at each.
     indices: Vec<(u32, Index)>,
@@ -29,7 +38,7 @@ pub(super) struct Slot<T> {
     pub(super) born: u64,
 }
 
-type Index = HashMap<Arc<str>, BTreeSet<u32>>;
+pub(super) type Index = Parts<BTreeSet<u32>>;
 
 impl<T> Slots<T> {
     pub(super) fn new(indices: impl IntoIterator<Item = u32>) -> Self {
@@ -38,21 +47,25 @@ impl<T> Slots<T> {
 
     pub(super) fn with_capacity(capacity: usize, indices: impl IntoIterator<Item = u32>) -> Self {
         Self {
-            by_key: HashMap::with_capacity(capacity),
-            slots: Vec::with_capacity(capacity),
+            by_key: Parts::with_capacity(capacity),
+            len: 0,
+            pages: Vec::with_capacity(capacity.div_ceil(PAGE)),
             free: Vec::new(),
-            indices: indices.into_iter().map(|id| (id, Index::new())).collect(),
+            indices: indices.into_iter().map(|id| (id, Index::with_capacity(0))).collect(),
             inserted: 0,
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.by_key.len()
+        self.len
     }
 
     /// How many slots there are, empty ones too.
     pub(super) fn extent(&self) -> usize {
-        self.slots.len()
+        match self.pages.last() {
+            Some(last) => (self.pages.len() - 1) * PAGE + last.len(),
+            None => 0,
+        }
     }
 
     /// Slots born at or before this are older than now.
@@ -61,60 +74,74 @@ impl<T> Slots<T> {
     }
 
     pub(super) fn get(&self, key: &str) -> Option<&Slot<T>> {
-        self.slots[*self.by_key.get(key)? as usize].as_ref()
+        self.at(*self.by_key.get(key)?)
+    }
+
+    fn at(&self, at: u32) -> Option<&Slot<T>> {
+        self.pages[at as usize / PAGE][at as usize % PAGE].as_ref()
+    }
+
+    fn at_mut(&mut self, at: u32) -> &mut Option<Slot<T>> {
+        &mut self.pages[at as usize / PAGE][at as usize % PAGE]
     }
 
     /// The filled ones of a range of slots that may reach over the end.
     pub(super) fn range(&self, from: usize, count: usize) -> impl Iterator<Item = &Slot<T>> {
-        let end = self.slots.len().min(from.saturating_add(count));
-        self.slots.get(from..end).unwrap_or_default().iter().flatten()
+        let pages = self.pages.get(from / PAGE..).unwrap_or_default();
+        pages.iter().flatten().skip(from % PAGE).take(count).flatten()
     }
 
     /// Puts an object in; answers the one that was there, to be dropped elsewhere.
     pub(super) fn put(&mut self, key: Key, object: Arc<T>, computed: Computed) -> Option<Arc<T>> {
-        if let Some(&at) = self.by_key.get(&key) {
-            self.file(at, |_| true, computed);
-            let slot = self.slots[at as usize].as_mut()?;
-            return Some(std::mem::replace(&mut slot.object, object));
-        }
-        self.inserted += 1;
-        let slot = Slot { key: Arc::clone(&key), object, values: Box::default(), born: self.inserted };
-        let at = match self.free.pop() {
-            Some(at) => {
-                self.slots[at as usize] = Some(slot);
-                at
+        let next = self.free.last().copied().unwrap_or_else(|| {
+            // Invariant: four billion objects do not fit in memory.
+            #[allow(clippy::expect_used)]
+            u32::try_from(self.extent()).expect("fewer than 2^32 objects")
+        });
+        match self.by_key.of_mut(&key).entry(Arc::clone(&key)) {
+            Entry::Occupied(entry) => {
+                let at = *entry.get();
+                self.file(at, |_| true, computed);
+                let slot = self.at_mut(at).as_mut()?;
+                return Some(std::mem::replace(&mut slot.object, object));
             }
-            None => {
-                // Invariant: four billion objects do not fit in memory.
-                #[allow(clippy::expect_used)]
-                let at = u32::try_from(self.slots.len()).expect("fewer than 2^32 objects");
-                self.slots.push(Some(slot));
-                at
-            }
+            Entry::Vacant(entry) => entry.insert(next),
         };
-        self.by_key.insert(key, at);
-        self.file(at, |_| true, computed);
+        self.len += 1;
+        self.inserted += 1;
+        let slot = Some(Slot { key, object, values: Box::default(), born: self.inserted });
+        if self.free.pop().is_some() {
+            *self.at_mut(next) = slot;
+        } else {
+            match self.pages.last_mut() {
+                Some(page) if page.len() < PAGE => page.push(slot),
+                _ => self.pages.push(vec![slot]),
+            }
+        }
+        self.file(next, |_| true, computed);
         None
     }
 
-    /// Takes an object out; the slot is to be dropped elsewhere.
-    pub(super) fn remove(&mut self, key: &str) -> Option<Slot<T>> {
-        let at = self.by_key.remove(key)?;
+    /// Takes an object out; answers its slot and, if it was the last, the room that everything took: to be
+    /// dropped elsewhere.
+    pub(super) fn remove(&mut self, key: &str) -> Option<(Slot<T>, Option<Self>)> {
+        let at = self.by_key.of_mut(key).remove(key)?;
+        self.len -= 1;
         self.file(at, |_| true, Computed::new());
-        let slot = self.slots[at as usize].take();
-        self.free.push(at);
-        if self.by_key.is_empty() {
-            // Everything is gone: so is the room it took. Slots never change their number otherwise.
-            self.by_key = HashMap::new();
-            self.slots = Vec::new();
-            self.free = Vec::new();
+        let slot = self.at_mut(at).take()?;
+        if self.len() > 0 {
+            self.free.push(at);
+            return Some((slot, None));
         }
-        slot
+        // Slots never change their number otherwise.
+        let empty = Self::new(self.indices.iter().map(|(id, _)| *id));
+        let room = std::mem::replace(self, Self { inserted: self.inserted, ..empty });
+        Some((slot, Some(room)))
     }
 
     /// Makes `computed` the values of a slot in those indices that `which` names; touches only what differs.
     fn file(&mut self, at: u32, which: impl Fn(u32) -> bool, computed: Computed) {
-        let Some(slot) = self.slots[at as usize].as_mut() else { return };
+        let Some(slot) = self.pages[at as usize / PAGE][at as usize % PAGE].as_mut() else { return };
         let same = {
             let mut old = slot.values.iter().filter(|(id, _)| which(*id));
             let mut new = computed.iter();
@@ -138,10 +165,10 @@ impl<T> Slots<T> {
                 continue;
             }
             let Some((_, index)) = self.indices.iter_mut().find(|(a, _)| *a == id) else { continue };
-            if let Some(slots) = index.get_mut(&value) {
-                slots.remove(&at);
-                if slots.is_empty() {
-                    index.remove(&value);
+            if let Entry::Occupied(mut entry) = index.of_mut(&value).entry(Arc::clone(&value)) {
+                entry.get_mut().remove(&at);
+                if entry.get().is_empty() {
+                    entry.remove();
                 }
             }
         }
@@ -151,11 +178,12 @@ impl<T> Slots<T> {
                 continue;
             }
             let Some((_, index)) = self.indices.iter_mut().find(|(a, _)| *a == id) else { continue };
-            let value = match index.get_key_value(value.as_str()) {
+            let part = index.of_mut(&value);
+            let value = match part.get_key_value(value.as_str()) {
                 Some((value, _)) => Arc::clone(value),
                 None => Arc::from(value),
             };
-            index.entry(Arc::clone(&value)).or_default().insert(at);
+            part.entry(Arc::clone(&value)).or_default().insert(at);
             values.push((id, value));
         }
         values.sort_unstable();
@@ -164,25 +192,26 @@ impl<T> Slots<T> {
 
     /// A new index, with nothing in it.
     pub(super) fn add_index(&mut self, id: u32) {
-        self.indices.push((id, Index::new()));
+        self.indices.push((id, Index::with_capacity(0)));
     }
 
-    /// Takes an index away; the slots must have been cleared of its values, or be so afterwards.
-    pub(super) fn remove_index(&mut self, id: u32) {
-        self.indices.retain(|(a, _)| *a != id);
+    /// Takes an index away, to be dropped elsewhere; the slots must have been cleared of its values.
+    pub(super) fn remove_index(&mut self, id: u32) -> Option<Index> {
+        let at = self.indices.iter().position(|(a, _)| *a == id)?;
+        Some(self.indices.remove(at).1)
     }
 
     /// Files an object in some indices only, if it is still the one that is stored.
     pub(super) fn file_in(&mut self, key: &str, object: &Arc<T>, ids: &[u32], computed: Computed) {
         let Some(&at) = self.by_key.get(key) else { return };
-        if self.slots[at as usize].as_ref().is_some_and(|slot| Arc::ptr_eq(&slot.object, object)) {
+        if self.at(at).is_some_and(|slot| Arc::ptr_eq(&slot.object, object)) {
             self.file(at, |id| ids.contains(&id), computed);
         }
     }
 
     /// Takes the values of some indices out of a range of slots.
     pub(super) fn unfile(&mut self, from: usize, count: usize, ids: &[u32]) {
-        for at in from..self.slots.len().min(from.saturating_add(count)) {
+        for at in from..self.extent().min(from.saturating_add(count)) {
             self.file(at as u32, |id| ids.contains(&id), Computed::new());
         }
     }
@@ -193,7 +222,7 @@ impl<T> Slots<T> {
             .and_then(|index| index.get(value))
             .into_iter()
             .flat_map(move |slots| slots.range(from..))
-            .filter_map(|&at| Some((at, self.slots[at as usize].as_ref()?)))
+            .filter_map(|&at| Some((at, self.at(at)?)))
     }
 
     /// How many objects an index has under a value.
@@ -201,9 +230,9 @@ impl<T> Slots<T> {
         self.index(id).and_then(|index| index.get(value)).map_or(0, BTreeSet::len)
     }
 
-    /// All values of an index.
-    pub(super) fn values(&self, id: u32) -> impl Iterator<Item = &Arc<str>> {
-        self.index(id).into_iter().flat_map(HashMap::keys)
+    /// The values of an index, a part at a time; which part a value is in never changes.
+    pub(super) fn values(&self, id: u32) -> impl Iterator<Item = impl Iterator<Item = &Arc<str>>> {
+        self.index(id).into_iter().flat_map(Parts::keys)
     }
 
     fn index(&self, id: u32) -> Option<&Index> {
@@ -218,6 +247,10 @@ mod tests {
     use super::*;
     use crate::time::Random;
 
+    fn values<T>(slots: &Slots<T>, id: u32) -> impl Iterator<Item = &Arc<str>> {
+        slots.values(id).flatten()
+    }
+
     /// Two indices over random writes: they say what the content says, and hold nothing else.
     #[test]
     fn x2_to_x5_indices_agree_with_the_content() {
@@ -228,7 +261,10 @@ mod tests {
         for step in 0..5000 {
             let key = below(20).to_string();
             if below(3) == 0 {
-                assert_eq!(slots.remove(&key).map(|slot| *slot.object), model.remove(&key).map(|old| old.0));
+                assert_eq!(
+                    slots.remove(&key).map(|gone| *gone.0.object),
+                    model.remove(&key).map(|old| old.0)
+                );
                 continue;
             }
             let mut computed: Computed =
@@ -247,7 +283,7 @@ mod tests {
                         expected.entry(value).or_default().push(key);
                     }
                 }
-                assert_eq!(slots.values(id).count(), expected.len(), "no value without objects");
+                assert_eq!(values(&slots, id).count(), expected.len(), "no value without objects");
                 for (value, keys) in expected {
                     let mut found: Vec<&str> =
                         slots.indexed(id, value, 0).map(|(_, slot)| &*slot.key).collect();
@@ -264,11 +300,11 @@ mod tests {
         let mut slots = Slots::new([0]);
         let computed = || vec![(0, "x".to_owned())];
         slots.put("a".into(), Arc::new(1), computed());
-        let before = slots.values(0).next().map(Arc::as_ptr);
+        let before = values(&slots, 0).next().map(Arc::as_ptr);
         slots.put("a".into(), Arc::new(2), computed());
-        assert_eq!(slots.values(0).next().map(Arc::as_ptr), before);
+        assert_eq!(values(&slots, 0).next().map(Arc::as_ptr), before);
         slots.put("b".into(), Arc::new(3), computed());
-        let values = slots.values(0).next().map(Arc::strong_count);
+        let values = values(&slots, 0).next().map(Arc::strong_count);
         assert_eq!(values, Some(3), "one allocation: the index and two slots");
     }
 }

@@ -7,12 +7,16 @@ use super::super::index::{Registered, compute};
 use super::super::{AddIndexersError, Indexers, StoreError};
 use super::{CHUNK, ThreadSafeStore};
 use crate::object::Key;
+use crate::sync::RwLockWriteGuard;
+
+/// How many objects are filed per hold of the lock, which keeps readers out: some hundred microseconds.
+const FILED: usize = 256;
 
 impl<T> ThreadSafeStore<T> {
     /// Adds indices, and files in them what is there (X8). They can be read once this returns.
     ///
     /// Index functions run under no lock here too: first they are registered, so that writers compute their
-    /// values from then on; then the objects that were there before are filed, 4096 at a time; then the
+    /// values from then on; then the objects that were there before are filed, 256 at a time; then the
     /// indices become visible. Until then a write fails on which one of the new functions fails.
     ///
     /// # Errors
@@ -76,27 +80,29 @@ impl<T> ThreadSafeStore<T> {
             for (key, object) in &chunk {
                 computed.push(compute(new, key, &**object).map_err(|error| failed(error, key))?);
             }
-            let mut state = self.state.write();
-            for ((key, object), computed) in chunk.iter().zip(computed) {
-                state.slots.file_in(key, object, ids, computed);
+            let mut filed = chunk.iter().zip(computed);
+            while filed.len() > 0 {
+                let mut state = self.state.write();
+                for ((key, object), computed) in filed.by_ref().take(FILED) {
+                    state.slots.file_in(key, object, ids, computed);
+                }
+                RwLockWriteGuard::unlock_fair(state);
             }
-            drop(state);
         }
     }
 
     fn unfile_all(&self, ids: &[u32]) {
         let mut from = 0;
-        loop {
+        let removed: Vec<_> = loop {
             let mut state = self.state.write();
             if from >= state.slots.extent() {
-                for id in ids {
-                    state.slots.remove_index(*id);
-                }
-                return;
+                break ids.iter().map(|id| state.slots.remove_index(*id)).collect();
             }
-            state.slots.unfile(from, CHUNK, ids);
-            from += CHUNK;
-        }
+            state.slots.unfile(from, FILED, ids);
+            from += FILED;
+            RwLockWriteGuard::unlock_fair(state);
+        };
+        drop(removed);
     }
 
     /// Changes the list of functions; `keep` says what stays.

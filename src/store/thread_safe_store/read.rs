@@ -108,15 +108,43 @@ impl<T> ThreadSafeStore<T> {
         }
     }
 
-    /// All values that an index has at the moment, in no order.
+    /// All values that an index has, in no order; of more than 4096 not at one point in time, as with a list.
     ///
     /// # Errors
     ///
     /// [`IndexError::NoIndex`]: client-go answers that there are none (X11).
     pub fn list_index_func_values(&self, name: &str) -> Result<Vec<Arc<str>>, IndexError> {
-        let state = self.state.read();
-        let id = state.ready(name)?;
-        Ok(state.slots.values(id).cloned().collect())
+        let mut restarts = RESTARTS;
+        'again: loop {
+            let mut found: Vec<Arc<str>> = Vec::new();
+            let mut part = 0;
+            let mut state = self.state.read();
+            let generation = state.generation;
+            loop {
+                let chunk = if restarts == 0 { usize::MAX } else { CHUNK };
+                let end = found.len().saturating_add(chunk);
+                let id = state.ready(name)?;
+                let mut parts = state.slots.values(id).skip(part);
+                let more = loop {
+                    let Some(values) = parts.next() else { break false };
+                    found.extend(values.cloned());
+                    part += 1;
+                    if found.len() >= end {
+                        break true;
+                    }
+                };
+                drop(parts);
+                if !more {
+                    return Ok(found);
+                }
+                state = self.give_way(state, || found.reserve(4 * CHUNK));
+                if state.generation != generation {
+                    drop(state);
+                    restarts -= 1;
+                    continue 'again;
+                }
+            }
+        }
     }
 
     /// The names of the indices, sorted.

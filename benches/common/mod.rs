@@ -1,0 +1,231 @@
+//! What the benches share: the objects, and the two caches that are compared. Each of them uses some of it.
+#![allow(dead_code)]
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use k8s_informer::{IndexFunc, Indexers, Key, ThreadSafeStore};
+use parking_lot::RwLock;
+
+/// An object that is nothing but its key, like `team-7/app-0042-5d8f9c7b6d-00042`, and one of ten versions.
+pub(crate) struct Named {
+    pub(crate) key: Key,
+    pub(crate) version: usize,
+}
+
+pub(crate) type Function = fn(&Named) -> String;
+
+/// An index of a thousand values.
+pub(crate) fn app(object: &Named) -> String {
+    object.key[7..15].to_owned()
+}
+
+/// An index with ten values.
+pub(crate) fn version(object: &Named) -> String {
+    object.version.to_string()
+}
+
+/// An index with one value.
+pub(crate) fn everything(_: &Named) -> String {
+    "all".to_owned()
+}
+
+/// An index with a value for each object.
+pub(crate) fn itself(object: &Named) -> String {
+    object.key.to_string()
+}
+
+/// Objects in the order in which they were made.
+pub(crate) fn objects(count: usize) -> Vec<Arc<Named>> {
+    (0..count)
+        .map(|n| format!("team-7/app-{:04}-5d8f9c7b6d-{n:05}", n % 1000).into())
+        .map(|key| Arc::new(Named { key, version: 0 }))
+        .collect()
+}
+
+/// The same object, one version on.
+pub(crate) fn next_version(object: &Named) -> Arc<Named> {
+    Arc::new(Named { key: Arc::clone(&object.key), version: (object.version + 1) % 10 })
+}
+
+/// Numbers that jump about, so that processor caches don't make it look fast.
+pub(crate) struct Jump(u64);
+
+impl Jump {
+    pub(crate) fn new() -> Self {
+        Self(7)
+    }
+
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % limit
+    }
+}
+
+/// What is compared.
+pub(crate) trait Cache: Default + Send + Sync + 'static {
+    fn get(&self, key: &str) -> Option<Arc<Named>>;
+    fn add(&self, object: &Arc<Named>);
+    fn delete(&self, key: &str);
+    fn list(&self) -> Vec<Arc<Named>>;
+    fn by_index(&self, name: &str, value: &str) -> Vec<Arc<Named>>;
+    fn values(&self, name: &str) -> Vec<Arc<str>>;
+    fn replace(&self, objects: &[Arc<Named>]);
+    fn add_index(&self, name: &str, function: Function);
+}
+
+/// This crate's.
+pub(crate) struct Ours(ThreadSafeStore<Named>);
+
+impl Default for Ours {
+    fn default() -> Self {
+        Self(ThreadSafeStore::new(Indexers::new()))
+    }
+}
+
+impl Cache for Ours {
+    fn get(&self, key: &str) -> Option<Arc<Named>> {
+        self.0.get(key)
+    }
+
+    fn add(&self, object: &Arc<Named>) {
+        self.0.add(Arc::clone(&object.key), Arc::clone(object)).expect("no index function fails");
+    }
+
+    fn delete(&self, key: &str) {
+        self.0.delete(key);
+    }
+
+    fn list(&self) -> Vec<Arc<Named>> {
+        self.0.list()
+    }
+
+    fn by_index(&self, name: &str, value: &str) -> Vec<Arc<Named>> {
+        self.0.by_index(name, value).expect("the index is there")
+    }
+
+    fn values(&self, name: &str) -> Vec<Arc<str>> {
+        self.0.list_index_func_values(name).expect("the index is there")
+    }
+
+    fn replace(&self, objects: &[Arc<Named>]) {
+        let keyed = objects.iter().map(|object| (Arc::clone(&object.key), Arc::clone(object)));
+        self.0.replace(keyed.collect(), "1").expect("no index function fails");
+    }
+
+    fn add_index(&self, name: &str, function: Function) {
+        let function = IndexFunc::new(move |object| vec![function(object)]);
+        self.0.add_indexers(Indexers::new().with(name, function)).expect("it is new");
+    }
+}
+
+/// A map and its indices under one lock, which is held as long as client-go's `threadSafeMap` holds it. What
+/// it drops it drops after the lock, as Go does.
+#[derive(Default)]
+pub(crate) struct Plain(RwLock<State>);
+
+#[derive(Default)]
+struct State {
+    items: HashMap<Key, Arc<Named>>,
+    indices: Vec<Index>,
+}
+
+struct Index {
+    name: String,
+    function: Function,
+    keys: HashMap<Arc<str>, HashSet<Key>>,
+}
+
+impl Cache for Plain {
+    fn get(&self, key: &str) -> Option<Arc<Named>> {
+        self.0.read().items.get(key).map(Arc::clone)
+    }
+
+    fn add(&self, object: &Arc<Named>) {
+        let mut state = self.0.write();
+        let State { items, indices } = &mut *state;
+        let old = items.insert(Arc::clone(&object.key), Arc::clone(object));
+        for index in indices {
+            index.update(old.as_deref(), object);
+        }
+        drop((state, old));
+    }
+
+    fn delete(&self, key: &str) {
+        let mut state = self.0.write();
+        let State { items, indices } = &mut *state;
+        let old = items.remove(key);
+        for index in indices {
+            index.remove(&(index.function)(old.as_ref().expect("it is there")), key);
+        }
+        drop((state, old));
+    }
+
+    fn list(&self) -> Vec<Arc<Named>> {
+        self.0.read().items.values().map(Arc::clone).collect()
+    }
+
+    fn by_index(&self, name: &str, value: &str) -> Vec<Arc<Named>> {
+        let state = self.0.read();
+        let keys = state.index(name).keys.get(value).into_iter().flatten();
+        keys.map(|key| Arc::clone(&state.items[key])).collect()
+    }
+
+    fn values(&self, name: &str) -> Vec<Arc<str>> {
+        self.0.read().index(name).keys.keys().map(Arc::clone).collect()
+    }
+
+    fn replace(&self, objects: &[Arc<Named>]) {
+        let items = objects.iter().map(|object| (Arc::clone(&object.key), Arc::clone(object))).collect();
+        let mut state = self.0.write();
+        let State { items: old, indices } = &mut *state;
+        let old = (std::mem::replace(old, items), indices.iter_mut().map(Index::clear).collect::<Vec<_>>());
+        state.fill(0);
+        drop((state, old));
+    }
+
+    fn add_index(&self, name: &str, function: Function) {
+        let mut state = self.0.write();
+        let new = state.indices.len();
+        state.indices.push(Index { name: name.to_owned(), function, keys: HashMap::new() });
+        state.fill(new);
+    }
+}
+
+impl State {
+    fn index(&self, name: &str) -> &Index {
+        self.indices.iter().find(|index| index.name == name).expect("the index is there")
+    }
+
+    fn fill(&mut self, first: usize) {
+        for index in &mut self.indices[first..] {
+            self.items.values().for_each(|object| index.update(None, object));
+        }
+    }
+}
+
+impl Index {
+    fn update(&mut self, old: Option<&Named>, new: &Named) {
+        let value = (self.function)(new);
+        if let Some(old) = old {
+            let old = (self.function)(old);
+            if old == value {
+                return;
+            }
+            self.remove(&old, &new.key);
+        }
+        self.keys.entry(value.into()).or_default().insert(Arc::clone(&new.key));
+    }
+
+    fn remove(&mut self, value: &str, key: &str) {
+        let Some(keys) = self.keys.get_mut(value) else { return };
+        keys.remove(key);
+        if keys.is_empty() {
+            self.keys.remove(value);
+        }
+    }
+
+    fn clear(&mut self) -> HashMap<Arc<str>, HashSet<Key>> {
+        std::mem::take(&mut self.keys)
+    }
+}

@@ -1,0 +1,142 @@
+//! What the queues cost: side by side with the least that hands something from one thread to another, a
+//! `Mutex<VecDeque>` and a `Condvar`, which knows no keys.
+//!
+//! ```text
+//! cargo bench --bench queues
+//! ```
+
+mod common;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread;
+
+use common::{Named, next_version, objects};
+use divan::{Bencher, black_box};
+use k8s_informer::{Accessor, DeltaFifo, Indexer, Indexers, KeyError, KnownObjects, Queue, ReflectorStore};
+use parking_lot::{Condvar, Mutex};
+
+const OBJECTS: usize = 100_000;
+
+fn main() {
+    divan::main();
+}
+
+/// A queue that is compared: to add one, implement this and name it in `types`.
+trait Hands: Send + Sync {
+    /// Empty, for a consumer that has these.
+    fn new(known: Option<Arc<Indexer<Named>>>) -> Self;
+    fn add(&self, object: &Arc<Named>);
+    fn replace(&self, objects: &[Arc<Named>]);
+    fn pop(&self);
+}
+
+impl Hands for DeltaFifo<Named> {
+    fn new(known: Option<Arc<Indexer<Named>>>) -> Self {
+        let builder = Self::builder(accessor()).emit_replaced(true);
+        match known {
+            Some(known) => builder.known_objects(known as Arc<dyn KnownObjects<Named>>).build(),
+            None => builder.build(),
+        }
+    }
+
+    fn add(&self, object: &Arc<Named>) {
+        ReflectorStore::add(self, Arc::clone(object)).expect("it has a key");
+    }
+
+    fn replace(&self, objects: &[Arc<Named>]) {
+        ReflectorStore::replace(self, objects.to_vec(), "1").expect("they have keys");
+    }
+
+    fn pop(&self) {
+        black_box(Queue::pop(self, &mut |_, _| Ok(())).expect("there is something"));
+    }
+}
+
+/// The floor.
+#[derive(Default)]
+struct Channel {
+    waiting: Mutex<VecDeque<Arc<Named>>>,
+    changed: Condvar,
+}
+
+impl Hands for Channel {
+    fn new(_: Option<Arc<Indexer<Named>>>) -> Self {
+        Self::default()
+    }
+
+    fn add(&self, object: &Arc<Named>) {
+        self.waiting.lock().push_back(Arc::clone(object));
+        self.changed.notify_one();
+    }
+
+    fn replace(&self, objects: &[Arc<Named>]) {
+        self.waiting.lock().extend(objects.iter().map(Arc::clone));
+        self.changed.notify_all();
+    }
+
+    fn pop(&self) {
+        let mut waiting = self.waiting.lock();
+        while waiting.is_empty() {
+            self.changed.wait(&mut waiting);
+        }
+        black_box(waiting.pop_front());
+    }
+}
+
+fn accessor() -> Accessor<Named> {
+    Accessor::new(|object: &Named| Ok::<_, KeyError>(Arc::clone(&object.key)))
+}
+
+/// One in, one out.
+#[divan::bench(types = [DeltaFifo<Named>, Channel])]
+fn add_pop<Q: Hands>(bencher: Bencher) {
+    let (queue, objects) = (Q::new(None), objects(1));
+    bencher.bench_local(|| {
+        queue.add(&objects[0]);
+        queue.pop();
+    });
+}
+
+/// All in, then all out.
+#[divan::bench(types = [DeltaFifo<Named>, Channel], sample_count = 20)]
+fn add_100k_pop_100k<Q: Hands>(bencher: Bencher) {
+    let objects = objects(OBJECTS);
+    bencher.with_inputs(|| Q::new(None)).bench_local_refs(|queue| {
+        objects.iter().for_each(|object| queue.add(object));
+        objects.iter().for_each(|_| queue.pop());
+    });
+}
+
+/// One thread adds, the other pops.
+#[divan::bench(types = [DeltaFifo<Named>, Channel], sample_count = 20)]
+fn hand_off_100k<Q: Hands>(bencher: Bencher) {
+    let objects = objects(OBJECTS);
+    bencher.with_inputs(|| Q::new(None)).bench_local_refs(|queue| {
+        thread::scope(|scope| {
+            scope.spawn(|| objects.iter().for_each(|object| queue.add(object)));
+            objects.iter().for_each(|_| queue.pop());
+        });
+    });
+}
+
+/// The first list.
+#[divan::bench(types = [DeltaFifo<Named>, Channel], sample_count = 20)]
+fn replace_100k<Q: Hands>(bencher: Bencher) {
+    let objects = objects(OBJECTS);
+    bencher.with_inputs(|| Q::new(None)).bench_local_refs(|queue| queue.replace(&objects));
+}
+
+/// A later one, with one object in a hundred changed, and all of it popped.
+#[divan::bench(types = [DeltaFifo<Named>, Channel], sample_count = 20)]
+fn relist_100k_pop_100k<Q: Hands>(bencher: Bencher) {
+    let mut objects = objects(OBJECTS);
+    let known = Arc::new(Indexer::new(accessor(), Indexers::new()));
+    known.replace(objects.clone(), "1").expect("they have keys");
+    objects.iter_mut().step_by(100).for_each(|object| *object = next_version(object));
+    let queue = Q::new(Some(known));
+    bencher.bench_local(|| {
+        queue.replace(&objects);
+        objects.iter().for_each(|_| queue.pop());
+    });
+}

@@ -1,0 +1,147 @@
+//! What calls to a store cost: to this crate's, and to a plain map with indices under one `RwLock`, which is
+//! how client-go does it; alone, and while one writer and four readers are at work.
+//!
+//! ```text
+//! cargo bench --bench stores
+//! cargo bench --bench stores -- replace
+//! ```
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use common::{Cache, Function, Jump, Named, Ours, Plain, app, next_version, objects, version};
+use divan::{Bencher, black_box};
+
+const SIZES: [usize; 2] = [100_000, 1_000_000];
+const READERS: usize = 4;
+const INDICES: [(&str, Function); 2] = [("app", app), ("version", version)];
+
+fn main() {
+    divan::main();
+}
+
+fn filled<C: Cache>(objects: &[Arc<Named>], indices: &[(&str, Function)]) -> C {
+    let store = C::default();
+    for (name, function) in indices {
+        store.add_index(name, *function);
+    }
+    store.replace(objects);
+    store
+}
+
+/// One by one, into an empty store with so many indices.
+#[divan::bench(types = [Ours, Plain], args = [0, 1, 2], sample_count = 10)]
+fn add_100k<C: Cache>(bencher: Bencher, indices: usize) {
+    let objects = objects(100_000);
+    let empty = || filled::<C>(&[], &INDICES[..indices]);
+    bencher.with_inputs(empty).bench_values(|store| {
+        objects.iter().for_each(|object| store.add(object));
+        store
+    });
+}
+
+/// Everything by new objects, in a store with so many indices.
+#[divan::bench(types = [Ours, Plain], args = [0, 1, 2], sample_count = 10)]
+fn replace_100k<C: Cache>(bencher: Bencher, indices: usize) {
+    let objects = objects(100_000);
+    let newer: Vec<_> = objects.iter().map(|object| next_version(object)).collect();
+    let full = || filled::<C>(&objects, &INDICES[..indices]);
+    bencher.with_inputs(full).bench_refs(|store| store.replace(&newer));
+}
+
+/// Ten thousand updates: without an index, and with one whose value stays or changes.
+#[divan::bench(types = [Ours, Plain], args = ["no index", "unchanged", "changed"], sample_count = 20)]
+fn update_10k<C: Cache>(bencher: Bencher, case: &str) {
+    let objects = objects(100_000);
+    let newer: Vec<_> = objects.iter().take(10_000).map(|object| next_version(object)).collect();
+    let indices: &[_] = match case {
+        "no index" => &[],
+        "unchanged" => &INDICES[..1],
+        _ => &INDICES[1..],
+    };
+    let full = || filled::<C>(&objects, indices);
+    bencher.with_inputs(full).bench_refs(|store| newer.iter().for_each(|object| store.add(object)));
+}
+
+#[divan::bench(types = [Ours, Plain], args = SIZES)]
+fn get_1k<C: Cache>(bencher: Bencher, size: usize) {
+    alone(bencher, size, get_1000::<C>);
+}
+
+#[divan::bench(types = [Ours, Plain], args = SIZES)]
+fn get_1k_busy<C: Cache>(bencher: Bencher, size: usize) {
+    busy(bencher, size, get_1000::<C>);
+}
+
+#[divan::bench(types = [Ours, Plain], args = SIZES, sample_count = 10)]
+fn list<C: Cache>(bencher: Bencher, size: usize) {
+    alone(bencher, size, |store: &C, _, _| store.list().len());
+}
+
+#[divan::bench(types = [Ours, Plain], args = SIZES, sample_count = 10)]
+fn list_busy<C: Cache>(bencher: Bencher, size: usize) {
+    busy(bencher, size, |store: &C, _, _| store.list().len());
+}
+
+/// A thousandth of the objects.
+#[divan::bench(types = [Ours, Plain], args = SIZES)]
+fn by_index<C: Cache>(bencher: Bencher, size: usize) {
+    alone(bencher, size, by_index_one::<C>);
+}
+
+#[divan::bench(types = [Ours, Plain], args = SIZES)]
+fn by_index_busy<C: Cache>(bencher: Bencher, size: usize) {
+    busy(bencher, size, by_index_one::<C>);
+}
+
+fn get_one<C: Cache>(store: &C, objects: &[Arc<Named>], jump: &mut Jump) -> usize {
+    store.get(&objects[jump.below(objects.len())].key).map_or(0, |object| object.version)
+}
+
+fn get_1000<C: Cache>(store: &C, objects: &[Arc<Named>], jump: &mut Jump) -> usize {
+    (0..1000).map(|_| get_one(store, objects, jump)).sum()
+}
+
+fn by_index_one<C: Cache>(store: &C, objects: &[Arc<Named>], jump: &mut Jump) -> usize {
+    store.by_index("app", &app(&objects[jump.below(objects.len())])).len()
+}
+
+fn alone<C: Cache>(bencher: Bencher, size: usize, call: fn(&C, &[Arc<Named>], &mut Jump) -> usize) {
+    let objects = objects(size);
+    let store = filled::<C>(&objects, &INDICES[..1]);
+    let mut jump = Jump::new();
+    bencher.bench_local(|| call(&store, &objects, &mut jump));
+}
+
+/// While readers get at full speed, and a writer updates 20,000 times a second.
+fn busy<C: Cache>(bencher: Bencher, size: usize, call: fn(&C, &[Arc<Named>], &mut Jump) -> usize) {
+    let objects = objects(size);
+    let store = filled::<C>(&objects, &INDICES[..1]);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..READERS {
+            scope.spawn(|| {
+                let mut jump = Jump::new();
+                while !done.load(Ordering::Relaxed) {
+                    black_box(get_one(&store, &objects, &mut jump));
+                }
+            });
+        }
+        scope.spawn(|| {
+            let mut jump = Jump::new();
+            while !done.load(Ordering::Relaxed) {
+                for _ in 0..20 {
+                    store.add(&next_version(&objects[jump.below(objects.len())]));
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let mut jump = Jump::new();
+        bencher.bench_local(|| call(&store, &objects, &mut jump));
+        done.store(true, Ordering::Relaxed);
+    });
+}
