@@ -5,6 +5,8 @@ mod delta;
 mod delta_fifo;
 mod error;
 mod fifo;
+#[cfg(all(test, shuttle))]
+mod models;
 mod real_fifo;
 
 pub use delta::{Delta, Deltas, ReplacedAll};
