@@ -4,6 +4,8 @@ mod error;
 mod index;
 mod indexer;
 mod lister;
+#[cfg(all(test, shuttle))]
+mod models;
 mod slots;
 mod thread_safe_store;
 mod transform;
