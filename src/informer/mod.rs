@@ -5,6 +5,8 @@ mod controller;
 mod error;
 mod factory;
 mod handler;
+#[cfg(all(test, shuttle))]
+mod models;
 mod new_informer;
 mod process;
 mod processor_listener;
