@@ -62,16 +62,20 @@ struct Popped {
 }
 
 impl Popped {
-    /// Pops until the queue is closed and empty.
-    fn pop_all(&self, queue: &dyn Subject) {
-        while queue.pop(&mut |items| {
+    fn pop(&self, queue: &dyn Subject) -> bool {
+        queue.pop(&mut |items| {
             if self.processing.swap(true, Ordering::SeqCst) {
                 self.overlaps.fetch_add(1, Ordering::SeqCst);
             }
             self.items.lock().extend(items);
             self.more.notify_all();
             self.processing.store(false, Ordering::SeqCst);
-        }) {}
+        })
+    }
+
+    /// Pops until the queue is closed and empty.
+    fn pop_all(&self, queue: &dyn Subject) {
+        while self.pop(queue) {}
     }
 
     fn wait_for(&self, enough: impl Fn(&[Item]) -> bool) {
@@ -141,6 +145,27 @@ fn a_close_at_any_point_loses_nothing<Q: Subject>(queue: Arc<Q>, newest: bool) {
     join_all(producers.into_iter().chain(consumers));
     popped.pop_all(&*queue);
     popped.assert_is(ADDED.concat(), newest);
+}
+
+/// As many pops as there are items, each on a thread of its own that does not come back: all of them end.
+fn every_pop_gets_an_item<Q: Subject>(queue: Arc<Q>) {
+    let popped = Arc::new(Popped::default());
+    let keys = ["a", "b", "c"];
+    let consumers = keys.map(|_| {
+        let (queue, popped) = (Arc::clone(&queue), Arc::clone(&popped));
+        thread::spawn(move || assert!(popped.pop(&*queue)))
+    });
+    let producers = keys.map(|key| {
+        let queue = Arc::clone(&queue);
+        thread::spawn(move || queue.add((key, 1)))
+    });
+    join_all(producers.into_iter().chain(consumers));
+    popped.assert_is(keys.map(|key| (key, 1)), false);
+}
+
+#[test]
+fn delta_fifo_every_pop_gets_an_item() {
+    check(|| every_pop_gets_an_item(delta_fifo()));
 }
 
 #[test]
