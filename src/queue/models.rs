@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{DeltaFifo, PopError, Queue};
+use super::{DeltaFifo, Fifo, PopError, Queue};
 use crate::object::{Accessor, KeyError};
 use crate::store::ReflectorStore;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,22 +21,47 @@ trait Subject: Send + Sync + 'static {
     fn close(&self);
 }
 
+impl Subject for Fifo<Item> {
+    fn add(&self, item: Item) {
+        ReflectorStore::add(self, Arc::new(item)).unwrap();
+    }
+
+    fn pop(&self, process: &mut dyn FnMut(&[Item])) -> bool {
+        answer(self.pop(&mut |item, _| {
+            process(&[**item]);
+            Ok(())
+        }))
+    }
+
+    fn close(&self) {
+        self.close();
+    }
+}
+
+/// A callback of the models does not fail: an error is a panic of it.
+fn answer<P>(popped: Result<P, PopError<P>>) -> bool {
+    match popped {
+        Ok(_) => true,
+        Err(PopError::Closed) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn fifo() -> Arc<Fifo<Item>> {
+    Arc::new(Fifo::new(accessor()))
+}
+
 impl Subject for DeltaFifo<Item> {
     fn add(&self, item: Item) {
         ReflectorStore::add(self, Arc::new(item)).unwrap();
     }
 
     fn pop(&self, process: &mut dyn FnMut(&[Item])) -> bool {
-        let popped = Queue::pop(self, &mut |deltas, _| {
+        answer(Queue::pop(self, &mut |deltas, _| {
             let items: Vec<Item> = deltas.iter().filter_map(|delta| Some(**delta.object()?)).collect();
             process(&items);
             Ok(())
-        });
-        match popped {
-            Ok(_) => true,
-            Err(PopError::Closed) => false,
-            Err(error) => panic!("{error}"),
-        }
+        }))
     }
 
     fn close(&self) {
@@ -45,7 +70,11 @@ impl Subject for DeltaFifo<Item> {
 }
 
 fn delta_fifo() -> Arc<DeltaFifo<Item>> {
-    Arc::new(DeltaFifo::new(Accessor::new(|item: &Item| Ok::<_, KeyError>(item.0.into()))))
+    Arc::new(DeltaFifo::new(accessor()))
+}
+
+fn accessor() -> Accessor<Item> {
+    Accessor::new(|item: &Item| Ok::<_, KeyError>(item.0.into()))
 }
 
 /// What two producers add, each in its order.
@@ -176,6 +205,21 @@ fn delta_fifo_every_item_wakes_a_pop() {
 #[test]
 fn delta_fifo_a_close_at_any_point_loses_nothing() {
     check(|| a_close_at_any_point_loses_nothing(delta_fifo(), false));
+}
+
+#[test]
+fn fifo_every_pop_gets_an_item() {
+    check(|| every_pop_gets_an_item(fifo()));
+}
+
+#[test]
+fn fifo_every_item_wakes_a_pop() {
+    check(|| every_item_wakes_a_pop(fifo(), true));
+}
+
+#[test]
+fn fifo_a_close_at_any_point_loses_nothing() {
+    check(|| a_close_at_any_point_loses_nothing(fifo(), true));
 }
 
 /// A callback adds to its queue while others add, pop and close: what it adds is popped too.
