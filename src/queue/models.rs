@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{DeltaFifo, Fifo, PopError, Queue};
+use super::{DeltaFifo, Fifo, PopError, Queue, RealFifo, RealFifoMode, Requeue};
 use crate::object::{Accessor, KeyError};
 use crate::store::ReflectorStore;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,6 +21,7 @@ trait Subject: Send + Sync + 'static {
     fn close(&self);
 }
 
+/// Not a [`Queue`]: it hands out objects.
 impl Subject for Fifo<Item> {
     fn add(&self, item: Item) {
         ReflectorStore::add(self, Arc::new(item)).unwrap();
@@ -51,7 +52,7 @@ fn fifo() -> Arc<Fifo<Item>> {
     Arc::new(Fifo::new(accessor()))
 }
 
-impl Subject for DeltaFifo<Item> {
+impl<Q: Queue<Item> + 'static> Subject for Q {
     fn add(&self, item: Item) {
         ReflectorStore::add(self, Arc::new(item)).unwrap();
     }
@@ -71,6 +72,16 @@ impl Subject for DeltaFifo<Item> {
 
 fn delta_fifo() -> Arc<DeltaFifo<Item>> {
     Arc::new(DeltaFifo::new(accessor()))
+}
+
+fn real_fifo() -> Arc<RealFifo<Item>> {
+    Arc::new(match any(2) {
+        0 => RealFifo::atomic(accessor()),
+        _ => {
+            let mode = RealFifoMode::Atomic { unlock_while_processing: false, bookmarks: false };
+            RealFifo::builder(accessor(), mode).build()
+        }
+    })
 }
 
 fn accessor() -> Accessor<Item> {
@@ -222,35 +233,89 @@ fn fifo_a_close_at_any_point_loses_nothing() {
     check(|| a_close_at_any_point_loses_nothing(fifo(), true));
 }
 
+/// What is put back does not come in the way of what has been written meanwhile.
+#[test]
+fn fifo_what_is_put_back_is_not_older() {
+    check(|| {
+        let (queue, popped) = (fifo(), Arc::new(Popped::default()));
+        let producers = produce(&queue);
+        let consumer = thread::spawn({
+            let (queue, popped) = (Arc::clone(&queue), Arc::clone(&popped));
+            move || {
+                let mut again = 3;
+                while answer(queue.pop(&mut |item, _| {
+                    if again > 0 && any(2) == 0 {
+                        again -= 1;
+                        return Err(Requeue::new().into());
+                    }
+                    popped.items.lock().push(**item);
+                    Ok(())
+                })) {}
+            }
+        });
+        join_all(producers);
+        queue.close();
+        consumer.join().unwrap();
+        popped.assert_is(ADDED.concat(), true);
+    });
+}
+
+#[test]
+fn real_fifo_every_pop_gets_an_item() {
+    check(|| every_pop_gets_an_item(real_fifo()));
+}
+
+#[test]
+fn real_fifo_every_item_wakes_a_pop() {
+    check(|| every_item_wakes_a_pop(real_fifo(), false));
+}
+
+#[test]
+fn real_fifo_a_close_at_any_point_loses_nothing() {
+    check(|| a_close_at_any_point_loses_nothing(real_fifo(), false));
+}
+
 /// A callback adds to its queue while others add, pop and close: what it adds is popped too.
+fn a_callback_may_add<Q: Subject>(queue: Arc<Q>) {
+    let popped = Arc::new(Popped::default());
+    let consumers = [(); 2].map(|()| {
+        let (queue, popped) = (Arc::clone(&queue), Arc::clone(&popped));
+        thread::spawn(move || {
+            while Subject::pop(&*queue, &mut |items| {
+                for (_, version) in items.iter().filter(|(key, version)| *key == "a" && *version < 3) {
+                    Subject::add(&*queue, ("a", version + 1));
+                }
+                popped.items.lock().extend(items);
+                popped.more.notify_all();
+            }) {}
+        })
+    });
+    let producer = thread::spawn({
+        let queue = Arc::clone(&queue);
+        move || Subject::add(&*queue, ("b", 1))
+    });
+    Subject::add(&*queue, ("a", 1));
+    if any(2) == 0 {
+        popped.wait_for(|items| items.contains(&("a", 3)));
+    }
+    Subject::close(&*queue);
+    producer.join().unwrap();
+    join_all(consumers);
+    popped.pop_all(&*queue);
+    popped.assert_is([("a", 1), ("a", 2), ("a", 3), ("b", 1)], false);
+}
+
 #[test]
 fn delta_fifo_a_callback_may_add() {
-    check(|| {
-        let (queue, popped) = (delta_fifo(), Arc::new(Popped::default()));
-        let consumers = [(); 2].map(|()| {
-            let (queue, popped) = (Arc::clone(&queue), Arc::clone(&popped));
-            thread::spawn(move || {
-                while Subject::pop(&*queue, &mut |items| {
-                    for (_, version) in items.iter().filter(|(key, version)| *key == "a" && *version < 3) {
-                        Subject::add(&*queue, ("a", version + 1));
-                    }
-                    popped.items.lock().extend(items);
-                    popped.more.notify_all();
-                }) {}
-            })
-        });
-        let producer = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || Subject::add(&*queue, ("b", 1))
-        });
-        Subject::add(&*queue, ("a", 1));
-        if any(2) == 0 {
-            popped.wait_for(|items| items.contains(&("a", 3)));
-        }
-        Subject::close(&*queue);
-        producer.join().unwrap();
-        join_all(consumers);
-        popped.pop_all(&*queue);
-        popped.assert_is([("a", 1), ("a", 2), ("a", 3), ("b", 1)], false);
-    });
+    check(|| a_callback_may_add(delta_fifo()));
+}
+
+#[test]
+fn fifo_a_callback_may_add() {
+    check(|| a_callback_may_add(fifo()));
+}
+
+#[test]
+fn real_fifo_a_callback_may_add() {
+    check(|| a_callback_may_add(real_fifo()));
 }
