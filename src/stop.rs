@@ -293,7 +293,8 @@ impl fmt::Debug for Stop {
     }
 }
 
-#[cfg(all(test, shuttle))]
+#[cfg(test)]
+#[cfg(shuttle)]
 mod models;
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ mod controller;
 mod error;
 mod factory;
 mod handler;
-#[cfg(all(test, shuttle))]
+#[cfg(test)]
+#[cfg(shuttle)]
 mod models;
 mod new_informer;
 mod process;

@@ -5,7 +5,8 @@ mod delta;
 mod delta_fifo;
 mod error;
 mod fifo;
-#[cfg(all(test, shuttle))]
+#[cfg(test)]
+#[cfg(shuttle)]
 mod models;
 mod real_fifo;
 

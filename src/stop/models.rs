@@ -123,9 +123,9 @@ fn either_ends_a_wait_for_either() {
             move || done.wait_or_stop(&stop)
         });
         if set {
-            done.set()
+            done.set();
         } else {
-            stop.stop()
+            stop.stop();
         }
         assert_eq!(waiter.join().unwrap(), set);
         assert!(
@@ -134,8 +134,8 @@ fn either_ends_a_wait_for_either() {
     });
 }
 
-/// A stop reaches a child that is born meanwhile, and its children; a child's stop reaches nobody above; and a
-/// child that is dropped meanwhile leaves nothing behind.
+/// A stop reaches a child that is born meanwhile, and its children; a child's stop reaches nobody above; and
+/// a child that is dropped meanwhile leaves nothing behind.
 #[test]
 fn a_stop_reaches_the_children_that_are_born_meanwhile() {
     check(|| {

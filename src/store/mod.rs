@@ -4,7 +4,8 @@ mod error;
 mod index;
 mod indexer;
 mod lister;
-#[cfg(all(test, shuttle))]
+#[cfg(test)]
+#[cfg(shuttle)]
 mod models;
 mod slots;
 mod thread_safe_store;

@@ -1,9 +1,10 @@
 //! Everything that blocks or races, named once: locks, condvars, channels, atomics and threads.
 //!
-//! The real ones, or, in models of interleavings (`RUSTFLAGS="--cfg shuttle"`), stand-ins that let a scheduler
-//! decide who runs at each of these calls. Models are the modules called `models`.
+//! The real ones, or, in models of interleavings (`RUSTFLAGS="--cfg shuttle"`), stand-ins that let a
+//! scheduler decide who runs at each of these calls. Models are the modules called `models`.
 
-#[cfg(all(test, shuttle))]
+#[cfg(test)]
+#[cfg(shuttle)]
 mod model;
 #[cfg(all(test, shuttle))]
 pub(crate) use model::*;

@@ -215,7 +215,8 @@ fn d3_a_deletion_that_comes_while_another_fails_is_told() {
     });
 }
 
-/// Whoever waits for the sync finds all of the initial list in the store, and all of it was told as part of it.
+/// Whoever waits for the sync finds all of the initial list in the store, and all of it was told as part of
+/// it.
 #[test]
 fn d10_synced_when_the_initial_list_is_stored() {
     check(|| {

@@ -14,7 +14,8 @@ use crate::wire::ListOptions;
 const SHARE: f64 = 0.2;
 
 const LIST: &str = r#"{"kind": "List", "metadata": {"resourceVersion": "1"}, "items": [
-    {"metadata": {"name": "a", "resourceVersion": "1"}}, {"metadata": {"name": "b", "resourceVersion": "1"}}]}"#;
+    {"metadata": {"name": "a", "resourceVersion": "1"}},
+    {"metadata": {"name": "b", "resourceVersion": "1"}}]}"#;
 
 const EVENTS: &[u8] = br#"{"type": "MODIFIED", "object": {"metadata": {"name": "a", "resourceVersion": "2"}}}
 {"type": "ADDED", "object": {"metadata": {"name": "c", "resourceVersion": "3"}}}
@@ -83,8 +84,8 @@ fn i12_a_handler_may_come_at_any_point() {
     });
 }
 
-/// A stop at any point, while handlers come and go: everything ends, a handler that comes too late is told so,
-/// and none is called after the end.
+/// A stop at any point, while handlers come and go: everything ends, a handler that comes too late is told
+/// so, and none is called after the end.
 #[test]
 fn i8_i14_a_stop_at_any_point_ends_everything() {
     check_times(SHARE, || {

@@ -1,8 +1,8 @@
 //! The channels of crossbeam-channel that the models need: without a buffer, and a choice between them.
 //!
-//! A sender leaves an *offer*, a receiver a *request*; who finds the other's waiting serves it. A [`Select`] is
-//! itself never found: it waits until one of its operations finds somebody. That is enough, as the other end of
-//! a channel that is selected on blocks in a plain `send` or `recv`, and nobody else serves it.
+//! A sender leaves an *offer*, a receiver a *request*; who finds the other's waiting serves it. A [`Select`]
+//! is itself never found: it waits until one of its operations finds somebody. That is enough, as the other
+//! end of a channel that is selected on blocks in a plain `send` or `recv`, and nobody else serves it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
