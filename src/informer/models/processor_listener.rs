@@ -74,11 +74,16 @@ fn sp12_a_close_at_any_point_ends_the_threads() {
         });
         adder.join().unwrap();
         let joiners = [(); 2].map(|()| {
-            let threads = Arc::clone(&threads);
-            thread::spawn(move || threads.join())
+            let (threads, recorder) = (Arc::clone(&threads), recorder.clone());
+            thread::spawn(move || {
+                threads.join();
+                recorder.read(|view| view.told)
+            })
         });
-        join_all(joiners);
-        assert!(delivered(&recorder, &things) <= added);
+        let joined = join_all(joiners);
+        let delivered = delivered(&recorder, &things);
+        assert!(delivered <= added);
+        assert_eq!(joined, [delivered; 2], "nothing is called after any of the joins");
         assert!(things.iter().all(|thing| Arc::strong_count(thing) == 1));
         assert_eq!(Arc::strong_count(&recorder.shared), 1, "nor the handler");
     });
