@@ -13,6 +13,7 @@ pub(crate) use model::*;
 mod real {
     pub(crate) use crossbeam_channel as channel;
     pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+    pub(crate) use std::panic::catch_unwind;
     pub(crate) use std::sync::atomic;
     pub(crate) use std::{thread, thread_local};
 }

@@ -104,36 +104,28 @@ struct Recorder {
 
 #[derive(Default)]
 struct Recorded {
-    /// `None` once it was told what can't be.
-    view: Mutex<Option<View>>,
+    view: Mutex<View>,
     /// Waits for `view`; woken by each call.
     changed: Condvar,
 }
 
 impl Recorder {
     fn new() -> Self {
-        let this = Self::default();
-        *this.shared.view.lock() = Some(View::default());
-        this
+        Self::default()
     }
 
     fn note(&self, note: impl FnOnce(&mut View)) {
-        let mut view = self.shared.view.lock();
-        // A panic is caught by the informer, and only logged: it leaves nothing in here.
-        if let Some(mut taken) = view.take() {
-            note(&mut taken);
-            *view = Some(taken);
-        }
+        note(&mut self.shared.view.lock());
         self.shared.changed.notify_all();
     }
 
     fn read<R>(&self, read: impl FnOnce(&View) -> R) -> R {
-        read(self.shared.view.lock().as_ref().expect("it was told what can't be"))
+        read(&self.shared.view.lock())
     }
 
     fn wait_for(&self, enough: impl Fn(&View) -> bool) {
         let mut view = self.shared.view.lock();
-        while !enough(view.as_ref().expect("it was told what can't be")) {
+        while !enough(&view) {
             self.shared.changed.wait(&mut view);
         }
     }

@@ -11,7 +11,7 @@ use crate::sync::{any, check_times, thread};
 use crate::wire::ListOptions;
 
 /// Of the models here a fraction of the usual number of schedules is run: each run is long.
-const SHARE: f64 = 0.2;
+const SHARE: f64 = 0.5;
 
 const LIST: &str = r#"{"kind": "List", "metadata": {"resourceVersion": "1"}, "items": [
     {"metadata": {"name": "a", "resourceVersion": "1"}},

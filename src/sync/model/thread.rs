@@ -5,12 +5,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Result;
 
-pub(crate) use shuttle::thread::{
-    Scope, ScopedJoinHandle, Thread, ThreadId, current, park, scope, yield_now,
-};
+pub(crate) use shuttle::thread::{Scope, ScopedJoinHandle, Thread, ThreadId, current, park, yield_now};
 
 pub(crate) fn spawn<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> JoinHandle<R> {
     Builder::new().spawn(work).unwrap()
+}
+
+/// Shuttle's scope, when its last thread ends, wakes who opened it from whatever he waits for, as if that had
+/// come; so one more thread lives until he has come to the end of the scope.
+pub(crate) fn scope<'env, R>(work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
+    shuttle::thread::scope(|scope| {
+        let ended = Arc::new(AtomicBool::new(false));
+        let last = scope.spawn({
+            let ended = Arc::clone(&ended);
+            move || {
+                while !ended.load(Ordering::Acquire) {
+                    park();
+                }
+            }
+        });
+        let result = work(scope);
+        ended.store(true, Ordering::Release);
+        last.thread().unpark();
+        result
+    })
 }
 
 #[derive(Debug)]
