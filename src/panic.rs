@@ -1,7 +1,9 @@
 //! Keeps a panic of a user's callback from taking more with it than that one call.
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
+
+use crate::sync::catch_unwind;
 
 /// Runs a user's callback; a panic becomes its message.
 ///

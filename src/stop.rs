@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::panic;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex};
 
 type Callback = Box<dyn FnOnce() + Send>;
@@ -212,6 +212,7 @@ impl Stop {
     #[cfg(feature = "signals")]
     pub fn on_signals() -> std::io::Result<Self> {
         use signal_hook::consts::{SIGINT, SIGTERM};
+        use std::sync::atomic::AtomicBool;
 
         let stop = Self::new();
         let second = Arc::new(AtomicBool::new(false));
@@ -291,6 +292,10 @@ impl fmt::Debug for Stop {
         f.debug_struct("Stop").field("stopped", &self.is_stopped()).finish()
     }
 }
+
+#[cfg(test)]
+#[cfg(shuttle)]
+mod models;
 
 #[cfg(test)]
 mod tests {

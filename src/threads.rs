@@ -4,10 +4,10 @@
 use std::cell::Cell;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::{Builder, JoinHandle};
 
 use crate::panic;
-use crate::sync::Mutex;
+use crate::sync::thread::{Builder, JoinHandle};
+use crate::sync::{Mutex, thread_local};
 
 /// To whom a thread belongs: an informer's threads may not wait for that informer's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,12 +26,12 @@ impl Owner {
 
     /// Whose thread this is.
     pub(crate) fn current() -> Self {
-        Self(CURRENT.get())
+        Self(CURRENT.with(Cell::get))
     }
 
     /// Whether the current thread is one of the owner's.
     pub(crate) fn is_current(self) -> bool {
-        CURRENT.get() == self.0
+        CURRENT.with(Cell::get) == self.0
     }
 
     /// Runs `work` on this thread as on one of the owner's.
@@ -40,10 +40,10 @@ impl Owner {
         struct Restore(u64);
         impl Drop for Restore {
             fn drop(&mut self) {
-                CURRENT.set(self.0);
+                CURRENT.with(|current| current.set(self.0));
             }
         }
-        let _restore = Restore(CURRENT.replace(self.0));
+        let _restore = Restore(CURRENT.with(|current| current.replace(self.0)));
         work()
     }
 }

@@ -10,7 +10,7 @@ use crate::panic;
 use crate::queue::{Deltas, PopError, ProcessError, Queue};
 use crate::reflector::{ListerWatcher, Reflector, ReflectorOptions, ReflectorStatus};
 use crate::stop::{Done, Stop};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, thread};
 use crate::threads::{self, Owner};
 
 /// How long the process loop pauses after a queue that broke (C2).
@@ -109,7 +109,7 @@ impl<T: Object> Controller<T> {
             process.ok_or_else(|| InformerError::AlreadyStarted { name: Arc::clone(&self.name) })?;
         let queue = Arc::clone(&self.queue);
         let _closes_queue = stop.on_stop(move || queue.close());
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let owner = Owner::current();
             let reflector = threads::named(format!("{} reflector", self.name));
             let reflector = reflector.spawn_scoped(scope, move || owner.adopt(|| self.reflector.run(stop)));

@@ -5,6 +5,9 @@ mod controller;
 mod error;
 mod factory;
 mod handler;
+#[cfg(test)]
+#[cfg(shuttle)]
+mod models;
 mod new_informer;
 mod process;
 mod processor_listener;

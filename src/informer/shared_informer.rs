@@ -1,5 +1,4 @@
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use crate::reflector::{ListerWatcher, ReflectorOptions, ReflectorStatus};
 use crate::stop::{Done, Stop, Subscription};
 use crate::store::{IndexFunc, Indexer, Indexers, Lister};
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::threads::Owner;
 
 /// The shortest period in which a handler can be told about everything once more (I9).

@@ -1,7 +1,6 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
-use std::thread::{self, ThreadId};
 
 use super::error::Processed;
 use super::{PopError, ProcessError, Refused};
@@ -9,6 +8,7 @@ use crate::object::{Accessor, Deleted, Key, KeyError};
 use crate::panic::catch;
 use crate::stop::Done;
 use crate::store::{ReflectorStore, StoreError};
+use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Room for this many keys is kept when the queue has run empty; more is given back.

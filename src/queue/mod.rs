@@ -6,6 +6,9 @@ mod delta_fifo;
 mod error;
 mod fifo;
 mod heap;
+#[cfg(test)]
+#[cfg(shuttle)]
+mod models;
 mod real_fifo;
 
 pub use delta::{Delta, Deltas, ReplacedAll};

@@ -1,7 +1,6 @@
 use std::fmt;
 use std::io::{self, Read};
 use std::sync::Arc;
-use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -14,6 +13,7 @@ use crate::panic;
 use crate::stop::Stop;
 use crate::store::{ReflectorStore, StoreError};
 use crate::sync::Mutex;
+use crate::sync::thread::{self, Scope, ScopedJoinHandle};
 use crate::threads::{self, Owner};
 
 /// How much is read from a body at once.
@@ -95,7 +95,7 @@ impl<T: Object> Reflector<T> {
             options.min_watch_timeout.max(ReflectorOptions::MIN_WATCH_TIMEOUT),
             options.backoff.clone(),
         );
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let mut buffer = vec![0; READ_BUFFER];
             let mut body = None;
             let mut resync: Option<Resync<'_>> = None;

@@ -6,6 +6,9 @@ mod expiration_cache;
 mod index;
 mod indexer;
 mod lister;
+#[cfg(test)]
+#[cfg(shuttle)]
+mod models;
 mod mutation_cache;
 mod parts;
 mod slots;

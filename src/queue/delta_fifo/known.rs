@@ -1,12 +1,12 @@
 //! What counts as known: the known objects, and what is being processed (D3, D6, D9).
 
 use std::sync::Arc;
-use std::thread::ThreadId;
 
 use super::{DeltaFifo, State};
 use crate::object::{Deleted, Key};
 use crate::queue::{Delta, Deltas};
 use crate::store::KnownObjects;
+use crate::sync::thread::ThreadId;
 
 /// A key that has been popped and is being processed.
 pub(super) struct Flight<T> {

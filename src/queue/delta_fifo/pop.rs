@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::thread;
 
 use super::{DeltaFifo, Flight, KEEP, State};
 use crate::object::Key;
@@ -11,6 +10,7 @@ use crate::queue::error::Processed;
 use crate::queue::{Delta, Deltas, PopError, Process, Queue, Refused};
 use crate::stop::Done;
 use crate::store::StoreError;
+use crate::sync::thread;
 
 struct Taken<T> {
     key: Key,

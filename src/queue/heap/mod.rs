@@ -2,11 +2,11 @@
 
 mod order;
 
+use crate::sync::thread::{self, ThreadId};
 use std::cmp::Ordering;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
-use std::thread::{self, ThreadId};
 
 use self::order::Order;
 use super::{PopError, Refused};

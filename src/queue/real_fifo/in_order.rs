@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::thread;
 
 use super::{Flight, RealFifo};
 use crate::object::{Deleted, Key, KeyError};
 use crate::panic::catch;
 use crate::queue::Delta;
 use crate::store::{KnownObjects, StoreError};
+use crate::sync::thread;
 
 impl<T> RealFifo<T> {
     /// Tombstones for what is queued or known and not in the list, then the list (R5, R6).

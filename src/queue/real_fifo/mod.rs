@@ -6,7 +6,6 @@ mod read;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::thread::{self, ThreadId};
 
 pub use builder::{RealFifoBuilder, RealFifoMode};
 
@@ -14,6 +13,7 @@ use super::{Delta, Deltas, ReplacedAll};
 use crate::object::{Accessor, Deleted, Key};
 use crate::stop::Done;
 use crate::store::{ReflectorStore, StoreError, Transform};
+use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// How many changes are handed out together at most (R14).

@@ -1,14 +1,13 @@
 //! Taking changes out, one or many.
 
 use std::collections::{HashSet, VecDeque};
-use std::thread;
 
 use super::{BATCH, Flight, KEEP, RealFifo, RealFifoMode, State};
 use crate::panic::catch;
 use crate::queue::error::Processed;
 use crate::queue::{Delta, Deltas, PopError, Process, ProcessBatch, Queue};
 use crate::stop::Done;
-use crate::sync::MutexGuard;
+use crate::sync::{MutexGuard, thread};
 
 /// What a pop knows of what it took.
 struct Taken {

@@ -11,8 +11,9 @@ use crate::object::{Deleted, Key};
 use crate::panic::catch;
 use crate::sync::{RwLock, RwLockWriteGuard};
 
-/// How many slots are visited per hold of the lock: some tens of microseconds.
-const CHUNK: usize = 4096;
+/// How many slots are visited per hold of the lock: some tens of microseconds. In models, where stores are
+/// small, two.
+const CHUNK: usize = if cfg!(all(test, shuttle)) { 2 } else { 4096 };
 
 type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sync;
 

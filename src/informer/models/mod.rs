@@ -1,0 +1,146 @@
+//! Models of interleavings between a queue and the handlers.
+
+mod process;
+mod processor_listener;
+mod shared_informer;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::handler::{Notification, ResourceEventHandler};
+use crate::object::{Deleted, Object};
+use crate::sync::{Condvar, Mutex};
+
+#[derive(Debug, Deserialize)]
+struct Thing {
+    metadata: Metadata,
+}
+
+#[derive(Debug, Deserialize)]
+struct Metadata {
+    name: String,
+    #[serde(rename = "resourceVersion")]
+    version: String,
+}
+
+impl Thing {
+    fn new(name: &str, version: usize) -> Arc<Self> {
+        Arc::new(Self { metadata: Metadata { name: name.to_owned(), version: version.to_string() } })
+    }
+
+    fn version(&self) -> usize {
+        self.metadata.version.parse().unwrap()
+    }
+}
+
+impl Object for Thing {
+    fn name(&self) -> &str {
+        &self.metadata.name
+    }
+    fn namespace(&self) -> &str {
+        ""
+    }
+    fn uid(&self) -> &str {
+        ""
+    }
+    fn resource_version(&self) -> &str {
+        &self.metadata.version
+    }
+    fn label(&self, _: &str) -> Option<&str> {
+        None
+    }
+}
+
+/// What somebody knows who has only been told: names and versions. It panics when it is told what can't be.
+#[derive(Debug, Default)]
+struct View {
+    there: BTreeMap<String, usize>,
+    /// The names that came as part of the initial list.
+    initial: Vec<String>,
+    told: usize,
+}
+
+impl View {
+    fn add(&mut self, new: &Thing, is_in_initial_list: bool) {
+        self.told += 1;
+        assert_eq!(
+            self.there.insert(new.name().to_owned(), new.version()),
+            None,
+            "an add of {new:?}: {self:?}"
+        );
+        if is_in_initial_list {
+            self.initial.push(new.name().to_owned());
+        }
+    }
+
+    fn update(&mut self, old: &Thing, new: &Thing) {
+        self.told += 1;
+        let known = self.there.insert(new.name().to_owned(), new.version());
+        assert_eq!(known, Some(old.version()), "an update to {new:?}: {self:?}");
+        assert!(new.version() >= old.version(), "it went back to {new:?}");
+    }
+
+    fn delete(&mut self, gone: &Deleted<Thing>) {
+        self.told += 1;
+        assert!(self.there.remove(gone.name()).is_some(), "a deletion of {}: {self:?}", gone.name());
+    }
+
+    fn tell(&mut self, notification: &Notification<Thing>) {
+        match notification {
+            Notification::Add { object, is_in_initial_list } => self.add(object, *is_in_initial_list),
+            Notification::Update { old, new } => self.update(old, new),
+            Notification::Delete(gone) => self.delete(gone),
+        }
+    }
+}
+
+/// A handler that notes what it is told. Clones are the same.
+#[derive(Clone, Default)]
+struct Recorder {
+    shared: Arc<Recorded>,
+}
+
+#[derive(Default)]
+struct Recorded {
+    view: Mutex<View>,
+    /// Waits for `view`; woken by each call.
+    changed: Condvar,
+}
+
+impl Recorder {
+    fn new() -> Self {
+        Self::default()
+    }
+
+    fn note(&self, note: impl FnOnce(&mut View)) {
+        note(&mut self.shared.view.lock());
+        self.shared.changed.notify_all();
+    }
+
+    fn read<R>(&self, read: impl FnOnce(&View) -> R) -> R {
+        read(&self.shared.view.lock())
+    }
+
+    fn wait_for(&self, enough: impl Fn(&View) -> bool) {
+        let mut view = self.shared.view.lock();
+        while !enough(&view) {
+            self.shared.changed.wait(&mut view);
+        }
+    }
+}
+
+impl ResourceEventHandler<Thing> for Recorder {
+    fn on_add(&mut self, object: &Arc<Thing>, is_in_initial_list: bool) {
+        self.note(|view| view.add(object, is_in_initial_list));
+    }
+
+    fn on_update(&mut self, old: &Arc<Thing>, new: &Arc<Thing>) {
+        self.note(|view| view.update(old, new));
+    }
+
+    fn on_delete(&mut self, gone: &Deleted<Thing>) {
+        self.note(|view| view.delete(gone));
+    }
+}

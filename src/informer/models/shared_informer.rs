@@ -1,0 +1,114 @@
+//! A whole informer: its threads, its handlers, and a stop at any point.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use super::{Recorder, Thing, View};
+use crate::informer::{HandlerRegistration, InformerError, SharedIndexInformer};
+use crate::reflector::{Body, ListWatch};
+use crate::stop::Stop;
+use crate::sync::{any, check_times, thread};
+use crate::wire::ListOptions;
+
+/// Of the models here a fraction of the usual number of schedules is run: each run is long.
+const SHARE: f64 = 0.5;
+
+const LIST: &str = r#"{"kind": "List", "metadata": {"resourceVersion": "1"}, "items": [
+    {"metadata": {"name": "a", "resourceVersion": "1"}},
+    {"metadata": {"name": "b", "resourceVersion": "1"}}]}"#;
+
+const EVENTS: &[u8] = br#"{"type": "MODIFIED", "object": {"metadata": {"name": "a", "resourceVersion": "2"}}}
+{"type": "ADDED", "object": {"metadata": {"name": "c", "resourceVersion": "3"}}}
+{"type": "DELETED", "object": {"metadata": {"name": "b", "resourceVersion": "4"}}}
+"#;
+
+/// A watch: some events, then nothing until the stop.
+struct Watch {
+    events: &'static [u8],
+    stop: Stop,
+}
+
+impl Read for Watch {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.events.is_empty() {
+            self.stop.wait();
+        }
+        self.events.read(buffer)
+    }
+}
+
+fn informer() -> SharedIndexInformer<Thing> {
+    let server = ListWatch::new(
+        |_: &ListOptions, _: &Stop| Ok(Body::from(LIST)),
+        |_: &ListOptions, stop: &Stop| Ok(Body::new(Watch { events: EVENTS, stop: stop.clone() })),
+    );
+    SharedIndexInformer::new(Arc::new(server), Default::default())
+}
+
+/// What there is when all events have come.
+fn is_all(view: &View) -> bool {
+    view.there.iter().map(|(name, version)| (name.as_str(), *version)).eq([("a", 2), ("c", 3)])
+}
+
+fn run(informer: &SharedIndexInformer<Thing>, stop: &Stop) -> thread::JoinHandle<Result<(), InformerError>> {
+    let (informer, stop) = (informer.clone(), stop.clone());
+    thread::spawn(move || informer.run(&stop))
+}
+
+fn add(
+    informer: &SharedIndexInformer<Thing>,
+    recorder: &Recorder,
+) -> thread::JoinHandle<Result<HandlerRegistration, InformerError>> {
+    let (informer, recorder) = (informer.clone(), recorder.clone());
+    thread::spawn(move || informer.add_handler(recorder))
+}
+
+/// A handler that is added at any point of the start and the run is told everything, nothing twice, and gets
+/// synced.
+#[test]
+fn i12_a_handler_may_come_at_any_point() {
+    check_times(SHARE, || {
+        let (informer, stop, early, late) = (informer(), Stop::new(), Recorder::new(), Recorder::new());
+        let first = informer.add_handler(early.clone()).unwrap();
+        let adding = add(&informer, &late);
+        let running = run(&informer, &stop);
+        let second = adding.join().unwrap().unwrap();
+        for (recorder, registration) in [(&early, &first), (&late, &second)] {
+            registration.synced().wait();
+            recorder.wait_for(is_all);
+        }
+        assert!(informer.has_synced());
+        stop.stop();
+        running.join().unwrap().unwrap();
+        assert!(early.read(is_all) && late.read(is_all));
+    });
+}
+
+/// A stop at any point, while handlers come and go: everything ends, a handler that comes too late is told
+/// so, and none is called after the end.
+#[test]
+fn i8_i14_a_stop_at_any_point_ends_everything() {
+    check_times(SHARE, || {
+        let (informer, stop, early, late) = (informer(), Stop::new(), Recorder::new(), Recorder::new());
+        let first = informer.add_handler(early.clone()).unwrap();
+        let running = run(&informer, &stop);
+        let adding = add(&informer, &late);
+        let removing = thread::spawn({
+            let informer = informer.clone();
+            move || informer.remove_event_handler(&first)
+        });
+        if any(2) == 0 {
+            informer.synced().wait();
+        }
+        stop.stop();
+        running.join().unwrap().unwrap();
+        assert!(informer.is_stopped());
+        let told = early.read(|view| view.told);
+        let added = adding.join().unwrap();
+        assert!(matches!(added, Ok(_) | Err(InformerError::Stopped { .. })), "{added:?}");
+        removing.join().unwrap();
+        assert!(matches!(informer.add_handler(Recorder::new()), Err(InformerError::Stopped { .. })));
+        assert_eq!(early.read(|view| view.told), told);
+        assert_eq!(Arc::strong_count(&late.shared), 1, "it is gone with its threads");
+    });
+}

@@ -1,0 +1,168 @@
+//! Models of interleavings of [`Done`] and [`Stop`].
+
+use super::*;
+use crate::sync::atomic::AtomicUsize;
+use crate::sync::{any, check, join_all, thread};
+
+/// What a callback leaves behind: how often it ran. Whoever holds the callback holds a clone.
+#[derive(Clone, Default)]
+struct Calls(Arc<AtomicUsize>);
+
+impl Calls {
+    fn callback(&self) -> impl FnOnce() + Send + 'static {
+        let this = self.clone();
+        move || {
+            this.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn holders(&self) -> usize {
+        Arc::strong_count(&self.0) - 1
+    }
+}
+
+/// However a stop falls between registering and dropping: a callback that is kept runs exactly once, one that
+/// is taken back at most once, and none is left behind.
+#[test]
+fn a_callback_runs_once_or_is_taken_back() {
+    check(|| {
+        let stop = Stop::new();
+        let (kept, dropped) = (Calls::default(), Calls::default());
+        let stoppers = [(); 2].map(|()| {
+            let stop = stop.clone();
+            thread::spawn(move || stop.stop())
+        });
+        let subscriber = thread::spawn({
+            let (stop, kept, dropped) = (stop.clone(), kept.clone(), dropped.clone());
+            move || {
+                let subscription = stop.on_stop(kept.callback());
+                drop(stop.on_stop(dropped.callback()));
+                subscription
+            }
+        });
+        let subscription = subscriber.join().unwrap();
+        join_all(stoppers);
+        assert_eq!(kept.count(), 1);
+        assert!(dropped.count() <= 1);
+        assert_eq!(
+            (kept.holders(), dropped.holders()),
+            (0, 0),
+            "neither in the signal nor in the subscription"
+        );
+        drop(subscription);
+    });
+}
+
+/// A callback that was taken back before anybody stops does not run, whatever others register meanwhile.
+#[test]
+fn a_callback_that_was_taken_back_does_not_run() {
+    check(|| {
+        let stop = Stop::new();
+        let (early, other) = (Calls::default(), Calls::default());
+        let subscription = stop.on_stop(early.callback());
+        let others = thread::spawn({
+            let (stop, other) = (stop.clone(), other.clone());
+            move || stop.on_stop(other.callback())
+        });
+        drop(subscription);
+        stop.stop();
+        let other_subscription = others.join().unwrap();
+        assert_eq!((early.count(), other.count()), (0, 1));
+        drop(other_subscription);
+    });
+}
+
+/// Everybody who waits is woken, however they wait, and what a wait answers is so.
+#[test]
+fn every_wait_ends() {
+    check(|| {
+        let (done, stop) = (Done::new("done"), Stop::new());
+        let waiters = [
+            thread::spawn({
+                let done = done.clone();
+                move || done.wait()
+            }),
+            thread::spawn({
+                let stop = stop.child();
+                move || stop.wait()
+            }),
+            thread::spawn({
+                let (done, stop) = (done.clone(), stop.clone());
+                move || {
+                    let happened = done.wait_or_stop(&stop);
+                    assert!(done.is_done() || stop.is_stopped());
+                    assert!(!happened || done.is_done());
+                }
+            }),
+            thread::spawn({
+                let done = done.clone();
+                move || assert!(!done.wait_timeout(Duration::ZERO) || done.is_done())
+            }),
+        ];
+        let setter = thread::spawn({
+            let done = done.clone();
+            move || done.set()
+        });
+        stop.stop();
+        setter.join().unwrap();
+        join_all(waiters);
+    });
+}
+
+/// One of the two is enough to end a wait for either, whatever the other signal goes through.
+#[test]
+fn either_ends_a_wait_for_either() {
+    check(|| {
+        let (done, stop, set) = (Done::new("done"), Stop::new(), any(2) == 0);
+        let waiter = thread::spawn({
+            let (done, stop) = (done.clone(), stop.clone());
+            move || done.wait_or_stop(&stop)
+        });
+        if set {
+            done.set();
+        } else {
+            stop.stop();
+        }
+        assert_eq!(waiter.join().unwrap(), set);
+        assert!(
+            done.shared.state.lock().waiting.is_empty() && stop.done.shared.state.lock().waiting.is_empty()
+        );
+    });
+}
+
+/// A stop reaches a child that is born meanwhile, and its children; a child's stop reaches nobody above; and
+/// a child that is dropped meanwhile leaves nothing behind.
+#[test]
+fn a_stop_reaches_the_children_that_are_born_meanwhile() {
+    check(|| {
+        let stop = Stop::new();
+        let family = thread::spawn({
+            let stop = stop.clone();
+            move || {
+                let grandchild = stop.child().child();
+                let sibling = stop.child();
+                drop(stop.child());
+                sibling.stop();
+                (grandchild, sibling)
+            }
+        });
+        let other = thread::spawn({
+            let stop = stop.clone();
+            move || {
+                let child = stop.child();
+                child.stop();
+                child
+            }
+        });
+        let child = other.join().unwrap();
+        assert!(child.is_stopped() && !stop.is_stopped(), "nobody has stopped the parent yet");
+        stop.stop();
+        let (grandchild, sibling) = family.join().unwrap();
+        assert!(grandchild.is_stopped() && sibling.is_stopped());
+        assert!(stop.done.shared.state.lock().waiting.is_empty());
+    });
+}

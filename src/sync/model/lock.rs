@@ -1,0 +1,118 @@
+//! Locks and condvars with parking_lot's interface.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::PoisonError;
+use std::time::Instant;
+
+use super::{any, thread};
+
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+pub(crate) struct MutexGuard<'a, T> {
+    mutex: &'a shuttle::sync::Mutex<T>,
+    /// `None` only while a condvar waits with it.
+    held: Option<shuttle::sync::MutexGuard<'a, T>>,
+}
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(shuttle::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        MutexGuard { mutex: &self.0, held: Some(held) }
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.held.as_ref().expect("held")
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.held.as_mut().expect("held")
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Condvar(shuttle::sync::Condvar);
+
+pub(crate) struct WaitTimeoutResult(bool);
+
+impl WaitTimeoutResult {
+    pub(crate) fn timed_out(&self) -> bool {
+        self.0
+    }
+}
+
+impl Condvar {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        if let Some(held) = guard.held.take() {
+            guard.held = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Lets others run and comes back, with the time over or with a wake-up that has no reason: so it ends
+    /// whether or not anybody wakes it, and whoever waits has to look again.
+    pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, _: Instant) -> WaitTimeoutResult {
+        guard.held = None;
+        thread::yield_now();
+        guard.held = Some(guard.mutex.lock().unwrap_or_else(PoisonError::into_inner));
+        WaitTimeoutResult(any(2) == 0)
+    }
+
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// Stricter than parking_lot's: a thread that reads must not read again, which there blocks only if a writer
+/// has come between.
+#[derive(Debug, Default)]
+pub(crate) struct RwLock<T>(shuttle::sync::RwLock<T>);
+
+pub(crate) struct RwLockReadGuard<'a, T>(shuttle::sync::RwLockReadGuard<'a, T>);
+
+pub(crate) use shuttle::sync::RwLockWriteGuard;
+
+impl<T> RwLock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(shuttle::sync::RwLock::new(value))
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
+        RwLockReadGuard(self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> RwLockReadGuard<'_, T> {
+    pub(crate) fn unlock_fair(guard: Self) {
+        drop(guard);
+    }
+}
+
+impl<T> Deref for RwLockReadGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}

@@ -1,0 +1,89 @@
+//! Threads with the standard library's interface: shuttle's, and what they lack.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Result;
+
+pub(crate) use shuttle::thread::{Scope, ScopedJoinHandle, Thread, ThreadId, current, park, yield_now};
+
+pub(crate) fn spawn<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> JoinHandle<R> {
+    Builder::new().spawn(work).unwrap()
+}
+
+/// Shuttle's scope, when its last thread ends, wakes who opened it from whatever he waits for, as if that had
+/// come; so one more thread lives until he has come to the end of the scope.
+pub(crate) fn scope<'env, R>(work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
+    shuttle::thread::scope(|scope| {
+        let ended = Arc::new(AtomicBool::new(false));
+        let last = scope.spawn({
+            let ended = Arc::clone(&ended);
+            move || {
+                while !ended.load(Ordering::Acquire) {
+                    park();
+                }
+            }
+        });
+        let result = work(scope);
+        ended.store(true, Ordering::Release);
+        last.thread().unpark();
+        result
+    })
+}
+
+#[derive(Debug)]
+pub(crate) struct Builder(shuttle::thread::Builder);
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        Self(shuttle::thread::Builder::new())
+    }
+
+    pub(crate) fn name(self, name: String) -> Self {
+        Self(self.0.name(name))
+    }
+
+    pub(crate) fn spawn<R: Send + 'static>(
+        self,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> io::Result<JoinHandle<R>> {
+        let finished = Arc::new(AtomicBool::new(false));
+        let handle = self.0.spawn({
+            let finished = Arc::clone(&finished);
+            move || {
+                let result = work();
+                finished.store(true, Ordering::Release);
+                result
+            }
+        })?;
+        Ok(JoinHandle { handle, finished })
+    }
+
+    pub(crate) fn spawn_scoped<'scope, R: Send + 'scope>(
+        self,
+        scope: &'scope Scope<'scope, '_>,
+        work: impl FnOnce() -> R + Send + 'scope,
+    ) -> io::Result<ScopedJoinHandle<'scope, R>> {
+        Ok(scope.spawn(work))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct JoinHandle<R> {
+    handle: shuttle::thread::JoinHandle<R>,
+    finished: Arc<AtomicBool>,
+}
+
+impl<R> JoinHandle<R> {
+    pub(crate) fn join(self) -> Result<R> {
+        self.handle.join()
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn thread(&self) -> &Thread {
+        self.handle.thread()
+    }
+}
