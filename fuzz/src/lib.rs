@@ -13,6 +13,7 @@ mod store_model;
 
 pub mod delta_fifo;
 pub mod fifo;
+pub mod heap;
 pub mod indexer;
 pub mod keys;
 pub mod reflector;
@@ -26,6 +27,7 @@ pub type Body = fn(&[u8]);
 pub const TARGETS: &[(&str, Body)] = &[
     ("delta_fifo", delta_fifo::run),
     ("fifo", fifo::run),
+    ("heap", heap::run),
     ("indexer", indexer::run),
     ("keys", keys::run),
     ("reflector", reflector::run),
