@@ -1,16 +1,26 @@
 //! What client-go's `DeltaFIFO` could do in earlier years: deltas that go back, a compressor, reading the queue.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use k8s_informer::{
-    Deleted, Delta, DeltaFifo, Deltas, Indexer, Indexers, KnownObjects, PopError, Queue, ReflectorStore,
-    Requeue,
+    Accessor, Deleted, Delta, DeltaFifo, Deltas, Indexer, Indexers, KeyError, KnownObjects, PopError, Queue,
+    ReflectorStore, Requeue,
 };
 
 use super::things::*;
 
 fn queue() -> DeltaFifo<Thing> {
     DeltaFifo::builder(accessor()).emit_replaced(true).build()
+}
+
+/// Whose compressor leaves nothing of "a".
+fn without_a() -> DeltaFifo<Thing> {
+    DeltaFifo::builder(accessor())
+        .compressor(|deltas| match deltas.key() {
+            Some(key) if &**key == "a" => Vec::new(),
+            _ => deltas.to_vec(),
+        })
+        .build()
 }
 
 fn keys(queue: &DeltaFifo<Thing>) -> Vec<String> {
@@ -177,12 +187,7 @@ fn a_compressor_may_use_the_queue() {
 #[test]
 fn d8_an_initial_key_that_a_compressor_empties_is_done_with() {
     in_time(|| {
-        let queue = DeltaFifo::builder(accessor())
-            .compressor(|deltas| match deltas.key() {
-                Some(key) if &**key == "a" => Vec::new(),
-                _ => deltas.to_vec(),
-            })
-            .build();
+        let queue = without_a();
         queue.replace(vec![thing("a", 1)], "1").unwrap();
         assert!(queue.is_empty() && !queue.has_synced());
         std::thread::scope(|scope| {
@@ -300,4 +305,60 @@ fn deltas_know_the_key_they_were_queued_by() {
     let popped = queue.pop(&mut |_, _| Ok(())).unwrap();
     assert_eq!(popped.key().map(|key| &**key), Some("a"));
     assert_eq!(popped, Deltas::from(popped.to_vec()), "which makes them no others");
+}
+
+#[test]
+fn deltas_that_come_without_a_key_get_the_one_they_are_queued_by() {
+    let queue = queue();
+    queue.add_if_not_present(vec![added("a", 1)].into()).unwrap();
+    let popped = queue.pop(&mut |_, _| Ok(())).unwrap();
+    assert_eq!(popped.key().map(|key| &**key), Some("a"));
+}
+
+/// Calls its queue when it is dropped.
+struct Loaded(Weak<DeltaFifo<Self>>);
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        let _ = self.0.upgrade().map(|queue| queue.len());
+    }
+}
+
+#[test]
+fn a_second_deletion_that_was_not_needed_is_dropped_without_the_lock() {
+    in_time(|| {
+        let accessor = || Accessor::new(|_: &Loaded| Ok::<_, KeyError>("a".into()));
+        let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
+        let queue = Arc::new(DeltaFifo::builder(accessor()).known_objects(store).build());
+        let loaded = || Arc::new(Loaded(Arc::downgrade(&queue)));
+        queue.add(loaded()).unwrap();
+        queue.delete(Deleted::Final(loaded())).unwrap();
+        queue.pop(&mut |_, _| Ok(queue.delete(Deleted::Final(loaded()))?)).unwrap();
+        assert!(queue.is_empty());
+    });
+}
+
+#[test]
+fn d8_synced_is_told_with_the_first_item_after_the_initial_list() {
+    let queue = without_a();
+    queue.replace(vec![thing("a", 1)], "1").unwrap();
+    queue.add(thing("b", 1)).unwrap();
+    let check = &mut |_: &Deltas<Thing>, in_initial_list: bool| {
+        assert!(!in_initial_list && queue.has_synced());
+        Ok(())
+    };
+    queue.pop(check).unwrap();
+}
+
+#[test]
+fn d8_what_a_failed_list_left_behind_is_not_counted_once_a_compressor_emptied_it() {
+    let queue = without_a();
+    queue.replace(vec![thing("a", 1), thing("", 1)], "1").unwrap_err();
+    queue.replace(vec![thing("b", 1)], "2").unwrap();
+    let check = &mut |_: &Deltas<Thing>, in_initial_list: bool| {
+        assert!(in_initial_list && !queue.has_synced());
+        Ok(())
+    };
+    queue.pop(check).unwrap();
+    assert!(queue.has_synced());
 }

@@ -266,12 +266,10 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         for (key, object) in prepared {
             left_out.extend(self.push(&mut state, &key, delta(object)));
         }
-        let mut deletions = known.len();
         for (key, deltas) in state.items.iter_mut().filter(|(key, _)| !keys.contains(*key)) {
             let last_known = deltas.newest().and_then(Delta::object).cloned();
             deltas.push(Delta::Deleted(Deleted::FinalStateUnknown { key: Arc::clone(key), last_known }));
             left_out.extend(deltas.compress());
-            deletions += 1;
             if self.compressor.is_some() {
                 touched.push(Arc::clone(key));
             }
@@ -286,7 +284,10 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         }
         if !state.populated {
             state.populated = true;
-            state.initial = keys.len() + deletions;
+            // All that waits now is of the list, or is not in it any more (D8). But a list that failed may have
+            // left keys behind that a compressor has emptied.
+            state.order = state.waiting().map(|(key, _)| Arc::clone(key)).collect();
+            state.initial = state.order.len();
         }
         self.unlock(state);
         drop(left_out);

@@ -46,6 +46,8 @@ impl<T> DeltaFifo<T> {
                             state.popped.insert(Arc::clone(&key));
                         }
                         state.in_flight = Some(Flight::new(key, &taken.deltas, this));
+                        // It may have passed the last of the initial list.
+                        self.unlock(state);
                         return Some(taken);
                     }
                     if state.synced() && !self.synced.is_done() {
@@ -79,14 +81,12 @@ impl<T> DeltaFifo<T> {
             }
             // The deletion has failed: if the consumer still has the object, he is told of the next one.
             let known = self.known_objects.as_ref().filter(|_| processed.result.is_err());
-            if let (Some(gone), Some(known)) = (missed, known) {
-                match known.get_by_key(&taken.key) {
-                    Ok(None) => left_out.push(Delta::Deleted(gone)),
-                    _ => {
-                        let deltas = Deltas::one(Some(Arc::clone(&taken.key)), Delta::Deleted(gone));
-                        left_out.extend(self.put_back(&mut state, &taken.key, deltas, false));
-                    }
+            match (missed, known) {
+                (Some(gone), Some(known)) if !matches!(known.get_by_key(&taken.key), Ok(None)) => {
+                    let deltas = Deltas::one(Some(Arc::clone(&taken.key)), Delta::Deleted(gone));
+                    left_out.extend(self.put_back(&mut state, &taken.key, deltas, false));
                 }
+                (missed, _) => left_out.extend(missed.map(Delta::Deleted)),
             }
         }
         if state.closed {
@@ -110,7 +110,7 @@ impl<T> DeltaFifo<T> {
             state.order.push_back(Arc::clone(key));
         }
         let mut left_out = Vec::new();
-        let mut all = deltas;
+        let mut all = deltas.keyed(key);
         for delta in newer.into_iter().flat_map(Deltas::into_vec) {
             all.push(delta);
             left_out.extend(all.compress());

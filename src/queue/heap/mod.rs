@@ -2,7 +2,6 @@
 
 mod order;
 
-use crate::sync::thread::{self, ThreadId};
 use std::cmp::Ordering;
 use std::convert::Infallible;
 use std::fmt;
@@ -13,6 +12,7 @@ use super::{PopError, Refused};
 use crate::object::{Accessor, Key, KeyError};
 use crate::panic::catch;
 use crate::store::StoreError;
+use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The newest state of each object, the most urgent first. client-go's `Heap`.

@@ -1,0 +1,261 @@
+//! [`DeltaFifo`] against its [`Model`] (D1 to D13): with and without known objects, which the consumer fills,
+//! which others write to, and which can't always tell; consumers that write to the queue, fail, panic and
+//! want the same again.
+
+use std::sync::{Arc, Mutex};
+
+use arbitrary::Arbitrary;
+use k8s_informer::{
+    Delta, DeltaFifo, Deltas, Indexer, Indexers, Key, KnownObjects, PopError, ProcessError, Queue,
+    ReflectorStore, Refused, Requeue, StoreError,
+};
+
+use super::delta_fifo_model::{Change, Compressor, End, Flight, Given, Lookup, Model, Options, Write};
+use super::item::{Failure, Held, Item, Press, Refusal, accessor, few, name, read, tombstone, transform};
+use super::probe::{Probe, touch};
+
+#[derive(Arbitrary, Debug)]
+enum Op {
+    Write(Write),
+    Pop(Processing),
+    /// Somebody else writes to the known objects.
+    Put(Item),
+    Remove(#[arbitrary(with = name)] &'static str),
+    /// From now on the known objects can't tell about this key.
+    Spoil(#[arbitrary(with = name)] &'static str, Lookup),
+    Close,
+}
+
+/// What a consumer does with what it gets.
+#[derive(Arbitrary, Debug)]
+struct Processing {
+    #[arbitrary(with = few)]
+    before: Vec<Write>,
+    fills: bool,
+    #[arbitrary(with = few)]
+    after: Vec<Write>,
+    end: End,
+}
+
+/// The store that the consumer fills. It lists its keys in their order.
+struct Known {
+    indexer: Indexer<Held>,
+    spoilt: Mutex<(&'static str, Lookup)>,
+}
+
+impl KnownObjects<Held> for Known {
+    fn list_keys(&self) -> Vec<Key> {
+        let mut keys = self.indexer.list_keys();
+        keys.sort();
+        keys
+    }
+
+    fn get_by_key(&self, key: &str) -> Result<Option<Arc<Held>>, StoreError> {
+        let spoilt = *self.spoilt.lock().unwrap();
+        match spoilt {
+            (spoilt, Lookup::Fails) if spoilt == key => Err(StoreError::other("can't tell")),
+            (spoilt, Lookup::Missing) if spoilt == key => Ok(None),
+            _ => Ok(self.indexer.get_by_key(key)),
+        }
+    }
+}
+
+/// The user's form of [`Compressor::keeps`].
+fn compress(compressor: Compressor, deltas: &Deltas<Held>) -> Vec<Delta<Held>> {
+    touch();
+    let newest = deltas.newest().and_then(Delta::object).map(|held| held.0);
+    let kept = deltas.iter().enumerate().filter(|(at, delta)| {
+        let is_sync = matches!(delta, Delta::Sync(_));
+        let keeps = compressor.keeps(*at, deltas.len(), is_sync, newest.as_ref());
+        keeps.unwrap_or_else(|()| !Failure::Panics.happen().is_empty())
+    });
+    kept.map(|(_, delta)| delta.clone()).collect()
+}
+
+struct Harness {
+    queue: Arc<DeltaFifo<Held>>,
+    known: Arc<Known>,
+    model: Model,
+    press: Press,
+    popped: Option<(Deltas<Held>, Flight)>,
+}
+
+impl Harness {
+    fn check(&self) {
+        let Self { queue, model, .. } = self;
+        let waiting = model.waiting();
+        assert_eq!((queue.len(), queue.is_empty()), (waiting.len(), waiting.is_empty()), "{queue:?}");
+        let keys: Vec<&str> = waiting.iter().map(|(key, _)| *key).collect();
+        assert_eq!(queue.list_keys().iter().map(|key| &**key).collect::<Vec<_>>(), keys);
+        for ((key, changes), deltas) in waiting.iter().zip(queue.list()) {
+            assert_same(changes, &deltas);
+            assert_eq!(queue.get_by_key(key).as_ref(), Some(&deltas));
+        }
+        assert_eq!((queue.has_synced(), queue.synced().is_done()), (model.synced, model.synced), "{queue:?}");
+        assert_eq!(queue.is_closed(), model.closed);
+    }
+
+    fn write(&mut self, write: &Write) {
+        let write = match write {
+            Write::Add(item) => Write::Add(self.press.number(*item)),
+            Write::Update(item) => Write::Update(self.press.number(*item)),
+            Write::Delete(item) => Write::Delete(self.press.number(*item)),
+            Write::Tombstone(key, item) => Write::Tombstone(key, item.map(|item| self.press.number(item))),
+            Write::Replace(items) => Write::Replace(self.press.number_all(items)),
+            Write::Resync => Write::Resync,
+            Write::AddIfNotPresent(given) => return self.add_if_not_present(given),
+        };
+        let result = match &write {
+            Write::Add(item) => self.queue.add(item.held()),
+            Write::Update(item) => self.queue.update(item.held()),
+            Write::Delete(item) => self.queue.delete(item.gone()),
+            Write::Tombstone(key, item) => self.queue.delete(tombstone(key, *item)),
+            Write::Replace(items) => self.queue.replace(items.iter().map(|item| item.held()).collect(), "7"),
+            Write::Resync | Write::AddIfNotPresent(_) => self.queue.resync(),
+        };
+        assert_eq!(result.map_err(|error| Refusal::of(&error)), self.model.write(&write));
+        self.check();
+    }
+
+    fn add_if_not_present(&mut self, given: &Given) {
+        let (key, changes, deltas) = match (given, self.popped.take()) {
+            (Given::LastPopped, Some((deltas, flight))) => (Some(flight.key), flight.changes, deltas),
+            (Given::LastPopped, None) => return,
+            (Given::Made(changes), _) => {
+                let deltas: Vec<Delta<Held>> = changes.iter().map(|change| change.delta()).collect();
+                (None, changes.clone(), deltas.into())
+            }
+        };
+        let expected = self.model.add_if_not_present(key, &changes);
+        match (self.queue.add_if_not_present(deltas), expected) {
+            (Ok(None), Ok(true)) => {}
+            (Ok(Some(back)), Ok(false)) => assert_same(&changes, &back),
+            (Err(Refused { value, reason }), Err(refusal)) => {
+                assert_same(&changes, &value);
+                assert_eq!(matches!(reason, StoreError::Key(_)), refusal == Refusal::Key);
+            }
+            (result, expected) => panic!("expected {expected:?}, got {result:?}"),
+        }
+        self.check();
+    }
+
+    /// Everything that can be got, or, of a closed queue without anything, that it is closed. An open one
+    /// would block.
+    fn pop(&mut self, processing: &Processing) {
+        if self.model.waiting().is_empty() && !self.model.closed {
+            return;
+        }
+        let queue = Arc::clone(&self.queue);
+        let Some(flight) = self.model.take() else {
+            let popped = queue.pop(&mut |_, _| panic!("nothing to process"));
+            assert!(matches!(popped, Err(PopError::Closed)));
+            return self.check();
+        };
+        let initial = !self.model.synced;
+        let popped = queue.pop(&mut |deltas, in_initial_list| {
+            assert_eq!(in_initial_list, initial);
+            self.process(&flight, deltas, processing)
+        });
+        self.model.land(processing.end);
+        let deltas = match (popped, processing.end) {
+            (Ok(deltas), End::Well | End::Again) => deltas,
+            (Err(PopError::Process { popped, error }), End::Fails | End::Panics | End::AgainBecause) => {
+                let said = if processing.end == End::Panics { "panicked: boom" } else { "says no" };
+                assert_eq!(error.to_string(), said);
+                popped
+            }
+            (other, _) => panic!("{processing:?} gave {other:?}"),
+        };
+        assert_same(&flight.changes, &deltas);
+        self.popped = Some((deltas, flight));
+        self.check();
+    }
+
+    fn process(
+        &mut self,
+        flight: &Flight,
+        deltas: &Deltas<Held>,
+        processing: &Processing,
+    ) -> Result<(), ProcessError> {
+        assert_same(&flight.changes, deltas);
+        assert_eq!(deltas.key().map(|key| &**key), Some(flight.key));
+        assert_eq!(self.queue.key_of(deltas).ok().flatten().as_deref(), Some(flight.key));
+        self.check();
+        processing.before.iter().for_each(|write| self.write(write));
+        if processing.fills {
+            match deltas.newest() {
+                Some(Delta::Deleted(gone)) => drop(self.known.indexer.delete(gone)),
+                newest => drop(self.known.indexer.add(Arc::clone(newest.and_then(Delta::object).unwrap()))),
+            }
+            self.model.fill(flight.newest());
+        }
+        processing.after.iter().for_each(|write| self.write(write));
+        match processing.end {
+            End::Well => Ok(()),
+            End::Fails => Err(Failure::Says.happen().into()),
+            End::Panics => Err(Failure::Panics.happen().into()),
+            End::Again => Err(Requeue::new().into()),
+            End::AgainBecause => Err(Requeue::because(Failure::Says.happen()).into()),
+        }
+    }
+}
+
+fn assert_same(changes: &[Change], deltas: &Deltas<Held>) {
+    let same = changes.len() == deltas.len()
+        && changes.iter().zip(deltas.iter()).all(|(change, delta)| change.is(delta));
+    assert!(same, "expected {changes:?}\n     got {deltas:?}");
+}
+
+pub fn run(input: &[u8]) {
+    let Ok((options, operations)) = read::<Options, Op>(input) else { return };
+    let spoilt = ("", Lookup::Found);
+    let known =
+        Arc::new(Known { indexer: Indexer::new(accessor(), Indexers::new()), spoilt: Mutex::new(spoilt) });
+    let mut builder = DeltaFifo::builder(accessor()).emit_replaced(options.emit_replaced);
+    if options.known_objects {
+        builder = builder.known_objects(Arc::clone(&known) as _);
+    }
+    if options.transform {
+        builder = builder.transform(transform());
+    }
+    if options.compressor != Compressor::All {
+        builder = builder.compressor(move |deltas| compress(options.compressor, deltas));
+    }
+    let queue = Arc::new(builder.build());
+    let _probe = Probe::of(&queue, |queue| {
+        let _ = queue.len();
+    });
+    let mut harness =
+        Harness { queue, known, model: Model::new(options, spoilt), press: Press::default(), popped: None };
+    for operation in &operations {
+        match operation {
+            Op::Write(write) => harness.write(write),
+            Op::Pop(processing) => harness.pop(processing),
+            Op::Put(item) => {
+                let item = harness.press.number(*item);
+                drop(harness.known.indexer.add(item.held()));
+                harness.model.put(item);
+            }
+            Op::Remove(key) => {
+                drop(harness.known.indexer.delete(&tombstone(key, None)));
+                harness.model.known.remove(key);
+            }
+            Op::Spoil(key, lookup) => {
+                harness.model.spoilt = (key, *lookup);
+                *harness.known.spoilt.lock().unwrap() = (key, *lookup);
+            }
+            Op::Close => {
+                harness.queue.close();
+                harness.model.closed = true;
+                harness.check();
+            }
+        }
+    }
+    harness.queue.close();
+    harness.model.closed = true;
+    let rest = Processing { before: Vec::new(), fills: true, after: Vec::new(), end: End::Well };
+    while !harness.model.waiting().is_empty() {
+        harness.pop(&rest);
+    }
+    harness.pop(&rest);
+}

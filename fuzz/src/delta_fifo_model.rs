@@ -1,0 +1,450 @@
+//! What a `DeltaFifo` is: places, of which each has a key; the changes of each key that waits; and what is
+//! known besides.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use arbitrary::{Arbitrary, Unstructured};
+use k8s_informer::{Deleted, Delta};
+
+use super::item::{Held, Item, Refusal, Trouble, few, name};
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub struct Options {
+    pub known_objects: bool,
+    pub emit_replaced: bool,
+    pub transform: bool,
+    pub compressor: Compressor,
+}
+
+/// What the compressor leaves.
+#[derive(Arbitrary, Clone, Copy, Debug, PartialEq)]
+pub enum Compressor {
+    /// There is none.
+    All,
+    Newest,
+    /// Maybe nothing.
+    NoSyncs,
+    /// The newest, but it panics on some.
+    Panics,
+}
+
+impl Compressor {
+    /// How many of the changes are left out, of those that `is_sync` tells about; `Err` if it panics.
+    pub fn keeps(self, at: usize, length: usize, is_sync: bool, newest: Option<&Item>) -> Result<bool, ()> {
+        match self {
+            Self::All => Ok(true),
+            Self::NoSyncs => Ok(!is_sync),
+            Self::Panics if newest.is_some_and(|item| item.trouble == Trouble::IndexPanics) => Err(()),
+            Self::Newest | Self::Panics => Ok(at + 1 == length),
+        }
+    }
+}
+
+#[derive(Arbitrary, Debug)]
+pub enum Write {
+    Add(Item),
+    Update(Item),
+    Delete(Item),
+    Tombstone(#[arbitrary(with = name)] &'static str, Option<Item>),
+    Replace(#[arbitrary(with = few)] Vec<Item>),
+    Resync,
+    AddIfNotPresent(Given),
+}
+
+/// Where deltas come from that are given to the queue.
+#[derive(Arbitrary, Debug)]
+pub enum Given {
+    LastPopped,
+    Made(#[arbitrary(with = few)] Vec<Change>),
+}
+
+/// How a processing ends.
+#[derive(Arbitrary, Clone, Copy, Debug, PartialEq)]
+pub enum End {
+    Well,
+    Fails,
+    Panics,
+    Again,
+    AgainBecause,
+}
+
+/// What a lookup of a key that is listed comes to.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub enum Lookup {
+    Found,
+    Missing,
+    Fails,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Change {
+    Added(Item),
+    Updated(Item),
+    Replaced(Item),
+    Sync(Item),
+    Deleted(Item),
+    Tombstone(&'static str, Option<Item>),
+}
+
+impl<'a> Arbitrary<'a> for Change {
+    fn arbitrary(bytes: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
+        let item = bytes.arbitrary()?;
+        Ok(match bytes.int_in_range(0..=3_u8)? {
+            0 => Self::Added(item),
+            1 => Self::Sync(item),
+            2 => Self::Deleted(item),
+            _ => Self::Tombstone(item.name, Some(item)),
+        })
+    }
+}
+
+impl Change {
+    pub fn item(self) -> Option<Item> {
+        match self {
+            Self::Added(item)
+            | Self::Updated(item)
+            | Self::Replaced(item)
+            | Self::Sync(item)
+            | Self::Deleted(item) => Some(item),
+            Self::Tombstone(_, item) => item,
+        }
+    }
+
+    pub fn is_deletion(self) -> bool {
+        matches!(self, Self::Deleted(_) | Self::Tombstone(..))
+    }
+
+    pub fn key(self) -> Result<&'static str, Refusal> {
+        match (self, self.item()) {
+            (Self::Tombstone(key, _), _) => Ok(key),
+            (_, Some(item)) => item.key().map_err(|_| Refusal::Key),
+            _ => Err(Refusal::Key),
+        }
+    }
+
+    pub fn is(self, delta: &Delta<Held>) -> bool {
+        match (self, delta) {
+            (Self::Added(item), Delta::Added(held))
+            | (Self::Updated(item), Delta::Updated(held))
+            | (Self::Replaced(item), Delta::Replaced(held))
+            | (Self::Sync(item), Delta::Sync(held))
+            | (Self::Deleted(item), Delta::Deleted(Deleted::Final(held))) => item == held.0,
+            (Self::Tombstone(name, item), Delta::Deleted(Deleted::FinalStateUnknown { key, last_known })) => {
+                name == &**key && item == last_known.as_ref().map(|held| held.0)
+            }
+            _ => false,
+        }
+    }
+
+    pub fn delta(self) -> Delta<Held> {
+        match self {
+            Self::Added(item) => Delta::Added(item.held()),
+            Self::Updated(item) => Delta::Updated(item.held()),
+            Self::Replaced(item) => Delta::Replaced(item.held()),
+            Self::Sync(item) => Delta::Sync(item.held()),
+            Self::Deleted(item) => Delta::Deleted(item.gone()),
+            Self::Tombstone(key, item) => Delta::Deleted(super::item::tombstone(key, item)),
+        }
+    }
+}
+
+/// Appends a change; of two deletions in a row the one stays that knows more (D4).
+fn append(changes: &mut Vec<Change>, change: Change) {
+    match changes.last_mut() {
+        Some(Change::Deleted(_)) if change.is_deletion() => {}
+        Some(last @ Change::Tombstone(..)) if change.is_deletion() => *last = change,
+        _ => changes.push(change),
+    }
+}
+
+pub struct Model {
+    pub options: Options,
+    /// In order; and whether a place belongs to the initial list. Where a key has no changes any more, a pop
+    /// passes its place.
+    places: Vec<(&'static str, bool)>,
+    changes: BTreeMap<&'static str, Vec<Change>>,
+    /// What the consumer and others have filled the known objects with.
+    pub known: BTreeMap<&'static str, Item>,
+    pub spoilt: (&'static str, Lookup),
+    flight: Option<Flight>,
+    populated: bool,
+    pub synced: bool,
+    pub closed: bool,
+    touched: BTreeSet<&'static str>,
+}
+
+/// What is being processed. As client-go processes under its lock, nobody sees the moment between queue and
+/// store: what is being processed is known as it will be.
+#[derive(Clone)]
+pub struct Flight {
+    pub key: &'static str,
+    pub changes: Vec<Change>,
+    pub initial: bool,
+    /// A deletion of what is being deleted; of interest if that fails.
+    missed: Vec<Change>,
+}
+
+impl Flight {
+    pub fn newest(&self) -> Change {
+        *self.changes.last().unwrap()
+    }
+
+    fn left(&self) -> Option<Item> {
+        self.newest().item().filter(|_| !self.newest().is_deletion())
+    }
+}
+
+impl Model {
+    pub fn new(options: Options, spoilt: (&'static str, Lookup)) -> Self {
+        Self {
+            options,
+            places: Vec::new(),
+            changes: BTreeMap::new(),
+            known: BTreeMap::new(),
+            spoilt,
+            flight: None,
+            populated: false,
+            synced: false,
+            closed: false,
+            touched: BTreeSet::new(),
+        }
+    }
+
+    /// What waits, in order.
+    pub fn waiting(&self) -> Vec<(&'static str, &[Change])> {
+        let mut seen = BTreeSet::new();
+        let first = self.places.iter().filter(|(key, _)| seen.insert(*key));
+        first.filter_map(|(key, _)| Some((*key, self.changes.get(key)?.as_slice()))).collect()
+    }
+
+    fn lookup(&self, key: &str) -> Result<Option<Item>, ()> {
+        match self.spoilt {
+            (spoilt, Lookup::Fails) if spoilt == key => Err(()),
+            (spoilt, Lookup::Missing) if spoilt == key => Ok(None),
+            _ => Ok(self.known.get(key).copied()),
+        }
+    }
+
+    fn flies(&self, key: &str) -> bool {
+        self.flight.as_ref().is_some_and(|flight| flight.key == key)
+    }
+
+    /// All that is known, what is in flight last.
+    fn all_known(&self) -> Vec<(&'static str, Option<Item>)> {
+        if !self.options.known_objects {
+            return Vec::new();
+        }
+        let others = self.known.keys().filter(|key| !self.flies(key));
+        let mut all: Vec<_> = others.map(|key| (*key, self.lookup(key).unwrap_or(None))).collect();
+        if let Some(flight) = &self.flight
+            && let Some(item) = flight.left()
+        {
+            all.push((flight.key, Some(item)));
+        }
+        all
+    }
+
+    fn push(&mut self, key: &'static str, change: Change) {
+        self.touched.insert(key);
+        match self.changes.get_mut(key) {
+            Some(changes) => append(changes, change),
+            None => {
+                self.places.push((key, false));
+                self.changes.insert(key, vec![change]);
+            }
+        }
+    }
+
+    /// Ahead of what came since; at the end of the queue, or, what belongs to the initial list, of that.
+    fn put_back(&mut self, key: &'static str, changes: &[Change], initial: bool) {
+        let newer = self.changes.remove(key);
+        if initial {
+            let at = self.places.iter().rposition(|(_, initial)| *initial).map_or(0, |at| at + 1);
+            self.places.insert(at, (key, true));
+        } else if newer.is_none() {
+            self.places.push((key, false));
+        }
+        let mut all = changes.to_vec();
+        newer.iter().flatten().for_each(|change| append(&mut all, *change));
+        self.changes.insert(key, all);
+    }
+
+    fn prepare(&self, item: Item) -> Result<(&'static str, Item), Refusal> {
+        let key = item.key().map_err(|_| Refusal::Key)?;
+        let item = if self.options.transform { item.transform() } else { Ok(item) };
+        item.map(|item| (key, item)).map_err(|_| Refusal::Transform(key.to_owned()))
+    }
+
+    fn upsert(&mut self, item: Item, change: fn(Item) -> Change) -> Result<(), Refusal> {
+        self.populated = true;
+        let (key, item) = self.prepare(item)?;
+        self.push(key, change(item));
+        Ok(())
+    }
+
+    /// A deletion of what neither waits nor is known is dropped (D3), and its object not transformed.
+    fn delete(&mut self, key: &'static str, gone: Change) -> Result<(), Refusal> {
+        self.populated = true;
+        let leaving = self.flies(key) && self.flight.as_ref().is_some_and(|flight| flight.left().is_none());
+        let known = self.options.known_objects && (self.flies(key) || self.lookup(key) != Ok(None));
+        if !self.changes.contains_key(key) && !known {
+            return Ok(());
+        }
+        let gone = match gone {
+            Change::Deleted(item) => Change::Deleted(self.prepare(item)?.1),
+            tombstone => tombstone,
+        };
+        match &mut self.flight {
+            Some(flight) if leaving && !self.changes.contains_key(key) => append(&mut flight.missed, gone),
+            _ => self.push(key, gone),
+        }
+        Ok(())
+    }
+
+    /// D6 to D8.
+    fn replace(&mut self, items: &[Item]) -> Result<(), Refusal> {
+        let mut keys = BTreeSet::new();
+        for item in items {
+            let (key, item) = self.prepare(*item)?;
+            keys.insert(key);
+            self.push(
+                key,
+                if self.options.emit_replaced { Change::Replaced(item) } else { Change::Sync(item) },
+            );
+        }
+        let waiting = self.changes.iter().map(|(key, changes)| (*key, changes.last().unwrap().item()));
+        let mut gone: Vec<(&'static str, Option<Item>)> = waiting.collect();
+        gone.extend(self.all_known().into_iter().filter(|(key, _)| !self.changes.contains_key(key)));
+        gone.retain(|(key, _)| !keys.contains(key));
+        let leaving = self.flight.as_ref().filter(|flight| flight.left().is_none()).map(|flight| flight.key);
+        let leaving = leaving.filter(|key| self.options.known_objects && !self.changes.contains_key(key));
+        let leaving = leaving.and_then(|key| self.lookup(key).unwrap_or(None).map(|item| (key, item)));
+        if let (Some(flight), Some((key, item))) = (&mut self.flight, leaving) {
+            append(&mut flight.missed, Change::Tombstone(key, Some(item)));
+        }
+        for (key, item) in gone {
+            self.push(key, Change::Tombstone(key, item));
+        }
+        if !self.populated {
+            self.populated = true;
+            let mut waiting: BTreeSet<&str> = self.changes.keys().copied().collect();
+            self.places.iter_mut().for_each(|(key, initial)| *initial = waiting.remove(key));
+        }
+        Ok(())
+    }
+
+    /// D9.
+    fn resync(&mut self) -> Result<(), Refusal> {
+        for item in self.all_known().into_iter().filter_map(|(_, item)| item) {
+            let key = item.key().map_err(|_| Refusal::Key)?;
+            if !self.changes.contains_key(key) {
+                self.push(key, Change::Sync(item));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether they have been taken. Those that were popped bring their key along.
+    pub fn add_if_not_present(
+        &mut self,
+        key: Option<&'static str>,
+        changes: &[Change],
+    ) -> Result<bool, Refusal> {
+        let newest = changes.last().ok_or(Refusal::Version)?;
+        let key = key.map_or_else(|| newest.key(), Ok)?;
+        self.populated = true;
+        let taken = !self.changes.contains_key(key);
+        if taken {
+            self.put_back(key, changes, false);
+        }
+        self.settle();
+        Ok(taken)
+    }
+
+    pub fn write(&mut self, write: &Write) -> Result<(), Refusal> {
+        let result = match write {
+            Write::Add(item) => self.upsert(*item, Change::Added),
+            Write::Update(item) => self.upsert(*item, Change::Updated),
+            Write::Delete(item) => {
+                item.key().map_err(|_| Refusal::Key).and_then(|key| self.delete(key, Change::Deleted(*item)))
+            }
+            Write::Tombstone(key, item) => self.delete(key, Change::Tombstone(key, *item)),
+            Write::Replace(items) => self.replace(items),
+            Write::Resync => self.resync(),
+            Write::AddIfNotPresent(_) => unreachable!("has an answer of its own"),
+        };
+        for key in std::mem::take(&mut self.touched) {
+            self.compress(key);
+        }
+        self.settle();
+        result
+    }
+
+    fn compress(&mut self, key: &'static str) {
+        let Some(changes) = self.changes.get_mut(key) else { return };
+        let newest = changes.last().and_then(|change| change.item());
+        let mut kept = Vec::new();
+        for (at, change) in changes.iter().enumerate() {
+            let is_sync = matches!(change, Change::Sync(_));
+            match self.options.compressor.keeps(at, changes.len(), is_sync, newest.as_ref()) {
+                Ok(true) => kept.push(*change),
+                Ok(false) => {}
+                Err(()) => return,
+            }
+        }
+        *changes = kept;
+        if changes.is_empty() {
+            self.changes.remove(key);
+        }
+    }
+
+    /// Synced is when the initial list has been there, and nothing of it waits or is processed (D8, D10).
+    fn settle(&mut self) {
+        let initial = self.flight.as_ref().is_some_and(|flight| flight.initial);
+        self.synced |= self.populated && !initial && self.places.iter().all(|(_, initial)| !initial);
+    }
+
+    /// What a pop gives, past the places without changes.
+    pub fn take(&mut self) -> Option<Flight> {
+        while !self.places.is_empty() {
+            let (key, initial) = self.places.remove(0);
+            if let Some(changes) = self.changes.remove(key) {
+                self.flight = Some(Flight { key, changes, initial, missed: Vec::new() });
+                break;
+            }
+        }
+        self.settle();
+        self.flight.clone()
+    }
+
+    /// The end of the processing.
+    pub fn land(&mut self, end: End) {
+        let Some(flight) = self.flight.take() else { return };
+        match end {
+            End::Well => {}
+            End::Again | End::AgainBecause => self.put_back(flight.key, &flight.changes, flight.initial),
+            End::Fails | End::Panics => {
+                let known = self.lookup(flight.key) != Ok(None);
+                if known && !flight.missed.is_empty() {
+                    self.put_back(flight.key, &flight.missed, false);
+                }
+            }
+        }
+        self.settle();
+    }
+
+    /// What the consumer does with it.
+    pub fn fill(&mut self, newest: Change) {
+        match newest.key() {
+            Ok(key) if newest.is_deletion() => drop(self.known.remove(key)),
+            _ if newest.is_deletion() => {}
+            _ => self.put(newest.item().unwrap()),
+        }
+    }
+
+    pub fn put(&mut self, item: Item) {
+        if let Ok(key) = item.key() {
+            self.known.insert(key, item);
+        }
+    }
+}

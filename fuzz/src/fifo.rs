@@ -1,0 +1,271 @@
+//! [`Fifo`] against places and newest objects (F1 to F8): a deleted key keeps its place.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arbitrary::Arbitrary;
+use k8s_informer::{Fifo, PopError, ReflectorStore, Requeue};
+
+use super::item::{Failure, Held, Item, Press, Refusal, accessor, few, name, read, tombstone};
+use super::probe::Probe;
+
+#[derive(Arbitrary, Debug)]
+enum Op {
+    Write(Write),
+    Pop(#[arbitrary(with = few)] Vec<Write>, End),
+    Close,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Write {
+    Add(Item),
+    Update(Item),
+    Delete(Item),
+    Tombstone(#[arbitrary(with = name)] &'static str, Option<Item>),
+    Replace(#[arbitrary(with = few)] Vec<Item>),
+    Resync,
+    AddIfNotPresent(Item),
+}
+
+#[derive(Arbitrary, Clone, Copy, Debug, PartialEq)]
+enum End {
+    Well,
+    Fails,
+    Panics,
+    Again,
+    AgainBecause,
+}
+
+#[derive(Default)]
+struct Model {
+    places: Vec<&'static str>,
+    objects: BTreeMap<&'static str, Item>,
+    /// How many places of the first replace have not been passed; they are the first ones (F3, F5).
+    initial: usize,
+    /// How many of these the pop that is not over has taken (F8); and whether something newer was said about
+    /// what it took.
+    flying: usize,
+    superseded: bool,
+    in_flight: Option<&'static str>,
+    populated: bool,
+    synced: bool,
+    closed: bool,
+}
+
+impl Model {
+    fn settle(&mut self) {
+        self.synced |= self.populated && self.initial == 0;
+    }
+
+    fn supersede(&mut self, key: &str) {
+        self.populated = true;
+        self.superseded |= self.in_flight == Some(key);
+    }
+
+    /// F1.
+    fn put(&mut self, item: Item) -> Result<(), Refusal> {
+        let key = item.key().map_err(|_| Refusal::Key)?;
+        self.supersede(key);
+        if self.objects.insert(key, item).is_none() {
+            self.places.push(key);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, write: &Write) -> Result<(), Refusal> {
+        let result = match write {
+            Write::Add(item) | Write::Update(item) => self.put(*item),
+            Write::AddIfNotPresent(item) => match item.key() {
+                Ok(key) if self.objects.contains_key(key) => {
+                    self.populated = true;
+                    Ok(())
+                }
+                _ => self.put(*item),
+            },
+            Write::Delete(item) => item.key().map_err(|_| Refusal::Key).map(|key| self.delete(key)),
+            Write::Tombstone(key, _) => {
+                self.delete(key);
+                Ok(())
+            }
+            Write::Replace(items) => self.replace(items),
+            Write::Resync => Ok(()),
+        };
+        self.settle();
+        result
+    }
+
+    /// F2.
+    fn delete(&mut self, key: &str) {
+        self.supersede(key);
+        self.objects.remove(key);
+    }
+
+    /// F3; here in the order of the list.
+    fn replace(&mut self, items: &[Item]) -> Result<(), Refusal> {
+        let keys: Result<Vec<_>, _> = items.iter().map(Item::key).collect();
+        let mut places = keys.map_err(|_| Refusal::Key)?;
+        self.objects = places.iter().copied().zip(items.iter().copied()).collect();
+        let mut first = BTreeMap::new();
+        places.retain(|key| first.insert(*key, ()).is_none());
+        self.places = places;
+        self.superseded = true;
+        if !self.populated {
+            self.populated = true;
+            self.initial = self.places.len();
+        }
+        Ok(())
+    }
+
+    fn waiting(&self) -> Vec<Item> {
+        let mut rest = self.objects.clone();
+        self.places.iter().filter_map(|key| rest.remove(key)).collect()
+    }
+
+    /// The next one, past the places of the deleted.
+    fn take(&mut self) -> Option<Item> {
+        let mut taken = None;
+        while taken.is_none() && !self.places.is_empty() {
+            let key = self.places.remove(0);
+            self.flying += usize::from(self.initial > self.flying);
+            taken = self.objects.remove(key);
+        }
+        self.in_flight = taken.map(|item| item.name);
+        self.superseded = false;
+        if taken.is_none() {
+            self.land(None);
+        }
+        taken
+    }
+
+    /// The end of a pop; `again` is the object that goes back: to the end, or to that of the initial list if
+    /// it is of it.
+    fn land(&mut self, again: Option<(Item, bool)>) {
+        self.in_flight = None;
+        let again = again.filter(|_| !self.superseded);
+        self.initial -= self.flying;
+        self.flying = 0;
+        if let Some((item, counts)) = again {
+            let at = if counts { self.initial.min(self.places.len()) } else { self.places.len() };
+            self.initial += usize::from(counts);
+            self.places.insert(at, item.name);
+            self.objects.insert(item.name, item);
+        }
+        self.settle();
+    }
+}
+
+struct Harness {
+    queue: Arc<Fifo<Held>>,
+    model: Model,
+    press: Press,
+}
+
+impl Harness {
+    fn check(&self) {
+        let Self { queue, model, .. } = self;
+        let waiting = model.waiting();
+        assert_eq!(queue.list().iter().map(|held| held.0).collect::<Vec<_>>(), waiting);
+        let keys = queue.list_keys();
+        assert!(keys.iter().map(|key| &**key).eq(waiting.iter().map(|item| item.name)), "{keys:?}");
+        assert_eq!((queue.len(), queue.is_empty()), (waiting.len(), waiting.is_empty()));
+        for item in &waiting {
+            assert_eq!(queue.get_by_key(item.name).map(|held| held.0), Some(*item));
+        }
+        assert_eq!((queue.has_synced(), queue.synced().is_done()), (model.synced, model.synced), "{queue:?}");
+        assert_eq!(queue.is_closed(), model.closed);
+    }
+
+    fn write(&mut self, write: &Write) {
+        let write = match write {
+            Write::Add(item) => Write::Add(self.press.number(*item)),
+            Write::Update(item) => Write::Update(self.press.number(*item)),
+            Write::Delete(item) => Write::Delete(self.press.number(*item)),
+            Write::Tombstone(key, item) => Write::Tombstone(key, item.map(|item| self.press.number(item))),
+            Write::Replace(items) => Write::Replace(self.press.number_all(items)),
+            Write::Resync => Write::Resync,
+            Write::AddIfNotPresent(item) => Write::AddIfNotPresent(self.press.number(*item)),
+        };
+        let result = match &write {
+            Write::Add(item) => self.queue.add(item.held()),
+            Write::Update(item) => self.queue.update(item.held()),
+            Write::Delete(item) => self.queue.delete(item.gone()),
+            Write::Tombstone(key, item) => self.queue.delete(tombstone(key, *item)),
+            Write::Replace(items) => self.queue.replace(items.iter().map(|item| item.held()).collect(), "7"),
+            Write::Resync => self.queue.resync(),
+            Write::AddIfNotPresent(item) => {
+                let present = self.model.objects.contains_key(item.name);
+                let result = self.queue.add_if_not_present(item.held());
+                result.map_err(|refused| refused.reason).map(|back| assert_eq!(back.is_some(), present))
+            }
+        };
+        assert_eq!(result.map_err(|error| Refusal::of(&error)), self.model.write(&write));
+        self.check();
+    }
+
+    /// Not of an open queue without anything, which would block.
+    fn pop(&mut self, writes: &[Write], end: End) {
+        if self.model.objects.is_empty() && !self.model.closed {
+            return;
+        }
+        let queue = Arc::clone(&self.queue);
+        let (was_synced, initial) = (self.model.synced, self.model.initial);
+        let passed = self.model.places.iter().position(|key| self.model.objects.contains_key(key));
+        let Some(item) = self.model.take() else {
+            let popped = queue.pop(&mut |_, _| panic!("nothing to process"));
+            assert!(matches!(popped, Err(PopError::Closed)));
+            return self.check();
+        };
+        let counts = passed.is_some_and(|passed| passed < initial);
+        let popped = queue.pop(&mut |held, in_initial_list| {
+            assert_eq!((held.0, in_initial_list), (item, !was_synced));
+            self.check();
+            writes.iter().for_each(|write| self.write(write));
+            match end {
+                End::Well => Ok(()),
+                End::Fails => Err(Failure::Says.happen().into()),
+                End::Panics => Err(Failure::Panics.happen().into()),
+                End::Again => Err(Requeue::new().into()),
+                End::AgainBecause => Err(Requeue::because(Failure::Says.happen()).into()),
+            }
+        });
+        let again = matches!(end, End::Again | End::AgainBecause);
+        self.model.land(again.then_some((item, counts)));
+        let held = match (popped, end) {
+            (Ok(held), End::Well | End::Again) => held,
+            (Err(PopError::Process { popped, error }), End::Fails | End::Panics | End::AgainBecause) => {
+                let said = if end == End::Panics { "panicked: boom" } else { "says no" };
+                assert_eq!(error.to_string(), said);
+                popped
+            }
+            (other, _) => panic!("{writes:?} {end:?} gave {other:?}"),
+        };
+        assert_eq!(held.0, item);
+        self.check();
+    }
+}
+
+pub fn run(input: &[u8]) {
+    let Ok(((), operations)) = read::<(), Op>(input) else { return };
+    let queue = Arc::new(Fifo::new(accessor()));
+    let _probe = Probe::of(&queue, |queue| {
+        let _ = queue.len();
+    });
+    let mut harness = Harness { queue, model: Model::default(), press: Press::default() };
+    for operation in &operations {
+        match operation {
+            Op::Write(write) => harness.write(write),
+            Op::Pop(writes, end) => harness.pop(writes, *end),
+            Op::Close => {
+                harness.queue.close();
+                harness.model.closed = true;
+                harness.check();
+            }
+        }
+    }
+    harness.queue.close();
+    harness.model.closed = true;
+    while !harness.model.objects.is_empty() {
+        harness.pop(&[], End::Well);
+    }
+    harness.pop(&[], End::Well);
+}

@@ -1,0 +1,310 @@
+//! What a store with indices is: its content, and which functions file it. What an index holds follows from
+//! both, anew each time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arbitrary::Arbitrary;
+use k8s_informer::{
+    AddIndexersError, IndexError, IndexFunc, Indexer, Indexers, Key, ThreadSafeStore, TransactionError,
+};
+
+use super::item::{Failure, Held, Item, NAMES, Refusal};
+use super::probe::touch;
+
+/// The index functions there are.
+#[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Index {
+    /// None, one or several values, also twice the same.
+    Several,
+    /// One value each.
+    Single,
+    /// A value of its own for each name.
+    Name,
+    /// Fails and panics on some objects.
+    Picky,
+}
+
+pub const INDICES: [Index; 4] = [Index::Several, Index::Single, Index::Name, Index::Picky];
+
+impl Index {
+    pub fn name(self) -> String {
+        format!("{self:?}")
+    }
+
+    pub fn values(self, item: &Item) -> Result<Vec<String>, Failure> {
+        let value = item.value;
+        Ok(match self {
+            Self::Several => [value, 1, value].iter().take(usize::from(value)).map(u8::to_string).collect(),
+            Self::Single => vec![value.to_string()],
+            Self::Name => vec![item.name.to_owned()],
+            Self::Picky => match item.trouble {
+                super::item::Trouble::IndexFails => return Err(Failure::Says),
+                super::item::Trouble::IndexPanics => return Err(Failure::Panics),
+                _ => vec![value.to_string(), item.name.to_owned()],
+            },
+        })
+    }
+
+    fn function(self) -> IndexFunc<Held> {
+        IndexFunc::fallible(move |held: &Held| {
+            touch();
+            self.values(&held.0).map_err(Failure::happen)
+        })
+    }
+}
+
+/// The user's form of some index functions.
+pub fn indexers(indices: &[Index]) -> Indexers<Held> {
+    indices.iter().map(|index| (index.name(), index.function())).collect()
+}
+
+/// What can be read of a store.
+pub trait Reads {
+    fn list(&self) -> Vec<Arc<Held>>;
+    fn list_keys(&self) -> Vec<Key>;
+    fn len(&self) -> usize;
+    fn is_empty(&self) -> bool;
+    fn snapshot(&self) -> (Vec<Arc<Held>>, String);
+    fn get_by_key(&self, key: &str) -> Option<Arc<Held>>;
+    fn get_indexers(&self) -> Vec<Arc<str>>;
+    fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<Held>>, IndexError>;
+    fn index(&self, name: &str, object: &Held) -> Result<Vec<Arc<Held>>, IndexError>;
+    fn index_keys(&self, name: &str, value: &str) -> Result<Vec<Key>, IndexError>;
+    fn list_index_func_values(&self, name: &str) -> Result<Vec<Arc<str>>, IndexError>;
+    fn last_store_sync_resource_version(&self) -> String;
+}
+
+macro_rules! reads {
+    ($store:ident, $get:ident) => {
+        impl Reads for $store<Held> {
+            fn list(&self) -> Vec<Arc<Held>> {
+                self.list()
+            }
+            fn list_keys(&self) -> Vec<Key> {
+                self.list_keys()
+            }
+            fn len(&self) -> usize {
+                self.len()
+            }
+            fn is_empty(&self) -> bool {
+                self.is_empty()
+            }
+            fn snapshot(&self) -> (Vec<Arc<Held>>, String) {
+                self.snapshot()
+            }
+            fn get_by_key(&self, key: &str) -> Option<Arc<Held>> {
+                self.$get(key)
+            }
+            fn get_indexers(&self) -> Vec<Arc<str>> {
+                self.get_indexers()
+            }
+            fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<Held>>, IndexError> {
+                self.by_index(name, value)
+            }
+            fn index(&self, name: &str, object: &Held) -> Result<Vec<Arc<Held>>, IndexError> {
+                self.index(name, object)
+            }
+            fn index_keys(&self, name: &str, value: &str) -> Result<Vec<Key>, IndexError> {
+                self.index_keys(name, value)
+            }
+            fn list_index_func_values(&self, name: &str) -> Result<Vec<Arc<str>>, IndexError> {
+                self.list_index_func_values(name)
+            }
+            fn last_store_sync_resource_version(&self) -> String {
+                self.last_store_sync_resource_version()
+            }
+        }
+    };
+}
+
+reads!(Indexer, get_by_key);
+reads!(ThreadSafeStore, get);
+
+/// A change of a transaction: the key, and what to put there.
+pub type Put = (&'static str, Option<Item>);
+
+#[derive(Default)]
+pub struct Model {
+    pub content: BTreeMap<&'static str, Item>,
+    pub indices: BTreeSet<Index>,
+    pub version: &'static str,
+}
+
+impl Model {
+    /// Whether an index function doesn't like it (X6).
+    fn judge(&self, key: &str, item: &Item) -> Result<(), Refusal> {
+        for index in &self.indices {
+            index.values(item).map_err(|_| Refusal::Index(index.name(), key.to_owned()))?;
+        }
+        Ok(())
+    }
+
+    /// Puts an item there, or takes away what is there, and notes the version if there is one (S2, X9).
+    pub fn set(&mut self, (key, item): Put, version: Option<&'static str>) -> Result<Option<Item>, Refusal> {
+        if let Some(item) = &item {
+            self.judge(key, item)?;
+        }
+        self.version = version.unwrap_or(self.version);
+        Ok(match item {
+            Some(item) => self.content.insert(key, item),
+            None => self.content.remove(key),
+        })
+    }
+
+    /// All or nothing; the last of a key stays (S4, X7).
+    pub fn replace(&mut self, items: &[(&'static str, Item)], version: &'static str) -> Result<(), Refusal> {
+        for (key, item) in items {
+            self.judge(key, item)?;
+        }
+        self.content = items.iter().copied().collect();
+        self.version = version;
+        Ok(())
+    }
+
+    /// Each change for itself; the version is that of the last one that was made (S6, X9). Changes that are
+    /// refused already come as errors.
+    pub fn transact(
+        &mut self,
+        changes: Vec<Result<(Put, Option<&'static str>), Refusal>>,
+    ) -> (Vec<usize>, Vec<Refusal>) {
+        let before = self.version;
+        let (mut made, mut refused, mut last) = (Vec::new(), Vec::new(), None);
+        for (position, change) in changes.into_iter().enumerate() {
+            match change.and_then(|(put, version)| self.set(put, None).map(|_| version)) {
+                Ok(version) => {
+                    made.push(position);
+                    last = version;
+                }
+                Err(refusal) => refused.push(refusal),
+            }
+        }
+        self.version = last.unwrap_or(before);
+        (made, refused)
+    }
+
+    /// All or none (X8). Which of several objects is blamed is open.
+    pub fn add_indexers(&mut self, indices: &[Index], result: &Result<(), AddIndexersError>) {
+        let taken: BTreeSet<String> =
+            indices.iter().filter(|index| self.indices.contains(index)).map(|index| index.name()).collect();
+        let failing: BTreeSet<(String, &str)> = indices
+            .iter()
+            .flat_map(|index| {
+                let content = self.content.iter().filter(|(_, item)| index.values(item).is_err());
+                content.map(|(key, _)| (index.name(), *key))
+            })
+            .collect();
+        match result {
+            Err(AddIndexersError::Conflict { names }) => {
+                assert!(
+                    !names.is_empty()
+                        && names.iter().map(|name| &**name).eq(taken.iter().map(|name| &**name))
+                );
+            }
+            Err(AddIndexersError::Function { name, key, message }) => {
+                assert!(taken.is_empty() && failing.contains(&(name.to_string(), &**key)), "{name} {key}");
+                assert!(["says no", "panicked: boom"].contains(&&**message), "{message}");
+            }
+            Err(other) => panic!("{other}"),
+            Ok(()) => {
+                assert!(taken.is_empty() && failing.is_empty(), "{taken:?} {failing:?}");
+                self.indices.extend(indices);
+            }
+        }
+    }
+
+    /// The keys of what an index has under a value.
+    fn filed(&self, index: Index, value: &str) -> Vec<&'static str> {
+        let is_filed = |item: &Item| index.values(item).unwrap_or_default().iter().any(|one| one == value);
+        self.content.iter().filter(|(_, item)| is_filed(item)).map(|(key, _)| *key).collect()
+    }
+
+    /// Everything that can be read, against this.
+    pub fn check(&self, store: &impl Reads) {
+        let all: Vec<Item> = sorted(self.content.values().copied().collect());
+        assert_eq!(held(store.list()), all);
+        let (snapshot, version) = store.snapshot();
+        assert_eq!((held(snapshot), &*version), (all, self.version));
+        assert_eq!(store.last_store_sync_resource_version(), self.version);
+        assert_eq!((store.len(), store.is_empty()), (self.content.len(), self.content.is_empty()));
+        assert!(sorted(texts(&store.list_keys())).iter().eq(self.content.keys()));
+        for name in NAMES {
+            assert_eq!(store.get_by_key(name).map(|held| held.0), self.content.get(name).copied());
+        }
+        assert_eq!(store.get_by_key("-"), None);
+        let names: Vec<String> = sorted(self.indices.iter().map(|index| index.name()).collect());
+        assert_eq!(texts(&store.get_indexers()), names);
+        for index in INDICES {
+            self.check_index(store, index);
+        }
+    }
+
+    fn check_index(&self, store: &impl Reads, index: Index) {
+        let name = index.name();
+        if !self.indices.contains(&index) {
+            let unknown = IndexError::NoIndex { name: name.as_str().into() };
+            assert_eq!(store.list_index_func_values(&name), Err(unknown.clone()));
+            assert_eq!(store.by_index(&name, "1"), Err(unknown.clone()));
+            assert_eq!(store.index_keys(&name, "1"), Err(unknown));
+            return;
+        }
+        let values: BTreeSet<String> =
+            self.content.values().flat_map(|item| index.values(item).unwrap_or_default()).collect();
+        let listed = store.list_index_func_values(&name).unwrap();
+        assert!(sorted(texts(&listed)).iter().eq(values.iter()), "{name}: {listed:?}, expected {values:?}");
+        for value in values.iter().map(String::as_str).chain(["no such value"]) {
+            let keys = self.filed(index, value);
+            assert_eq!(texts(&store.index_keys(&name, value).unwrap()), keys, "{name} {value}");
+            let items = sorted(keys.iter().map(|key| self.content[key]).collect());
+            assert_eq!(held(store.by_index(&name, value).unwrap()), items, "{name} {value}");
+        }
+    }
+
+    /// What shares a value with an item (X10).
+    pub fn check_shared(&self, store: &impl Reads, index: Index, item: Item) {
+        let found = store.index(&index.name(), &Held(item));
+        if !self.indices.contains(&index) {
+            assert_eq!(found, Err(IndexError::NoIndex { name: index.name().into() }));
+            return;
+        }
+        match index.values(&item) {
+            Err(_) => {
+                assert!(matches!(found, Err(IndexError::Function { name, .. }) if *name == *index.name()));
+            }
+            Ok(values) => {
+                let keys: BTreeSet<&str> = values.iter().flat_map(|value| self.filed(index, value)).collect();
+                let items = sorted(keys.iter().map(|key| self.content[key]).collect());
+                assert_eq!(held(found.unwrap()), items);
+            }
+        }
+    }
+}
+
+/// A transaction's answer against the model's.
+pub fn check_transaction(
+    result: Result<(), TransactionError>,
+    total: usize,
+    (made, refused): (Vec<usize>, Vec<Refusal>),
+) {
+    match result {
+        Ok(()) => assert!(made.len() == total && refused.is_empty(), "{refused:?}"),
+        Err(error) => {
+            assert_eq!((error.successful, error.total), (made, total));
+            assert_eq!(error.errors.iter().map(Refusal::of).collect::<Vec<_>>(), refused);
+            assert!(!refused.is_empty());
+        }
+    }
+}
+
+fn held(objects: Vec<Arc<Held>>) -> Vec<Item> {
+    sorted(objects.iter().map(|held| held.0).collect())
+}
+
+fn texts(keys: &[Arc<str>]) -> Vec<&str> {
+    keys.iter().map(|key| &**key).collect()
+}
+
+fn sorted<E: Ord>(mut elements: Vec<E>) -> Vec<E> {
+    elements.sort();
+    elements
+}
