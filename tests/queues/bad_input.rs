@@ -4,8 +4,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, Weak};
 
 use k8s_informer::{
-    Accessor, Deleted, Delta, DeltaFifo, Indexer, Indexers, KeyError, PopError, Queue, RealFifo,
-    RealFifoMode, StoreError,
+    Accessor, Deleted, Delta, DeltaFifo, Indexer, Indexers, Key, KeyError, KnownObjects, PopError, Queue,
+    RealFifo, RealFifoMode, ReflectorStore, StoreError,
 };
 
 use super::things::in_time;
@@ -164,4 +164,38 @@ fn a_callback_that_panics_leaves_a_queue_that_works() {
         queue.add(word("c")).unwrap();
         assert_eq!(drain(&*queue).len(), 1, "{name}");
     }
+}
+
+/// Known objects may be made as they are asked for: then the queue has the last of each.
+#[test]
+fn known_objects_that_use_the_queue_when_they_are_dropped_hang_nobody() {
+    struct Fresh(Mutex<Weak<DeltaFifo<Word>>>);
+
+    impl KnownObjects<Word> for Fresh {
+        fn list_keys(&self) -> Vec<Key> {
+            vec!["a".into(), "b".into()]
+        }
+
+        fn get_by_key(&self, key: &str) -> Result<Option<Arc<Word>>, StoreError> {
+            let queue = self.0.lock().unwrap().clone();
+            let on_drop = move || drop(queue.upgrade().map(|queue| queue.len()));
+            Ok(Some(Arc::new(Word(key.to_owned(), Some(Arc::new(on_drop))))))
+        }
+    }
+
+    in_time(|| {
+        let known = Arc::new(Fresh(Mutex::default()));
+        let queue = Arc::new(DeltaFifo::builder(accessor()).known_objects(known.clone()).build());
+        *known.0.lock().unwrap() = Arc::downgrade(&queue);
+        let tombstone = || Deleted::FinalStateUnknown { key: "a".into(), last_known: None };
+        queue.delete(tombstone()).unwrap();
+        let failed = queue.pop(&mut |_, _| {
+            queue.delete(tombstone())?;
+            queue.replace(vec![word("c")], "1")?;
+            queue.resync()?;
+            Err("no".into())
+        });
+        assert!(failed.is_err());
+        assert_eq!(drain(&*queue).len(), 3, "a and b are gone, c is new");
+    });
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use k8s_informer::{
@@ -450,22 +450,22 @@ fn panicking_known_objects_change_nothing() {
     struct Panics(Mutex<bool>);
     impl KnownObjects<Thing> for Panics {
         fn list_keys(&self) -> Vec<Key> {
-            assert!(!*self.0.lock().unwrap(), "known objects");
+            assert!(!*self.0.lock().unwrap_or_else(PoisonError::into_inner), "known objects");
             Vec::new()
         }
         fn get_by_key(&self, _: &str) -> Result<Option<Arc<Thing>>, StoreError> {
+            assert!(!*self.0.lock().unwrap_or_else(PoisonError::into_inner), "known objects");
             Ok(None)
         }
     }
     let known = Arc::new(Panics(Mutex::new(true)));
     let queue = Arc::new(DeltaFifo::builder(accessor()).known_objects(Arc::clone(&known) as _).build());
-    let other = Arc::clone(&queue);
-    assert!(thread::spawn(move || other.replace(vec![thing("a", 1)], "1")).join().is_err());
-    let other = Arc::clone(&queue);
-    assert!(thread::spawn(move || other.resync()).join().is_err());
+    let panics = |result| matches!(result, Err(StoreError::Other(what)) if what.contains("panicked"));
+    assert!(panics(queue.replace(vec![thing("a", 1)], "1")));
+    assert!(panics(queue.resync()));
     assert!(queue.is_empty() && !queue.has_synced());
-    known.0.clear_poison();
-    *known.0.lock().unwrap() = false;
+    assert!(panics(queue.delete(gone("a", 1))));
+    *known.0.lock().unwrap_or_else(PoisonError::into_inner) = false;
     queue.replace(vec![thing("a", 1)], "1").unwrap();
     assert_eq!(drain(&queue), [vec![sync("a", 1)]]);
 }

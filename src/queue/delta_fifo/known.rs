@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::{DeltaFifo, State};
 use crate::object::{Deleted, Key};
+use crate::panic::catch;
 use crate::queue::{Delta, Deltas};
-use crate::store::KnownObjects;
+use crate::store::{KnownObjects, StoreError};
 use crate::sync::thread::ThreadId;
 
 /// A key that has been popped and is being processed.
@@ -37,56 +38,77 @@ impl<T> Flight<T> {
 }
 
 /// Whether a deletion has somebody to tell.
-#[derive(PartialEq)]
-pub(super) enum Known {
-    Yes,
+pub(super) enum Known<T> {
+    /// With what the known objects have, to be dropped without the lock.
+    Yes(#[expect(dead_code, reason = "only dropped")] Option<Arc<T>>),
     /// Only if the deletion that is being processed fails.
     Leaving,
     No,
 }
 
+/// What the consumer knows.
+pub(super) struct Everything<T> {
+    /// As he will know it when he has processed what is in flight; `None` where it can't be had.
+    pub(super) objects: Vec<(Key, Option<Arc<T>>)>,
+    /// What he knows as long as the deletion in flight has not succeeded.
+    pub(super) leaving: Option<Deleted<T>>,
+}
+
 impl<T> DeltaFifo<T> {
     /// The key in flight is known by its newest state. If the known objects can't tell, the deletion is told
     /// (D3).
-    pub(super) fn is_known(&self, state: &State<T>, key: &str) -> Known {
+    pub(super) fn is_known(&self, state: &State<T>, key: &str) -> Result<Known<T>, StoreError> {
         if state.items.contains_key(key) {
-            return Known::Yes;
+            return Ok(Known::Yes(None));
         }
-        let Some(known) = &self.known_objects else { return Known::No };
-        match &state.in_flight {
+        let Some(known) = &self.known_objects else { return Ok(Known::No) };
+        Ok(match &state.in_flight {
             Some(flight) if &*flight.key == key => match flight.newest {
-                Some(_) => Known::Yes,
+                Some(_) => Known::Yes(None),
                 None => Known::Leaving,
             },
-            _ if matches!(known.get_by_key(key), Ok(None)) => Known::No,
-            _ => Known::Yes,
-        }
+            _ => match asking(|| known.get_by_key(key))? {
+                Ok(None) => Known::No,
+                known => Known::Yes(known.ok().flatten()),
+            },
+        })
     }
 
-    /// The known objects, but for some, as the consumer will know them when it has processed what is in
-    /// flight. Those that can't be had are `None`.
-    pub(super) fn known(&self, state: &State<T>, skip: impl Fn(&Key) -> bool) -> Vec<(Key, Option<Arc<T>>)> {
-        let Some(known) = &self.known_objects else { return Vec::new() };
-        let mut objects = Vec::new();
+    /// The known objects, but for some.
+    pub(super) fn known(
+        &self,
+        state: &State<T>,
+        skip: impl Fn(&Key) -> bool,
+    ) -> Result<Everything<T>, StoreError> {
+        let Some(known) = &self.known_objects else {
+            return Ok(Everything { objects: Vec::new(), leaving: None });
+        };
         let flight = state.in_flight.as_ref();
-        for key in known.list_keys() {
-            if !skip(&key) && flight.is_none_or(|flight| flight.key != key) {
-                let object = look_up(&**known, &key);
-                objects.push((key, object));
+        let (mut objects, in_flight) = asking(|| {
+            let keys = known.list_keys().into_iter();
+            let others = keys.filter(|key| !skip(key) && flight.is_none_or(|flight| flight.key != *key));
+            let objects = others.map(|key| (Arc::clone(&key), look_up(&**known, &key))).collect::<Vec<_>>();
+            let leaving = flight.filter(|flight| flight.newest.is_none() && !skip(&flight.key));
+            (objects, leaving.and_then(|flight| look_up(&**known, &flight.key)))
+        })?;
+        let mut leaving = None;
+        if let Some(Flight { key, newest, .. }) = flight.filter(|flight| !skip(&flight.key)) {
+            let key = Arc::clone(key);
+            match newest {
+                Some(newest) => objects.push((key, Some(Arc::clone(newest)))),
+                None if in_flight.is_some() => {
+                    leaving = Some(Deleted::FinalStateUnknown { key, last_known: in_flight });
+                }
+                None => {}
             }
         }
-        if let Some(Flight { key, newest: Some(newest), .. }) = flight.filter(|flight| !skip(&flight.key)) {
-            objects.push((Arc::clone(key), Some(Arc::clone(newest))));
-        }
-        objects
+        Ok(Everything { objects, leaving })
     }
+}
 
-    /// What a list without the key in flight tells of it, if it is known and its deletion is being processed.
-    pub(super) fn leaving(&self, state: &State<T>) -> Option<Deleted<T>> {
-        let flight = state.in_flight.as_ref().filter(|flight| flight.newest.is_none())?;
-        let last_known = look_up(&**self.known_objects.as_ref()?, &flight.key)?;
-        Some(Deleted::FinalStateUnknown { key: Arc::clone(&flight.key), last_known: Some(last_known) })
-    }
+/// Asks the known objects, which are user code.
+pub(super) fn asking<R>(ask: impl FnOnce() -> R) -> Result<R, StoreError> {
+    catch(ask).map_err(|panic| StoreError::other(format!("the known objects {panic}")))
 }
 
 fn look_up<T>(known: &dyn KnownObjects<T>, key: &str) -> Option<Arc<T>> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub use builder::DeltaFifoBuilder;
 
 use self::compressor::Compressor;
-use self::known::{Flight, Known};
+use self::known::{Everything, Flight, Known, asking};
 use super::{Delta, Deltas};
 use crate::object::{Accessor, Deleted, Key};
 use crate::stop::Done;
@@ -44,8 +44,8 @@ const KEEP: usize = 1024;
 /// the end of the queue, or, while the initial list is not through, of that; what came for the same key
 /// meanwhile follows them.
 ///
-/// **User code.** Key functions, transforms and compressors run under no lock; a panic in them is an error.
-/// The known objects are asked under the queue's lock: they must not call the queue.
+/// **User code.** Key functions, transforms and compressors run under no lock. The known objects are asked under
+/// the queue's lock: they must not call the queue. A panic in any of them is an error.
 ///
 /// ```
 /// use k8s_informer::{Accessor, Delta, DeltaFifo, KeyError, Queue, ReflectorStore};
@@ -194,33 +194,34 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     ///
     /// [`StoreError::Key`] if the object has no key: then the queue does not count as populated.
     /// [`StoreError::Transform`] if the transform fails; it is not asked about tombstones (D5).
+    /// [`StoreError::Other`] if the known objects panic.
     fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
         let key = self.accessor.key_of_deleted(&gone)?;
         let mut state = self.state.lock();
         state.populated = true;
+        let mut known = self.is_known(&state, &key);
         let gone = match gone {
             // The transform is not asked about what nobody will be told (D3).
-            Deleted::Final(object)
-                if self.transform.is_some() && self.is_known(&state, &key) != Known::No =>
-            {
+            Deleted::Final(object) if self.transform.is_some() && !matches!(known, Ok(Known::No)) => {
                 self.unlock(state);
                 let object = Transform::run(self.transform.as_ref(), &key, object)?;
                 state = self.state.lock();
+                known = self.is_known(&state, &key);
                 Deleted::Final(object)
             }
             gone => gone,
         };
-        let left_out = match self.is_known(&state, &key) {
-            Known::Yes => self.push(&mut state, &key, Delta::Deleted(gone)),
-            Known::Leaving => {
+        let left_out = match &known {
+            Ok(Known::Yes(_)) => self.push(&mut state, &key, Delta::Deleted(gone)),
+            Ok(Known::Leaving) => {
                 state.in_flight.as_mut().and_then(|flight| flight.miss(gone)).map(Delta::Deleted)
             }
-            Known::No => Some(Delta::Deleted(gone)),
+            Ok(Known::No) | Err(_) => Some(Delta::Deleted(gone)),
         };
         self.unlock(state);
         drop(left_out);
         self.compress(&[key]);
-        Ok(())
+        known.map(drop)
     }
 
     /// Queues [`Delta::Replaced`] (or `Sync`, see [`DeltaFifoBuilder::emit_replaced`]) for each object in the
@@ -230,7 +231,8 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     /// # Errors
     ///
     /// [`StoreError`] if an object has no key or the transform fails on it: what came before it in the list
-    /// has been queued, the rest has not, and nothing is taken for deleted.
+    /// has been queued, the rest has not, and nothing is taken for deleted. [`StoreError::Other`] if the known
+    /// objects panic: nothing has changed then.
     fn replace(&self, objects: Vec<Arc<T>>, _resource_version: &str) -> Result<(), StoreError> {
         let mut failed = None;
         let mut prepared = Vec::with_capacity(objects.len());
@@ -258,11 +260,9 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
             self.compress(&touched);
             return Err(error);
         }
-        // Asked first: if the known objects panic, nothing has changed.
-        let waits = |key: &Key| keys.contains(key) || state.items.contains_key(key);
-        let known = self.known(&state, waits);
-        let leaving =
-            self.leaving(&state).filter(|_| state.in_flight.as_ref().is_some_and(|f| !waits(&f.key)));
+        // Asked first: if they panic, nothing has changed.
+        let Everything { objects: known, leaving } =
+            self.known(&state, |key| keys.contains(key) || state.items.contains_key(key))?;
         for (key, object) in prepared {
             left_out.extend(self.push(&mut state, &key, delta(object)));
         }
@@ -301,21 +301,22 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     /// # Errors
     ///
     /// [`StoreError::Key`] if a known object has no key: those before it have been queued.
+    /// [`StoreError::Other`] if the known objects panic.
     fn resync(&self) -> Result<(), StoreError> {
         if self.known_objects.is_none() {
             return Ok(());
         }
         let known = {
             let mut state = self.state.lock();
-            let known = self.known(&state, |_| false);
+            let known = self.known(&state, |_| false)?;
             state.resyncs += 1;
             known
         };
         // The keys are made without the lock. What is popped meanwhile is remembered: its `Sync` would be out
         // of date.
         let mut failed = None;
-        let mut keyed = Vec::with_capacity(known.len());
-        for object in known.iter().filter_map(|(_, object)| object.as_ref()) {
+        let mut keyed = Vec::with_capacity(known.objects.len());
+        for object in known.objects.iter().filter_map(|(_, object)| object.as_ref()) {
             match self.accessor.key(object) {
                 Ok(key) => keyed.push((key, object)),
                 Err(error) => {

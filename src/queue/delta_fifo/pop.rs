@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::{DeltaFifo, Flight, KEEP, State};
+use super::{DeltaFifo, Flight, KEEP, State, asking};
 use crate::object::Key;
 use crate::panic::catch;
 use crate::queue::error::Processed;
@@ -71,6 +71,7 @@ impl<T> DeltaFifo<T> {
         let mut flight = state.in_flight.take();
         let missed = flight.as_mut().and_then(|flight| flight.missed.take());
         let mut left_out = Vec::new();
+        let mut known_object = None;
         if processed.again {
             // A deletion that was missed is the one that is told again.
             left_out.extend(missed.map(Delta::Deleted));
@@ -80,22 +81,23 @@ impl<T> DeltaFifo<T> {
                 state.initial = state.initial.saturating_sub(1);
             }
             // The deletion has failed: if the consumer still has the object, he is told of the next one.
-            let known = self.known_objects.as_ref().filter(|_| processed.result.is_err());
-            match (missed, known) {
-                (Some(gone), Some(known)) if !matches!(known.get_by_key(&taken.key), Ok(None)) => {
+            let known = self.known_objects.as_ref().filter(|_| processed.result.is_err() && missed.is_some());
+            known_object = known.map(|known| asking(|| known.get_by_key(&taken.key)));
+            match missed {
+                Some(gone) if !matches!(known_object, None | Some(Ok(Ok(None)))) => {
                     let deltas = Deltas::one(Some(Arc::clone(&taken.key)), Delta::Deleted(gone));
                     left_out.extend(self.put_back(&mut state, &taken.key, deltas, false));
                 }
-                (missed, _) => left_out.extend(missed.map(Delta::Deleted)),
+                missed => left_out.extend(missed.map(Delta::Deleted)),
             }
         }
         if state.closed {
             self.changed.notify_all();
-        } else if !state.items.is_empty() {
+        } else if !state.order.is_empty() {
             self.changed.notify_one();
         }
         self.unlock(state);
-        drop((flight, left_out));
+        drop((flight, left_out, known_object));
     }
 
     /// Queues what has been popped before, ahead of what came for its key since; `initial` says whether it
