@@ -77,6 +77,7 @@
 
 // From here down each module may use those above it.
 mod error;
+mod metrics;
 mod object;
 mod panic;
 mod selector;
@@ -109,6 +110,7 @@ pub use informer::{
     SharedIndexInformerOptions, SharedInformerFactory, SharedInformerFactoryBuilder, SyncError, Unsynced,
     new_indexer_informer, new_informer, wait_for_cache_sync,
 };
+pub use metrics::InformerMetrics;
 pub use object::{
     Accessor, Deleted, DynamicObject, GroupVersionResource, Key, KeyError, Object, ObjectMeta, ObjectName,
     Resource, Scope, meta_namespace_key, split_meta_namespace_key,

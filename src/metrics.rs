@@ -103,9 +103,10 @@ pub(crate) fn resource_version_metric(resource_version: &str) -> Option<u64> {
     if resource_version.is_empty() {
         return Some(0);
     }
-    let digits = resource_version.len().checked_sub(15).map_or(resource_version, |from| {
-        resource_version.get(from..).unwrap_or_default()
-    });
+    let digits = resource_version
+        .len()
+        .checked_sub(15)
+        .map_or(resource_version, |from| resource_version.get(from..).unwrap_or_default());
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }
 

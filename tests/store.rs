@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::{
-    Accessor, AddIndexersError, Change, Deleted, IndexError, IndexFunc, Indexer, Indexers, KeyError,
-    KnownObjects, ReflectorStore, Store, StoreError, ThreadSafeStore, TransactionError, Transform,
+    Accessor, AddIndexersError, Change, Deleted, IndexError, IndexFunc, Indexer, Indexers, InformerMetrics,
+    KeyError, KnownObjects, ReflectorStore, Store, StoreError, ThreadSafeStore, TransactionError, Transform,
 };
 
 /// `key=value` pairs; the value's words are index values, and its length stands for a resourceVersion.
@@ -570,4 +570,25 @@ fn x11_values_that_stay_are_listed_once_while_others_come() {
         }
         writer.join().unwrap().unwrap();
     });
+}
+
+#[test]
+fn x13_the_version_is_told_to_the_metrics() {
+    #[derive(Default)]
+    struct Versions(Mutex<Vec<u64>>);
+    impl InformerMetrics for Versions {
+        fn store_resource_version(&self, version: u64) {
+            self.0.lock().unwrap().push(version);
+        }
+    }
+    let versions = Arc::new(Versions::default());
+    let store = Indexer::new(accessor(), Indexers::new()).with_metrics(versions.clone());
+    let at = |rv: &str| Arc::new(Thing { key: "a", value: String::new(), rv: rv.to_owned() });
+    store.add(at("1")).unwrap();
+    store.replace(vec![at("2")], "99123456789012345").unwrap();
+    store.bookmark("no number");
+    store.delete(&Deleted::Final(at("3"))).unwrap();
+    store.transaction(vec![Change::Add(at("4")), Change::Update(at("5"))]).unwrap();
+    store.bookmark("");
+    assert_eq!(*versions.0.lock().unwrap(), [1, 123_456_789_012_345, 3, 5, 0]);
 }

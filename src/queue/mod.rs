@@ -10,6 +10,7 @@ mod heap;
 #[cfg(shuttle)]
 mod models;
 mod real_fifo;
+mod timing;
 
 pub use delta::{Delta, Deltas, ReplacedAll};
 pub use delta_fifo::{DeltaFifo, DeltaFifoBuilder};

@@ -5,6 +5,7 @@ use super::{
     AddIndexersError, Change, IndexError, IndexFunc, Indexers, KnownObjects, ReflectorStore, Store,
     StoreError, ThreadSafeStore, TransactionError, Transform,
 };
+use crate::metrics::InformerMetrics;
 use crate::object::{Accessor, Deleted, Key, Object};
 
 /// Objects by the key that is made of them, with indices: the local copy that an informer keeps. client-go's
@@ -62,6 +63,12 @@ impl<T> Indexer<T> {
     pub fn with_transform(mut self, transform: Transform<T>) -> Self {
         self.transform = Some(transform);
         self
+    }
+
+    /// Tells the resourceVersion to these metrics whenever it is written (X13).
+    #[must_use]
+    pub fn with_metrics(self, metrics: Arc<dyn InformerMetrics>) -> Self {
+        Self { store: self.store.with_metrics(metrics), ..self }
     }
 
     /// How the indexer reads keys and resourceVersions.

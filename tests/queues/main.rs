@@ -9,5 +9,6 @@ mod fifo;
 mod fifo_again;
 mod fifo_threads;
 mod heap;
+mod metrics;
 mod real_fifo;
 mod things;

@@ -3,11 +3,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{Compressor, DeltaFifo, State};
+use crate::metrics::{InformerMetrics, Meter};
 use crate::object::Accessor;
+use crate::queue::timing::Timing;
 use crate::queue::{Delta, Deltas};
 use crate::stop::Done;
 use crate::store::{KnownObjects, Transform};
 use crate::sync::{Condvar, Mutex};
+use crate::time::{Clock, RealClock};
 
 /// Options of a [`DeltaFifo`]. client-go's `DeltaFIFOOptions`.
 #[must_use]
@@ -18,6 +21,8 @@ pub struct DeltaFifoBuilder<T> {
     pub(super) transform: Option<Transform<T>>,
     pub(super) compressor: Option<Compressor<T>>,
     pub(super) name: String,
+    pub(super) metrics: Option<Arc<dyn InformerMetrics>>,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 impl<T> DeltaFifo<T> {
@@ -30,6 +35,8 @@ impl<T> DeltaFifo<T> {
             transform: None,
             compressor: None,
             name: "DeltaFifo".to_owned(),
+            metrics: None,
+            clock: Arc::new(RealClock),
         }
     }
 }
@@ -83,7 +90,20 @@ impl<T> DeltaFifoBuilder<T> {
         self
     }
 
-    /// What [`synced`](crate::Queue::synced) is called in reports. Default: `DeltaFifo`.
+    /// Is told how much waits and how long its processing takes (R22). Default: nobody is.
+    pub fn metrics(mut self, metrics: Arc<dyn InformerMetrics>) -> Self {
+        self.metrics = Some(metrics);
+        self
+    }
+
+    /// By which processing is timed: for the metrics and, where more than ten items wait meanwhile, for a line
+    /// in the log about a slow one (D14). Default: the real clock.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// What [`synced`](crate::Queue::synced) is called in reports, and the queue in the log. Default: `DeltaFifo`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -91,14 +111,16 @@ impl<T> DeltaFifoBuilder<T> {
 
     /// The queue, empty and open.
     pub fn build(self) -> DeltaFifo<T> {
-        let Self { accessor, known_objects, emit_replaced, transform, compressor, name } = self;
+        let Self { accessor, known_objects, emit_replaced, transform, compressor, name, metrics, clock } =
+            self;
         DeltaFifo {
             accessor,
             known_objects,
             emit_replaced,
             transform,
             compressor,
-            synced: Done::new(name),
+            synced: Done::new(name.as_str()),
+            timing: Timing { name, meter: Meter::new(metrics), clock },
             state: Mutex::new(State {
                 items: HashMap::new(),
                 order: VecDeque::new(),

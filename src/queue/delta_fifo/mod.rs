@@ -12,6 +12,7 @@ pub use builder::DeltaFifoBuilder;
 
 use self::compressor::Compressor;
 use self::known::{Everything, Flight, Known, asking};
+use super::timing::Timing;
 use super::{Delta, Deltas};
 use crate::object::{Accessor, Deleted, Key};
 use crate::stop::Done;
@@ -70,6 +71,7 @@ pub struct DeltaFifo<T> {
     transform: Option<Transform<T>>,
     compressor: Option<Compressor<T>>,
     synced: Done,
+    timing: Timing,
     /// Guards everything that changes. Taken before the lock of the known objects, which are asked under it;
     /// no other user code runs, and `synced` is not set, under it.
     state: Mutex<State<T>>,
@@ -158,13 +160,14 @@ impl<T> DeltaFifo<T> {
         None
     }
 
-    /// Gives the lock back, and says that the queue has synced if so it is.
+    /// Gives the lock back, says that the queue has synced if so it is, and how much waits.
     fn unlock(&self, state: MutexGuard<'_, State<T>>) {
         let synced = state.synced();
         drop(state);
         if synced && !self.synced.is_done() {
             self.synced.set();
         }
+        self.timing.depth(|| self.len());
     }
 }
 

@@ -19,6 +19,8 @@ struct Taken<T> {
     /// Whether it is one of those that `initial` counts. Not decided at the end: a first replace that comes
     /// meanwhile does not count it.
     counts: bool,
+    /// How many keys wait behind it.
+    depth: usize,
 }
 
 impl<T> DeltaFifo<T> {
@@ -40,6 +42,7 @@ impl<T> DeltaFifo<T> {
                             key: Arc::clone(&key),
                             in_initial_list: !state.synced(),
                             counts: state.initial > 0,
+                            depth: state.items.len(),
                             deltas,
                         };
                         if state.resyncs > 0 {
@@ -154,7 +157,8 @@ impl<T> DeltaFifo<T> {
 impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
     fn pop(&self, process: &mut Process<'_, T>) -> Result<Deltas<T>, PopError<Deltas<T>>> {
         let Some(taken) = self.take() else { return Err(PopError::Closed) };
-        let processed = Processed::from(catch(|| process(&taken.deltas, taken.in_initial_list)));
+        let process = || catch(|| process(&taken.deltas, taken.in_initial_list));
+        let processed = Processed::from(self.timing.run(1, Some(&taken.key), taken.depth, process));
         self.land(&taken, &processed);
         processed.answer(taken.deltas)
     }

@@ -3,10 +3,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{RealFifo, State};
+use crate::metrics::{InformerMetrics, Meter};
 use crate::object::Accessor;
+use crate::queue::timing::Timing;
 use crate::stop::Done;
 use crate::store::{KnownObjects, Transform};
 use crate::sync::{Condvar, Mutex};
+use crate::time::{Clock, RealClock};
 
 /// What a list and a resync are in a [`RealFifo`]. client-go takes these as options, and panics if they don't go
 /// together (R4).
@@ -44,6 +47,8 @@ pub struct RealFifoBuilder<T> {
     mode: RealFifoMode<T>,
     transform: Option<Transform<T>>,
     name: String,
+    metrics: Option<Arc<dyn InformerMetrics>>,
+    clock: Arc<dyn Clock>,
 }
 
 impl<T> RealFifo<T> {
@@ -60,7 +65,14 @@ impl<T> RealFifo<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn builder(accessor: Accessor<T>, mode: RealFifoMode<T>) -> RealFifoBuilder<T> {
-        RealFifoBuilder { accessor, mode, transform: None, name: "RealFifo".to_owned() }
+        RealFifoBuilder {
+            accessor,
+            mode,
+            transform: None,
+            name: "RealFifo".to_owned(),
+            metrics: None,
+            clock: Arc::new(RealClock),
+        }
     }
 }
 
@@ -71,7 +83,20 @@ impl<T> RealFifoBuilder<T> {
         self
     }
 
-    /// What [`synced`](crate::Queue::synced) is called in reports. Default: `RealFifo`.
+    /// Is told how much waits and how long its processing takes (R22). Default: nobody is.
+    pub fn metrics(mut self, metrics: Arc<dyn InformerMetrics>) -> Self {
+        self.metrics = Some(metrics);
+        self
+    }
+
+    /// By which processing is timed: for the metrics and, where more than ten items wait meanwhile, for a line
+    /// in the log about a slow one (R23). Default: the real clock.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// What [`synced`](crate::Queue::synced) is called in reports, and the queue in the log. Default: `RealFifo`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -79,12 +104,13 @@ impl<T> RealFifoBuilder<T> {
 
     /// The queue, empty and open.
     pub fn build(self) -> RealFifo<T> {
-        let Self { accessor, mode, transform, name } = self;
+        let Self { accessor, mode, transform, name, metrics, clock } = self;
         RealFifo {
             accessor,
             mode,
             transform,
-            synced: Done::new(name),
+            synced: Done::new(name.as_str()),
+            timing: Timing { name, meter: Meter::new(metrics), clock },
             state: Mutex::new(State {
                 items: VecDeque::new(),
                 in_flight: None,

@@ -11,6 +11,7 @@ pub use builder::{RealFifoBuilder, RealFifoMode};
 
 use super::{Delta, Deltas, ReplacedAll};
 use crate::object::{Accessor, Deleted, Key};
+use crate::queue::timing::Timing;
 use crate::stop::Done;
 use crate::store::{ReflectorStore, StoreError, Transform};
 use crate::sync::thread::{self, ThreadId};
@@ -69,6 +70,7 @@ pub struct RealFifo<T> {
     mode: RealFifoMode<T>,
     transform: Option<Transform<T>>,
     synced: Done,
+    timing: Timing,
     /// Guards everything that changes. Innermost: no user code runs, and `synced` is not set, under it.
     state: Mutex<State<T>>,
     /// Pops wait here for an item, and for the end of what is in flight. One is woken by each write and by the
@@ -115,7 +117,7 @@ impl<T> RealFifo<T> {
         state
     }
 
-    /// Gives the lock back, and says that the queue has synced if so it is.
+    /// Gives the lock back, says that the queue has synced if so it is, and how much waits.
     fn unlock(&self, mut state: MutexGuard<'_, State<T>>) {
         state.synced |= state.populated && state.initial == 0;
         let synced = state.synced;
@@ -123,6 +125,7 @@ impl<T> RealFifo<T> {
         if synced && !self.synced.is_done() {
             self.synced.set();
         }
+        self.timing.depth(|| self.len());
     }
 
     fn push(&self, state: &mut State<T>, key: Option<Key>, delta: Delta<T>) {
@@ -239,7 +242,7 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
             RealFifoMode::Atomic { .. } => {
                 let mut state = self.lock();
                 self.push(&mut state, None, Delta::SyncAll);
-                drop(state);
+                self.unlock(state);
                 Ok(())
             }
             RealFifoMode::InOrder(known) => self.resync_each(&**known),

@@ -15,6 +15,8 @@ struct Taken {
     /// How many of them `initial` counts. Not decided at the end: a first replace that comes meanwhile does not
     /// count them (R13).
     counted: usize,
+    /// How many changes wait behind them.
+    depth: usize,
 }
 
 impl<T> RealFifo<T> {
@@ -46,7 +48,11 @@ impl<T> RealFifo<T> {
         let unlocked = matches!(self.mode, RealFifoMode::Atomic { unlock_while_processing: true, .. });
         let exclusive = !unlocked || state.items.len() >= 2 * BATCH;
         state.in_flight = Some(Flight { thread: thread::current().id(), exclusive });
-        Taken { in_initial_list: !state.synced, counted: taken.min(state.initial) }
+        let in_initial_list = !state.synced;
+        let taken = Taken { in_initial_list, counted: taken.min(state.initial), depth: state.items.len() };
+        drop(state);
+        self.timing.depth(|| self.len());
+        taken
     }
 
     /// They have been processed; `again` are those that go back to the head, last one first.
@@ -102,7 +108,8 @@ impl<T: Send + Sync> Queue<T> for RealFifo<T> {
         let Some(mut state) = self.ready() else { return Err(PopError::Closed) };
         let Some(deltas) = state.items.pop_front() else { return Err(PopError::Closed) };
         let taken = self.fly(state, 1);
-        let processed = Processed::from(catch(|| process(&deltas, taken.in_initial_list)));
+        let process = || catch(|| process(&deltas, taken.in_initial_list));
+        let processed = Processed::from(self.timing.run(1, deltas.key(), taken.depth, process));
         self.land(&taken, processed.again.then(|| deltas.clone()).into_iter());
         processed.answer(deltas)
     }
@@ -117,10 +124,14 @@ impl<T: Send + Sync> Queue<T> for RealFifo<T> {
         let Some(mut state) = self.ready() else { return Err(PopError::Closed) };
         let batch = state.batch();
         let taken = self.fly(state, batch.len());
-        let processed = Processed::from(catch(|| match batch.as_slice() {
-            [single] => process(single, taken.in_initial_list),
-            batch => process_batch(batch, taken.in_initial_list),
-        }));
+        let process = || {
+            catch(|| match batch.as_slice() {
+                [single] => process(single, taken.in_initial_list),
+                batch => process_batch(batch, taken.in_initial_list),
+            })
+        };
+        let first = batch.first().and_then(Deltas::key);
+        let processed = Processed::from(self.timing.run(batch.len(), first, taken.depth, process));
         let again = if processed.again { batch.clone() } else { Vec::new() };
         self.land(&taken, again.into_iter().rev());
         processed.answer(batch)

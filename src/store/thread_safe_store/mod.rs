@@ -3,13 +3,16 @@ mod read;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::index::{Computed, Registered, compute};
 use super::slots::Slots;
 use super::{Change, IndexError, Indexers, StoreError, TransactionError};
+use crate::metrics::{InformerMetrics, Meter, resource_version_metric};
 use crate::object::{Deleted, Key};
 use crate::panic::catch;
 use crate::sync::{RwLock, RwLockWriteGuard};
+use crate::time::slow;
 
 /// How many slots are visited per hold of the lock: some tens of microseconds. In models, where stores are
 /// small, two.
@@ -53,6 +56,7 @@ type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sy
 /// ```
 pub struct ThreadSafeStore<T> {
     resource_version: Option<Box<ResourceVersionFn<T>>>,
+    meter: Meter,
     /// Guards the content, the index functions and the resourceVersion. Innermost: no other lock is taken
     /// and no user code runs under it. Nobody waits for a condition on it.
     state: RwLock<State<T>>,
@@ -95,6 +99,7 @@ impl<T> ThreadSafeStore<T> {
             .collect();
         Self {
             resource_version: None,
+            meter: Meter::new(None),
             state: RwLock::new(State {
                 slots: Slots::new(functions.iter().map(|registered| registered.id)),
                 next_index: functions.len() as u32,
@@ -116,6 +121,13 @@ impl<T> ThreadSafeStore<T> {
         self
     }
 
+    /// Tells the resourceVersion to these metrics whenever it is written (X13).
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Arc<dyn InformerMetrics>) -> Self {
+        self.meter = Meter::new(Some(metrics));
+        self
+    }
+
     /// Stores an object, in place of the one with this key if there is one, which is given back.
     ///
     /// # Errors
@@ -126,7 +138,10 @@ impl<T> ThreadSafeStore<T> {
         let resource_version = self.version_of(&held)?;
         let (mut state, computed) = self.write(|functions| compute(functions, &key, &*held))?;
         state.set_resource_version(resource_version);
-        Ok(state.slots.put(key, object, computed))
+        let replaced = state.slots.put(key, object, computed);
+        drop(state);
+        self.tell();
+        Ok(replaced)
     }
 
     /// The same as [`add`](Self::add) (S2).
@@ -164,6 +179,7 @@ impl<T> ThreadSafeStore<T> {
             state.slots.remove(key)
         };
         drop(removed);
+        self.tell();
     }
 
     /// Takes an object out, but only this very one; says whether it was there.
@@ -192,11 +208,13 @@ impl<T> ThreadSafeStore<T> {
             slots
         };
         drop((old, objects));
+        self.tell();
         Ok(())
     }
 
     /// Makes several changes at once, in their order, under one hold of the lock: readers see all of them or
-    /// none. The resourceVersion becomes that of the last one (X9).
+    /// none. The resourceVersion becomes that of the last one (X9). One that holds the lock for more than half a
+    /// second for each change, or five, is logged (X14).
     ///
     /// # Errors
     ///
@@ -247,6 +265,7 @@ impl<T> ThreadSafeStore<T> {
         // Dropped after the lock, which is why it is declared before it is taken.
         let mut replaced = Vec::with_capacity(changes.len());
         let mut removed = Vec::new();
+        let began = Instant::now();
         if let Ok((mut state, computed)) = written {
             let mut last = None;
             for (((position, (key, change)), version), computed) in
@@ -270,6 +289,11 @@ impl<T> ThreadSafeStore<T> {
             }
             state.set_resource_version(last);
         }
+        let took = began.elapsed();
+        if took > slow(made.len().max(1), Duration::from_millis(500), Duration::from_secs(5)) {
+            log::info!("a transaction of {} changes took {took:?}: too many at once", made.len());
+        }
+        self.tell();
         errors.sort_by_key(|(position, _)| *position);
         (made, errors)
     }
@@ -277,11 +301,22 @@ impl<T> ThreadSafeStore<T> {
     /// Everything up to this resourceVersion has been seen.
     pub fn bookmark(&self, resource_version: &str) {
         self.state.write().set_resource_version(Some(resource_version));
+        self.tell();
     }
 
     /// The resourceVersion of the last thing that was written; it may go back (X9). Empty at first.
     pub fn last_store_sync_resource_version(&self) -> String {
         self.state.read().resource_version.clone()
+    }
+
+    /// Tells the metrics, if there are any, which resourceVersion it is now.
+    fn tell(&self) {
+        let version = || resource_version_metric(&self.state.read().resource_version);
+        self.meter.level(version, |metrics, version| {
+            if let Some(version) = version {
+                metrics.store_resource_version(version);
+            }
+        });
     }
 
     /// Computes something that depends on the index functions, under no lock, and takes the lock for writing:

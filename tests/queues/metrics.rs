@@ -1,0 +1,128 @@
+//! What a queue tells of itself: levels and latencies to metrics, slow processing to the log.
+
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use k8s_informer::testing::FakeClock;
+use k8s_informer::{DeltaFifo, InformerMetrics, Queue, RealFifo, RealFifoMode};
+
+use super::things::*;
+
+#[derive(Default)]
+struct Noted {
+    levels: Mutex<Vec<usize>>,
+    latencies: Mutex<Vec<u64>>,
+}
+
+impl InformerMetrics for Noted {
+    fn queued_items(&self, items: usize) {
+        self.levels.lock().unwrap().push(items);
+        assert!(items < 5, "a panic of the metrics is nobody's concern");
+    }
+
+    fn processing_latency(&self, latency: Duration) {
+        self.latencies.lock().unwrap().push(latency.as_millis() as u64);
+    }
+}
+
+/// Both kinds, by a name that the log will have.
+fn queues(name: &str, noted: Option<&Arc<Noted>>, clock: &FakeClock) -> Vec<(String, Arc<dyn Queue<Thing>>)> {
+    let names = [format!("delta {name}"), format!("real {name}")];
+    let clock = || Arc::new(clock.clone());
+    let mode = RealFifoMode::Atomic { unlock_while_processing: true, bookmarks: true };
+    let mut delta = DeltaFifo::builder(accessor()).name(names[0].as_str()).clock(clock());
+    let mut real = RealFifo::builder(accessor(), mode).name(names[1].as_str()).clock(clock());
+    if let Some(noted) = noted {
+        delta = delta.metrics(noted.clone());
+        real = real.metrics(noted.clone());
+    }
+    let queues: [Arc<dyn Queue<Thing>>; 2] = [Arc::new(delta.build()), Arc::new(real.build())];
+    names.into_iter().zip(queues).collect()
+}
+
+#[test]
+fn r22_how_much_waits_and_how_long_processing_takes() {
+    let clock = FakeClock::new();
+    for at in 0..2 {
+        let noted = Arc::new(Noted::default());
+        let (name, queue) = queues("r22", Some(&noted), &clock).swap_remove(at);
+        let level = || *noted.levels.lock().unwrap().last().unwrap();
+        queue.add(thing("a", 1)).unwrap();
+        queue.add(thing("b", 1)).unwrap();
+        assert_eq!(level(), 2, "{name}");
+        queue
+            .pop(&mut |_, _| {
+                assert_eq!(level(), 1, "{name}: not what is being processed");
+                clock.advance(Duration::from_millis(30));
+                Ok(())
+            })
+            .unwrap();
+        let failed = queue.pop(&mut |_, _| Err("no".into()));
+        assert!(failed.is_err());
+        assert_eq!((level(), noted.latencies.lock().unwrap().clone()), (0, vec![30, 0]), "{name}");
+        queue.bookmark("7").unwrap();
+        assert_eq!(level(), 0, "{name}: r11, a bookmark is no item");
+        for key in ["a", "b", "c", "d", "e", "f"] {
+            queue.add(thing(key, 1)).unwrap();
+        }
+        assert!(level() >= 6, "{name}");
+    }
+}
+
+#[test]
+fn d14_r23_slow_processing_is_logged_where_others_wait() {
+    static LOGGED: OnceLock<Log> = OnceLock::new();
+    let log = LOGGED.get_or_init(Log::default);
+    log::set_logger(log).unwrap();
+    log::set_max_level(log::LevelFilter::Info);
+    let clock = FakeClock::new();
+    let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+    for (name, queue) in queues("d14", None, &clock) {
+        let pop = |millis| {
+            let before = log.of(&name);
+            queue
+                .pop(&mut |_, _| {
+                    clock.advance(Duration::from_millis(millis));
+                    Ok(())
+                })
+                .unwrap();
+            log.of(&name) - before
+        };
+        keys.iter().for_each(|key| queue.add(thing(key, 1)).unwrap());
+        assert_eq!(pop(101), 1, "{name}: eleven wait");
+        assert_eq!(pop(101), 0, "{name}: ten wait");
+        ["x", "y"].iter().for_each(|key| queue.add(thing(key, 1)).unwrap());
+        assert_eq!(pop(100), 0, "{name}: it is not slow");
+    }
+    let (name, queue) = queues("batch", None, &clock).swap_remove(1);
+    keys.iter().for_each(|key| queue.add(thing(key, 1)).unwrap());
+    keys.iter().for_each(|key| queue.add(thing(key, 2)).unwrap());
+    let mut slow = |_: &[_], _| {
+        clock.advance(Duration::from_millis(1001));
+        Ok(())
+    };
+    queue.pop_batch(&mut slow, &mut |_, _| Ok(())).unwrap();
+    assert_eq!(log.of(&name), 1);
+}
+
+#[derive(Default)]
+struct Log(Mutex<Vec<String>>);
+
+impl Log {
+    /// How many lines there are about a queue.
+    fn of(&self, name: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|line| line.contains(name)).count()
+    }
+}
+
+impl log::Log for Log {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        self.0.lock().unwrap().push(record.args().to_string());
+    }
+
+    fn flush(&self) {}
+}
