@@ -13,7 +13,10 @@ use std::thread;
 
 use common::{Named, next_version, objects};
 use divan::{Bencher, black_box};
-use k8s_informer::{Accessor, DeltaFifo, Indexer, Indexers, KeyError, KnownObjects, Queue, ReflectorStore};
+use k8s_informer::{
+    Accessor, DeltaFifo, Fifo, Heap, Indexer, Indexers, KeyError, KnownObjects, Queue, RealFifo,
+    RealFifoMode, ReflectorStore,
+};
 use parking_lot::{Condvar, Mutex};
 
 const OBJECTS: usize = 100_000;
@@ -53,6 +56,63 @@ impl Hands for DeltaFifo<Named> {
     }
 }
 
+/// In order, so that a list is as many changes as it has objects.
+impl Hands for RealFifo<Named> {
+    fn new(known: Option<Arc<Indexer<Named>>>) -> Self {
+        let known = known.unwrap_or_else(|| Arc::new(Indexer::new(accessor(), Indexers::new())));
+        Self::builder(accessor(), RealFifoMode::InOrder(known)).build()
+    }
+
+    fn add(&self, object: &Arc<Named>) {
+        ReflectorStore::add(self, Arc::clone(object)).expect("it has a key");
+    }
+
+    fn replace(&self, objects: &[Arc<Named>]) {
+        ReflectorStore::replace(self, objects.to_vec(), "1").expect("they have keys");
+    }
+
+    fn pop(&self) {
+        black_box(Queue::pop(self, &mut |_, _| Ok(())).expect("there is something"));
+    }
+}
+
+impl Hands for Fifo<Named> {
+    fn new(_: Option<Arc<Indexer<Named>>>) -> Self {
+        Self::new(accessor())
+    }
+
+    fn add(&self, object: &Arc<Named>) {
+        ReflectorStore::add(self, Arc::clone(object)).expect("it has a key");
+    }
+
+    fn replace(&self, objects: &[Arc<Named>]) {
+        ReflectorStore::replace(self, objects.to_vec(), "1").expect("they have keys");
+    }
+
+    fn pop(&self) {
+        black_box(self.pop(&mut |_, _| Ok(())).expect("there is something"));
+    }
+}
+
+/// By key, which is not the order of arrival.
+impl Hands for Heap<Named> {
+    fn new(_: Option<Arc<Indexer<Named>>>) -> Self {
+        Self::new(accessor(), |a, b| a.key.cmp(&b.key))
+    }
+
+    fn add(&self, object: &Arc<Named>) {
+        self.add(Arc::clone(object)).expect("it has a key");
+    }
+
+    fn replace(&self, objects: &[Arc<Named>]) {
+        self.bulk_add(objects.to_vec()).expect("they have keys");
+    }
+
+    fn pop(&self) {
+        black_box(self.pop().expect("there is something"));
+    }
+}
+
 /// The floor.
 #[derive(Default)]
 struct Channel {
@@ -89,7 +149,7 @@ fn accessor() -> Accessor<Named> {
 }
 
 /// One in, one out.
-#[divan::bench(types = [DeltaFifo<Named>, Channel])]
+#[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Heap<Named>, Channel])]
 fn add_pop<Q: Hands>(bencher: Bencher) {
     let (queue, objects) = (Q::new(None), objects(1));
     bencher.bench_local(|| {
@@ -99,7 +159,7 @@ fn add_pop<Q: Hands>(bencher: Bencher) {
 }
 
 /// All in, then all out.
-#[divan::bench(types = [DeltaFifo<Named>, Channel], sample_count = 20)]
+#[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Heap<Named>, Channel], sample_count = 20)]
 fn add_100k_pop_100k<Q: Hands>(bencher: Bencher) {
     let objects = objects(OBJECTS);
     bencher.with_inputs(|| Q::new(None)).bench_local_refs(|queue| {
@@ -109,7 +169,7 @@ fn add_100k_pop_100k<Q: Hands>(bencher: Bencher) {
 }
 
 /// One thread adds, the other pops.
-#[divan::bench(types = [DeltaFifo<Named>, Channel], sample_count = 20)]
+#[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Heap<Named>, Channel], sample_count = 20)]
 fn hand_off_100k<Q: Hands>(bencher: Bencher) {
     let objects = objects(OBJECTS);
     bencher.with_inputs(|| Q::new(None)).bench_local_refs(|queue| {
@@ -121,14 +181,14 @@ fn hand_off_100k<Q: Hands>(bencher: Bencher) {
 }
 
 /// The first list.
-#[divan::bench(types = [DeltaFifo<Named>, Channel], sample_count = 20)]
+#[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Heap<Named>, Channel], sample_count = 20)]
 fn replace_100k<Q: Hands>(bencher: Bencher) {
     let objects = objects(OBJECTS);
     bencher.with_inputs(|| Q::new(None)).bench_local_refs(|queue| queue.replace(&objects));
 }
 
 /// A later one, with one object in a hundred changed, and all of it popped.
-#[divan::bench(types = [DeltaFifo<Named>, Channel], sample_count = 20)]
+#[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Channel], sample_count = 20)]
 fn relist_100k_pop_100k<Q: Hands>(bencher: Bencher) {
     let mut objects = objects(OBJECTS);
     let known = Arc::new(Indexer::new(accessor(), Indexers::new()));

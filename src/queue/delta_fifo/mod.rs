@@ -266,10 +266,14 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         // Asked first: if they panic, nothing has changed.
         let Everything { objects: known, leaving } =
             self.known(&state, |key| keys.contains(key) || state.items.contains_key(key))?;
+        state.items.reserve(keys.len());
+        state.order.reserve(keys.len());
         for (key, object) in prepared {
             left_out.extend(self.push(&mut state, &key, delta(object)));
         }
-        for (key, deltas) in state.items.iter_mut().filter(|(key, _)| !keys.contains(*key)) {
+        // Everything in the list is queued now: is there anything else?
+        let others = state.items.len() > keys.len();
+        for (key, deltas) in state.items.iter_mut().filter(|(key, _)| others && !keys.contains(*key)) {
             let last_known = deltas.newest().and_then(Delta::object).cloned();
             deltas.push(Delta::Deleted(Deleted::FinalStateUnknown { key: Arc::clone(key), last_known }));
             left_out.extend(deltas.compress());
@@ -289,7 +293,9 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
             state.populated = true;
             // All that waits now is of the list, or is not in it any more (D8). But a list that failed may have
             // left keys behind that a compressor has emptied.
-            state.order = state.waiting().map(|(key, _)| Arc::clone(key)).collect();
+            if state.order.len() > state.items.len() {
+                state.order = state.waiting().map(|(key, _)| Arc::clone(key)).collect();
+            }
             state.initial = state.order.len();
         }
         self.unlock(state);
