@@ -7,6 +7,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use k8s_informer::{Deleted, Delta};
 
 use super::item::{Held, Item, Refusal, Trouble, few, name};
+use super::processing::End;
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct Options {
@@ -56,16 +57,6 @@ pub enum Write {
 pub enum Given {
     LastPopped,
     Made(#[arbitrary(with = few)] Vec<Change>),
-}
-
-/// How a processing ends.
-#[derive(Arbitrary, Clone, Copy, Debug, PartialEq)]
-pub enum End {
-    Well,
-    Fails,
-    Panics,
-    Again,
-    AgainBecause,
 }
 
 /// What a lookup of a key that is listed comes to.

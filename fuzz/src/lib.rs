@@ -9,6 +9,7 @@
 mod delta_fifo_model;
 mod item;
 mod probe;
+mod processing;
 mod store_model;
 
 pub mod delta_fifo;
