@@ -341,7 +341,7 @@ impl Model {
         key: Option<&'static str>,
         changes: &[Change],
     ) -> Result<bool, Refusal> {
-        let newest = changes.last().ok_or(Refusal::Version)?;
+        let newest = changes.last().ok_or(Refusal::Other)?;
         let key = key.map_or_else(|| newest.key(), Ok)?;
         self.populated = true;
         let taken = !self.changes.contains_key(key);

@@ -10,16 +10,21 @@ mod delta_fifo_model;
 mod item;
 mod probe;
 mod processing;
+mod real_fifo_model;
 mod store_model;
 
 pub mod delta_fifo;
+pub mod expiration_cache;
 pub mod fifo;
 pub mod heap;
 pub mod indexer;
 pub mod keys;
+pub mod mutation_cache;
+pub mod real_fifo;
 pub mod reflector;
 pub mod selector;
 pub mod thread_safe_store;
+pub mod undelta_store;
 
 /// The body of a target.
 pub type Body = fn(&[u8]);
@@ -27,11 +32,15 @@ pub type Body = fn(&[u8]);
 /// Every target: its name, and its body.
 pub const TARGETS: &[(&str, Body)] = &[
     ("delta_fifo", delta_fifo::run),
+    ("expiration_cache", expiration_cache::run),
     ("fifo", fifo::run),
     ("heap", heap::run),
     ("indexer", indexer::run),
     ("keys", keys::run),
+    ("mutation_cache", mutation_cache::run),
+    ("real_fifo", real_fifo::run),
     ("reflector", reflector::run),
     ("selector", selector::run),
     ("thread_safe_store", thread_safe_store::run),
+    ("undelta_store", undelta_store::run),
 ];
