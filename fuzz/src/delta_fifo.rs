@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex};
 use arbitrary::Arbitrary;
 use k8s_informer::{
     Delta, DeltaFifo, Deltas, Indexer, Indexers, Key, KnownObjects, PopError, ProcessError, Queue,
-    ReflectorStore, Refused, Requeue, StoreError,
+    ReflectorStore, Refused, StoreError,
 };
 
-use super::delta_fifo_model::{Change, Compressor, End, Flight, Given, Lookup, Model, Options, Write};
+use super::delta_fifo_model::{Change, Compressor, Flight, Given, Lookup, Model, Options, Write};
 use super::item::{Failure, Held, Item, Press, Refusal, accessor, few, name, read, tombstone, transform};
 use super::probe::{Probe, touch};
+use super::processing::End;
 
 #[derive(Arbitrary, Debug)]
 enum Op {
@@ -157,15 +158,7 @@ impl Harness {
             self.process(&flight, deltas, processing)
         });
         self.model.land(processing.end);
-        let deltas = match (popped, processing.end) {
-            (Ok(deltas), End::Well | End::Again) => deltas,
-            (Err(PopError::Process { popped, error }), End::Fails | End::Panics | End::AgainBecause) => {
-                let said = if processing.end == End::Panics { "panicked: boom" } else { "says no" };
-                assert_eq!(error.to_string(), said);
-                popped
-            }
-            (other, _) => panic!("{processing:?} gave {other:?}"),
-        };
+        let deltas = processing.end.popped(popped);
         assert_same(&flight.changes, &deltas);
         self.popped = Some((deltas, flight));
         self.check();
@@ -190,13 +183,7 @@ impl Harness {
             self.model.fill(flight.newest());
         }
         processing.after.iter().for_each(|write| self.write(write));
-        match processing.end {
-            End::Well => Ok(()),
-            End::Fails => Err(Failure::Says.happen().into()),
-            End::Panics => Err(Failure::Panics.happen().into()),
-            End::Again => Err(Requeue::new().into()),
-            End::AgainBecause => Err(Requeue::because(Failure::Says.happen()).into()),
-        }
+        processing.end.happen()
     }
 }
 

@@ -7,6 +7,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use k8s_informer::{Deleted, Delta};
 
 use super::item::{Held, Item, Refusal, Trouble, few, name};
+use super::processing::End;
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct Options {
@@ -56,16 +57,6 @@ pub enum Write {
 pub enum Given {
     LastPopped,
     Made(#[arbitrary(with = few)] Vec<Change>),
-}
-
-/// How a processing ends.
-#[derive(Arbitrary, Clone, Copy, Debug, PartialEq)]
-pub enum End {
-    Well,
-    Fails,
-    Panics,
-    Again,
-    AgainBecause,
 }
 
 /// What a lookup of a key that is listed comes to.
@@ -350,7 +341,7 @@ impl Model {
         key: Option<&'static str>,
         changes: &[Change],
     ) -> Result<bool, Refusal> {
-        let newest = changes.last().ok_or(Refusal::Version)?;
+        let newest = changes.last().ok_or(Refusal::Other)?;
         let key = key.map_or_else(|| newest.key(), Ok)?;
         self.populated = true;
         let taken = !self.changes.contains_key(key);

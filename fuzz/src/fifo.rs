@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arbitrary::Arbitrary;
-use k8s_informer::{Fifo, PopError, ReflectorStore, Requeue};
+use k8s_informer::{Fifo, PopError, ReflectorStore};
 
-use super::item::{Failure, Held, Item, Press, Refusal, accessor, few, name, read, tombstone};
+use super::item::{Held, Item, Press, Refusal, accessor, few, name, read, tombstone};
 use super::probe::Probe;
+use super::processing::End;
 
 #[derive(Arbitrary, Debug)]
 enum Op {
@@ -25,15 +26,6 @@ enum Write {
     Replace(#[arbitrary(with = few)] Vec<Item>),
     Resync,
     AddIfNotPresent(Item),
-}
-
-#[derive(Arbitrary, Clone, Copy, Debug, PartialEq)]
-enum End {
-    Well,
-    Fails,
-    Panics,
-    Again,
-    AgainBecause,
 }
 
 #[derive(Default)]
@@ -220,26 +212,10 @@ impl Harness {
             assert_eq!((held.0, in_initial_list), (item, !was_synced));
             self.check();
             writes.iter().for_each(|write| self.write(write));
-            match end {
-                End::Well => Ok(()),
-                End::Fails => Err(Failure::Says.happen().into()),
-                End::Panics => Err(Failure::Panics.happen().into()),
-                End::Again => Err(Requeue::new().into()),
-                End::AgainBecause => Err(Requeue::because(Failure::Says.happen()).into()),
-            }
+            end.happen()
         });
-        let again = matches!(end, End::Again | End::AgainBecause);
-        self.model.land(again.then_some((item, counts)));
-        let held = match (popped, end) {
-            (Ok(held), End::Well | End::Again) => held,
-            (Err(PopError::Process { popped, error }), End::Fails | End::Panics | End::AgainBecause) => {
-                let said = if end == End::Panics { "panicked: boom" } else { "says no" };
-                assert_eq!(error.to_string(), said);
-                popped
-            }
-            (other, _) => panic!("{writes:?} {end:?} gave {other:?}"),
-        };
-        assert_eq!(held.0, item);
+        self.model.land(end.is_again().then_some((item, counts)));
+        assert_eq!(end.popped(popped).0, item);
         self.check();
     }
 }

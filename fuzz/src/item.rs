@@ -77,13 +77,18 @@ pub enum Refusal {
     Transform(String),
     /// With the index and the key.
     Index(String, String),
-    Version,
+    /// Something that waits in the queue has no key any more.
+    Lost,
+    Other,
 }
 
 impl Refusal {
     /// What an error says; it must tell what the user's function said.
     pub fn of(error: &StoreError) -> Self {
         let text = error.to_string();
+        if text.contains("lost its key") {
+            return Self::Lost;
+        }
         assert!(text.contains("says no") || text.contains("panicked: boom"), "{text}");
         match error {
             StoreError::Key(_) => Self::Key,
@@ -91,7 +96,7 @@ impl Refusal {
                 Self::Transform(key.as_deref().unwrap_or_default().to_owned())
             }
             StoreError::Index { index, key, .. } => Self::Index(index.to_string(), key.to_string()),
-            _ => Self::Version,
+            _ => Self::Other,
         }
     }
 }

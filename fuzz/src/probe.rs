@@ -3,6 +3,10 @@
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use k8s_informer::testing::FakeClock;
+use k8s_informer::{Clock, Stop};
 
 thread_local! {
     static TOUCH: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
@@ -35,4 +39,19 @@ pub fn touch() {
             touch();
         }
     });
+}
+
+/// A fake clock, which is user code as well.
+#[derive(Clone)]
+pub struct TouchyClock(pub FakeClock);
+
+impl Clock for TouchyClock {
+    fn now(&self) -> Instant {
+        touch();
+        self.0.now()
+    }
+
+    fn wait(&self, duration: Duration, stop: &Stop) -> bool {
+        self.0.wait(duration, stop)
+    }
 }

@@ -70,7 +70,7 @@ impl Put {
         let version = match self.kind {
             Kind::Tombstone => None,
             _ if !reads_versions => None,
-            _ => self.item.version().map_err(|_| Refusal::Version)?,
+            _ => self.item.version().map_err(|_| Refusal::Other)?,
         };
         Ok(((self.key, item), version))
     }

@@ -1,0 +1,238 @@
+//! [`RealFifo`] against its [`Model`] (R1 to R24): atomic and in order; known objects that the consumer
+//! fills, that others write to, and that can't always tell; consumers that take one or many, write to the
+//! queue, fail, panic and want the same again.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex};
+
+use arbitrary::Arbitrary;
+use k8s_informer::{
+    Deltas, Key, KnownObjects, PopError, ProcessError, Queue, RealFifo, RealFifoMode, ReflectorStore,
+    StoreError,
+};
+
+use super::item::{
+    Failure, Held, Item, NAMES, Press, Refusal, accessor, few, name, read, tombstone, transform,
+};
+use super::probe::{Probe, touch};
+use super::processing::End;
+use super::real_fifo_model::{Entry, Known, Lookup, Model, Options, Write};
+
+#[derive(Arbitrary, Debug)]
+enum Op {
+    Write(Write),
+    Pop(Processing),
+    /// Somebody else writes to the known objects.
+    Put(#[arbitrary(with = name)] &'static str, Item),
+    Remove(#[arbitrary(with = name)] &'static str),
+    /// From now on the known objects can't tell about this key.
+    Spoil(#[arbitrary(with = name)] &'static str, Lookup),
+    Close,
+}
+
+/// What a consumer does with what it gets.
+#[derive(Arbitrary, Debug)]
+struct Processing {
+    batch: bool,
+    #[arbitrary(with = few)]
+    before: Vec<Write>,
+    fills: bool,
+    #[arbitrary(with = few)]
+    after: Vec<Write>,
+    end: End,
+}
+
+/// As the model has them, for the queue to ask.
+#[derive(Default)]
+struct Shared(Mutex<Known>);
+
+impl KnownObjects<Held> for Shared {
+    fn list_keys(&self) -> Vec<Key> {
+        touch();
+        self.0.lock().unwrap().content.keys().map(|key| Key::from(*key)).collect()
+    }
+
+    fn get_by_key(&self, key: &str) -> Result<Option<Arc<Held>>, StoreError> {
+        touch();
+        let (lookup, item) = self.0.lock().unwrap().lookup(key);
+        match lookup {
+            Lookup::Found | Lookup::Missing => Ok(item.map(Item::held)),
+            Lookup::Fails => Err(StoreError::other(Failure::Says.happen())),
+            Lookup::Panics => Err(StoreError::other(Failure::Panics.happen())),
+        }
+    }
+}
+
+struct Harness {
+    queue: Arc<RealFifo<Held>>,
+    known: Arc<Shared>,
+    model: Model,
+    press: Press,
+}
+
+impl Harness {
+    fn check(&self) {
+        let Self { queue, model, .. } = self;
+        let list = queue.list();
+        assert_same(&model.items, &list);
+        assert_eq!((queue.len(), queue.is_empty()), (list.len(), list.is_empty()), "{queue:?}");
+        let mut keys: Vec<&str> = Vec::new();
+        for key in model.items.iter().filter_map(Entry::key) {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        assert_eq!(queue.list_keys().iter().map(|key| &**key).collect::<Vec<_>>(), keys);
+        for name in NAMES {
+            let waiting = list.iter().zip(&model.items).filter(|(_, entry)| entry.key() == Some(name));
+            let waiting: Vec<_> = waiting.flat_map(|(deltas, _)| deltas.iter().cloned()).collect();
+            let found = queue.get_by_key(name).unwrap_or_else(|| Vec::new().into());
+            assert_eq!(found[..], waiting[..]);
+        }
+        assert_eq!((queue.has_synced(), queue.synced().is_done()), (model.synced, model.synced), "{queue:?}");
+        assert_eq!(queue.is_closed(), model.closed);
+    }
+
+    fn write(&mut self, write: &Write) {
+        let press = &mut self.press;
+        let write = match write.clone() {
+            Write::Add(item) => Write::Add(press.number(item)),
+            Write::Update(item) => Write::Update(press.number(item)),
+            Write::Delete(item) => Write::Delete(press.number(item)),
+            Write::Tombstone(key, item) => Write::Tombstone(key, item.map(|item| press.number(item))),
+            Write::Replace(items, version) => Write::Replace(press.number_all(&items), version),
+            other => other,
+        };
+        let result = match &write {
+            Write::Add(item) => self.queue.add(item.held()),
+            Write::Update(item) => self.queue.update(item.held()),
+            Write::Delete(item) => self.queue.delete(item.gone()),
+            Write::Tombstone(key, item) => self.queue.delete(tombstone(key, *item)),
+            Write::Replace(items, version) => {
+                self.queue.replace(items.iter().map(|item| item.held()).collect(), version)
+            }
+            Write::Resync => self.queue.resync(),
+            Write::Bookmark(version) => self.queue.bookmark(version),
+        };
+        assert_eq!(result.map_err(|error| Refusal::of(&error)), self.model.write(&write));
+        self.check();
+    }
+
+    /// Not of an open queue without anything, which would block.
+    fn pop(&mut self, processing: &Processing) {
+        if self.model.items.is_empty() && !self.model.closed {
+            return;
+        }
+        let queue = Arc::clone(&self.queue);
+        let initial = !self.model.synced;
+        let taken = self.model.take(processing.batch);
+        if taken.is_empty() {
+            let popped = queue.pop(&mut |_, _| panic!("nothing to process"));
+            assert!(matches!(popped, Err(PopError::Closed)));
+            return self.check();
+        }
+        let popped = {
+            // One of both is called, once.
+            let process = RefCell::new(Some(|deltas: &[Deltas<Held>], in_initial_list| {
+                assert_eq!(in_initial_list, initial);
+                self.process(&taken, deltas, processing)
+            }));
+            let mut single = |deltas: &Deltas<Held>, in_initial_list| {
+                process.take().unwrap()(std::slice::from_ref(deltas), in_initial_list)
+            };
+            if processing.batch {
+                let mut several = |batch: &[Deltas<Held>], in_initial_list| {
+                    assert!(batch.len() > 1);
+                    process.take().unwrap()(batch, in_initial_list)
+                };
+                processing.end.popped(queue.pop_batch(&mut several, &mut single))
+            } else {
+                vec![processing.end.popped(queue.pop(&mut single))]
+            }
+        };
+        self.model.land(processing.end.is_again());
+        assert_same(&taken, &popped);
+        self.check();
+    }
+
+    fn process(
+        &mut self,
+        taken: &[Entry],
+        deltas: &[Deltas<Held>],
+        processing: &Processing,
+    ) -> Result<(), ProcessError> {
+        assert_same(taken, deltas);
+        self.check();
+        processing.before.iter().for_each(|write| self.write(write));
+        if processing.fills {
+            self.model.fill(taken);
+            self.share();
+        }
+        processing.after.iter().for_each(|write| self.write(write));
+        processing.end.happen()
+    }
+
+    /// What the model knows now, the queue can know.
+    fn share(&self) {
+        *self.known.0.lock().unwrap() = self.model.known.clone();
+    }
+
+    fn close(&mut self) {
+        self.queue.close();
+        self.model.closed = true;
+        self.check();
+    }
+}
+
+fn assert_same(entries: &[Entry], list: &[Deltas<Held>]) {
+    let same =
+        entries.len() == list.len() && entries.iter().zip(list).all(|(entry, deltas)| entry.is(deltas));
+    assert!(same, "expected {entries:?}\n     got {list:?}");
+}
+
+pub fn run(input: &[u8]) {
+    let Ok((options, operations)) = read::<Options, Op>(input) else { return };
+    let known = Arc::new(Shared::default());
+    let mode = match options.in_order {
+        true => RealFifoMode::InOrder(Arc::clone(&known) as _),
+        false => {
+            RealFifoMode::Atomic { unlock_while_processing: options.unlocked, bookmarks: options.bookmarks }
+        }
+    };
+    let mut builder = RealFifo::builder(accessor(), mode);
+    if options.transform {
+        builder = builder.transform(transform());
+    }
+    let queue = Arc::new(builder.build());
+    assert_eq!(queue.transformer().is_some(), options.transform);
+    let _probe = Probe::of(&queue, |queue| {
+        let _ = queue.len();
+    });
+    let mut harness = Harness { queue, known, model: Model::new(options), press: Press::default() };
+    for operation in &operations {
+        match operation {
+            Op::Write(write) => harness.write(write),
+            Op::Pop(processing) => harness.pop(processing),
+            Op::Put(key, item) => {
+                let item = harness.press.number(*item);
+                harness.model.known.content.insert(key, item);
+                harness.share();
+            }
+            Op::Remove(key) => {
+                harness.model.known.content.remove(key);
+                harness.share();
+            }
+            Op::Spoil(key, lookup) => {
+                harness.model.known.spoilt = Some((key, *lookup));
+                harness.share();
+            }
+            Op::Close => harness.close(),
+        }
+    }
+    harness.close();
+    let rest = Processing { batch: true, before: Vec::new(), fills: true, after: Vec::new(), end: End::Well };
+    while !harness.model.items.is_empty() {
+        harness.pop(&rest);
+    }
+    harness.pop(&rest);
+}

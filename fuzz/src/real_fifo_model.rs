@@ -1,0 +1,288 @@
+//! What a `RealFifo` is: one list, of which what came with the first list is a part.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use arbitrary::Arbitrary;
+use k8s_informer::{Delta, Deltas};
+
+use super::delta_fifo_model::Change;
+use super::item::{Held, Item, Refusal, few, name, version_text};
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub struct Options {
+    pub in_order: bool,
+    pub unlocked: bool,
+    pub bookmarks: bool,
+    pub transform: bool,
+}
+
+#[derive(Arbitrary, Clone, Debug)]
+pub enum Write {
+    Add(Item),
+    Update(Item),
+    Delete(Item),
+    Tombstone(#[arbitrary(with = name)] &'static str, Option<Item>),
+    Replace(#[arbitrary(with = few)] Vec<Item>, #[arbitrary(with = version_text)] &'static str),
+    Resync,
+    Bookmark(#[arbitrary(with = version_text)] &'static str),
+}
+
+/// What a lookup of a key that is listed comes to.
+#[derive(Arbitrary, Clone, Copy, Debug, PartialEq)]
+pub enum Lookup {
+    Found,
+    Missing,
+    Fails,
+    Panics,
+}
+
+/// What the consumer has kept, or pretends to: the objects may have other keys than they are known by, or
+/// none.
+#[derive(Clone, Default)]
+pub struct Known {
+    pub content: BTreeMap<&'static str, Item>,
+    pub spoilt: Option<(&'static str, Lookup)>,
+}
+
+impl Known {
+    pub fn lookup(&self, key: &str) -> (Lookup, Option<Item>) {
+        match self.spoilt {
+            Some((spoilt, lookup)) if spoilt == key && lookup != Lookup::Found => (lookup, None),
+            _ => (Lookup::Found, self.content.get(key).copied()),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    One(Change),
+    All(&'static str, Vec<Item>),
+    SyncAll,
+    Bookmark(&'static str),
+}
+
+/// What waits.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub event: Event,
+    initial: bool,
+}
+
+impl Entry {
+    pub fn key(&self) -> Option<&'static str> {
+        match &self.event {
+            Event::One(change) => change.key().ok(),
+            _ => None,
+        }
+    }
+
+    pub fn is(&self, deltas: &Deltas<Held>) -> bool {
+        let [delta] = &deltas[..] else { return false };
+        let same = match (&self.event, delta) {
+            (Event::One(change), delta) => change.is(delta),
+            (Event::All(version, items), Delta::ReplacedAll(list)) => {
+                list.resource_version == *version
+                    && list.objects.iter().map(|held| held.0).eq(items.iter().copied())
+            }
+            (Event::Bookmark(version), Delta::Bookmark(told)) => *version == &**told,
+            (event, delta) => *event == Event::SyncAll && matches!(delta, Delta::SyncAll),
+        };
+        same && deltas.key().map(|key| &**key) == self.key()
+    }
+}
+
+pub struct Model {
+    pub options: Options,
+    pub items: Vec<Entry>,
+    pub known: Known,
+    flight: Vec<Entry>,
+    populated: bool,
+    pub synced: bool,
+    pub closed: bool,
+}
+
+impl Model {
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            items: Vec::new(),
+            known: Known::default(),
+            flight: Vec::new(),
+            populated: false,
+            synced: false,
+            closed: false,
+        }
+    }
+
+    fn push(&mut self, event: Event) {
+        self.items.push(Entry { event, initial: false });
+    }
+
+    fn transform(&self, item: Item) -> Result<Item, Refusal> {
+        let transformed = if self.options.transform { item.transform() } else { Ok(item) };
+        transformed.map_err(|_| Refusal::Transform(item.name.to_owned()))
+    }
+
+    /// R1 to R3.
+    fn one(&mut self, item: Item, change: fn(Item) -> Change) -> Result<(), Refusal> {
+        self.populated = true;
+        item.key().map_err(|_| Refusal::Key)?;
+        let item = self.transform(item)?;
+        self.push(Event::One(change(item)));
+        Ok(())
+    }
+
+    /// The last change of each key that waits, in the order of their first ones.
+    fn queued(&self) -> Result<Vec<(&'static str, Change)>, Refusal> {
+        let mut queued: Vec<(&'static str, Change)> = Vec::new();
+        for entry in &self.items {
+            let (Some(key), Event::One(change)) = (entry.key(), &entry.event) else {
+                return Err(Refusal::Lost);
+            };
+            match queued.iter_mut().find(|(other, _)| *other == key) {
+                Some((_, last)) => *last = *change,
+                None => queued.push((key, *change)),
+            }
+        }
+        Ok(queued)
+    }
+
+    /// R5 and R6.
+    fn replace_each(&mut self, items: &[Item]) -> Result<(), Refusal> {
+        let listed: Result<BTreeSet<_>, _> = items.iter().map(Item::key).collect();
+        let listed = listed.map_err(|_| Refusal::Key)?;
+        let queued = self.queued()?;
+        let alive = queued.iter().filter(|(_, change)| !change.is_deletion());
+        let mut gone: Vec<_> = alive.map(|(key, change)| (*key, change.item())).collect();
+        for key in self.known.content.keys().filter(|key| queued.iter().all(|(other, _)| other != *key)) {
+            if !listed.contains(key) {
+                match self.known.lookup(key) {
+                    (Lookup::Panics, _) => return Err(Refusal::Other),
+                    (_, item) => gone.push((key, item)),
+                }
+            }
+        }
+        for (key, item) in gone.into_iter().filter(|(key, _)| !listed.contains(key)) {
+            self.push(Event::One(Change::Tombstone(key, item)));
+        }
+        for item in items {
+            let item = self.transform(*item)?;
+            self.push(Event::One(Change::Replaced(item)));
+        }
+        Ok(())
+    }
+
+    /// R7, R8.
+    fn replace(&mut self, items: &[Item], version: &'static str) -> Result<(), Refusal> {
+        if self.options.in_order {
+            self.replace_each(items)?;
+        } else {
+            let items: Result<Vec<_>, _> = items.iter().map(|item| self.transform(*item)).collect();
+            self.push(Event::All(version, items?));
+        }
+        if !self.populated {
+            self.populated = true;
+            self.items.iter_mut().for_each(|entry| entry.initial = true);
+        }
+        Ok(())
+    }
+
+    /// R9, R10.
+    fn resync(&mut self) -> Result<(), Refusal> {
+        if !self.options.in_order {
+            self.push(Event::SyncAll);
+            return Ok(());
+        }
+        let queued = self.queued()?;
+        for key in self.known.clone().content.keys() {
+            if queued.iter().any(|(other, _)| other == key) {
+                continue;
+            }
+            match self.known.lookup(key) {
+                (Lookup::Panics, _) => return Err(Refusal::Other),
+                (_, None) => {}
+                (_, Some(item)) => {
+                    item.key().map_err(|_| Refusal::Key)?;
+                    self.push(Event::One(Change::Sync(item)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn write(&mut self, write: &Write) -> Result<(), Refusal> {
+        let result = match write {
+            Write::Add(item) => self.one(*item, Change::Added),
+            Write::Update(item) => self.one(*item, Change::Updated),
+            Write::Delete(item) => self.one(*item, Change::Deleted),
+            Write::Tombstone(key, item) => {
+                self.populated = true;
+                self.push(Event::One(Change::Tombstone(key, *item)));
+                Ok(())
+            }
+            Write::Replace(items, version) => self.replace(items, version),
+            Write::Resync => self.resync(),
+            Write::Bookmark(version) => {
+                if self.options.bookmarks && !self.options.in_order {
+                    self.push(Event::Bookmark(version));
+                }
+                Ok(())
+            }
+        };
+        self.settle();
+        result
+    }
+
+    /// Synced is when the first list has been there, and nothing of it waits or is processed (R8, R13).
+    fn settle(&mut self) {
+        self.synced |= self.populated && self.items.iter().chain(&self.flight).all(|entry| !entry.initial);
+    }
+
+    /// What a pop gives, one or as many as go together (R14 to R18).
+    pub fn take(&mut self, batch: bool) -> Vec<Entry> {
+        let mut keys = BTreeSet::new();
+        while let Some(next) = self.items.first() {
+            let single = !matches!(next.event, Event::One(_));
+            let other = self.flight.first().is_some_and(|first| first.initial != next.initial);
+            if !self.flight.is_empty()
+                && (single || other || next.key().is_some_and(|key| keys.contains(key)))
+            {
+                break;
+            }
+            let next = self.items.remove(0);
+            let closes = single || next.key().is_none() || !batch;
+            keys.extend(next.key());
+            self.flight.push(next);
+            if closes {
+                break;
+            }
+        }
+        self.flight.clone()
+    }
+
+    /// The end of the processing. What goes back precedes all else; what precedes the first list is of it.
+    pub fn land(&mut self, again: bool) {
+        let mut flight = std::mem::take(&mut self.flight);
+        if again {
+            let precedes = self.items.iter().any(|entry| entry.initial);
+            flight.iter_mut().for_each(|entry| entry.initial |= precedes);
+            self.items.splice(0..0, flight);
+        }
+        self.settle();
+    }
+
+    /// What the consumer does with it.
+    pub fn fill(&mut self, taken: &[Entry]) {
+        for entry in taken {
+            match (&entry.event, entry.key()) {
+                (Event::One(change), Some(key)) if change.is_deletion() => {
+                    self.known.content.remove(key);
+                }
+                (Event::One(change), Some(key)) => {
+                    self.known.content.extend(change.item().map(|item| (key, item)));
+                }
+                _ => {}
+            }
+        }
+    }
+}
