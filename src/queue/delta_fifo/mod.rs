@@ -202,17 +202,17 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         let key = self.accessor.key_of_deleted(&gone)?;
         let mut state = self.state.lock();
         state.populated = true;
-        let mut known = self.is_known(&state, &key);
-        let gone = match gone {
+        let known = self.is_known(&state, &key);
+        let (gone, known) = match gone {
             // The transform is not asked about what nobody will be told (D3).
             Deleted::Final(object) if self.transform.is_some() && !matches!(known, Ok(Known::No)) => {
                 self.unlock(state);
+                drop(known);
                 let object = Transform::run(self.transform.as_ref(), &key, object)?;
                 state = self.state.lock();
-                known = self.is_known(&state, &key);
-                Deleted::Final(object)
+                (Deleted::Final(object), self.is_known(&state, &key))
             }
-            gone => gone,
+            gone => (gone, known),
         };
         let left_out = match &known {
             Ok(Known::Yes(_)) => self.push(&mut state, &key, Delta::Deleted(gone)),
@@ -254,6 +254,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         let mut left_out = Vec::new();
         let mut touched: Vec<Key> =
             if self.compressor.is_some() { keys.iter().cloned().collect() } else { Vec::new() };
+        let mut known = Everything::new();
         let mut state = self.state.lock();
         if let Some(error) = failed {
             for (key, object) in prepared {
@@ -264,8 +265,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
             return Err(error);
         }
         // Asked first: if they panic, nothing has changed.
-        let Everything { objects: known, leaving } =
-            self.known(&state, |key| keys.contains(key) || state.items.contains_key(key))?;
+        self.known(&state, |key| keys.contains(key) || state.items.contains_key(key), &mut known)?;
         state.items.reserve(keys.len());
         state.order.reserve(keys.len());
         for (key, object) in prepared {
@@ -281,12 +281,12 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
                 touched.push(Arc::clone(key));
             }
         }
-        for (key, last_known) in known {
+        for (key, last_known) in known.objects {
             let tombstone = Deleted::FinalStateUnknown { key: Arc::clone(&key), last_known };
             left_out.extend(self.push(&mut state, &key, Delta::Deleted(tombstone)));
             touched.push(key);
         }
-        if let (Some(flight), Some(gone)) = (&mut state.in_flight, leaving) {
+        if let (Some(flight), Some(gone)) = (&mut state.in_flight, known.leaving) {
             left_out.extend(flight.miss(gone).map(Delta::Deleted));
         }
         if !state.populated {
@@ -315,12 +315,12 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         if self.known_objects.is_none() {
             return Ok(());
         }
-        let known = {
+        let mut known = Everything::new();
+        {
             let mut state = self.state.lock();
-            let known = self.known(&state, |_| false)?;
+            self.known(&state, |_| false, &mut known)?;
             state.resyncs += 1;
-            known
-        };
+        }
         // The keys are made without the lock. What is popped meanwhile is remembered: its `Sync` would be out
         // of date.
         let mut failed = None;
