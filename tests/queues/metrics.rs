@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use k8s_informer::testing::FakeClock;
-use k8s_informer::{DeltaFifo, InformerMetrics, Queue, RealFifo, RealFifoMode};
+use k8s_informer::{DeltaFifo, InformerMetrics, Queue, RealFifo, RealFifoMode, ReflectorStore};
 
 use super::things::*;
 
@@ -67,6 +67,21 @@ fn r22_how_much_waits_and_how_long_processing_takes() {
         }
         assert!(level() >= 6, "{name}");
     }
+}
+
+/// What changes the level without being a write or a pop of one item.
+#[test]
+fn r22_a_resync_in_order_and_a_compressor_that_leaves_nothing_are_told_too() {
+    let noted = Arc::new(Noted::default());
+    let level = || noted.levels.lock().unwrap().last().copied();
+    let mode = RealFifoMode::InOrder(Arc::new(Known(vec![("a", 1), ("b", 1)])));
+    let queue = RealFifo::builder(accessor(), mode).metrics(noted.clone()).build();
+    queue.resync().unwrap();
+    assert_eq!(level(), Some(2));
+
+    let queue = DeltaFifo::builder(accessor()).metrics(noted.clone()).compressor(|_| Vec::new()).build();
+    queue.add(thing("a", 1)).unwrap();
+    assert_eq!((queue.len(), level()), (0, Some(0)));
 }
 
 #[test]

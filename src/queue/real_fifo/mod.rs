@@ -223,6 +223,7 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     /// [`StoreError::Transform`] if the transform fails on an object: nothing is queued then; in order,
     /// the tombstones and what came before it in the list are. [`StoreError::Key`], in order only, if an object
     /// has no key, or something that is queued has lost its own in the transform: nothing is queued.
+    /// [`StoreError::Other`], in order only, if the known objects panic: nothing is queued.
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
         match &self.mode {
             RealFifoMode::Atomic { .. } => self.replace_all(objects, resource_version),
@@ -236,7 +237,8 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     /// # Errors
     ///
     /// [`StoreError::Key`], in order only, if a known object has no key: those before it have been queued; or
-    /// if something that is queued has lost its own in the transform.
+    /// if something that is queued has lost its own in the transform. [`StoreError::Other`], in order only, if
+    /// the known objects panic: what came before has been queued.
     fn resync(&self) -> Result<(), StoreError> {
         match &self.mode {
             RealFifoMode::Atomic { .. } => {
