@@ -31,22 +31,22 @@ const KEEP: usize = 1024;
 /// and count as one item; those of another don't wait for them (D1, D13). A [`RealFifo`](super::RealFifo)
 /// keeps the order across objects instead; a [`Fifo`](super::Fifo) only the newest state of each.
 ///
-/// **Threads.** Any number of them may write; any number may pop, one after the other: a [`pop`](super::Queue::pop)
-/// waits until the processing of the one before is over. Writing never waits for processing. A write of a new
-/// key wakes one pop, [`close`](super::Queue::close) all of them.
+/// **Threads.** Any number of them may write; any number may pop, one after the other: a
+/// [`pop`](super::Queue::pop) waits until the processing of the one before is over. Writing never waits for
+/// processing. A write of a new key wakes one pop, [`close`](super::Queue::close) all of them.
 ///
 /// **A popped key is never unknown.** client-go processes under the queue's lock; here the callback runs
 /// without it, and may write to the queue itself. Until it is over, the key in flight counts as known with
 /// its newest state, whatever the known objects say at that moment: so no deletion is lost, and none is told
-/// twice, between queue and store. [`synced`](super::Queue::synced) happens after the last item of the initial
-/// list has been *processed* (D10).
+/// twice, between queue and store. [`synced`](super::Queue::synced) happens after the last item of the
+/// initial list has been *processed* (D10).
 ///
 /// **Again.** A callback that fails with [`Requeue`](super::Requeue) gets the same deltas again: they go to
 /// the end of the queue, or, while the initial list is not through, of that; what came for the same key
 /// meanwhile follows them.
 ///
-/// **User code.** Key functions, transforms and compressors run under no lock. The known objects are asked under
-/// the queue's lock: they must not call the queue. A panic in any of them is an error.
+/// **User code.** Key functions, transforms and compressors run under no lock. The known objects are asked
+/// under the queue's lock: they must not call the queue. A panic in any of them is an error.
 ///
 /// ```
 /// use k8s_informer::{Accessor, Delta, DeltaFifo, KeyError, Queue, ReflectorStore};
@@ -234,8 +234,8 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     /// # Errors
     ///
     /// [`StoreError`] if an object has no key or the transform fails on it: what came before it in the list
-    /// has been queued, the rest has not, and nothing is taken for deleted. [`StoreError::Other`] if the known
-    /// objects panic: nothing has changed then.
+    /// has been queued, the rest has not, and nothing is taken for deleted. [`StoreError::Other`] if the
+    /// known objects panic: nothing has changed then.
     fn replace(&self, objects: Vec<Arc<T>>, _resource_version: &str) -> Result<(), StoreError> {
         let mut failed = None;
         let mut prepared = Vec::with_capacity(objects.len());
@@ -291,8 +291,8 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         }
         if !state.populated {
             state.populated = true;
-            // All that waits now is of the list, or is not in it any more (D8). But a list that failed may have
-            // left keys behind that a compressor has emptied.
+            // All that waits now is of the list, or is not in it any more (D8). But a list that failed may
+            // have left keys behind that a compressor has emptied.
             if state.order.len() > state.items.len() {
                 state.order = state.waiting().map(|(key, _)| Arc::clone(key)).collect();
             }

@@ -104,8 +104,8 @@ impl<T> RealFifo<T> {
         Ok(newest)
     }
 
-    /// Asks the known objects, which are user code: without the lock, while nobody else writes or pops. A panic
-    /// in them is an error.
+    /// Asks the known objects, which are user code: without the lock, while nobody else writes or pops. A
+    /// panic in them is an error.
     fn exclusively(&self, section: impl FnOnce() -> Result<(), StoreError>) -> Result<(), StoreError> {
         let thread = thread::current().id();
         let mut state = self.state.lock();

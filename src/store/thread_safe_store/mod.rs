@@ -213,8 +213,8 @@ impl<T> ThreadSafeStore<T> {
     }
 
     /// Makes several changes at once, in their order, under one hold of the lock: readers see all of them or
-    /// none. The resourceVersion becomes that of the last one (X9). One that holds the lock for more than half a
-    /// second for each change, or five, is logged (X14).
+    /// none. The resourceVersion becomes that of the last one (X9). One that holds the lock for more than
+    /// half a second for each change, or five, is logged (X14).
     ///
     /// # Errors
     ///
