@@ -88,7 +88,8 @@ impl Meter {
 
 fn say(tell: impl FnOnce()) {
     if let Err(panic) = catch(tell) {
-        log::error!("metrics of an informer {panic}");
+        // If the logger panics too, nobody is left to tell.
+        drop(catch(|| log::error!("metrics of an informer {panic}")));
     }
 }
 

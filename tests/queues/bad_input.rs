@@ -167,6 +167,28 @@ fn a_callback_that_panics_leaves_a_queue_that_works() {
     }
 }
 
+/// What a panic carries is an object of the user's, too.
+#[test]
+fn a_callback_that_panics_with_something_that_panics_leaves_a_queue_that_works() {
+    struct Bomb;
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("once more");
+        }
+    }
+
+    in_time(|| {
+        for (name, queue) in queues() {
+            queue.add(word("a")).unwrap();
+            queue.add(word("b")).unwrap();
+            let popped = queue.pop(&mut |_, _| std::panic::panic_any(Bomb));
+            assert!(matches!(popped, Err(PopError::Process { .. })), "{name}");
+            assert_eq!(drain(&*queue).len(), 1, "{name}");
+        }
+    });
+}
+
 /// Known objects may be made as they are asked for: then the queue has the last of each.
 #[test]
 fn known_objects_that_use_the_queue_when_they_are_dropped_hang_nobody() {
