@@ -221,7 +221,8 @@ pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
     /// The resourceVersion of the last thing that was written, empty at first.
     fn last_store_sync_resource_version(&self) -> String;
 
-    /// Makes several changes at once, in their order: readers see all of them or none.
+    /// Makes several changes at once, in their order: reads of one point in time see all of them or none. A
+    /// [`ThreadSafeStore`] says which reads of an [`Indexer`] are that.
     ///
     /// # Errors
     ///
