@@ -7,12 +7,12 @@ use std::time::Duration;
 use crate::panic::catch;
 use crate::sync::Mutex;
 
-/// Is told how an informer's queue and store stand. client-go's `InformerMetricsProvider`, in which each of the
-/// figures is a metric of its own.
+/// Is told how an informer's queue and store stand. client-go's `InformerMetricsProvider`, in which each of
+/// the figures is a metric of its own.
 ///
-/// Each has a default that does nothing. They are called by the threads that write and process, so they must be
-/// quick, and under a lock of the metrics' own, so they must not write to what they measure; a panic in one is
-/// logged. Where nobody wants to know, nothing is measured.
+/// Each has a default that does nothing. They are called by the threads that write and process, so they must
+/// be quick, and under a lock of the metrics' own, so they must not write to what they measure; a panic in
+/// one is logged. Where nobody wants to know, nothing is measured.
 ///
 /// ```
 /// use k8s_informer::{Accessor, DeltaFifo, InformerMetrics, KeyError, ReflectorStore};
@@ -88,7 +88,8 @@ impl Meter {
 
 fn say(tell: impl FnOnce()) {
     if let Err(panic) = catch(tell) {
-        log::error!("metrics of an informer {panic}");
+        // If the logger panics too, nobody is left to tell.
+        drop(catch(|| log::error!("metrics of an informer {panic}")));
     }
 }
 

@@ -10,7 +10,14 @@ use crate::sync::catch_unwind;
 /// The assertion of unwind safety holds because callers run it under no lock and change nothing of theirs
 /// before it returns.
 pub(crate) fn catch<R>(callback: impl FnOnce() -> R) -> Result<R, String> {
-    catch_unwind(AssertUnwindSafe(callback)).map_err(|payload| message(&*payload))
+    catch_unwind(AssertUnwindSafe(callback)).map_err(|payload| {
+        let message = message(&*payload);
+        // What it carries may be the user's, and panic as it goes.
+        if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            std::mem::forget(another);
+        }
+        message
+    })
 }
 
 /// What a panic said, as the end of a sentence.

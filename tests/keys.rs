@@ -5,8 +5,8 @@
 use std::sync::{Arc, Mutex};
 
 use k8s_informer::{
-    Accessor, Deleted, Delta, DeltaFifo, Deltas, Indexer, Indexers, KeyError, Queue, ReflectorStore,
-    StoreError, Transform,
+    Accessor, Deleted, Delta, DeltaFifo, Deltas, DynamicObject, IndexError, IndexFunc, Indexer, Indexers,
+    KeyError, Lister, Object, Queue, ReflectorStore, StoreError, ThreadSafeStore, Transform,
 };
 
 /// A key, a version and a value. A version of `None` is one that can't be read.
@@ -59,6 +59,41 @@ fn k1_a_key_is_what_the_key_function_says_also_an_empty_one() {
         assert_eq!(store.get_by_key(key), Some(thing(key, "x")));
     }
     assert_eq!(store.len(), 4);
+}
+
+/// In everything that is a store of its own; the queues have theirs in `bad_input`.
+#[test]
+fn k1_empty_and_huge_keys_names_and_index_values_are_as_good_as_any() {
+    let huge: &'static str = "k".repeat(1 << 20).leak();
+    let by_key = || Indexers::new().with("", IndexFunc::new(|thing: &Thing| vec![thing.0.to_owned()]));
+    let indexer = Indexer::new(accessor(), by_key());
+    let raw = ThreadSafeStore::new(by_key());
+    for key in ["", huge] {
+        indexer.add(thing(key, "x")).unwrap();
+        raw.add(key.into(), thing(key, "x")).unwrap();
+        assert_eq!(indexer.by_index("", key).unwrap(), [thing(key, "x")]);
+        assert_eq!(raw.index_keys("", key).unwrap(), [key.into()]);
+        assert!(matches!(indexer.by_index(huge, key), Err(IndexError::NoIndex { .. })));
+        raw.delete(key);
+        assert_eq!(raw.get(key), None);
+    }
+    assert_eq!((indexer.len(), raw.len()), (2, 0));
+    assert!(raw.list_index_func_values("").unwrap().is_empty());
+}
+
+/// No object has an empty name, and an empty namespace is that of what has none.
+#[test]
+fn k1_listers_find_nothing_under_an_empty_name() {
+    let indexer = Arc::new(Indexer::<DynamicObject>::for_objects());
+    let object = |json| serde_json::from_str(json).map(Arc::new).unwrap();
+    indexer.add(object(r#"{"metadata": {"namespace": "ns", "name": "a"}}"#)).unwrap();
+    indexer.add(object(r#"{"metadata": {"name": "a"}}"#)).unwrap();
+    let lister = Lister::new(indexer);
+    assert!(lister.get("", "").is_none() && lister.get("ns", "").is_none());
+    assert!(lister.namespace("ns").get("").is_none() && lister.namespace("").get("a").is_none());
+    assert_eq!(lister.get("", "a").unwrap().namespace(), "");
+    assert_eq!((lister.namespace("").list().len(), lister.namespace("ns").list().len()), (2, 1));
+    assert!(lister.namespace("nowhere").list().is_empty());
 }
 
 #[test]

@@ -107,8 +107,8 @@ impl<T> Deltas<T> {
         Self { key, changes: Changes::One(delta) }
     }
 
-    /// The key by which the queue knew them. `None` where there is no such thing: of a list, a resync of everything, a bookmark, and of deltas that
-    /// were put together without one.
+    /// The key by which the queue knew them. `None` where there is no such thing: of a list, a resync of
+    /// everything, a bookmark, and of deltas that were put together without one.
     pub fn key(&self) -> Option<&Key> {
         self.key.as_ref()
     }

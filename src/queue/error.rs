@@ -8,8 +8,8 @@ use crate::store::StoreError;
 /// [`Requeue`] is the one kind that a queue understands; any other ends the matter.
 pub type ProcessError = Box<dyn Error + Send + Sync>;
 
-/// What a consumer's callback answers to get the same item again. client-go's `ErrRequeue`, which it had until
-/// 1.32.
+/// What a consumer's callback answers to get the same item again. client-go's `ErrRequeue`, which it had
+/// until 1.32.
 ///
 /// The item goes back into the queue, as the queue's own documentation says, and is still waiting as far as
 /// [`has_synced`](super::Queue::has_synced) is concerned.
@@ -88,6 +88,25 @@ impl Processed {
 }
 
 /// Why a pop gave nothing, or what it gave was not processed.
+///
+/// What the callback failed with is the [`source`](Error::source), too.
+///
+/// ```
+/// use k8s_informer::{Accessor, Fifo, KeyError, PopError, ReflectorStore};
+/// use std::sync::Arc;
+///
+/// let queue = Fifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word.as_str().into())));
+/// queue.add(Arc::new("a".to_owned()))?;
+/// match queue.pop(&mut |_, _| Err("not today".into())) {
+///     Err(PopError::Process { popped, error }) => {
+///         assert_eq!((popped.as_str(), error.to_string().as_str()), ("a", "not today"));
+///     }
+///     other => panic!("{other:?}"),
+/// }
+/// queue.close();
+/// assert!(matches!(queue.pop(&mut |_, _| Ok(())), Err(PopError::Closed)));
+/// # Ok::<(), k8s_informer::StoreError>(())
+/// ```
 pub enum PopError<P> {
     /// The queue is closed, and empty. client-go's `ErrFIFOClosed`.
     Closed,
@@ -121,12 +140,30 @@ impl<P> fmt::Display for PopError<P> {
     }
 }
 
-impl<P> Error for PopError<P> {}
+impl<P> Error for PopError<P> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Closed => None,
+            Self::Process { error, .. } => Some(&**error),
+        }
+    }
+}
 
 /// What a queue did not take, given back, and why.
 ///
 /// The writes of [`ReflectorStore`](crate::ReflectorStore) don't give back what they refuse: it is a shared
 /// `Arc`, of which the caller keeps a clone if he needs it.
+///
+/// ```
+/// use k8s_informer::{Accessor, Heap, KeyError, StoreError};
+/// use std::sync::Arc;
+///
+/// let accessor = Accessor::new(|number: &u32| Ok::<_, KeyError>(number.to_string().into()));
+/// let heap = Heap::new(accessor, u32::cmp);
+/// heap.close();
+/// let refused = heap.add(Arc::new(7)).unwrap_err();
+/// assert!(*refused.value == 7 && matches!(refused.reason, StoreError::Closed));
+/// ```
 pub struct Refused<V> {
     /// What was not taken.
     pub value: V,

@@ -81,6 +81,6 @@ pub trait Queue<T>: ReflectorStore<T> {
 /// `PopProcessFunc`.
 pub type Process<'a, T> = dyn FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + 'a;
 
-/// The consumer's callback for several at once, each of another object, and whether they belong to the initial
-/// list. client-go's `ProcessBatchFunc`.
+/// The consumer's callback for several at once, each of another object, and whether they belong to the
+/// initial list. client-go's `ProcessBatchFunc`.
 pub type ProcessBatch<'a, T> = dyn FnMut(&[Deltas<T>], bool) -> Result<(), ProcessError> + 'a;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::metrics::{InformerMetrics, Meter};
 use crate::object::Key;
+use crate::panic::catch;
 use crate::time::{Clock, slow};
 
 /// A queue shorter than this is not told about.
@@ -36,17 +37,23 @@ impl Timing {
         if depth <= LONG && !self.meter.is_on() {
             return process();
         }
-        let began = self.clock.now();
+        // Clocks and loggers may be anybody's: a panic in one costs the figure, not the item.
+        let began = catch(|| self.clock.now());
         let result = process();
-        let took = self.clock.now().saturating_duration_since(began);
-        self.meter.event(|metrics| metrics.processing_latency(took));
-        if depth > LONG && took > slow(items, Duration::from_millis(100), Duration::from_secs(1)) {
-            log::info!(
-                "{}: processing {items} items, the first of them {}, took {took:?} while {depth} more wait",
-                self.name,
-                key.map_or("without a key", |key| key),
-            );
-        }
+        let told = began.and_then(|began| {
+            catch(|| {
+                let took = self.clock.now().saturating_duration_since(began);
+                self.meter.event(|metrics| metrics.processing_latency(took));
+                if depth > LONG && took > slow(items, Duration::from_millis(100), Duration::from_secs(1)) {
+                    let (name, first) = (&self.name, key.map_or("without a key", |key| key));
+                    log::info!(
+                        "{name}: processing {items} items, the first of them {first}, took {took:?} \
+                         while {depth} more wait"
+                    );
+                }
+            })
+        });
+        drop(told);
         result
     }
 }

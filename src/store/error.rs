@@ -160,6 +160,21 @@ impl fmt::Display for AddIndexersError {
 impl std::error::Error for AddIndexersError {}
 
 /// Some changes of a transaction could not be made; the others have been. client-go's `TransactionError`.
+///
+/// ```
+/// use k8s_informer::{Accessor, Change, Indexer, Indexers, KeyError, StoreError};
+/// use std::sync::Arc;
+///
+/// let accessor = Accessor::new(|word: &String| match word.as_str() {
+///     "" => Err(KeyError::new("an empty word")),
+///     word => Ok(word.into()),
+/// });
+/// let store = Indexer::new(accessor, Indexers::new());
+/// let words = ["a", "", "b"].map(|word| Change::Add(Arc::new(word.to_owned())));
+/// let error = store.transaction(words.to_vec()).unwrap_err();
+/// assert_eq!((error.successful, error.total, store.len()), (vec![0, 2], 3, 2));
+/// assert!(matches!(error.errors[..], [StoreError::Key(_)]));
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TransactionError {

@@ -87,7 +87,8 @@ impl<T> fmt::Debug for IndexFunc<T> {
 /// ```
 /// use k8s_informer::{IndexFunc, Indexers};
 ///
-/// let indexers = Indexers::new().with("length", IndexFunc::new(|word: &String| vec![word.len().to_string()]));
+/// let length = IndexFunc::new(|word: &String| vec![word.len().to_string()]);
+/// let indexers = Indexers::new().with("length", length);
 /// assert_eq!(indexers.names().collect::<Vec<_>>(), ["length"]);
 /// ```
 pub struct Indexers<T> {

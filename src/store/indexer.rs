@@ -118,7 +118,8 @@ impl<T> Indexer<T> {
         self.store.replace(keyed, resource_version)
     }
 
-    /// Makes several changes at once, in their order: readers see all of them or none.
+    /// Makes several changes at once, in their order: reads of one point in time, as nearly all are (see
+    /// [`ThreadSafeStore`]), see all of them or none.
     ///
     /// # Errors
     ///
@@ -182,7 +183,7 @@ impl<T> Indexer<T> {
         self.store.is_empty()
     }
 
-    /// All objects, in no order. One point in time only up to 4096 of them: see [`ThreadSafeStore`].
+    /// All objects, in no order; of many, not at one point in time: see [`ThreadSafeStore`].
     pub fn list(&self) -> Vec<Arc<T>> {
         self.store.list()
     }

@@ -141,8 +141,9 @@ pub trait ReflectorStore<T>: Send + Sync {
 /// Every store of this crate is one. Implement it if the consumer keeps its objects elsewhere: from it a
 /// queue learns what a list leaves out, and what to tell again at a resync.
 ///
-/// A queue asks it under its own lock, from whatever thread deletes, replaces or resyncs: it has to answer at
-/// once, and must not call the queue. A panic goes on to who called the queue, which has not changed then.
+/// A queue asks it while nobody else can write or pop, a [`DeltaFifo`](crate::DeltaFifo) under its very lock,
+/// from whatever thread deletes, replaces, resyncs or pops: it has to answer at once, and must not call the
+/// queue. A panic is an error of the queue's.
 ///
 /// ```
 /// use k8s_informer::{Accessor, Delta, DeltaFifo, Key, KnownObjects, Queue, ReflectorStore, StoreError};
@@ -220,7 +221,8 @@ pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
     /// The resourceVersion of the last thing that was written, empty at first.
     fn last_store_sync_resource_version(&self) -> String;
 
-    /// Makes several changes at once, in their order: readers see all of them or none.
+    /// Makes several changes at once, in their order: reads of one point in time see all of them or none. A
+    /// [`ThreadSafeStore`] says which reads of an [`Indexer`] are that.
     ///
     /// # Errors
     ///

@@ -157,39 +157,18 @@ impl<T> UndeltaStore<T> {
             }
             *turn = Turn::Pushing;
         }
-        let mut pushing = Pushing { turn: &self.turn, over: false };
         loop {
             let everything = self.store.snapshot().0;
             if let Err(message) = catch(|| (self.push)(everything)) {
-                log::error!("the push function of an UndeltaStore: {message}");
+                // If the logger panics too, nobody is left to tell.
+                drop(catch(|| log::error!("the push function of an UndeltaStore: {message}")));
             }
-            if pushing.is_over() {
+            let mut turn = self.turn.lock();
+            if *turn == Turn::Pushing {
+                *turn = Turn::Nobody;
                 return;
             }
-        }
-    }
-}
-
-/// The turn of this thread. Given back on the way out of a panic too: a logger may be somebody's code.
-struct Pushing<'a> {
-    turn: &'a Mutex<Turn>,
-    over: bool,
-}
-
-impl Pushing<'_> {
-    /// Gives the turn back unless something was written meanwhile.
-    fn is_over(&mut self) -> bool {
-        let mut turn = self.turn.lock();
-        self.over = *turn == Turn::Pushing;
-        *turn = if self.over { Turn::Nobody } else { Turn::Pushing };
-        self.over
-    }
-}
-
-impl Drop for Pushing<'_> {
-    fn drop(&mut self) {
-        if !self.over {
-            *self.turn.lock() = Turn::Nobody;
+            *turn = Turn::Pushing;
         }
     }
 }

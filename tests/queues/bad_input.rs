@@ -1,11 +1,12 @@
 //! What nobody should do to a queue, and what comes of it: in every flavour the same.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use k8s_informer::{
     Accessor, Deleted, Delta, DeltaFifo, Indexer, Indexers, Key, KeyError, KnownObjects, PopError, Queue,
-    RealFifo, RealFifoMode, ReflectorStore, StoreError,
+    RealFifo, RealFifoMode, ReflectorStore, StoreError, Transform,
 };
 
 use super::things::in_time;
@@ -166,10 +167,33 @@ fn a_callback_that_panics_leaves_a_queue_that_works() {
     }
 }
 
+/// What a panic carries is an object of the user's, too.
+#[test]
+fn a_callback_that_panics_with_something_that_panics_leaves_a_queue_that_works() {
+    struct Bomb;
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("once more");
+        }
+    }
+
+    in_time(|| {
+        for (name, queue) in queues() {
+            queue.add(word("a")).unwrap();
+            queue.add(word("b")).unwrap();
+            let popped = queue.pop(&mut |_, _| std::panic::panic_any(Bomb));
+            assert!(matches!(popped, Err(PopError::Process { .. })), "{name}");
+            assert_eq!(drain(&*queue).len(), 1, "{name}");
+        }
+    });
+}
+
 /// Known objects may be made as they are asked for: then the queue has the last of each.
 #[test]
 fn known_objects_that_use_the_queue_when_they_are_dropped_hang_nobody() {
-    struct Fresh(Mutex<Weak<DeltaFifo<Word>>>);
+    #[derive(Default)]
+    struct Fresh(Mutex<Weak<DeltaFifo<Word>>>, AtomicBool);
 
     impl KnownObjects<Word> for Fresh {
         fn list_keys(&self) -> Vec<Key> {
@@ -177,6 +201,7 @@ fn known_objects_that_use_the_queue_when_they_are_dropped_hang_nobody() {
         }
 
         fn get_by_key(&self, key: &str) -> Result<Option<Arc<Word>>, StoreError> {
+            assert!(key == "a" || !self.1.load(Ordering::SeqCst), "known objects");
             let queue = self.0.lock().unwrap().clone();
             let on_drop = move || assert!(queue.upgrade().is_none_or(|queue| queue.len() < 9));
             Ok(Some(Arc::new(Word(key.to_owned(), Some(Arc::new(on_drop))))))
@@ -184,11 +209,18 @@ fn known_objects_that_use_the_queue_when_they_are_dropped_hang_nobody() {
     }
 
     in_time(|| {
-        let known = Arc::new(Fresh(Mutex::default()));
-        let queue = Arc::new(DeltaFifo::builder(accessor()).known_objects(known.clone()).build());
+        let known = Arc::new(Fresh::default());
+        let transform = Transform::new(Ok::<_, StoreError>);
+        let queue = DeltaFifo::builder(accessor()).known_objects(known.clone()).transform(transform);
+        let queue = Arc::new(queue.build());
         *known.0.lock().unwrap() = Arc::downgrade(&queue);
+        known.1.store(true, Ordering::SeqCst);
+        queue.replace(Vec::new(), "1").unwrap_err();
+        queue.resync().unwrap_err();
+        known.1.store(false, Ordering::SeqCst);
+        // It is looked up before the transform, and after it.
+        queue.delete(Deleted::Final(word("a"))).unwrap();
         let tombstone = || Deleted::FinalStateUnknown { key: "a".into(), last_known: None };
-        queue.delete(tombstone()).unwrap();
         let failed = queue.pop(&mut |_, _| {
             queue.delete(tombstone())?;
             queue.replace(vec![word("c")], "1")?;

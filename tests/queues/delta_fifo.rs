@@ -118,7 +118,7 @@ fn d5_each_object_is_transformed_once_and_tombstones_never() {
 }
 
 #[test]
-fn d6_replace_orders_deletes_after_adds() {
+fn d6_d7_replace_orders_deletes_after_adds() {
     let queue = knowing(&[("foo", 5), ("bar", 6), ("baz", 7), ("ghost", 0), ("broken", 99)]);
     queue.delete(gone("baz", 10)).unwrap();
     queue.add(thing("queued", 1)).unwrap();

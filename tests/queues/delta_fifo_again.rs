@@ -1,4 +1,5 @@
-//! What client-go's `DeltaFIFO` could do in earlier years: deltas that go back, a compressor, reading the queue.
+//! What client-go's `DeltaFIFO` could do in earlier years: deltas that go back, a compressor, reading the
+//! queue.
 
 use std::sync::{Arc, Mutex, Weak};
 

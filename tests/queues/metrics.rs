@@ -1,10 +1,12 @@
 //! What a queue tells of itself: levels and latencies to metrics, slow processing to the log.
 
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_informer::testing::FakeClock;
-use k8s_informer::{DeltaFifo, InformerMetrics, Queue, RealFifo, RealFifoMode};
+use k8s_informer::{
+    Clock, DeltaFifo, Deltas, InformerMetrics, Queue, RealFifo, RealFifoMode, ReflectorStore, Stop,
+};
 
 use super::things::*;
 
@@ -69,12 +71,24 @@ fn r22_how_much_waits_and_how_long_processing_takes() {
     }
 }
 
+/// What changes the level without being a write or a pop of one item.
+#[test]
+fn r22_a_resync_in_order_and_a_compressor_that_leaves_nothing_are_told_too() {
+    let noted = Arc::new(Noted::default());
+    let level = || noted.levels.lock().unwrap().last().copied();
+    let mode = RealFifoMode::InOrder(Arc::new(Known(vec![("a", 1), ("b", 1)])));
+    let queue = RealFifo::builder(accessor(), mode).metrics(noted.clone()).build();
+    queue.resync().unwrap();
+    assert_eq!(level(), Some(2));
+
+    let queue = DeltaFifo::builder(accessor()).metrics(noted.clone()).compressor(|_| Vec::new()).build();
+    queue.add(thing("a", 1)).unwrap();
+    assert_eq!((queue.len(), level()), (0, Some(0)));
+}
+
 #[test]
 fn d14_r23_slow_processing_is_logged_where_others_wait() {
-    static LOGGED: OnceLock<Log> = OnceLock::new();
-    let log = LOGGED.get_or_init(Log::default);
-    log::set_logger(log).unwrap();
-    log::set_max_level(log::LevelFilter::Info);
+    let log = log();
     let clock = FakeClock::new();
     let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
     for (name, queue) in queues("d14", None, &clock) {
@@ -105,6 +119,55 @@ fn d14_r23_slow_processing_is_logged_where_others_wait() {
     assert_eq!(log.of(&name), 1);
 }
 
+/// A logger that prints does so when nobody reads its output any more.
+#[test]
+fn a_logger_or_a_clock_that_panics_leaves_a_queue_that_works() {
+    struct Broken;
+
+    impl Clock for Broken {
+        fn now(&self) -> Instant {
+            panic!("the clock")
+        }
+        fn wait(&self, _: Duration, _: &Stop) -> bool {
+            true
+        }
+    }
+
+    log();
+    in_time(|| {
+        let slow = FakeClock::new();
+        let clocks: [Arc<dyn Clock>; 2] = [Arc::new(Broken), Arc::new(slow.clone())];
+        for clock in clocks {
+            let mode = RealFifoMode::Atomic { unlock_while_processing: true, bookmarks: true };
+            let delta = DeltaFifo::builder(accessor()).name(LOGGER_PANICS).clock(Arc::clone(&clock));
+            let real = RealFifo::builder(accessor(), mode).name(LOGGER_PANICS).clock(clock);
+            let queues: [Arc<dyn Queue<Thing>>; 2] = [Arc::new(delta.build()), Arc::new(real.build())];
+            for queue in queues {
+                let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+                keys.iter().for_each(|key| queue.add(thing(key, 1)).unwrap());
+                let mut process = |_: &Deltas<Thing>, _| {
+                    slow.advance(Duration::from_secs(1));
+                    Ok(())
+                };
+                queue.pop(&mut process).unwrap();
+                queue.pop(&mut process).unwrap();
+            }
+        }
+    });
+}
+
+const LOGGER_PANICS: &str = "the logger panics";
+
+/// The log of all tests here.
+fn log() -> &'static Log {
+    static LOGGED: OnceLock<Log> = OnceLock::new();
+    let log = LOGGED.get_or_init(Log::default);
+    // The second time it is there already.
+    let _ = log::set_logger(log);
+    log::set_max_level(log::LevelFilter::Info);
+    log
+}
+
 #[derive(Default)]
 struct Log(Mutex<Vec<String>>);
 
@@ -121,7 +184,9 @@ impl log::Log for Log {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        self.0.lock().unwrap().push(record.args().to_string());
+        let line = record.args().to_string();
+        assert!(!line.contains(LOGGER_PANICS), "the logger");
+        self.0.lock().unwrap().push(line);
     }
 
     fn flush(&self) {}

@@ -110,6 +110,20 @@ fn k4_k5_each_object_is_transformed_once_and_tombstones_never() {
     assert!(queue.is_empty());
 }
 
+/// What client-go panics at: known objects in atomic mode, none in order, and in order no unlocking and no
+/// bookmarks. Each mode has just what goes with it.
+#[test]
+fn r4_options_that_do_not_go_together_can_not_be_said() {
+    assert_eq!(knowing(&[]).synced().name(), "RealFifo");
+    let (atomic, in_order) = (RealFifo::atomic(accessor()), knowing(&[("known", 1)]));
+    for queue in [&atomic, &in_order] {
+        queue.bookmark("7").unwrap();
+        queue.resync().unwrap();
+    }
+    assert_eq!(drain(&atomic), [Delta::Bookmark("7".into()), Delta::SyncAll]);
+    assert_eq!(drain(&in_order), [sync("known", 1)]);
+}
+
 #[test]
 fn r5_r6_a_list_in_order_is_deletions_then_additions() {
     let queue = knowing(&[("known", 1), ("ghost", 0), ("broken", 99), ("listed", 1), ("queued", 1)]);
@@ -256,6 +270,22 @@ fn r11_bookmarks_are_queued_if_asked_for_and_populate_nothing() {
         deaf.bookmark("7").unwrap();
         assert!(deaf.is_empty());
     }
+}
+
+#[test]
+fn r12_a_pop_takes_one_change_and_says_whether_it_is_of_the_initial_list() {
+    let queue = knowing(&[]);
+    queue.replace(vec![thing("a", 1)], "1").unwrap();
+    queue.update(thing("a", 2)).unwrap();
+    let mut popped = Vec::new();
+    for _ in 0..2 {
+        let pop = queue.pop(&mut |deltas, initial| {
+            popped.push((deltas.to_vec(), initial));
+            Ok(())
+        });
+        assert_eq!(pop.unwrap().len(), 1);
+    }
+    assert_eq!(popped, [(vec![replaced("a", 1)], true), (vec![updated("a", 2)], false)]);
 }
 
 #[test]

@@ -96,14 +96,15 @@ impl<T> DeltaFifoBuilder<T> {
         self
     }
 
-    /// By which processing is timed: for the metrics and, where more than ten items wait meanwhile, for a line
-    /// in the log about a slow one (D14). Default: the real clock.
+    /// By which processing is timed: for the metrics and, where more than ten items wait meanwhile, for a
+    /// line in the log about a slow one (D14). Default: the real clock.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// What [`synced`](crate::Queue::synced) is called in reports, and the queue in the log. Default: `DeltaFifo`.
+    /// What [`synced`](crate::Queue::synced) is called in reports, and the queue in the log. Default:
+    /// `DeltaFifo`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self

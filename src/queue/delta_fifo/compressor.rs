@@ -37,6 +37,8 @@ impl<T> DeltaFifo<T> {
             drop(state);
             drop(outdated);
         }
+        // Fewer keys may wait now.
+        self.timing.depth(|| self.len());
     }
 }
 

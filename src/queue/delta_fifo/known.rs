@@ -46,12 +46,18 @@ pub(super) enum Known<T> {
     No,
 }
 
-/// What the consumer knows.
+/// What the consumer knows. Declared before the lock is taken, and so dropped after it, whatever happens.
 pub(super) struct Everything<T> {
     /// As he will know it when he has processed what is in flight; `None` where it can't be had.
     pub(super) objects: Vec<(Key, Option<Arc<T>>)>,
     /// What he knows as long as the deletion in flight has not succeeded.
     pub(super) leaving: Option<Deleted<T>>,
+}
+
+impl<T> Everything<T> {
+    pub(super) fn new() -> Self {
+        Self { objects: Vec::new(), leaving: None }
+    }
 }
 
 impl<T> DeltaFifo<T> {
@@ -74,35 +80,35 @@ impl<T> DeltaFifo<T> {
         })
     }
 
-    /// The known objects, but for some.
+    /// Looks the known objects up, but for some. What was found before one of them panics stays in
+    /// `everything`.
     pub(super) fn known(
         &self,
         state: &State<T>,
         skip: impl Fn(&Key) -> bool,
-    ) -> Result<Everything<T>, StoreError> {
-        let Some(known) = &self.known_objects else {
-            return Ok(Everything { objects: Vec::new(), leaving: None });
-        };
+        everything: &mut Everything<T>,
+    ) -> Result<(), StoreError> {
+        let Some(known) = &self.known_objects else { return Ok(()) };
         let flight = state.in_flight.as_ref();
-        let (mut objects, in_flight) = asking(|| {
-            let keys = known.list_keys().into_iter();
-            let others = keys.filter(|key| !skip(key) && flight.is_none_or(|flight| flight.key != *key));
-            let objects = others.map(|key| (Arc::clone(&key), look_up(&**known, &key))).collect::<Vec<_>>();
-            let leaving = flight.filter(|flight| flight.newest.is_none() && !skip(&flight.key));
-            (objects, leaving.and_then(|flight| look_up(&**known, &flight.key)))
-        })?;
-        let mut leaving = None;
-        if let Some(Flight { key, newest, .. }) = flight.filter(|flight| !skip(&flight.key)) {
+        let Everything { objects, leaving } = everything;
+        asking(|| {
+            for key in known.list_keys() {
+                if !skip(&key) && flight.is_none_or(|flight| flight.key != key) {
+                    let object = look_up(&**known, &key);
+                    objects.push((key, object));
+                }
+            }
+            let Some(Flight { key, newest, .. }) = flight.filter(|flight| !skip(&flight.key)) else { return };
             let key = Arc::clone(key);
             match newest {
                 Some(newest) => objects.push((key, Some(Arc::clone(newest)))),
-                None if in_flight.is_some() => {
-                    leaving = Some(Deleted::FinalStateUnknown { key, last_known: in_flight });
+                None => {
+                    if let Some(object) = look_up(&**known, &key) {
+                        *leaving = Some(Deleted::FinalStateUnknown { key, last_known: Some(object) });
+                    }
                 }
-                None => {}
             }
-        }
-        Ok(Everything { objects, leaving })
+        })
     }
 }
 

@@ -31,22 +31,22 @@ const KEEP: usize = 1024;
 /// and count as one item; those of another don't wait for them (D1, D13). A [`RealFifo`](super::RealFifo)
 /// keeps the order across objects instead; a [`Fifo`](super::Fifo) only the newest state of each.
 ///
-/// **Threads.** Any number of them may write; any number may pop, one after the other: a [`pop`](super::Queue::pop)
-/// waits until the processing of the one before is over. Writing never waits for processing. A write of a new
-/// key wakes one pop, [`close`](super::Queue::close) all of them.
+/// **Threads.** Any number of them may write; any number may pop, one after the other: a
+/// [`pop`](super::Queue::pop) waits until the processing of the one before is over. Writing never waits for
+/// processing. A write of a new key wakes one pop, [`close`](super::Queue::close) all of them.
 ///
 /// **A popped key is never unknown.** client-go processes under the queue's lock; here the callback runs
 /// without it, and may write to the queue itself. Until it is over, the key in flight counts as known with
 /// its newest state, whatever the known objects say at that moment: so no deletion is lost, and none is told
-/// twice, between queue and store. [`synced`](super::Queue::synced) happens after the last item of the initial
-/// list has been *processed* (D10).
+/// twice, between queue and store. [`synced`](super::Queue::synced) happens after the last item of the
+/// initial list has been *processed* (D10).
 ///
 /// **Again.** A callback that fails with [`Requeue`](super::Requeue) gets the same deltas again: they go to
 /// the end of the queue, or, while the initial list is not through, of that; what came for the same key
 /// meanwhile follows them.
 ///
-/// **User code.** Key functions, transforms and compressors run under no lock. The known objects are asked under
-/// the queue's lock: they must not call the queue. A panic in any of them is an error.
+/// **User code.** Key functions, transforms and compressors run under no lock. The known objects are asked
+/// under the queue's lock: they must not call the queue. A panic in any of them is an error.
 ///
 /// ```
 /// use k8s_informer::{Accessor, Delta, DeltaFifo, KeyError, Queue, ReflectorStore};
@@ -202,17 +202,17 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         let key = self.accessor.key_of_deleted(&gone)?;
         let mut state = self.state.lock();
         state.populated = true;
-        let mut known = self.is_known(&state, &key);
-        let gone = match gone {
+        let known = self.is_known(&state, &key);
+        let (gone, known) = match gone {
             // The transform is not asked about what nobody will be told (D3).
             Deleted::Final(object) if self.transform.is_some() && !matches!(known, Ok(Known::No)) => {
                 self.unlock(state);
+                drop(known);
                 let object = Transform::run(self.transform.as_ref(), &key, object)?;
                 state = self.state.lock();
-                known = self.is_known(&state, &key);
-                Deleted::Final(object)
+                (Deleted::Final(object), self.is_known(&state, &key))
             }
-            gone => gone,
+            gone => (gone, known),
         };
         let left_out = match &known {
             Ok(Known::Yes(_)) => self.push(&mut state, &key, Delta::Deleted(gone)),
@@ -234,8 +234,8 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     /// # Errors
     ///
     /// [`StoreError`] if an object has no key or the transform fails on it: what came before it in the list
-    /// has been queued, the rest has not, and nothing is taken for deleted. [`StoreError::Other`] if the known
-    /// objects panic: nothing has changed then.
+    /// has been queued, the rest has not, and nothing is taken for deleted. [`StoreError::Other`] if the
+    /// known objects panic: nothing has changed then.
     fn replace(&self, objects: Vec<Arc<T>>, _resource_version: &str) -> Result<(), StoreError> {
         let mut failed = None;
         let mut prepared = Vec::with_capacity(objects.len());
@@ -254,6 +254,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         let mut left_out = Vec::new();
         let mut touched: Vec<Key> =
             if self.compressor.is_some() { keys.iter().cloned().collect() } else { Vec::new() };
+        let mut known = Everything::new();
         let mut state = self.state.lock();
         if let Some(error) = failed {
             for (key, object) in prepared {
@@ -264,8 +265,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
             return Err(error);
         }
         // Asked first: if they panic, nothing has changed.
-        let Everything { objects: known, leaving } =
-            self.known(&state, |key| keys.contains(key) || state.items.contains_key(key))?;
+        self.known(&state, |key| keys.contains(key) || state.items.contains_key(key), &mut known)?;
         state.items.reserve(keys.len());
         state.order.reserve(keys.len());
         for (key, object) in prepared {
@@ -281,18 +281,18 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
                 touched.push(Arc::clone(key));
             }
         }
-        for (key, last_known) in known {
+        for (key, last_known) in known.objects {
             let tombstone = Deleted::FinalStateUnknown { key: Arc::clone(&key), last_known };
             left_out.extend(self.push(&mut state, &key, Delta::Deleted(tombstone)));
             touched.push(key);
         }
-        if let (Some(flight), Some(gone)) = (&mut state.in_flight, leaving) {
+        if let (Some(flight), Some(gone)) = (&mut state.in_flight, known.leaving) {
             left_out.extend(flight.miss(gone).map(Delta::Deleted));
         }
         if !state.populated {
             state.populated = true;
-            // All that waits now is of the list, or is not in it any more (D8). But a list that failed may have
-            // left keys behind that a compressor has emptied.
+            // All that waits now is of the list, or is not in it any more (D8). But a list that failed may
+            // have left keys behind that a compressor has emptied.
             if state.order.len() > state.items.len() {
                 state.order = state.waiting().map(|(key, _)| Arc::clone(key)).collect();
             }
@@ -315,12 +315,12 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         if self.known_objects.is_none() {
             return Ok(());
         }
-        let known = {
+        let mut known = Everything::new();
+        {
             let mut state = self.state.lock();
-            let known = self.known(&state, |_| false)?;
+            self.known(&state, |_| false, &mut known)?;
             state.resyncs += 1;
-            known
-        };
+        }
         // The keys are made without the lock. What is popped meanwhile is remembered: its `Sync` would be out
         // of date.
         let mut failed = None;

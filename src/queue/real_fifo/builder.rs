@@ -11,8 +11,27 @@ use crate::store::{KnownObjects, Transform};
 use crate::sync::{Condvar, Mutex};
 use crate::time::{Clock, RealClock};
 
-/// What a list and a resync are in a [`RealFifo`]. client-go takes these as options, and panics if they don't go
-/// together (R4).
+/// What a list and a resync are in a [`RealFifo`]. client-go takes these as options, and panics if they don't
+/// go together (R4).
+///
+/// ```
+/// use k8s_informer::{Accessor, Delta, Indexer, Indexers, KeyError, RealFifo, RealFifoMode, ReflectorStore};
+/// use std::sync::Arc;
+///
+/// let accessor = Accessor::new(|word: &String| Ok::<_, KeyError>(word.as_str().into()));
+/// let two = || vec![Arc::new("a".to_owned()), Arc::new("b".to_owned())];
+///
+/// let mode = RealFifoMode::Atomic { unlock_while_processing: false, bookmarks: false };
+/// let atomic = RealFifo::builder(accessor.clone(), mode).build();
+/// atomic.replace(two(), "7")?;
+/// assert!(matches!(atomic.list()[0].newest(), Some(Delta::ReplacedAll(list)) if list.objects.len() == 2));
+///
+/// let store = Arc::new(Indexer::new(accessor.clone(), Indexers::new()));
+/// let in_order = RealFifo::builder(accessor, RealFifoMode::InOrder(store)).build();
+/// in_order.replace(two(), "7")?;
+/// assert_eq!(in_order.list_keys(), ["a".into(), "b".into()]);
+/// # Ok::<(), k8s_informer::StoreError>(())
+/// ```
 pub enum RealFifoMode<T> {
     /// One change each.
     Atomic {
@@ -59,7 +78,8 @@ impl<T> RealFifo<T> {
     /// use std::sync::Arc;
     ///
     /// let store = Arc::new(Indexer::<DynamicObject>::for_objects());
-    /// let queue = RealFifo::builder(store.accessor().clone(), RealFifoMode::InOrder(store)).name("pods").build();
+    /// let accessor = store.accessor().clone();
+    /// let queue = RealFifo::builder(accessor, RealFifoMode::InOrder(store)).name("pods").build();
     /// queue.replace(Vec::new(), "7")?;
     /// assert!(queue.has_synced() && queue.synced().name() == "pods");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -89,14 +109,15 @@ impl<T> RealFifoBuilder<T> {
         self
     }
 
-    /// By which processing is timed: for the metrics and, where more than ten items wait meanwhile, for a line
-    /// in the log about a slow one (R23). Default: the real clock.
+    /// By which processing is timed: for the metrics and, where more than ten items wait meanwhile, for a
+    /// line in the log about a slow one (R23). Default: the real clock.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// What [`synced`](crate::Queue::synced) is called in reports, and the queue in the log. Default: `RealFifo`.
+    /// What [`synced`](crate::Queue::synced) is called in reports, and the queue in the log. Default:
+    /// `RealFifo`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self

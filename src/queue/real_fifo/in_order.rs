@@ -66,7 +66,7 @@ impl<T> RealFifo<T> {
 
     /// What is known and has nothing queued (R9). The known objects have been transformed already.
     pub(super) fn resync_each(&self, known: &dyn KnownObjects<T>) -> Result<(), StoreError> {
-        self.exclusively(|| {
+        let result = self.exclusively(|| {
             let queued: HashSet<Key> = self.newest_of_each()?.into_iter().map(|(key, _)| key).collect();
             for known_key in known.list_keys() {
                 if queued.contains(&known_key) {
@@ -78,7 +78,9 @@ impl<T> RealFifo<T> {
                 self.push(&mut state, Some(key), Delta::Sync(object));
             }
             Ok(())
-        })
+        });
+        self.timing.depth(|| self.len());
+        result
     }
 
     /// The last change of each key that is queued, in the order of their first ones.
@@ -102,7 +104,8 @@ impl<T> RealFifo<T> {
         Ok(newest)
     }
 
-    /// Runs user code without the lock, while nobody else writes or pops. A panic in it is an error.
+    /// Asks the known objects, which are user code: without the lock, while nobody else writes or pops. A
+    /// panic in them is an error.
     fn exclusively(&self, section: impl FnOnce() -> Result<(), StoreError>) -> Result<(), StoreError> {
         let thread = thread::current().id();
         let mut state = self.state.lock();
@@ -118,7 +121,8 @@ impl<T> RealFifo<T> {
             state.in_flight = Some(Flight { thread, exclusive: true });
         }
         drop(state);
-        let result = catch(section).unwrap_or_else(|message| Err(StoreError::other(message)));
+        let result = catch(section)
+            .unwrap_or_else(|panic| Err(StoreError::other(format!("the known objects {panic}"))));
         if own {
             let mut state = self.state.lock();
             state.in_flight = None;

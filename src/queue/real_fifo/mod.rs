@@ -23,27 +23,27 @@ const BATCH: usize = 1000;
 /// Room for this many changes is kept when the queue has run empty; more is given back.
 const KEEP: usize = 1024;
 
-/// All changes of all objects in the order in which they came: nothing is merged, nothing left out. client-go's
-/// `RealFIFO`, the queue of its informers since 1.33.
+/// All changes of all objects in the order in which they came: nothing is merged, nothing left out.
+/// client-go's `RealFIFO`, the queue of its informers since 1.33.
 ///
 /// Use it where the order across objects matters, or where a whole list has to reach the store at once. A
-/// [`DeltaFifo`](super::DeltaFifo) hands out the changes of one object together instead, and holds at most one
-/// entry for each; here a burst of changes is as long as it is.
+/// [`DeltaFifo`](super::DeltaFifo) hands out the changes of one object together instead, and holds at most
+/// one entry for each; here a burst of changes is as long as it is.
 ///
-/// **Modes** ([`RealFifoMode`]). *Atomic*, as today's client-go: a list is one [`Delta::ReplacedAll`], a resync
-/// one [`Delta::SyncAll`]; what that means for each object, the consumer finds out from his store. *In order*: a
-/// list is a tombstone for each object that is queued or known and not in it, then a [`Delta::Replaced`] for
-/// each that is.
+/// **Modes** ([`RealFifoMode`]). *Atomic*, as today's client-go: a list is one [`Delta::ReplacedAll`], a
+/// resync one [`Delta::SyncAll`]; what that means for each object, the consumer finds out from his store. *In
+/// order*: a list is a tombstone for each object that is queued or known and not in it, then a
+/// [`Delta::Replaced`] for each that is.
 ///
-/// **Threads.** Any number of them may write; any number may pop, one after the other: a [`pop`](super::Queue::pop)
-/// waits until the processing of the one before is over. A write wakes one pop, [`close`](super::Queue::close) all
-/// of them. No lock is held during processing, but writers are kept waiting as if it were (R19): always in
-/// order, so that no change falls between the queue and the known objects; in atomic mode unless it is unlocked,
-/// and even then while 2000 changes or more are left: the only back-pressure there is. The callback itself may
-/// always write.
+/// **Threads.** Any number of them may write; any number may pop, one after the other: a
+/// [`pop`](super::Queue::pop) waits until the processing of the one before is over. A write wakes one pop,
+/// [`close`](super::Queue::close) all of them. No lock is held during processing, but writers are kept
+/// waiting as if it were (R19): always in order, so that no change falls between the queue and the known
+/// objects; in atomic mode unless it is unlocked, and even then while 2000 changes or more are left: the only
+/// back-pressure there is. The callback itself may always write.
 ///
-/// **User code.** Key functions and transforms run under no lock; a panic in them is an error. While the known
-/// objects are asked, other threads can neither write nor pop.
+/// **User code.** Key functions and transforms run under no lock; a panic in them is an error. While the
+/// known objects are asked, other threads can neither write nor pop.
 ///
 /// **Again.** A callback that fails with [`Requeue`](super::Requeue) gets the same next: it goes back to the
 /// head, since order is what this queue promises.
@@ -73,8 +73,8 @@ pub struct RealFifo<T> {
     timing: Timing,
     /// Guards everything that changes. Innermost: no user code runs, and `synced` is not set, under it.
     state: Mutex<State<T>>,
-    /// Pops wait here for an item, and for the end of what is in flight. One is woken by each write and by the
-    /// end of a processing; all by `close`, and by the end of a processing after it.
+    /// Pops wait here for an item, and for the end of what is in flight. One is woken by each write and by
+    /// the end of a processing; all by `close`, and by the end of a processing after it.
     changed: Condvar,
     /// Writers wait here for the end of an exclusive flight, which wakes all of them.
     landed: Condvar,
@@ -221,8 +221,9 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     /// # Errors
     ///
     /// [`StoreError::Transform`] if the transform fails on an object: nothing is queued then; in order,
-    /// the tombstones and what came before it in the list are. [`StoreError::Key`], in order only, if an object
-    /// has no key, or something that is queued has lost its own in the transform: nothing is queued.
+    /// the tombstones and what came before it in the list are. [`StoreError::Key`], in order only, if an
+    /// object has no key, or something that is queued has lost its own in the transform: nothing is queued.
+    /// [`StoreError::Other`], in order only, if the known objects panic: nothing is queued.
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
         match &self.mode {
             RealFifoMode::Atomic { .. } => self.replace_all(objects, resource_version),
@@ -236,7 +237,8 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     /// # Errors
     ///
     /// [`StoreError::Key`], in order only, if a known object has no key: those before it have been queued; or
-    /// if something that is queued has lost its own in the transform.
+    /// if something that is queued has lost its own in the transform. [`StoreError::Other`], in order only,
+    /// if the known objects panic: what came before has been queued.
     fn resync(&self) -> Result<(), StoreError> {
         match &self.mode {
             RealFifoMode::Atomic { .. } => {

@@ -12,8 +12,8 @@ use crate::sync::{MutexGuard, thread};
 /// What a pop knows of what it took.
 struct Taken {
     in_initial_list: bool,
-    /// How many of them `initial` counts. Not decided at the end: a first replace that comes meanwhile does not
-    /// count them (R13).
+    /// How many of them `initial` counts. Not decided at the end: a first replace that comes meanwhile does
+    /// not count them (R13).
     counted: usize,
     /// How many changes wait behind them.
     depth: usize,
@@ -114,8 +114,8 @@ impl<T: Send + Sync> Queue<T> for RealFifo<T> {
         processed.answer(deltas)
     }
 
-    /// As many as can be processed in one step: up to 1000 changes of different objects, all of the initial list
-    /// or none. What is about all objects comes alone (R14–R18).
+    /// As many as can be processed in one step: up to 1000 changes of different objects, all of the initial
+    /// list or none. What is about all objects comes alone (R14–R18).
     fn pop_batch(
         &self,
         process_batch: &mut ProcessBatch<'_, T>,

@@ -36,10 +36,12 @@ type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sy
 /// long as they are big. Nobody waits for anything but the lock, so nobody is woken.
 ///
 /// **What a list is.** [`list`](Self::list), [`list_keys`](Self::list_keys) and the index lookups copy 4096
-/// slots at a time. Of up to 4096 objects they are one point in time. Of more they are not, but: an object
-/// that is there during the whole call is in the result exactly once, in one of the states that it had
-/// meanwhile; no key is there twice; and a replace is never half seen. Where that is too little,
-/// [`snapshot`](Self::snapshot) is always one point in time, and writers wait for it.
+/// slots at a time; an object that goes leaves its slot empty until another comes. So they are one point in
+/// time if there have never been more than 4096 objects at once since the last replace. Else they are not,
+/// but: an object that is there during the whole call is in the result exactly once, in one of the states
+/// that it had meanwhile; no key is there twice; and a replace is never half seen, though a transaction may
+/// be. Where that is too little, [`snapshot`](Self::snapshot) is always one point in time, and writers wait
+/// for it.
 ///
 /// ```
 /// use k8s_informer::{IndexFunc, Indexers, ThreadSafeStore};
@@ -212,9 +214,10 @@ impl<T> ThreadSafeStore<T> {
         Ok(())
     }
 
-    /// Makes several changes at once, in their order, under one hold of the lock: readers see all of them or
-    /// none. The resourceVersion becomes that of the last one (X9). One that holds the lock for more than half a
-    /// second for each change, or five, is logged (X14).
+    /// Makes several changes at once, in their order, under one hold of the lock: a lookup by key, a
+    /// [`snapshot`](Self::snapshot) and a list that is one point in time see all of them or none. The
+    /// resourceVersion becomes that of the last one (X9). One that holds the lock for more than half a second
+    /// for each change, or five, is logged (X14).
     ///
     /// # Errors
     ///

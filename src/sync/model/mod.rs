@@ -1,7 +1,8 @@
 //! The stand-ins: shuttle's primitives behind the interfaces of parking_lot, crossbeam-channel and std.
 //!
-//! What they don't model: the orderings of atomics (each is sequentially consistent), `Arc` and `OnceLock` (no
-//! other thread runs between two of their operations), fairness, and time (a timed wait ends at any moment).
+//! What they don't model: the orderings of atomics (each is sequentially consistent), `Arc` and `OnceLock`
+//! (no other thread runs between two of their operations), fairness, and time (a timed wait ends at any
+//! moment).
 
 pub(crate) mod channel;
 mod lock;
