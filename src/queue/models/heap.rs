@@ -85,6 +85,25 @@ fn writers_that_compare_keep_the_order() {
     });
 }
 
+/// Of two that add one key unless it is there, one adds it, and the other has his own object back.
+#[test]
+fn one_of_two_adds_what_was_not_there() {
+    check(|| {
+        let heap = heap_of_one_at_a_time();
+        let writers = [1, 2].map(|version| {
+            let heap = Arc::clone(&heap);
+            thread::spawn(move || heap.add_if_not_present(Arc::new(("a", version))).unwrap())
+        });
+        let [first, second]: [_; 2] = join_all(writers).try_into().unwrap();
+        let (back, added) = match (first, second) {
+            (None, Some(back)) => (back, 1),
+            (Some(back), None) => (back, 2),
+            both => panic!("{both:?}"),
+        };
+        assert_eq!((back.1, heap.list()), (3 - added, arcs(&[("a", added)])));
+    });
+}
+
 /// One object, and a pop and a deletion of it: one of them gets it, and the other does not wait for ever.
 #[test]
 fn a_deletion_or_a_pop_gets_it() {

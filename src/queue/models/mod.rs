@@ -257,8 +257,8 @@ fn produce<Q: Subject>(queue: &Arc<Q>) -> [thread::JoinHandle<Vec<Item>>; 2] {
     })
 }
 
-fn consume<Q: Subject>(queue: &Arc<Q>, popped: &Arc<Popped>) -> [thread::JoinHandle<()>; 2] {
-    [(); 2].map(|()| {
+fn consume<const N: usize, Q: Subject>(queue: &Arc<Q>, popped: &Arc<Popped>) -> [thread::JoinHandle<()>; N] {
+    [(); N].map(|()| {
         let (queue, popped) = (Arc::clone(queue), Arc::clone(popped));
         thread::spawn(move || popped.pop_all(&*queue))
     })
@@ -268,7 +268,7 @@ fn consume<Q: Subject>(queue: &Arc<Q>, popped: &Arc<Popped>) -> [thread::JoinHan
 /// although nothing but the producers wakes the consumers, and then every pop ends.
 fn every_item_wakes_a_pop<Q: Subject>(queue: Arc<Q>, promise: Promise) {
     let popped = Arc::new(Popped::default());
-    let consumers = consume(&queue, &popped);
+    let consumers = consume::<2, _>(&queue, &popped);
     let producers = produce(&queue);
     let last = |items: &[Item]| ADDED.iter().flat_map(|added| &added[1..]).all(|item| items.contains(item));
     popped.wait_for(last);
@@ -278,11 +278,11 @@ fn every_item_wakes_a_pop<Q: Subject>(queue: Arc<Q>, promise: Promise) {
     popped.assert_is(&ADDED, promise);
 }
 
-/// Two producers and two consumers of a queue that is closed at any point: every pop ends, and what was taken
+/// Two producers and three consumers of a queue that is closed at any point: every pop ends, and what was taken
 /// and has not been popped then is still there.
 fn a_close_at_any_point_loses_nothing<Q: Subject>(queue: Arc<Q>, promise: Promise) {
     let popped = Arc::new(Popped::default());
-    let consumers = consume(&queue, &popped);
+    let consumers = consume::<3, _>(&queue, &popped);
     let producers = produce(&queue);
     queue.close();
     let added = join_all(producers);
@@ -315,7 +315,7 @@ fn every_pop_gets_an_item<Q: Subject>(queue: Arc<Q>, at_once: bool, promise: Pro
 /// What is put back does not come in the way of what has been written meanwhile, and is not lost.
 fn what_is_put_back_keeps_the_promise<Q: Subject>(queue: Arc<Q>, promise: Promise) {
     let popped = Arc::new(Popped { puts_back: true, ..Popped::default() });
-    let consumers = consume(&queue, &popped);
+    let consumers = consume::<2, _>(&queue, &popped);
     join_all(produce(&queue));
     queue.close();
     join_all(consumers);
