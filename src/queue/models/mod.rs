@@ -278,8 +278,8 @@ fn every_item_wakes_a_pop<Q: Subject>(queue: Arc<Q>, promise: Promise) {
     popped.assert_is(&ADDED, promise);
 }
 
-/// Two producers and three consumers of a queue that is closed at any point: every pop ends, and what was taken
-/// and has not been popped then is still there.
+/// Two producers and three consumers of a queue that is closed at any point: every pop ends, and what was
+/// taken and has not been popped then is still there.
 fn a_close_at_any_point_loses_nothing<Q: Subject>(queue: Arc<Q>, promise: Promise) {
     let popped = Arc::new(Popped::default());
     let consumers = consume::<3, _>(&queue, &popped);

@@ -75,8 +75,8 @@ fn e3_what_is_renewed_in_time_is_always_found() {
     });
 }
 
-/// Once a write has returned it is found: nobody who found an older one expired takes it out. But what is written
-/// when it has expired already is never found.
+/// Once a write has returned it is found: nobody who found an older one expired takes it out. But what has
+/// expired when it is written is never found.
 #[test]
 fn e3_what_is_written_after_the_expiry_stays() {
     check(|| {
