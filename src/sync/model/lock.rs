@@ -87,7 +87,7 @@ pub(crate) struct RwLock<T>(shuttle::sync::RwLock<T>);
 
 pub(crate) struct RwLockReadGuard<'a, T>(shuttle::sync::RwLockReadGuard<'a, T>);
 
-pub(crate) use shuttle::sync::RwLockWriteGuard;
+pub(crate) struct RwLockWriteGuard<'a, T>(shuttle::sync::RwLockWriteGuard<'a, T>);
 
 impl<T> RwLock<T> {
     pub(crate) fn new(value: T) -> Self {
@@ -99,7 +99,7 @@ impl<T> RwLock<T> {
     }
 
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        RwLockWriteGuard(self.0.write().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -114,5 +114,25 @@ impl<T> Deref for RwLockReadGuard<'_, T> {
 
     fn deref(&self) -> &T {
         &self.0
+    }
+}
+
+impl<T> RwLockWriteGuard<'_, T> {
+    pub(crate) fn unlock_fair(guard: Self) {
+        drop(guard);
+    }
+}
+
+impl<T> Deref for RwLockWriteGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for RwLockWriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
     }
 }

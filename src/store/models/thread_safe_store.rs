@@ -1,29 +1,14 @@
-//! Models of interleavings of [`ThreadSafeStore`]. A list reads two slots at a time here, so five objects are
-//! what ten thousand are elsewhere.
+//! A list reads two slots at a time here, so five objects are what ten thousand are elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Change, IndexError, IndexFunc, Indexers, ThreadSafeStore};
+use super::{Item, item, key};
 use crate::object::{Deleted, Key};
+use crate::store::{Change, IndexError, IndexFunc, Indexers, ThreadSafeStore};
 use crate::sync::{any, check, join_all, thread};
 
-/// A key, and which one of the objects that it has had.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Item {
-    key: usize,
-    version: usize,
-}
-
 type Store = ThreadSafeStore<Item>;
-
-fn key(of: usize) -> Key {
-    of.to_string().into()
-}
-
-fn item(key: usize, version: usize) -> Arc<Item> {
-    Arc::new(Item { key, version })
-}
 
 /// The objects of these keys, all of one version.
 fn generation(keys: std::ops::Range<usize>, version: usize) -> Vec<(Key, Arc<Item>)> {

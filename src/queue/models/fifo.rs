@@ -1,0 +1,94 @@
+//! [`Fifo`](crate::Fifo).
+
+use std::sync::Arc;
+
+use super::Promise::Newest;
+use super::{answer, fifo};
+use crate::object::Deleted;
+use crate::queue::Requeue;
+use crate::store::ReflectorStore;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{any, check, join_all, thread};
+
+#[test]
+fn every_pop_gets_an_item() {
+    check(|| super::every_pop_gets_an_item(fifo(), false, Newest));
+}
+
+#[test]
+fn every_pop_gets_an_item_of_a_list() {
+    check(|| super::every_pop_gets_an_item(fifo(), true, Newest));
+}
+
+#[test]
+fn every_item_wakes_a_pop() {
+    check(|| super::every_item_wakes_a_pop(fifo(), Newest));
+}
+
+#[test]
+fn a_close_at_any_point_loses_nothing() {
+    check(|| super::a_close_at_any_point_loses_nothing(fifo(), Newest));
+}
+
+#[test]
+fn what_is_put_back_keeps_the_promise() {
+    check(|| super::what_is_put_back_keeps_the_promise(fifo(), Newest));
+}
+
+#[test]
+fn a_callback_may_add() {
+    check(|| super::a_callback_may_add(fifo(), Newest));
+}
+
+/// What is deleted, or is not in a list, while it is being processed does not come back: but for once, if it
+/// was put back before.
+#[test]
+fn what_has_been_deleted_is_not_put_back() {
+    check(|| {
+        let queue = fifo();
+        queue.add(Arc::new(("a", 1))).unwrap();
+        let deleted = Arc::new(AtomicBool::new(false));
+        let consumer = thread::spawn({
+            let (queue, deleted) = (Arc::clone(&queue), Arc::clone(&deleted));
+            move || {
+                let mut over = false;
+                while answer(queue.pop(&mut |_, _| {
+                    assert!(!over, "it was deleted before it was to be put back");
+                    over = deleted.load(Ordering::SeqCst);
+                    Err(Requeue::new().into())
+                })) {}
+            }
+        });
+        match any(2) {
+            0 => queue.delete(Deleted::Final(Arc::new(("a", 2)))).unwrap(),
+            _ => queue.replace(Vec::new(), "2").unwrap(),
+        }
+        deleted.store(true, Ordering::SeqCst);
+        queue.close();
+        consumer.join().unwrap();
+        assert!(queue.is_empty());
+    });
+}
+
+/// The initial list is through when all of it has been processed or deleted, and nothing need be written for
+/// that to be noticed.
+#[test]
+fn f5_f8_synced_although_some_of_it_is_deleted() {
+    check(|| {
+        let queue = fifo();
+        let consumers = [false, true].map(|comes_back| {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || while answer(queue.pop(&mut |_, _| Ok(()))) && comes_back {})
+        });
+        queue.replace([("a", 1), ("b", 1)].map(Arc::new).to_vec(), "1").unwrap();
+        let deletions = ["a", "b"].map(|key| {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.delete(Deleted::Final(Arc::new((key, 2)))).unwrap())
+        });
+        queue.synced().wait();
+        assert!(queue.is_empty());
+        join_all(deletions);
+        queue.close();
+        join_all(consumers);
+    });
+}

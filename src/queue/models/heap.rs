@@ -1,0 +1,176 @@
+//! [`Heap`](crate::Heap), whose writers compare without its lock.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use super::Promise::NewestAtOnce;
+use super::{Item, accessor, arcs, heap};
+use crate::queue::Heap;
+use crate::store::StoreError;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, any, check, join_all, thread};
+
+#[test]
+fn every_pop_gets_an_item() {
+    check(|| super::every_pop_gets_an_item(heap(), false, NewestAtOnce));
+}
+
+#[test]
+fn every_pop_gets_an_item_of_a_list() {
+    check(|| super::every_pop_gets_an_item(heap(), true, NewestAtOnce));
+}
+
+#[test]
+fn every_item_wakes_a_pop() {
+    check(|| super::every_item_wakes_a_pop(heap(), NewestAtOnce));
+}
+
+#[test]
+fn a_close_at_any_point_loses_nothing() {
+    check(|| super::a_close_at_any_point_loses_nothing(heap(), NewestAtOnce));
+}
+
+/// As [`heap`]; one comparison at a time, and each lets others run.
+fn heap_of_one_at_a_time() -> Arc<Heap<Item>> {
+    let comparing = AtomicBool::new(false);
+    Arc::new(Heap::new(accessor(), move |a, b| {
+        assert!(!comparing.swap(true, Ordering::SeqCst), "two writes compare");
+        thread::yield_now();
+        comparing.store(false, Ordering::SeqCst);
+        b.1.cmp(&a.1)
+    }))
+}
+
+/// Writers compare one after the other. Whatever else pops and deletes, what is written is taken out once, or
+/// replaced, or there, in order.
+#[test]
+fn writers_that_compare_keep_the_order() {
+    check(|| {
+        let heap = heap_of_one_at_a_time();
+        heap.bulk_add(arcs(&[("a", 1), ("b", 2)])).unwrap();
+        let out = Arc::new(Mutex::new(Vec::new()));
+        let writers = [[("a", 5), ("c", 3)], [("b", 4), ("d", 6)]].map(|items| {
+            let heap = Arc::clone(&heap);
+            thread::spawn(move || match any(3) {
+                0 => heap.bulk_add(arcs(&items)).unwrap(),
+                1 => items.map(Arc::new).into_iter().for_each(|item| heap.add(item).unwrap()),
+                _ => items.map(Arc::new).into_iter().for_each(|item| {
+                    if let Some(item) = heap.add_if_not_present(item).unwrap() {
+                        heap.update(item).unwrap();
+                    }
+                }),
+            })
+        });
+        let takers = [0, 1].map(|kind| {
+            let (heap, out) = (Arc::clone(&heap), Arc::clone(&out));
+            thread::spawn(move || match kind {
+                0 => out.lock().push(*heap.pop().unwrap()),
+                _ => ["a", "b"].iter().for_each(|key| match heap.delete(&(key, 0)) {
+                    Ok(item) => out.lock().push(*item),
+                    Err(StoreError::NotFound { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }),
+            })
+        });
+        join_all(writers.into_iter().chain(takers));
+        let left = heap.list();
+        assert!(left.is_sorted_by_key(|item| Reverse(item.1)), "{left:?}");
+        let mut all = out.lock().clone();
+        all.extend(left.iter().map(|item| **item));
+        all.sort_unstable();
+        assert!(all.is_sorted_by(|a, b| a < b), "one of them twice: {all:?}");
+        for newest in [("a", 5), ("b", 4), ("c", 3), ("d", 6)] {
+            assert!(all.contains(&newest), "{newest:?} is lost: {all:?}");
+        }
+    });
+}
+
+/// Of two that add one key unless it is there, one adds it, and the other has his own object back.
+#[test]
+fn one_of_two_adds_what_was_not_there() {
+    check(|| {
+        let heap = heap_of_one_at_a_time();
+        let writers = [1, 2].map(|version| {
+            let heap = Arc::clone(&heap);
+            thread::spawn(move || heap.add_if_not_present(Arc::new(("a", version))).unwrap())
+        });
+        let [first, second]: [_; 2] = join_all(writers).try_into().unwrap();
+        let (back, added) = match (first, second) {
+            (None, Some(back)) => (back, 1),
+            (Some(back), None) => (back, 2),
+            both => panic!("{both:?}"),
+        };
+        assert_eq!((back.1, heap.list()), (3 - added, arcs(&[("a", added)])));
+    });
+}
+
+/// One object, and a pop and a deletion of it: one of them gets it, and the other does not wait for ever.
+#[test]
+fn a_deletion_or_a_pop_gets_it() {
+    check(|| {
+        let heap = heap_of_one_at_a_time();
+        heap.add(Arc::new(("a", 1))).unwrap();
+        let popper = thread::spawn({
+            let heap = Arc::clone(&heap);
+            move || heap.pop().unwrap().0
+        });
+        let deletion = thread::spawn({
+            let heap = Arc::clone(&heap);
+            move || heap.delete(&("a", 0)).is_ok()
+        });
+        heap.add(Arc::new(("b", 0))).unwrap();
+        let popped = popper.join().unwrap();
+        match deletion.join().unwrap() {
+            true => assert_eq!((popped, heap.len()), ("b", 0)),
+            false => assert_eq!((popped, heap.list_keys()), ("a", vec!["b".into()])),
+        }
+    });
+}
+
+/// Nothing is added to a closed heap, not even by a write that has begun; what it does not take comes back.
+#[test]
+fn nothing_is_added_after_a_close() {
+    check(|| {
+        const ADDED: [Item; 3] = [("a", 2), ("b", 3), ("c", 4)];
+        let heap = heap_of_one_at_a_time();
+        heap.add(Arc::new(("a", 1))).unwrap();
+        let writers = [(); 2].map(|()| {
+            let heap = Arc::clone(&heap);
+            thread::spawn(move || match heap.bulk_add(arcs(&ADDED)) {
+                Ok(()) => ADDED.len(),
+                Err(refused) => {
+                    assert!(matches!(refused.reason, StoreError::Closed));
+                    let taken = ADDED.len() - refused.value.len();
+                    assert_eq!(refused.value, arcs(&ADDED[taken..]));
+                    taken
+                }
+            })
+        });
+        heap.close();
+        let mut left = heap.list();
+        let taken = join_all(writers).into_iter().max().unwrap_or_default();
+        assert_eq!(heap.list(), left);
+        left.sort_unstable();
+        let expected = if taken == 0 { arcs(&[("a", 1)]) } else { arcs(&ADDED[..taken]) };
+        assert_eq!(left, expected);
+    });
+}
+
+/// Of objects that are added together none is popped before all are there, and each wakes a pop.
+#[test]
+fn what_is_added_together_is_popped_in_order() {
+    check(|| {
+        let heap = heap_of_one_at_a_time();
+        let popper = thread::spawn({
+            let heap = Arc::clone(&heap);
+            move || [(); 3].map(|()| heap.pop().unwrap().1)
+        });
+        let other = thread::spawn({
+            let heap = Arc::clone(&heap);
+            move || assert!(heap.delete(&("e", 0)).is_err())
+        });
+        heap.bulk_add(arcs(&[("a", 1), ("b", 2), ("c", 3)])).unwrap();
+        assert_eq!(popper.join().unwrap(), [3, 2, 1]);
+        other.join().unwrap();
+    });
+}

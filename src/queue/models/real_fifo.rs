@@ -1,0 +1,137 @@
+//! [`RealFifo`](crate::RealFifo): the order across objects, and who keeps whom waiting. A batch is two
+//! changes at most here, so four that are left are what two thousand are elsewhere.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use super::Promise::InOrder;
+use super::{Item, accessor, answer, real_fifo, real_fifo_in_order};
+use crate::object::{Deleted, Key};
+use crate::queue::{Queue, RealFifo, RealFifoMode};
+use crate::store::{KnownObjects, ReflectorStore, StoreError};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{any, check, join_all, thread};
+
+#[test]
+fn every_pop_gets_an_item() {
+    check(|| super::every_pop_gets_an_item(real_fifo(), false, InOrder));
+}
+
+#[test]
+fn every_pop_gets_an_item_of_a_list() {
+    check(|| super::every_pop_gets_an_item(real_fifo_in_order(), true, InOrder));
+}
+
+#[test]
+fn every_item_wakes_a_pop() {
+    check(|| super::every_item_wakes_a_pop(real_fifo(), InOrder));
+}
+
+#[test]
+fn a_close_at_any_point_loses_nothing() {
+    check(|| super::a_close_at_any_point_loses_nothing(real_fifo(), InOrder));
+}
+
+#[test]
+fn what_is_put_back_keeps_the_promise() {
+    check(|| super::what_is_put_back_keeps_the_promise(real_fifo(), InOrder));
+}
+
+#[test]
+fn a_callback_may_add() {
+    check(|| super::a_callback_may_add(real_fifo(), InOrder));
+}
+
+/// Nothing is written while something is processed, if that is what the queue says; and then all writers go
+/// on, though nobody writes or pops any more.
+#[test]
+fn r19_writers_wait_for_the_processing() {
+    check(|| {
+        let (queue, unlocked) = match any(3) {
+            0 => (real_fifo_in_order(), false),
+            kind => {
+                let unlocked = kind == 1;
+                let mode = RealFifoMode::Atomic { unlock_while_processing: unlocked, bookmarks: true };
+                (Arc::new(RealFifo::builder(accessor(), mode).build()), unlocked)
+            }
+        };
+        for key in ["a", "b", "c", "d", "e"] {
+            queue.add(Arc::new((key, 1))).unwrap();
+        }
+        let writers = [(); 2].map(|()| {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || match any(5) {
+                0 => queue.replace(vec![Arc::new(("a", 2))], "2").unwrap(),
+                1 => queue.delete(Deleted::Final(Arc::new(("a", 2)))).unwrap(),
+                2 => queue.bookmark("2").unwrap(),
+                3 => queue.resync().unwrap(),
+                _ => queue.update(Arc::new(("a", 2))).unwrap(),
+            })
+        });
+        for popped_before in 0..3 {
+            // The first leaves enough behind that the others wait.
+            let exclusive = !unlocked || popped_before == 0;
+            let popped = Queue::pop(&*queue, &mut |_, _| {
+                let left = queue.len();
+                for _ in 0..2 {
+                    thread::yield_now();
+                    assert!(queue.len() == left || !exclusive);
+                }
+                Ok(())
+            });
+            assert!(answer(popped));
+        }
+        join_all(writers);
+    });
+}
+
+/// Known objects that see whether the queue changes while they are asked.
+#[derive(Default)]
+struct Watchful {
+    queue: OnceLock<Weak<RealFifo<Item>>>,
+    asked: AtomicBool,
+}
+
+impl KnownObjects<Item> for Watchful {
+    fn list_keys(&self) -> Vec<Key> {
+        assert!(!self.asked.swap(true, Ordering::SeqCst), "asked by two");
+        let queue = self.queue.get().and_then(Weak::upgrade).unwrap();
+        let before = queue.len();
+        thread::yield_now();
+        assert_eq!(queue.len(), before);
+        self.asked.store(false, Ordering::SeqCst);
+        vec!["a".into()]
+    }
+
+    fn get_by_key(&self, _: &str) -> Result<Option<Arc<Item>>, StoreError> {
+        thread::yield_now();
+        assert!(!self.asked.load(Ordering::SeqCst), "asked by two");
+        Ok(Some(Arc::new(("a", 1))))
+    }
+}
+
+/// Nobody writes or pops while the known objects are asked, and then all of them go on.
+#[test]
+fn r5_r9_nobody_comes_between_queue_and_known_objects() {
+    check(|| {
+        let known = Arc::new(Watchful::default());
+        let mode = RealFifoMode::InOrder(Arc::clone(&known) as _);
+        let queue = Arc::new(RealFifo::builder(accessor(), mode).build());
+        known.queue.set(Arc::downgrade(&queue)).unwrap();
+        let popper = thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || while answer(Queue::pop(&*queue, &mut |_, _| Ok(()))) {}
+        });
+        let asking = [0, 1].map(|kind| {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || match kind {
+                0 => queue.resync().unwrap(),
+                _ => queue.replace(vec![Arc::new(("b", 2))], "2").unwrap(),
+            })
+        });
+        queue.add(Arc::new(("b", 1))).unwrap();
+        join_all(asking);
+        queue.close();
+        popper.join().unwrap();
+        assert!(queue.is_empty());
+    });
+}

@@ -1,0 +1,107 @@
+//! Expiry, which readers carry out, beside writes of the same key.
+
+use std::sync::Arc;
+
+use super::{Item, accessor, item};
+use crate::store::{ExpirationCache, TimestampedEntry};
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{any, check, join_all, thread};
+
+/// A cache in which whatever has a version below `oldest` has expired.
+struct Aging {
+    cache: ExpirationCache<Item>,
+    oldest: Arc<AtomicUsize>,
+}
+
+impl Aging {
+    fn new() -> Arc<Self> {
+        let oldest = Arc::new(AtomicUsize::new(0));
+        let policy = {
+            let oldest = Arc::clone(&oldest);
+            move |entry: &TimestampedEntry<Item>| entry.object().version < oldest.load(Ordering::SeqCst)
+        };
+        Arc::new(Self { cache: ExpirationCache::builder(accessor()).policy(policy).build(), oldest })
+    }
+
+    fn expire_below(&self, version: usize) {
+        self.oldest.store(version, Ordering::SeqCst);
+    }
+
+    fn write(&self, version: usize) {
+        match any(3) {
+            0 => self.cache.replace(vec![item(0, version), item(1, version)], "1").unwrap(),
+            1 => self.cache.update(item(0, version)).unwrap(),
+            _ => self.cache.add(item(0, version)).unwrap(),
+        }
+    }
+
+    /// What there is under key 0, in one of the ways to read it. None of it had expired when the read began.
+    fn read(&self) -> Option<Arc<Item>> {
+        let oldest = self.oldest.load(Ordering::SeqCst);
+        let found = match any(3) {
+            0 => self.cache.get(&Item { key: 0, version: 0 }).unwrap(),
+            1 => self.cache.get_by_key("0").unwrap(),
+            _ => self.cache.list().into_iter().find(|item| item.key == 0),
+        };
+        assert!(found.as_ref().is_none_or(|item| item.version >= oldest), "{found:?} had expired");
+        found
+    }
+}
+
+/// A key that is written anew each time before it expires is found by every read, whatever else finds the
+/// older one expired meanwhile.
+#[test]
+fn e3_what_is_renewed_in_time_is_always_found() {
+    check(|| {
+        let aging = Aging::new();
+        aging.write(0);
+        let readers = [(); 2].map(|()| {
+            let aging = Arc::clone(&aging);
+            thread::spawn(move || {
+                let mut newest = 0;
+                for _ in 0..3 {
+                    let found = aging.read().expect("it never expired");
+                    assert!(found.version >= newest, "{found:?} after {newest}");
+                    newest = found.version;
+                }
+            })
+        });
+        for version in 1..=2 {
+            aging.write(version);
+            aging.expire_below(version);
+        }
+        join_all(readers);
+        assert_eq!(aging.read(), Some(item(0, 2)));
+    });
+}
+
+/// Once a write has returned it is found: nobody who found an older one expired takes it out. But what has
+/// expired when it is written is never found.
+#[test]
+fn e3_what_is_written_after_the_expiry_stays() {
+    check(|| {
+        let aging = Aging::new();
+        aging.write(0);
+        let readers = [(); 2].map(|()| {
+            let aging = Arc::clone(&aging);
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    aging.read();
+                    if any(2) == 0 {
+                        aging.cache.purge();
+                    }
+                }
+            })
+        });
+        for version in [2, 4] {
+            aging.expire_below(version);
+            if any(2) == 0 {
+                aging.write(version - 1);
+            }
+            aging.write(version);
+            assert_eq!(aging.read(), Some(item(0, version)));
+        }
+        join_all(readers);
+        assert_eq!(aging.read(), Some(item(0, 4)));
+    });
+}

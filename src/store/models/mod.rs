@@ -1,0 +1,29 @@
+//! Models of interleavings of the stores.
+
+mod expiration_cache;
+mod mutation_cache;
+mod thread_safe_store;
+mod undelta_store;
+
+use std::sync::Arc;
+
+use crate::object::{Accessor, Key};
+
+/// A key, and which one of the objects that it has had.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Item {
+    key: usize,
+    version: usize,
+}
+
+fn key(of: usize) -> Key {
+    of.to_string().into()
+}
+
+fn item(key: usize, version: usize) -> Arc<Item> {
+    Arc::new(Item { key, version })
+}
+
+fn accessor() -> Accessor<Item> {
+    Accessor::new(|item: &Item| Ok(key(item.key)))
+}

@@ -1,0 +1,122 @@
+//! Whose turn it is to push.
+
+use std::sync::{Arc, OnceLock};
+
+use super::{Item, accessor, item};
+use crate::object::Deleted;
+use crate::store::UndeltaStore;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, any, check, join_all, thread};
+
+/// What was pushed, each list sorted.
+#[derive(Default)]
+struct Pushed {
+    lists: Mutex<Vec<Vec<Arc<Item>>>>,
+    pushing: AtomicBool,
+}
+
+impl Pushed {
+    fn push(&self, mut list: Vec<Arc<Item>>) {
+        assert!(!self.pushing.swap(true, Ordering::SeqCst), "pushed at the same time");
+        list.sort_unstable();
+        self.lists.lock().push(list);
+        self.pushing.store(false, Ordering::SeqCst);
+    }
+
+    /// Nothing goes back from one push to the next, and the last one is what the store has.
+    fn assert_ends_with(&self, store: &UndeltaStore<Item>) {
+        let lists = self.lists.lock();
+        let mut content = store.list();
+        content.sort_unstable();
+        assert_eq!(lists.last(), Some(&content));
+        for pair in lists.windows(2) {
+            let older =
+                |new: &Arc<Item>| pair[0].iter().any(|old| old.key == new.key && old.version > new.version);
+            assert!(!pair[1].iter().any(older), "{pair:?}");
+        }
+    }
+}
+
+fn store() -> (Arc<UndeltaStore<Item>>, Arc<Pushed>) {
+    let pushed = Arc::new(Pushed::default());
+    let store = UndeltaStore::new(accessor(), {
+        let pushed = Arc::clone(&pushed);
+        move |list| pushed.push(list)
+    });
+    (Arc::new(store), pushed)
+}
+
+/// However many write at the same time: when all of them have returned, the last push is what there is.
+#[test]
+fn s10_the_last_push_is_the_final_state() {
+    check(|| {
+        let (store, pushed) = store();
+        let writers = [0, 1, 2].map(|key| {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                store.add(item(key, 1)).unwrap();
+                match any(3) {
+                    0 => store.delete(&Deleted::Final(item(key, 1))).unwrap(),
+                    1 => store.update(item(key, 2)).unwrap(),
+                    _ => store.replace(vec![item(key, 2)], "1").unwrap(),
+                }
+            })
+        });
+        join_all(writers);
+        pushed.assert_ends_with(&store);
+        // Nobody's turn was forgotten.
+        let before = pushed.lists.lock().len();
+        store.add(item(0, 3)).unwrap();
+        assert_eq!(pushed.lists.lock().len(), before + 1);
+        pushed.assert_ends_with(&store);
+    });
+}
+
+/// A write that is made while nobody pushes has been pushed when it returns.
+#[test]
+fn s10_who_writes_alone_finds_it_pushed() {
+    check(|| {
+        let (store, pushed) = store();
+        let reader = thread::spawn({
+            let store = Arc::clone(&store);
+            move || {
+                for _ in 0..2 {
+                    assert!(store.list().len() <= 2);
+                }
+            }
+        });
+        for count in 1..=2 {
+            store.add(item(count, 1)).unwrap();
+            assert_eq!(pushed.lists.lock().len(), count);
+        }
+        reader.join().unwrap();
+        pushed.assert_ends_with(&store);
+    });
+}
+
+/// What the push function itself writes is pushed after it, while others write too.
+#[test]
+fn s10_a_push_may_write() {
+    check(|| {
+        let pushed = Arc::new(Pushed::default());
+        let this: Arc<OnceLock<Arc<UndeltaStore<Item>>>> = Arc::default();
+        let store = Arc::new(UndeltaStore::new(accessor(), {
+            let (pushed, this) = (Arc::clone(&pushed), Arc::clone(&this));
+            move |list: Vec<Arc<Item>>| {
+                let answered = list.iter().any(|item| item.key == 9);
+                pushed.push(list);
+                if !answered {
+                    this.get().unwrap().add(item(9, 1)).unwrap();
+                }
+            }
+        }));
+        this.set(Arc::clone(&store)).unwrap();
+        let writers = [0, 1].map(|key| {
+            let store = Arc::clone(&store);
+            thread::spawn(move || store.add(item(key, 1)).unwrap())
+        });
+        join_all(writers);
+        pushed.assert_ends_with(&store);
+        assert_eq!(store.list().len(), 3);
+    });
+}
