@@ -51,8 +51,8 @@ pub struct Fifo<T> {
     synced: Done,
     /// Guards everything that changes. No user code runs, and `synced` is not set, under it.
     state: Mutex<State<T>>,
-    /// Pops wait here for an item, and for the end of the processing of another. One is woken by each new key
-    /// and by the end of a processing; all by `close`, and by the end of a processing after it.
+    /// Pops wait here for an item, and for the end of the processing of another. One is woken by each new
+    /// key and by the end of a processing; all by `close`, and by the end of a processing after it.
     changed: Condvar,
 }
 

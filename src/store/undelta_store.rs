@@ -19,8 +19,8 @@ type PushFn<T> = dyn Fn(Vec<Arc<T>>) + Send + Sync;
 ///   nothing (S10). Bookmarks and resyncs push nothing.
 /// - Pushes come one at a time, and each list is one point in time: the last one pushed is what the store
 ///   has. The write pushes before it returns, unless a push is under way on another thread, or this write is
-///   made by the push function itself: then the push is left to who is pushing, and one may stand for
-///   several writes.
+///   made by the push function itself: then the push is left to who is pushing, and one may stand for several
+///   writes.
 /// - A panic of the push function is logged as an error. The write stands and succeeds: there is nothing to
 ///   undo, and whoever mirrors a server would list again in vain. The next change pushes everything anyway.
 ///

@@ -44,14 +44,16 @@ impl std::fmt::Display for SplitError {
     }
 }
 
-/// What serde_json says of bytes that it could not decode, without anything of their content: a value may be a secret.
+/// What serde_json says of bytes that it could not decode, without anything of their content: a value may be
+/// a secret.
 pub(crate) fn describe(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let says_no_value = ["missing field", "duplicate field"].iter().any(|start| text.starts_with(start));
     if !error.is_data() || says_no_value {
         return text;
     }
-    // "invalid type: string \"hunter2\", expected u32 at line 1 column 9". Anything else is in a type's own words.
+    // "invalid type: string \"hunter2\", expected u32 at line 1 column 9". Anything else is in a type's own
+    // words.
     let kind =
         ["invalid type", "invalid value", "invalid length"].into_iter().find(|kind| text.starts_with(kind));
     match (kind, text.rfind(", expected")) {
