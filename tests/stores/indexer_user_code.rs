@@ -1,8 +1,6 @@
 //! Key functions, transforms, index functions and version functions that panic, in every operation of
 //! `Indexer` and `ThreadSafeStore`: it fails, nothing has changed, and everything goes on.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

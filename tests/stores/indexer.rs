@@ -1,8 +1,6 @@
 //! `Indexer` and `ThreadSafeStore` from outside: client-go's store, index and thread-safe store tests, and
 //! what is ours.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};

@@ -1,7 +1,5 @@
 //! `MutationCache` from outside: client-go's mutation_cache_test as of 1.37, and what is ours.
 
-#![allow(clippy::unwrap_used)]
-
 mod by_index;
 mod user_code;
 

@@ -1,7 +1,5 @@
 //! `ExpirationCache` from outside: client-go's expiration_cache_test, and what is ours.
 
-#![allow(clippy::unwrap_used)]
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread;
@@ -9,31 +7,23 @@ use std::time::Duration;
 
 use k8s_informer::testing::FakeClock;
 use k8s_informer::{
-    Accessor, Change, Clock, Deleted, ExpirationCache, ExpirationPolicy, Key, KeyError, Store, StoreError,
+    Accessor, Change, Clock, Deleted, ExpirationCache, ExpirationPolicy, Key, Store, StoreError,
     TimestampedEntry, TtlPolicy,
 };
 
-type Thing = (&'static str, u32);
+use super::things::*;
 
 const TTL: Duration = Duration::from_secs(10);
 const A_MOMENT: Duration = Duration::from_nanos(1);
 
-fn thing(key: &'static str, value: u32) -> Arc<Thing> {
-    Arc::new((key, value))
-}
-
-fn accessor() -> Accessor<Thing> {
-    Accessor::new(|thing: &Thing| match thing.0 {
-        "unkeyable" => Err(KeyError::new("no key")),
-        "panic" => panic!("key function"),
-        key => Ok(key.into()),
-    })
-    .with_resource_version(|thing| Some(if thing.1 == 0 { "" } else { "rv" }))
+/// They have a resourceVersion, too.
+fn versioned() -> Accessor<Thing> {
+    accessor().with_resource_version(|thing| Some(if thing.1 == 0 { "" } else { "rv" }))
 }
 
 fn with_ttl(ttl: Duration) -> (ExpirationCache<Thing>, FakeClock) {
     let clock = FakeClock::new();
-    (ExpirationCache::builder(accessor()).ttl(ttl).clock(Arc::new(clock.clone())).build(), clock)
+    (ExpirationCache::builder(versioned()).ttl(ttl).clock(Arc::new(clock.clone())).build(), clock)
 }
 
 fn keys(mut keys: Vec<Key>) -> Vec<Key> {
@@ -70,7 +60,7 @@ fn e1_an_update_makes_an_object_young_again() {
 fn e1_a_replace_gives_all_its_objects_one_age() {
     let clock = FakeClock::new();
     let (sender, ages) = mpsc::channel();
-    let cache = ExpirationCache::builder(accessor())
+    let cache = ExpirationCache::builder(versioned())
         .policy(move |entry: &TimestampedEntry<Thing>| {
             sender.send((Arc::clone(entry.key()), entry.object().1, entry.timestamp())).unwrap();
             false
@@ -102,10 +92,10 @@ fn e2_an_entry_of_the_ttl_is_alive_and_an_older_one_is_not() {
 fn e2_without_a_ttl_nothing_expires() {
     let clock = FakeClock::new();
     for builder in [
-        ExpirationCache::builder(accessor()),
-        ExpirationCache::builder(accessor()).ttl(Duration::ZERO),
-        ExpirationCache::builder(accessor()).ttl(Duration::MAX),
-        ExpirationCache::builder(accessor()).policy(|_: &TimestampedEntry<Thing>| true).ttl(Duration::ZERO),
+        ExpirationCache::builder(versioned()),
+        ExpirationCache::builder(versioned()).ttl(Duration::ZERO),
+        ExpirationCache::builder(versioned()).ttl(Duration::MAX),
+        ExpirationCache::builder(versioned()).policy(|_: &TimestampedEntry<Thing>| true).ttl(Duration::ZERO),
     ] {
         let cache = builder.clock(Arc::new(clock.clone())).build();
         cache.add(thing("a", 1)).unwrap();
@@ -148,7 +138,7 @@ fn e3_an_object_that_is_written_while_the_old_one_expires_stays() {
             expired
         }
     };
-    let cache = Arc::new(ExpirationCache::builder(accessor()).policy(policy).build());
+    let cache = Arc::new(ExpirationCache::builder(versioned()).policy(policy).build());
     assert!(cell.set(Arc::clone(&cache)).is_ok());
     cache.add(thing("a", 1)).unwrap();
     assert_eq!(cache.get_by_key("a").unwrap(), Some(thing("a", 3)));
@@ -272,7 +262,7 @@ fn a_policy_that_panics_loses_nothing() {
             value => value == 3,
         }
     };
-    let cache = ExpirationCache::builder(accessor()).policy(policy).build();
+    let cache = ExpirationCache::builder(versioned()).policy(policy).build();
     cache.replace(vec![thing("a", 1), thing("b", 2), thing("c", 3)], "7").unwrap();
     let error = cache.get_by_key("a").unwrap_err().to_string();
     assert_eq!(error, "the expiration policy on a: panicked: no idea");
@@ -287,7 +277,7 @@ fn a_policy_may_build_on_the_ttl() {
     let clock = FakeClock::new();
     let ttl = TtlPolicy { ttl: TTL, clock: Arc::new(clock.clone()) };
     let policy = move |entry: &TimestampedEntry<Thing>| &**entry.key() != "for ever" && ttl.is_expired(entry);
-    let cache = ExpirationCache::builder(accessor()).policy(policy).clock(Arc::new(clock.clone())).build();
+    let cache = ExpirationCache::builder(versioned()).policy(policy).clock(Arc::new(clock.clone())).build();
     cache.replace(vec![thing("for ever", 1), thing("a", 1)], "1").unwrap();
     clock.advance(TTL + A_MOMENT);
     assert_eq!(names(&cache), arcs(&["for ever"]));
