@@ -112,8 +112,8 @@ pub use informer::{
 };
 pub use metrics::InformerMetrics;
 pub use object::{
-    Accessor, Deleted, DynamicObject, GroupVersionResource, Key, KeyError, Object, ObjectMeta, ObjectName,
-    Resource, Scope, meta_namespace_key, split_meta_namespace_key,
+    Accessor, Deleted, DynamicObject, GroupVersionKind, GroupVersionResource, Key, KeyError, Object,
+    ObjectMeta, ObjectName, Resource, Scope, meta_namespace_key, split_meta_namespace_key,
 };
 pub use queue::{
     Delta, DeltaFifo, DeltaFifoBuilder, Deltas, Fifo, Heap, PopError, Process, ProcessBatch, ProcessError,
@@ -133,7 +133,7 @@ pub use store::{
     Transform, TtlPolicy, UndeltaStore, meta_namespace_index,
 };
 pub use time::{Backoff, Clock, RealClock};
-pub use wire::{ListOptions, ResourceVersionMatch};
+pub use wire::{DecodeLimits, FieldPathError, FieldPaths, ListOptions, ResourceVersionMatch};
 
 /// Where the crate differs from client-go on purpose.
 #[doc = include_str!("../DEVIATIONS.md")]

@@ -17,7 +17,7 @@ pub use deleted::Deleted;
 pub use dynamic::DynamicObject;
 pub use key::{Accessor, Key, KeyError, ObjectName, meta_namespace_key, split_meta_namespace_key};
 pub use meta::{ObjectMeta, api_version_group, api_version_version};
-pub use resource::{GroupVersionResource, Resource, Scope};
+pub use resource::{GroupVersionKind, GroupVersionResource, Resource, Scope};
 
 /// The few things of an object's metadata that a cache needs.
 ///

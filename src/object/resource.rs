@@ -31,6 +31,11 @@ pub trait Resource: Object {
     fn group_version_resource() -> GroupVersionResource {
         GroupVersionResource::new(Self::GROUP, Self::VERSION, Self::PLURAL)
     }
+
+    /// Group, version and kind as a run-time value.
+    fn group_version_kind() -> GroupVersionKind {
+        GroupVersionKind::new(Self::GROUP, Self::VERSION, Self::KIND)
+    }
 }
 
 /// A resource known at run time: `apps/v1 deployments`. client-go's `schema.GroupVersionResource`.
@@ -92,5 +97,59 @@ impl fmt::Display for GroupVersionResource {
             write!(f, ".{}", self.group)?;
         }
         Ok(())
+    }
+}
+
+/// What an object says it is.
+///
+/// ```
+/// use k8s_informer::{GroupVersionKind, Resource};
+/// use k8s_openapi::api::apps::v1::Deployment;
+///
+/// let kind = Deployment::group_version_kind();
+/// assert_eq!((kind.api_version(), kind.kind()), ("apps/v1".to_owned(), "Deployment"));
+/// assert_eq!(kind, GroupVersionKind::new("apps", "v1", "Deployment"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupVersionKind {
+    group: String,
+    version: String,
+    kind: String,
+}
+
+impl GroupVersionKind {
+    /// Names a kind; the core group is `""`.
+    pub fn new(group: impl Into<String>, version: impl Into<String>, kind: impl Into<String>) -> Self {
+        Self { group: group.into(), version: version.into(), kind: kind.into() }
+    }
+
+    /// The API group, empty for the core group.
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// The version: `v1`.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The kind: `Pod`.
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// Group and version as they stand in an object: `apps/v1`, `v1`.
+    pub fn api_version(&self) -> String {
+        match self.group.as_str() {
+            "" => self.version.clone(),
+            group => format!("{group}/{}", self.version),
+        }
+    }
+}
+
+/// `apps/v1 Deployment`.
+impl fmt::Display for GroupVersionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.api_version(), self.kind)
     }
 }

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::io::{self, Cursor, Read};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::Error;
 use crate::object::GroupVersionResource;
@@ -52,6 +53,13 @@ pub trait ListerWatcher: Send + Sync {
     /// What the server answered if not 2xx, or why there is no answer.
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error>;
 
+    /// Whether a WATCH may ask for the objects that are there, too
+    /// ([`send_initial_events`](ListOptions::send_initial_events)): a reflector then does without LIST where
+    /// the server can do that. Not unless it says so (WL1).
+    fn supports_watch_list(&self) -> bool {
+        false
+    }
+
     /// What is listed, for messages: `pods in namespace "default"`.
     fn description(&self) -> String {
         "objects".to_owned()
@@ -71,12 +79,37 @@ pub trait ListerWatcherSource: Send + Sync {
 /// The body of an answer: a stream of bytes that blocks.
 pub struct Body {
     reader: Box<dyn Read + Send>,
+    set_read_timeout: Option<Box<SetReadTimeout>>,
 }
+
+type SetReadTimeout = dyn FnMut(Option<Duration>) + Send;
 
 impl Body {
     /// From any reader. An end before the end (a connection that broke) must be an error of it, not `Ok(0)`.
     pub fn new(reader: impl Read + Send + 'static) -> Self {
-        Self { reader: Box::new(reader) }
+        Self { reader: Box::new(reader), set_read_timeout: None }
+    }
+
+    /// Says how the time is set that a read may wait for bytes: from then on one that has waited for so long
+    /// fails with [`io::ErrorKind::TimedOut`], and can be tried again. `None` is for ever.
+    ///
+    /// A reflector needs it to notice a watch that has gone silent; without it the reader has to see to that
+    /// itself.
+    #[must_use]
+    pub fn with_read_timeout(mut self, set: impl FnMut(Option<Duration>) + Send + 'static) -> Self {
+        self.set_read_timeout = Some(Box::new(set));
+        self
+    }
+
+    /// Sets how long a read may wait for bytes; says whether that can be set.
+    pub(super) fn set_read_timeout(&mut self, timeout: Option<Duration>) -> bool {
+        match &mut self.set_read_timeout {
+            Some(set) => {
+                set(timeout);
+                true
+            }
+            None => false,
+        }
     }
 }
 
@@ -117,6 +150,7 @@ impl fmt::Debug for Body {
 pub struct ListWatch<L, W> {
     list: L,
     watch: W,
+    watch_list: bool,
 }
 
 impl<L, W> ListWatch<L, W>
@@ -126,7 +160,14 @@ where
 {
     /// What answers LIST, and what answers WATCH.
     pub fn new(list: L, watch: W) -> Self {
-        Self { list, watch }
+        Self { list, watch, watch_list: false }
+    }
+
+    /// With a WATCH that answers a request for
+    /// [`send_initial_events`](ListOptions::send_initial_events), as a server or with an error.
+    #[must_use]
+    pub fn with_watch_list(self) -> Self {
+        Self { watch_list: true, ..self }
     }
 }
 
@@ -141,6 +182,10 @@ where
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
         (self.watch)(options, stop)
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        self.watch_list
     }
 }
 

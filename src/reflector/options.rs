@@ -3,7 +3,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::object::GroupVersionKind;
 use crate::time::{Backoff, Clock, RealClock};
+use crate::wire::{DecodeLimits, FieldPaths};
 
 /// What is called when a LIST, or the request for a WATCH, has failed. client-go's `WatchErrorHandler`.
 pub type WatchErrorHandler = Arc<dyn Fn(&Error) + Send + Sync>;
@@ -34,6 +36,33 @@ pub struct ReflectorOptions {
     /// The shortest time after which the server is asked to end a watch; each asks for a random time between
     /// that and twice that. 5 minutes, and less is not taken (W1).
     pub min_watch_timeout: Duration,
+    /// Whether to ask a server for what is there by a watch instead of a LIST, where the lister-watcher
+    /// [can](crate::ListerWatcher::supports_watch_list): the server then needs less memory. A server that
+    /// can't is asked for a LIST, and not asked again for a while. On, as in client-go (WL1).
+    pub watch_list: bool,
+    /// After how long a silence a watch is taken for dead and opened again. `None`, the default: the time
+    /// after which the server was asked to end it, and half a minute. API servers send a bookmark about once
+    /// a minute, so less than two would end healthy watches. It takes a lister-watcher whose bodies have
+    /// [read timeouts](crate::Body::with_read_timeout), as the client's do.
+    pub watch_idle_timeout: Option<Duration>,
+    /// For how long a watch that the server ends with an internal error is opened again at once, and not
+    /// listed again. Zero, the default, is never. client-go's `MaxInternalErrorRetryDuration` (W7).
+    pub internal_error_retry: Duration,
+    /// The first request waits for a random time up to this, so that many programs that start together don't
+    /// list together. Zero by default.
+    pub start_jitter: Duration,
+    /// What the objects have to be, where the type does not say: of a watch, those that say that they are
+    /// something else are told and left out (W9). `None`, the default, takes everything; typed informers of a
+    /// factory set it.
+    pub expected_kind: Option<GroupVersionKind>,
+    /// Fields that are not decoded, whatever the type: `managedFields` for example. None by default.
+    pub skip: FieldPaths,
+    /// Whether an object of a relist that is the one in the cache, by UID and resourceVersion, is kept and
+    /// not decoded again. On by default. It is decoded all the same if the list is older than what was seen
+    /// before.
+    pub reuse_unchanged: bool,
+    /// How large what a server sends may be.
+    pub limits: DecodeLimits,
     /// The waits after failures.
     pub backoff: Backoff,
     /// Tells the time and waits.
@@ -56,6 +85,14 @@ impl Default for ReflectorOptions {
             should_resync: None,
             page_size: None,
             min_watch_timeout: Self::MIN_WATCH_TIMEOUT,
+            watch_list: true,
+            watch_idle_timeout: None,
+            internal_error_retry: Duration::ZERO,
+            start_jitter: Duration::ZERO,
+            expected_kind: None,
+            skip: FieldPaths::default(),
+            reuse_unchanged: true,
+            limits: DecodeLimits::default(),
             backoff: Backoff::default(),
             clock: Arc::new(RealClock),
             watch_error_handler: None,
@@ -70,6 +107,14 @@ impl fmt::Debug for ReflectorOptions {
             .field("resync_period", &self.resync_period)
             .field("page_size", &self.page_size)
             .field("min_watch_timeout", &self.min_watch_timeout)
+            .field("watch_list", &self.watch_list)
+            .field("watch_idle_timeout", &self.watch_idle_timeout)
+            .field("internal_error_retry", &self.internal_error_retry)
+            .field("start_jitter", &self.start_jitter)
+            .field("expected_kind", &self.expected_kind)
+            .field("skip", &self.skip)
+            .field("reuse_unchanged", &self.reuse_unchanged)
+            .field("limits", &self.limits)
             .field("backoff", &self.backoff)
             .finish_non_exhaustive()
     }
@@ -89,6 +134,12 @@ pub struct ReflectorStatus {
     pub received: usize,
     /// How many objects it has in all, where the server tells: paged lists without a selector.
     pub expected: Option<usize>,
+    /// Whether everything that the server told could be read: what is cached is what there is. Not so from an
+    /// object on that could not be decoded, until a list comes that has none such.
+    pub complete: bool,
+    /// How many objects of lists and events could not be decoded, keyed or transformed so far: each is
+    /// logged, and its cached copy stays.
+    pub unreadable: u64,
     /// Requests for a LIST so far, pages counted one by one.
     pub lists: u64,
     /// Requests for a WATCH so far.

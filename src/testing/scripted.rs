@@ -40,6 +40,7 @@ use crate::wire::ListOptions;
 #[derive(Clone)]
 pub struct ScriptedListerWatcher {
     shared: Arc<Shared>,
+    watch_list: bool,
 }
 
 struct Shared {
@@ -117,7 +118,14 @@ impl ScriptedListerWatcher {
     /// Answers these, one a request.
     pub fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
         let state = State { answers: answers.into_iter().collect(), requests: Vec::new(), read: 0 };
-        Self { shared: Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() }) }
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        Self { shared, watch_list: false }
+    }
+
+    /// Says that a watch may ask for the objects that are there, too: then the first request is such a watch.
+    #[must_use]
+    pub fn with_watch_list(self) -> Self {
+        Self { watch_list: true, ..self }
     }
 
     /// What was asked so far.
@@ -170,6 +178,10 @@ impl ListerWatcher for ScriptedListerWatcher {
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
         self.answer(Request::Watch(options.clone()), stop)
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        self.watch_list
     }
 
     fn description(&self) -> String {

@@ -1,13 +1,17 @@
 //! What goes over the wire, without a wire: options in, bytes in, objects out. No thread, socket or clock.
 
 mod event;
+mod fields;
 mod frame;
+mod limits;
 mod list;
 mod options;
 mod scan;
 
 pub(crate) use event::{Bookmark, Event, EventKind, error_status, has_several};
+pub use fields::{FieldPathError, FieldPaths};
 pub(crate) use frame::{FrameSplitter, Taken};
+pub use limits::DecodeLimits;
 pub(crate) use list::ListSplitter;
 pub use options::{ListOptions, ResourceVersionMatch};
 #[cfg(feature = "client")]

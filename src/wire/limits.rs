@@ -1,0 +1,28 @@
+/// How large what a server sends may be. What is larger ends the request with an error.
+///
+/// The head of an answer may have 32 KiB; that is the client's.
+///
+/// ```
+/// use k8s_informer::{DecodeLimits, ReflectorOptions};
+///
+/// let mut options = ReflectorOptions::default();
+/// assert_eq!((options.limits.object_bytes, options.limits.nesting), (32 << 20, 127));
+/// options.limits.object_bytes = 4 << 20;
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DecodeLimits {
+    /// How many bytes one object of a list, one event of a watch, and a list without its objects may have:
+    /// 32 MiB. etcd takes 1.5 MiB by default, and the API server 3 MiB.
+    pub object_bytes: usize,
+    /// How deep arrays and objects may be nested in an object: 127, which is also the most. Even the
+    /// deepest-going types of Kubernetes, the schemas of CustomResourceDefinitions, are then decoded within
+    /// 2 MiB of stack, what a thread of the crate has.
+    pub nesting: usize,
+}
+
+impl Default for DecodeLimits {
+    fn default() -> Self {
+        Self { object_bytes: 32 << 20, nesting: 127 }
+    }
+}
