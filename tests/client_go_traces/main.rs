@@ -22,7 +22,7 @@ mod undelta_store;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -79,21 +79,11 @@ struct Tally {
 
 #[test]
 fn replay() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let deviations = deviations(&fs::read_to_string(root.join("DEVIATIONS.md")).unwrap());
-    let mut files: Vec<_> = fs::read_dir(root.join("tests/traces"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"))
-        .collect();
-    files.sort();
+    let deviations = deviations();
     let mut tallies: BTreeMap<&str, Tally> = BTreeMap::new();
-    for path in files {
-        let stem = path.file_stem().unwrap().to_str().unwrap();
-        let suite = suite_of(stem).unwrap_or_else(|| panic!("{stem}: no such suite"));
+    for (suite, path) in files() {
         let tally = tallies.entry(suite.name).or_default();
-        for line in fs::read_to_string(&path).unwrap().lines().filter(|line| !line.trim().is_empty()) {
-            let trace: Value = serde_json::from_str(line).unwrap();
+        for trace in traces(&path) {
             replay_trace(suite, &trace, &deviations, tally);
         }
     }
@@ -119,6 +109,31 @@ fn replay() {
     }
     assert!(!tallies.is_empty(), "no traces");
     assert!(bad.is_empty(), "{}", bad.join("\n"));
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All files, each with its suite.
+fn files() -> Vec<(&'static Suite, PathBuf)> {
+    let mut files: Vec<_> = fs::read_dir(root().join("tests/traces"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"))
+        .collect();
+    files.sort();
+    let suite = |path: &Path| {
+        let stem = path.file_stem().unwrap().to_str().unwrap();
+        suite_of(stem).unwrap_or_else(|| panic!("{stem}: no such suite"))
+    };
+    files.into_iter().map(|path| (suite(&path), path)).collect()
+}
+
+fn traces(path: &Path) -> Vec<Value> {
+    let file = fs::read_to_string(path).unwrap();
+    let lines = file.lines().filter(|line| !line.trim().is_empty());
+    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 fn replay_trace(suite: &Suite, trace: &Value, deviations: &BTreeSet<String>, tally: &mut Tally) {
@@ -164,8 +179,9 @@ fn suite_of(stem: &str) -> Option<&'static Suite> {
     SUITES.iter().find(belongs)
 }
 
-/// The ids in the first column of the table.
-fn deviations(document: &str) -> BTreeSet<String> {
+/// The ids in the first column of the table in DEVIATIONS.md.
+fn deviations() -> BTreeSet<String> {
+    let document = fs::read_to_string(root().join("DEVIATIONS.md")).unwrap();
     let rows = document.lines().filter_map(|line| line.strip_prefix("| "));
     let ids = rows.filter_map(|row| row.split(" |").next());
     ids.filter(|id| id.starts_with(|c: char| c.is_ascii_uppercase())).map(str::to_owned).collect()

@@ -7,6 +7,8 @@ mod informer;
 mod observe;
 mod response;
 mod script;
+#[cfg(feature = "client")]
+mod sockets;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! What a reflector does, in the words of the traces.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 use k8s_informer::{Deleted, DynamicObject, Error, Object, ReflectorStore, StoreError, meta_namespace_key};
@@ -14,6 +14,8 @@ use crate::object::text;
 pub(super) struct Recorder {
     failing: Vec<(String, u64)>,
     state: Mutex<State>,
+    /// Woken by each call and each error; `wait_for` waits for it.
+    changed: Condvar,
     /// Told of a `replace` that succeeded, and of a `resync` that failed.
     on_phase: OnceLock<Box<dyn Fn(Phase) + Send + Sync>>,
 }
@@ -37,7 +39,7 @@ impl Recorder {
     pub(super) fn new(config: &Value) -> Self {
         let failing = config["store_errors"].as_array().into_iter().flatten();
         let failing = failing.map(|it| (text(&it["call"]).to_owned(), it["n"].as_u64().unwrap())).collect();
-        Self { failing, state: Mutex::default(), on_phase: OnceLock::new() }
+        Self { failing, state: Mutex::default(), changed: Condvar::new(), on_phase: OnceLock::new() }
     }
 
     pub(super) fn on_phase(&self, told: impl Fn(Phase) + Send + Sync + 'static) {
@@ -47,6 +49,7 @@ impl Recorder {
     pub(super) fn error(&self, error: &Error) {
         let class = class(error);
         self.state.lock().unwrap().errors.push(class);
+        self.changed.notify_all();
     }
 
     /// A request is made.
@@ -61,10 +64,13 @@ impl Recorder {
         Map::from_iter([("store".to_owned(), json!(store)), ("errors".to_owned(), json!(errors))])
     }
 
-    /// How many calls of the store, and how many errors, the next [`take`](Self::take) will answer.
-    pub(super) fn count(&self) -> (usize, usize) {
-        let state = self.state.lock().unwrap();
-        (state.store.len(), state.errors.len())
+    /// Waits until the next [`take`](Self::take) has as much to answer as is wanted, or until `timeout`.
+    #[cfg(feature = "client")]
+    pub(super) fn wait_for(&self, want: &Value, timeout: Duration) {
+        let count = |field: &str| want[field].as_array().map_or(0, Vec::len);
+        let (store, errors) = (count("store"), count("errors"));
+        let is_less = |state: &mut State| state.store.len() < store || state.errors.len() < errors;
+        drop(self.changed.wait_timeout_while(self.state.lock().unwrap(), timeout, is_less));
     }
 
     fn call(&self, kind: &'static str, details: Value) -> Result<(), StoreError> {
@@ -87,6 +93,7 @@ impl Recorder {
                 call["error"] = json!(true);
             }
             state.store.push(call);
+            self.changed.notify_all();
             fails
         };
         let phase = match (kind, fails) {
