@@ -18,9 +18,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn run(config: &Value, script: &Arc<Script>) {
     let clock: Arc<dyn Clock> = Arc::new(script.clock.clone());
-    let mut informer_options = SharedIndexInformerOptions::default();
-    informer_options.reflector = options(config, clock, &script.recorder);
-    let informer = SharedIndexInformer::new(script.lister_watcher(), informer_options);
+    let reflector = options(config, clock, &script.recorder);
+    let informer = SharedIndexInformer::new(
+        script.lister_watcher(),
+        SharedIndexInformerOptions { reflector, ..Default::default() },
+    );
 
     let told = Arc::new(Told::default());
     let (adds, updates, deletes) = (Arc::clone(&told), Arc::clone(&told), Arc::clone(&told));

@@ -65,7 +65,7 @@ impl Recorder {
     }
 
     /// Waits until the next [`take`](Self::take) has as much to answer as is wanted, or until `timeout`.
-    #[cfg(feature = "client")]
+    #[cfg_attr(not(feature = "client"), expect(dead_code, reason = "only sockets need it"))]
     pub(super) fn wait_for(&self, want: &Value, timeout: Duration) {
         let count = |field: &str| want[field].as_array().map_or(0, Vec::len);
         let (store, errors) = (count("store"), count("errors"));

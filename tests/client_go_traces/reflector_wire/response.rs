@@ -35,7 +35,7 @@ pub(super) struct Answer {
     pub(super) end: End,
 }
 
-/// A piece of a body: framed, or, of [`Answer::unframed`], as a reader gets it.
+/// A piece of a body: framed, or, of [`Answer::received`], as a reader gets it.
 pub(super) enum Part {
     Bytes(Vec<u8>),
     Pause(Duration),
@@ -125,6 +125,7 @@ impl Answer {
     }
 
     /// The status line and the headers.
+    #[cfg_attr(not(feature = "client"), expect(dead_code, reason = "only sockets need it"))]
     pub(super) fn head(&self) -> Vec<u8> {
         let mut head = format!("HTTP/1.1 {} Scripted\r\nConnection: close\r\n", self.status);
         for (name, value) in &self.headers {
@@ -146,7 +147,7 @@ impl Answer {
 
     /// The body without its framing, as a client hands it on. An end that the framing does not announce is a
     /// cut.
-    pub(super) fn unframed(mut self) -> (VecDeque<Part>, End) {
+    fn unframed(mut self) -> (VecDeque<Part>, End) {
         if !self.chunked {
             return (self.parts, self.end);
         }
@@ -160,41 +161,45 @@ impl Answer {
         (self.parts, if ends_well { self.end } else { End::Cut })
     }
 
-    /// The bytes of the body, as a client hands them on.
-    fn bytes(self) -> Vec<u8> {
-        let (parts, _) = self.unframed();
+    /// The bytes of the body, as a client hands them on, and how they end.
+    fn bytes(self) -> (Vec<u8>, End) {
+        let (parts, end) = self.unframed();
         let bytes = parts.into_iter().map(|part| match part {
             Part::Bytes(bytes) => bytes,
             Part::Pause(_) => Vec::new(),
         });
-        bytes.flatten().collect()
+        (bytes.flatten().collect(), end)
     }
 
-    /// What a client does with a head before anybody reads the body: an answer that is none is an error. Only
-    /// the whole of a body is unpacked here.
-    pub(super) fn received(mut self, is_watch: bool) -> Result<Self, Error> {
+    /// What a client makes of the response: of one that is no answer, an error. The crate's own does not ask
+    /// for compressed bodies; here they are unpacked, for what stands in them.
+    pub(super) fn received(self, is_watch: bool) -> Result<(VecDeque<Part>, End), Error> {
         let media_type = self.header("Content-Type").map(|value| value.split(';').next().unwrap_or_default());
         let is_json = media_type.is_none_or(|media_type| media_type.trim() == "application/json");
         match self.status {
-            200..300 if is_watch && self.status != 200 => Err(self.failure()),
-            200..300 if !is_json => Err(Error::other("unexpected answer: its content type is not JSON")),
-            200..300 if self.header("Content-Encoding") == Some("gzip") => {
-                let packed = std::mem::take(&mut self.parts).into_iter().next();
-                let Some(Part::Bytes(packed)) = packed else { return Ok(self) };
-                let bytes = gzip::unpack(&packed)
-                    .ok_or_else(|| Error::other("unexpected answer: the content can't be decoded"))?;
-                self.parts.push_back(Part::Bytes(bytes));
-                Ok(self)
-            }
-            200..300 => Ok(self),
-            _ => Err(self.failure()),
+            200 => {}
+            201..300 if !is_watch => {}
+            _ => return Err(self.failure()),
         }
+        if !is_json {
+            return Err(Error::other("unexpected answer: its content type is not JSON"));
+        }
+        if self.header("Content-Encoding") != Some("gzip") {
+            return Ok(self.unframed());
+        }
+        let (packed, end) = self.bytes();
+        let unpacked = match end {
+            End::Close => gzip::unpack(&packed),
+            _ => Some(Vec::new()),
+        };
+        let bytes = unpacked.ok_or_else(|| Error::other("unexpected answer: it can't be unpacked"))?;
+        Ok((VecDeque::from([Part::Bytes(bytes)]), end))
     }
 
     /// The body's `Status`, or one that says the same.
     fn failure(self) -> Error {
         let (code, retry_after) = (self.status, self.header("Retry-After").and_then(|it| it.parse().ok()));
-        let body = self.bytes();
+        let (body, _) = self.bytes();
         let mut status = serde_json::from_slice(&body).unwrap_or(Value::Null);
         if status["kind"] != "Status" {
             status = json!({"status": "Failure", "message": String::from_utf8_lossy(&body)});
@@ -291,7 +296,7 @@ fn what_is_framed_comes_out_as_it_was() {
     assert_eq!((parts.len(), end), (4, End::Close));
 
     let body = |response: &Value| match Response::parse(response) {
-        Response::Answered(answer) => String::from_utf8(answer.bytes()).unwrap(),
+        Response::Answered(answer) => String::from_utf8(answer.bytes().0).unwrap(),
         _ => panic!(),
     };
     assert_eq!(body(&response), whole);

@@ -153,7 +153,7 @@ impl Script {
                 (path, query) = (to.to_owned(), with.to_owned());
                 continue;
             }
-            let (parts, end) = answer.received(query.starts_with("watch=true"))?.unframed();
+            let (parts, end) = answer.received(query.starts_with("watch=true"))?;
             let (script, stop) = (Arc::clone(self), stop.clone());
             return Ok(Body::new(Reader { parts, end, stop, hung_up, script }));
         }

@@ -102,8 +102,9 @@ fn replay(trace: &Value, deviations: &BTreeSet<String>) -> Result<usize, String>
     let mut own = own_deviations(steps);
     for (step, own) in steps.iter().zip(&mut own) {
         // The client neither follows redirects nor takes what is compressed.
-        let header = |name: &str| step["response"]["headers"].get(name).is_some();
-        if own.is_none() && (header("Location") || step["response"]["body_b64"].is_string()) {
+        let (response, headers) = (&step["response"], &step["response"]["headers"]);
+        let is_packed = headers["Content-Encoding"] == "gzip" && response["body_b64"].is_string();
+        if own.is_none() && (is_packed || headers["Location"].is_string()) {
             *own = Some("REST");
         }
     }
