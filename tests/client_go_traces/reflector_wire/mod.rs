@@ -40,12 +40,15 @@ impl Replay for Subject {
     fn begin(&mut self, steps: &[Value], deviations: &BTreeSet<String>) {
         self.deviations = own_deviations(steps);
         let script = Script::new(&self.config, steps, cut(steps, &self.deviations, deviations));
-        match text(&self.config["sink"]) {
+        let more = match text(&self.config["sink"]) {
             "store" => run_reflector(&self.config, &script),
             "informer" => informer::run(&self.config, &script),
             other => panic!("sink {other}"),
-        }
+        };
         self.answers = script.answers();
+        if let Some(last) = self.answers.last_mut().filter(|_| !more.is_empty()) {
+            last["more"] = json!(more);
+        }
     }
 
     fn deviates(&self, _: &Value) -> Option<&'static str> {
@@ -113,7 +116,8 @@ fn checked(want: &Value) -> Value {
     want
 }
 
-fn run_reflector(config: &Value, script: &Arc<Script>) {
+/// Answers what the store was told after the end.
+fn run_reflector(config: &Value, script: &Arc<Script>) -> Vec<Value> {
     let options = options(config, Arc::new(script.clock.clone()), &script.recorder);
     if !options.resync_period.is_zero() {
         let clock = script.clock.clone();
@@ -130,6 +134,7 @@ fn run_reflector(config: &Value, script: &Arc<Script>) {
         Map::from_iter([("last_rv".to_owned(), json!(version))])
     });
     reflector.run(&script.stop);
+    script.recorder.take()["store"].as_array().cloned().unwrap_or_default()
 }
 
 /// What a trace configures.

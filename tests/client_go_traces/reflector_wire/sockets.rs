@@ -5,7 +5,7 @@
 //! can't be reached, in which there are resyncs, and in which the reflector is stopped by time.
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -244,8 +244,12 @@ impl Server {
         answer.insert("request".to_owned(), request);
         answer.insert("last_rv".to_owned(), json!(version()));
         if want["hung_up"] == true {
-            let read = held.map(|mut held| held.read(&mut [0]));
-            answer.insert("hung_up".to_owned(), json!(matches!(read, Some(Ok(0)))));
+            // With a reset, if it had not read everything.
+            let hung_up = held.is_some_and(|mut held| match held.read(&mut [0]) {
+                Ok(read) => read == 0,
+                Err(error) => error.kind() == ErrorKind::ConnectionReset,
+            });
+            answer.insert("hung_up".to_owned(), json!(hung_up));
         }
         self.answers.push(Value::Object(answer));
     }
