@@ -17,17 +17,17 @@ use super::status::StatusError;
 /// A fault is what goes wrong, where, and for whom.
 ///
 /// *What* is said by how it is made. [`status`](Self::status),
-/// [`status_with_message`](Self::status_with_message) and [`response`](Self::response) are answers of its own,
-/// given instead of the server's. All others disturb the server's answer: [`close`](Self::close),
+/// [`status_with_message`](Self::status_with_message) and [`response`](Self::response) are answers of its
+/// own, given instead of the server's. All others disturb the server's answer: [`close`](Self::close),
 /// [`reset`](Self::reset) and [`stall`](Self::stall) break it off, [`delay`](Self::delay),
 /// [`drip`](Self::drip) and [`garbage`](Self::garbage) do not, [`end_watch`](Self::end_watch) and
 /// [`no_bookmarks`](Self::no_bookmarks) are for watches.
 ///
 /// *Where* is before the answer unless [`after_events`](Self::after_events) or
 /// [`after_bytes`](Self::after_bytes) say otherwise, both to be counted in that order;
-/// [`after`](Self::after) then lets some time pass. What strikes before the answer keeps the server from doing
-/// what it was asked; what strikes within does not. So a POST that is reset has created nothing, and one that
-/// is reset `.after_bytes(0)` has, though its client can't know.
+/// [`after`](Self::after) then lets some time pass. What breaks off before the answer keeps the server from
+/// doing what it was asked; what strikes within does not. So a POST that is reset has created nothing, and
+/// one that is reset `.after_bytes(0)` has, though its client can't know.
 ///
 /// *For whom*: any request, unless narrowed down by [`on`](Self::on), [`resource`](Self::resource) and
 /// [`when`](Self::when); once, unless [`times`](Self::times) or [`always`](Self::always) say otherwise. One
@@ -128,8 +128,8 @@ impl Strike {
 impl Fault {
     /// Answers with a `Status` object as kube-apiserver would with this HTTP status.
     ///
-    /// With [`after_events`](Self::after_events), the answer is a watch that ends with it, as an `ERROR` event:
-    /// what kube-apiserver does where a watch fails after its head has gone out.
+    /// With [`after_events`](Self::after_events), the answer is a watch that ends with it, as an `ERROR`
+    /// event: what kube-apiserver does where a watch fails after its head has gone out.
     pub fn status(code: u16) -> Self {
         Self::new(Action::Status(StatusError::plain(code, None), Vec::new()))
     }
@@ -146,8 +146,8 @@ impl Fault {
         Self::new(Action::Respond(Response { content_type, ..Response::json(code, body.into()) }))
     }
 
-    /// Closes the connection in order (FIN). Before the answer, once the request has been read, it is one that
-    /// was never given; within, it truncates the answer: its Content-Length or its last chunk is not
+    /// Closes the connection in order (FIN). Before the answer, once the request has been read, it is one
+    /// that was never given; within, it truncates the answer: its Content-Length or its last chunk is not
     /// reached.
     pub fn close() -> Self {
         Self::new(Action::Close)
@@ -211,8 +211,8 @@ impl Fault {
         self
     }
 
-    /// Tells the client when to come again, in seconds: by the header `Retry-After`, and in a `Status` also by
-    /// `details.retryAfterSeconds`, as kube-apiserver does.
+    /// Tells the client when to come again, in seconds: by the header `Retry-After`, and in a `Status` also
+    /// by `details.retryAfterSeconds`, as kube-apiserver does.
     #[must_use]
     pub fn retry_after(mut self, seconds: u32) -> Self {
         if let Action::Status(status, _) = &mut self.strike.action {

@@ -47,7 +47,8 @@ impl Options {
         })
     }
 
-    /// The rules of `ValidateListOptions` for watches, in its order and words. `watch_list` is the feature gate.
+    /// The rules of `ValidateListOptions` for watches, in its order and words. `watch_list` is the feature
+    /// gate.
     pub(crate) fn validate_watch(&self, watch_list: bool) -> Result<(), StatusError> {
         let mut causes = Vec::new();
         let wrong_match = self.version_match != "NotOlderThan";

@@ -15,8 +15,8 @@ use super::watch::error_line;
 pub(crate) struct Line<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) stream: &'a TcpStream,
-    /// The client is gone, or the server stops. Written with the state locked and `Shared::changed` signalled,
-    /// so that nobody who is about to sleep misses it.
+    /// The client is gone, or the server stops. Written with the state locked and `Shared::changed`
+    /// signalled, so that nobody who is about to sleep misses it.
     pub(crate) gone: Arc<AtomicBool>,
     /// The connection is to end with a reset.
     reset: AtomicBool,

@@ -32,8 +32,8 @@ pub(crate) struct Shared {
     /// Objects and watches, so that a watch starts at exactly the version it has seen. Nothing else is
     /// locked, nothing is written to a socket and nothing of the user runs while it is held.
     pub(crate) state: Mutex<State>,
-    /// Signalled when there is a change, a fault for an open watch, or a client that has gone; watches and what
-    /// faults delay sleep here, with `state`.
+    /// Signalled when there is a change, a fault for an open watch, or a client that has gone; watches and
+    /// what faults delay sleep here, with `state`.
     pub(crate) changed: Condvar,
     /// Signalled when a watch opens or ends; tests that wait for that sleep here, with `state`.
     pub(crate) watches_changed: Condvar,
@@ -98,9 +98,9 @@ impl Shared {
 /// A Kubernetes API server on a loopback port, in this process. See the [module](crate::testing) for what it
 /// can do.
 ///
-/// It starts one thread to accept connections, one for each connection and one more for each open watch. None
-/// of them polls. Dropping it closes everything and waits for all threads, which takes no longer than they
-/// need to notice.
+/// It starts one thread to accept connections, one for each connection and one more for each open watch and
+/// each answer that a fault disturbs. None of them polls. Dropping it closes everything and waits for all
+/// threads, which takes no longer than they need to notice.
 ///
 /// Its own methods act as the cluster does, not as a client: no token, no fault, no entry in the log, and
 /// what only the system may set (`status`, `uid`, `creationTimestamp`, `deletionTimestamp`) is taken as
@@ -298,8 +298,8 @@ impl ApiServer {
         self.shared.auth.allow_only(tokens.into_iter().map(Into::into));
     }
 
-    /// Plants a fault for the next requests that match. Of several it is the one planted first that strikes, so
-    /// faults that strike once each are a script: one for the first request, one for the second.
+    /// Plants a fault for the next requests that match. Of several it is the one planted first that strikes,
+    /// so faults that strike once each are a script: one for the first request, one for the second.
     pub fn fail_next(&self, fault: Fault) {
         self.shared.faults.plant(fault);
     }
@@ -314,12 +314,12 @@ impl ApiServer {
         self.shared.faults.len()
     }
 
-    /// Lets a fault strike all open watches that it matches, once, and says how many there were. All changes up
-    /// to now still go out before; what it counts (`after_events`, `after_bytes`) it counts from there. Does
-    /// not wait for that.
+    /// Lets a fault strike all open watches that it matches, once, and says how many there were. All changes
+    /// up to now still go out before; what it counts (`after_events`, `after_bytes`) it counts from there.
+    /// Does not wait for that. `times` and `skip` don't count here.
     ///
-    /// A fault that is made to strike before an answer strikes at once, and what would be an answer of its own
-    /// comes as an event, if it is a [`Fault::status`], or not at all, if it is a [`Fault::response`].
+    /// A fault that is made to strike before an answer strikes at once, and what would be an answer of its
+    /// own comes as an event, if it is a [`Fault::status`], or not at all, if it is a [`Fault::response`].
     ///
     /// ```
     /// use k8s_informer::testing::{ApiServer, Fault};
@@ -445,8 +445,8 @@ impl fmt::Debug for ApiServer {
     }
 }
 
-/// All that an [`ApiServer`] has stored at some time; made by [`ApiServer::backup`]. Cheap: it shares the objects
-/// with the server.
+/// All that an [`ApiServer`] has stored at some time; made by [`ApiServer::backup`]. Cheap: it shares the
+/// objects with the server.
 #[derive(Clone)]
 pub struct Backup {
     store: Store,
