@@ -183,8 +183,9 @@ fn serve_one(line: &Line<'_>, reader: &mut Reader<'_>) -> Result<bool, Refusal> 
     };
     let verb = api::verb(&head, &route);
     let request = RequestRecord::new(head, verb, resource);
-    shared.log.push(request.clone());
+    // In this order, so that who has waited for the request knows that its fault has struck.
     let strike = shared.faults.strike(&request);
+    shared.log.push(request.clone());
     let takes_time = strike.is_some() || verb == Verb::Watch;
     let exchange = Exchange { line, request, route, body, keep_alive };
     let answered =

@@ -408,7 +408,7 @@ impl ApiServer {
 
     /// Waits until `enough` says so of the requests received so far; false if that takes longer than
     /// `timeout`. It is called once at the start and again after every request, on this thread and
-    /// without any lock.
+    /// without any lock. A fault that strikes a request is no longer pending by then.
     pub fn wait_for_requests(&self, enough: impl FnMut(&[RequestRecord]) -> bool, timeout: Duration) -> bool {
         self.shared.log.wait(enough, timeout)
     }
