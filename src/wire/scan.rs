@@ -15,6 +15,11 @@ pub(super) struct Scanner {
 type Escaped = bool;
 
 impl Scanner {
+    /// For a value of which the first bracket has been seen already.
+    pub(super) fn inside() -> Self {
+        Self { depth: 1, string: None }
+    }
+
     /// Whether a value has begun and not ended.
     pub(super) fn is_inside(&self) -> bool {
         self.depth > 0
