@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::{Client, Request};
 use crate::error::Error;
@@ -18,7 +17,6 @@ pub struct ResourceListerWatcher {
     client: Client,
     path: String,
     description: String,
-    watch_idle_timeout: Option<Duration>,
 }
 
 impl ResourceListerWatcher {
@@ -33,16 +31,7 @@ impl ResourceListerWatcher {
         }
         // A namespace that comes from elsewhere must not reach into another path.
         let encoded = namespace.map(|namespace| percent_encoded(namespace, UNRESERVED));
-        Self { client, path: resource.path(encoded.as_deref()), description, watch_idle_timeout: None }
-    }
-
-    /// How long a watch may be silent before it ends with an [`Error::is_timeout`]; by default for ever, as
-    /// only TCP keepalive ends it (a peer that vanished is noticed after a minute).
-    ///
-    /// Bookmarks come about once a minute, so less than two minutes would end healthy watches.
-    pub fn watch_idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.watch_idle_timeout = timeout.into();
-        self
+        Self { client, path: resource.path(encoded.as_deref()), description }
     }
 
     fn get(&self, verb: &str, request: Request, stop: &Stop) -> Result<Body, Error> {
@@ -71,7 +60,12 @@ impl ListerWatcher for ResourceListerWatcher {
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
         let request = Request::get(&self.path).raw_query(&options.to_watch_query());
-        self.get("watch", request.idle_timeout(self.watch_idle_timeout), stop)
+        // How long it may be silent only the reflector knows, which tells the body.
+        self.get("watch", request.idle_timeout(None), stop)
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        true
     }
 
     fn description(&self) -> String {

@@ -8,4 +8,5 @@ mod config;
 mod http;
 mod server;
 mod stop;
+mod timeouts;
 mod tls;

@@ -172,7 +172,7 @@ fn hang(stream: &mut impl Read, seen: Option<&Sender<Seen>>) {
     }
 }
 
-fn read_request(stream: &mut impl Read) -> io::Result<String> {
+pub(crate) fn read_request(stream: &mut impl Read) -> io::Result<String> {
     let mut bytes = Vec::new();
     loop {
         let text = String::from_utf8_lossy(&bytes);
