@@ -49,7 +49,7 @@ mod tests {
         assert_eq!(left(), None);
         within(short, || {
             let rest = left().unwrap();
-            assert!(rest <= short.unwrap() && rest.subsec_nanos() % 1_000_000 == 0, "{rest:?}");
+            assert!(rest <= short.unwrap() && rest.subsec_nanos().is_multiple_of(1_000_000), "{rest:?}");
             within(long, || assert!(left() <= short));
             within(None, || assert!(left() <= short && left().is_some()));
         });

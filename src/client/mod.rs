@@ -1,6 +1,7 @@
 //! Talks to an API server: configuration, credentials, TLS, and HTTP/1.1 over sockets that a [`Stop`] can
 //! end.
 
+mod answer;
 mod auth;
 mod cancel;
 mod config;
@@ -169,6 +170,7 @@ impl Client {
             }
         };
         let (head, body) = answer.into_parts();
+        answer::check_framing(&head.headers)?;
         let status = head.status.as_u16();
         let idle = request.idle_timeout.unwrap_or(self.inner.response_timeout);
         let body = Incoming::new(body, running, stop.clone(), context.clone(), idle);

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::{Client, Request};
+use super::{Client, Request, Response, answer};
 use crate::error::Error;
 use crate::object::GroupVersionResource;
 use crate::reflector::{Body, ListerWatcher, ListerWatcherSource};
@@ -34,11 +34,19 @@ impl ResourceListerWatcher {
         Self { client, path: resource.path(encoded.as_deref()), description }
     }
 
-    fn get(&self, verb: &str, request: Request, stop: &Stop) -> Result<Body, Error> {
-        match self.client.request(&request, stop) {
-            Ok(response) => Ok(response.into_body()),
-            Err(error) => Err(error.context(format!("{verb} {}", self.description))),
-        }
+    /// `check` is what the answer has to be beside 2xx.
+    fn get(
+        &self,
+        verb: &str,
+        request: Request,
+        stop: &Stop,
+        check: impl FnOnce(&Response) -> Result<(), Error>,
+    ) -> Result<Body, Error> {
+        let checked = self.client.request(&request, stop).and_then(|response| match check(&response) {
+            Ok(()) => Ok(response.into_body()),
+            Err(error) => Err(error.context(response.body.context.to_string())),
+        });
+        checked.map_err(|error| error.context(format!("{verb} {}", self.description)))
     }
 }
 
@@ -55,13 +63,17 @@ impl ListerWatcherSource for Client {
 
 impl ListerWatcher for ResourceListerWatcher {
     fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        self.get("list", Request::get(&self.path).raw_query(&options.to_query()), stop)
+        let request = Request::get(&self.path).raw_query(&options.to_query());
+        self.get("list", request, stop, |response| answer::check_json(&response.headers))
     }
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
         let request = Request::get(&self.path).raw_query(&options.to_watch_query());
         // How long it may be silent only the reflector knows, which tells the body.
-        self.get("watch", request.idle_timeout(None), stop)
+        self.get("watch", request.idle_timeout(None), stop, |response| {
+            answer::check_watch(response.status)?;
+            answer::check_json(&response.headers)
+        })
     }
 
     fn supports_watch_list(&self) -> bool {

@@ -96,7 +96,8 @@ pub(super) struct Incoming {
     /// Keeps the connection within reach of the stop; given back together with the connection.
     running: Option<Running>,
     stop: Stop,
-    context: Arc<str>,
+    /// What was asked, for messages.
+    pub(super) context: Arc<str>,
     /// How long a read may wait, `None` for ever. Innermost, held for a copy.
     read_timeout: Arc<Mutex<Option<Duration>>>,
     failed: Option<Error>,

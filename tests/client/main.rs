@@ -5,6 +5,7 @@
 
 mod cluster;
 mod config;
+mod hostile;
 mod http;
 mod server;
 mod stop;
