@@ -160,7 +160,7 @@ fn serve(
     }
 }
 
-fn hang(stream: &mut impl Read, seen: Option<&Sender<Seen>>) {
+pub(crate) fn hang(stream: &mut impl Read, seen: Option<&Sender<Seen>>) {
     let mut buffer = [0; 1024];
     while let Ok(amount @ 1..) = stream.read(&mut buffer) {
         if let Some(seen) = seen {
