@@ -99,6 +99,10 @@ impl Error {
         Self::new(ErrorKind::Decode(message.into()))
     }
 
+    pub(crate) fn timeout(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Timeout(message.into()))
+    }
+
     pub(crate) fn connection(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Connection(message.into()))
     }
@@ -156,6 +160,11 @@ impl Error {
         self.is_api(422, "Invalid")
     }
 
+    /// 400: the server does not understand the request.
+    pub fn is_bad_request(&self) -> bool {
+        self.is_api(400, "BadRequest")
+    }
+
     /// 403: the user may not do this.
     pub fn is_forbidden(&self) -> bool {
         self.is_api(403, "Forbidden")
@@ -180,7 +189,8 @@ impl Error {
     pub fn is_too_large_resource_version(&self) -> bool {
         const TOO_LARGE: &str = "Too large resource version";
         let Some(status) = self.status() else { return false };
-        let causes = status.details.as_ref().map_or(&[][..], |details| &details.causes);
+        let Some(details) = &status.details else { return false };
+        let causes = &details.causes;
         causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
             || status.reason == "Timeout"
                 && (causes.iter().any(|cause| cause.message == TOO_LARGE)

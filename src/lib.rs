@@ -127,10 +127,10 @@ pub use selector::{Selector, SelectorError};
 pub use status::{Status, StatusCause, StatusDetails};
 pub use stop::{Done, Stop, Subscription};
 pub use store::{
-    AddIndexersError, Change, ExpirationCache, ExpirationCacheBuilder, ExpirationPolicy, IndexError,
+    AddIndexersError, Change, ExpirationCache, ExpirationCacheBuilder, ExpirationPolicy, Gaps, IndexError,
     IndexFunc, Indexer, Indexers, KnownObjects, Lister, MutationCache, MutationCacheBuilder, NAMESPACE_INDEX,
-    NamespaceLister, ReflectorStore, Store, StoreError, ThreadSafeStore, TimestampedEntry, TransactionError,
-    Transform, TtlPolicy, UndeltaStore, meta_namespace_index,
+    NamespaceLister, ReflectorStore, StagedList, Staging, Store, StoreError, ThreadSafeStore,
+    TimestampedEntry, TransactionError, Transform, TtlPolicy, UndeltaStore, meta_namespace_index,
 };
 pub use time::{Backoff, Clock, RealClock};
 pub use wire::{DecodeLimits, FieldPathError, FieldPaths, ListOptions, ResourceVersionMatch};

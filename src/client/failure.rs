@@ -35,7 +35,7 @@ pub(super) fn from_ureq(error: ureq::Error) -> Error {
         ),
         ureq::Error::HostNotFound => ErrorKind::Connection("the server's name has no address".to_owned()),
         ureq::Error::LargeResponseHeader(..) => ErrorKind::Decode(format!(
-            "the head of the answer is larger than {} KiB",
+            "its head, or the head of a chunk, is larger than {} KiB",
             transport::BUFFER / 1024
         )),
         ureq::Error::TlsRequired => ErrorKind::Tls("not set up".to_owned()),

@@ -1,9 +1,11 @@
 //! Talks to an API server: configuration, credentials, TLS, and HTTP/1.1 over sockets that a [`Stop`] can
 //! end.
 
+mod answer;
 mod auth;
 mod cancel;
 mod config;
+mod deadline;
 mod discover;
 mod failure;
 #[cfg(feature = "kubeconfig")]
@@ -168,12 +170,16 @@ impl Client {
             }
         };
         let (head, body) = answer.into_parts();
+        answer::check_framing(&head.headers)?;
         let status = head.status.as_u16();
-        let body = Incoming::new(body, running, stop.clone(), context.clone());
+        let idle = request.idle_timeout.unwrap_or(self.inner.response_timeout);
+        let body = Incoming::new(body, running, stop.clone(), context.clone(), idle);
         if head.status.is_success() {
             return Ok(Response { status, headers: head.headers, body });
         }
-        let error = failure::from_answer(status, &head.headers, body);
+        // All of it together: what comes of it is an answer to the request.
+        let limit = self.response_timeout(request);
+        let error = deadline::within(limit, || failure::from_answer(status, &head.headers, body));
         Err(if stop.is_stopped() { Error::stopped() } else { error })
     }
 
@@ -214,13 +220,17 @@ impl Client {
         }
     }
 
-    /// With the time limits. Never a limit for the whole: lists are long, and watches have no end.
+    fn response_timeout(&self, request: &Request) -> Option<Duration> {
+        request.response_timeout.unwrap_or(self.inner.response_timeout)
+    }
+
+    /// With the time limits up to the head of the answer. Never a limit for the whole: lists are long, and
+    /// watches have no end; the limit for a read of the body is [`Incoming`]'s.
     fn limited<B: ureq::AsSendBody>(&self, http: http::Request<B>, request: &Request) -> http::Request<B> {
         /// A limit beyond this is none; much more would overflow a point in time.
         const LONG: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
         let below = |limit: Option<Duration>| limit.filter(|limit| *limit < LONG);
-        let response = below(request.response_timeout.unwrap_or(self.inner.response_timeout));
-        let idle = below(request.idle_timeout.unwrap_or(self.inner.response_timeout));
+        let response = below(self.response_timeout(request));
         self.inner
             .agent
             .configure_request(http)
@@ -228,7 +238,6 @@ impl Client {
             .timeout_send_request(response)
             .timeout_send_body(response)
             .timeout_recv_response(response)
-            .timeout_per_read(idle)
             .build()
     }
 }

@@ -129,9 +129,10 @@ impl Request {
         self
     }
 
-    /// How long the answer may be silent while it is read, in place of the client's
+    /// How long a read of the answer's body may wait, in place of the client's
     /// [`response_timeout`](crate::Config::response_timeout); `None` for ever, which is what a watch wants
-    /// that has no other sign of life.
+    /// that has no other sign of life. A read that waited for so long fails with
+    /// [`TimedOut`](std::io::ErrorKind::TimedOut), and can be tried again.
     pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.idle_timeout = Some(timeout.into());
         self

@@ -1,7 +1,6 @@
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::{Client, Request};
+use super::{Client, Request, Response, answer};
 use crate::error::Error;
 use crate::object::GroupVersionResource;
 use crate::reflector::{Body, ListerWatcher, ListerWatcherSource};
@@ -18,7 +17,6 @@ pub struct ResourceListerWatcher {
     client: Client,
     path: String,
     description: String,
-    watch_idle_timeout: Option<Duration>,
 }
 
 impl ResourceListerWatcher {
@@ -33,23 +31,22 @@ impl ResourceListerWatcher {
         }
         // A namespace that comes from elsewhere must not reach into another path.
         let encoded = namespace.map(|namespace| percent_encoded(namespace, UNRESERVED));
-        Self { client, path: resource.path(encoded.as_deref()), description, watch_idle_timeout: None }
+        Self { client, path: resource.path(encoded.as_deref()), description }
     }
 
-    /// How long a watch may be silent before it ends with an [`Error::is_timeout`]; by default for ever, as
-    /// only TCP keepalive ends it (a peer that vanished is noticed after a minute).
-    ///
-    /// Bookmarks come about once a minute, so less than two minutes would end healthy watches.
-    pub fn watch_idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.watch_idle_timeout = timeout.into();
-        self
-    }
-
-    fn get(&self, verb: &str, request: Request, stop: &Stop) -> Result<Body, Error> {
-        match self.client.request(&request, stop) {
-            Ok(response) => Ok(response.into_body()),
-            Err(error) => Err(error.context(format!("{verb} {}", self.description))),
-        }
+    /// `check` is what the answer has to be beside 2xx.
+    fn get(
+        &self,
+        verb: &str,
+        request: Request,
+        stop: &Stop,
+        check: impl FnOnce(&Response) -> Result<(), Error>,
+    ) -> Result<Body, Error> {
+        let checked = self.client.request(&request, stop).and_then(|response| match check(&response) {
+            Ok(()) => Ok(response.into_body()),
+            Err(error) => Err(error.context(response.body.context.to_string())),
+        });
+        checked.map_err(|error| error.context(format!("{verb} {}", self.description)))
     }
 }
 
@@ -66,12 +63,21 @@ impl ListerWatcherSource for Client {
 
 impl ListerWatcher for ResourceListerWatcher {
     fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        self.get("list", Request::get(&self.path).raw_query(&options.to_query()), stop)
+        let request = Request::get(&self.path).raw_query(&options.to_query());
+        self.get("list", request, stop, |response| answer::check_json(&response.headers))
     }
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
         let request = Request::get(&self.path).raw_query(&options.to_watch_query());
-        self.get("watch", request.idle_timeout(self.watch_idle_timeout), stop)
+        // How long it may be silent only the reflector knows, which tells the body.
+        self.get("watch", request.idle_timeout(None), stop, |response| {
+            answer::check_watch(response.status)?;
+            answer::check_json(&response.headers)
+        })
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        true
     }
 
     fn description(&self) -> String {

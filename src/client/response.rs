@@ -1,15 +1,17 @@
 use std::fmt;
 use std::io::{self, Read};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use ureq::http::HeaderMap;
 
 use super::cancel::Running;
-use super::failure;
+use super::{deadline, failure};
 use crate::error::Error;
 use crate::reflector::Body;
 use crate::stop::Stop;
+use crate::sync::Mutex;
 use crate::wire;
 
 /// The largest body that [`Response::json`] and [`Response::bytes`] take: 256 MiB.
@@ -41,8 +43,13 @@ impl Response {
     }
 
     /// The body as a stream: reads block, and end with an error when the request's stop is given.
+    ///
+    /// A read that has waited for longer than the [`idle_timeout`](crate::Request::idle_timeout), or than
+    /// what a reflector has set in its place, fails with [`io::ErrorKind::TimedOut`] and loses nothing: it
+    /// can be tried again.
     pub fn into_body(self) -> Body {
-        Body::new(self.body)
+        let read_timeout = Arc::clone(&self.body.read_timeout);
+        Body::new(self.body).with_read_timeout(move |timeout| *read_timeout.lock() = timeout)
     }
 
     /// Reads the whole body, up to 256 MiB.
@@ -89,22 +96,37 @@ pub(super) struct Incoming {
     /// Keeps the connection within reach of the stop; given back together with the connection.
     running: Option<Running>,
     stop: Stop,
-    context: Arc<str>,
+    /// What was asked, for messages.
+    pub(super) context: Arc<str>,
+    /// How long a read may wait, `None` for ever. Innermost, held for a copy.
+    read_timeout: Arc<Mutex<Option<Duration>>>,
     failed: Option<Error>,
 }
 
 impl Incoming {
-    pub(super) fn new(body: ureq::Body, running: Running, stop: Stop, context: Arc<str>) -> Self {
-        Self { reader: Some(body.into_reader()), running: Some(running), stop, context, failed: None }
+    pub(super) fn new(
+        body: ureq::Body,
+        running: Running,
+        stop: Stop,
+        context: Arc<str>,
+        read_timeout: Option<Duration>,
+    ) -> Self {
+        Self {
+            reader: Some(body.into_reader()),
+            running: Some(running),
+            stop,
+            context,
+            read_timeout: Arc::new(Mutex::new(read_timeout)),
+            failed: None,
+        }
     }
 
     fn fail(&mut self, error: Error) -> io::Error {
         let error = error.context(self.context.to_string());
-        let kind = if error.is_timeout() { io::ErrorKind::TimedOut } else { io::ErrorKind::Other };
         self.reader = None;
         self.running = None;
         self.failed = Some(error.clone());
-        io::Error::new(kind, error)
+        io::Error::other(error)
     }
 }
 
@@ -120,7 +142,8 @@ impl Read for Incoming {
         if self.stop.is_stopped() {
             return Err(self.fail(Error::stopped()));
         }
-        match reader.read(buffer) {
+        let read_timeout = *self.read_timeout.lock();
+        match deadline::within(read_timeout, || reader.read(buffer)) {
             // Also an end: a body that ends with its connection looks complete after a shutdown.
             Ok(0) | Err(_) if self.stop.is_stopped() => Err(self.fail(Error::stopped())),
             Ok(0) => {
@@ -129,7 +152,13 @@ impl Read for Incoming {
                 Ok(0)
             }
             Ok(amount) => Ok(amount),
-            Err(error) => Err(self.fail(failure::from_io(error))),
+            Err(error) => match failure::from_io(error) {
+                // ureq and rustls hold what has come so far, and go on from there.
+                error if error.is_timeout() => {
+                    Err(io::Error::new(io::ErrorKind::TimedOut, error.context(self.context.to_string())))
+                }
+                error => Err(self.fail(error)),
+            },
         }
     }
 }

@@ -17,6 +17,7 @@ use ureq::unversioned::transport::{
 use ureq::{Agent, http::Uri};
 
 use super::cancel::{Call, Socket};
+use super::deadline;
 use super::resolve::Names;
 use super::tls::Tls;
 
@@ -201,7 +202,6 @@ impl Transport for TcpTransport {
         if let Some(call) = Call::current() {
             call.adopt_if_new(&self.socket);
         }
-        let timeout = timeout.for_write();
         let limit = limit(timeout)?;
         if limit != self.write_timeout {
             self.socket.stream.set_write_timeout(limit)?;
@@ -214,7 +214,12 @@ impl Transport for TcpTransport {
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
-        let timeout = timeout.for_read();
+        let timeout = match deadline::left() {
+            Some(left) => {
+                NextTimeout { after: time::Duration::Exact(left), reason: ureq::Timeout::PerRead, ..timeout }
+            }
+            None => timeout,
+        };
         let limit = limit(timeout)?;
         if limit != self.read_timeout {
             self.socket.stream.set_read_timeout(limit)?;

@@ -367,6 +367,10 @@ impl ListerWatcher for Tweaked {
         self.lister_watcher.watch(&self.tweaked(options), stop)
     }
 
+    fn supports_watch_list(&self) -> bool {
+        self.lister_watcher.supports_watch_list()
+    }
+
     fn description(&self) -> String {
         self.lister_watcher.description()
     }

@@ -55,9 +55,12 @@ pub(super) fn process_deltas<T: Object>(
                     keyed.push((store.accessor().key(object)?, Arc::clone(object)));
                 }
                 let old: HashMap<Key, Arc<T>> = store.entries().into_iter().collect();
-                store.replace_keyed(keyed.clone(), &list.resource_version)?;
+                let mut kept = keyed.clone();
+                store.keep_in_gaps(&mut kept, &list.gaps);
+                store.replace_keyed(kept, &list.resource_version)?;
                 let listed: HashSet<&Key> = keyed.iter().map(|(key, _)| key).collect();
-                for (key, object) in old.iter().filter(|(key, _)| !listed.contains(key)) {
+                let is_gone = |key: &Key| !listed.contains(key) && !list.gaps.cover(key);
+                for (key, object) in old.iter().filter(|(key, _)| is_gone(key)) {
                     let (key, last_known) = (Key::clone(key), Some(Arc::clone(object)));
                     notify(Notification::Delete(Deleted::FinalStateUnknown { key, last_known }), false);
                 }

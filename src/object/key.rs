@@ -22,7 +22,12 @@ pub type Key = Arc<str>;
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 pub fn meta_namespace_key<T: Object + ?Sized>(object: &T) -> Key {
-    match (object.namespace(), object.name()) {
+    namespaced_key(object.namespace(), object.name())
+}
+
+/// `namespace/name`, or just `name` without a namespace.
+pub(crate) fn namespaced_key(namespace: &str, name: &str) -> Key {
+    match (namespace, name) {
         ("", name) => name.into(),
         (namespace, name) => format!("{namespace}/{name}").into(),
     }
@@ -140,12 +145,14 @@ type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sy
 pub struct Accessor<T> {
     key: Arc<KeyFn<T>>,
     resource_version: Arc<ResourceVersionFn<T>>,
+    /// Whether the key is made of namespace and name (K1).
+    by_name: bool,
 }
 
 impl<T> Accessor<T> {
     /// With a key function, for objects without a resourceVersion.
     pub fn new(key: impl Fn(&T) -> Result<Key, KeyError> + Send + Sync + 'static) -> Self {
-        Self { key: Arc::new(key), resource_version: Arc::new(|_| None) }
+        Self { key: Arc::new(key), resource_version: Arc::new(|_| None), by_name: false }
     }
 
     /// Also reads the resourceVersion; `None` for an object that has no metadata.
@@ -178,6 +185,11 @@ impl<T> Accessor<T> {
         }
     }
 
+    /// The key of the object that has this namespace and name; `None` if it has to be asked for its key.
+    pub(crate) fn key_of_name(&self, namespace: &str, name: &str) -> Option<Key> {
+        self.by_name.then(|| namespaced_key(namespace, name))
+    }
+
     /// The resourceVersion of an object, `None` if it has no metadata, or if the function panics.
     pub fn resource_version<'a>(&self, object: &'a T) -> Option<&'a str> {
         catch(|| (self.resource_version)(object)).unwrap_or_else(|message| {
@@ -190,14 +202,16 @@ impl<T> Accessor<T> {
 impl<T: Object> Accessor<T> {
     /// The accessor of Kubernetes objects: [`meta_namespace_key`] and `metadata.resourceVersion`.
     pub fn object() -> Self {
-        Self::new(|object: &T| Ok(meta_namespace_key(object)))
-            .with_resource_version(|object| Some(object.resource_version()))
+        let accessor = Self::new(|object: &T| Ok(meta_namespace_key(object)))
+            .with_resource_version(|object| Some(object.resource_version()));
+        Self { by_name: true, ..accessor }
     }
 }
 
 impl<T> Clone for Accessor<T> {
     fn clone(&self) -> Self {
-        Self { key: Arc::clone(&self.key), resource_version: Arc::clone(&self.resource_version) }
+        let Self { key, resource_version, by_name } = self;
+        Self { key: Arc::clone(key), resource_version: Arc::clone(resource_version), by_name: *by_name }
     }
 }
 

@@ -15,6 +15,7 @@ mod resource;
 
 pub use deleted::Deleted;
 pub use dynamic::DynamicObject;
+pub(crate) use key::namespaced_key;
 pub use key::{Accessor, Key, KeyError, ObjectName, meta_namespace_key, split_meta_namespace_key};
 pub use meta::{ObjectMeta, api_version_group, api_version_version};
 pub use resource::{GroupVersionKind, GroupVersionResource, Resource, Scope};

@@ -4,6 +4,7 @@ use std::slice;
 use std::sync::Arc;
 
 use crate::object::{Deleted, Key};
+use crate::store::Gaps;
 
 /// One change. client-go's `Delta` and `DeltaType` in one.
 #[derive(Debug, PartialEq)]
@@ -36,6 +37,8 @@ pub struct ReplacedAll<T> {
     pub resource_version: String,
     /// In the order of the list, transformed.
     pub objects: Vec<Arc<T>>,
+    /// What of the list could not be read: it is there all the same.
+    pub gaps: Gaps,
 }
 
 impl<T: fmt::Debug> fmt::Debug for ReplacedAll<T> {
@@ -43,6 +46,7 @@ impl<T: fmt::Debug> fmt::Debug for ReplacedAll<T> {
         f.debug_struct("ReplacedAll")
             .field("resource_version", &self.resource_version)
             .field("objects", &self.objects)
+            .field("gaps", &self.gaps)
             .finish()
     }
 }

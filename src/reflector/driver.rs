@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::machine::{Machine, Report, Step};
+use super::machine::{Machine, Report, Step, View};
 use super::{Body, Decode, ListerWatcher, ReflectorOptions, ReflectorState, ReflectorStatus};
 use crate::error::Error;
 use crate::object::Object;
@@ -89,24 +89,25 @@ impl<T: Object> Reflector<T> {
     /// watches.
     pub fn run(&self, stop: &Stop) {
         let Self { options, .. } = self;
-        let mut machine = Machine::new(
-            self.decode,
-            options.page_size,
-            options.min_watch_timeout.max(ReflectorOptions::MIN_WATCH_TIMEOUT),
-            options.backoff.clone(),
-        );
+        let watch_list = self.lister_watcher.supports_watch_list();
+        let mut machine = Machine::new(self.decode, options, watch_list, options.clock.now());
         thread::scope(|scope| {
             let mut buffer = vec![0; READ_BUFFER];
             let mut body = None;
             let mut resync: Option<Resync<'_>> = None;
             while !stop.is_stopped() {
-                if resync.is_some() != machine.is_watching() {
-                    match resync.take() {
-                        Some(resync) => resync.end(),
-                        None => match self.start_resync(scope, stop) {
-                            Ok(started) => resync = Some(started),
-                            Err(error) => machine.given_up(resync_failed(&error)),
-                        },
+                if !machine.is_streaming()
+                    && let Some(resync) = resync.take()
+                {
+                    resync.end();
+                }
+                if machine.is_streaming() {
+                    let resync = resync.get_or_insert_with(|| Resync::new(stop));
+                    if machine.is_watching()
+                        && let Err(error) = self.start_resync(resync, scope)
+                    {
+                        machine.given_up(resync_failed(&error));
+                        continue;
                     }
                 }
                 let phase_stop = resync.as_ref().map_or(stop, |resync| &resync.stop);
@@ -138,11 +139,11 @@ impl<T: Object> Reflector<T> {
     fn carry_out(&self, machine: &mut Machine<T>, body: &mut Option<Body>, buffer: &mut [u8], stop: &Stop) {
         let clock = &self.options.clock;
         let step = machine.step();
-        if step != Step::Read {
+        if !matches!(step, Step::Read(_)) {
             *body = None;
         }
         match step {
-            Step::List(_) | Step::Watch(_) => {
+            Step::List(ref options) | Step::Watch(ref options) => {
                 let started = clock.now();
                 let opened = self.open(&step, stop);
                 if stop.is_stopped() {
@@ -152,27 +153,32 @@ impl<T: Object> Reflector<T> {
                     opened.map(|opened| {
                         *body = Some(opened);
                     }),
+                    options.timeout_seconds,
                     started,
+                    clock.now(),
                 );
             }
-            Step::Read => {
+            Step::Read(patience) => {
                 let read = match body {
-                    Some(body) => read(body, buffer),
-                    None => Ok(0),
+                    Some(body) => read(body, buffer, patience),
+                    None => Come::Bytes(0),
                 };
                 if stop.is_stopped() {
                     return;
                 }
                 match read {
-                    Ok(0) => machine.ended(Ok(()), &*self.store, clock.now()),
-                    Ok(length) => machine.received(&buffer[..length], &*self.store),
-                    Err(error) => machine.ended(Err(error), &*self.store, clock.now()),
+                    Come::Bytes(0) => machine.ended(Ok(()), &*self.store, clock.now()),
+                    Come::Bytes(length) => {
+                        machine.received(&buffer[..length], &*self.store, clock.now());
+                    }
+                    Come::Nothing => machine.silent(clock.now()),
+                    Come::Failure(error) => machine.ended(Err(error), &*self.store, clock.now()),
                 }
             }
             Step::Wait(duration) => {
                 self.status.lock().state = ReflectorState::BackingOff;
                 if clock.wait(duration, stop) {
-                    machine.waited();
+                    machine.waited(clock.now());
                 }
             }
         }
@@ -182,7 +188,7 @@ impl<T: Object> Reflector<T> {
         let opened = panic::catch(|| match step {
             Step::List(options) => self.lister_watcher.list(options, stop),
             Step::Watch(options) => self.lister_watcher.watch(options, stop),
-            Step::Read | Step::Wait(_) => Err(Error::stopped()),
+            Step::Read(_) | Step::Wait(_) => Err(Error::stopped()),
         });
         let mut status = self.status.lock();
         match step {
@@ -212,6 +218,8 @@ impl<T: Object> Reflector<T> {
                 status.state = ReflectorState::Watching;
             }
             status.listed = machine.has_listed();
+            let View { complete, unreadable } = machine.view();
+            (status.complete, status.unreadable) = (complete, unreadable);
             if let Some(report) = reports.last() {
                 status.last_error = Some(report.error.clone());
             }
@@ -237,33 +245,30 @@ impl<T: Object> Reflector<T> {
         }
     }
 
+    /// Starts the thread, unless it runs already or there is no period.
     fn start_resync<'scope>(
         &'scope self,
+        resync: &mut Resync<'scope>,
         scope: &'scope Scope<'scope, '_>,
-        stop: &Stop,
-    ) -> Result<Resync<'scope>, StoreError> {
-        let stop = stop.child();
-        let failed = Arc::new(Mutex::new(None));
+    ) -> Result<(), StoreError> {
         let period = self.options.resync_period;
-        let thread = if period.is_zero() {
-            None
-        } else {
-            let (stop, failed) = (stop.clone(), Arc::clone(&failed));
-            let thread = threads::named(format!("{} resync", self.name()));
-            let owner = Owner::current();
-            let thread = thread.spawn_scoped(scope, move || {
-                let resyncs = owner.adopt(|| panic::catch(|| self.resync_until(period, &stop)));
-                if let Err(error) = resyncs.unwrap_or_else(|panic| Err(StoreError::other(panic))) {
-                    *failed.lock() = Some(error);
-                    stop.stop();
-                }
-            });
-            Some(
-                thread
-                    .map_err(|error| StoreError::other(format!("can't start the resync thread: {error}")))?,
-            )
-        };
-        Ok(Resync { stop, failed, thread })
+        if period.is_zero() || resync.thread.is_some() {
+            return Ok(());
+        }
+        let (stop, failed) = (resync.stop.clone(), Arc::clone(&resync.failed));
+        let thread = threads::named(format!("{} resync", self.name()));
+        let owner = Owner::current();
+        let thread = thread.spawn_scoped(scope, move || {
+            let resyncs = owner.adopt(|| panic::catch(|| self.resync_until(period, &stop)));
+            if let Err(error) = resyncs.unwrap_or_else(|panic| Err(StoreError::other(panic))) {
+                *failed.lock() = Some(error);
+                stop.stop();
+            }
+        });
+        let thread =
+            thread.map_err(|error| StoreError::other(format!("can't start the resync thread: {error}")))?;
+        resync.thread = Some(thread);
+        Ok(())
     }
 
     /// The resync thread: at each tick, unless nobody wants one, the store tells everything once more.
@@ -277,7 +282,7 @@ impl<T: Object> Reflector<T> {
     }
 }
 
-/// The resyncs of one watch phase (W13).
+/// The resyncs of one watch phase (W13), which begin when its objects are in the store.
 struct Resync<'scope> {
     /// Ends the phase: the thread, and the watch when a resync failed.
     stop: Stop,
@@ -287,6 +292,10 @@ struct Resync<'scope> {
 }
 
 impl Resync<'_> {
+    fn new(stop: &Stop) -> Self {
+        Self { stop: stop.child(), failed: Arc::default(), thread: None }
+    }
+
     /// Why the phase was stopped, if not from outside: a resync failed, or a lister-watcher gave the stop
     /// that it was given.
     fn failure(&self) -> StoreError {
@@ -306,15 +315,28 @@ fn resync_failed(error: &StoreError) -> Error {
     Error::other(format!("resync: {error}"))
 }
 
-fn read(body: &mut Body, buffer: &mut [u8]) -> Result<usize, Error> {
-    loop {
-        match panic::catch(|| body.read(buffer)) {
-            Ok(Ok(length)) => return Ok(length),
-            Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-            Ok(Err(error)) => return Err(Error::from(error)),
-            Err(panic) => return Err(Error::other(format!("the reader of the body {panic}"))),
+/// What has come of a read.
+enum Come {
+    /// So many bytes; none at the end.
+    Bytes(usize),
+    /// Nothing, in the time that there was.
+    Nothing,
+    Failure(Error),
+}
+
+fn read(body: &mut Body, buffer: &mut [u8], patience: Option<Duration>) -> Come {
+    let reads = panic::catch(|| {
+        let limited = patience.is_some_and(|patience| body.set_read_timeout(patience));
+        loop {
+            match body.read(buffer) {
+                Ok(length) => return Come::Bytes(length),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::TimedOut && limited => return Come::Nothing,
+                Err(error) => return Come::Failure(Error::from(error)),
+            }
         }
-    }
+    });
+    reads.unwrap_or_else(|panic| Come::Failure(Error::other(format!("the reader of the body {panic}"))))
 }
 
 impl<T> fmt::Debug for Reflector<T> {

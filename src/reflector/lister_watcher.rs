@@ -80,6 +80,8 @@ pub trait ListerWatcherSource: Send + Sync {
 pub struct Body {
     reader: Box<dyn Read + Send>,
     set_read_timeout: Option<Box<SetReadTimeout>>,
+    /// What was set last.
+    read_timeout: Option<Duration>,
 }
 
 type SetReadTimeout = dyn FnMut(Option<Duration>) + Send;
@@ -87,7 +89,7 @@ type SetReadTimeout = dyn FnMut(Option<Duration>) + Send;
 impl Body {
     /// From any reader. An end before the end (a connection that broke) must be an error of it, not `Ok(0)`.
     pub fn new(reader: impl Read + Send + 'static) -> Self {
-        Self { reader: Box::new(reader), set_read_timeout: None }
+        Self { reader: Box::new(reader), set_read_timeout: None, read_timeout: None }
     }
 
     /// Says how the time is set that a read may wait for bytes: from then on one that has waited for so long
@@ -102,14 +104,13 @@ impl Body {
     }
 
     /// Sets how long a read may wait for bytes; says whether that can be set.
-    pub(super) fn set_read_timeout(&mut self, timeout: Option<Duration>) -> bool {
-        match &mut self.set_read_timeout {
-            Some(set) => {
-                set(timeout);
-                true
-            }
-            None => false,
+    pub(super) fn set_read_timeout(&mut self, timeout: Duration) -> bool {
+        let Some(set) = &mut self.set_read_timeout else { return false };
+        if self.read_timeout != Some(timeout) {
+            set(Some(timeout));
+            self.read_timeout = Some(timeout);
         }
+        true
     }
 }
 

@@ -1,15 +1,15 @@
 use std::sync::Arc;
 
-use super::Decode;
+use super::decode::{Decoder, Unreadable};
 use crate::error::Error;
-use crate::object::Object;
-use crate::wire::{self, ListOptions, ListSplitter, SplitError};
+use crate::object::{Key, Object};
+use crate::store::{Gaps, ReflectorStore, StagedList};
+use crate::wire::{DecodeLimits, ListOptions, ListSplitter, SplitError};
 
 /// The page size where nothing else is said (L9).
 pub(super) const DEFAULT_PAGE_SIZE: u32 = 500;
 
 /// One LIST of a reflector: one request, or several where the server hands the list out in pages (L8–L13).
-#[derive(Debug)]
 pub(super) struct Listing<T> {
     /// The state asked for: `None` for the most recent one.
     resource_version: Option<String>,
@@ -24,22 +24,36 @@ pub(super) struct Listing<T> {
     list_version: String,
     remaining: Option<u64>,
     splitter: ListSplitter,
-    objects: Vec<Arc<T>>,
-    /// What has come and can't be kept, since the last look.
-    left_out: Vec<Error>,
+    limits: DecodeLimits,
+    /// The version of what the store has; what has not changed since is not decoded again, unless the list is
+    /// older (I16). `None` to decode everything.
+    since: Option<String>,
+    /// Whether that is so, once the list's version is known.
+    reuse: Option<bool>,
+    objects: Vec<(Key, Arc<T>)>,
+    gaps: Gaps,
+    /// What could not be read, since the last look.
+    unreadable: Vec<(usize, Unreadable)>,
+    /// How many items have come, whatever became of them.
+    items: usize,
 }
 
 /// What a list that has come whole consists of.
 pub(super) struct Listed<T> {
-    pub(super) objects: Vec<Arc<T>>,
-    pub(super) resource_version: String,
+    pub(super) list: StagedList<T>,
     /// More than one page came although the state asked for was "0": the server has no watch cache (L10).
     pub(super) paginated_at_zero: bool,
 }
 
 impl<T: Object> Listing<T> {
     /// A LIST at this version; `page_size` is what the user asked for, if anything (L9).
-    pub(super) fn new(resource_version: Option<String>, page_size: Option<u32>, paginated: bool) -> Self {
+    pub(super) fn new(
+        resource_version: Option<String>,
+        page_size: Option<u32>,
+        paginated: bool,
+        since: Option<String>,
+        limits: DecodeLimits,
+    ) -> Self {
         let any_version = matches!(resource_version.as_deref(), None | Some("0"));
         let limit = page_size.or((paginated || any_version).then_some(DEFAULT_PAGE_SIZE));
         Self {
@@ -51,9 +65,14 @@ impl<T: Object> Listing<T> {
             pages: 0,
             list_version: String::new(),
             remaining: None,
-            splitter: ListSplitter::new(),
+            splitter: ListSplitter::new(limits.object_bytes),
+            limits,
+            since,
+            reuse: None,
             objects: Vec::new(),
-            left_out: Vec::new(),
+            gaps: Gaps::default(),
+            unreadable: Vec::new(),
+            items: 0,
         }
     }
 
@@ -77,33 +96,42 @@ impl<T: Object> Listing<T> {
         (self.objects.len(), remaining.map(|remaining| self.objects.len() + remaining))
     }
 
-    pub(super) fn feed(&mut self, bytes: &[u8], decode: Decode<T>) -> Result<(), Error> {
-        let Self { splitter, objects, left_out, .. } = self;
-        splitter.feed(bytes, |item| {
-            let object = decode(item).map_err(|error| {
-                Error::decode(format!("item {} of the list: {}", objects.len(), wire::describe(&error)))
-            })?;
-            if object.name().is_empty() {
-                left_out.push(Error::decode(format!(
-                    "item {} of the list has no name: it is left out",
-                    objects.len()
-                )));
-            } else {
-                objects.push(Arc::new(object));
+    pub(super) fn feed(
+        &mut self,
+        bytes: &[u8],
+        decoder: &mut Decoder<T>,
+        store: &dyn ReflectorStore<T>,
+    ) -> Result<(), Error> {
+        let Self { splitter, objects, gaps, unreadable, items, reuse, since, .. } = self;
+        splitter.feed(bytes, |item, version| {
+            // Of the first page, whose version is the list's.
+            let reuse = *reuse.get_or_insert_with(|| match (version, &*since) {
+                (Some(version), Some(since)) => is_no_older(version, since),
+                _ => false,
+            });
+            match decoder.listed(item, store, reuse) {
+                Ok(object) => objects.push(object),
+                Err(error) => {
+                    gaps.add(error.key(store));
+                    unreadable.push((*items, error));
+                }
             }
+            *items += 1;
             Ok(())
         })
     }
 
-    /// What has come and can't be kept, since the last call.
-    pub(super) fn left_out(&mut self) -> Vec<Error> {
-        std::mem::take(&mut self.left_out)
+    /// What could not be read, since the last call, and as which item it came.
+    pub(super) fn unreadable(&mut self) -> Vec<(usize, Unreadable)> {
+        std::mem::take(&mut self.unreadable)
     }
 
     /// The body of a page has come whole: the list, or `None` if a further page has to be asked for.
-    pub(super) fn page_end(&mut self) -> Result<Option<Listed<T>>, Error> {
-        let meta =
-            std::mem::replace(&mut self.splitter, ListSplitter::new()).finish().map_err(Error::from)?;
+    pub(super) fn page_end(&mut self, decoder: &Decoder<T>) -> Result<Option<Listed<T>>, Error> {
+        let splitter = std::mem::replace(&mut self.splitter, ListSplitter::new(self.limits.object_bytes));
+        let meta = splitter.finish().map_err(Error::from)?;
+        let (api_version, kind) = meta.api_version_and_kind();
+        decoder.check_list(api_version, kind)?;
         self.pages += 1;
         if self.pages == 1 {
             meta.resource_version().clone_into(&mut self.list_version);
@@ -113,11 +141,19 @@ impl<T: Object> Listing<T> {
             self.continue_token = Some(token.to_owned());
             return Ok(None);
         }
-        Ok(Some(Listed {
+        // Objects that were not sent must not be taken for deleted.
+        if let Some(remaining @ 1..) = self.remaining {
+            return Err(Error::decode(format!(
+                "the list ends, but says that {remaining} objects are to follow"
+            )));
+        }
+        let list = StagedList {
             objects: std::mem::take(&mut self.objects),
             resource_version: std::mem::take(&mut self.list_version),
-            paginated_at_zero: self.pages > 1 && self.resource_version.as_deref() == Some("0"),
-        }))
+            gaps: std::mem::take(&mut self.gaps),
+        };
+        let at_zero = self.resource_version.as_deref() == Some("0");
+        Ok(Some(Listed { list, paginated_at_zero: self.pages > 1 && at_zero }))
     }
 
     /// A request failed: whether there is another one to make at once, and whether the version asked for
@@ -143,8 +179,19 @@ impl<T: Object> Listing<T> {
         self.pages = 0;
         self.list_version.clear();
         self.remaining = None;
-        self.splitter = ListSplitter::new();
+        self.splitter = ListSplitter::new(self.limits.object_bytes);
+        self.reuse = None;
         self.objects.clear();
+        self.items = 0;
+        self.gaps = Gaps::default();
+    }
+}
+
+/// Whether a state of the cluster is the same as another one or newer. What can't be compared is not.
+pub(super) fn is_no_older(version: &str, than: &str) -> bool {
+    match (version.parse::<u64>(), than.parse::<u64>()) {
+        (Ok(version), Ok(than)) => version >= than,
+        _ => false,
     }
 }
 

@@ -1,45 +1,84 @@
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Decode;
+use super::decode::Decoder;
 use super::listing::{Listed, Listing, Retry};
+use super::watching::{Broken, Initial, PATIENCE, RetryWindow, Watching};
+use super::{Decode, ReflectorOptions};
 use crate::error::Error;
-use crate::object::{Deleted, Object};
-use crate::status::Status;
-use crate::store::{ReflectorStore, StoreError};
+use crate::object::Object;
+use crate::store::{ReflectorStore, StagedList};
 use crate::time::{Backoff, Random};
-use crate::wire::{self, Bookmark, Event, EventKind, FrameSplitter, ListOptions, Taken};
+use crate::wire::{FrameSplitter, ListOptions, ResourceVersionMatch};
 
 /// A watch that ends within this time and without an event is no healthy one (W5).
 const VERY_SHORT: Duration = Duration::from_secs(1);
+
+/// So many watch-lists in a row that end before their objects are complete are enough (WL9).
+const WATCH_LIST_TRIES: u32 = 3;
+
+/// How long a server that can't do a watch-list is not asked for one again.
+const WATCH_LIST_PAUSE: Duration = Duration::from_secs(600);
+
+/// A server ends a watch at its time; one that is silent for longer is dead.
+const SLACK: Duration = Duration::from_secs(30);
 
 /// The protocol of a reflector without threads, sockets and clocks: it says what to do next, is told what
 /// came of it, and writes what it learns to the store.
 ///
 /// Whoever drives it asks for the [`step`](Self::step), carries it out, and tells the outcome by the method
-/// that fits: [`opened`](Self::opened) after a request, [`received`](Self::received) and
-/// [`ended`](Self::ended) while the step is to read, and [`waited`](Self::waited) after a wait. When the step
-/// is no longer to read, the body that was read is to be dropped.
+/// that fits: [`opened`](Self::opened) after a request, [`received`](Self::received),
+/// [`silent`](Self::silent) and [`ended`](Self::ended) while the step is to read, and
+/// [`waited`](Self::waited) after a wait. When the step is no longer to read, the body that was read is to be
+/// dropped.
 pub(super) struct Machine<T> {
-    page_size: Option<u32>,
-    min_watch_timeout: Duration,
-    decode: Decode<T>,
+    settings: Settings,
+    pub(super) decoder: Decoder<T>,
     phase: Phase<T>,
     /// The version of the last list, event or bookmark, empty before the first. client-go's
     /// `lastSyncResourceVersion`.
-    version: String,
+    pub(super) version: String,
     synced: bool,
     /// The last version can't be listed any more: ask for the most recent one (L8, L11).
-    version_unavailable: bool,
+    pub(super) version_unavailable: bool,
     /// A list at "0" came in pages: the server has no watch cache, so always ask for pages (L10).
     paginated: bool,
+    /// How many watch-lists in a row have ended before their time, and until when none is asked for.
+    pub(super) unfinished: u32,
+    watch_list_from: Option<Instant>,
     /// The version at which a frame could not be decoded: if it happens there again, resuming does not help.
     broken_at: Option<String>,
+    internal_errors: RetryWindow,
     backoff: Backoff,
     random: Random,
+    pub(super) view: View,
     reports: Vec<Report>,
     /// What the bytes are of that are looked at right now, for the reports.
     reading: Option<&'static str>,
+}
+
+struct Settings {
+    page_size: Option<u32>,
+    min_watch_timeout: Duration,
+    watch_idle_timeout: Option<Duration>,
+    watch_list: bool,
+    reuse_unchanged: bool,
+}
+
+/// How much of what the server told could be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct View {
+    /// All of it since the last list.
+    pub(super) complete: bool,
+    /// How many objects could not, ever.
+    pub(super) unreadable: u64,
+}
+
+impl View {
+    /// Another one could not.
+    pub(super) fn miss(&mut self) {
+        self.complete = false;
+        self.unreadable += 1;
+    }
 }
 
 /// What to do next.
@@ -49,8 +88,8 @@ pub(super) enum Step {
     List(ListOptions),
     /// Open a WATCH.
     Watch(ListOptions),
-    /// Read from the body of what was opened.
-    Read,
+    /// Read from the body of what was opened, and wait for bytes no longer than this.
+    Read(Option<Duration>),
     /// Wait.
     Wait(Duration),
 }
@@ -71,7 +110,8 @@ enum Phase<T> {
     List(Listing<T>),
     ListBody(Listing<T>),
     Watch,
-    WatchBody(Watching),
+    WatchList,
+    WatchBody(Watching<T>),
     Wait(Duration, Next),
 }
 
@@ -85,85 +125,71 @@ impl<T> Phase<T> {
     }
 }
 
+/// What follows a wait.
 #[derive(Clone, Copy, PartialEq)]
 enum Next {
+    /// A new cycle: a watch-list, or a list.
+    Cycle,
     List,
     Watch,
-}
-
-struct Watching {
-    /// When the request was made (W2).
-    started: Instant,
-    frames: FrameSplitter,
-    seen: Seen,
-}
-
-/// What a stream has brought so far.
-struct Seen {
-    events: u64,
-    /// Whether the versions of events count: not those of the unordered ADDED events at the beginning of a
-    /// watch that did not start from a version (W10).
-    versions_count: bool,
-}
-
-/// What a frame holds.
-enum Decoded<T> {
-    Object(T),
-    Bookmark(Bookmark),
-    Error(Status),
-}
-
-/// Why a stream is given up.
-enum Broken {
-    /// An ERROR event: what the server said.
-    Error(Error),
-    /// A frame that can't be decoded.
-    Frame(Error),
-}
-
-impl From<wire::SplitError> for Broken {
-    fn from(error: wire::SplitError) -> Self {
-        Self::Frame(error.into())
-    }
+    WatchList,
 }
 
 impl<T: Object> Machine<T> {
-    pub(super) fn new(
-        decode: Decode<T>,
-        page_size: Option<u32>,
-        min_watch_timeout: Duration,
-        backoff: Backoff,
-    ) -> Self {
+    /// `watch_list`: whether whoever drives it can ask for one.
+    pub(super) fn new(decode: Decode<T>, options: &ReflectorOptions, watch_list: bool, now: Instant) -> Self {
         let mut machine = Self {
-            page_size,
-            min_watch_timeout,
-            decode,
+            settings: Settings {
+                page_size: options.page_size,
+                min_watch_timeout: options.min_watch_timeout.max(ReflectorOptions::MIN_WATCH_TIMEOUT),
+                watch_idle_timeout: options.watch_idle_timeout,
+                watch_list: watch_list && options.watch_list,
+                reuse_unchanged: options.reuse_unchanged,
+            },
+            decoder: Decoder::new(decode, options),
             phase: Phase::Watch,
             version: String::new(),
             synced: false,
             version_unavailable: false,
             paginated: false,
+            unfinished: 0,
+            watch_list_from: None,
             broken_at: None,
-            backoff,
+            internal_errors: RetryWindow::new(options.internal_error_retry),
+            backoff: options.backoff.clone(),
             random: Random::new(),
+            view: View::default(),
             reports: Vec::new(),
             reading: None,
         };
-        machine.begin_list();
+        match options.start_jitter {
+            Duration::ZERO => machine.new_cycle(now),
+            most => machine.phase = Phase::Wait(most.mul_f64(machine.random.unit()), Next::Cycle),
+        }
         machine
     }
 
     /// What to do next.
     pub(super) fn step(&mut self) -> Step {
+        let watch_options = ListOptions {
+            allow_watch_bookmarks: true,
+            timeout_seconds: Some(self.watch_timeout()),
+            ..ListOptions::default()
+        };
         match &self.phase {
             Phase::List(listing) => Step::List(listing.options()),
-            Phase::ListBody(_) | Phase::WatchBody(_) => Step::Read,
+            Phase::ListBody(_) => Step::Read(None),
+            Phase::WatchBody(watching) => Step::Read(Some(watching.patience())),
             Phase::Wait(duration, _) => Step::Wait(*duration),
-            Phase::Watch => Step::Watch(ListOptions {
-                resource_version: Some(self.version.clone()),
-                allow_watch_bookmarks: true,
-                timeout_seconds: Some(self.watch_timeout()),
-                ..ListOptions::default()
+            Phase::Watch => {
+                Step::Watch(ListOptions { resource_version: Some(self.version.clone()), ..watch_options })
+            }
+            // WL2: never older than what has been seen; that is a consistent read if nothing has been.
+            Phase::WatchList => Step::Watch(ListOptions {
+                resource_version: (!self.version_unavailable).then(|| self.version.clone()),
+                resource_version_match: Some(ResourceVersionMatch::NotOlderThan),
+                send_initial_events: true,
+                ..watch_options
             }),
         }
     }
@@ -178,14 +204,28 @@ impl<T: Object> Machine<T> {
         self.synced
     }
 
+    /// How much of what the server told could be read.
+    pub(super) fn view(&self) -> View {
+        self.view
+    }
+
     /// Whether it watches, or is about to: the time in which resyncs happen (W13).
     pub(super) fn is_watching(&self) -> bool {
-        matches!(self.phase, Phase::Watch | Phase::WatchBody(_) | Phase::Wait(_, Next::Watch))
+        match &self.phase {
+            Phase::Watch | Phase::Wait(_, Next::Watch) => true,
+            Phase::WatchBody(watching) => watching.initial.is_none(),
+            _ => false,
+        }
+    }
+
+    /// Whether what is open, or will be next, can become the watch of this cycle.
+    pub(super) fn is_streaming(&self) -> bool {
+        self.is_watching() || matches!(self.phase, Phase::WatchList | Phase::WatchBody(_))
     }
 
     /// Whether a watch is open: the view is as fresh as it can be.
     pub(super) fn has_open_watch(&self) -> bool {
-        matches!(self.phase, Phase::WatchBody(_))
+        matches!(&self.phase, Phase::WatchBody(watching) if watching.initial.is_none())
     }
 
     /// How many objects of the list under way have come, and how many there are in all, where the server
@@ -193,6 +233,8 @@ impl<T: Object> Machine<T> {
     pub(super) fn list_progress(&self) -> Option<(usize, Option<usize>)> {
         match &self.phase {
             Phase::List(listing) | Phase::ListBody(listing) => Some(listing.progress()),
+            Phase::WatchList => Some((0, None)),
+            Phase::WatchBody(Watching { initial: Some(initial), .. }) => Some((initial.len(), None)),
             _ => None,
         }
     }
@@ -202,31 +244,40 @@ impl<T: Object> Machine<T> {
         std::mem::take(&mut self.reports)
     }
 
-    /// The request has been answered, or not. `started` is when it was made.
-    pub(super) fn opened(&mut self, result: Result<(), Error>, started: Instant) {
+    /// The request has been answered, or not. `started` is when it was made, `timeout` what the server was
+    /// told about the end of a watch.
+    pub(super) fn opened(
+        &mut self,
+        result: Result<(), Error>,
+        timeout: Option<u32>,
+        started: Instant,
+        now: Instant,
+    ) {
         match (std::mem::replace(&mut self.phase, Phase::Watch), result) {
             (Phase::List(listing), Ok(())) => self.phase = Phase::ListBody(listing),
             (Phase::List(listing), Err(error)) => self.list_failed(listing, error),
             (Phase::Watch, Ok(())) => {
-                self.phase = Phase::WatchBody(Watching {
-                    started,
-                    frames: FrameSplitter::new(),
-                    seen: Seen { events: 0, versions_count: !matches!(self.version.as_str(), "" | "0") },
-                });
+                let counts = !matches!(self.version.as_str(), "" | "0");
+                self.watch_opened(timeout, started, counts, None);
             }
             (Phase::Watch, Err(error)) => self.watch_refused(error),
+            (Phase::WatchList, Ok(())) => {
+                let reuse = self.since().is_some() && !self.version_unavailable;
+                self.watch_opened(timeout, started, false, Some(Initial::new(reuse)));
+            }
+            (Phase::WatchList, Err(error)) => self.watch_list_failed(error, now),
             (phase, _) => self.phase = phase,
         }
     }
 
     /// Bytes of the body have come.
-    pub(super) fn received(&mut self, bytes: &[u8], store: &dyn ReflectorStore<T>) {
+    pub(super) fn received(&mut self, bytes: &[u8], store: &dyn ReflectorStore<T>, now: Instant) {
         self.reading = self.phase.reading();
         match std::mem::replace(&mut self.phase, Phase::Watch) {
             Phase::ListBody(mut listing) => {
-                let fed = listing.feed(bytes, self.decode);
-                for error in listing.left_out() {
-                    self.report(error, false);
+                let fed = listing.feed(bytes, &mut self.decoder, store);
+                for (place, unreadable) in listing.unreadable() {
+                    self.report_unreadable(&unreadable, || format!("item {place} of the list"));
                 }
                 match fed {
                     Ok(()) => self.phase = Phase::ListBody(listing),
@@ -234,13 +285,38 @@ impl<T: Object> Machine<T> {
                 }
             }
             Phase::WatchBody(mut watching) => {
-                let Watching { frames, seen, .. } = &mut watching;
-                match frames.feed(bytes, |frame| self.event(frame, seen, store)) {
+                watching.silent = Duration::ZERO;
+                let read =
+                    self.read_frames(&mut watching, store, now, |frames, event| frames.feed(bytes, event));
+                match read {
                     Ok(()) => self.phase = Phase::WatchBody(watching),
-                    Err(broken) => self.watch_broken(broken, seen),
+                    Err(broken) => self.watch_broken(broken, &watching, now),
                 }
             }
             phase => self.phase = phase,
+        }
+        self.reading = None;
+    }
+
+    /// Nothing has come for as long as the step said.
+    pub(super) fn silent(&mut self, now: Instant) {
+        self.reading = self.phase.reading();
+        if let Phase::WatchBody(watching) = &mut self.phase {
+            watching.silent += watching.patience();
+            let silent = watching.silent.as_secs();
+            if watching.initial.is_none() {
+                // Half-dead, as an end without a word.
+                self.report(Error::timeout(format!("nothing came for {silent} s")), false);
+                self.phase = Phase::Watch;
+            } else {
+                let gives_up = watching.silent >= PATIENCE;
+                let what = "nothing came, and no bookmark that ends the initial events";
+                self.report(Error::timeout(format!("{what}, for {silent} s")), false);
+                if gives_up {
+                    self.pause_watch_list(now);
+                    self.begin_list();
+                }
+            }
         }
         self.reading = None;
     }
@@ -249,17 +325,17 @@ impl<T: Object> Machine<T> {
     pub(super) fn ended(&mut self, result: Result<(), Error>, store: &dyn ReflectorStore<T>, now: Instant) {
         self.reading = self.phase.reading();
         match (std::mem::replace(&mut self.phase, Phase::Watch), result) {
-            (Phase::ListBody(mut listing), Ok(())) => match listing.page_end() {
+            (Phase::ListBody(mut listing), Ok(())) => match listing.page_end(&self.decoder) {
                 Ok(None) => self.phase = Phase::List(listing),
                 Ok(Some(listed)) => self.listed(listed, store),
                 Err(error) => self.list_failed(listing, error),
             },
             (Phase::ListBody(listing), Err(error)) => self.list_failed(listing, error),
             (Phase::WatchBody(mut watching), result) => {
-                let Watching { frames, seen, started } = &mut watching;
-                match frames.finish(|frame| self.event(frame, seen, store)) {
-                    Ok(()) => self.watch_ended(seen, now.duration_since(*started), result),
-                    Err(broken) => self.watch_broken(broken, seen),
+                let read = self.read_frames(&mut watching, store, now, |frames, event| frames.finish(event));
+                match read {
+                    Ok(()) => self.watch_ended(&watching, result, now),
+                    Err(broken) => self.watch_broken(broken, &watching, now),
                 }
             }
             (phase, _) => self.phase = phase,
@@ -268,11 +344,13 @@ impl<T: Object> Machine<T> {
     }
 
     /// The wait is over.
-    pub(super) fn waited(&mut self) {
+    pub(super) fn waited(&mut self, now: Instant) {
         if let Phase::Wait(_, next) = self.phase {
             match next {
+                Next::Cycle => self.new_cycle(now),
                 Next::List => self.begin_list(),
                 Next::Watch => self.phase = Phase::Watch,
+                Next::WatchList => self.phase = Phase::WatchList,
             }
         }
     }
@@ -281,7 +359,17 @@ impl<T: Object> Machine<T> {
     /// after a back-off.
     pub(super) fn given_up(&mut self, why: Error) {
         self.report(why, false);
-        self.new_cycle(None);
+        self.end_cycle(None);
+    }
+
+    /// A new cycle: what there is, by a watch-list or a list, and then its changes (L6).
+    fn new_cycle(&mut self, now: Instant) {
+        self.internal_errors.forget();
+        if self.settings.watch_list && self.watch_list_from.is_none_or(|from| now >= from) {
+            self.phase = Phase::WatchList;
+        } else {
+            self.begin_list();
+        }
     }
 
     fn begin_list(&mut self) {
@@ -291,7 +379,14 @@ impl<T: Object> Machine<T> {
             "" => Some("0".to_owned()),
             version => Some(version.to_owned()),
         };
-        self.phase = Phase::List(Listing::new(version, self.page_size, self.paginated));
+        let Settings { page_size, .. } = self.settings;
+        let limits = self.decoder.limits();
+        self.phase = Phase::List(Listing::new(version, page_size, self.paginated, self.since(), limits));
+    }
+
+    /// The version of what the store has, if that may be kept where it has not changed.
+    fn since(&self) -> Option<String> {
+        (self.synced && self.settings.reuse_unchanged).then(|| self.version.clone())
     }
 
     fn list_failed(&mut self, mut listing: Listing<T>, error: Error) {
@@ -299,7 +394,7 @@ impl<T: Object> Machine<T> {
             Retry::No => {
                 let retry_after = error.retry_after();
                 self.report(error, true);
-                self.new_cycle(retry_after);
+                self.end_cycle(retry_after);
             }
             retry => {
                 self.version_unavailable |= retry == Retry::MostRecent;
@@ -309,50 +404,100 @@ impl<T: Object> Machine<T> {
     }
 
     fn listed(&mut self, listed: Listed<T>, store: &dyn ReflectorStore<T>) {
-        let Listed { objects, resource_version, paginated_at_zero } = listed;
+        let Listed { list, paginated_at_zero } = listed;
         self.version_unavailable = false;
         self.paginated |= paginated_at_zero;
-        if let Err(error) = store.replace(objects, &resource_version) {
-            self.report(Error::other(format!("unable to sync list result: {error}")), true);
-            return self.new_cycle(None);
+        match self.replace(list, store) {
+            Ok(()) => self.phase = Phase::Watch,
+            Err(error) => {
+                self.report(error, true);
+                self.end_cycle(None);
+            }
         }
-        self.version = resource_version;
+    }
+
+    pub(super) fn replace(
+        &mut self,
+        list: StagedList<T>,
+        store: &dyn ReflectorStore<T>,
+    ) -> Result<(), Error> {
+        let (version, complete) = (list.resource_version.clone(), list.gaps.is_empty());
+        let replaced = match store.staging() {
+            Some(staging) => staging.replace_staged(list),
+            None if complete => {
+                store.replace(list.objects.into_iter().map(|(_, object)| object).collect(), &version)
+            }
+            None => {
+                return Err(Error::decode("objects of the list can't be read, and the store has no staging"));
+            }
+        };
+        replaced.map_err(|error| Error::other(format!("unable to sync list result: {error}")))?;
+        self.version = version;
         self.synced = true;
         self.broken_at = None;
-        self.phase = Phase::Watch;
+        self.view.complete = complete;
+        Ok(())
+    }
+
+    fn watch_opened(
+        &mut self,
+        timeout: Option<u32>,
+        started: Instant,
+        versions_count: bool,
+        initial: Option<Initial<T>>,
+    ) {
+        let timeout = Duration::from_secs(timeout.unwrap_or_default().into());
+        self.phase = Phase::WatchBody(Watching {
+            frames: FrameSplitter::new(self.decoder.limits().object_bytes),
+            started,
+            events: 0,
+            versions_count,
+            idle_timeout: self.settings.watch_idle_timeout.unwrap_or(timeout + SLACK),
+            silent: Duration::ZERO,
+            initial,
+        });
     }
 
     fn watch_refused(&mut self, error: Error) {
         let retry_after = error.retry_after();
-        // W3: the server is not there or overloaded; a list would only make it worse.
-        if error.is_connection() && !error.is_tls() || error.is_too_many_requests() {
+        if is_waited_out(&error) {
             self.report(error, false);
             return self.wait(retry_after, Next::Watch);
         }
         self.report(error, true);
-        self.new_cycle(retry_after);
+        self.end_cycle(retry_after);
     }
 
-    fn watch_broken(&mut self, broken: Broken, seen: &Seen) {
-        if seen.events > 0 {
+    fn watch_broken(&mut self, broken: Broken, watching: &Watching<T>, now: Instant) {
+        if watching.events > 0 {
             self.backoff.reset();
         }
         match broken {
-            Broken::Error(error) if error.is_too_many_requests() => {
-                let retry_after = error.retry_after();
-                self.report(error, false);
-                self.wait(retry_after, Next::Watch);
+            Broken::Refused(error) => {
+                self.report(error, true);
+                self.end_cycle(None);
             }
-            Broken::Error(error) => {
-                let retry_after = error.retry_after();
+            Broken::Event(error) if watching.initial.is_some() => self.watch_list_failed(error, now),
+            Broken::Frame(error) if watching.initial.is_some() => {
                 self.report(error, false);
-                self.new_cycle(retry_after);
+                self.begin_list();
+            }
+            Broken::Event(error) => {
+                let retry_after = error.retry_after();
+                let again = error.is_internal_error() && self.internal_errors.retry(now);
+                let wait = error.is_too_many_requests();
+                self.report(error, false);
+                match () {
+                    () if again => self.phase = Phase::Watch,
+                    () if wait => self.wait(retry_after, Next::Watch),
+                    () => self.end_cycle(retry_after),
+                }
             }
             Broken::Frame(error) => {
                 self.report(error, false);
                 if self.broken_at.as_ref() == Some(&self.version) {
                     self.broken_at = None;
-                    return self.new_cycle(None);
+                    return self.end_cycle(None);
                 }
                 self.broken_at = Some(self.version.clone());
                 self.phase = Phase::Watch;
@@ -360,101 +505,74 @@ impl<T: Object> Machine<T> {
         }
     }
 
-    fn watch_ended(&mut self, seen: &Seen, lasted: Duration, result: Result<(), Error>) {
+    fn watch_ended(&mut self, watching: &Watching<T>, result: Result<(), Error>, now: Instant) {
         // A connection that broke is an end like any other: the watch goes on from the last version.
         if let Err(error) = result {
             self.report(error, false);
         }
-        if seen.events == 0 && lasted < VERY_SHORT {
+        let very_short = watching.events == 0 && now.duration_since(watching.started) < VERY_SHORT;
+        if very_short {
             self.report(
                 Error::connection("very short watch: it ended within a second and without an event"),
                 false,
             );
-            return self.new_cycle(None);
         }
-        self.backoff.reset();
-        self.phase = Phase::Watch;
-    }
-
-    /// One frame of a watch.
-    fn event(
-        &mut self,
-        frame: &[u8],
-        seen: &mut Seen,
-        store: &dyn ReflectorStore<T>,
-    ) -> Result<Taken, Broken> {
-        let (kind, object) = match self.decode_event(frame) {
-            Ok(event) => event,
-            Err(_) if wire::has_several(frame) => return Ok(Taken::Several),
-            Err(error) => return Err(self.bad_frame(&error, seen)),
-        };
-        let version = match object {
-            Decoded::Error(status) => return Err(Broken::Error(Error::from_status(status))),
-            Decoded::Bookmark(bookmark) => {
-                self.stored(store.bookmark(bookmark.resource_version()));
-                bookmark.resource_version().to_owned()
+        match (&watching.initial, very_short) {
+            (Some(_), true) => self.begin_list(),
+            (Some(_), false) => self.watch_list_unfinished(now),
+            (None, true) => self.end_cycle(None),
+            (None, false) => {
+                self.backoff.reset();
+                self.phase = Phase::Watch;
             }
-            // As what is no object of the kind: told, not counted, and its version does not count either
-            // (W9).
-            Decoded::Object(object) if object.name().is_empty() => {
-                self.report(Error::decode("an event whose object has no name"), false);
-                return Ok(Taken::Whole);
-            }
-            Decoded::Object(object) => {
-                let version = object.resource_version().to_owned();
-                let object = Arc::new(object);
-                self.stored(match kind {
-                    EventKind::Added => store.add(object),
-                    EventKind::Deleted => store.delete(Deleted::Final(object)),
-                    _ => store.update(object),
-                });
-                version
-            }
-        };
-        seen.events += 1;
-        seen.versions_count |= kind != EventKind::Added;
-        // An event without a version leaves the last one as it is: client-go would lose it (W10).
-        if seen.versions_count && !version.is_empty() {
-            self.version = version;
-        }
-        Ok(Taken::Whole)
-    }
-
-    fn decode_event(&self, frame: &[u8]) -> Result<(EventKind, Decoded<T>), serde_json::Error> {
-        let Event { kind, object } = Event::parse(frame)?;
-        Ok(match kind {
-            EventKind::Error => (kind, Decoded::Error(wire::error_status(object))),
-            EventKind::Bookmark => (kind, Decoded::Bookmark(serde_json::from_slice(object)?)),
-            kind => match (self.decode)(object) {
-                Ok(object) => (kind, Decoded::Object(object)),
-                // Something may stand behind the object, and belong to the frame.
-                Err(_) => {
-                    let Event { kind, object } = Event::parse_slowly(frame)?;
-                    (kind, Decoded::Object((self.decode)(object)?))
-                }
-            },
-        })
-    }
-
-    fn bad_frame(&self, error: &serde_json::Error, seen: &Seen) -> Broken {
-        let at = if self.version.is_empty() { "the beginning" } else { &self.version };
-        Broken::Frame(Error::decode(format!(
-            "watch event {} after version {at}: {}",
-            seen.events + 1,
-            wire::describe(error)
-        )))
-    }
-
-    /// What the store says to an event is told, and the watch goes on (W8).
-    fn stored(&mut self, result: Result<(), StoreError>) {
-        if let Err(error) = result {
-            self.report(Error::other(format!("the store did not take an event: {error}")), false);
         }
     }
 
-    /// The cycle is over: a wait, and then a list (L1).
-    fn new_cycle(&mut self, at_least: Option<Duration>) {
-        self.wait(at_least, Next::List);
+    /// The server refuses a watch-list, or breaks it off with an error (WL8).
+    fn watch_list_failed(&mut self, error: Error, now: Instant) {
+        let retry_after = error.retry_after();
+        if is_waited_out(&error) {
+            self.report(error, false);
+            return self.wait(retry_after, Next::WatchList);
+        }
+        let unavailable = error.is_gone() || error.is_too_large_resource_version();
+        let refused = error.is_invalid() || error.is_bad_request();
+        self.report(error, false);
+        if unavailable && !self.version_unavailable {
+            self.version_unavailable = true;
+            self.phase = Phase::WatchList;
+            return;
+        }
+        if refused {
+            self.pause_watch_list(now);
+        }
+        // In this cycle a list has to do.
+        match retry_after {
+            Some(_) => self.wait(retry_after, Next::List),
+            None => self.begin_list(),
+        }
+    }
+
+    /// A watch-list has ended before its objects were complete (WL9).
+    fn watch_list_unfinished(&mut self, now: Instant) {
+        let what = "the watch-list ended before the bookmark that ends its initial events";
+        self.report(Error::connection(what), false);
+        self.unfinished += 1;
+        if self.unfinished < WATCH_LIST_TRIES {
+            return self.wait(None, Next::WatchList);
+        }
+        self.pause_watch_list(now);
+        self.begin_list();
+    }
+
+    fn pause_watch_list(&mut self, now: Instant) {
+        self.unfinished = 0;
+        self.watch_list_from = now.checked_add(WATCH_LIST_PAUSE);
+    }
+
+    /// The cycle is over: a wait, and then the next one (L1).
+    fn end_cycle(&mut self, at_least: Option<Duration>) {
+        self.wait(at_least, Next::Cycle);
     }
 
     fn wait(&mut self, at_least: Option<Duration>, next: Next) {
@@ -462,13 +580,18 @@ impl<T: Object> Machine<T> {
         self.phase = Phase::Wait(wait, next);
     }
 
-    fn report(&mut self, error: Error, to_handler: bool) {
+    pub(super) fn report(&mut self, error: Error, to_handler: bool) {
         self.reports.push(Report { error, to_handler, reading: self.reading });
     }
 
     /// Between the shortest and twice that, so that the watches of many clients do not end together (W1).
     fn watch_timeout(&mut self) -> u32 {
-        let seconds = self.min_watch_timeout.as_secs_f64() * (1.0 + self.random.unit());
+        let seconds = self.settings.min_watch_timeout.as_secs_f64() * (1.0 + self.random.unit());
         seconds as u32
     }
+}
+
+/// The server is not there, or overloaded: a list would only make it worse (W3).
+fn is_waited_out(error: &Error) -> bool {
+    error.is_connection() && !error.is_tls() || error.is_too_many_requests()
 }

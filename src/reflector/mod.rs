@@ -4,11 +4,14 @@
 //! The protocol is in `machine` (and of a LIST that comes in pages, in `listing`): no thread, no socket, no
 //! clock. The thread that drives it is in `driver`.
 
+mod decode;
 mod driver;
+mod events;
 mod lister_watcher;
 mod listing;
 mod machine;
 mod options;
+mod watching;
 
 pub use driver::Reflector;
 pub use lister_watcher::{Body, ListWatch, ListerWatcher, ListerWatcherSource};

@@ -1,9 +1,10 @@
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
 use super::{
-    AddIndexersError, Change, IndexError, IndexFunc, Indexers, KnownObjects, ReflectorStore, Store,
-    StoreError, ThreadSafeStore, TransactionError, Transform,
+    AddIndexersError, Change, Gaps, IndexError, IndexFunc, Indexers, KnownObjects, ReflectorStore,
+    StagedList, Staging, Store, StoreError, ThreadSafeStore, TransactionError, Transform,
 };
 use crate::metrics::InformerMetrics;
 use crate::object::{Accessor, Deleted, Key, Object};
@@ -290,6 +291,16 @@ impl<T> Indexer<T> {
         self.store.entries()
     }
 
+    /// Adds to a list what is stored and may be in one of its gaps: it stays.
+    pub(crate) fn keep_in_gaps(&self, objects: &mut Vec<(Key, Arc<T>)>, gaps: &Gaps) {
+        if gaps.is_empty() {
+            return;
+        }
+        let listed: HashSet<Key> = objects.iter().map(|(key, _)| Arc::clone(key)).collect();
+        let stored = self.entries().into_iter();
+        objects.extend(stored.filter(|(key, _)| gaps.cover(key) && !listed.contains(key)));
+    }
+
     /// Key first, then the transform (S1).
     fn prepare(&self, object: Arc<T>) -> Result<(Key, Arc<T>), StoreError> {
         let key = self.accessor.key(&object)?;
@@ -318,6 +329,30 @@ impl<T: Send + Sync> ReflectorStore<T> for Indexer<T> {
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
         self.bookmark(resource_version);
         Ok(())
+    }
+
+    fn staging(&self) -> Option<&dyn Staging<T>> {
+        Some(self)
+    }
+}
+
+impl<T: Send + Sync> Staging<T> for Indexer<T> {
+    fn key_of_name(&self, namespace: &str, name: &str) -> Option<Key> {
+        self.accessor.key_of_name(namespace, name)
+    }
+
+    fn prepare(&self, object: Arc<T>) -> Result<(Key, Arc<T>), StoreError> {
+        self.prepare(object)
+    }
+
+    fn cached(&self, key: &str) -> Option<Arc<T>> {
+        self.get_by_key(key)
+    }
+
+    fn replace_staged(&self, list: StagedList<T>) -> Result<(), StoreError> {
+        let StagedList { mut objects, resource_version, gaps } = list;
+        self.keep_in_gaps(&mut objects, &gaps);
+        self.replace_keyed(objects, &resource_version)
     }
 }
 

@@ -12,6 +12,7 @@ mod models;
 mod mutation_cache;
 mod parts;
 mod slots;
+mod staging;
 mod thread_safe_store;
 mod transform;
 mod undelta_store;
@@ -29,6 +30,7 @@ pub use index::{IndexFunc, Indexers, NAMESPACE_INDEX, meta_namespace_index};
 pub use indexer::Indexer;
 pub use lister::{Lister, NamespaceLister};
 pub use mutation_cache::{MutationCache, MutationCacheBuilder};
+pub use staging::{Gaps, StagedList, Staging};
 pub use thread_safe_store::ThreadSafeStore;
 pub use transform::Transform;
 pub use undelta_store::UndeltaStore;
@@ -129,9 +131,11 @@ pub trait ReflectorStore<T>: Send + Sync {
         Ok(())
     }
 
-    /// What is done to every object that is written, if anything: for who wants to do it earlier, while fewer
-    /// objects are in memory. client-go's `TransformingStore`.
-    fn transformer(&self) -> Option<&Transform<T>> {
+    /// How lists are read into it object by object. Without that, which is the default, a list is held whole
+    /// before it gets here, and fails as a whole if one of its objects can't be read.
+    ///
+    /// Among others it is what client-go's `TransformingStore` is for: objects are transformed as they come.
+    fn staging(&self) -> Option<&dyn Staging<T>> {
         None
     }
 }

@@ -60,25 +60,6 @@ pub(crate) fn has_several(line: &[u8]) -> bool {
     values.next().is_some_and(|first| first.is_ok()) && values.byte_offset() < line.len()
 }
 
-/// The object of a BOOKMARK, of which only the resourceVersion counts.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Bookmark {
-    metadata: BookmarkMeta,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct BookmarkMeta {
-    resource_version: String,
-}
-
-impl Bookmark {
-    pub(crate) fn resource_version(&self) -> &str {
-        &self.metadata.resource_version
-    }
-}
-
 /// The object of an ERROR: a `Status`. Anything else is told as one that says so.
 pub(crate) fn error_status(object: &[u8]) -> Status {
     #[derive(Deserialize)]

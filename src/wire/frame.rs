@@ -1,7 +1,7 @@
 use memchr::memchr;
 
+use super::SplitError;
 use super::scan::Scanner;
-use super::{MAX_OBJECT_BYTES, SplitError};
 
 /// Cuts a watch stream into its frames: JSON objects, one after the other.
 ///
@@ -10,7 +10,7 @@ use super::{MAX_OBJECT_BYTES, SplitError};
 /// shares its line, the closing brace is looked for. A frame ends with its line, whatever it is, so that a
 /// broken one can't take others with it; only one whose first line is just the opening brace may stand on
 /// several.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct FrameSplitter {
     /// The beginning of a frame whose end has not come yet.
     partial: Vec<u8>,
@@ -31,13 +31,9 @@ pub(crate) enum Taken {
 }
 
 impl FrameSplitter {
-    pub(crate) fn new() -> Self {
-        Self {
-            partial: Vec::new(),
-            scanner: Scanner::default(),
-            several_lines: false,
-            limit: MAX_OBJECT_BYTES,
-        }
+    /// Of objects that have at most so many bytes.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { partial: Vec::new(), scanner: Scanner::default(), several_lines: false, limit }
     }
 
     /// Hands each frame that is complete now to `frame`. Stops where that fails.
@@ -135,7 +131,7 @@ mod tests {
 
     fn split(chunks: &[&[u8]], limit: usize) -> Result<Vec<String>, SplitError> {
         let mut frames = Vec::new();
-        let mut splitter = FrameSplitter { limit, ..FrameSplitter::new() };
+        let mut splitter = FrameSplitter::new(limit);
         let mut take = |frame: &[u8]| {
             if crate::wire::has_several(frame) {
                 return Ok(Taken::Several);

@@ -1,3 +1,9 @@
+use super::SplitError;
+use super::scan::nesting;
+
+/// How deep serde_json goes.
+const NESTING: usize = 127;
+
 /// How large what a server sends may be. What is larger ends the request with an error.
 ///
 /// The head of an answer may have 32 KiB; that is the client's.
@@ -21,8 +27,17 @@ pub struct DecodeLimits {
     pub nesting: usize,
 }
 
+impl DecodeLimits {
+    /// Whether an object is nested deeper than allowed.
+    pub(crate) fn check_nesting(&self, object: &[u8]) -> Result<(), SplitError> {
+        // serde_json checks for the default by itself.
+        let limit = self.nesting;
+        if limit < NESTING && nesting(object) > limit { Err(SplitError::TooDeep { limit }) } else { Ok(()) }
+    }
+}
+
 impl Default for DecodeLimits {
     fn default() -> Self {
-        Self { object_bytes: 32 << 20, nesting: 127 }
+        Self { object_bytes: 32 << 20, nesting: NESTING }
     }
 }

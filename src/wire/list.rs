@@ -1,7 +1,7 @@
 use serde::Deserialize;
 
+use super::SplitError;
 use super::scan::Scanner;
-use super::{MAX_OBJECT_BYTES, SplitError};
 
 /// Cuts the body of a LIST into its items while it arrives, so that no more than one of them is held as
 /// bytes.
@@ -27,6 +27,8 @@ pub(crate) struct ListSplitter {
     /// Where in `rest` the last string of the outermost object begins, for as long as it may be the key
     /// `"items"`.
     key: Option<usize>,
+    /// The list's resourceVersion, if it came before the items.
+    version: Option<String>,
     limit: usize,
     offset: u64,
 }
@@ -49,8 +51,9 @@ enum Place {
 
 /// What a list says of itself.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub(crate) struct ListMeta {
+    api_version: String,
     kind: String,
     metadata: Option<Metadata>,
 }
@@ -70,6 +73,11 @@ impl ListMeta {
         self.metadata.as_ref().and_then(|meta| meta.resource_version.as_deref()).unwrap_or_default()
     }
 
+    /// `apiVersion` and `kind`.
+    pub(crate) fn api_version_and_kind(&self) -> (&str, &str) {
+        (&self.api_version, &self.kind)
+    }
+
     /// Where the next page begins, if there is one.
     pub(crate) fn continue_token(&self) -> Option<&str> {
         self.metadata
@@ -85,7 +93,8 @@ impl ListMeta {
 }
 
 impl ListSplitter {
-    pub(crate) fn new() -> Self {
+    /// Of objects that have at most so many bytes.
+    pub(crate) fn new(limit: usize) -> Self {
         Self {
             place: Place::Around,
             depth: 0,
@@ -95,16 +104,18 @@ impl ListSplitter {
             rest: Vec::new(),
             partial: Vec::new(),
             key: None,
-            limit: MAX_OBJECT_BYTES,
+            version: None,
+            limit,
             offset: 0,
         }
     }
 
-    /// Hands each item that is complete now to `item`. Stops where that fails.
+    /// Hands each item that is complete now to `item`, with the list's resourceVersion where that stands
+    /// before the items. Stops where that fails.
     pub(crate) fn feed<E: From<SplitError>>(
         &mut self,
         bytes: &[u8],
-        mut item: impl FnMut(&[u8]) -> Result<(), E>,
+        mut item: impl FnMut(&[u8], Option<&str>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut at = 0;
         while at < bytes.len() {
@@ -127,11 +138,11 @@ impl ListSplitter {
                     } else {
                         self.place = Place::Between;
                         if self.partial.is_empty() {
-                            item(slice)?;
+                            item(slice, self.version.as_deref())?;
                         } else {
                             self.partial.extend_from_slice(slice);
                             let whole = std::mem::take(&mut self.partial);
-                            item(&whole)?;
+                            item(&whole, self.version.as_deref())?;
                             self.partial = whole;
                             self.partial.clear();
                         }
@@ -209,6 +220,7 @@ impl ListSplitter {
             b'[' => {
                 self.rest.push(byte);
                 self.place = Place::Between;
+                self.version = self.version_so_far();
                 Ok(1)
             }
             _ if byte.is_ascii_whitespace() => Ok(1),
@@ -217,6 +229,12 @@ impl ListSplitter {
                 Ok(0)
             }
         }
+    }
+
+    /// `rest` ends with the bracket of the items now.
+    fn version_so_far(&self) -> Option<String> {
+        let meta: ListMeta = serde_json::from_slice(&[&self.rest[..], b"]}"].concat()).ok()?;
+        meta.metadata?.resource_version
     }
 
     fn between(&mut self, byte: u8) -> usize {
@@ -247,13 +265,13 @@ mod tests {
     type Split = (Vec<serde_json::Value>, Result<(String, Option<String>), SplitError>);
 
     fn split(body: &str, cuts: &[usize]) -> Split {
-        let mut splitter = ListSplitter::new();
+        let mut splitter = ListSplitter::new(1 << 20);
         let mut items = Vec::new();
         let mut start = 0;
         for &cut in cuts.iter().chain([&body.len()]) {
             let chunk = &body.as_bytes()[start..cut];
             start = cut;
-            let fed = splitter.feed(chunk, |item| {
+            let fed = splitter.feed(chunk, |item, _| {
                 let value: Result<serde_json::Value, _> = serde_json::from_slice(item);
                 items.push(value.map_err(|_| SplitError::Malformed { what: "an item", offset: 0 })?);
                 Ok::<(), SplitError>(())
@@ -332,11 +350,11 @@ mod tests {
 
     #[test]
     fn an_item_over_the_limit_is_an_error_before_its_end_has_come() {
-        let mut splitter = ListSplitter { limit: 8, ..ListSplitter::new() };
-        let fed = splitter.feed(br#"{"items":[{"a":"#, |_| Ok::<(), SplitError>(()));
+        let mut splitter = ListSplitter::new(8);
+        let fed = splitter.feed(br#"{"items":[{"a":"#, |_, _| Ok::<(), SplitError>(()));
         assert_eq!(fed, Err(SplitError::TooLarge { what: "a list without its items", limit: 8 }));
-        let mut splitter = ListSplitter { limit: 10, ..ListSplitter::new() };
-        let fed = splitter.feed(br#"{"items":[{"a":"12345678"#, |_| Ok::<(), SplitError>(()));
+        let mut splitter = ListSplitter::new(10);
+        let fed = splitter.feed(br#"{"items":[{"a":"12345678"#, |_, _| Ok::<(), SplitError>(()));
         assert_eq!(fed, Err(SplitError::TooLarge { what: "a list item", limit: 10 }));
         assert_eq!(splitter.rest(), br#"{"items":["#);
     }

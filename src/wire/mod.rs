@@ -6,9 +6,10 @@ mod frame;
 mod limits;
 mod list;
 mod options;
+mod peek;
 mod scan;
 
-pub(crate) use event::{Bookmark, Event, EventKind, error_status, has_several};
+pub(crate) use event::{Event, EventKind, error_status, has_several};
 pub use fields::{FieldPathError, FieldPaths};
 pub(crate) use frame::{FrameSplitter, Taken};
 pub use limits::DecodeLimits;
@@ -16,16 +17,15 @@ pub(crate) use list::ListSplitter;
 pub use options::{ListOptions, ResourceVersionMatch};
 #[cfg(feature = "client")]
 pub(crate) use options::{UNRESERVED, percent_encoded};
-
-/// How many bytes one object, and one watch event, may have. etcd takes 1.5 MiB by default and the API server
-/// 3 MiB.
-pub(crate) const MAX_OBJECT_BYTES: usize = 32 << 20;
+pub(crate) use peek::Peek;
 
 /// Why bytes could not be taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SplitError {
     /// One object, or one event, is larger than allowed.
     TooLarge { what: &'static str, limit: usize },
+    /// Arrays and objects are nested deeper than allowed.
+    TooDeep { limit: usize },
     /// A page, of a proxy maybe, where JSON was asked for.
     Markup,
     /// The answer to a LIST is JSON, but no list.
@@ -38,6 +38,7 @@ impl std::fmt::Display for SplitError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::TooLarge { what, limit } => write!(f, "{what} of more than {limit} bytes"),
+            Self::TooDeep { limit } => write!(f, "nested deeper than {limit} levels"),
             Self::Markup => {
                 f.write_str("HTML or XML instead of JSON: is there a proxy in between that wants something?")
             }

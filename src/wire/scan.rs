@@ -15,6 +15,11 @@ pub(super) struct Scanner {
 type Escaped = bool;
 
 impl Scanner {
+    /// For a value of which the first bracket has been seen already.
+    pub(super) fn inside() -> Self {
+        Self { depth: 1, string: None }
+    }
+
     /// Whether a value has begun and not ended.
     pub(super) fn is_inside(&self) -> bool {
         self.depth > 0
@@ -69,4 +74,34 @@ impl Scanner {
         }
         None
     }
+}
+
+/// How deep arrays and objects are nested in a JSON value.
+pub(super) fn nesting(value: &[u8]) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let mut rest = value;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        match byte {
+            b'"' => rest = after_string(after),
+            b'{' | b'[' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+/// What follows a string of which the first quote has been read.
+fn after_string(mut rest: &[u8]) -> &[u8] {
+    while let Some(at) = memchr2(b'"', b'\\', rest) {
+        if rest[at] == b'"' {
+            return &rest[at + 1..];
+        }
+        rest = rest.get(at + 2..).unwrap_or_default();
+    }
+    &[]
 }

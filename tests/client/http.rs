@@ -250,9 +250,8 @@ fn silence_is_a_timeout() {
     assert!(error.is_timeout() && error.is_retryable(), "{error:?}");
 
     let server = Server::start(|_| Reply::WriteAndHang(first_chunk("{")));
-    let pods = GroupVersionResource::new("", "v1", "pods");
-    let watcher = client(&server).lister_watcher(&pods, None).watch_idle_timeout(Duration::from_millis(50));
-    let mut body = watcher.watch(&ListOptions::default(), &Stop::new()).unwrap();
+    let request = Request::get("/").idle_timeout(Duration::from_millis(50));
+    let mut body = client(&server).request(&request, &Stop::new()).unwrap().into_body();
     let error = io::copy(&mut body, &mut io::sink()).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     assert!(error.get_ref().unwrap().downcast_ref::<Error>().unwrap().is_timeout());

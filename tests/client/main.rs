@@ -5,7 +5,13 @@
 
 mod cluster;
 mod config;
+mod hostile;
 mod http;
 mod server;
+#[cfg(target_os = "linux")]
+mod states;
 mod stop;
+#[cfg(target_os = "linux")]
+mod stop_anytime;
+mod timeouts;
 mod tls;

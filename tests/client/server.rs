@@ -160,7 +160,7 @@ fn serve(
     }
 }
 
-fn hang(stream: &mut impl Read, seen: Option<&Sender<Seen>>) {
+pub(crate) fn hang(stream: &mut impl Read, seen: Option<&Sender<Seen>>) {
     let mut buffer = [0; 1024];
     while let Ok(amount @ 1..) = stream.read(&mut buffer) {
         if let Some(seen) = seen {
@@ -172,7 +172,7 @@ fn hang(stream: &mut impl Read, seen: Option<&Sender<Seen>>) {
     }
 }
 
-fn read_request(stream: &mut impl Read) -> io::Result<String> {
+pub(crate) fn read_request(stream: &mut impl Read) -> io::Result<String> {
     let mut bytes = Vec::new();
     loop {
         let text = String::from_utf8_lossy(&bytes);

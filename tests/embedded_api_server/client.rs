@@ -152,4 +152,18 @@ impl Client {
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionReset),
         }
     }
+
+    /// Reads whatever comes until the connection ends, and says how: in order, or by what error.
+    pub(crate) fn rest(&mut self) -> (String, Option<io::ErrorKind>) {
+        let mut bytes = Vec::new();
+        let end = self.0.read_to_end(&mut bytes).err().map(|error| error.kind());
+        (String::from_utf8_lossy(&bytes).into_owned(), end)
+    }
+
+    /// Asks, and leaves the answer to be read.
+    pub(crate) fn ask(server: &ApiServer, path_and_query: &str) -> Self {
+        let mut client = Self::connect(server);
+        client.send("GET", path_and_query, &[], "");
+        client
+    }
 }

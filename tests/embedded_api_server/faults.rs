@@ -55,6 +55,32 @@ fn a_connection_can_be_closed_instead_of_answered() {
 }
 
 #[test]
+fn faults_in_a_row_are_a_script_and_some_requests_can_be_let_pass() {
+    let server = ApiServer::start().unwrap();
+    for code in [500, 503, 504] {
+        server.fail_next(Fault::status(code).on(Verb::List));
+    }
+    server.fail_next(Fault::status(403).on(Verb::List).skip(2).times(2));
+    let mut client = Client::connect(&server);
+    let statuses: Vec<u16> = (0..8).map(|_| client.get(CONFIGMAPS).status).collect();
+    assert_eq!(statuses, [500, 503, 504, 200, 200, 403, 403, 200]);
+    assert_eq!(server.pending_faults(), 0);
+}
+
+#[test]
+fn a_client_is_told_when_to_come_again_by_header_and_body() {
+    let server = ApiServer::start().unwrap();
+    server.fail_next(Fault::status(429).retry_after(7).header("X-Other", "1"));
+    server.fail_next(Fault::response(503, "text/plain", "busy").retry_after(8));
+    let mut client = Client::connect(&server);
+    let throttled = client.get(CONFIGMAPS);
+    assert_eq!((throttled.header("retry-after"), throttled.header("x-other")), (Some("7"), Some("1")));
+    assert_eq!(throttled.json()["details"], json!({ "retryAfterSeconds": 7 }));
+    let busy = client.get(CONFIGMAPS);
+    assert_eq!((busy.status, busy.header("retry-after")), (503, Some("8")));
+}
+
+#[test]
 fn tokens_can_expire() {
     let server = ApiServer::builder().token("old").start().unwrap();
     let mut client = Client::connect(&server);

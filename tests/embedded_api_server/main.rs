@@ -2,12 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
+mod broken_answers;
 mod client;
+mod disturbed_watches;
 mod faults;
 mod lifecycle;
 mod lists;
 mod protocol;
 mod replay;
+mod restore;
 mod watches;
 mod writes;
 

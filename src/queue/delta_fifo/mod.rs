@@ -16,7 +16,7 @@ use super::timing::Timing;
 use super::{Delta, Deltas};
 use crate::object::{Accessor, Deleted, Key};
 use crate::stop::Done;
-use crate::store::{KnownObjects, ReflectorStore, StoreError, Transform};
+use crate::store::{Gaps, KnownObjects, ReflectorStore, StagedList, Staging, StoreError, Transform};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Room for this many keys is kept when the queue has run empty; more is given back.
@@ -125,6 +125,11 @@ impl<T> DeltaFifo<T> {
         Self::builder(accessor).build()
     }
 
+    /// What is done to every object before it is queued. client-go's `Transformer`.
+    pub fn transformer(&self) -> Option<&Transform<T>> {
+        self.transform.as_ref()
+    }
+
     /// Key, then transform (S1, K4).
     fn prepare(&self, object: Arc<T>) -> Result<(Key, Arc<T>), StoreError> {
         let key = self.accessor.key(&object)?;
@@ -158,6 +163,74 @@ impl<T> DeltaFifo<T> {
         state.items.insert(Arc::clone(key), Deltas::one(Some(Arc::clone(key)), delta));
         self.changed.notify_one();
         None
+    }
+
+    fn listed(&self, object: Arc<T>) -> Delta<T> {
+        if self.emit_replaced { Delta::Replaced(object) } else { Delta::Sync(object) }
+    }
+
+    /// Queues the part of a list that came before what made it fail.
+    fn push_listed(&self, prepared: Vec<(Key, Arc<T>)>) {
+        let touched: Vec<Key> = prepared.iter().map(|(key, _)| Arc::clone(key)).collect();
+        let mut left_out = Vec::new();
+        let mut state = self.state.lock();
+        for (key, object) in prepared {
+            left_out.extend(self.push(&mut state, &key, self.listed(object)));
+        }
+        self.unlock(state);
+        self.compress(&touched);
+    }
+
+    /// The list, then tombstones for what is queued, in flight or known, and not in it and in none of its
+    /// gaps.
+    fn replace_prepared(&self, prepared: Vec<(Key, Arc<T>)>, gaps: &Gaps) -> Result<(), StoreError> {
+        // Built and dropped outside the lock.
+        let keys: HashSet<Key> = prepared.iter().map(|(key, _)| Arc::clone(key)).collect();
+        let mut left_out = Vec::new();
+        let mut touched: Vec<Key> =
+            if self.compressor.is_some() { keys.iter().cloned().collect() } else { Vec::new() };
+        let mut known = Everything::new();
+        let mut state = self.state.lock();
+        // Asked first: if they panic, nothing has changed.
+        let stays = |key: &Key| keys.contains(key) || state.items.contains_key(key) || gaps.cover(key);
+        self.known(&state, stays, &mut known)?;
+        state.items.reserve(keys.len());
+        state.order.reserve(keys.len());
+        for (key, object) in prepared {
+            left_out.extend(self.push(&mut state, &key, self.listed(object)));
+        }
+        // Everything in the list is queued now: is there anything else?
+        let others = state.items.len() > keys.len();
+        let is_gone = |key: &Key| others && !keys.contains(key) && !gaps.cover(key);
+        for (key, deltas) in state.items.iter_mut().filter(|(key, _)| is_gone(key)) {
+            let last_known = deltas.newest().and_then(Delta::object).cloned();
+            deltas.push(Delta::Deleted(Deleted::FinalStateUnknown { key: Arc::clone(key), last_known }));
+            left_out.extend(deltas.compress());
+            if self.compressor.is_some() {
+                touched.push(Arc::clone(key));
+            }
+        }
+        for (key, last_known) in known.objects {
+            let tombstone = Deleted::FinalStateUnknown { key: Arc::clone(&key), last_known };
+            left_out.extend(self.push(&mut state, &key, Delta::Deleted(tombstone)));
+            touched.push(key);
+        }
+        if let (Some(flight), Some(gone)) = (&mut state.in_flight, known.leaving) {
+            left_out.extend(flight.miss(gone).map(Delta::Deleted));
+        }
+        if !state.populated {
+            state.populated = true;
+            // All that waits now is of the list, or is not in it any more (D8). But a list that failed may
+            // have left keys behind that a compressor has emptied.
+            if state.order.len() > state.items.len() {
+                state.order = state.waiting().map(|(key, _)| Arc::clone(key)).collect();
+            }
+            state.initial = state.order.len();
+        }
+        self.unlock(state);
+        drop(left_out);
+        self.compress(&touched);
+        Ok(())
     }
 
     /// Gives the lock back, says that the queue has synced if so it is, and how much waits.
@@ -248,60 +321,13 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
                 }
             }
         }
-        let delta = if self.emit_replaced { Delta::Replaced } else { Delta::Sync };
-        // Built and dropped outside the lock.
-        let keys: HashSet<Key> = prepared.iter().map(|(key, _)| Arc::clone(key)).collect();
-        let mut left_out = Vec::new();
-        let mut touched: Vec<Key> =
-            if self.compressor.is_some() { keys.iter().cloned().collect() } else { Vec::new() };
-        let mut known = Everything::new();
-        let mut state = self.state.lock();
-        if let Some(error) = failed {
-            for (key, object) in prepared {
-                left_out.extend(self.push(&mut state, &key, delta(object)));
-            }
-            self.unlock(state);
-            self.compress(&touched);
-            return Err(error);
-        }
-        // Asked first: if they panic, nothing has changed.
-        self.known(&state, |key| keys.contains(key) || state.items.contains_key(key), &mut known)?;
-        state.items.reserve(keys.len());
-        state.order.reserve(keys.len());
-        for (key, object) in prepared {
-            left_out.extend(self.push(&mut state, &key, delta(object)));
-        }
-        // Everything in the list is queued now: is there anything else?
-        let others = state.items.len() > keys.len();
-        for (key, deltas) in state.items.iter_mut().filter(|(key, _)| others && !keys.contains(*key)) {
-            let last_known = deltas.newest().and_then(Delta::object).cloned();
-            deltas.push(Delta::Deleted(Deleted::FinalStateUnknown { key: Arc::clone(key), last_known }));
-            left_out.extend(deltas.compress());
-            if self.compressor.is_some() {
-                touched.push(Arc::clone(key));
+        match failed {
+            None => self.replace_prepared(prepared, &Gaps::default()),
+            Some(error) => {
+                self.push_listed(prepared);
+                Err(error)
             }
         }
-        for (key, last_known) in known.objects {
-            let tombstone = Deleted::FinalStateUnknown { key: Arc::clone(&key), last_known };
-            left_out.extend(self.push(&mut state, &key, Delta::Deleted(tombstone)));
-            touched.push(key);
-        }
-        if let (Some(flight), Some(gone)) = (&mut state.in_flight, known.leaving) {
-            left_out.extend(flight.miss(gone).map(Delta::Deleted));
-        }
-        if !state.populated {
-            state.populated = true;
-            // All that waits now is of the list, or is not in it any more (D8). But a list that failed may
-            // have left keys behind that a compressor has emptied.
-            if state.order.len() > state.items.len() {
-                state.order = state.waiting().map(|(key, _)| Arc::clone(key)).collect();
-            }
-            state.initial = state.order.len();
-        }
-        self.unlock(state);
-        drop(left_out);
-        self.compress(&touched);
-        Ok(())
     }
 
     /// Queues [`Delta::Sync`] for each known object that has nothing queued (D9). Nothing without known
@@ -352,8 +378,32 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    fn transformer(&self) -> Option<&Transform<T>> {
-        self.transform.as_ref()
+    fn staging(&self) -> Option<&dyn Staging<T>> {
+        Some(self)
+    }
+}
+
+impl<T: Send + Sync> Staging<T> for DeltaFifo<T> {
+    fn key_of_name(&self, namespace: &str, name: &str) -> Option<Key> {
+        self.accessor.key_of_name(namespace, name)
+    }
+
+    fn prepare(&self, object: Arc<T>) -> Result<(Key, Arc<T>), StoreError> {
+        self.prepare(object)
+    }
+
+    /// What is queued, or else what the known objects have.
+    fn cached(&self, key: &str) -> Option<Arc<T>> {
+        let queued = {
+            let state = self.state.lock();
+            state.items.get(key).and_then(|deltas| deltas.newest()?.object().cloned())
+        };
+        let known = || asking(|| self.known_objects.as_ref()?.get_by_key(key).ok()?).ok()?;
+        queued.or_else(known)
+    }
+
+    fn replace_staged(&self, list: StagedList<T>) -> Result<(), StoreError> {
+        self.replace_prepared(list.objects, &list.gaps)
     }
 }
 

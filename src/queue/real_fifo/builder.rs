@@ -65,6 +65,7 @@ pub struct RealFifoBuilder<T> {
     accessor: Accessor<T>,
     mode: RealFifoMode<T>,
     transform: Option<Transform<T>>,
+    cache: Option<Arc<dyn KnownObjects<T>>>,
     name: String,
     metrics: Option<Arc<dyn InformerMetrics>>,
     clock: Arc<dyn Clock>,
@@ -89,6 +90,7 @@ impl<T> RealFifo<T> {
             accessor,
             mode,
             transform: None,
+            cache: None,
             name: "RealFifo".to_owned(),
             metrics: None,
             clock: Arc::new(RealClock),
@@ -100,6 +102,14 @@ impl<T> RealFifoBuilder<T> {
     /// Changes every object before it is queued. Default: none.
     pub fn transform(mut self, transform: Transform<T>) -> Self {
         self.transform = Some(transform);
+        self
+    }
+
+    /// Where the consumer keeps the objects, in atomic mode: a reflector then takes from there what has not
+    /// changed in a relist, and need not decode it. In order, the known objects are asked for that. Default:
+    /// nowhere.
+    pub fn cache(mut self, cache: Arc<dyn KnownObjects<T>>) -> Self {
+        self.cache = Some(cache);
         self
     }
 
@@ -125,11 +135,12 @@ impl<T> RealFifoBuilder<T> {
 
     /// The queue, empty and open.
     pub fn build(self) -> RealFifo<T> {
-        let Self { accessor, mode, transform, name, metrics, clock } = self;
+        let Self { accessor, mode, transform, cache, name, metrics, clock } = self;
         RealFifo {
             accessor,
             mode,
             transform,
+            cache,
             synced: Done::new(name.as_str()),
             timing: Timing { name, meter: Meter::new(metrics), clock },
             state: Mutex::new(State {

@@ -7,7 +7,7 @@ use super::{Flight, RealFifo};
 use crate::object::{Deleted, Key, KeyError};
 use crate::panic::catch;
 use crate::queue::Delta;
-use crate::store::{KnownObjects, StoreError};
+use crate::store::{Gaps, KnownObjects, StoreError};
 use crate::sync::thread;
 
 impl<T> RealFifo<T> {
@@ -33,17 +33,31 @@ impl<T> RealFifo<T> {
                 }
             }
         }
+        self.replace_prepared(known, &listed, replaced, &Gaps::default(), failed)
+    }
+
+    /// The same for a list that has been prepared, or the part of it that came before what `failed`. What may
+    /// be in one of its gaps is not gone.
+    pub(super) fn replace_prepared(
+        &self,
+        known: &dyn KnownObjects<T>,
+        listed: &HashSet<Key>,
+        replaced: Vec<(Option<Key>, Arc<T>)>,
+        gaps: &Gaps,
+        failed: Option<StoreError>,
+    ) -> Result<(), StoreError> {
         self.exclusively(|| {
             let mut gone = Vec::new();
             let queued = self.newest_of_each()?;
-            for (key, delta) in queued.iter().filter(|(key, _)| !listed.contains(key)) {
+            let stays = |key: &Key| listed.contains(key) || gaps.cover(key);
+            for (key, delta) in queued.iter().filter(|(key, _)| !stays(key)) {
                 if !matches!(delta, Delta::Deleted(_)) {
                     gone.push((Arc::clone(key), delta.object().cloned()));
                 }
             }
             let queued: HashSet<Key> = queued.into_iter().map(|(key, _)| key).collect();
             for key in known.list_keys() {
-                if !listed.contains(&key) && !queued.contains(&key) {
+                if !stays(&key) && !queued.contains(&key) {
                     let last_known = look_up(known, &key);
                     gone.push((key, last_known));
                 }

@@ -10,10 +10,11 @@ use std::sync::Arc;
 pub use builder::{RealFifoBuilder, RealFifoMode};
 
 use super::{Delta, Deltas, ReplacedAll};
-use crate::object::{Accessor, Deleted, Key};
+use crate::object::{Accessor, Deleted, Key, KeyError};
+use crate::panic::catch;
 use crate::queue::timing::Timing;
 use crate::stop::Done;
-use crate::store::{ReflectorStore, StoreError, Transform};
+use crate::store::{Gaps, KnownObjects, ReflectorStore, StagedList, Staging, StoreError, Transform};
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
@@ -69,6 +70,7 @@ pub struct RealFifo<T> {
     accessor: Accessor<T>,
     mode: RealFifoMode<T>,
     transform: Option<Transform<T>>,
+    cache: Option<Arc<dyn KnownObjects<T>>>,
     synced: Done,
     timing: Timing,
     /// Guards everything that changes. Innermost: no user code runs, and `synced` is not set, under it.
@@ -105,6 +107,11 @@ impl<T> RealFifo<T> {
     pub fn atomic(accessor: Accessor<T>) -> Self {
         let mode = RealFifoMode::Atomic { unlock_while_processing: true, bookmarks: true };
         Self::builder(accessor, mode).build()
+    }
+
+    /// What is done to every object before it is queued (R24). client-go's `Transformer`.
+    pub fn transformer(&self) -> Option<&Transform<T>> {
+        self.transform.as_ref()
     }
 
     /// The lock, for writing: once nobody else is exclusive.
@@ -163,12 +170,16 @@ impl<T> RealFifo<T> {
                 })?;
             }
         }
-        let list = ReplacedAll { resource_version: resource_version.to_owned(), objects };
+        let gaps = Gaps::default();
+        self.push_list(ReplacedAll { resource_version: resource_version.to_owned(), objects, gaps });
+        Ok(())
+    }
+
+    fn push_list(&self, list: ReplacedAll<T>) {
         let mut state = self.lock();
         self.push(&mut state, None, Delta::ReplacedAll(Arc::new(list)));
         state.replaced();
         self.unlock(state);
-        Ok(())
     }
 }
 
@@ -264,9 +275,46 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
         Ok(())
     }
 
-    /// (R24)
-    fn transformer(&self) -> Option<&Transform<T>> {
-        self.transform.as_ref()
+    fn staging(&self) -> Option<&dyn Staging<T>> {
+        Some(self)
+    }
+}
+
+impl<T: Send + Sync> Staging<T> for RealFifo<T> {
+    fn key_of_name(&self, namespace: &str, name: &str) -> Option<Key> {
+        self.accessor.key_of_name(namespace, name)
+    }
+
+    fn prepare(&self, object: Arc<T>) -> Result<(Key, Arc<T>), StoreError> {
+        match self.prepare(object)? {
+            (Some(key), object) => Ok((key, object)),
+            (None, _) => Err(KeyError::new("the object has lost its key in the transform").into()),
+        }
+    }
+
+    /// What the known objects have; in atomic mode what the [cache](RealFifoBuilder::cache) has.
+    fn cached(&self, key: &str) -> Option<Arc<T>> {
+        let cache = match &self.mode {
+            RealFifoMode::InOrder(known) => Some(known),
+            RealFifoMode::Atomic { .. } => self.cache.as_ref(),
+        };
+        catch(|| cache?.get_by_key(key).ok()?).ok()?
+    }
+
+    fn replace_staged(&self, list: StagedList<T>) -> Result<(), StoreError> {
+        let StagedList { objects, resource_version, gaps } = list;
+        match &self.mode {
+            RealFifoMode::Atomic { .. } => {
+                let objects = objects.into_iter().map(|(_, object)| object).collect();
+                self.push_list(ReplacedAll { resource_version, objects, gaps });
+                Ok(())
+            }
+            RealFifoMode::InOrder(known) => {
+                let listed = objects.iter().map(|(key, _)| Arc::clone(key)).collect();
+                let objects = objects.into_iter().map(|(key, object)| (Some(key), object)).collect();
+                self.replace_prepared(&**known, &listed, objects, &gaps, None)
+            }
+        }
     }
 }
 

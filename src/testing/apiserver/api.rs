@@ -153,7 +153,8 @@ fn answer_object<'a>(
         Verb::Watch => {
             let options = Options::parse(head)?;
             let (collection, selection) = selected(target, resource, &options)?;
-            return Watch::open(shared, collection, selection, form, &options).map(Answer::Watch);
+            let watch = Watch::open(shared, collection, selection, form, &options, request.clone())?;
+            return Ok(Answer::Watch(watch));
         }
         Verb::List => {
             let page = list_page(shared, target, &Options::parse(head)?)?;

@@ -32,6 +32,7 @@ impl ApiServerBuilder {
             settings: Settings {
                 bookmark_interval: Duration::from_secs(60),
                 watch_timeout: Duration::from_secs(30 * 60),
+                watch_list: true,
             },
             history: 16_384,
             seed: None,
@@ -62,6 +63,15 @@ impl ApiServerBuilder {
     #[must_use]
     pub fn watch_timeout(mut self, timeout: Duration) -> Self {
         self.settings.watch_timeout = timeout;
+        self
+    }
+
+    /// Whether a watch may ask for the objects that are there already (`sendInitialEvents`, a streaming
+    /// list): it may unless set. Where it may not it is refused with 422, as by a kube-apiserver whose
+    /// feature gate WatchList is off.
+    #[must_use]
+    pub fn watch_list(mut self, allowed: bool) -> Self {
+        self.settings.watch_list = allowed;
         self
     }
 

@@ -1,22 +1,24 @@
 //! Connections: their threads, and the conversation on each of them.
 
 use std::collections::HashMap;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::api::{self, Answer};
-use super::faults::Action;
-use super::http::{Head, LAST_CHUNK, Reader, Refusal, Response, push_chunk, stream_head};
-use super::log::RequestRecord;
+use super::faults::{Action, Strike};
+use super::http::{Head, Reader, Refusal, Response, stream_head};
+use super::log::{RequestRecord, Verb};
+use super::outlet::{End, Line, Outlet};
 use super::resources::Route;
 use super::server::Shared;
 use super::status::StatusError;
-use super::watch::{End, Sink, Watch};
+use super::watch::Watch;
 
 /// The largest body of a request, as of kube-apiserver.
 const MAX_BODY: usize = 3 << 20;
@@ -26,14 +28,23 @@ const MAX_BODY: usize = 3 << 20;
 pub(crate) struct Connections {
     /// Nothing else is locked while it is held, and nobody is waited for.
     open: Mutex<Open>,
+    /// Signalled when a connection opens or ends; tests that wait for that sleep here, with `open`.
+    changed: Condvar,
 }
 
 #[derive(Default)]
 struct Open {
     last_id: u64,
-    by_id: HashMap<u64, (TcpStream, JoinHandle<()>)>,
+    by_id: HashMap<u64, Connection>,
     /// Threads that are as good as done.
     finished: Vec<JoinHandle<()>>,
+}
+
+struct Connection {
+    stream: TcpStream,
+    /// What [`Line`] has.
+    gone: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
 }
 
 impl Connections {
@@ -46,13 +57,17 @@ impl Connections {
         open.last_id += 1;
         let id = open.last_id;
         let shared = shared.clone();
+        let gone = Arc::new(AtomicBool::new(false));
+        let its_gone = gone.clone();
         let thread = thread::Builder::new().name("api-server-conn".to_owned()).spawn(move || {
+            let line = Line::new(&shared, &stream, its_gone);
             // Even a panic must leave no dead connection behind.
-            let _finish = Finish { shared: &shared, stream: &stream, id };
-            serve(&shared, &stream);
+            let _finish = Finish { line: &line, id };
+            serve(&line);
         })?;
         // The thread can't have finished before this: finishing takes the lock.
-        open.by_id.insert(id, (handle, thread));
+        open.by_id.insert(id, Connection { stream: handle, gone, thread });
+        self.changed.notify_all();
         let finished = std::mem::take(&mut open.finished);
         drop(open);
         join(finished);
@@ -61,8 +76,9 @@ impl Connections {
 
     fn finish(&self, id: u64) {
         let mut open = self.open.lock();
-        if let Some((_, thread)) = open.by_id.remove(&id) {
-            open.finished.push(thread);
+        if let Some(connection) = open.by_id.remove(&id) {
+            open.finished.push(connection.thread);
+            self.changed.notify_all();
         }
     }
 
@@ -70,15 +86,34 @@ impl Connections {
     pub(crate) fn close(&self, shared: &Shared) {
         let mut open = self.open.lock();
         let mut threads = std::mem::take(&mut open.finished);
-        for (_, (stream, thread)) in open.by_id.drain() {
+        let mut gone = Vec::new();
+        for (_, connection) in open.by_id.drain() {
             // Wakes the thread from any read or write; one that is closed already needs no waking.
-            let _ = stream.shutdown(Shutdown::Both);
-            threads.push(thread);
+            let _ = connection.stream.shutdown(Shutdown::Both);
+            gone.push(connection.gone);
+            threads.push(connection.thread);
         }
+        self.changed.notify_all();
         drop(open);
-        // Only after the sockets: a watch that opens from now on can't write and ends by itself.
-        shared.cancel_watches();
+        // And from any sleep.
+        shared.hang_up(gone.iter().map(|gone| &**gone));
         join(threads);
+    }
+
+    /// Waits until exactly so many are open; false if that takes longer than `timeout`.
+    pub(crate) fn wait(&self, count: usize, timeout: Duration) -> bool {
+        let deadline = Instant::now().checked_add(timeout);
+        let mut open = self.open.lock();
+        while open.by_id.len() != count {
+            match deadline {
+                None => self.changed.wait(&mut open),
+                Some(deadline) if Instant::now() >= deadline => return false,
+                Some(deadline) => {
+                    self.changed.wait_until(&mut open, deadline);
+                }
+            }
+        }
+        true
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -98,25 +133,24 @@ fn join(threads: Vec<JoinHandle<()>>) {
 }
 
 struct Finish<'a> {
-    shared: &'a Shared,
-    stream: &'a TcpStream,
+    line: &'a Line<'a>,
     id: u64,
 }
 
 impl Drop for Finish<'_> {
     fn drop(&mut self) {
-        let _ = self.stream.shutdown(Shutdown::Both);
-        self.shared.connections.finish(self.id);
+        self.line.close();
+        self.line.shared.connections.finish(self.id);
     }
 }
 
 /// Answers requests until the client leaves or must be left.
-fn serve(shared: &Shared, stream: &TcpStream) {
-    let mut reader = Reader::new(stream);
+fn serve(line: &Line<'_>) {
+    let mut reader = Reader::new(line.stream);
     loop {
-        match serve_one(shared, stream, &mut reader) {
+        match serve_one(line, &mut reader) {
             Ok(true) => {}
-            Ok(false) => return linger(stream),
+            Ok(false) => return linger(line.stream),
             Err(Refusal::Gone) => return,
             Err(Refusal::Bad(status, message)) => {
                 let head = Head {
@@ -127,8 +161,8 @@ fn serve(shared: &Shared, stream: &TcpStream) {
                     http11: true,
                 };
                 let response = Response::text(status, &format!("{status} {message}"));
-                if response.write(stream, &head, false).is_ok() {
-                    linger(stream);
+                if response.write(&mut Outlet::new(line), &head, false).is_ok() {
+                    linger(line.stream);
                 }
                 return;
             }
@@ -137,10 +171,11 @@ fn serve(shared: &Shared, stream: &TcpStream) {
 }
 
 /// Answers one request; whether another may follow on the connection.
-fn serve_one(shared: &Shared, stream: &TcpStream, reader: &mut Reader<'_>) -> Result<bool, Refusal> {
+fn serve_one(line: &Line<'_>, reader: &mut Reader<'_>) -> Result<bool, Refusal> {
     let head = reader.head()?;
     let body = reader.body(&head, MAX_BODY)?;
     let keep_alive = head.keep_alive() && body.is_some() && head.method != "HEAD";
+    let shared = line.shared;
     let route = shared.resources.route(&head.path);
     let resource = match &route {
         Route::Object(target) => Some(shared.resources.get(target.resource).plural.clone()),
@@ -148,79 +183,125 @@ fn serve_one(shared: &Shared, stream: &TcpStream, reader: &mut Reader<'_>) -> Re
     };
     let verb = api::verb(&head, &route);
     let request = RequestRecord::new(head, verb, resource);
+    // In this order, so that who has waited for the request knows that its fault has struck.
+    let strike = shared.faults.strike(&request);
     shared.log.push(request.clone());
-    let answer = match (shared.faults.strike(&request), body) {
-        (Some(Action::Close), _) => return Err(Refusal::Gone),
-        (Some(Action::Respond(response)), _) => Answer::Response(response),
-        (None, None) => Answer::Response(StatusError::too_large(MAX_BODY).into()),
-        (None, Some(body)) => api::answer(shared, &request, &route, &body),
-    };
-    match answer {
-        Answer::Response(response) => {
-            response.write(stream, request.head(), keep_alive)?;
-            Ok(keep_alive)
-        }
-        Answer::Watch(watch) => {
-            let sink = StreamSink { stream, chunked: request.head().http11 };
-            serve_watch(shared, watch, sink, reader, keep_alive)
-        }
-    }
+    let takes_time = strike.is_some() || verb == Verb::Watch;
+    let exchange = Exchange { line, request, route, body, keep_alive };
+    let answered =
+        if takes_time { beside(line, reader, || exchange.answer(strike)) } else { exchange.answer(None) };
+    // However it came to its end: nothing more may be written.
+    answered.map_err(|_| Refusal::Gone)
 }
 
-/// Runs a watch on a thread of its own, while this one waits for the client to close the connection: a thread
-/// that sleeps until something happens to objects would not notice.
-fn serve_watch(
-    shared: &Shared,
-    mut watch: Watch<'_>,
-    mut sink: StreamSink<'_>,
+/// Answers on a thread of its own, while this one waits for the client to close the connection: a thread that
+/// sleeps until something happens to objects, or until a fault is over, would not notice.
+fn beside(
+    line: &Line<'_>,
     reader: &mut Reader<'_>,
-    keep_alive: bool,
-) -> Result<bool, Refusal> {
-    let keep_alive = keep_alive && sink.chunked;
-    let id = watch.id();
-    let mut stream = sink.stream;
-    stream.write_all(&stream_head(sink.chunked, keep_alive))?;
-    let end = thread::scope(|scope| {
+    answer: impl FnOnce() -> Result<bool, End> + Send,
+) -> Result<bool, End> {
+    thread::scope(|scope| {
         let writer =
-            thread::Builder::new().name("api-server-watch".to_owned()).spawn_scoped(scope, move || {
-                let end = watch.run(&mut sink);
-                drop(watch);
-                let finished =
-                    end == End::Clean && (!sink.chunked || sink.stream.write_all(LAST_CHUNK).is_ok());
-                if !finished {
-                    let _ = sink.stream.shutdown(Shutdown::Both);
-                } else if !keep_alive {
-                    let _ = sink.stream.shutdown(Shutdown::Write);
+            thread::Builder::new().name("api-server-answer".to_owned()).spawn_scoped(scope, move || {
+                let answered = answer();
+                match answered {
+                    Ok(true) => {}
+                    Ok(false) => drop(line.stream.shutdown(Shutdown::Write)),
+                    Err(_) => line.close(),
                 }
-                finished
+                answered
             });
-        let Ok(writer) = writer else { return false };
+        let Ok(writer) = writer else { return Err(End::Cut) };
         if !reader.wait() {
-            shared.cancel_watch(id);
+            line.hang_up();
         }
-        writer.join().unwrap_or(false)
-    });
-    if end { Ok(keep_alive) } else { Err(Refusal::Gone) }
+        writer.join().unwrap_or(Err(End::Cut))
+    })
 }
 
-struct StreamSink<'a> {
-    stream: &'a TcpStream,
-    chunked: bool,
+/// A request that has been read, and what its answer depends on.
+struct Exchange<'a> {
+    line: &'a Line<'a>,
+    request: RequestRecord,
+    route: Route,
+    /// `None` if it was too large.
+    body: Option<Vec<u8>>,
+    keep_alive: bool,
 }
 
-impl Sink for StreamSink<'_> {
-    /// Every line is a chunk of its own, as with the real one, but one write takes them all.
-    fn send(&mut self, lines: &[Vec<u8>]) -> io::Result<()> {
-        let mut out = Vec::with_capacity(lines.iter().map(|line| line.len() + 16).sum());
-        for line in lines.iter().filter(|line| !line.is_empty()) {
-            if self.chunked {
-                push_chunk(&mut out, line);
-            } else {
-                out.extend_from_slice(line);
+impl Exchange<'_> {
+    /// Answers, or does what the fault says; whether another request may follow.
+    fn answer(&self, strike: Option<Strike>) -> Result<bool, End> {
+        let mut outlet = Outlet::new(self.line);
+        let mut bookmarks = true;
+        let (within, before) = match strike {
+            Some(strike) if strike.within_answer() => (Some(strike), None),
+            before => (None, before),
+        };
+        if let Some(strike) = before {
+            outlet.delay(&strike)?;
+            match strike.action {
+                Action::Status(status, headers) => {
+                    let mut response = Response::from(status);
+                    response.headers.extend(headers);
+                    return self.respond(&mut outlet, &response);
+                }
+                Action::Respond(response) => return self.respond(&mut outlet, &response),
+                Action::Garbage(bytes) => {
+                    outlet.write(&bytes)?;
+                    return Err(End::Cut);
+                }
+                Action::NoBookmarks => bookmarks = false,
+                action => outlet.act(action)?,
             }
         }
-        let mut stream = self.stream;
-        stream.write_all(&out)
+        match self.as_asked() {
+            Answer::Response(response) => {
+                // A watch that is refused has no events to count.
+                if let Some(strike) = within.filter(|strike| !strike.for_watches()) {
+                    outlet.plan(strike);
+                }
+                self.respond(&mut outlet, &response)
+            }
+            Answer::Watch(mut watch) => {
+                if let Some(strike) = within {
+                    outlet.plan(strike);
+                }
+                if !bookmarks {
+                    watch.forget_bookmarks();
+                }
+                self.watch(&mut outlet, watch)
+            }
+        }
+    }
+
+    fn as_asked(&self) -> Answer<'_> {
+        match &self.body {
+            Some(body) => api::answer(self.line.shared, &self.request, &self.route, body),
+            None => Answer::Response(StatusError::too_large(MAX_BODY).into()),
+        }
+    }
+
+    fn respond(&self, outlet: &mut Outlet<'_>, response: &Response) -> Result<bool, End> {
+        response.write(outlet, self.request.head(), self.keep_alive)?;
+        Ok(self.keep_alive)
+    }
+
+    fn watch(&self, outlet: &mut Outlet<'_>, mut watch: Watch<'_>) -> Result<bool, End> {
+        let chunked = self.request.head().http11;
+        let keep_alive = self.keep_alive && chunked;
+        let begun = outlet.head(&stream_head(chunked, keep_alive), chunked).and_then(|()| outlet.flush());
+        let end = match begun {
+            Ok(()) => watch.run(outlet),
+            Err(end) => end,
+        };
+        // It is not open any more when its client sees the end.
+        drop(watch);
+        match end {
+            End::Clean => outlet.finish().map(|()| keep_alive),
+            End::Cut => Err(End::Cut),
+        }
     }
 }
 

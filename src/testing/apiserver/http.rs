@@ -5,6 +5,8 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
+use super::outlet::{End, Outlet};
+
 /// The most bytes of request line and headers. Go's net/http, and so kube-apiserver, allows 1 MiB; no client
 /// comes near.
 const MAX_HEAD: usize = 64 << 10;
@@ -295,30 +297,26 @@ impl Response {
     }
 
     /// Writes the response; `keep_alive` says whether the connection stays open after it.
-    pub(crate) fn write(&self, mut stream: &TcpStream, head: &Head, keep_alive: bool) -> io::Result<()> {
+    pub(crate) fn write(&self, outlet: &mut Outlet<'_>, head: &Head, keep_alive: bool) -> Result<(), End> {
         let chunked = head.http11 && self.body.len() >= CHUNKED_FROM;
-        let mut out = start_line(self.status, head.http11, keep_alive);
-        out.extend_from_slice(format!("Content-Type: {}\r\n", self.content_type).as_bytes());
+        let mut start = start_line(self.status, head.http11, keep_alive);
+        start.extend_from_slice(format!("Content-Type: {}\r\n", self.content_type).as_bytes());
         for (name, value) in &self.headers {
-            out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+            start.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
         }
-        if !chunked {
-            out.extend_from_slice(format!("Content-Length: {}\r\n\r\n", self.body.len()).as_bytes());
-            if head.method != "HEAD" {
-                out.extend_from_slice(&self.body);
-            }
-            return stream.write_all(&out);
+        if chunked {
+            start.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
+        } else {
+            let length = self.body.len() + outlet.extra(self.body.len());
+            start.extend_from_slice(format!("Content-Length: {length}\r\n\r\n").as_bytes());
         }
-        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
-        if head.method != "HEAD" {
-            for part in self.body.chunks(CHUNK) {
-                push_chunk(&mut out, part);
-                stream.write_all(&out)?;
-                out.clear();
-            }
-            out.extend_from_slice(LAST_CHUNK);
+        outlet.head(&start, chunked)?;
+        if head.method == "HEAD" {
+            return outlet.flush();
         }
-        stream.write_all(&out)
+        let size = if chunked { CHUNK } else { self.body.len().max(1) };
+        self.body.chunks(size).try_for_each(|part| outlet.send(&[part]))?;
+        outlet.finish()
     }
 }
 

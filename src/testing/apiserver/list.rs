@@ -47,72 +47,79 @@ impl Options {
         })
     }
 
-    /// The rules of `ValidateListOptions`, in its order and words.
-    pub(crate) fn validate(&self, watch: bool) -> Result<(), StatusError> {
-        const FIELD: &str = "resourceVersionMatch";
-        let forbidden = |field: &'static str, why: &str| Cause {
-            reason: "FieldValueForbidden",
-            message: format!("Forbidden: {why}"),
-            field,
-        };
-        let unsupported = |supported: &str| Cause {
-            reason: "FieldValueNotSupported",
-            message: format!("Unsupported value: \"{}\": supported values: {supported}", self.version_match),
-            field: FIELD,
-        };
+    /// The rules of `ValidateListOptions` for watches, in its order and words. `watch_list` is the feature
+    /// gate.
+    pub(crate) fn validate_watch(&self, watch_list: bool) -> Result<(), StatusError> {
         let mut causes = Vec::new();
-        let version_match = self.version_match.as_str();
-        if watch {
-            match self.initial_events {
-                Some(_) if version_match != "NotOlderThan" => {
-                    let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-                    causes.push(forbidden(FIELD, why));
-                    if !version_match.is_empty() {
-                        causes.push(unsupported("\"NotOlderThan\""));
-                    }
-                }
-                None if !version_match.is_empty() => {
-                    let why =
-                        "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-                    causes.push(forbidden(FIELD, why));
-                }
-                _ => {}
+        let wrong_match = self.version_match != "NotOlderThan";
+        if self.initial_events.is_some() {
+            if wrong_match {
+                let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+                causes.push(forbidden(MATCH, why));
             }
-            // The message speaks of the wrong field; so does kube-apiserver's.
+            if !watch_list {
+                let why =
+                    "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+                causes.push(forbidden("sendInitialEvents", why));
+            }
+            if wrong_match && !self.version_match.is_empty() {
+                causes.push(self.unsupported_match("\"NotOlderThan\""));
+            }
+        } else if !self.version_match.is_empty() {
+            let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            causes.push(forbidden(MATCH, why));
+        }
+        // The message speaks of the wrong field; so does kube-apiserver's.
+        if !self.token.is_empty() {
+            causes.push(forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+        }
+        refuse(&causes)
+    }
+
+    /// The same for lists.
+    fn validate_list(&self) -> Result<(), StatusError> {
+        let mut causes = Vec::new();
+        if self.initial_events.is_some() {
+            causes.push(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+        }
+        if !self.version_match.is_empty() {
+            if self.resource_version.is_empty() {
+                let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+                causes.push(forbidden(MATCH, why));
+            }
             if !self.token.is_empty() {
-                causes.push(forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
+                causes.push(forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
             }
-        } else {
-            if self.initial_events.is_some() {
-                causes.push(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+            if !matches!(self.version_match.as_str(), "Exact" | "NotOlderThan") {
+                causes.push(self.unsupported_match("\"Exact\", \"NotOlderThan\", \"\""));
             }
-            if !version_match.is_empty() {
-                if self.resource_version.is_empty() {
-                    let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
-                    causes.push(forbidden(FIELD, why));
-                }
-                if !self.token.is_empty() {
-                    causes.push(forbidden(
-                        FIELD,
-                        "resourceVersionMatch is forbidden when continue is provided",
-                    ));
-                }
-                if !matches!(version_match, "Exact" | "NotOlderThan") {
-                    causes.push(unsupported("\"Exact\", \"NotOlderThan\", \"\""));
-                }
-                if version_match == "Exact" && self.resource_version == "0" {
-                    let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-                    causes.push(forbidden(FIELD, why));
-                }
+            if self.version_match == "Exact" && self.resource_version == "0" {
+                let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+                causes.push(forbidden(MATCH, why));
             }
         }
-        if causes.is_empty() { Ok(()) } else { Err(StatusError::invalid_options(&causes)) }
+        refuse(&causes)
+    }
+
+    fn unsupported_match(&self, supported: &str) -> Cause {
+        let message = format!("Unsupported value: \"{}\": supported values: {supported}", self.version_match);
+        Cause { reason: "FieldValueNotSupported", message, field: MATCH }
     }
 
     /// The resourceVersion as a number, 0 if absent.
     pub(crate) fn version(&self) -> Result<u64, String> {
         parse_version(&self.resource_version)
     }
+}
+
+const MATCH: &str = "resourceVersionMatch";
+
+fn forbidden(field: &'static str, why: &str) -> Cause {
+    Cause { reason: "FieldValueForbidden", message: format!("Forbidden: {why}"), field }
+}
+
+fn refuse(causes: &[Cause]) -> Result<(), StatusError> {
+    if causes.is_empty() { Ok(()) } else { Err(StatusError::invalid_options(causes)) }
 }
 
 /// A boolean parameter, as Go's conversion reads it: anything but `false` and `0` is true.
@@ -144,7 +151,7 @@ pub(crate) fn list(
     selection: &Selection,
     options: &Options,
 ) -> Result<Page, StatusError> {
-    options.validate(false)?;
+    options.validate_list()?;
     let asked = options
         .version()
         .map_err(|why| StatusError::bad_request(format!("invalid resource version: {why}")))?;

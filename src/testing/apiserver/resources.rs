@@ -167,7 +167,7 @@ const BUILT_IN: &[BuiltIn] = &[
 ];
 
 /// The resources of one server; never changes once it has started.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Resources(Vec<ApiResource>);
 
 /// Where a path leads.

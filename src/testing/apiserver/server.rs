@@ -22,7 +22,7 @@ use super::patch::Patch;
 use super::resources::{ApiResource, Resources, Route, Target};
 use super::status::StatusError;
 use super::store::{Form, Store};
-use super::watch::{Order, Watches};
+use super::watch::Watches;
 use super::write::{Preconditions, Writer};
 
 /// What all threads of a server share.
@@ -32,7 +32,8 @@ pub(crate) struct Shared {
     /// Objects and watches, so that a watch starts at exactly the version it has seen. Nothing else is
     /// locked, nothing is written to a socket and nothing of the user runs while it is held.
     pub(crate) state: Mutex<State>,
-    /// Signalled when there is a change, an order or a cancellation; watches sleep here, with `state`.
+    /// Signalled when there is a change, a fault for an open watch, or a client that has gone; watches and
+    /// what faults delay sleep here, with `state`.
     pub(crate) changed: Condvar,
     /// Signalled when a watch opens or ends; tests that wait for that sleep here, with `state`.
     pub(crate) watches_changed: Condvar,
@@ -51,6 +52,7 @@ pub(crate) struct State {
 pub(crate) struct Settings {
     pub(crate) bookmark_interval: Duration,
     pub(crate) watch_timeout: Duration,
+    pub(crate) watch_list: bool,
 }
 
 impl Shared {
@@ -85,31 +87,20 @@ impl Shared {
         result
     }
 
-    pub(crate) fn cancel_watch(&self, id: u64) {
-        self.state.lock().watches.cancel(id);
+    /// Wakes the threads of these connections from any sleep: nobody reads from them any more.
+    pub(crate) fn hang_up<'a>(&self, gone: impl IntoIterator<Item = &'a AtomicBool>) {
+        let _state = self.state.lock();
+        gone.into_iter().for_each(|gone| gone.store(true, Ordering::Release));
         self.changed.notify_all();
-    }
-
-    pub(crate) fn cancel_watches(&self) {
-        self.state.lock().watches.cancel_all();
-        self.changed.notify_all();
-    }
-
-    fn order(&self, order: &Order) -> usize {
-        let mut state = self.state.lock();
-        let after = state.store.version();
-        let count = state.watches.order(after, order);
-        self.changed.notify_all();
-        count
     }
 }
 
 /// A Kubernetes API server on a loopback port, in this process. See the [module](crate::testing) for what it
 /// can do.
 ///
-/// It starts one thread to accept connections, one for each connection and one more for each open watch. None
-/// of them polls. Dropping it closes everything and waits for all threads, which takes no longer than they
-/// need to notice.
+/// It starts one thread to accept connections, one for each connection and one more for each open watch and
+/// each answer that a fault disturbs. None of them polls. Dropping it closes everything and waits for all
+/// threads, which takes no longer than they need to notice.
 ///
 /// Its own methods act as the cluster does, not as a client: no token, no fault, no entry in the log, and
 /// what only the system may set (`status`, `uid`, `creationTimestamp`, `deletionTimestamp`) is taken as
@@ -236,6 +227,47 @@ impl ApiServer {
         self.shared.state.lock().store.compact();
     }
 
+    /// A copy of all that is stored, its version and its history.
+    pub fn backup(&self) -> Backup {
+        let store = self.shared.state.lock().store.clone();
+        Backup { store, resources: self.shared.resources.clone() }
+    }
+
+    /// Puts everything back to what it was at the backup, as when etcd is restored: the resourceVersion goes
+    /// back, and what is written from now on gets versions that were given before. Open watches are cut.
+    /// Requests at a version that is lost are answered as by a kube-apiserver that has not come so far: lists
+    /// with 504 (`Too large resource version`), watches with silence until it has.
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use serde_json::json;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let pods = "/api/v1/namespaces/default/pods";
+    /// let backup = server.backup();
+    /// let lost = server.create(pods, json!({ "metadata": { "name": "lost" } }))?;
+    /// server.restore(&backup)?;
+    /// assert_eq!(server.get(&format!("{pods}/lost")).unwrap_err().code(), 404);
+    /// let other = server.create(pods, json!({ "metadata": { "name": "other" } }))?;
+    /// assert_eq!(other["metadata"]["resourceVersion"], lost["metadata"]["resourceVersion"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the backup is of a server with other resources.
+    pub fn restore(&self, backup: &Backup) -> io::Result<()> {
+        if backup.resources != self.shared.resources {
+            let why = "the backup is of a server with other resources";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let mut state = self.shared.state.lock();
+        state.store.restore(&backup.store);
+        state.watches.cancel_all();
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
     /// Closes the port and all connections and waits for their threads. Connecting is refused until
     /// [`resume`](Self::resume); objects and history are kept, and can be changed meanwhile. Does nothing if
     /// paused.
@@ -266,7 +298,8 @@ impl ApiServer {
         self.shared.auth.allow_only(tokens.into_iter().map(Into::into));
     }
 
-    /// Answers the next requests that match with a fault. Faults planted earlier strike first.
+    /// Plants a fault for the next requests that match. Of several it is the one planted first that strikes,
+    /// so faults that strike once each are a script: one for the first request, one for the second.
     pub fn fail_next(&self, fault: Fault) {
         self.shared.faults.plant(fault);
     }
@@ -281,22 +314,54 @@ impl ApiServer {
         self.shared.faults.len()
     }
 
-    /// Ends all open watches in order, as when their time is up but without a bookmark, and says how many
-    /// there were. All changes up to now still go out before. Does not wait for that.
+    /// Lets a fault strike all open watches that it matches, once, and says how many there were. All changes
+    /// up to now still go out before; what it counts (`after_events`, `after_bytes`) it counts from there.
+    /// Does not wait for that. `times` and `skip` don't count here.
+    ///
+    /// A fault that is made to strike before an answer strikes at once, and what would be an answer of its
+    /// own comes as an event, if it is a [`Fault::status`], or not at all, if it is a [`Fault::response`].
+    ///
+    /// ```
+    /// use k8s_informer::testing::{ApiServer, Fault};
+    /// use std::io::{Write, read_to_string};
+    /// use std::time::Duration;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let mut stream = std::net::TcpStream::connect(server.address())?;
+    /// stream.write_all(b"GET /api/v1/pods?watch=1 HTTP/1.1\r\nConnection: close\r\n\r\n")?;
+    /// assert!(server.wait_for_watches(1, Duration::from_secs(5)));
+    /// assert_eq!(server.fail_watches(&Fault::status(410).resource("nodes")), 0);
+    /// assert_eq!(server.fail_watches(&Fault::status(410).resource("pods")), 1);
+    /// assert!(read_to_string(stream)?.contains(r#"{"type":"ERROR","object":{"kind":"Status","#));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn fail_watches(&self, fault: &Fault) -> usize {
+        let open = self.shared.state.lock().watches.requests();
+        // Conditions are the user's own code, so without the lock.
+        let struck: Vec<u64> =
+            open.into_iter().filter(|(_, request)| fault.matches(request)).map(|(id, _)| id).collect();
+        let mut state = self.shared.state.lock();
+        let after = state.store.version();
+        let count = state.watches.fail(&struck, after, fault);
+        self.shared.changed.notify_all();
+        count
+    }
+
+    /// Ends all open watches in order: [`fail_watches`](Self::fail_watches) with [`Fault::end_watch`].
     pub fn close_watches(&self) -> usize {
-        self.shared.order(&Order::End)
+        self.fail_watches(&Fault::end_watch())
     }
 
-    /// Closes the connections of all open watches in the middle of the response, and says how many there
-    /// were. All changes up to now still go out before. Does not wait for that.
+    /// Closes the connections of all open watches in the middle of the answer:
+    /// [`fail_watches`](Self::fail_watches) with [`Fault::close`].
     pub fn cut_watches(&self) -> usize {
-        self.shared.order(&Order::Cut)
+        self.fail_watches(&Fault::close())
     }
 
-    /// Writes these bytes, as one chunk, into all open watches, between the changes up to now and those to
-    /// come; says how many watches there were. Does not wait for that.
+    /// Writes these bytes, as one chunk, into all open watches: [`fail_watches`](Self::fail_watches) with
+    /// [`Fault::garbage`].
     pub fn write_to_watches(&self, bytes: impl Into<Vec<u8>>) -> usize {
-        self.shared.order(&Order::Write(bytes.into().into()))
+        self.fail_watches(&Fault::garbage(bytes))
     }
 
     /// How many watches are open. One whose client has gone is not.
@@ -325,6 +390,11 @@ impl ApiServer {
         self.shared.connections.len()
     }
 
+    /// Waits until exactly so many connections are open; false if that takes longer than `timeout`.
+    pub fn wait_for_connections(&self, count: usize, timeout: Duration) -> bool {
+        self.shared.connections.wait(count, timeout)
+    }
+
     /// All requests received so far, oldest first, faults and failures included. Only the last 65536 are
     /// kept.
     pub fn requests(&self) -> Vec<RequestRecord> {
@@ -338,7 +408,7 @@ impl ApiServer {
 
     /// Waits until `enough` says so of the requests received so far; false if that takes longer than
     /// `timeout`. It is called once at the start and again after every request, on this thread and
-    /// without any lock.
+    /// without any lock. A fault that strikes a request is no longer pending by then.
     pub fn wait_for_requests(&self, enough: impl FnMut(&[RequestRecord]) -> bool, timeout: Duration) -> bool {
         self.shared.log.wait(enough, timeout)
     }
@@ -372,6 +442,27 @@ impl Drop for ApiServer {
 impl fmt::Debug for ApiServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ApiServer").field("url", &self.url()).finish_non_exhaustive()
+    }
+}
+
+/// All that an [`ApiServer`] has stored at some time; made by [`ApiServer::backup`]. Cheap: it shares the
+/// objects with the server.
+#[derive(Clone)]
+pub struct Backup {
+    store: Store,
+    resources: Resources,
+}
+
+impl Backup {
+    /// The version to which it leads back.
+    pub fn resource_version(&self) -> u64 {
+        self.store.version()
+    }
+}
+
+impl fmt::Debug for Backup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backup").field("resource_version", &self.resource_version()).finish_non_exhaustive()
     }
 }
 

@@ -58,6 +58,12 @@ impl StatusError {
         self.0.retry_after
     }
 
+    /// Says when to come again, by the header and in the details.
+    pub(crate) fn set_retry_after(&mut self, seconds: u32) {
+        self.0.details.get_or_insert_default().insert("retryAfterSeconds".to_owned(), seconds.into());
+        self.0.retry_after = Some(seconds);
+    }
+
     /// The body, in the order of fields that kube-apiserver writes.
     pub(crate) fn body(&self) -> Vec<u8> {
         let Inner { code, reason, message, details, continue_token, retry_after: _ } = &*self.0;
@@ -252,13 +258,11 @@ impl StatusError {
 
     pub(crate) fn too_large_resource_version(asked: u64, current: u64) -> Self {
         let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
-        let mut status = Self::new(504, "Timeout", message)
-            .detail(
-                "causes",
-                json!([{ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" }]),
-            )
-            .detail("retryAfterSeconds", 1);
-        status.0.retry_after = Some(1);
+        let mut status = Self::new(504, "Timeout", message).detail(
+            "causes",
+            json!([{ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" }]),
+        );
+        status.set_retry_after(1);
         status
     }
 

@@ -62,6 +62,7 @@ pub(crate) enum NewState {
 }
 
 /// All objects of a server, their one version counter and the recent history.
+#[derive(Clone)]
 pub(crate) struct Store {
     version: u64,
     /// Before this version nothing is known any more.
@@ -197,6 +198,11 @@ impl Store {
     /// watches that are open already and have not read them yet.
     pub(crate) fn compact(&mut self) {
         self.floor = self.version;
+    }
+
+    /// Goes back to what `then` has. Identifiers still don't repeat.
+    pub(crate) fn restore(&mut self, then: &Self) {
+        *self = Self { random: self.random, history_limit: self.history_limit, ..then.clone() };
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<&Arc<Object>> {

@@ -1,11 +1,13 @@
 //! Watches: a cursor into the history that a thread follows, event by event, until it is told to end.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::faults::{Action, Fault, Strike};
 use super::list::Options;
+use super::log::RequestRecord;
+use super::outlet::{End, Line, Outlet};
 use super::resources::ApiResource;
 use super::select::Selection;
 use super::server::Shared;
@@ -22,23 +24,12 @@ pub(crate) struct Watches {
     open: BTreeMap<u64, Entry>,
 }
 
-#[derive(Default)]
 struct Entry {
-    /// What to do, and after which version: what was written before the order still goes out before it.
-    orders: VecDeque<(u64, Order)>,
-    /// The client is gone, or the server stops.
+    request: RequestRecord,
+    /// What is to go wrong, and after which version: what was written before still goes out before it.
+    faults: VecDeque<(u64, Strike)>,
+    /// What it watches is no more.
     cancelled: bool,
-}
-
-/// What a test wants done to a watch.
-#[derive(Clone, Debug)]
-pub(crate) enum Order {
-    /// End as when the time is up.
-    End,
-    /// Close the connection in the middle.
-    Cut,
-    /// Write these bytes as if they were an event.
-    Write(Arc<[u8]>),
 }
 
 impl Watches {
@@ -46,12 +37,21 @@ impl Watches {
         self.open.len()
     }
 
-    /// Gives the order to all open watches; how many there are.
-    pub(crate) fn order(&mut self, after: u64, order: &Order) -> usize {
-        for entry in self.open.values_mut() {
-            entry.orders.push_back((after, order.clone()));
+    /// Which are open, and what was asked for.
+    pub(crate) fn requests(&self) -> Vec<(u64, RequestRecord)> {
+        self.open.iter().map(|(&id, entry)| (id, entry.request.clone())).collect()
+    }
+
+    /// Lets the fault strike these watches, behind the changes up to `after`; how many there are.
+    pub(crate) fn fail(&mut self, ids: &[u64], after: u64, fault: &Fault) -> usize {
+        let mut count = 0;
+        for id in ids {
+            if let Some(entry) = self.open.get_mut(id) {
+                entry.faults.push_back((after, fault.strike().clone()));
+                count += 1;
+            }
         }
-        self.open.len()
+        count
     }
 
     pub(crate) fn cancel_all(&mut self) {
@@ -59,26 +59,6 @@ impl Watches {
             entry.cancelled = true;
         }
     }
-
-    pub(crate) fn cancel(&mut self, id: u64) {
-        if let Some(entry) = self.open.get_mut(&id) {
-            entry.cancelled = true;
-        }
-    }
-}
-
-/// Where events go: one line each, several lines at once. What is written must reach the client at once.
-pub(crate) trait Sink {
-    fn send(&mut self, lines: &[Vec<u8>]) -> io::Result<()>;
-}
-
-/// How a watch came to its end.
-#[derive(Debug, PartialEq)]
-pub(crate) enum End {
-    /// In order: the last chunk is due.
-    Clean,
-    /// Nothing more may be written.
-    Cut,
 }
 
 /// One open watch. It counts as open until dropped.
@@ -103,7 +83,7 @@ pub(crate) struct Watch<'a> {
 enum Work {
     Changes(Vec<Arc<Change>>),
     Bookmark(u64),
-    Order(Order),
+    Fault(Strike),
     TimeIsUp(u64),
     /// The watch fell behind what history keeps, and is dropped as a real server does.
     Behind,
@@ -118,8 +98,9 @@ impl<'a> Watch<'a> {
         selection: Selection,
         form: Form,
         options: &Options,
+        request: RequestRecord,
     ) -> Result<Self, StatusError> {
-        options.validate(true)?;
+        options.validate_watch(shared.settings.watch_list)?;
         let asked = options.version().map_err(StatusError::internal)?;
         let timeout = options.timeout_seconds.map_or(shared.settings.watch_timeout, Duration::from_secs);
         let now = Instant::now();
@@ -141,7 +122,8 @@ impl<'a> Watch<'a> {
         watch.prepare(&state.store, asked, options.initial_events);
         state.watches.last_id += 1;
         watch.id = state.watches.last_id;
-        state.watches.open.insert(watch.id, Entry::default());
+        let entry = Entry { request, faults: VecDeque::new(), cancelled: false };
+        state.watches.open.insert(watch.id, entry);
         shared.watches_changed.notify_all();
         drop(state);
         Ok(watch)
@@ -173,81 +155,83 @@ impl<'a> Watch<'a> {
     }
 
     fn fail(&mut self, status: &StatusError) {
-        let mut line = br#"{"type":"ERROR","object":"#.to_vec();
-        line.extend_from_slice(&status.body());
-        line.extend_from_slice(b"}\n");
-        self.after_initial = Some(line);
+        self.after_initial = Some(error_line(status));
         self.failed = true;
     }
 
-    pub(crate) fn id(&self) -> u64 {
-        self.id
+    /// Sends no bookmarks from now on, and so no end of the initial events.
+    pub(crate) fn forget_bookmarks(&mut self) {
+        self.bookmarks = false;
+        if !self.failed {
+            self.after_initial = None;
+        }
     }
 
-    /// Sends events until the watch ends. Blocks; wakes for changes, orders and its own timers only.
-    pub(crate) fn run(&mut self, sink: &mut impl Sink) -> End {
+    /// Sends events until the watch ends. Blocks; wakes for changes, faults and its own timers only.
+    pub(crate) fn run(&mut self, outlet: &mut Outlet<'_>) -> End {
+        match self.send_events(outlet) {
+            Ok(end) | Err(end) => end,
+        }
+    }
+
+    fn send_events(&mut self, outlet: &mut Outlet<'_>) -> Result<End, End> {
         for objects in std::mem::take(&mut self.initial).chunks(BATCH) {
             let lines: Vec<Vec<u8>> = objects.iter().map(|object| self.line("ADDED", object)).collect();
-            if sink.send(&lines).is_err() {
-                return End::Cut;
-            }
+            outlet.send(&lines)?;
         }
-        if let Some(line) = self.after_initial.take()
-            && sink.send(&[line]).is_err()
-        {
-            return End::Cut;
+        if let Some(line) = self.after_initial.take() {
+            outlet.send(&[line])?;
         }
         if self.failed {
-            return End::Clean;
+            return Ok(End::Clean);
         }
         let interval = self.shared.settings.bookmark_interval;
-        let mut next_bookmark = Instant::now().checked_add(interval).filter(|_| self.bookmarks);
+        let mut next_bookmark = Instant::now().checked_add(interval);
         loop {
-            let lines = match self.next_work(next_bookmark) {
+            match self.next_work(next_bookmark.filter(|_| self.bookmarks), outlet.line()) {
                 Work::Changes(changes) => {
                     let lines: Vec<Vec<u8>> =
                         changes.iter().filter_map(|change| self.event(change)).collect();
                     if let Some(last) = changes.last() {
                         self.cursor = last.version;
                     }
-                    lines
+                    outlet.send(&lines)?;
                 }
                 Work::Bookmark(version) => {
                     next_bookmark = Instant::now().checked_add(interval);
-                    vec![self.bookmark(version, false)]
+                    outlet.send(&[self.bookmark(version, false)])?;
                 }
-                Work::Order(Order::Write(bytes)) => vec![bytes.to_vec()],
-                Work::Order(Order::End) | Work::Behind => return End::Clean,
+                Work::Fault(Strike { action: Action::NoBookmarks, .. }) => self.forget_bookmarks(),
+                Work::Fault(strike) => outlet.plan_now(strike)?,
+                Work::Behind => return Ok(End::Clean),
                 Work::TimeIsUp(version) => {
                     // One last bookmark, so that the next watch can start from here.
-                    let last = [self.bookmark(version, false)];
-                    let send = self.bookmarks && version >= self.cursor;
-                    return if send && sink.send(&last).is_err() { End::Cut } else { End::Clean };
+                    if self.bookmarks && version >= self.cursor {
+                        outlet.send(&[self.bookmark(version, false)])?;
+                    }
+                    return Ok(End::Clean);
                 }
-                Work::Order(Order::Cut) | Work::Cancelled => return End::Cut,
-            };
-            if !lines.is_empty() && sink.send(&lines).is_err() {
-                return End::Cut;
+                Work::Cancelled => return Ok(End::Cut),
             }
         }
     }
 
-    fn next_work(&self, next_bookmark: Option<Instant>) -> Work {
+    fn next_work(&self, next_bookmark: Option<Instant>, line: &Line<'_>) -> Work {
         let mut state = self.shared.state.lock();
         loop {
             let version = state.store.version();
             let Some(changes) = state.store.changes_after(self.cursor, BATCH) else { return Work::Behind };
             let Some(entry) = state.watches.open.get_mut(&self.id) else { return Work::Cancelled };
-            if entry.cancelled {
+            if entry.cancelled || line.is_gone() {
                 return Work::Cancelled;
             }
             let mut changes = changes;
-            if let Some(&(after, _)) = entry.orders.front() {
+            if let Some(&(after, _)) = entry.faults.front() {
                 changes.retain(|change| change.version <= after);
                 if changes.is_empty()
-                    && let Some((_, order)) = entry.orders.pop_front()
+                    && let Some((_, strike)) = entry.faults.pop_front()
                 {
-                    return Work::Order(order);
+                    return Work::Fault(strike);
                 }
             }
             if !changes.is_empty() {
@@ -306,6 +290,14 @@ impl<'a> Watch<'a> {
             format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{metadata}{rest}}}"#);
         format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n").into_bytes()
     }
+}
+
+/// The event that tells of an error.
+pub(crate) fn error_line(status: &StatusError) -> Vec<u8> {
+    let mut line = br#"{"type":"ERROR","object":"#.to_vec();
+    line.extend_from_slice(&status.body());
+    line.extend_from_slice(b"}\n");
+    line
 }
 
 /// What Go makes of the fields of an empty object that are not `omitempty`, as recorded from a kube-apiserver

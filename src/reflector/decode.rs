@@ -1,0 +1,277 @@
+use std::sync::Arc;
+
+use super::{Decode, ReflectorOptions};
+use crate::error::Error;
+use crate::object::{GroupVersionKind, Key, Object, meta_namespace_key};
+use crate::panic;
+use crate::store::ReflectorStore;
+use crate::wire::{self, DecodeLimits, Event, EventKind, FieldPaths, Peek};
+
+/// From bytes to objects: what is skipped, what is expected, and what became of an object that can't be read.
+pub(super) struct Decoder<T> {
+    decode: Decode<T>,
+    skip: FieldPaths,
+    limits: DecodeLimits,
+    expected: Option<Expected>,
+    /// Where an object stands without what is skipped. Kept for the next one.
+    room: Vec<u8>,
+}
+
+struct Expected {
+    kind: GroupVersionKind,
+    api_version: String,
+    /// How an API server begins such an object: looked at first, since nearly all of them do.
+    beginnings: [Vec<u8>; 2],
+}
+
+/// An object that can't be read: decoded, keyed or transformed.
+#[derive(Debug)]
+pub(super) struct Unreadable {
+    /// Which one it is; without a name where that can't be read.
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) resource_version: String,
+    /// Says what is wrong, but not with which object.
+    pub(super) error: Error,
+}
+
+/// What an event is about.
+pub(super) enum Read<T> {
+    Object(T),
+    /// One that the store has already, in this version.
+    Unchanged(Key, Arc<T>),
+    /// One that can't be decoded, in a frame that can.
+    Unreadable(Unreadable),
+    /// One that says that it is something else than expected (W9).
+    OtherKind(Error),
+    Bookmark {
+        resource_version: String,
+        initial_events_end: bool,
+    },
+    Error(Error),
+}
+
+/// Why a frame could not be read at all.
+pub(super) enum BadFrame {
+    /// It is more than one.
+    Several,
+    Malformed(Error),
+}
+
+impl<T> Decoder<T> {
+    pub(super) fn new(decode: Decode<T>, options: &ReflectorOptions) -> Self {
+        let expected = options.expected_kind.clone().map(|kind| {
+            let (name, api_version) = (kind.kind(), kind.api_version());
+            let beginnings = [
+                format!(r#"{{"kind":"{name}","apiVersion":"{api_version}","#).into_bytes(),
+                format!(r#"{{"apiVersion":"{api_version}","kind":"{name}","#).into_bytes(),
+            ];
+            Expected { api_version, beginnings, kind }
+        });
+        Self { decode, skip: options.skip.clone(), limits: options.limits, expected, room: Vec::new() }
+    }
+
+    pub(super) fn limits(&self) -> DecodeLimits {
+        self.limits
+    }
+
+    /// Whether a list that says this of itself can be one of what is expected. What a custom resource calls
+    /// its list is its author's choice.
+    pub(super) fn check_list(&self, api_version: &str, kind: &str) -> Result<(), Error> {
+        let Some(Expected { kind: expected, api_version: expected_version, .. }) = &self.expected else {
+            return Ok(());
+        };
+        let group = expected.group();
+        let free = group.contains('.') && !group.ends_with(".k8s.io");
+        let fits = kind.strip_suffix("List").is_some_and(|of| of.is_empty() || of == expected.kind());
+        if api_version.is_empty() || kind == "List" || api_version == expected_version && (free || fits) {
+            return Ok(());
+        }
+        Err(Error::decode(format!("a list of {expected} was expected, not {api_version:?} {kind:?}")))
+    }
+
+    /// Decodes one object.
+    fn object(&mut self, bytes: &[u8]) -> Result<T, Error> {
+        self.limits.check_nesting(bytes)?;
+        let decode = |bytes| match panic::catch(|| (self.decode)(bytes)) {
+            Ok(decoded) => decoded.map_err(|error| Error::decode(wire::describe(&error))),
+            Err(panic) => Err(Error::decode(format!("decoding it {panic}"))),
+        };
+        let cut = self.skip.cut(bytes, &mut self.room);
+        match decode(cut) {
+            // If something is wrong with what is left, the whole tells where; if it was needed, there it is.
+            Err(_) if cut.len() < bytes.len() => decode(bytes),
+            decoded => decoded,
+        }
+    }
+}
+
+impl<T: Object> Decoder<T> {
+    /// One object of a list, as the store will keep it; the one that it has, if nothing has changed and
+    /// `reuse` says so.
+    pub(super) fn listed(
+        &mut self,
+        bytes: &[u8],
+        store: &dyn ReflectorStore<T>,
+        reuse: bool,
+    ) -> Result<(Key, Arc<T>), Unreadable> {
+        if reuse && let Some(kept) = unchanged(bytes, store) {
+            return Ok(kept);
+        }
+        match self.object(bytes) {
+            Ok(object) => prepared(object, store),
+            Err(error) => Err(Unreadable::undecoded(&Peek::identity(bytes), error)),
+        }
+    }
+
+    /// One event of a watch. What has been added and is in this store already, if one is given, is not
+    /// decoded.
+    pub(super) fn event(
+        &mut self,
+        frame: &[u8],
+        store: Option<&dyn ReflectorStore<T>>,
+    ) -> Result<(EventKind, Read<T>), BadFrame> {
+        let event = Event::parse(frame).map_err(|error| bad_frame(frame, &error))?;
+        Ok((
+            event.kind,
+            match event.kind {
+                EventKind::Error => Read::Error(Error::from_status(wire::error_status(event.object))),
+                EventKind::Bookmark => {
+                    let peek = Peek::whole(event.object).map_err(|error| bad_frame(frame, &error))?;
+                    match self.check_kind(&peek) {
+                        Err(error) => Read::OtherKind(error),
+                        Ok(()) => Read::Bookmark {
+                            resource_version: peek.resource_version.into_owned(),
+                            initial_events_end: peek.initial_events_end,
+                        },
+                    }
+                }
+                _ => return self.changed(frame, event, store),
+            },
+        ))
+    }
+
+    fn changed(
+        &mut self,
+        frame: &[u8],
+        event: Event<'_>,
+        store: Option<&dyn ReflectorStore<T>>,
+    ) -> Result<(EventKind, Read<T>), BadFrame> {
+        if self.begins_as_expected(event.object) {
+            if event.kind == EventKind::Added
+                && let Some((key, object)) = store.and_then(|store| unchanged(event.object, store))
+            {
+                return Ok((event.kind, Read::Unchanged(key, object)));
+            }
+            if let Ok(object) = self.object(event.object) {
+                return Ok((event.kind, Read::Object(object)));
+            }
+        }
+        // Something may stand behind the object and belong to the frame, or the frame is broken.
+        let event = Event::parse_slowly(frame).map_err(|error| bad_frame(frame, &error))?;
+        let peek = Peek::whole(event.object).map_err(|error| bad_frame(frame, &error))?;
+        if let Err(error) = self.check_kind(&peek) {
+            return Ok((event.kind, Read::OtherKind(error)));
+        }
+        let read = match self.object(event.object) {
+            Ok(object) => Read::Object(object),
+            Err(error) => Read::Unreadable(Unreadable::undecoded(&peek, error)),
+        };
+        Ok((event.kind, read))
+    }
+
+    fn begins_as_expected(&self, object: &[u8]) -> bool {
+        let Some(Expected { beginnings, .. }) = &self.expected else { return true };
+        beginnings.iter().any(|beginning| object.starts_with(beginning))
+    }
+
+    fn check_kind(&self, peek: &Peek<'_>) -> Result<(), Error> {
+        match &self.expected {
+            Some(Expected { kind, api_version, .. })
+                if !peek.kind.is_empty()
+                    && (peek.kind != kind.kind() || *peek.api_version != **api_version) =>
+            {
+                let Peek { api_version, kind: other, .. } = peek;
+                Err(Error::decode(format!("{kind} was expected, not {api_version:?} {other:?}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What the store has already: the same object in the same version.
+fn unchanged<T: Object>(bytes: &[u8], store: &dyn ReflectorStore<T>) -> Option<(Key, Arc<T>)> {
+    let staging = store.staging()?;
+    let peek = Peek::identity(bytes);
+    if peek.name.is_empty() || peek.uid.is_empty() || peek.resource_version.is_empty() {
+        return None;
+    }
+    let key = staging.key_of_name(&peek.namespace, &peek.name)?;
+    let cached = staging.cached(&key)?;
+    let same = cached.uid() == peek.uid && cached.resource_version() == peek.resource_version;
+    same.then_some((key, cached))
+}
+
+/// An object with its key, as the store will keep it.
+pub(super) fn prepared<T: Object>(
+    object: T,
+    store: &dyn ReflectorStore<T>,
+) -> Result<(Key, Arc<T>), Unreadable> {
+    if object.name().is_empty() {
+        return Err(Unreadable::nameless(&object));
+    }
+    let object = Arc::new(object);
+    match store.staging() {
+        None => Ok((meta_namespace_key(&*object), object)),
+        Some(staging) => staging
+            .prepare(Arc::clone(&object))
+            .map_err(|error| Unreadable::of(&*object, Error::other(error.to_string()))),
+    }
+}
+
+impl Unreadable {
+    fn undecoded(peek: &Peek<'_>, error: Error) -> Self {
+        Self {
+            namespace: peek.namespace.clone().into_owned(),
+            name: peek.name.clone().into_owned(),
+            resource_version: peek.resource_version.clone().into_owned(),
+            error,
+        }
+    }
+
+    pub(super) fn of<T: Object>(object: &T, error: Error) -> Self {
+        Self {
+            namespace: object.namespace().to_owned(),
+            name: object.name().to_owned(),
+            resource_version: object.resource_version().to_owned(),
+            error,
+        }
+    }
+
+    pub(super) fn nameless<T: Object>(object: &T) -> Self {
+        Self::of(object, Error::decode("it has no name"))
+    }
+
+    /// Under which key the store knows it, if that can be told.
+    pub(super) fn key<T>(&self, store: &dyn ReflectorStore<T>) -> Option<Key> {
+        if self.name.is_empty() { None } else { store.staging()?.key_of_name(&self.namespace, &self.name) }
+    }
+
+    /// With the words for where it stands: the object if it can be named, or else this place.
+    pub(super) fn at(&self, place: impl FnOnce() -> String) -> Error {
+        let Self { namespace, name, error, .. } = self;
+        let error = error.clone();
+        match (namespace.as_str(), name.as_str()) {
+            (_, "") => error.context(place()),
+            ("", name) => error.context(name),
+            (namespace, name) => error.context(format!("{namespace}/{name}")),
+        }
+    }
+}
+
+fn bad_frame(frame: &[u8], error: &serde_json::Error) -> BadFrame {
+    if wire::has_several(frame) {
+        return BadFrame::Several;
+    }
+    BadFrame::Malformed(Error::decode(wire::describe(error)))
+}

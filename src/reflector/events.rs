@@ -1,0 +1,205 @@
+//! What a machine makes of the events of a watch (W8–W10), and of those that begin a watch-list (WL3–WL6).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::decode::{BadFrame, Read, Unreadable, prepared};
+use super::machine::Machine;
+use super::watching::{Broken, Watching};
+use crate::error::Error;
+use crate::object::{Deleted, Object, namespaced_key};
+use crate::store::{ReflectorStore, StoreError};
+use crate::wire::{EventKind, FrameSplitter, Taken};
+
+type Frame<'a> = dyn FnMut(&[u8]) -> Result<Taken, Broken> + 'a;
+
+impl<T: Object> Machine<T> {
+    /// Hands what `read` finds in the stream to the store, or to the objects of a watch-list.
+    pub(super) fn read_frames(
+        &mut self,
+        watching: &mut Watching<T>,
+        store: &dyn ReflectorStore<T>,
+        now: Instant,
+        read: impl FnOnce(&mut FrameSplitter, &mut Frame<'_>) -> Result<(), Broken>,
+    ) -> Result<(), Broken> {
+        let mut frames = std::mem::take(&mut watching.frames);
+        let result = read(&mut frames, &mut |frame| self.event(frame, watching, store, now));
+        watching.frames = frames;
+        result
+    }
+
+    fn event(
+        &mut self,
+        frame: &[u8],
+        watching: &mut Watching<T>,
+        store: &dyn ReflectorStore<T>,
+        now: Instant,
+    ) -> Result<Taken, Broken> {
+        let reuse = watching.initial.as_ref().is_some_and(|initial| initial.reuse);
+        let (kind, read) = match self.decoder.event(frame, reuse.then_some(store)) {
+            Ok(event) => event,
+            Err(BadFrame::Several) => return Ok(Taken::Several),
+            Err(BadFrame::Malformed(error)) => {
+                return Err(Broken::Frame(error.context(self.place(watching))));
+            }
+        };
+        match read {
+            Read::Error(error) => return Err(Broken::Event(error)),
+            // W9: told, not counted, and its version does not count either.
+            Read::OtherKind(error) => {
+                self.report(error.context(self.place(watching)), false);
+                return Ok(Taken::Whole);
+            }
+            Read::Object(object) if object.name().is_empty() => {
+                self.unreadable(kind, &Unreadable::nameless(&object), watching, store);
+                return Ok(Taken::Whole);
+            }
+            Read::Bookmark { resource_version, initial_events_end } => {
+                if watching.initial.is_none() && !resource_version.is_empty() {
+                    self.stored(store.bookmark(&resource_version));
+                }
+                self.count(kind, &resource_version, watching);
+                if initial_events_end && watching.initial.is_some() {
+                    self.initial_events_end(watching, store, now)?;
+                }
+            }
+            Read::Unreadable(unreadable) => {
+                self.unreadable(kind, &unreadable, watching, store);
+                self.count(kind, &unreadable.resource_version, watching);
+            }
+            Read::Unchanged(key, object) => {
+                if let Some(initial) = &mut watching.initial {
+                    initial.put(key, object);
+                }
+                self.count(kind, "", watching);
+            }
+            Read::Object(object) => {
+                let version = object.resource_version().to_owned();
+                self.object(kind, object, watching, store);
+                self.count(kind, &version, watching);
+            }
+        }
+        Ok(Taken::Whole)
+    }
+
+    fn object(
+        &mut self,
+        kind: EventKind,
+        object: T,
+        watching: &mut Watching<T>,
+        store: &dyn ReflectorStore<T>,
+    ) {
+        let Some(initial) = &mut watching.initial else {
+            let object = Arc::new(object);
+            return match kind {
+                EventKind::Added => self.stored(store.add(object)),
+                EventKind::Deleted => self.delete(object, store),
+                _ => self.stored(store.update(object)),
+            };
+        };
+        match prepared(object, store) {
+            Ok((key, _)) if kind == EventKind::Deleted => initial.remove(&key),
+            Ok((key, object)) => initial.put(key, object),
+            Err(unreadable) => self.unreadable(kind, &unreadable, watching, store),
+        }
+    }
+
+    /// A deletion whose object the store does not take still deletes.
+    fn delete(&mut self, object: Arc<T>, store: &dyn ReflectorStore<T>) {
+        let result = store.delete(Deleted::Final(Arc::clone(&object)));
+        if let Err(error @ (StoreError::Transform { .. } | StoreError::Key(_))) = result {
+            let error = Error::other(error.to_string());
+            self.delete_unread(&Unreadable::of(&*object, error), store);
+        } else {
+            self.stored(result);
+        }
+    }
+
+    /// An object that can't be read: its cached copy stays, unless it is deleted.
+    fn unreadable(
+        &mut self,
+        kind: EventKind,
+        unreadable: &Unreadable,
+        watching: &mut Watching<T>,
+        store: &dyn ReflectorStore<T>,
+    ) {
+        match (&mut watching.initial, kind) {
+            (Some(initial), EventKind::Deleted) => match unreadable.key(store) {
+                Some(key) => initial.remove(&key),
+                None => initial.leave_gap(unreadable, store),
+            },
+            (Some(initial), _) => initial.leave_gap(unreadable, store),
+            (None, EventKind::Deleted) => return self.delete_unread(unreadable, store),
+            (None, _) => {}
+        }
+        let place = self.place(watching);
+        self.report_unreadable(unreadable, || place);
+    }
+
+    /// A deletion of what can't be read: by the key, where that can be told.
+    fn delete_unread(&mut self, unreadable: &Unreadable, store: &dyn ReflectorStore<T>) {
+        let Unreadable { namespace, name, .. } = unreadable;
+        if !name.is_empty() {
+            let key = unreadable.key(store).unwrap_or_else(|| namespaced_key(namespace, name));
+            let last_known = store.staging().and_then(|staging| staging.cached(&key));
+            self.stored(store.delete(Deleted::FinalStateUnknown { key, last_known }));
+        }
+        self.report_unreadable(unreadable, || "a deletion".to_owned());
+    }
+
+    /// Takes note of an event that counts, and of its version.
+    fn count(&mut self, kind: EventKind, version: &str, watching: &mut Watching<T>) {
+        watching.events += 1;
+        watching.versions_count |= kind != EventKind::Added;
+        // An event without a version leaves the last one as it is: client-go would lose it (W10).
+        if version.is_empty() {
+            return;
+        }
+        match &mut watching.initial {
+            Some(initial) if kind != EventKind::Added => version.clone_into(&mut initial.version),
+            Some(_) => {}
+            None if watching.versions_count => version.clone_into(&mut self.version),
+            None => {}
+        }
+    }
+
+    /// The objects of a watch-list are complete: they reach the store, and what follows are their changes
+    /// (WL6).
+    fn initial_events_end(
+        &mut self,
+        watching: &mut Watching<T>,
+        store: &dyn ReflectorStore<T>,
+        now: Instant,
+    ) -> Result<(), Broken> {
+        let Some(initial) = watching.initial.take_if(|initial| !initial.version.is_empty()) else {
+            let what = "the bookmark that ends the initial events has no resourceVersion";
+            return Err(Broken::Frame(Error::decode(what)));
+        };
+        self.version_unavailable = false;
+        self.unfinished = 0;
+        self.replace(initial.into_list(), store).map_err(Broken::Refused)?;
+        (watching.started, watching.events, watching.versions_count) = (now, 0, true);
+        Ok(())
+    }
+
+    /// What the store says to an event is told, and the watch goes on (W8).
+    fn stored(&mut self, result: Result<(), StoreError>) {
+        if let Err(error) = result {
+            if matches!(error, StoreError::Transform { .. } | StoreError::Key(_)) {
+                self.view.miss();
+            }
+            self.report(Error::other(format!("the store did not take an event: {error}")), false);
+        }
+    }
+
+    pub(super) fn report_unreadable(&mut self, unreadable: &Unreadable, place: impl FnOnce() -> String) {
+        self.view.miss();
+        self.report(unreadable.at(place), false);
+    }
+
+    /// Where in the stream the next event is.
+    fn place(&self, watching: &Watching<T>) -> String {
+        let at = if self.version.is_empty() { "the beginning" } else { &self.version };
+        format!("event {} after version {at}", watching.events + 1)
+    }
+}

@@ -1,0 +1,157 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::decode::Unreadable;
+use crate::error::Error;
+use crate::object::{Key, Object};
+use crate::store::{Gaps, ReflectorStore, StagedList};
+use crate::wire::FrameSplitter;
+
+/// For how long the server is silent at most before the objects of a watch-list are complete, and how often
+/// that is warned of before (WL10).
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const WARNING: Duration = Duration::from_secs(10);
+
+/// A stream of events that is open.
+pub(super) struct Watching<T> {
+    pub(super) frames: FrameSplitter,
+    /// When the request was made (W2), or the objects of a watch-list were complete.
+    pub(super) started: Instant,
+    /// How many events there were since, and whether their versions count: not those of the unordered ADDED
+    /// events at the beginning of a watch that did not start from a version (W10).
+    pub(super) events: u64,
+    pub(super) versions_count: bool,
+    /// After how long a silence it is taken for dead.
+    pub(super) idle_timeout: Duration,
+    /// How long nothing has come.
+    pub(super) silent: Duration,
+    /// Of a watch-list, as long as the objects are not complete.
+    pub(super) initial: Option<Initial<T>>,
+}
+
+impl<T> Watching<T> {
+    /// How long to wait for bytes.
+    pub(super) fn patience(&self) -> Duration {
+        match self.initial {
+            Some(_) => WARNING,
+            None => self.idle_timeout,
+        }
+    }
+}
+
+/// The objects with which a watch-list begins, until the bookmark that ends them: apart from the store, which
+/// keeps what it has until then (WL3, WL7).
+pub(super) struct Initial<T> {
+    objects: HashMap<Key, Arc<T>>,
+    gaps: Gaps,
+    /// The last version of an event that was not ADDED, and then of the bookmark (WL5).
+    pub(super) version: String,
+    /// Whether what the store has in the same version need not be decoded.
+    pub(super) reuse: bool,
+}
+
+impl<T: Object> Initial<T> {
+    pub(super) fn new(reuse: bool) -> Self {
+        Self { objects: HashMap::new(), gaps: Gaps::default(), version: String::new(), reuse }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    pub(super) fn put(&mut self, key: Key, object: Arc<T>) {
+        self.gaps.close(&key);
+        self.objects.insert(key, object);
+    }
+
+    pub(super) fn remove(&mut self, key: &str) {
+        self.gaps.close(key);
+        self.objects.remove(key);
+    }
+
+    /// One that can't be read: what came before of it is still the best there is.
+    pub(super) fn leave_gap(&mut self, unreadable: &Unreadable, store: &dyn ReflectorStore<T>) {
+        let key = unreadable.key(store);
+        if key.as_ref().is_none_or(|key| !self.objects.contains_key(key)) {
+            self.gaps.add(key);
+        }
+    }
+
+    /// All of them.
+    pub(super) fn into_list(self) -> StagedList<T> {
+        let Self { objects, gaps, version, reuse: _ } = self;
+        StagedList { objects: objects.into_iter().collect(), resource_version: version, gaps }
+    }
+}
+
+/// Why a stream is given up.
+pub(super) enum Broken {
+    /// An ERROR event: what the server said.
+    Event(Error),
+    /// A frame that can't be decoded.
+    Frame(Error),
+    /// The store does not take the objects of a watch-list.
+    Refused(Error),
+}
+
+impl From<crate::wire::SplitError> for Broken {
+    fn from(error: crate::wire::SplitError) -> Self {
+        Self::Frame(error.into())
+    }
+}
+
+/// For how long a watch that ends with an internal error is opened again at once (W7). client-go's
+/// `RetryWithDeadline`.
+#[derive(Debug)]
+pub(super) struct RetryWindow {
+    length: Duration,
+    first: Option<Instant>,
+    last: Option<Instant>,
+}
+
+impl RetryWindow {
+    /// Errors that are further apart have nothing to do with each other.
+    const APART: Duration = Duration::from_secs(60);
+
+    pub(super) fn new(length: Duration) -> Self {
+        Self { length, first: None, last: None }
+    }
+
+    /// There was another error: whether to try again.
+    pub(super) fn retry(&mut self, now: Instant) -> bool {
+        if self.last.is_some_and(|last| now.duration_since(last) >= Self::APART) {
+            self.first = None;
+        }
+        let first = *self.first.get_or_insert(now);
+        self.last = Some(now);
+        let retry = !self.length.is_zero() && now.duration_since(first) <= self.length;
+        if !retry {
+            self.forget();
+        }
+        retry
+    }
+
+    pub(super) fn forget(&mut self) {
+        (self.first, self.last) = (None, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w7_retry_window() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut never = RetryWindow::new(Duration::ZERO);
+        assert!(!never.retry(at(0)) && !never.retry(at(1)));
+
+        let mut window = RetryWindow::new(Duration::from_secs(90));
+        assert!([0, 30, 60, 90].into_iter().all(|second| window.retry(at(second))));
+        assert!(!window.retry(at(91)), "the window is over");
+        assert!(window.retry(at(92)), "and begins again");
+        assert!(window.retry(at(153)) && window.retry(at(153 + 89)), "a minute apart: it begins again");
+    }
+}

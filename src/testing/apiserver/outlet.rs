@@ -1,0 +1,265 @@
+//! The writing side of a connection: answers go out here, and here faults disturb them.
+
+use std::io::{self, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::faults::{Action, Strike};
+use super::http::{LAST_CHUNK, push_chunk};
+use super::server::Shared;
+use super::watch::error_line;
+
+/// What the threads of a connection share.
+pub(crate) struct Line<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) stream: &'a TcpStream,
+    /// The client is gone, or the server stops. Written with the state locked and `Shared::changed`
+    /// signalled, so that nobody who is about to sleep misses it.
+    pub(crate) gone: Arc<AtomicBool>,
+    /// The connection is to end with a reset.
+    reset: AtomicBool,
+}
+
+impl<'a> Line<'a> {
+    pub(crate) fn new(shared: &'a Shared, stream: &'a TcpStream, gone: Arc<AtomicBool>) -> Self {
+        Self { shared, stream, gone, reset: AtomicBool::new(false) }
+    }
+
+    /// Whether nobody reads any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Ends whatever sleeps on this connection: nobody reads any more.
+    pub(crate) fn hang_up(&self) {
+        self.shared.hang_up([&*self.gone]);
+    }
+
+    /// Closes the connection for both sides, which wakes the thread that reads from it.
+    pub(crate) fn close(&self) {
+        // A FIN in front of the reset would be an end in order; so that comes from the last handle on the
+        // socket as it is dropped, and this wakes the reader only.
+        let how = if self.reset.load(Ordering::Acquire) { Shutdown::Read } else { Shutdown::Both };
+        let _ = self.stream.shutdown(how);
+    }
+
+    /// Sleeps so long, or for ever; an error as soon as nobody reads any more. The error is an end of the
+    /// answer, which then can't go on.
+    fn pause(&self, time: Option<Duration>) -> Result<(), End> {
+        let deadline = time.and_then(|time| Instant::now().checked_add(time));
+        let mut state = self.shared.state.lock();
+        loop {
+            if self.is_gone() {
+                return Err(End::Cut);
+            }
+            match deadline {
+                None => self.shared.changed.wait(&mut state),
+                Some(deadline) if Instant::now() >= deadline => return Ok(()),
+                Some(deadline) => {
+                    self.shared.changed.wait_until(&mut state, deadline);
+                }
+            }
+        }
+    }
+
+    fn reset(&self) -> io::Result<()> {
+        self.reset.store(true, Ordering::Release);
+        socket2::SockRef::from(self.stream).set_linger(Some(Duration::ZERO))
+    }
+}
+
+/// How an answer came to its end.
+#[derive(Debug, PartialEq)]
+pub(crate) enum End {
+    /// In order: the last chunk is due.
+    Clean,
+    /// Nothing more may be written.
+    Cut,
+}
+
+impl From<io::Error> for End {
+    fn from(_: io::Error) -> Self {
+        Self::Cut
+    }
+}
+
+/// Where one answer goes out: its head, and the pieces of its body, framed.
+pub(crate) struct Outlet<'a> {
+    line: &'a Line<'a>,
+    chunked: bool,
+    /// Framed and not yet written.
+    out: Vec<u8>,
+    planned: Option<Planned>,
+    drip: Option<(usize, Duration)>,
+}
+
+/// A fault on its way to the place where it strikes.
+struct Planned {
+    /// So many events are let through first, ...
+    events: usize,
+    /// ... then so many bytes.
+    bytes: usize,
+    strike: Strike,
+}
+
+impl<'a> Outlet<'a> {
+    pub(crate) fn new(line: &'a Line<'a>) -> Self {
+        Self { line, chunked: false, out: Vec::new(), planned: None, drip: None }
+    }
+
+    pub(crate) fn line(&self) -> &'a Line<'a> {
+        self.line
+    }
+
+    /// Plans a fault for an answer whose head is still to come.
+    pub(crate) fn plan(&mut self, strike: Strike) {
+        let (events, bytes) = (strike.events.unwrap_or_default(), strike.bytes.unwrap_or_default());
+        self.planned = Some(Planned { events, bytes, strike });
+    }
+
+    /// Plans a fault from here on, where the answer has begun already.
+    pub(crate) fn plan_now(&mut self, strike: Strike) -> Result<(), End> {
+        self.plan(strike);
+        self.strike_if_due()?;
+        self.flush()
+    }
+
+    /// The bytes that a fault will add to a body of this length.
+    pub(crate) fn extra(&self, length: usize) -> usize {
+        match &self.planned {
+            Some(Planned { bytes, strike: Strike { action: Action::Garbage(garbage), .. }, .. })
+                if *bytes <= length =>
+            {
+                garbage.len()
+            }
+            _ => 0,
+        }
+    }
+
+    /// The head of an answer. It goes out with the body unless that is flushed before.
+    pub(crate) fn head(&mut self, head: &[u8], chunked: bool) -> Result<(), End> {
+        self.chunked = chunked;
+        self.out.extend_from_slice(head);
+        self.strike_if_due()
+    }
+
+    /// Writes pieces of the body, or events: each a chunk of its own, but one write takes them all.
+    pub(crate) fn send<P: AsRef<[u8]>>(&mut self, pieces: &[P]) -> Result<(), End> {
+        for piece in pieces.iter().map(AsRef::as_ref).filter(|piece| !piece.is_empty()) {
+            self.piece(piece)?;
+        }
+        self.flush()
+    }
+
+    /// What ends a body in order.
+    pub(crate) fn finish(&mut self) -> Result<(), End> {
+        if self.chunked {
+            self.out.extend_from_slice(LAST_CHUNK);
+        }
+        self.flush()
+    }
+
+    /// Writes what has been framed so far.
+    pub(crate) fn flush(&mut self) -> Result<(), End> {
+        let out = std::mem::take(&mut self.out);
+        self.write(&out)?;
+        self.out = out;
+        self.out.clear();
+        Ok(())
+    }
+
+    /// Writes these bytes as they are.
+    pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), End> {
+        let mut stream = self.line.stream;
+        let Some((count, every)) = self.drip else { return Ok(stream.write_all(bytes)?) };
+        for drop in bytes.chunks(count.max(1)) {
+            stream.write_all(drop)?;
+            self.line.pause(Some(every))?;
+        }
+        Ok(())
+    }
+
+    fn piece(&mut self, piece: &[u8]) -> Result<(), End> {
+        match &mut self.planned {
+            Some(planned) if planned.events > 0 => planned.events -= 1,
+            Some(planned) if planned.bytes < piece.len() => {
+                let (before, after) = piece.split_at(planned.bytes);
+                planned.bytes = 0;
+                return self.piece_around_strike(before, after);
+            }
+            Some(planned) => planned.bytes -= piece.len(),
+            None => {}
+        }
+        self.push(piece);
+        self.strike_if_due()
+    }
+
+    /// A piece in the middle of which a fault strikes.
+    fn piece_around_strike(&mut self, before: &[u8], after: &[u8]) -> Result<(), End> {
+        let breaks = self.planned.as_ref().is_some_and(|planned| planned.strike.action.breaks_off());
+        if breaks && self.chunked {
+            // A connection breaks in the middle of what a chunk has promised.
+            self.out.extend_from_slice(format!("{:x}\r\n", before.len() + after.len()).as_bytes());
+            self.out.extend_from_slice(before);
+        } else {
+            self.push(before);
+        }
+        self.strike_if_due()?;
+        self.push(after);
+        Ok(())
+    }
+
+    fn push(&mut self, piece: &[u8]) {
+        if self.chunked {
+            push_chunk(&mut self.out, piece);
+        } else {
+            self.out.extend_from_slice(piece);
+        }
+    }
+
+    fn strike_if_due(&mut self) -> Result<(), End> {
+        let due = self.planned.take_if(|planned| planned.events == 0 && planned.bytes == 0);
+        let Some(Planned { strike, .. }) = due else { return Ok(()) };
+        self.flush()?;
+        self.delay(&strike)?;
+        match strike.action {
+            Action::Garbage(bytes) => self.push(&bytes),
+            Action::Status(status, _) => {
+                self.push(&error_line(&status));
+                self.flush()?;
+                return Err(End::Clean);
+            }
+            action => self.act(action)?,
+        }
+        Ok(())
+    }
+
+    /// Waits as long as the fault says.
+    pub(crate) fn delay(&self, strike: &Strike) -> Result<(), End> {
+        strike.delay.map_or(Ok(()), |delay| self.line.pause(Some(delay)))
+    }
+
+    /// Does what can be done at any place of an answer, before it included.
+    pub(crate) fn act(&mut self, action: Action) -> Result<(), End> {
+        match action {
+            Action::Close => Err(End::Cut),
+            Action::Reset => {
+                self.line.reset()?;
+                Err(End::Cut)
+            }
+            Action::Stall => self.line.pause(None),
+            Action::Drip(count, every) => {
+                self.drip = Some((count, every));
+                Ok(())
+            }
+            Action::EndWatch => Err(End::Clean),
+            Action::Pass
+            | Action::Garbage(_)
+            | Action::Status(..)
+            | Action::Respond(_)
+            | Action::NoBookmarks => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! The states in which a stop may find an informer, each with a server that keeps it there; the bench `stop`
+//! has them, too.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use k8s_informer::{
+    Client, Config, DynamicObject, GroupVersionResource, HandlerFuncs, Indexers, InformerOptions,
+    ReflectorOptions, ReflectorState, SharedIndexInformer, SharedIndexInformerOptions, Stop,
+    new_indexer_informer,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use crate::server::{FullBacklog, SOON, hang, read_request};
+
+/// How long a slow handler takes, which a stop may have to wait for.
+pub(crate) const CALLBACK: Duration = Duration::from_millis(1);
+
+const OK: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Nobody answers the connect.
+    Connecting,
+    /// Nobody listens; it waits before it tries again.
+    Refused,
+    /// The server takes the client's hello, and says nothing.
+    Handshake,
+    /// The server takes the request, and says nothing.
+    Head,
+    /// Objects of a list come one by one, slowly, and without an end.
+    SlowList,
+    /// Nothing happens.
+    SilentWatch,
+    SilentTlsWatch,
+    /// Events come as fast as they are taken, of a thousand objects.
+    BusyWatch,
+    /// The same of one object: they pile up in its place in the queue, and are processed together.
+    HotKey,
+    /// The server fails; it waits before it tries again.
+    BackOff,
+    /// A handler of a shared informer is slow: notifications wait for it.
+    SlowHandler,
+    /// The handler of an informer that is not shared is slow: its queue waits for it.
+    BusyQueue,
+}
+
+impl State {
+    pub(crate) const ALL: [Self; 12] = [
+        Self::Connecting,
+        Self::Refused,
+        Self::Handshake,
+        Self::Head,
+        Self::SlowList,
+        Self::SilentWatch,
+        Self::SilentTlsWatch,
+        Self::BusyWatch,
+        Self::HotKey,
+        Self::BackOff,
+        Self::SlowHandler,
+        Self::BusyQueue,
+    ];
+}
+
+/// When a stop is given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Moment {
+    /// So long after the start.
+    AfterStart(Duration),
+    /// So long after the state was reached.
+    Within(Duration),
+}
+
+/// A state, with what is needed for it. Dropping it ends its server with all its threads.
+pub(crate) struct Scene {
+    state: State,
+    address: SocketAddr,
+    reached: Mutex<Receiver<()>>,
+    reach: Sender<()>,
+    server: Server,
+}
+
+enum Server {
+    Backlog(FullBacklog),
+    /// A port that is taken, and that nobody listens on.
+    Deaf(#[expect(dead_code, reason = "it holds the port")] socket2::Socket),
+    Talking {
+        closing: Arc<AtomicBool>,
+        acceptor: Option<JoinHandle<()>>,
+    },
+}
+
+/// One that is yet to run, shared or not.
+struct Informer {
+    run: Box<dyn FnOnce(&Stop) + Send>,
+    is_backing_off: Box<dyn Fn() -> bool>,
+}
+
+impl Scene {
+    pub(crate) fn new(state: State) -> Self {
+        let (reach, reached) = channel();
+        let (address, server) = match state {
+            State::Connecting => {
+                let backlog = FullBacklog::new();
+                (backlog.address, Server::Backlog(backlog))
+            }
+            State::Refused => {
+                let socket =
+                    socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+                socket.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
+                (socket.local_addr().unwrap().as_socket().unwrap(), Server::Deaf(socket))
+            }
+            _ => listen(state, &reach),
+        };
+        Self { state, address, reached: Mutex::new(reached), reach, server }
+    }
+
+    /// Starts an informer, stops it at that moment, and waits until it has ended; says how long that took
+    /// from the stop on.
+    pub(crate) fn stop_at(&self, moment: Moment) -> Duration {
+        // What an earlier one has left.
+        self.reached.lock().unwrap().try_iter().for_each(drop);
+        let stop = Stop::new();
+        let (ended, end) = channel();
+        let Informer { run, is_backing_off } = self.informer();
+        let thread = thread::spawn({
+            let stop = stop.clone();
+            move || {
+                run(&stop);
+                // On this thread: the other one may have to wait for its turn.
+                let _ = ended.send(Instant::now());
+            }
+        });
+        let wait = match moment {
+            Moment::AfterStart(wait) => wait,
+            Moment::Within(wait) => {
+                self.wait_until_reached(&*is_backing_off);
+                wait
+            }
+        };
+        // Nobody gives this one: it is the moment that is waited for.
+        Stop::new().wait_timeout(wait);
+        let start = Instant::now();
+        stop.stop();
+        let ended = end.recv_timeout(4 * SOON);
+        let ended = ended.unwrap_or_else(|_| panic!("{:?}: a stop at {moment:?} hangs", self.state));
+        thread.join().unwrap();
+        ended.saturating_duration_since(start)
+    }
+
+    fn wait_until_reached(&self, is_backing_off: &dyn Fn() -> bool) {
+        match &self.server {
+            #[cfg(target_os = "linux")]
+            Server::Backlog(backlog) => backlog.wait_for_connect(),
+            _ if matches!(self.state, State::Refused | State::BackOff) => {
+                let deadline = Instant::now() + SOON;
+                while !is_backing_off() {
+                    assert!(Instant::now() < deadline, "{:?} is not reached", self.state);
+                    thread::yield_now();
+                }
+            }
+            Server::Talking { .. } => {
+                let reached = self.reached.lock().unwrap().recv_timeout(SOON);
+                reached.unwrap_or_else(|_| panic!("{:?} is not reached", self.state));
+            }
+            #[cfg(not(target_os = "linux"))]
+            Server::Backlog(_) => {}
+            Server::Deaf(_) => {}
+        }
+    }
+
+    fn informer(&self) -> Informer {
+        let tls = matches!(self.state, State::Handshake | State::SilentTlsWatch);
+        let scheme = if tls { "https" } else { "http" };
+        let config = Config::new(format!("{scheme}://{}", self.address)).insecure_skip_tls_verify(tls);
+        let pods = Client::new(config).unwrap();
+        let pods = Arc::new(pods.lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None));
+        let mut reflector = ReflectorOptions::default();
+        reflector.watch_list = false;
+        reflector.watch_error_handler = Some(Arc::new(|_| {}));
+
+        let is_slow = matches!(self.state, State::SlowHandler | State::BusyQueue);
+        let reach = self.reach.clone();
+        let called = move || {
+            if is_slow {
+                let _ = reach.send(());
+                Stop::new().wait_timeout(CALLBACK);
+            }
+        };
+        let updated = called.clone();
+        let handler = HandlerFuncs::<DynamicObject>::new()
+            .on_add(move |_, _| called())
+            .on_update(move |_, _| updated());
+        if self.state == State::BusyQueue {
+            let (_, controller) = new_indexer_informer(InformerOptions {
+                lister_watcher: pods,
+                handler: Box::new(handler),
+                indexers: Indexers::new(),
+                reflector,
+            });
+            return Informer {
+                run: Box::new(move |stop| controller.run(stop).unwrap()),
+                is_backing_off: Box::new(|| false),
+            };
+        }
+        let options = SharedIndexInformerOptions { reflector, ..SharedIndexInformerOptions::default() };
+        let informer = SharedIndexInformer::<DynamicObject>::new(pods, options);
+        informer.add_handler(handler).unwrap();
+        let status = informer.clone();
+        Informer {
+            run: Box::new(move |stop| informer.run(stop).unwrap()),
+            is_backing_off: Box::new(move || status.status().state == ReflectorState::BackingOff),
+        }
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if let Server::Talking { closing, acceptor } = &mut self.server {
+            closing.store(true, Ordering::SeqCst);
+            // Wakes it. The connections end with their clients.
+            let _ = TcpStream::connect(self.address);
+            if let Some(acceptor) = acceptor.take() {
+                let _ = acceptor.join();
+            }
+        }
+    }
+}
+
+fn listen(state: State, reach: &Sender<()>) -> (SocketAddr, Server) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let closing = Arc::new(AtomicBool::new(false));
+    let tls = (state == State::SilentTlsWatch).then(self_signed);
+    let (reach, closes) = (reach.clone(), Arc::clone(&closing));
+    let acceptor = thread::spawn(move || {
+        let mut connections: Vec<JoinHandle<()>> = Vec::new();
+        for stream in listener.incoming().map_while(Result::ok) {
+            if closes.load(Ordering::SeqCst) {
+                break;
+            }
+            let (reach, tls) = (reach.clone(), tls.clone());
+            connections.retain(|connection| !connection.is_finished());
+            connections.push(thread::spawn(move || {
+                // The client breaks off when it is stopped.
+                let _ = match tls {
+                    None => talk(state, stream, &reach),
+                    Some(tls) => {
+                        talk(state, StreamOwned::new(ServerConnection::new(tls).unwrap(), stream), &reach)
+                    }
+                };
+            }));
+        }
+        for connection in connections {
+            let _ = connection.join();
+        }
+    });
+    (address, Server::Talking { closing, acceptor: Some(acceptor) })
+}
+
+fn self_signed() -> Arc<ServerConfig> {
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let chain = vec![CertificateDer::from(cert)];
+    Arc::new(builder.with_no_client_auth().with_single_cert(chain, key).unwrap())
+}
+
+/// One connection: answers requests until the informer is where it should be, and keeps it there.
+fn talk(state: State, mut stream: impl Read + Write, reach: &Sender<()>) -> io::Result<()> {
+    let reached = || {
+        let _ = reach.send(());
+    };
+    if state == State::Handshake {
+        stream.read_exact(&mut [0])?;
+        reached();
+        hang(&mut stream, None);
+        return Ok(());
+    }
+    loop {
+        let request = read_request(&mut stream)?;
+        let is_watch = request.lines().next().unwrap_or_default().contains("watch=true");
+        match state {
+            State::Head => {
+                reached();
+                hang(&mut stream, None);
+            }
+            State::BackOff => {
+                stream.write_all(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")?;
+            }
+            State::SlowList => {
+                stream.write_all(OK.as_bytes())?;
+                chunk(&mut stream, r#"{"kind":"List","metadata":{"resourceVersion":"7"},"items":["#)?;
+                reached();
+                for n in 0.. {
+                    let comma = if n == 0 { "" } else { "," };
+                    chunk(&mut stream, &format!("{comma}{}", object(n, 7)))?;
+                    Stop::new().wait_timeout(Duration::from_micros(200));
+                }
+            }
+            _ if !is_watch => {
+                let count = if matches!(state, State::SlowHandler | State::BusyQueue) { 500 } else { 1 };
+                let objects: Vec<_> = (0..count).map(|n| object(n, 7)).collect();
+                stream.write_all(OK.as_bytes())?;
+                let list = r#"{"kind":"List","metadata":{"resourceVersion":"7"},"items":["#;
+                chunk(&mut stream, &format!("{list}{}]}}", objects.join(",")))?;
+                stream.write_all(b"0\r\n\r\n")?;
+            }
+            State::BusyWatch | State::HotKey => {
+                stream.write_all(OK.as_bytes())?;
+                reached();
+                for version in 8.. {
+                    let number = if state == State::HotKey { 0 } else { version % 1000 };
+                    let object = object(number, version);
+                    chunk(&mut stream, &format!("{{\"type\":\"MODIFIED\",\"object\":{object}}}\n"))?;
+                }
+            }
+            _ => {
+                stream.write_all(OK.as_bytes())?;
+                stream.flush()?;
+                if !matches!(state, State::SlowHandler | State::BusyQueue) {
+                    reached();
+                }
+                hang(&mut stream, None);
+            }
+        }
+        stream.flush()?;
+    }
+}
+
+fn object(number: u32, version: u32) -> String {
+    format!(r#"{{"metadata":{{"name":"pod-{number}","namespace":"a","resourceVersion":"{version}"}}}}"#)
+}
+
+fn chunk(stream: &mut impl Write, text: &str) -> io::Result<()> {
+    stream.write_all(format!("{:x}\r\n{text}\r\n", text.len()).as_bytes())?;
+    stream.flush()
+}
+
+/// Random numbers that are the same in every run: SplitMix64.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    /// Below the limit.
+    pub(crate) fn duration(&mut self, limit: Duration) -> Duration {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        limit.mul_f64(((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64)
+    }
+}
+
+/// Every other one at a random moment from the start on, when the state may not be reached yet, and every
+/// other one soon after it was reached.
+pub(crate) fn moments(random: &mut Random) -> impl Iterator<Item = Moment> {
+    let limit = Duration::from_millis(4);
+    (0..).map(move |n| match n % 2 {
+        0 => Moment::AfterStart(random.duration(limit)),
+        _ => Moment::Within(random.duration(limit)),
+    })
+}

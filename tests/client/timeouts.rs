@@ -1,0 +1,204 @@
+//! How long a body may be silent, and that a read that gave up loses nothing.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::{
+    Body, Client, Config, Error, GroupVersionResource, ListOptions, ListerWatcher, Request, Stop,
+};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use crate::server::{Reply, Server, first_chunk, read_request};
+
+const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+const CHUNKS: [&[u8]; 3] = [b"1;a\r\n{\r\n", b"10\r\n\"type\":\"ADDED\"}\n\r\n", b"0\r\nx: y\r\n\r\n"];
+const TEXT: &[u8] = b"{\"type\":\"ADDED\"}\n";
+
+/// Long enough for nothing, so that there is one before each byte.
+const SHORT: Duration = Duration::from_millis(1);
+
+/// Writes one byte each time it is told to, once it has somebody who tells it.
+struct Dripping {
+    stream: TcpStream,
+    go: Option<Receiver<()>>,
+}
+
+impl Read for Dripping {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Dripping {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let Some(go) = &self.go else { return self.stream.write(buffer) };
+        go.recv().map_err(io::Error::other)?;
+        self.stream.write(&buffer[..buffer.len().min(1)])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Answers one request after the other on one connection: the head at once, the body drop by drop.
+fn dripping(tls: Option<Arc<ServerConfig>>) -> (SocketAddr, Sender<Receiver<()>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (bodies, next) = channel::<Receiver<()>>();
+    // Ends with its client.
+    thread::spawn(move || {
+        let (stream, _) = listener.accept()?;
+        stream.set_nodelay(true)?;
+        let stream = Dripping { stream, go: None };
+        match tls {
+            None => answer(stream, &next, |stream| stream),
+            Some(tls) => {
+                answer(StreamOwned::new(ServerConnection::new(tls).unwrap(), stream), &next, |stream| {
+                    &mut stream.sock
+                })
+            }
+        }
+    });
+    (address, bodies)
+}
+
+fn answer<S: Read + Write>(
+    mut stream: S,
+    bodies: &Receiver<Receiver<()>>,
+    below: impl Fn(&mut S) -> &mut Dripping,
+) -> io::Result<()> {
+    for go in bodies {
+        read_request(&mut stream)?;
+        stream.write_all(HEAD)?;
+        stream.flush()?;
+        below(&mut stream).go = Some(go);
+        for chunk in CHUNKS {
+            stream.write_all(chunk)?;
+            stream.flush()?;
+        }
+        below(&mut stream).go = None;
+    }
+    Ok(())
+}
+
+/// Reads to the end, and has the server go on whenever nothing comes.
+fn read_patiently(body: &mut Body, go: &Sender<()>) -> (Vec<u8>, usize) {
+    let (mut text, mut timeouts) = (Vec::new(), 0);
+    let mut buffer = [0; 64];
+    loop {
+        match body.read(&mut buffer) {
+            Ok(0) => return (text, timeouts),
+            Ok(amount) => text.extend_from_slice(&buffer[..amount]),
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+                assert!(Error::from(error).is_timeout());
+                timeouts += 1;
+                // It may have written all of it.
+                let _ = go.send(());
+            }
+        }
+    }
+}
+
+fn every_byte_arrives(client: &Client, bodies: &Sender<Receiver<()>>) {
+    // Twice: the connection is used again, and knows nothing of it.
+    for _ in 0..2 {
+        let (go, told) = channel();
+        bodies.send(told).unwrap();
+        let request = Request::get("/").idle_timeout(SHORT);
+        let mut body = client.request(&request, &Stop::new()).unwrap().into_body();
+        let (text, timeouts) = read_patiently(&mut body, &go);
+        assert_eq!(text, TEXT);
+        assert!(timeouts >= CHUNKS.concat().len(), "{timeouts}");
+        assert_eq!(body.read(&mut [0]).unwrap(), 0, "an end stays one");
+    }
+}
+
+#[test]
+fn every_byte_arrives_whatever_reads_gave_up_in_between() {
+    let (address, bodies) = dripping(None);
+    every_byte_arrives(&Client::new(Config::new(format!("http://{address}"))).unwrap(), &bodies);
+}
+
+#[test]
+fn every_byte_arrives_over_tls_too() {
+    let authority = crate::tls::Authority::new();
+    let (address, bodies) = dripping(Some(authority.server("127.0.0.1")));
+    let config = Config::new(format!("https://{address}")).ca_pem(authority.pem);
+    every_byte_arrives(&Client::new(config).unwrap(), &bodies);
+}
+
+#[test]
+fn a_read_gives_up_also_while_bytes_come_that_are_no_part_of_the_body() {
+    // Trailers without an end: the socket is never silent, the body is.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    thread::spawn(move || -> io::Result<()> {
+        let (mut stream, _) = listener.accept()?;
+        read_request(&mut stream)?;
+        stream.write_all(HEAD)?;
+        stream.write_all(b"2\r\n{}\r\n0\r\n")?;
+        loop {
+            stream.write_all(b"x: y\r\n")?;
+        }
+    });
+    let client = Client::new(Config::new(url)).unwrap();
+    let request = Request::get("/").idle_timeout(Duration::from_millis(50));
+    let error = client.request(&request, &Stop::new()).unwrap().bytes().unwrap_err();
+    assert!(error.is_timeout(), "{error:?}");
+}
+
+#[test]
+fn a_list_may_be_silent_as_long_as_an_answer_may_take_and_a_watch_for_ever() {
+    let limit = Duration::from_millis(250);
+    let pods = GroupVersionResource::new("", "v1", "pods");
+    let (address, bodies) = dripping(None);
+    let client = Client::new(Config::new(format!("http://{address}")).response_timeout(limit)).unwrap();
+    let (go, told) = channel();
+    bodies.send(told).unwrap();
+    let mut watch = client.lister_watcher(&pods, None).watch(&ListOptions::default(), &Stop::new()).unwrap();
+    let watch = thread::spawn(move || {
+        let mut text = Vec::new();
+        watch.read_to_end(&mut text).map(|_| text)
+    });
+
+    let server = Server::start(|_| Reply::WriteAndHang(first_chunk("{")));
+    let client = Client::new(Config::new(server.url()).response_timeout(limit)).unwrap();
+    let mut list = client.lister_watcher(&pods, None).list(&ListOptions::default(), &Stop::new()).unwrap();
+    // Longer than the watch may be silent if the limit were for it, too.
+    for _ in 0..2 {
+        let error = io::copy(&mut list, &mut io::sink()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+    }
+    for _ in CHUNKS.concat() {
+        go.send(()).unwrap();
+    }
+    assert_eq!(watch.join().unwrap().unwrap(), TEXT);
+}
+
+#[test]
+fn the_body_of_a_failure_takes_no_longer_than_an_answer_may() {
+    // A drop now and then: each read gets something, and the end never comes.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    thread::spawn(move || -> io::Result<()> {
+        let (mut stream, _) = listener.accept()?;
+        read_request(&mut stream)?;
+        stream.write_all(b"HTTP/1.1 503 Busy\r\nContent-Length: 1000000\r\n\r\n")?;
+        stream.set_read_timeout(Some(Duration::from_millis(5)))?;
+        loop {
+            stream.write_all(b"x")?;
+            if !stream.read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                return Ok(());
+            }
+        }
+    });
+    let client = Client::new(Config::new(url).response_timeout(Duration::from_millis(250))).unwrap();
+    let error = client.request(&Request::get("/"), &Stop::new()).unwrap_err();
+    assert_eq!(error.status().unwrap().code, 503);
+}
