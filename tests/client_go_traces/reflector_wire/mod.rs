@@ -2,6 +2,7 @@
 //! in `sockets`.
 
 mod clock;
+mod deviations;
 mod gzip;
 mod informer;
 mod observe;
@@ -37,9 +38,9 @@ struct Subject {
 }
 
 impl Replay for Subject {
-    fn begin(&mut self, steps: &[Value], deviations: &BTreeSet<String>) {
-        self.deviations = own_deviations(steps);
-        let script = Script::new(&self.config, steps, cut(steps, &self.deviations, deviations));
+    fn begin(&mut self, steps: &[Value], listed: &BTreeSet<String>) {
+        self.deviations = deviations::own(steps);
+        let script = Script::new(&self.config, steps, deviations::cut(steps, &self.deviations, listed));
         let more = match text(&self.config["sink"]) {
             "store" => run_reflector(&self.config, &script),
             "informer" => informer::run(&self.config, &script),
@@ -64,41 +65,6 @@ impl Replay for Subject {
     fn checked(&self, want: &Value) -> Value {
         checked(want)
     }
-}
-
-/// The rules in DEVIATIONS.md that steps depend on although they do not name them. L6: who was told that
-/// there is no watch-list does not ask for one again soon. W9: an item without a name is left out, also one
-/// that has a namespace.
-fn own_deviations(steps: &[Value]) -> Vec<Option<&'static str>> {
-    let mut refused = false;
-    let rule = |step: &Value| {
-        let is_watch_list = step["want"]["request"]["query"]["sendInitialEvents"] == "true";
-        let response = &step["response"];
-        let rule = match refused && is_watch_list {
-            true => Some("L6"),
-            false => has_nameless_item(response["body"].as_str().unwrap_or_default()).then_some("W9"),
-        };
-        refused |= is_watch_list && matches!(response["status"].as_u64(), Some(400 | 422));
-        rule
-    };
-    steps.iter().map(rule).collect()
-}
-
-fn has_nameless_item(body: &str) -> bool {
-    let list: Value = serde_json::from_str(body).unwrap_or_default();
-    let mut items = list["items"].as_array().into_iter().flatten();
-    items.any(|item| {
-        item["metadata"].is_object() && item["metadata"]["name"].as_str().is_none_or(str::is_empty)
-    })
-}
-
-/// How many steps there are before the first one that differs on purpose.
-fn cut(steps: &[Value], own: &[Option<&'static str>], deviations: &BTreeSet<String>) -> usize {
-    let differs = |(step, own): (&Value, &Option<&'static str>)| {
-        let quirks = step["quirks"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        quirks.chain(*own).any(|rule| deviations.contains(rule))
-    };
-    steps.iter().zip(own).position(differs).unwrap_or(steps.len())
 }
 
 /// What is compared of a want. Neither the log is, nor the header `accept`, nor how often a store is told the

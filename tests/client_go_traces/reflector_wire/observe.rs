@@ -85,7 +85,7 @@ impl Recorder {
             }
             if kind == "replace" && state.unordered {
                 call["unordered"] = json!(true);
-                if let Some(items) = call["items"].as_array_mut() {
+                if let Some(items) = call.get_mut("items").and_then(Value::as_array_mut) {
                     items.sort_by_key(|item| text(&item["key"]).to_owned());
                 }
             }
@@ -229,7 +229,8 @@ fn class(error: &Error) -> &'static str {
         () if says("unable to sync list result") => "store",
         () if (201..300).contains(&code) => "unexpected_status",
         () if error.is_gone() => "expired",
-        () if error.is_too_large_resource_version() => "too_large_rv",
+        // Also where L12 overlooks it.
+        () if error.is_too_large_resource_version() || says("Too large resource version") => "too_large_rv",
         () if error.is_timeout() => "timeout",
         () if error.is_too_many_requests() => "too_many_requests",
         () if error.is_forbidden() => "forbidden",

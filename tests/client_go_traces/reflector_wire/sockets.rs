@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::observe::{self, Recorder};
 use super::response::{End, Part, Response};
-use super::{checked, cut, options, own_deviations};
+use super::{checked, deviations, options};
 use crate::object::text;
 
 /// What is to happen has so long, in real time.
@@ -33,7 +33,7 @@ const THREADS: usize = 4;
 
 #[test]
 fn scripts_replay_over_tcp() {
-    let deviations = crate::deviations();
+    let listed = crate::deviations();
     let files = crate::files().into_iter().filter(|(suite, _)| suite.name == "reflector_wire");
     let traces: Vec<Value> = files.flat_map(|(_, path)| crate::traces(&path)).collect();
     let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
@@ -41,7 +41,7 @@ fn scripts_replay_over_tcp() {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 while let Some(trace) = traces.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let compared = is_for_sockets(trace).then(|| replay(trace, &deviations));
+                    let compared = is_for_sockets(trace).then(|| replay(trace, &listed));
                     tally.lock().unwrap().add(trace, compared);
                 }
             });
@@ -97,9 +97,9 @@ fn is_for_sockets(trace: &Value) -> bool {
 }
 
 /// Compares one trace; how many steps of it.
-fn replay(trace: &Value, deviations: &BTreeSet<String>) -> Result<usize, String> {
+fn replay(trace: &Value, listed: &BTreeSet<String>) -> Result<usize, String> {
     let (config, steps) = (&trace["config"], trace["steps"].as_array().unwrap());
-    let mut own = own_deviations(steps);
+    let mut own = deviations::own(steps);
     for (step, own) in steps.iter().zip(&mut own) {
         // The client neither follows redirects nor takes what is compressed.
         let (response, headers) = (&step["response"], &step["response"]["headers"]);
@@ -108,7 +108,7 @@ fn replay(trace: &Value, deviations: &BTreeSet<String>) -> Result<usize, String>
             *own = Some("REST");
         }
     }
-    let until = cut(steps, &own, deviations);
+    let until = deviations::cut(steps, &own, listed);
     let answers = run(config, steps, until);
     for (number, step) in steps[..until].iter().enumerate() {
         let (got, want) = (answers.get(number), checked(&step["want"]));
