@@ -106,7 +106,7 @@ pub use client::{Client, Config, Request, ResourceListerWatcher, Response};
 pub use error::Error;
 pub use informer::{
     Controller, ControllerConfig, HandlerFuncs, HandlerOptions, HandlerRegistration, InformerError,
-    InformerOptions, ProcessFn, ResourceEventHandler, RingGrowing, SharedIndexInformer,
+    InformerOptions, InformerQueue, ProcessFn, ResourceEventHandler, RingGrowing, SharedIndexInformer,
     SharedIndexInformerOptions, SharedInformerFactory, SharedInformerFactoryBuilder, SyncError, Unsynced,
     new_indexer_informer, new_informer, wait_for_cache_sync,
 };

@@ -10,7 +10,7 @@ use super::error::InformerError;
 use super::shared_informer::{SharedIndexInformer, SharedIndexInformerOptions};
 use super::wait::{SyncError, Unsynced};
 use crate::error::Error;
-use crate::object::{DynamicObject, GroupVersionResource, Object, Resource};
+use crate::object::{DynamicObject, GroupVersionKind, GroupVersionResource, Object, Resource};
 use crate::reflector::{Body, ListerWatcher, ListerWatcherSource, ReflectorOptions, ReflectorStatus};
 use crate::stop::{Done, Stop};
 use crate::store::Indexers;
@@ -120,17 +120,18 @@ impl SharedInformerFactory {
     /// The informer for a type: the same one for all who ask (FA1), with an index by namespace (FA8). It runs
     /// once the factory is started; one that is asked for later needs another [`start`](Self::start).
     pub fn informer<T: Resource + DeserializeOwned>(&self) -> SharedIndexInformer<T> {
-        self.informer_for(T::group_version_resource())
+        self.informer_for(T::group_version_resource(), Some(T::group_version_kind()))
     }
 
     /// The informer for a resource that is known only at run time (FA7).
     pub fn dynamic(&self, resource: GroupVersionResource) -> SharedIndexInformer<DynamicObject> {
-        self.informer_for(resource)
+        self.informer_for(resource, None)
     }
 
     fn informer_for<T: Object + DeserializeOwned>(
         &self,
         resource: GroupVersionResource,
+        kind: Option<GroupVersionKind>,
     ) -> SharedIndexInformer<T> {
         let identity = Identity { type_id: TypeId::of::<T>(), resource };
         let mut informers = self.informers.lock();
@@ -142,10 +143,10 @@ impl SharedInformerFactory {
         if let Some(tweak) = &self.tweak_list_options {
             lister_watcher = Arc::new(Tweaked { lister_watcher, tweak: Arc::clone(tweak) });
         }
-        let options = SharedIndexInformerOptions {
-            indexers: Indexers::new().with_namespace(),
-            reflector: self.reflector.clone(),
-        };
+        let mut reflector = self.reflector.clone();
+        reflector.expected_kind = reflector.expected_kind.or(kind);
+        let indexers = Indexers::new().with_namespace();
+        let options = SharedIndexInformerOptions { indexers, reflector, ..Default::default() };
         let informer = SharedIndexInformer::new(lister_watcher, options);
         let entry = Entry { informer: Arc::new(informer.clone()), stop: None };
         informers.all.insert(identity, entry);

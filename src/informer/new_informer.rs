@@ -5,7 +5,8 @@ use serde::de::DeserializeOwned;
 
 use super::controller::{Controller, ControllerConfig, reflector_name};
 use super::handler::ResourceEventHandler;
-use super::process::{informer_queue, process_deltas};
+use super::process::process_deltas;
+use super::queue::InformerQueue;
 use crate::object::{Accessor, Object};
 use crate::panic;
 use crate::reflector::{ListerWatcher, ReflectorOptions};
@@ -103,7 +104,8 @@ pub fn new_indexer_informer<T: Object + DeserializeOwned>(
 ) -> (Arc<Indexer<T>>, Controller<T>) {
     let InformerOptions { lister_watcher, mut handler, indexers, reflector } = options;
     let indexer = Arc::new(Indexer::new(Accessor::object(), indexers));
-    let queue = informer_queue(&indexer);
+    let queue = InformerQueue::default().build(&indexer);
+    let source = Arc::clone(&queue);
     let store = Arc::clone(&indexer);
     let name = reflector_name(&reflector, &*lister_watcher);
     let mut config = ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
@@ -112,6 +114,7 @@ pub fn new_indexer_informer<T: Object + DeserializeOwned>(
             if let Err(panic) = panic::catch(|| notification.deliver(&mut *handler)) {
                 log::error!("{name}: the handler {panic}; the next event follows");
             }
+            !source.is_closed()
         })?)
     });
     config.reflector = reflector;

@@ -4,38 +4,36 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::handler::Notification;
-use crate::object::{Accessor, Deleted, Key, Object};
-use crate::queue::{Delta, DeltaFifo, Deltas, Queue};
+use crate::object::{Deleted, Key, Object};
+use crate::queue::{Delta, Deltas};
 use crate::store::{Indexer, StoreError};
-
-/// The queue of an informer, which knows what is in its cache.
-pub(super) fn informer_queue<T: Object>(indexer: &Arc<Indexer<T>>) -> Arc<dyn Queue<T>> {
-    let known_objects: Arc<Indexer<T>> = Arc::clone(indexer);
-    Arc::new(DeltaFifo::builder(Accessor::object()).known_objects(known_objects).emit_replaced(true).build())
-}
 
 /// Applies the changes of one object to the store, oldest first, and tells each one (P1–P3); or a whole list
 /// (P6, P7), a resync of everything (P5), a bookmark (P4). Whether an object was added or updated is for the
 /// store to say, not for the kind of change. `notify` is also told whether nothing but a resync happened
-/// (I16).
+/// (I16), and says whether to go on: not after a stop, however much there is (C3).
 pub(super) fn process_deltas<T: Object>(
     store: &Indexer<T>,
     deltas: &Deltas<T>,
     is_in_initial_list: bool,
-    mut notify: impl FnMut(Notification<T>, bool),
+    mut notify: impl FnMut(Notification<T>, bool) -> bool,
 ) -> Result<(), StoreError> {
     let updated = |old: Arc<T>, new: Arc<T>| {
         let sync = old.resource_version() == new.resource_version();
         (Notification::Update { old, new }, sync)
     };
+    let mut go_on = true;
     for delta in deltas.iter() {
+        if !go_on {
+            break;
+        }
         match delta {
             Delta::Deleted(gone) => {
                 match deltas.key() {
                     Some(key) => store.delete_keyed(key, gone)?,
                     None => store.delete(gone)?,
                 }
-                notify(Notification::Delete(gone.clone()), false);
+                go_on = notify(Notification::Delete(gone.clone()), false);
             }
             Delta::Added(object) | Delta::Updated(object) | Delta::Replaced(object) | Delta::Sync(object) => {
                 let (object, new) = (Arc::clone(object), Arc::clone(object));
@@ -47,7 +45,7 @@ pub(super) fn process_deltas<T: Object>(
                     Some(old) => updated(old, new),
                     None => (Notification::Add { object: new, is_in_initial_list }, false),
                 };
-                notify(notification, sync);
+                go_on = notify(notification, sync);
             }
             Delta::ReplacedAll(list) => {
                 let mut keyed = Vec::with_capacity(list.objects.len());
@@ -62,7 +60,9 @@ pub(super) fn process_deltas<T: Object>(
                 let is_gone = |key: &Key| !listed.contains(key) && !list.gaps.cover(key);
                 for (key, object) in old.iter().filter(|(key, _)| is_gone(key)) {
                     let (key, last_known) = (Key::clone(key), Some(Arc::clone(object)));
-                    notify(Notification::Delete(Deleted::FinalStateUnknown { key, last_known }), false);
+                    if !notify(Notification::Delete(Deleted::FinalStateUnknown { key, last_known }), false) {
+                        return Ok(());
+                    }
                 }
                 for (key, new) in &keyed {
                     let new = Arc::clone(new);
@@ -70,13 +70,17 @@ pub(super) fn process_deltas<T: Object>(
                         Some(old) => updated(Arc::clone(old), new),
                         None => (Notification::Add { object: new, is_in_initial_list }, false),
                     };
-                    notify(notification, sync);
+                    if !notify(notification, sync) {
+                        return Ok(());
+                    }
                 }
             }
             Delta::SyncAll => {
                 for object in store.list() {
                     let (notification, sync) = updated(Arc::clone(&object), object);
-                    notify(notification, sync);
+                    if !notify(notification, sync) {
+                        return Ok(());
+                    }
                 }
             }
             Delta::Bookmark(resource_version) => store.bookmark(resource_version),
@@ -88,8 +92,8 @@ pub(super) fn process_deltas<T: Object>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::DynamicObject;
-    use crate::queue::RealFifo;
+    use crate::object::{Accessor, DynamicObject};
+    use crate::queue::{DeltaFifo, Queue, RealFifo};
     use crate::store::{ReflectorStore, Transform};
 
     fn object(name: &str, version: &str) -> Arc<DynamicObject> {
@@ -113,6 +117,7 @@ mod tests {
                     }
                     Notification::Delete(gone) => format!("-{}", gone.key()),
                 });
+                true
             })?;
             Ok(())
         };
@@ -153,7 +158,11 @@ mod tests {
         queue.replace(list, "7").unwrap();
         let expected = ["-gone", "+added@5", "new version@1>4", "same@1>1="];
         let deltas = queue.list().remove(0);
-        process_deltas(&store, &deltas, false, |_, _| assert_eq!(store.len(), 3)).unwrap();
+        process_deltas(&store, &deltas, false, |_, _| {
+            assert_eq!(store.len(), 3);
+            true
+        })
+        .unwrap();
         assert_eq!(store.last_store_sync_resource_version(), "7");
 
         let store = Indexer::for_objects();
@@ -170,5 +179,28 @@ mod tests {
         queue.resync().unwrap();
         assert_eq!(told(&queue, &store), ["a@1>1="]);
         assert_eq!(store.last_store_sync_resource_version(), "9");
+    }
+
+    #[test]
+    fn c3_after_a_stop_the_rest_of_what_was_popped_is_left() {
+        let store = Indexer::for_objects();
+        let of_one = DeltaFifo::new(Accessor::object());
+        for version in ["1", "2", "3"] {
+            of_one.update(object("a", version)).unwrap();
+        }
+        let of_many = RealFifo::atomic(Accessor::object());
+        of_many.replace(vec![object("a", "3"), object("b", "3"), object("c", "3")], "7").unwrap();
+        for queue in [&of_one as &dyn Queue<DynamicObject>, &of_many] {
+            let mut told = 0;
+            queue
+                .pop(&mut |deltas, initial| {
+                    Ok(process_deltas(&store, deltas, initial, |_, _| {
+                        told += 1;
+                        told < 2
+                    })?)
+                })
+                .unwrap();
+            assert_eq!(told, 2);
+        }
     }
 }

@@ -7,8 +7,9 @@ use serde::de::DeserializeOwned;
 use super::controller::{Controller, ControllerConfig, reflector_name};
 use super::error::InformerError;
 use super::handler::{HandlerFuncs, ResourceEventHandler};
-use super::process::{informer_queue, process_deltas};
+use super::process::process_deltas;
 use super::processor_listener::ProcessorListener;
+use super::queue::InformerQueue;
 use super::registration::{HandlerOptions, HandlerRegistration};
 use super::shared_processor::{SharedProcessor, drop_quietly};
 use crate::object::{Accessor, Object};
@@ -29,11 +30,17 @@ pub struct SharedIndexInformerOptions<T> {
     /// How the reflector goes about it. Its `resync_period` is the period of handlers that ask for none; its
     /// `should_resync` is the informer's own.
     pub reflector: ReflectorOptions,
+    /// What is between the reflector and the cache.
+    pub queue: InformerQueue,
 }
 
 impl<T> Default for SharedIndexInformerOptions<T> {
     fn default() -> Self {
-        Self { indexers: Indexers::new(), reflector: ReflectorOptions::default() }
+        Self {
+            indexers: Indexers::new(),
+            reflector: ReflectorOptions::default(),
+            queue: InformerQueue::default(),
+        }
     }
 }
 
@@ -41,6 +48,7 @@ impl<T> fmt::Debug for SharedIndexInformerOptions<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedIndexInformerOptions")
             .field("reflector", &self.reflector)
+            .field("queue", &self.queue)
             .finish_non_exhaustive()
     }
 }
@@ -110,13 +118,14 @@ struct Shared<T> {
 struct Life {
     started: bool,
     reflector: ReflectorOptions,
+    queue: InformerQueue,
     initial_list_is_processed: Option<Subscription>,
 }
 
 impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     /// Nothing happens before [`run`](Self::run).
     pub fn new(lister_watcher: Arc<dyn ListerWatcher>, options: SharedIndexInformerOptions<T>) -> Self {
-        let SharedIndexInformerOptions { indexers, reflector } = options;
+        let SharedIndexInformerOptions { indexers, reflector, queue } = options;
         let name = reflector_name(&reflector, &*lister_watcher);
         let owner = Owner::new();
         Self {
@@ -127,7 +136,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 indexer: Arc::new(Indexer::new(Accessor::object(), indexers)),
                 processor: SharedProcessor::new(owner),
                 default_resync_period: reflector.resync_period,
-                life: Mutex::new(Life { started: false, reflector, initial_list_is_processed: None }),
+                life: Mutex::new(Life { started: false, reflector, queue, initial_list_is_processed: None }),
                 controller: OnceLock::new(),
                 stopped: AtomicBool::new(false),
                 block_deltas: Mutex::new(()),
@@ -167,7 +176,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         }
         processor.start().map_err(|error| thread_error(name, error))?;
 
-        let queue = informer_queue(indexer);
+        let queue = life.queue.build(indexer);
+        let source = Arc::clone(&queue);
         let shared = Arc::downgrade(&self.shared);
         life.initial_list_is_processed = Some(queue.synced().on_done(move || {
             if let Some(shared) = shared.upgrade() {
@@ -182,6 +192,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 let _blocked = shared.block_deltas.lock();
                 Ok(process_deltas(&shared.indexer, deltas, is_in_initial_list, |notification, sync| {
                     shared.processor.distribute(notification, sync);
+                    !source.is_closed()
                 })?)
             });
         config.reflector = life.reflector.clone();

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Thing, View};
-use crate::informer::process::{informer_queue, process_deltas};
+use crate::informer::InformerQueue;
+use crate::informer::process::process_deltas;
 use crate::object::{Accessor, Deleted, Object};
 use crate::queue::{PopError, Queue, RealFifo, RealFifoMode, Requeue};
 use crate::stop::Done;
@@ -39,7 +40,7 @@ impl Cache {
             Kind::InOrder => Some(RealFifoMode::InOrder(known)),
         };
         let queue: Arc<dyn Queue<Thing>> = match mode {
-            None => informer_queue(&store),
+            None => InformerQueue::default().build(&store),
             Some(mode) => Arc::new(RealFifo::builder(Accessor::object(), mode).build()),
         };
         let consumer = thread::spawn({
@@ -68,7 +69,10 @@ fn consume(queue: &dyn Queue<Thing>, store: &Indexer<Thing>, mut requeue: usize)
                 requeue -= 1;
                 return Err(Requeue::new().into());
             }
-            Ok(process_deltas(store, deltas, is_in_initial_list, |notification, _| view.tell(&notification))?)
+            Ok(process_deltas(store, deltas, is_in_initial_list, |notification, _| {
+                view.tell(&notification);
+                true
+            })?)
         });
         match popped {
             Ok(_) => {}
@@ -183,7 +187,7 @@ fn d3_of_several_deletions_one_is_told() {
 fn d3_a_deletion_that_comes_while_another_fails_is_told() {
     check(|| {
         let store = Arc::new(Indexer::new(Accessor::object(), Indexers::new()));
-        let queue = informer_queue(&store);
+        let queue = InformerQueue::default().build(&store);
         store.add(Thing::new("a", 1)).unwrap();
         queue.delete(Deleted::Final(Thing::new("a", 2))).unwrap();
         let fails = Done::new("the first deletion is being processed");
@@ -197,7 +201,10 @@ fn d3_a_deletion_that_comes_while_another_fails_is_told() {
                             fails.set();
                             return Err("not now".into());
                         }
-                        Ok(process_deltas(&store, deltas, false, |_, _| told += 1)?)
+                        Ok(process_deltas(&store, deltas, false, |_, _| {
+                            told += 1;
+                            true
+                        })?)
                     });
                     if matches!(popped, Err(PopError::Closed)) {
                         return told;
