@@ -4,8 +4,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use k8s_informer::{
-    Clock, Deleted, Done, DynamicObject, Object, SharedIndexInformer, SharedIndexInformerOptions,
-    meta_namespace_key,
+    Clock, Deleted, Done, DynamicObject, InformerQueue, Object, SharedIndexInformer,
+    SharedIndexInformerOptions, meta_namespace_key,
 };
 use serde_json::{Map, Value, json};
 
@@ -22,7 +22,7 @@ pub(super) fn run(config: &Value, script: &Arc<Script>) -> Vec<Value> {
     let reflector = options(config, clock, &script.recorder);
     let informer = SharedIndexInformer::new(
         script.lister_watcher(),
-        SharedIndexInformerOptions { reflector, ..Default::default() },
+        SharedIndexInformerOptions { queue: InformerQueue::RealFifoAtomic, reflector, ..Default::default() },
     );
 
     let told = Arc::new(Told::default());
