@@ -1,6 +1,8 @@
 //! What the benches share: the objects, and the two caches that are compared. Each of them uses some of it.
 #![allow(dead_code)]
 
+pub(crate) mod pods;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 

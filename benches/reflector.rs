@@ -1,0 +1,434 @@
+//! What a reflector costs beside the objects: memory while a cache is filled and when everything is listed
+//! again, and processor time over that of decoding alone. The server is bytes that are there already. Linux
+//! only, since it reads `/proc`.
+//!
+//! ```text
+//! cargo bench --bench reflector                    # 20,000 pods, two minutes
+//! cargo bench --bench reflector -- 5000 memory own # so many, and some of it only
+//! ```
+
+mod common;
+
+use std::hint::black_box;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use common::objects;
+use common::pods::{CHANGED, Pods, VERSIONS, key};
+use k8s_informer::{
+    Accessor, Backoff, Body, Deleted, DeltaFifo, DynamicObject, Error, FieldPaths, Indexer, KeyError,
+    ListOptions, ListWatch, ListerWatcher, Object, ObjectMeta, Reflector, ReflectorOptions, ReflectorState,
+    ReflectorStore, SharedIndexInformer, SharedIndexInformerOptions, Stop, StoreError, impl_object,
+};
+use k8s_openapi::api::core::v1::Pod;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// What may be taken at most beside the finished cache: the larger one of a share and so much.
+const BOUND: (f64, f64) = (0.05, 8.0 * MIB);
+
+/// A struct with what its user needs.
+#[derive(Clone, Debug, Deserialize)]
+#[allow(dead_code)] // It is held, as a cache does, and not read.
+struct Own {
+    metadata: ObjectMeta,
+    spec: Spec,
+    status: Status,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(dead_code)]
+struct Spec {
+    node_name: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[allow(dead_code)]
+struct Status {
+    phase: Option<String>,
+}
+
+impl_object!(Own, "v1", "Pod", "pods", Namespaced);
+
+const TYPES: [&str; 3] = ["pod", "own", "dynamic"];
+
+/// How a reflector gets to know what is there.
+const WAYS: [&str; 3] = ["list", "pages", "watch-list"];
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if let ["--case", case, r#type, way, count] = arguments[..] {
+        let count = count.parse().expect("a number");
+        let figures = match r#type {
+            "pod" => run_case::<Pod>(case, way, count),
+            "own" => run_case::<Own>(case, way, count),
+            _ => run_case::<DynamicObject>(case, way, count),
+        };
+        return println!("{}", figures.map(|figure| figure.to_string()).join(" "));
+    }
+    let test = arguments.contains(&"--test");
+    let count = arguments.iter().find_map(|argument| argument.parse().ok());
+    let count = count.unwrap_or(if test { 200 } else { 20_000 });
+    let wanted = |names: &[&'static str]| -> Vec<&'static str> {
+        let some: Vec<_> = names.iter().copied().filter(|name| arguments.contains(name)).collect();
+        if some.is_empty() { names.to_vec() } else { some }
+    };
+    let types = wanted(&TYPES);
+    for part in wanted(&["memory", "speed"]) {
+        match part {
+            "memory" => memory(&types, count, test),
+            _ => speed(&types, count.min(2_000)),
+        }
+    }
+}
+
+/// One measurement, in a process of its own: nothing is there that another one has left.
+fn case(case: &str, r#type: &str, way: &str, count: usize) -> [f64; 6] {
+    let this = std::env::current_exe().expect("its own path");
+    let run = Command::new(this).args(["--case", case, r#type, way, &count.to_string()]).output();
+    let run = run.expect("it runs again");
+    let figures = String::from_utf8_lossy(&run.stdout);
+    let figures: Vec<f64> = figures.split_whitespace().filter_map(|figure| figure.parse().ok()).collect();
+    figures.try_into().unwrap_or_else(|_| panic!("{case}: {}", String::from_utf8_lossy(&run.stderr)))
+}
+
+fn run_case<T: Object + DeserializeOwned>(case: &str, way: &str, count: usize) -> [f64; 6] {
+    match case {
+        "cache" => cache_alone::<T>(count),
+        "queue" => queue_alone(count),
+        "memory" => informer::<T>(way, count),
+        _ => decoding::<T>(way, count),
+    }
+}
+
+fn memory(types: &[&str], count: usize, test: bool) {
+    let [queue, ..] = case("queue", "own", "", count);
+    let pods = Pods::new(count);
+    println!("{count} pods of {} bytes; MiB.", pods.bytes() / count);
+    println!("cache: an Indexer that is filled object by object, without a reflector.");
+    println!("after: of the informer, once it has synced; peak: while it does, over the smaller one.");
+    println!("relist: the same for everything once more, one object in a hundred changed.");
+    println!("bound: what the peaks may be, the larger one of 5 % of the cache and 8 MiB.");
+    let entry = queue / count as f64;
+    println!("Of a peak the entries of a DeltaFifo are {:.1}: {entry:.0} bytes each.\n", queue / MIB);
+    println!(
+        "{:8} {:10} {:>7} {:>6} | {:>7} {:>7} {:>6} {:5} | {:>7} {:>7} {:>6}",
+        "", "", "cache", "bound", "after", "peak", "", "held", "relist", "peak", ""
+    );
+    for r#type in types {
+        let [cache, ..] = case("cache", r#type, "", count);
+        let bound = (cache * BOUND.0).max(BOUND.1);
+        for way in WAYS {
+            let [after, peak, relisted, relist_peak, lists, _] = case("memory", r#type, way, count);
+            // Each holds more than is needed where tables grew among objects.
+            let cache = cache.min(after);
+            let row = |after: f64, peak: f64| {
+                let over = peak - cache;
+                let held = match over <= bound {
+                    _ if test => "",
+                    true => "yes",
+                    false => "NO",
+                };
+                format!("{:7.1} {:7.1} {:5.1}% {held:5}", after / MIB, over / MIB, over / cache * 100.0)
+            };
+            let (first, relist) = (row(after, peak), row(relisted, relist_peak));
+            let other = if way == "watch-list" && lists > 0.0 { " by LIST, in the end" } else { "" };
+            println!("{type:8} {way:10} {:7.1} {:6.1} | {first} | {relist}{other}", cache / MIB, bound / MIB);
+        }
+    }
+    println!();
+}
+
+/// What the objects and their indexer take.
+fn cache_alone<T: Object + DeserializeOwned>(count: usize) -> [f64; 6] {
+    let fill = |pods: Pods| {
+        let indexer = Indexer::<T>::for_objects();
+        for n in 0..pods.len() {
+            let object = serde_json::from_slice(pods.item(n, 0)).expect("it is a pod");
+            indexer.add(Arc::new(object)).expect("it has a key");
+        }
+        indexer
+    };
+    drop(fill(Pods::new(3)));
+    let pods = Pods::new(count);
+    let before = Resident::now();
+    let indexer = fill(pods);
+    let after = Resident::now();
+    assert_eq!(indexer.len(), count);
+    [after.anonymous - before.anonymous, 0.0, 0.0, 0.0, 0.0, 0.0]
+}
+
+/// What a queue takes beside keys and objects.
+fn queue_alone(count: usize) -> [f64; 6] {
+    let objects = objects(count);
+    let queue =
+        DeltaFifo::new(Accessor::new(|object: &common::Named| Ok::<_, KeyError>(Arc::clone(&object.key))));
+    let listed = objects.clone();
+    let before = Resident::now();
+    queue.replace(listed, "1").expect("they have keys");
+    let after = Resident::now();
+    [after.anonymous - before.anonymous, 0.0, 0.0, 0.0, 0.0, 0.0]
+}
+
+/// What an informer takes until it has synced, and for a relist.
+fn informer<T: Object + DeserializeOwned>(way: &str, count: usize) -> [f64; 6] {
+    // What is there once, whatever the number of objects: code, the stacks of threads.
+    let warm = Run::<T>::start(way, Pods::new(3));
+    warm.wait_for(0);
+    warm.stop();
+
+    let pods = Pods::new(count);
+    let before = Resident::now().anonymous;
+    Resident::reset_peak();
+    let run = Run::<T>::start(way, pods);
+    run.wait_for(0);
+    let synced = Resident::now();
+    let status = run.informer.status();
+    Resident::reset_peak();
+    run.expire.stop();
+    run.wait_for(1);
+    let relisted = Resident::now();
+    assert_eq!(run.informer.indexer().len(), count);
+    run.stop();
+    [
+        synced.anonymous - before,
+        synced.peak - before,
+        relisted.anonymous - before,
+        relisted.peak - before,
+        status.lists as f64,
+        status.watches as f64,
+    ]
+}
+
+struct Run<T> {
+    count: usize,
+    informer: SharedIndexInformer<T>,
+    thread: thread::JoinHandle<()>,
+    stop: Stop,
+    /// The first watch ends, and it is too late to resume it.
+    expire: Stop,
+}
+
+impl<T: Object + DeserializeOwned> Run<T> {
+    fn start(way: &str, pods: Pods) -> Self {
+        let stop = Stop::new();
+        let expire = stop.child();
+        let mut options = SharedIndexInformerOptions::<T>::default();
+        options.reflector.watch_list = way == "watch-list";
+        options.reflector.page_size = (way == "pages").then_some(500);
+        options.reflector.backoff =
+            Backoff::new(Duration::from_millis(1), 1.0, Duration::from_millis(1), 0.0);
+        let informer = SharedIndexInformer::new(Arc::new(server(pods, &stop, &expire)), options);
+        let thread = thread::spawn({
+            let (informer, stop) = (informer.clone(), stop.clone());
+            move || informer.run(&stop).expect("it has not run before")
+        });
+        Self { count: pods.len(), informer, thread, stop, expire }
+    }
+
+    /// Until the cache is what the first or the second list says, and the reflector has let go of it. A queue
+    /// is in the order of the list: the last object that has changed comes at the end.
+    fn wait_for(&self, list: usize) {
+        let last_changed = key((self.count - 1) / CHANGED * CHANGED);
+        let is_there = || {
+            let last = self.informer.indexer().get_by_key(&last_changed);
+            self.informer.has_synced()
+                && last.is_some_and(|last| last.resource_version() == VERSIONS[list])
+                && self.informer.status().state == ReflectorState::Watching
+        };
+        while !is_there() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn stop(self) {
+        self.stop.stop();
+        self.thread.join().expect("it ends");
+    }
+}
+
+/// Lists in one or in many pages, or watches; the first list until `expire`, then the second one.
+fn server(pods: Pods, stop: &Stop, expire: &Stop) -> impl ListerWatcher + use<> {
+    const EXPIRED: &str = concat!(
+        r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","#,
+        r#""message":"too old resource version","reason":"Expired","code":410}}"#
+    );
+    let (expire_list, expire, stop) = (expire.clone(), expire.clone(), stop.clone());
+    let list = move |options: &ListOptions, _: &Stop| {
+        let start = options.continue_token.as_ref().map_or(0, |token| token.parse().expect("one of its own"));
+        let limit = options.limit.map_or(usize::MAX, |limit| limit as usize);
+        Ok(pods.page(usize::from(expire_list.is_stopped()), start, limit))
+    };
+    let watch = move |options: &ListOptions, _: &Stop| {
+        let expired = expire.is_stopped();
+        let initial = options.send_initial_events;
+        let first = initial.then(|| pods.initial_events(usize::from(expired)));
+        let (expire, stop) = (expire.clone(), stop.clone());
+        let (initial, then) = (first.unwrap_or_else(|| Body::from("")), Body::from(EXPIRED));
+        let silence = Silence { until: if expired { stop } else { expire } };
+        Ok(Body::new(std::io::Read::chain(std::io::Read::chain(initial, silence), then)))
+    };
+    ListWatch::new(list, watch).with_watch_list()
+}
+
+/// Nothing comes, until then.
+struct Silence {
+    until: Stop,
+}
+
+impl std::io::Read for Silence {
+    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+        self.until.wait();
+        Ok(0)
+    }
+}
+
+/// Bytes of memory that belong to this process alone, and the most there have been. What an allocator holds
+/// back counts, as it does for whoever pays for it.
+struct Resident {
+    anonymous: f64,
+    peak: f64,
+}
+
+impl Resident {
+    fn now() -> Self {
+        let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+        let field = |name: &str| -> f64 {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let number = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+            number.expect("a number of kilobytes") * 1024.0
+        };
+        let files = field("RssFile:") + field("RssShmem:");
+        Self { anonymous: field("RssAnon:"), peak: field("VmHWM:") - files }
+    }
+
+    fn reset_peak() {
+        std::fs::write("/proc/self/clear_refs", "5").expect("its own");
+    }
+}
+
+fn speed(types: &[&str], count: usize) {
+    println!("{count} pods; microseconds of a processor for each, the best of nine rounds.");
+    println!(
+        "bare: serde_json::from_slice of each. list: by a Reflector from one page, kept, and its share of"
+    );
+    println!("bare decode speed. watch: from as many events, each dropped. skip: without managedFields.\n");
+    println!(
+        "{:8} {:5} {:>7} {:>7} {:>6} | {:>7} {:>7} {:>6}",
+        "", "", "bare", "list", "share", "bare", "watch", "share"
+    );
+    for r#type in types {
+        for way in ["all", "skip"] {
+            let figures = case("speed", r#type, way, count);
+            let [kept, list, dropped, watch, ..] = figures.map(|time| time / count as f64 / 1e3);
+            println!(
+                "{type:8} {way:5} {kept:7.2} {list:7.2} {:5.1}% | {dropped:7.2} {watch:7.2} {:5.1}%",
+                kept / list * 100.0,
+                dropped / watch * 100.0
+            );
+        }
+    }
+}
+
+fn decoding<T: Object + DeserializeOwned>(way: &str, count: usize) -> [f64; 6] {
+    let skip = way == "skip";
+    let pods = Pods::new(count);
+    let bare = if skip { Pods::without_managed_fields(count) } else { pods };
+    let decode = |n| Arc::new(serde_json::from_slice::<T>(bare.item(n, 0)).expect("it is a pod"));
+    let mut best = [f64::MAX; 6];
+    for _ in 0..9 {
+        let times = [
+            processor_time(|| (0..count).map(decode).collect::<Vec<_>>()),
+            processor_time(|| reflect::<T>(pods, skip, true)),
+            processor_time(|| (0..count).for_each(|n| drop(black_box(decode(n))))),
+            processor_time(|| reflect::<T>(pods, skip, false)),
+        ];
+        for (best, time) in best.iter_mut().zip(times) {
+            *best = best.min(time);
+        }
+    }
+    best[4..].fill(0.0);
+    best
+}
+
+/// A reflector's run over all objects, on this thread: one LIST, or one WATCH.
+fn reflect<T: Object + DeserializeOwned>(pods: Pods, skip: bool, by_list: bool) -> Arc<Kept<T>> {
+    let stop = Stop::new();
+    let (enough, watches) = (stop.clone(), AtomicUsize::new(0));
+    let list = move |_: &ListOptions, _: &Stop| {
+        Ok::<_, Error>(pods.page(0, if by_list { 0 } else { pods.len() }, usize::MAX))
+    };
+    let watch = move |_: &ListOptions, _: &Stop| {
+        if by_list || watches.fetch_add(1, Ordering::Relaxed) > 0 {
+            enough.stop();
+            return Ok(Body::from(""));
+        }
+        Ok(pods.initial_events(0))
+    };
+    let mut options = ReflectorOptions::default();
+    options.watch_list = false;
+    if skip {
+        options.skip = FieldPaths::managed_fields();
+    }
+    let store = Arc::new(Kept::default());
+    Reflector::new(Arc::new(ListWatch::new(list, watch)), Arc::clone(&store) as _, options).run(&stop);
+    let (listed, seen) =
+        (store.listed.lock().expect("nobody panics").len(), store.seen.load(Ordering::Relaxed));
+    assert_eq!((listed, seen), if by_list { (pods.len(), 0) } else { (0, pods.len()) });
+    store
+}
+
+/// Keeps the last list, and of events nothing but their number.
+struct Kept<T> {
+    listed: Mutex<Vec<Arc<T>>>,
+    seen: AtomicUsize,
+}
+
+impl<T> Default for Kept<T> {
+    fn default() -> Self {
+        Self { listed: Mutex::default(), seen: AtomicUsize::new(0) }
+    }
+}
+
+impl<T: Send + Sync> ReflectorStore<T> for Kept<T> {
+    fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
+        self.seen.fetch_add(1, Ordering::Relaxed);
+        drop(black_box(object));
+        Ok(())
+    }
+
+    fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
+        self.add(object)
+    }
+
+    fn delete(&self, _: Deleted<T>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn replace(&self, objects: Vec<Arc<T>>, _: &str) -> Result<(), StoreError> {
+        *self.listed.lock().expect("nobody panics") = objects;
+        Ok(())
+    }
+}
+
+/// How many nanoseconds this thread has been at it. What comes of it is dropped outside of them.
+fn processor_time<R>(call: impl FnOnce() -> R) -> f64 {
+    let now = || -> f64 {
+        // Only then is the time up to now in it.
+        thread::yield_now();
+        let schedule = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
+        schedule.split(' ').next().and_then(|time| time.parse().ok()).expect("the first one is the time")
+    };
+    let before = now();
+    let result = black_box(call());
+    let after = now();
+    drop(result);
+    after - before
+}
