@@ -94,7 +94,10 @@ impl Told {
 }
 
 fn cache(informer: &SharedIndexInformer<DynamicObject>) -> Value {
-    let entry = |object: Arc<DynamicObject>| json!({"key": &*meta_namespace_key(&*object), "rv": object.resource_version()});
+    let entry = |object: Arc<DynamicObject>| {
+        let key = meta_namespace_key(&*object);
+        json!({"key": &*key, "rv": object.resource_version()})
+    };
     let mut entries: Vec<Value> = informer.lister().list().into_iter().map(entry).collect();
     entries.sort_by_key(|entry| text(&entry["key"]).to_owned());
     json!(entries)
