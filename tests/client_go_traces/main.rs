@@ -62,7 +62,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "keys", build: keys::build, info: &[], floor: 100.0 },
     Suite { name: "mutation_cache", build: mutation_cache::build, info: &[], floor: 75.0 },
     Suite { name: "real_fifo", build: real_fifo::build, info: &["locked_during"], floor: 95.0 },
-    Suite { name: "reflector_wire", build: reflector_wire::build, info: &[], floor: 70.0 },
+    Suite { name: "reflector_wire", build: reflector_wire::build, info: &[], floor: 55.0 },
     Suite { name: "store", build: store::build, info: &[], floor: 90.0 },
     Suite { name: "thread_safe_store", build: thread_safe_store::build, info: &[], floor: 99.0 },
     Suite { name: "undelta_store", build: undelta_store::build, info: &[], floor: 100.0 },

@@ -27,7 +27,7 @@ use crate::object::text;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How much of the suite is at least replayed here, in percent of its steps.
-const FLOOR: f64 = 50.0;
+const FLOOR: f64 = 40.0;
 
 const THREADS: usize = 4;
 
