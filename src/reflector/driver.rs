@@ -216,6 +216,8 @@ impl<T: Object> Reflector<T> {
                 (status.received, status.expected) = (received, expected);
             } else if machine.has_open_watch() {
                 status.state = ReflectorState::Watching;
+                // The last objects of a watch-list come with the bookmark that ends them.
+                status.received = machine.received_objects();
             }
             status.listed = machine.has_listed();
             let View { complete, unreadable } = machine.view();

@@ -38,12 +38,14 @@ pub(super) struct Machine<T> {
     /// `lastSyncResourceVersion`.
     pub(super) version: String,
     synced: bool,
+    /// How many objects the last list or watch-list had that reached the store.
+    received: usize,
     /// The last version can't be listed any more: ask for the most recent one (L8, L11).
     pub(super) version_unavailable: bool,
     /// A list at "0" came in pages: the server has no watch cache, so always ask for pages (L10).
     paginated: bool,
-    /// How many watch-lists in a row have ended before their time, and until when none is asked for.
-    pub(super) unfinished: u32,
+    /// How many watch-lists of this cycle have ended before their time, and until when none is asked for.
+    unfinished: u32,
     watch_list_from: Option<Instant>,
     /// The version at which a frame could not be decoded: if it happens there again, resuming does not help.
     broken_at: Option<String>,
@@ -150,6 +152,7 @@ impl<T: Object> Machine<T> {
             phase: Phase::Watch,
             version: String::new(),
             synced: false,
+            received: 0,
             version_unavailable: false,
             paginated: false,
             unfinished: 0,
@@ -237,6 +240,11 @@ impl<T: Object> Machine<T> {
             Phase::WatchBody(Watching { initial: Some(initial), .. }) => Some((initial.len(), None)),
             _ => None,
         }
+    }
+
+    /// How many objects the last list had that reached the store.
+    pub(super) fn received_objects(&self) -> usize {
+        self.received
     }
 
     /// What has gone wrong since the last call.
@@ -365,6 +373,7 @@ impl<T: Object> Machine<T> {
     /// A new cycle: what there is, by a watch-list or a list, and then its changes (L6).
     fn new_cycle(&mut self, now: Instant) {
         self.internal_errors.forget();
+        self.unfinished = 0;
         if self.settings.watch_list && self.watch_list_from.is_none_or(|from| now >= from) {
             self.phase = Phase::WatchList;
         } else {
@@ -422,6 +431,7 @@ impl<T: Object> Machine<T> {
         store: &dyn ReflectorStore<T>,
     ) -> Result<(), Error> {
         let (version, complete) = (list.resource_version.clone(), list.gaps.is_empty());
+        let received = list.objects.len();
         let replaced = match store.staging() {
             Some(staging) => staging.replace_staged(list),
             None if complete => {
@@ -434,6 +444,7 @@ impl<T: Object> Machine<T> {
         replaced.map_err(|error| Error::other(format!("unable to sync list result: {error}")))?;
         self.version = version;
         self.synced = true;
+        self.received = received;
         self.broken_at = None;
         self.view.complete = complete;
         Ok(())
@@ -469,9 +480,7 @@ impl<T: Object> Machine<T> {
     }
 
     fn watch_broken(&mut self, broken: Broken, watching: &Watching<T>, now: Instant) {
-        if watching.events > 0 {
-            self.backoff.reset();
-        }
+        self.note_health(watching);
         match broken {
             Broken::Refused(error) => {
                 self.report(error, true);
@@ -502,6 +511,14 @@ impl<T: Object> Machine<T> {
                 self.broken_at = Some(self.version.clone());
                 self.phase = Phase::Watch;
             }
+        }
+    }
+
+    /// A watch that has had an event works: what fails next is another failure (L3). The objects with which a
+    /// watch-list begins don't count, they may never be complete.
+    fn note_health(&mut self, watching: &Watching<T>) {
+        if watching.initial.is_none() && watching.events > 0 {
+            self.backoff.reset();
         }
     }
 
@@ -566,7 +583,6 @@ impl<T: Object> Machine<T> {
     }
 
     fn pause_watch_list(&mut self, now: Instant) {
-        self.unfinished = 0;
         self.watch_list_from = now.checked_add(WATCH_LIST_PAUSE);
     }
 
