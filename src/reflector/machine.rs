@@ -226,6 +226,16 @@ impl<T: Object> Machine<T> {
         self.is_watching() || matches!(self.phase, Phase::WatchList | Phase::WatchBody(_))
     }
 
+    /// How it asks for what there is, as long as it does.
+    pub(super) fn listing(&self) -> Option<&'static str> {
+        match &self.phase {
+            Phase::List(_) | Phase::ListBody(_) => Some("list"),
+            Phase::WatchList => Some("watch-list"),
+            Phase::WatchBody(watching) => watching.initial.as_ref().map(|_| "watch-list"),
+            Phase::Watch | Phase::Wait(..) => None,
+        }
+    }
+
     /// Whether a watch is open: the view is as fresh as it can be.
     pub(super) fn has_open_watch(&self) -> bool {
         matches!(&self.phase, Phase::WatchBody(watching) if watching.initial.is_none())

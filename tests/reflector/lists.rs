@@ -191,3 +191,29 @@ fn l2_waits_grow_and_l3_start_again_once_a_watch_was_healthy() {
     let waits: Vec<_> = it.clock.waits().iter().map(Duration::as_secs).collect();
     assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30, 1]);
 }
+
+#[test]
+fn l17_a_list_or_a_watch_list_that_takes_long_is_logged_with_its_time() {
+    logging();
+    let ticks = |count| TICK.repeat(count);
+    let empty_list = |ticks: String| {
+        Answer::body(format!(r#"{{"kind":"List",{ticks}"metadata":{{"resourceVersion":"10"}},"items":[]}}"#))
+    };
+    let long_log = |name: &str, server: Server| {
+        let it = Running::start(server, Recorder::default(), |options| options.name = name.to_owned());
+        it.waits(1);
+        logged(&format!("{name}: ")).into_iter().filter(|line| line.starts_with("INFO ")).collect::<Vec<_>>()
+    };
+    let failed = || refused(403, "Forbidden");
+    assert_eq!(long_log("l17 short", Server::new([empty_list(ticks(10)), failed()])), [""; 0]);
+    let long = Server::new([empty_list(ticks(11)), failed()]);
+    assert_eq!(long_log("l17 long", long), ["INFO l17 long: the list took 11 s"]);
+    let waits = Server::new([failed()]).taking(11 * SECOND);
+    assert_eq!(long_log("l17 failed", waits), ["INFO l17 failed: the list took 11 s"]);
+    let pages = Server::new([page("10", &["a"], &format!("x{}", ticks(6))), empty_list(ticks(6)), failed()]);
+    assert_eq!(long_log("l17 pages", pages), ["INFO l17 pages: the list took 12 s"]);
+
+    let stream = ticks(11) + &initial_events_end("10") + &ticks(11) + &error_event(410, "Expired");
+    let watch_list = Server::new([Answer::body(stream)]).with_watch_list();
+    assert_eq!(long_log("l17 stream", watch_list), ["INFO l17 stream: the watch-list took 11 s"]);
+}

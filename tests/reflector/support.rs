@@ -98,9 +98,9 @@ pub(crate) struct Server {
     script: ScriptedListerWatcher,
     clock: FakeClock,
     /// How long each request takes.
-    pub(crate) takes: Duration,
+    takes: Duration,
     /// Whether the bodies have read timeouts.
-    pub(crate) read_timeouts: bool,
+    read_timeouts: bool,
     state: Arc<ServerState>,
 }
 
@@ -125,6 +125,15 @@ impl Server {
 
     pub(crate) fn with_watch_list(self) -> Self {
         Self { script: self.script.with_watch_list(), ..self }
+    }
+
+    /// Takes this long before it answers.
+    pub(crate) fn taking(self, takes: Duration) -> Self {
+        Self { takes, ..self }
+    }
+
+    pub(crate) fn without_read_timeouts(self) -> Self {
+        Self { read_timeouts: false, ..self }
     }
 
     /// What was set as a read timeout so far, of any body.
