@@ -3,6 +3,7 @@
 
 mod life;
 mod lists;
+mod silence;
 mod support;
 mod watch_list_failures;
 mod watch_lists;
