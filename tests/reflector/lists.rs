@@ -1,9 +1,14 @@
 //! The cycle and its lists (L1–L18).
 
+use std::io::{self, Cursor, Read};
+use std::sync::Arc;
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use k8s_informer::Error;
 use k8s_informer::testing::{Answer, Request};
+use k8s_informer::{
+    Backoff, Body, Error, ListOptions, ListWatch, Reflector, ReflectorOptions, ReflectorState, Stop,
+};
 
 use crate::support::*;
 
@@ -216,4 +221,196 @@ fn l17_a_list_or_a_watch_list_that_takes_long_is_logged_with_its_time() {
     let stream = ticks(11) + &initial_events_end("10") + &ticks(11) + &error_event(410, "Expired");
     let watch_list = Server::new([Answer::body(stream)]).with_watch_list();
     assert_eq!(long_log("l17 stream", watch_list), ["INFO l17 stream: the watch-list took 11 s"]);
+}
+
+#[test]
+fn l1_the_first_cycle_comes_at_once_and_every_other_one_after_a_wait() {
+    let it = Running::new([
+        list("10", &[]),
+        Answer::body(error_event(410, "Expired")),
+        refused(403, "Forbidden"),
+        list("20", &[]),
+        Answer::body(""),
+        list("30", &[]),
+    ]);
+    let all = ["list 0 limit 500", "watch 10", "list 10", "list 10", "watch 20", "list 20"];
+    for (wait, requests) in [2, 3, 5].into_iter().enumerate() {
+        it.waits(wait + 1);
+        assert_eq!((&*it.requests(requests), it.count()), (&all.map(String::from)[..requests], requests));
+        it.pass(60 * SECOND);
+    }
+    assert_eq!(it.requests(6), all);
+}
+
+#[test]
+fn l2_the_waits_of_the_default_grow_from_800_ms_to_30_s_each_up_to_twice_that() {
+    let failures = std::iter::repeat_with(|| refused(403, "Forbidden")).take(8);
+    let it = Running::with(failures, |options| options.backoff = Backoff::default());
+    let waits = [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0].map(Duration::from_secs_f64);
+    for (at, wait) in waits.into_iter().enumerate() {
+        it.pass(60 * SECOND);
+        let waited = it.clock.waits()[at];
+        assert!(waited >= wait && waited < 2 * wait, "{waited:?} for {wait:?}");
+    }
+}
+
+#[test]
+fn l3_a_watch_is_healthy_from_its_first_event_or_its_first_second_on() {
+    let cases = [
+        // What the watch says, the waits, and whether a failed list follows at once.
+        (event("ADDED", "a", "11") + &error_event(410, "Expired"), [1, 2, 1, 2]),
+        (bookmark("11", "{}") + &error_event(410, "Expired"), [1, 2, 1, 2]),
+        (error_event(410, "Expired"), [1, 2, 4, 8]),
+        (TICK.to_owned() + &error_event(410, "Expired"), [1, 2, 4, 8]),
+        (String::new(), [1, 2, 4, 8]),
+    ];
+    for (watch, waits) in cases {
+        let failed = || refused(500, "InternalError");
+        let it = Running::new([failed(), failed(), list("10", &[]), Answer::body(&*watch), failed()]);
+        for _ in 0..4 {
+            it.pass(60 * SECOND);
+        }
+        assert_eq!(it.waited(), waits, "{watch}");
+    }
+    // An end without a word after a second: the watch goes on at once, and what comes then is a first failure.
+    let failed = || refused(403, "Forbidden");
+    let it = Running::new([failed(), failed(), list("10", &[]), Answer::body(TICK), failed()]);
+    for _ in 0..3 {
+        it.pass(60 * SECOND);
+    }
+    assert_eq!(it.waited(), [1, 2, 1]);
+}
+
+#[test]
+fn l3_a_watch_that_began_as_a_watch_list_is_as_healthy() {
+    for (watch, waits, next) in [
+        (initial_events_end("10") + &error_event(410, "Expired"), [1, 2, 4], "watch-list 10"),
+        (event("ADDED", "a", "1") + &initial_events_end("10"), [1, 2, 4], "watch-list 10"),
+        (initial_events_end("10") + &bookmark("11", "{}") + "garbage", [1, 2, 1], "watch 11"),
+        (initial_events_end("10") + TICK, [1, 2, 1], "watch 10"),
+    ] {
+        let it = Running::watch_list([
+            connection_refused(),
+            connection_refused(),
+            Answer::body(&*watch),
+            connection_refused(),
+        ]);
+        for _ in 0..3 {
+            it.pass(60 * SECOND);
+        }
+        assert_eq!(it.requests(4)[2..], ["watch-list ", next], "{watch}");
+        assert_eq!(it.waited()[..3], waits, "{watch}");
+    }
+}
+
+#[test]
+fn l4_all_waits_grow_together() {
+    let it = Running::watch_list([
+        connection_refused(),
+        refused(403, "Forbidden"),
+        refused(403, "Forbidden"),
+        Answer::body(initial_events_end("10") + &error_event(429, "TooManyRequests")),
+        connection_refused(),
+        refused(403, "Forbidden"),
+    ]);
+    for _ in 0..5 {
+        it.pass(60 * SECOND);
+    }
+    let requests = [
+        "watch-list ",
+        "watch-list ",
+        "list 0 limit 500",
+        "watch-list ",
+        "watch 10",
+        "watch 10",
+        "watch-list 10",
+    ];
+    assert_eq!(it.requests(7), requests);
+    assert_eq!(it.waited(), [1, 2, 4, 8, 16]);
+}
+
+#[test]
+fn l5_a_wait_is_by_the_clock_of_the_options() {
+    let it = Running::new([refused(403, "Forbidden"), list("10", &[])]);
+    it.waits(1);
+    it.clock.advance(SECOND - Duration::from_millis(1));
+    assert_eq!((it.count(), it.status().state), (1, ReflectorState::BackingOff));
+    it.clock.advance(Duration::from_millis(1));
+    assert_eq!(it.requests(3).len(), 3);
+}
+
+#[test]
+fn l7_no_watch_follows_a_list_that_failed_and_the_handler_is_told() {
+    let it = Running::new([refused(403, "Forbidden"), connection_refused(), refused(429, "TooManyRequests")]);
+    for _ in 0..3 {
+        it.pass(60 * SECOND);
+    }
+    assert_eq!(it.requests(4), ["list 0 limit 500"; 4]);
+    let errors = it.errors.lock();
+    assert!(errors[0].is_forbidden() && errors[1].is_connection() && errors[2].is_too_many_requests());
+    assert_eq!(errors.len(), 3);
+}
+
+#[test]
+fn l7_the_time_that_a_server_asks_for_is_waited_if_it_is_longer() {
+    for (code, reason) in [(429, "TooManyRequests"), (503, "ServiceUnavailable")] {
+        let asks_for = |seconds| refused_with(patient_status(code, reason, seconds));
+        let it = Running::new([asks_for(9), asks_for(1), asks_for(40), list("10", &[])]);
+        for _ in 0..3 {
+            it.pass(60 * SECOND);
+        }
+        it.requests(5);
+        assert_eq!(it.waited(), [9, 2, 40], "{reason}");
+        assert_eq!(it.handed(), 3, "{reason}");
+    }
+}
+
+#[test]
+fn l14_a_table_is_no_list() {
+    let table = r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"10"},"columnDefinitions":[{"name":"Name"}],"rows":[{"cells":["a"],"object":{"metadata":{"name":"a"}}}]}"#;
+    let with_items = table.replace(r#""rows":"#, r#""items":"#);
+    for table in [table.to_owned(), table.replace("/v1", "/v1beta1"), with_items] {
+        let it = Running::new([Answer::body(&*table), list("20", &["b"])]);
+        it.pass(SECOND);
+        assert_eq!(it.requests(3), ["list 0 limit 500", "list 0 limit 500", "watch 20"]);
+        assert_eq!(it.store.calls(), ["replace [b@1] at 20"], "{table}");
+        assert!(it.errors.lock()[0].is_decode(), "{table}: {:?}", it.errors.lock());
+    }
+}
+
+#[test]
+fn l16_a_list_is_asked_for_and_read_on_the_reflectors_thread() {
+    struct OnThread(ThreadId, Cursor<&'static str>);
+    impl Read for OnThread {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            assert_eq!(thread::current().id(), self.0);
+            self.1.read(buffer)
+        }
+    }
+    let here = thread::current().id();
+    let lists = ListWatch::new(
+        move |_: &ListOptions, _: &Stop| {
+            assert_eq!(thread::current().id(), here);
+            let body = r#"{"kind":"List","metadata":{"resourceVersion":"10"},"items":[]}"#;
+            Ok(Body::new(OnThread(here, Cursor::new(body))))
+        },
+        |_: &ListOptions, _: &Stop| Err(Error::other("enough")),
+    );
+    let stop = Stop::new();
+    let (store, enough) = (Arc::new(Recorder::default()), stop.clone());
+    let mut options = ReflectorOptions::default();
+    options.watch_error_handler = Some(Arc::new(move |_: &Error| enough.stop()));
+    let reflector = Reflector::new(Arc::new(lists), store.clone(), options);
+    reflector.run(&stop);
+    assert_eq!(store.calls(), ["replace [] at 10"]);
+    assert_eq!(reflector.status().last_error.unwrap().to_string(), "enough");
+}
+
+#[test]
+fn l18_the_bodies_of_lists_have_no_read_timeout() {
+    let it = Running::new([page("10", &["a"], "x"), list("10", &[]), Answer::open("")]);
+    it.calls(3);
+    let Request::Watch(options) = &it.options(3)[2] else { panic!("no watch") };
+    let of_the_watch = Duration::from_secs(u64::from(options.timeout_seconds.unwrap()) + 30);
+    assert_eq!(it.server.read_timeouts(), [Some(of_the_watch)]);
 }
