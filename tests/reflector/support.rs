@@ -96,7 +96,7 @@ impl ReflectorStore<DynamicObject> for Recorder {
 #[derive(Clone)]
 pub(crate) struct Server {
     script: ScriptedListerWatcher,
-    clock: FakeClock,
+    pub(crate) clock: FakeClock,
     /// How long each request takes.
     takes: Duration,
     /// Whether the bodies have read timeouts.
@@ -149,6 +149,24 @@ impl Server {
     /// How many bodies were open at most when a request came.
     pub(crate) fn open_bodies_at_request(&self) -> usize {
         self.state.open_at_request.load(Ordering::SeqCst)
+    }
+
+    /// Waits until this many requests were made, and tells those.
+    #[track_caller]
+    pub(crate) fn requests(&self, count: usize) -> Vec<String> {
+        self.options(count).iter().map(describe).collect()
+    }
+
+    /// Waits until this many requests were made, and gives those.
+    #[track_caller]
+    pub(crate) fn options(&self, count: usize) -> Vec<Request> {
+        assert!(self.script.until_requests(count, SOON), "only {:?}", self.script.requests());
+        self.script.requests().into_iter().take(count).collect()
+    }
+
+    /// How many requests were made.
+    pub(crate) fn count(&self) -> usize {
+        self.script.requests().len()
     }
 
     fn answer(&self, stop: &Stop, ask: impl FnOnce() -> Result<Body, Error>) -> Result<Body, Error> {
@@ -281,20 +299,18 @@ impl Running {
     /// Waits until this many requests were made, and tells those.
     #[track_caller]
     pub(crate) fn requests(&self, count: usize) -> Vec<String> {
-        self.options(count).iter().map(describe).collect()
+        self.server.requests(count)
     }
 
     /// Waits until this many requests were made, and gives those.
     #[track_caller]
     pub(crate) fn options(&self, count: usize) -> Vec<Request> {
-        let script = &self.server.script;
-        assert!(script.until_requests(count, SOON), "only {:?}", script.requests());
-        script.requests().into_iter().take(count).collect()
+        self.server.options(count)
     }
 
     /// How many requests were made.
     pub(crate) fn count(&self) -> usize {
-        self.server.script.requests().len()
+        self.server.count()
     }
 
     /// Waits until this many bodies were read and dealt with.
