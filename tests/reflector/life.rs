@@ -11,7 +11,7 @@ use k8s_informer::{
 };
 use parking_lot::Mutex;
 
-use crate::support::*;
+use crate::support::{Recorder, Running, SOON, describe, list, refused};
 
 #[test]
 fn a_store_that_panics_is_an_error_and_a_new_cycle() {

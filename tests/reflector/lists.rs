@@ -10,7 +10,10 @@ use k8s_informer::{
     Backoff, Body, Error, ListOptions, ListWatch, Reflector, ReflectorOptions, ReflectorState, Stop,
 };
 
-use crate::support::*;
+use crate::support::{
+    Recorder, Running, SECOND, Server, TICK, bookmark, connection_refused, error_event, event,
+    initial_events_end, list, logged, logging, page, patient_status, refused, refused_with,
+};
 
 #[test]
 fn l8_first_list_is_at_0_and_the_watch_starts_from_the_lists_version() {

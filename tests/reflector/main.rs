@@ -16,6 +16,7 @@ mod watches;
 fn each_rule_is_named_by_a_test() {
     let sources = [
         include_str!("lists.rs"),
+        include_str!("over_http.rs"),
         include_str!("silence.rs"),
         include_str!("watch_list_failures.rs"),
         include_str!("watch_lists.rs"),

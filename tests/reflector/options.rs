@@ -11,7 +11,7 @@ use k8s_informer::{
     SharedInformerFactory, Stop,
 };
 
-use crate::support::*;
+use crate::support::{Recorder, SECOND, SILENCE, SOON, Server, TICK, error_event, list, refused};
 
 impl ListerWatcherSource for Server {
     fn lister_watcher(&self, _: &GroupVersionResource, _: Option<&str>) -> Arc<dyn ListerWatcher> {

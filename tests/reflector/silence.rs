@@ -5,7 +5,10 @@ use std::time::Duration;
 use k8s_informer::ReflectorState;
 use k8s_informer::testing::{Answer, Request};
 
-use crate::support::*;
+use crate::support::{
+    Recorder, Running, SECOND, SILENCE, Server, TICK, connection_refused, error_event, event,
+    initial_events_end, list, refused,
+};
 
 /// The time after which the server was asked to end this request.
 fn timeout_of(request: &Request) -> Duration {

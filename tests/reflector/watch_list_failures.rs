@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use k8s_informer::testing::Answer;
 
-use crate::support::*;
+use crate::support::{
+    Running, SECOND, SILENCE, TICK, connection_refused, error_event, error_event_of, event,
+    initial_events_end, list, patient_status, refused, refused_with, status_json, too_large_version,
+};
 
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 

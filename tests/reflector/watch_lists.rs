@@ -9,7 +9,10 @@ use k8s_informer::{
     Transform,
 };
 
-use crate::support::*;
+use crate::support::{
+    Recorder, Running, SECOND, SOON, Server, TICK, bookmark, error_event, event, initial_events_end, list,
+    refused,
+};
 
 #[test]
 fn wl1_a_lister_watcher_has_to_say_that_it_supports_watch_lists() {
@@ -215,7 +218,7 @@ fn wl7_until_its_objects_are_complete_the_store_is_left_alone() {
 }
 
 #[test]
-fn wl11_a_watch_list_that_ends_with_nothing_is_an_empty_list() {
+fn wl6_a_watch_list_that_ends_with_nothing_is_an_empty_list() {
     let it = Running::watch_list([Answer::open(initial_events_end("10"))]);
     assert_eq!(it.calls(1), ["replace [] at 10"]);
     assert!(it.status().listed && it.status().last_error.is_none());

@@ -11,7 +11,10 @@ use k8s_informer::{
 };
 use parking_lot::Mutex;
 
-use crate::support::*;
+use crate::support::{
+    Recorder, Running, SECOND, SILENCE, SOON, Server, TICK, bookmark, connection_refused, error_event,
+    error_event_of, event, initial_events_end, list, logged, logging, patient_status, refused, refused_with,
+};
 
 #[test]
 fn w3_a_refused_connection_or_429_is_waited_out_without_a_list() {
