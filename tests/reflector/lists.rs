@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use k8s_informer::testing::{Answer, Request};
+use k8s_informer::testing::{Answer, Request, ScriptedListerWatcher};
 use k8s_informer::{
-    Backoff, Body, Error, ListOptions, ListWatch, Reflector, ReflectorOptions, ReflectorState, Stop,
+    Backoff, Body, Error, Indexer, ListOptions, ListWatch, Object, Reflector, ReflectorOptions,
+    ReflectorState, Stop,
 };
 
 use crate::support::{
     Recorder, Running, SECOND, Server, TICK, bookmark, connection_refused, error_event, event,
-    initial_events_end, list, logged, logging, page, patient_status, refused, refused_with,
+    initial_events_end, list, logged, logging, object, page, patient_status, refused, refused_with,
+    run_until_read,
 };
 
 #[test]
@@ -416,4 +418,40 @@ fn l18_the_bodies_of_lists_have_no_read_timeout() {
     let Request::Watch(options) = &it.options(3)[2] else { panic!("no watch") };
     let of_the_watch = Duration::from_secs(u64::from(options.timeout_seconds.unwrap()) + 30);
     assert_eq!(it.server.read_timeouts(), [Some(of_the_watch)]);
+}
+
+#[test]
+fn w9_an_item_without_a_name_is_told_and_left_out() {
+    let list_of = |version: &str, names: &[&str]| {
+        let items: Vec<_> = names.iter().map(|name| object(name, "1")).collect();
+        let meta = format!(r#"{{"resourceVersion":"{version}"}}"#);
+        Answer::body(format!(r#"{{"kind":"List","metadata":{meta},"items":[{}]}}"#, items.join(",")))
+    };
+    let store = Arc::new(Indexer::for_objects());
+    let script = ScriptedListerWatcher::new([list_of("10", &["a", "", "b"]), Answer::open("")]);
+    let status = run_until_read(&store, &script, 2);
+    let names = || {
+        let mut names: Vec<_> = store.list().iter().map(|object| object.name().to_owned()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(), ["a", "b"]);
+    assert_eq!((status.complete, status.unreadable), (false, 1));
+    let error = status.last_error.unwrap().to_string();
+    assert!(error.ends_with("item 1 of the list: unexpected answer: it has no name"), "{error}");
+
+    // It may be any of those that are missing: none is taken for deleted.
+    let script = ScriptedListerWatcher::new([list_of("20", &["", "c"]), Answer::open("")]);
+    run_until_read(&store, &script, 2);
+    assert_eq!(names(), ["a", "b", "c"]);
+    let script = ScriptedListerWatcher::new([list_of("30", &["c"]), Answer::open("")]);
+    assert!(run_until_read(&store, &script, 2).complete);
+    assert_eq!(names(), ["c"]);
+
+    // A store that can't keep what it has gets no list in which something is missing.
+    let it = Running::new([list_of("10", &["a", ""]), list_of("20", &["a"])]);
+    it.pass(SECOND);
+    it.requests(3);
+    assert_eq!(it.store.calls(), ["replace [a@1] at 20"]);
+    assert!(it.errors.lock()[0].is_decode(), "{:?}", it.errors.lock());
 }

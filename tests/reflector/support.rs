@@ -366,6 +366,29 @@ impl Drop for Running {
     }
 }
 
+/// Runs a reflector on a store of any kind until this many bodies were read and dealt with, and tells how it
+/// stood then. All waits are over at once.
+pub(crate) fn run_until_read<S>(
+    store: &Arc<S>,
+    script: &ScriptedListerWatcher,
+    bodies: usize,
+) -> ReflectorStatus
+where
+    S: ReflectorStore<DynamicObject> + 'static,
+{
+    let mut options = ReflectorOptions::default();
+    options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
+    let reflector = Reflector::new(Arc::new(script.clone()), Arc::<S>::clone(store), options);
+    let stop = Stop::new();
+    thread::scope(|scope| {
+        scope.spawn(|| reflector.run(&stop));
+        let read = script.until_read(bodies, SOON);
+        stop.stop();
+        assert!(read, "{:?}", script.requests());
+    });
+    reflector.status()
+}
+
 pub(crate) fn describe(request: &Request) -> String {
     let (kind, options) = match request {
         Request::List(options) => ("list", options),

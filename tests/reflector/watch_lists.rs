@@ -1,17 +1,15 @@
 //! What there is, by a watch (WL1–WL12): how it is asked for, and how it becomes a list and a watch.
 
 use std::sync::Arc;
-use std::thread;
 
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{
-    DynamicObject, Indexer, Object, Reflector, ReflectorOptions, ReflectorState, ResourceVersionMatch, Stop,
-    Transform,
+    DynamicObject, Indexer, Object, ReflectorOptions, ReflectorState, ResourceVersionMatch, Transform,
 };
 
 use crate::support::{
-    Recorder, Running, SECOND, SOON, Server, TICK, bookmark, error_event, event, initial_events_end, list,
-    refused,
+    Recorder, Running, SECOND, Server, TICK, bookmark, error_event, event, initial_events_end, list, refused,
+    run_until_read,
 };
 
 #[test]
@@ -86,17 +84,11 @@ fn wl3_its_objects_are_transformed_as_those_of_a_list() {
         *object = map.into();
     });
     let store = Arc::new(Indexer::for_objects().with_transform(mark));
-    let reflector = Reflector::new(Arc::new(script.clone()), store.clone(), ReflectorOptions::default());
-    let stop = Stop::new();
-    thread::scope(|scope| {
-        scope.spawn(|| reflector.run(&stop));
-        assert!(script.until_read(1, SOON));
-        stop.stop();
-    });
+    let status = run_until_read(&store, &script, 1);
     let objects = store.list();
     assert_eq!(objects.len(), 1);
     assert_eq!((objects[0].resource_version(), objects[0].get("marked")), ("2", Some(&true.into())));
-    assert!(reflector.status().last_error.is_none());
+    assert!(status.last_error.is_none());
 }
 
 #[test]

@@ -2,18 +2,16 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-use k8s_informer::{
-    Deleted, DynamicObject, GroupVersionKind, Reflector, ReflectorOptions, ReflectorStore, Stop, StoreError,
-};
+use k8s_informer::{Deleted, DynamicObject, GroupVersionKind, ReflectorStore, StoreError};
 use parking_lot::Mutex;
 
 use crate::support::{
-    Recorder, Running, SECOND, SILENCE, SOON, Server, TICK, bookmark, connection_refused, error_event,
+    Recorder, Running, SECOND, SILENCE, Server, TICK, bookmark, connection_refused, error_event,
     error_event_of, event, initial_events_end, list, logged, logging, patient_status, refused, refused_with,
+    run_until_read,
 };
 
 #[test]
@@ -356,15 +354,8 @@ fn w8_a_store_that_refuses_an_event_is_told_of_and_the_watch_goes_on() {
         Answer::open(event("ADDED", "a", "11") + &event("MODIFIED", "a", "12")),
     ]);
     let store = Arc::new(Refuses(Recorder::default()));
-    let reflector = Reflector::new(Arc::new(script.clone()), store.clone(), ReflectorOptions::default());
-    let stop = Stop::new();
-    thread::scope(|scope| {
-        scope.spawn(|| reflector.run(&stop));
-        assert!(script.until_read(2, SOON));
-        stop.stop();
-    });
+    let status = run_until_read(&store, &script, 2);
     assert_eq!(store.0.calls(), ["replace [] at 10", "add a@11", "update a@12"]);
-    let status = reflector.status();
     assert!(status.last_error.unwrap().to_string().ends_with("the store did not take an event: no"));
     assert_eq!(status.resource_version, "12");
 }
