@@ -176,10 +176,8 @@ impl<T: Object> Machine<T> {
             return Err(Broken::Frame(Error::decode(what)));
         };
         self.version_unavailable = false;
-        self.unfinished = 0;
-        self.replace(initial.into_list(), store).map_err(Broken::Refused)?;
         (watching.started, watching.events, watching.versions_count) = (now, 0, true);
-        Ok(())
+        self.replace(initial.into_list(), store).map_err(Broken::Refused)
     }
 
     /// What the store says to an event is told, and the watch goes on (W8).
