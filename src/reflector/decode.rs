@@ -96,6 +96,10 @@ impl<T> Decoder<T> {
 
     /// Decodes one object.
     fn object(&mut self, bytes: &[u8]) -> Result<T, Error> {
+        // A struct can be made of an array, too, field by field.
+        if bytes.trim_ascii_start().first() != Some(&b'{') {
+            return Err(Error::decode("it is no JSON object"));
+        }
         self.limits.check_nesting(bytes)?;
         let decode = |bytes| match panic::catch(|| (self.decode)(bytes)) {
             Ok(decoded) => decoded.map_err(|error| Error::decode(wire::describe(&error))),

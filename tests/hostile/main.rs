@@ -2,6 +2,7 @@
 //! never silently, and never an object that is still there.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod bodies;
 mod false_deletes;
 mod objects;
 mod support;

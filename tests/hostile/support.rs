@@ -23,7 +23,8 @@ pub(crate) const EXPIRED: &str =
     r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":410,"reason":"Expired"}}"#;
 
 /// The last event of a script: once it is told, everything before it has been.
-const LAST: &str = r#"{"type":"ADDED","object":{"metadata":{"name":"last","resourceVersion":"999"}}}"#;
+pub(crate) const LAST: &str =
+    r#"{"type":"ADDED","object":{"metadata":{"name":"last","resourceVersion":"999"}}}"#;
 
 /// How a server sends what there is.
 #[derive(Clone, Copy, Debug, PartialEq)]
