@@ -47,7 +47,7 @@ pub(super) enum Read<T> {
     /// One that can't be decoded, in a frame that can.
     Unreadable(Unreadable),
     /// One that says that it is something else than expected (W9).
-    OtherKind(Error),
+    OtherKind(Unreadable),
     Bookmark {
         resource_version: String,
         initial_events_end: bool,
@@ -153,7 +153,7 @@ impl<T: Object> Decoder<T> {
                 EventKind::Bookmark => {
                     let peek = Peek::whole(event.object).map_err(|error| bad_frame(frame, &error))?;
                     match self.check_kind(&peek) {
-                        Err(error) => Read::OtherKind(error),
+                        Err(error) => Read::OtherKind(Unreadable::undecoded(&peek, error)),
                         Ok(()) => Read::Bookmark {
                             resource_version: peek.resource_version.into_owned(),
                             initial_events_end: peek.initial_events_end,
@@ -174,6 +174,8 @@ impl<T: Object> Decoder<T> {
         if self.begins_as_expected(event.object) {
             if event.kind == EventKind::Added
                 && let Some((key, object)) = store.and_then(|store| unchanged(event.object, store))
+                // It is not read to its end: is that where it ends?
+                && wire::is_one_value(event.object)
             {
                 return Ok((event.kind, Read::Unchanged(key, object)));
             }
@@ -185,7 +187,7 @@ impl<T: Object> Decoder<T> {
         let event = Event::parse_slowly(frame).map_err(|error| bad_frame(frame, &error))?;
         let peek = Peek::whole(event.object).map_err(|error| bad_frame(frame, &error))?;
         if let Err(error) = self.check_kind(&peek) {
-            return Ok((event.kind, Read::OtherKind(error)));
+            return Ok((event.kind, Read::OtherKind(Unreadable::undecoded(&peek, error))));
         }
         let read = match self.object(event.object) {
             Ok(object) => Read::Object(object),

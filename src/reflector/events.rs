@@ -46,8 +46,12 @@ impl<T: Object> Machine<T> {
         match read {
             Read::Error(error) => return Err(Broken::Event(error)),
             // W9: told, not counted, and its version does not count either.
-            Read::OtherKind(error) => {
-                self.report(error.context(self.place(watching)), false);
+            Read::OtherKind(other) => {
+                match &watching.initial {
+                    // It stands where one of them should.
+                    Some(_) if kind != EventKind::Bookmark => self.unreadable(kind, &other, watching, store),
+                    _ => self.report(other.error.context(self.place(watching)), false),
+                }
                 return Ok(Taken::Whole);
             }
             Read::Object(object) if object.name().is_empty() => {

@@ -18,6 +18,7 @@ pub use options::{ListOptions, ResourceVersionMatch};
 #[cfg(feature = "client")]
 pub(crate) use options::{UNRESERVED, percent_encoded};
 pub(crate) use peek::Peek;
+pub(crate) use scan::is_one_value;
 
 /// Why bytes could not be taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]

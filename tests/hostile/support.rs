@@ -205,6 +205,13 @@ impl<T: Object + DeserializeOwned> Informed<T> {
         words.collect()
     }
 
+    /// The keys of what has been told to be gone.
+    pub(crate) fn gone(&self) -> Vec<String> {
+        let told = self.told();
+        let gone = told.iter().filter_map(|told| told.strip_prefix('-')?.split('@').next());
+        gone.map(str::to_owned).collect()
+    }
+
     /// What is in the cache: `ns/a@1`.
     pub(crate) fn cache(&self) -> Vec<String> {
         self.until_last();
