@@ -7,3 +7,4 @@ mod events;
 mod false_deletes;
 mod objects;
 mod support;
+mod user_code;
