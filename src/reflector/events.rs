@@ -73,7 +73,7 @@ impl<T: Object> Machine<T> {
             }
             Read::Unchanged(key, object) => {
                 if let Some(initial) = &mut watching.initial {
-                    initial.put(key, object);
+                    initial.keep(key, object);
                 }
                 self.count(kind, "", watching);
             }
@@ -172,6 +172,10 @@ impl<T: Object> Machine<T> {
         store: &dyn ReflectorStore<T>,
         now: Instant,
     ) -> Result<(), Broken> {
+        if watching.initial.as_ref().is_some_and(|initial| initial.has_gone_back(&self.version)) {
+            let what = "the objects of the watch-list are older than what has been seen";
+            return Err(Broken::Frame(Error::decode(what)));
+        }
         let Some(initial) = watching.initial.take_if(|initial| !initial.version.is_empty()) else {
             let what = "the bookmark that ends the initial events has no resourceVersion";
             return Err(Broken::Frame(Error::decode(what)));

@@ -7,4 +7,5 @@ mod events;
 mod false_deletes;
 mod objects;
 mod support;
+mod unchanged;
 mod user_code;

@@ -53,7 +53,10 @@ fn a_type_whose_decoding_panics_costs_that_one_object() {
 }
 
 /// A reflector into a store, on this thread, until its script is over.
-fn reflect(script: &ScriptedListerWatcher, store: Arc<dyn ReflectorStore<DynamicObject>>) -> ReflectorStatus {
+pub(crate) fn reflect(
+    script: &ScriptedListerWatcher,
+    store: Arc<dyn ReflectorStore<DynamicObject>>,
+) -> ReflectorStatus {
     let reflector = Reflector::new(Arc::new(script.clone()), store, options());
     let stop = Stop::new();
     thread::scope(|scope| {
@@ -94,7 +97,7 @@ fn failing_transforms() -> [Transform<DynamicObject>; 2] {
     [Transform::new(fails), Transform::new(panics)]
 }
 
-fn build(
+pub(crate) fn build(
     queue: InformerQueue,
     cache: &Arc<Indexer<DynamicObject>>,
     transform: Transform<DynamicObject>,
@@ -112,7 +115,7 @@ fn build(
 }
 
 /// Takes everything out of a queue and into a store; tells what was deleted.
-fn consume(queue: &dyn Queue<DynamicObject>, store: &Indexer<DynamicObject>) -> Vec<String> {
+pub(crate) fn consume(queue: &dyn Queue<DynamicObject>, store: &Indexer<DynamicObject>) -> Vec<String> {
     let mut gone = Vec::new();
     queue.close();
     let mut process = |deltas: &Deltas<DynamicObject>, _: bool| {
