@@ -5,6 +5,7 @@
 mod bodies;
 mod events;
 mod false_deletes;
+mod limits;
 mod objects;
 mod support;
 mod unchanged;

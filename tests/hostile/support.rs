@@ -194,9 +194,6 @@ impl<T: Object + DeserializeOwned> Informed<T> {
         cached: usize,
         set: impl FnOnce(&mut ReflectorOptions),
     ) -> Self {
-        let mut informer_options = SharedIndexInformerOptions { reflector: options(), ..Default::default() };
-        informer_options.queue = queue;
-        set(&mut informer_options.reflector);
         let store = Arc::new(OnceLock::<Arc<Indexer<T>>>::new());
         let wait = {
             let (script, store) = (script.clone(), Arc::clone(&store));
@@ -206,9 +203,23 @@ impl<T: Object + DeserializeOwned> Informed<T> {
                 }
             }
         };
-        let lister_watcher = Patient { script: script.clone(), wait };
-        let informer = SharedIndexInformer::<T>::new(Arc::new(lister_watcher), informer_options);
-        let _ = store.set(Arc::clone(informer.indexer()));
+        let patient = Patient { script: script.clone(), wait };
+        let this = Self::run_on(Arc::new(patient), script, queue, set);
+        let _ = store.set(Arc::clone(this.informer.indexer()));
+        this
+    }
+
+    /// Over a lister-watcher that ends with a script.
+    pub(crate) fn run_on(
+        lister_watcher: Arc<dyn ListerWatcher>,
+        script: ScriptedListerWatcher,
+        queue: InformerQueue,
+        set: impl FnOnce(&mut ReflectorOptions),
+    ) -> Self {
+        let mut informer_options = SharedIndexInformerOptions { reflector: options(), ..Default::default() };
+        informer_options.queue = queue;
+        set(&mut informer_options.reflector);
+        let informer = SharedIndexInformer::<T>::new(lister_watcher, informer_options);
         let told = Arc::new(Told { changes: Mutex::default(), another: Condvar::new() });
         informer.add_handler(Handler(Arc::clone(&told))).unwrap();
         let stop = Stop::new();
