@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::object::{GroupVersionKind, Key, Object, meta_namespace_key, namespaced_key};
 use crate::panic;
 use crate::store::{ReflectorStore, StoreError};
-use crate::wire::{self, DecodeLimits, Event, EventKind, FieldPaths, Peek};
+use crate::wire::{self, DecodeLimits, Event, EventKind, FieldPaths, Peek, Shown};
 
 /// From bytes to objects: what is skipped, what is expected, and what became of an object that can't be read.
 pub(super) struct Decoder<T> {
@@ -91,7 +91,8 @@ impl<T> Decoder<T> {
         if api_version.is_empty() || kind == "List" || api_version == expected_version && (free || fits) {
             return Ok(());
         }
-        Err(Error::decode(format!("a list of {expected} was expected, not {api_version:?} {kind:?}")))
+        let (api_version, kind) = (Shown(api_version), Shown(kind));
+        Err(Error::decode(format!("a list of {expected} was expected, not \"{api_version}\" \"{kind}\"")))
     }
 
     /// Decodes one object.
@@ -207,8 +208,8 @@ impl<T: Object> Decoder<T> {
                 if !peek.kind.is_empty()
                     && (peek.kind != kind.kind() || *peek.api_version != **api_version) =>
             {
-                let Peek { api_version, kind: other, .. } = peek;
-                Err(Error::decode(format!("{kind} was expected, not {api_version:?} {other:?}")))
+                let (api_version, other) = (Shown(&peek.api_version), Shown(&peek.kind));
+                Err(Error::decode(format!("{kind} was expected, not \"{api_version}\" \"{other}\"")))
             }
             _ => Ok(()),
         }
@@ -300,8 +301,8 @@ impl Unreadable {
         let error = error.clone();
         match (namespace.as_str(), name.as_str()) {
             (_, "") => error.context(place()),
-            ("", name) => error.context(name),
-            (namespace, name) => error.context(format!("{namespace}/{name}")),
+            ("", name) => error.context(Shown(name).to_string()),
+            (namespace, name) => error.context(format!("{}/{}", Shown(namespace), Shown(name))),
         }
     }
 }

@@ -7,6 +7,7 @@ mod events;
 mod false_deletes;
 mod limits;
 mod objects;
+mod secrets;
 mod support;
 mod unchanged;
 mod user_code;
