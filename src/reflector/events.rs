@@ -7,7 +7,7 @@ use super::decode::{BadFrame, Read, Unreadable, prepared};
 use super::machine::Machine;
 use super::watching::{Broken, Watching};
 use crate::error::Error;
-use crate::object::{Deleted, Object, namespaced_key};
+use crate::object::{Deleted, Object};
 use crate::store::{ReflectorStore, StoreError};
 use crate::wire::{EventKind, FrameSplitter, Taken};
 
@@ -46,8 +46,12 @@ impl<T: Object> Machine<T> {
         match read {
             Read::Error(error) => return Err(Broken::Event(error)),
             // W9: told, not counted, and its version does not count either.
-            Read::OtherKind(error) => {
-                self.report(error.context(self.place(watching)), false);
+            Read::OtherKind(other) => {
+                match &watching.initial {
+                    // It stands where one of them should.
+                    Some(_) if kind != EventKind::Bookmark => self.unreadable(kind, &other, watching, store),
+                    _ => self.report(other.error.context(self.place(watching)), false),
+                }
                 return Ok(Taken::Whole);
             }
             Read::Object(object) if object.name().is_empty() => {
@@ -69,7 +73,7 @@ impl<T: Object> Machine<T> {
             }
             Read::Unchanged(key, object) => {
                 if let Some(initial) = &mut watching.initial {
-                    initial.put(key, object);
+                    initial.keep(key, object);
                 }
                 self.count(kind, "", watching);
             }
@@ -106,12 +110,11 @@ impl<T: Object> Machine<T> {
 
     /// A deletion whose object the store does not take still deletes.
     fn delete(&mut self, object: Arc<T>, store: &dyn ReflectorStore<T>) {
-        let result = store.delete(Deleted::Final(Arc::clone(&object)));
-        if let Err(error @ (StoreError::Transform { .. } | StoreError::Key(_))) = result {
-            let error = Error::other(error.to_string());
-            self.delete_unread(&Unreadable::of(&*object, error), store);
-        } else {
-            self.stored(result);
+        match store.delete(Deleted::Final(Arc::clone(&object))) {
+            Err(error @ (StoreError::Transform { .. } | StoreError::Key(_))) => {
+                self.delete_unread(&Unreadable::refused(&*object, &error), store);
+            }
+            result => self.stored(result),
         }
     }
 
@@ -138,9 +141,7 @@ impl<T: Object> Machine<T> {
 
     /// A deletion of what can't be read: by the key, where that can be told.
     fn delete_unread(&mut self, unreadable: &Unreadable, store: &dyn ReflectorStore<T>) {
-        let Unreadable { namespace, name, .. } = unreadable;
-        if !name.is_empty() {
-            let key = unreadable.key(store).unwrap_or_else(|| namespaced_key(namespace, name));
+        if let Some(key) = unreadable.key(store) {
             let last_known = store.staging().and_then(|staging| staging.cached(&key));
             self.stored(store.delete(Deleted::FinalStateUnknown { key, last_known }));
         }
@@ -171,6 +172,10 @@ impl<T: Object> Machine<T> {
         store: &dyn ReflectorStore<T>,
         now: Instant,
     ) -> Result<(), Broken> {
+        if watching.initial.as_ref().is_some_and(|initial| initial.has_gone_back(&self.version)) {
+            let what = "the objects of the watch-list are older than what has been seen";
+            return Err(Broken::Frame(Error::decode(what)));
+        }
         let Some(initial) = watching.initial.take_if(|initial| !initial.version.is_empty()) else {
             let what = "the bookmark that ends the initial events has no resourceVersion";
             return Err(Broken::Frame(Error::decode(what)));

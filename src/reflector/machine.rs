@@ -3,7 +3,7 @@ mod watch_ends;
 use std::time::{Duration, Instant};
 
 use super::decode::Decoder;
-use super::listing::{Listed, Listing, Retry};
+use super::listing::{Listed, Listing, Retry, is_no_older};
 use super::watching::{Initial, RetryWindow, Watching};
 use super::{Decode, ReflectorOptions};
 use crate::error::Error;
@@ -274,7 +274,9 @@ impl<T: Object> Machine<T> {
             }
             (Phase::Watch, Err(error)) => self.watch_refused(error),
             (Phase::WatchList, Ok(())) => {
-                let reuse = self.since().is_some() && !self.version_unavailable;
+                // As of a list, if it can be told in the end that the versions did not go back.
+                let since = self.since().filter(|since| is_no_older(since, since));
+                let reuse = since.is_some() && !self.version_unavailable;
                 self.watch_opened(timeout, started, false, Some(Initial::new(reuse)));
             }
             (Phase::WatchList, Err(error)) => self.watch_list_failed(error, now),

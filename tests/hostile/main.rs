@@ -1,0 +1,13 @@
+//! What a server, a proxy or a broken wire may send costs one object or one connection: never the process,
+//! never silently, and never an object that is still there.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bodies;
+mod events;
+mod false_deletes;
+mod limits;
+mod objects;
+mod secrets;
+mod support;
+mod unchanged;
+mod user_code;
