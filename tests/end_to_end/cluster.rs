@@ -8,23 +8,40 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use k8s_informer::testing::ApiServer;
 use k8s_informer::{
-    Client, Config, Error, Request, SharedInformerFactory, SharedInformerFactoryBuilder, Stop,
+    Client, Config, Error, ReflectorOptions, Request, SharedInformerFactory, SharedInformerFactoryBuilder,
+    Stop,
 };
 use serde_json::{Value, json};
 
 use crate::local::{self, Local};
 use crate::support::{Folder, Versions, assert_no_thread_since, free_port, quick, threads};
 
+/// How an informer is to learn what there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By a watch that begins with it.
+    WatchList,
+    /// By a LIST.
+    List,
+}
+
+/// A test of what is the same in both ways.
+pub(crate) const BOTH: &[Way] = &[Way::WatchList, Way::List];
+/// A test about watch-lists, which needs a server that has them.
+pub(crate) const WATCH_LIST: &[Way] = &[Way::WatchList];
+/// A test about LIST.
+pub(crate) const LIST: &[Way] = &[Way::List];
+
 /// One after the other: a test counts the threads of the process, and some take the server from the others.
 static SERIAL: Mutex<()> = Mutex::new(());
 
-/// Runs a test against the embedded server, and against a real one if there is any.
-pub(crate) fn on_every_cluster(test: impl Fn(&Cluster)) {
+/// Runs a test against the embedded server, and against a real one if there is any, in each of these ways.
+pub(crate) fn on_every_cluster(ways: &[Way], test: impl Fn(&Cluster)) {
     let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
-    Cluster::embedded().run(&test);
+    run(ways, Cluster::embedded, &test);
     match Real::of_environment() {
-        Some(Real { existing: Some(kubeconfig), .. }) => Cluster::existing(kubeconfig).run(&test),
-        Some(Real { assets: Some(assets), .. }) => Cluster::local(&assets).run(&test),
+        Some(Real { existing: Some(kubeconfig), .. }) => run(ways, || Cluster::existing(&kubeconfig), &test),
+        Some(Real { assets: Some(assets), .. }) => run(ways, || Cluster::local(&assets), &test),
         _ => println!(
             "skipped on a real server: neither USE_EXISTING_CLUSTER with KUBECONFIG nor KUBEBUILDER_ASSETS is set"
         ),
@@ -32,11 +49,11 @@ pub(crate) fn on_every_cluster(test: impl Fn(&Cluster)) {
 }
 
 /// Runs a test against servers that it may kill: not against one that belongs to somebody else.
-pub(crate) fn on_every_cluster_of_our_own(test: impl Fn(&Cluster)) {
+pub(crate) fn on_every_cluster_of_our_own(ways: &[Way], test: impl Fn(&Cluster)) {
     let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
-    Cluster::embedded().run(&test);
+    run(ways, Cluster::embedded, &test);
     match Real::of_environment() {
-        Some(Real { assets: Some(assets), .. }) => Cluster::local(&assets).run(&test),
+        Some(Real { assets: Some(assets), .. }) => run(ways, || Cluster::local(&assets), &test),
         _ => println!(
             "skipped on a real server: it would be killed, and KUBEBUILDER_ASSETS is not set to start another"
         ),
@@ -44,12 +61,24 @@ pub(crate) fn on_every_cluster_of_our_own(test: impl Fn(&Cluster)) {
 }
 
 /// Runs a test against the embedded server only: a real one doesn't do what it asks.
-pub(crate) fn on_the_embedded_server(test: impl Fn(&Cluster, &ApiServer)) {
+pub(crate) fn on_the_embedded_server(ways: &[Way], test: impl Fn(&Cluster, &ApiServer)) {
     let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
-    Cluster::embedded().run(&|cluster| {
+    run(ways, Cluster::embedded, &|cluster: &Cluster| {
         let Kind::Embedded { server, .. } = &cluster.kind else { unreachable!() };
         test(cluster, server);
     });
+}
+
+/// A cluster for each way, so that none finds what another has left.
+fn run(ways: &[Way], cluster: impl Fn() -> Cluster, test: &impl Fn(&Cluster)) {
+    for &way in ways {
+        let cluster = Cluster { way, ..cluster() };
+        if ways == WATCH_LIST && !cluster.has_watch_lists() {
+            println!("skipped on {}: it has no watch-lists", cluster.url());
+        } else {
+            cluster.run(test);
+        }
+    }
 }
 
 /// Which real servers the environment offers.
@@ -72,6 +101,7 @@ impl Real {
 
 pub(crate) struct Cluster {
     kind: Kind,
+    pub(crate) way: Way,
     /// Where the kubeconfigs are.
     kubeconfig: PathBuf,
     client: Client,
@@ -111,8 +141,8 @@ impl Cluster {
         Self::new(Kind::Embedded { server, _folder: folder }, kubeconfig)
     }
 
-    fn existing(kubeconfig: PathBuf) -> Self {
-        Self::new(Kind::Existing, kubeconfig)
+    fn existing(kubeconfig: &Path) -> Self {
+        Self::new(Kind::Existing, kubeconfig.to_owned())
     }
 
     fn local(assets: &Path) -> Self {
@@ -123,7 +153,7 @@ impl Cluster {
 
     fn new(kind: Kind, kubeconfig: PathBuf) -> Self {
         let client = Client::new(Config::from_kubeconfig(&kubeconfig, None).unwrap()).unwrap();
-        Self { kind, kubeconfig, client }
+        Self { kind, way: Way::WatchList, kubeconfig, client }
     }
 
     fn run(&self, test: &impl Fn(&Self)) {
@@ -132,7 +162,7 @@ impl Cluster {
             Kind::Existing => "the existing cluster",
             Kind::Local(_) => "a kube-apiserver of our own",
         };
-        println!("on {kind} at {}", self.client.server());
+        println!("on {kind} at {}, by {:?}", self.client.server(), self.way);
         let (start, before) = (Instant::now(), threads());
         test(self);
         assert_no_thread_since(&before);
@@ -144,9 +174,26 @@ impl Cluster {
         self.client.clone()
     }
 
-    /// As one who may do everything, with short waits.
+    /// With short waits, in the way that it is the turn of.
+    pub(crate) fn options(&self) -> ReflectorOptions {
+        let mut options = quick();
+        options.watch_list = self.way == Way::WatchList;
+        options
+    }
+
+    /// As one who may do everything, with these options.
     pub(crate) fn factory(&self) -> SharedInformerFactoryBuilder {
-        SharedInformerFactory::builder(self.client()).reflector_options(quick())
+        SharedInformerFactory::builder(self.client()).reflector_options(self.options())
+    }
+
+    /// Whether it takes a watch that asks for what is there.
+    fn has_watch_lists(&self) -> bool {
+        let request = Request::get("/api/v1/namespaces/default/configmaps")
+            .query("watch", "true")
+            .query("sendInitialEvents", "true")
+            .query("resourceVersionMatch", "NotOlderThan")
+            .query("timeoutSeconds", "1");
+        self.client.request(&request, &Stop::new()).is_ok()
     }
 
     pub(crate) fn url(&self) -> &str {
