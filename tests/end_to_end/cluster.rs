@@ -1,12 +1,13 @@
 //! Hides which server a test runs against.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use k8s_informer::testing::ApiServer;
+use k8s_informer::testing::{self, ApiServer, ApiServerBuilder};
 use k8s_informer::{
     Client, Config, Error, ReflectorOptions, Request, SharedInformerFactory, SharedInformerFactoryBuilder,
     Stop,
@@ -14,6 +15,7 @@ use k8s_informer::{
 use serde_json::{Value, json};
 
 use crate::local::{self, Local};
+use crate::proxy::{Proxy, authority};
 use crate::support::{Folder, Versions, assert_no_thread_since, free_port, quick, threads};
 
 /// How an informer is to learn what there is.
@@ -81,6 +83,20 @@ fn run(ways: &[Way], cluster: impl Fn() -> Cluster, test: &impl Fn(&Cluster)) {
     }
 }
 
+/// Runs a test against servers that know no watch-lists, with options that ask for one.
+pub(crate) fn on_every_cluster_without_watch_lists(test: impl Fn(&Cluster)) {
+    let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
+    Cluster::start_embedded(ApiServer::builder().watch_list(false)).run(&test);
+    if let Some(Real { assets: Some(assets), .. }) = Real::of_environment() {
+        let local = Local::get(&assets);
+        local::lock(local).set_watch_list(false);
+        Cluster::local(&assets).run(&test);
+        local::lock(local).set_watch_list(true);
+    } else {
+        println!("skipped on a real server: KUBEBUILDER_ASSETS is not set to start one");
+    }
+}
+
 /// Which real servers the environment offers.
 struct Real {
     existing: Option<PathBuf>,
@@ -115,8 +131,12 @@ enum Kind {
 
 impl Cluster {
     fn embedded() -> Self {
+        Self::start_embedded(ApiServer::builder())
+    }
+
+    fn start_embedded(builder: ApiServerBuilder) -> Self {
         let (token, nobody) = ("embedded-admin", "embedded-nobody");
-        let server = ApiServer::builder()
+        let server = builder
             .port(free_port())
             .token(token)
             .token_without_rights(nobody, "token-nobody")
@@ -258,6 +278,56 @@ impl Cluster {
         }
     }
 
+    /// Everything as it is now, to be [restored](Self::restore). The server may be away for a moment.
+    pub(crate) fn backup(&self) -> Backup {
+        match &self.kind {
+            Kind::Embedded { server, .. } => Backup(Some(server.backup())),
+            Kind::Local(local) => {
+                local::lock(local).backup();
+                Backup(None)
+            }
+            Kind::Existing => panic!("not ours to kill"),
+        }
+    }
+
+    /// The server goes away, and comes back as it was at the last backup.
+    pub(crate) fn restore(&self, backup: &Backup) {
+        match (&self.kind, backup) {
+            (Kind::Embedded { server, .. }, Backup(Some(backup))) => {
+                server.pause();
+                server.restore(backup).unwrap();
+                server.resume().unwrap();
+            }
+            (Kind::Local(local), _) => local::lock(local).restore(),
+            _ => panic!("not ours to kill, or not of this cluster"),
+        }
+    }
+
+    /// A network in front of the server.
+    pub(crate) fn proxy(&self) -> Proxy {
+        Proxy::to(self.url())
+    }
+
+    /// The client of one who may do everything, through this proxy.
+    pub(crate) fn client_through(&self, proxy: &Proxy) -> Client {
+        let host = authority(self.url()).rsplit_once(':').unwrap().0;
+        let text = fs::read_to_string(&self.kubeconfig).unwrap();
+        let text = text.replace(authority(self.url()), &proxy.address().to_string());
+        // Beside the other one, for what that says of files; but not in a place that is somebody else's.
+        let folder = Folder::new();
+        let path = match &self.kind {
+            Kind::Existing => folder.path().join("kubeconfig"),
+            _ => self.kubeconfig.with_file_name("kubeconfig-proxy"),
+        };
+        fs::write(&path, text).unwrap();
+        Client::new(Config::from_kubeconfig(path, None).unwrap().tls_server_name(host)).unwrap()
+    }
+
+    /// What there is, by key.
+    pub(crate) fn versions(&self, namespace: &Namespace<'_>) -> Versions {
+        versions(&self.send(Request::get(namespace.path("configmaps"))))
+    }
+
     /// Makes a request that must succeed.
     #[track_caller]
     pub(crate) fn send(&self, request: Request) -> Value {
@@ -279,6 +349,9 @@ impl Cluster {
         Namespace { cluster: self, name }
     }
 }
+
+/// What [`Cluster::backup`] has saved.
+pub(crate) struct Backup(Option<testing::Backup>);
 
 /// Deletes what is in it, and itself, when it is dropped.
 pub(crate) struct Namespace<'a> {
