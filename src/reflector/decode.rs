@@ -2,9 +2,9 @@ use std::sync::Arc;
 
 use super::{Decode, ReflectorOptions};
 use crate::error::Error;
-use crate::object::{GroupVersionKind, Key, Object, meta_namespace_key};
+use crate::object::{GroupVersionKind, Key, Object, meta_namespace_key, namespaced_key};
 use crate::panic;
-use crate::store::ReflectorStore;
+use crate::store::{ReflectorStore, StoreError};
 use crate::wire::{self, DecodeLimits, Event, EventKind, FieldPaths, Peek};
 
 /// From bytes to objects: what is skipped, what is expected, and what became of an object that can't be read.
@@ -27,9 +27,13 @@ struct Expected {
 /// An object that can't be read: decoded, keyed or transformed.
 #[derive(Debug)]
 pub(super) struct Unreadable {
-    /// Which one it is; without a name where that can't be read.
-    pub(super) namespace: String,
-    pub(super) name: String,
+    /// Which one it is, as far as that can be read.
+    namespace: String,
+    name: String,
+    /// Whether that is all there is to say about it, so that it can be told from every other one.
+    is_known: bool,
+    /// Its key, where the store has told it.
+    key: Option<Key>,
     pub(super) resource_version: String,
     /// Says what is wrong, but not with which object.
     pub(super) error: Error,
@@ -92,6 +96,10 @@ impl<T> Decoder<T> {
 
     /// Decodes one object.
     fn object(&mut self, bytes: &[u8]) -> Result<T, Error> {
+        // A struct can be made of an array, too, field by field.
+        if bytes.trim_ascii_start().first() != Some(&b'{') {
+            return Err(Error::decode("it is no JSON object"));
+        }
         self.limits.check_nesting(bytes)?;
         let decode = |bytes| match panic::catch(|| (self.decode)(bytes)) {
             Ok(decoded) => decoded.map_err(|error| Error::decode(wire::describe(&error))),
@@ -120,7 +128,13 @@ impl<T: Object> Decoder<T> {
         }
         match self.object(bytes) {
             Ok(object) => prepared(object, store),
-            Err(error) => Err(Unreadable::undecoded(&Peek::identity(bytes), error)),
+            Err(error) => Err(match Peek::whole(bytes) {
+                Ok(peek) => Unreadable::undecoded(&peek, error),
+                // Of what is no JSON it can't be told where it ends: other objects may be in it.
+                Err(_) => {
+                    Unreadable { is_known: false, ..Unreadable::undecoded(&Peek::identity(bytes), error) }
+                }
+            }),
         }
     }
 
@@ -203,7 +217,7 @@ impl<T: Object> Decoder<T> {
 fn unchanged<T: Object>(bytes: &[u8], store: &dyn ReflectorStore<T>) -> Option<(Key, Arc<T>)> {
     let staging = store.staging()?;
     let peek = Peek::identity(bytes);
-    if peek.name.is_empty() || peek.uid.is_empty() || peek.resource_version.is_empty() {
+    if peek.is_ambiguous || peek.name.is_empty() || peek.uid.is_empty() || peek.resource_version.is_empty() {
         return None;
     }
     let key = staging.key_of_name(&peek.namespace, &peek.name)?;
@@ -223,9 +237,9 @@ pub(super) fn prepared<T: Object>(
     let object = Arc::new(object);
     match store.staging() {
         None => Ok((meta_namespace_key(&*object), object)),
-        Some(staging) => staging
-            .prepare(Arc::clone(&object))
-            .map_err(|error| Unreadable::of(&*object, Error::other(error.to_string()))),
+        Some(staging) => {
+            staging.prepare(Arc::clone(&object)).map_err(|error| Unreadable::refused(&*object, &error))
+        }
     }
 }
 
@@ -234,27 +248,48 @@ impl Unreadable {
         Self {
             namespace: peek.namespace.clone().into_owned(),
             name: peek.name.clone().into_owned(),
+            is_known: !peek.is_ambiguous && !peek.name.is_empty(),
+            key: None,
             resource_version: peek.resource_version.clone().into_owned(),
             error,
         }
     }
 
-    pub(super) fn of<T: Object>(object: &T, error: Error) -> Self {
-        Self {
-            namespace: object.namespace().to_owned(),
-            name: object.name().to_owned(),
-            resource_version: object.resource_version().to_owned(),
-            error,
-        }
+    /// One that the store does not take.
+    pub(super) fn refused<T: Object>(object: &T, error: &StoreError) -> Self {
+        let key = match error {
+            StoreError::Transform { key, .. } => key.clone(),
+            _ => None,
+        };
+        Self { key, ..Self::of(object, Error::other(error.to_string())) }
     }
 
     pub(super) fn nameless<T: Object>(object: &T) -> Self {
         Self::of(object, Error::decode("it has no name"))
     }
 
+    fn of<T: Object>(object: &T, error: Error) -> Self {
+        Self {
+            namespace: object.namespace().to_owned(),
+            name: object.name().to_owned(),
+            is_known: !object.name().is_empty(),
+            key: None,
+            resource_version: object.resource_version().to_owned(),
+            error,
+        }
+    }
+
     /// Under which key the store knows it, if that can be told.
     pub(super) fn key<T>(&self, store: &dyn ReflectorStore<T>) -> Option<Key> {
-        if self.name.is_empty() { None } else { store.staging()?.key_of_name(&self.namespace, &self.name) }
+        let Self { namespace, name, is_known, key, .. } = self;
+        if key.is_some() || !is_known {
+            return key.clone();
+        }
+        match store.staging() {
+            Some(staging) => staging.key_of_name(namespace, name),
+            // What a store of the user's own goes by, unless it is told otherwise.
+            None => Some(namespaced_key(namespace, name)),
+        }
     }
 
     /// With the words for where it stands: the object if it can be named, or else this place.

@@ -7,7 +7,7 @@ use super::decode::{BadFrame, Read, Unreadable, prepared};
 use super::machine::Machine;
 use super::watching::{Broken, Watching};
 use crate::error::Error;
-use crate::object::{Deleted, Object, namespaced_key};
+use crate::object::{Deleted, Object};
 use crate::store::{ReflectorStore, StoreError};
 use crate::wire::{EventKind, FrameSplitter, Taken};
 
@@ -106,12 +106,11 @@ impl<T: Object> Machine<T> {
 
     /// A deletion whose object the store does not take still deletes.
     fn delete(&mut self, object: Arc<T>, store: &dyn ReflectorStore<T>) {
-        let result = store.delete(Deleted::Final(Arc::clone(&object)));
-        if let Err(error @ (StoreError::Transform { .. } | StoreError::Key(_))) = result {
-            let error = Error::other(error.to_string());
-            self.delete_unread(&Unreadable::of(&*object, error), store);
-        } else {
-            self.stored(result);
+        match store.delete(Deleted::Final(Arc::clone(&object))) {
+            Err(error @ (StoreError::Transform { .. } | StoreError::Key(_))) => {
+                self.delete_unread(&Unreadable::refused(&*object, &error), store);
+            }
+            result => self.stored(result),
         }
     }
 
@@ -138,9 +137,7 @@ impl<T: Object> Machine<T> {
 
     /// A deletion of what can't be read: by the key, where that can be told.
     fn delete_unread(&mut self, unreadable: &Unreadable, store: &dyn ReflectorStore<T>) {
-        let Unreadable { namespace, name, .. } = unreadable;
-        if !name.is_empty() {
-            let key = unreadable.key(store).unwrap_or_else(|| namespaced_key(namespace, name));
+        if let Some(key) = unreadable.key(store) {
             let last_known = store.staging().and_then(|staging| staging.cached(&key));
             self.stored(store.delete(Deleted::FinalStateUnknown { key, last_known }));
         }

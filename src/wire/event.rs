@@ -1,4 +1,5 @@
 use serde::Deserialize;
+use serde::de::Error as _;
 use serde_json::value::RawValue;
 
 use crate::status::Status;
@@ -48,6 +49,10 @@ impl<'a> Event<'a> {
             r#type: EventKind,
             #[serde(borrow)]
             object: &'a RawValue,
+        }
+        // A struct can be made of an array, too, field by field.
+        if frame.trim_ascii_start().first() == Some(&b'[') {
+            return Err(serde_json::Error::custom("invalid type: array, expected an event"));
         }
         let frame: Frame<'_> = serde_json::from_slice(frame)?;
         Ok(Self { kind: frame.r#type, object: frame.object.get().as_bytes() })

@@ -1,4 +1,6 @@
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 use super::SplitError;
 use super::scan::Scanner;
@@ -41,8 +43,12 @@ enum Place {
     Around,
     /// After the key `items`, before its value.
     Before,
-    /// In the array, between two items.
-    Between,
+    /// In the array, before the first item.
+    First,
+    /// In the array, behind an item.
+    Behind,
+    /// In the array, behind a comma.
+    Next,
     /// In an item that is an object, as it should be, or an array.
     Item,
     /// In an item that is no object and no array, which decoding will refuse.
@@ -55,6 +61,7 @@ enum Place {
 pub(crate) struct ListMeta {
     api_version: String,
     kind: String,
+    #[serde(deserialize_with = "object_or_null")]
     metadata: Option<Metadata>,
 }
 
@@ -65,6 +72,17 @@ struct Metadata {
     #[serde(rename = "continue")]
     continue_token: Option<String>,
     remaining_item_count: Option<u64>,
+}
+
+/// serde would take an array for it, too, field by field.
+fn object_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Metadata>, D::Error> {
+    match <Option<&RawValue>>::deserialize(deserializer)?.map(RawValue::get) {
+        None => Ok(None),
+        Some(object) if object.starts_with('{') => {
+            serde_json::from_str(object).map(Some).map_err(D::Error::custom)
+        }
+        Some(_) => Err(D::Error::custom("no object")),
+    }
 }
 
 impl ListMeta {
@@ -120,9 +138,11 @@ impl ListSplitter {
         let mut at = 0;
         while at < bytes.len() {
             match self.place {
-                Place::Around => at += self.around(&bytes[at..])?,
-                Place::Before => at += self.before(bytes[at])?,
-                Place::Between => at += self.between(bytes[at]),
+                Place::Around => at = self.around(bytes, at)?,
+                Place::Before | Place::First | Place::Behind | Place::Next => match self.between(bytes[at]) {
+                    Some(length) => at += length,
+                    None => return Err(self.malformed(at).into()),
+                },
                 Place::Item | Place::Scalar => {
                     let length = match self.place {
                         Place::Item => self.scanner.end(&bytes[at..]),
@@ -136,7 +156,7 @@ impl ListSplitter {
                     if length.is_none() {
                         self.partial.extend_from_slice(slice);
                     } else {
-                        self.place = Place::Between;
+                        self.place = Place::Behind;
                         if self.partial.is_empty() {
                             item(slice, self.version.as_deref())?;
                         } else {
@@ -156,11 +176,11 @@ impl ListSplitter {
 
     /// What the list says of itself, once the whole body has come.
     pub(crate) fn finish(self) -> Result<ListMeta, SplitError> {
-        let malformed = SplitError::Malformed { what: "the list", offset: self.offset };
+        let malformed = self.malformed(0);
         match self.rest.trim_ascii_start() {
             [b'<', ..] => return Err(SplitError::Markup),
             [b'{', ..] => {}
-            // serde would take an array for the struct, field by field.
+            // As for the metadata.
             _ => return Err(malformed),
         }
         let meta: ListMeta = serde_json::from_slice(&self.rest).map_err(|_| malformed)?;
@@ -177,8 +197,9 @@ impl ListSplitter {
         &self.rest
     }
 
-    fn around(&mut self, bytes: &[u8]) -> Result<usize, SplitError> {
-        for (at, &byte) in bytes.iter().enumerate() {
+    /// From there on; tells up to where.
+    fn around(&mut self, bytes: &[u8], from: usize) -> Result<usize, SplitError> {
+        for (at, &byte) in bytes.iter().enumerate().skip(from) {
             if self.rest.len() == self.limit {
                 return Err(SplitError::TooLarge { what: "a list without its items", limit: self.limit });
             }
@@ -203,8 +224,10 @@ impl ListSplitter {
                     if let Some(start) = self.key.take()
                         && self.rest[start..self.rest.len() - 1].trim_ascii_end() == b"\"items\""
                     {
+                        if std::mem::replace(&mut self.has_items, true) {
+                            return Err(self.malformed(at));
+                        }
                         self.place = Place::Before;
-                        self.has_items = true;
                         return Ok(at + 1);
                     }
                 }
@@ -214,21 +237,34 @@ impl ListSplitter {
         Ok(bytes.len())
     }
 
-    /// `items` is an array, or `null`, or something that will not parse in the end.
-    fn before(&mut self, byte: u8) -> Result<usize, SplitError> {
-        match byte {
-            b'[' => {
+    /// Before the items and between them: how many bytes to go on, `None` if this one can't stand here. It is
+    /// looked at closely: what is lost from here would be objects.
+    fn between(&mut self, byte: u8) -> Option<usize> {
+        match (self.place, byte) {
+            (_, byte) if byte.is_ascii_whitespace() => return Some(1),
+            (Place::Before, b'[') => {
                 self.rest.push(byte);
-                self.place = Place::Between;
+                self.place = Place::First;
                 self.version = self.version_so_far();
-                Ok(1)
+                return Some(1);
             }
-            _ if byte.is_ascii_whitespace() => Ok(1),
-            _ => {
+            // As `null`, or it won't parse in the end.
+            (Place::Before, b'n') => self.place = Place::Around,
+            (Place::Before, _) => return None,
+            (Place::First | Place::Behind, b']') => {
+                self.rest.push(byte);
                 self.place = Place::Around;
-                Ok(0)
+                return Some(1);
             }
+            (Place::Behind, b',') => {
+                self.place = Place::Next;
+                return Some(1);
+            }
+            (Place::Behind, _) | (_, b',' | b']') => return None,
+            (_, b'{' | b'[') => self.place = Place::Item,
+            _ => self.place = Place::Scalar,
         }
+        Some(0)
     }
 
     /// `rest` ends with the bracket of the items now.
@@ -237,24 +273,9 @@ impl ListSplitter {
         meta.metadata?.resource_version
     }
 
-    fn between(&mut self, byte: u8) -> usize {
-        match byte {
-            b']' => {
-                self.rest.push(byte);
-                self.place = Place::Around;
-                1
-            }
-            b'{' | b'[' => {
-                self.place = Place::Item;
-                0
-            }
-            b',' => 1,
-            _ if byte.is_ascii_whitespace() => 1,
-            _ => {
-                self.place = Place::Scalar;
-                0
-            }
-        }
+    /// At the byte that many behind what has been read.
+    fn malformed(&self, at: usize) -> SplitError {
+        SplitError::Malformed { what: "the list", offset: self.offset + at as u64 }
     }
 }
 

@@ -13,6 +13,9 @@ pub(crate) struct Peek<'a> {
     pub(crate) namespace: Cow<'a, str>,
     pub(crate) uid: Cow<'a, str>,
     pub(crate) resource_version: Cow<'a, str>,
+    /// Whether it is not clear which object it is: name, namespace or all of the metadata is there twice, or
+    /// is neither text nor null.
+    pub(crate) is_ambiguous: bool,
     /// Whether it has the annotation of the bookmark that ends the initial events of a watch-list (WL4).
     pub(crate) initial_events_end: bool,
 }
@@ -61,11 +64,13 @@ impl<'de> Visitor<'de> for Object<'_, 'de> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Self { peek, identity_only } = self;
+        let mut has_metadata = false;
         while let Some(Text(key)) = map.next_key_seed(TextSeed)? {
             match &*key {
                 "apiVersion" => peek.api_version = map.next_value_seed(TextSeed)?.0,
                 "kind" => peek.kind = map.next_value_seed(TextSeed)?.0,
                 "metadata" => {
+                    peek.is_ambiguous |= std::mem::replace(&mut has_metadata, true);
                     map.next_value_seed(Metadata { peek, identity_only })?;
                     if identity_only {
                         return Err(A::Error::custom("enough"));
@@ -98,10 +103,18 @@ impl<'de> OnMap<'de> for Metadata<'_, 'de> {
 
     fn on_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Self { peek, identity_only } = self;
+        let (mut has_name, mut has_namespace) = (false, false);
         while let Some(Text(key)) = map.next_key_seed(TextSeed)? {
             match &*key {
-                "name" => peek.name = map.next_value_seed(TextSeed)?.0,
-                "namespace" => peek.namespace = map.next_value_seed(TextSeed)?.0,
+                "name" | "namespace" => {
+                    let (place, has) = match &*key {
+                        "name" => (&mut peek.name, &mut has_name),
+                        _ => (&mut peek.namespace, &mut has_namespace),
+                    };
+                    let text = map.next_value_seed(NameSeed)?;
+                    peek.is_ambiguous |= std::mem::replace(has, true) || text.is_none();
+                    *place = text.unwrap_or_default();
+                }
                 "uid" => peek.uid = map.next_value_seed(TextSeed)?.0,
                 "resourceVersion" => peek.resource_version = map.next_value_seed(TextSeed)?.0,
                 "annotations" if !identity_only => {
@@ -178,6 +191,38 @@ impl<'de> OnMap<'de> for TextSeed {
     }
 }
 
+/// A string, empty for `null`; `None` if it is something else.
+struct NameSeed;
+
+impl<'de> DeserializeSeed<'de> for NameSeed {
+    type Value = Option<Cow<'de, str>>;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(Lenient(self))
+    }
+}
+
+impl<'de> OnMap<'de> for NameSeed {
+    type Value = Option<Cow<'de, str>>;
+
+    fn on_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(None)
+    }
+
+    fn on_text(self, text: Cow<'de, str>) -> Self::Value {
+        Some(text)
+    }
+
+    fn on_null(self) -> Self::Value {
+        Some(Cow::Borrowed(""))
+    }
+
+    fn otherwise(self) -> Self::Value {
+        None
+    }
+}
+
 /// What is wanted of a value that may be anything.
 trait OnMap<'de>: Sized {
     type Value;
@@ -185,6 +230,10 @@ trait OnMap<'de>: Sized {
     fn on_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error>;
 
     fn on_text(self, _: Cow<'de, str>) -> Self::Value {
+        self.otherwise()
+    }
+
+    fn on_null(self) -> Self::Value {
         self.otherwise()
     }
 
@@ -219,7 +268,7 @@ impl<'de, W: OnMap<'de>> Visitor<'de> for Lenient<W> {
     }
 
     fn visit_unit<E>(self) -> Result<W::Value, E> {
-        Ok(self.0.otherwise())
+        Ok(self.0.on_null())
     }
 
     fn visit_bool<E>(self, _: bool) -> Result<W::Value, E> {
@@ -244,9 +293,11 @@ mod tests {
     use super::*;
 
     fn peek(json: &str) -> String {
-        let Peek { api_version, kind, name, namespace, uid, resource_version, initial_events_end } =
-            Peek::whole(json.as_bytes()).unwrap();
-        format!("{api_version}|{kind}|{namespace}/{name}|{uid}@{resource_version}|{initial_events_end}")
+        let peek = Peek::whole(json.as_bytes()).unwrap();
+        let Peek { api_version, kind, name, namespace, uid, resource_version, .. } = &peek;
+        let ambiguous = if peek.is_ambiguous { "?" } else { "" };
+        let end = peek.initial_events_end;
+        format!("{api_version}|{kind}|{namespace}/{name}{ambiguous}|{uid}@{resource_version}|{end}")
     }
 
     #[test]
@@ -260,13 +311,27 @@ mod tests {
 
     #[test]
     fn what_is_no_text_is_empty() {
-        for metadata in
-            ["null", "7", "[{}]", "\"x\"", "{}", r#"{"name":{"a":1},"uid":[1],"annotations":null}"#]
+        for metadata in ["null", "7", "[{}]", "\"x\"", "{}", r#"{"name":null,"uid":[1],"annotations":null}"#]
         {
             assert_eq!(peek(&format!(r#"{{"metadata":{metadata},"kind":1.5}}"#)), "||/|@|false");
         }
         let some = r#"{"metadata":{"name":7,"namespace":"ns","resourceVersion":-7,"uid":true}}"#;
-        assert_eq!(peek(some), "||ns/|@|false");
+        assert_eq!(peek(some), "||ns/?|@|false");
+    }
+
+    #[test]
+    fn what_says_twice_which_object_it_is_or_in_no_words_is_ambiguous() {
+        for (metadata, name) in [
+            (r#"{"name":"a","namespace":"ns","name":"b"}"#, "ns/b"),
+            (r#"{"name":"a","namespace":"ns","namespace":"ns"}"#, "ns/a"),
+            (r#"{"name":"a","namespace":7}"#, "/a"),
+            (r#"{"name":["a"],"namespace":"ns"}"#, "ns/"),
+            (r#"{"name":{"a":[1]},"namespace":"ns"}"#, "ns/"),
+            (r#"{"name":"a"},"metadata":{}"#, "/a"),
+        ] {
+            assert_eq!(peek(&format!(r#"{{"metadata":{metadata}}}"#)), format!("||{name}?|@|false"));
+        }
+        assert_eq!(peek(r#"{"metadata":{"name":"a","namespace":null}}"#), "||/a|@|false");
     }
 
     #[test]

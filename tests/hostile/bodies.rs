@@ -1,0 +1,199 @@
+//! Answers to a LIST that are no list, or a broken one: each costs that request, and the cache stays.
+
+use std::sync::Arc;
+
+use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+use k8s_informer::{DynamicObject, Error, GroupVersionKind, ReflectorOptions};
+use parking_lot::Mutex;
+
+use crate::objects::object;
+use crate::support::{EXPIRED, Informed, LAST, QUEUES, list};
+
+/// What is there before and, but for "c", after.
+fn objects() -> Vec<Vec<u8>> {
+    vec![object("a", "1"), object("b", "2"), object("c", "3")]
+}
+
+/// Answers each relist with one of these, and then with a good one; tells what each failed with.
+fn errors(bodies: Vec<Answer>, set: impl Fn(&mut ReflectorOptions)) -> Vec<Error> {
+    errors_of(bodies.into_iter().map(|body| vec![body]).collect(), set)
+}
+
+/// The same for lists that take several answers.
+fn errors_of(lists: Vec<Vec<Answer>>, set: impl Fn(&mut ReflectorOptions)) -> Vec<Error> {
+    let first = [Answer::body(list("4", "", &objects())), Answer::body(EXPIRED)];
+    let good = [Answer::body(list("8", "", &objects()[..2])), Answer::open(LAST)];
+    let (count, answers) = (lists.len(), lists.into_iter().flatten());
+    let script = ScriptedListerWatcher::new(first.into_iter().chain(answers).chain(good));
+    let errors = Arc::new(Mutex::new(Vec::new()));
+    let informed = Informed::<DynamicObject>::run(script, QUEUES[count % 3], |options| {
+        let errors = Arc::clone(&errors);
+        options.watch_error_handler = Some(Arc::new(move |error: &Error| errors.lock().push(error.clone())));
+        set(options);
+    });
+    let told = informed.told();
+    assert_eq!(told, ["+ns/a@1", "+ns/b@2", "+ns/c@3", "-ns/c@?3"]);
+    let status = informed.status();
+    assert_eq!((status.complete, status.unreadable), (true, 0), "{status:?}");
+    let errors = errors.lock().clone();
+    assert_eq!(errors.len(), count, "{errors:?}");
+    errors
+}
+
+fn of(what: &[u8], beside_metadata: &str) -> Vec<u8> {
+    let head = format!(
+        r#"{{"kind":"List","apiVersion":"v1","metadata":{{"resourceVersion":"6"}}{beside_metadata},"items":"#
+    );
+    [head.as_bytes(), what, b"}"].concat()
+}
+
+fn broken_bodies() -> Vec<(&'static str, Vec<u8>, &'static str)> {
+    let good = list("6", "", &objects());
+    let text = String::from_utf8(good.clone()).unwrap();
+    let behind = |bytes: &[u8]| [&good, bytes].concat();
+    let before = |bytes: &[u8]| [bytes, &good].concat();
+    let instead = |what: &str, by: &str| text.replacen(what, by, 1).into_bytes();
+    let meta = |meta: &str| instead(r#""metadata":{"resourceVersion":"6","continue":""}"#, meta);
+    let raw = |text: &str| text.as_bytes().to_vec();
+    let (a, b) = (object("a", "1"), object("b", "2"));
+    let items = |between: &[u8]| of(&[b"[", &a[..], between, &b[..], b"]"].concat(), "");
+    vec![
+        ("nothing", Vec::new(), "malformed at byte 0"),
+        ("white space", raw(" \n\t "), "malformed"),
+        ("garbage", raw("garbage"), "malformed at byte 7"),
+        ("bytes", vec![0xff, 0xfe, 0, 0x80], "malformed"),
+        ("a page", raw("<!DOCTYPE html><html><body>Sign in</body></html>"), "HTML"),
+        ("a page behind white space", raw("\r\n <html></html>"), "HTML"),
+        ("null", raw("null"), "malformed"),
+        ("an array of lists", [b"[", &good[..], b"]"].concat(), "malformed"),
+        ("an array of objects", raw(r#"[{"metadata":{"name":"a"}}]"#), "malformed"),
+        ("an object", object("a", "1"), "no list"),
+        ("an object without items", raw("{}"), "no list"),
+        (
+            "a Status",
+            raw(r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","code":500,"items":[]}"#),
+            "no list but a Status",
+        ),
+        (
+            "a Table",
+            raw(r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"6"},"columnDefinitions":[],"rows":[],"items":[]}"#),
+            "no list but a Table",
+        ),
+        ("no kind", instead(r#""kind":"List","#, ""), "it has no kind"),
+        ("a kind that is a number", instead(r#""List""#, "7"), "malformed"),
+        ("a byte order mark", before(b"\xef\xbb\xbf"), "malformed"),
+        ("NUL first", before(b"\0"), "malformed"),
+        ("UTF-16", good.iter().flat_map(|byte| [0, *byte]).collect(), "malformed"),
+        ("garbage behind it", behind(b"garbage"), "malformed"),
+        ("a brace behind it", behind(b"}"), "malformed"),
+        ("another list behind it", behind(&good), "malformed"),
+        ("NUL behind it", behind(b"\0"), "malformed"),
+        ("items is an object", of(b"{}", ""), "malformed"),
+        ("items is an object of objects", of(br#"{"a":{"metadata":{"name":"a"}}}"#, ""), "malformed"),
+        ("items is a number", of(b"7", ""), "malformed"),
+        ("items is text", of(br#""[]""#, ""), "malformed"),
+        ("items is false", of(b"false", ""), "malformed"),
+        ("items is nothing", of(b"", ""), "malformed"),
+        ("items is no word", of(b"nul", ""), "malformed"),
+        ("no items", instead(r#""items""#, r#""item""#), "no list"),
+        ("items twice", of(b"[]", r#","items":[]"#), "malformed"),
+        ("items twice, once null", of(b"[]", r#","items":null"#), "malformed"),
+        ("no comma between items", items(b""), "malformed"),
+        ("two commas between items", items(b",,"), "malformed"),
+        ("a word behind an item", items(b" x,"), "malformed"),
+        ("a comma before the items", of(&[b"[,", &a[..], b"]"].concat(), ""), "malformed"),
+        ("a comma behind the items", of(&[b"[", &a[..], b",]"].concat(), ""), "malformed"),
+        ("only a comma", of(b"[,]", ""), "malformed"),
+        ("the brace of an item is missing", items(&[b",", &b[..b.len() - 1], b","].concat()), "malformed"),
+        ("a brace too many", items(b"},"), "malformed"),
+        ("a bracket too many", items(b"],"), "malformed"),
+        ("metadata twice", instead(r#""metadata""#, r#""metadata":{},"metadata""#), "malformed"),
+        ("metadata is a number", meta(r#""metadata":7"#), "malformed"),
+        ("metadata is an array", meta(r#""metadata":["6"]"#), "malformed"),
+        ("a version twice", meta(r#""metadata":{"resourceVersion":"6","resourceVersion":"7"}"#), "malformed"),
+        ("a version that is a number", meta(r#""metadata":{"resourceVersion":6}"#), "malformed"),
+        ("a token that is a number", meta(r#""metadata":{"resourceVersion":"6","continue":7}"#), "malformed"),
+        ("half a character", meta("\"metadata\":{\"resourceVersion\":\"6\",\"continue\":\"~\"}"), "malformed"),
+        (
+            "objects to follow, and no token",
+            meta(r#""metadata":{"resourceVersion":"6","remainingItemCount":3}"#),
+            "3 objects are to follow",
+        ),
+        (
+            "fewer than no objects to follow",
+            meta(r#""metadata":{"resourceVersion":"6","remainingItemCount":-1}"#),
+            "malformed",
+        ),
+        (
+            "a number of objects as text",
+            meta(r#""metadata":{"resourceVersion":"6","remainingItemCount":"0"}"#),
+            "malformed",
+        ),
+        ("a million brackets", vec![b'['; 1_000_000], "malformed"),
+        ("a million brackets around", of(&vec![b'['; 1_000_000], ""), "malformed"),
+        (
+            "metadata a million deep",
+            meta(&format!("\"metadata\":{}", "{\"a\":".repeat(1_000_000))),
+            "malformed",
+        ),
+    ]
+    .into_iter()
+    .map(|(what, mut body, error)| {
+        if what == "half a character" {
+            body.iter_mut().filter(|byte| **byte == b'~').for_each(|byte| *byte = 0xc3);
+        }
+        (what, body, error)
+    })
+    .collect()
+}
+
+#[test]
+fn l15_a_body_that_is_no_list_fails_and_nothing_is_deleted() {
+    let bodies = broken_bodies();
+    let answers = bodies.iter().map(|(_, body, _)| Answer::body(&body[..])).collect();
+    let errors = errors(answers, |_| {});
+    for ((what, _, expected), error) in bodies.iter().zip(errors) {
+        assert!(error.is_decode(), "{what}: {error}");
+        let error = error.to_string();
+        assert!(error.contains(expected) && error.starts_with("list scripted objects: "), "{what}: {error}");
+    }
+}
+
+#[test]
+fn l13_a_last_page_that_is_no_list_fails_and_nothing_is_deleted() {
+    let bodies = broken_bodies();
+    let page = || Answer::body(list("6", "more", &objects()[..1]));
+    let answers = bodies.iter().map(|(_, body, _)| vec![page(), Answer::body(&body[..])]).collect();
+    let errors = errors_of(answers, |_| {});
+    for ((what, _, expected), error) in bodies.iter().zip(errors) {
+        assert!(error.is_decode() && error.to_string().contains(expected), "{what}: {error}");
+    }
+}
+
+#[test]
+fn a_list_that_is_cut_anywhere_fails_and_nothing_is_deleted() {
+    let body = list("6", "", &objects());
+    let body = body.trim_ascii_end();
+    let cuts = || (0..body.len()).map(|cut| &body[..cut]);
+    for error in errors(cuts().map(Answer::body).collect(), |_| {}) {
+        assert!(error.is_decode(), "{error}");
+    }
+    let broken = errors(cuts().map(Answer::broken).collect(), |_| {});
+    assert!(broken.iter().all(Error::is_connection), "{:?}", broken[0]);
+}
+
+#[test]
+fn w9_a_list_of_something_else_fails_and_nothing_is_deleted() {
+    let of = |api_version: &str, kind: &str| {
+        let body = String::from_utf8(list("6", "", &objects()[..1])).unwrap();
+        let body = body.replacen(r#""List""#, &format!("{kind:?}"), 1);
+        Answer::body(body.replacen(r#""v1""#, &format!("{api_version:?}"), 1))
+    };
+    let others = [of("v1", "NodeList"), of("v2", "PodList"), of("apps/v1", "PodList"), of("v1", "Pod")];
+    let errors = errors(Vec::from(others), |options| {
+        options.expected_kind = Some(GroupVersionKind::new("", "v1", "Pod"));
+    });
+    for error in errors {
+        assert!(error.is_decode() && error.to_string().contains("a list of v1 Pod was expected"), "{error}");
+    }
+}

@@ -1,0 +1,82 @@
+//! What can't be read is not taken for deleted.
+
+use std::any::type_name;
+
+use k8s_informer::{DynamicObject, Object};
+use k8s_openapi::api::core::v1::Pod;
+use serde::de::DeserializeOwned;
+
+use crate::objects::{Broken, Case, Small, broken_for_any_type, broken_for_pods, broken_for_typed, object};
+use crate::support::{Informed, QUEUES, SENDINGS, Sending};
+
+/// A relist in which "b" is broken, "c" is missing, and "d" is new; and then one that is as it should be.
+fn a_broken_object_is_not_taken_for_deleted<T: Object + DeserializeOwned>(cases: &[Case]) {
+    let mut wrong = Vec::new();
+    for (broken, what, bytes) in cases {
+        for sending in SENDINGS {
+            let is_object = bytes.starts_with(b"{") && !matches!(broken, Broken::Json | Broken::Text);
+            if sending == Sending::WatchList && !is_object {
+                continue; // It ends the stream.
+            }
+            for queue in QUEUES {
+                let name = format!("{what} in a {} by {sending:?} over {queue:?}", type_name::<T>());
+                let states = [
+                    ("4", vec![object("a", "1"), object("b", "2"), object("c", "3")]),
+                    ("6", vec![object("a", "1"), bytes.clone(), object("d", "6")]),
+                    ("8", vec![object("a", "1"), object("b", "7"), object("d", "6")]),
+                ];
+                let c_is_told = matches!(broken, Broken::Form | Broken::Text);
+                let mut expected: &[&str] = match c_is_told {
+                    true => &["+ns/a@1", "+ns/b@2", "+ns/c@3", "+ns/d@6", "-ns/c@?3"],
+                    false => &["+ns/a@1", "+ns/b@2", "+ns/c@3", "+ns/d@6"],
+                };
+                let informed = Informed::<T>::run(sending.script(&states[..2], b""), queue, |_| {});
+                let (told, status) = (sorted(informed.told()), informed.status());
+                let error = status.last_error.map(|error| error.to_string()).unwrap_or_default();
+                if told != expected || (status.complete, status.unreadable) != (false, 1) {
+                    wrong.push(format!("{name}: {told:?} {error}"));
+                    continue;
+                }
+                if c_is_told && !error.contains("scripted objects: ns/b: ") {
+                    wrong.push(format!("{name}: {error}"));
+                }
+
+                let informed = Informed::<T>::run(sending.script(&states, b""), queue, |_| {});
+                let (told, status) = (sorted(informed.told()), informed.status());
+                expected = &["+ns/a@1", "+ns/b@2", "+ns/c@3", "+ns/d@6", "-ns/c@?3", "ns/b@2>7"];
+                if told != expected || (status.complete, status.unreadable) != (true, 1) {
+                    wrong.push(format!("{name}, and then not: {told:?} {status:?}"));
+                }
+                if informed.cache() != ["ns/a@1", "ns/b@7", "ns/d@6"] {
+                    wrong.push(format!("{name}, and then not: {:?}", informed.cache()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn sorted(mut words: Vec<String>) -> Vec<String> {
+    words.sort();
+    words
+}
+
+#[test]
+fn a_broken_pod_is_not_taken_for_deleted() {
+    let cases = [broken_for_any_type(), broken_for_typed(), broken_for_pods()].concat();
+    // A field that a type does not know is not decoded, however deep it is.
+    let cases: Vec<_> = cases.into_iter().filter(|(_, what, _)| !what.contains("deep")).collect();
+    a_broken_object_is_not_taken_for_deleted::<Pod>(&cases);
+}
+
+#[test]
+fn a_broken_object_of_ones_own_type_is_not_taken_for_deleted() {
+    let cases = [broken_for_any_type(), broken_for_typed()].concat();
+    let cases: Vec<_> = cases.into_iter().filter(|(_, what, _)| !what.contains("deep")).collect();
+    a_broken_object_is_not_taken_for_deleted::<Small>(&cases);
+}
+
+#[test]
+fn a_broken_dynamic_object_is_not_taken_for_deleted() {
+    a_broken_object_is_not_taken_for_deleted::<DynamicObject>(&broken_for_any_type());
+}

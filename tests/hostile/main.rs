@@ -1,0 +1,8 @@
+//! What a server, a proxy or a broken wire may send costs one object or one connection: never the process,
+//! never silently, and never an object that is still there.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bodies;
+mod false_deletes;
+mod objects;
+mod support;

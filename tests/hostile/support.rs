@@ -1,0 +1,245 @@
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+use k8s_informer::{
+    Backoff, Deleted, InformerQueue, Object, ReflectorOptions, ReflectorStatus, ResourceEventHandler,
+    SharedIndexInformer, SharedIndexInformerOptions, Stop,
+};
+use parking_lot::{Condvar, Mutex};
+use serde::de::DeserializeOwned;
+
+/// How long a test waits for what has to happen.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+pub(crate) const QUEUES: [InformerQueue; 3] =
+    [InformerQueue::DeltaFifo, InformerQueue::RealFifoInOrder, InformerQueue::RealFifoAtomic];
+
+pub(crate) const SENDINGS: [Sending; 3] = [Sending::List, Sending::Pages, Sending::WatchList];
+
+/// Ends a watch so that what there is follows anew.
+pub(crate) const EXPIRED: &str =
+    r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":410,"reason":"Expired"}}"#;
+
+/// The last event of a script: once it is told, everything before it has been.
+pub(crate) const LAST: &str =
+    r#"{"type":"ADDED","object":{"metadata":{"name":"last","resourceVersion":"999"}}}"#;
+
+/// How a server sends what there is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Sending {
+    List,
+    Pages,
+    WatchList,
+}
+
+/// What there is, at a version.
+pub(crate) type State = (&'static str, Vec<Vec<u8>>);
+
+impl Sending {
+    /// A server that has these states, one after the other, and of the last one these events.
+    pub(crate) fn script(self, states: &[State], events: &[u8]) -> ScriptedListerWatcher {
+        let mut answers = Vec::new();
+        for (at, (version, items)) in states.iter().enumerate() {
+            let end = if at + 1 < states.len() { EXPIRED.as_bytes() } else { events };
+            let end = |mut body: Vec<u8>| {
+                body.extend_from_slice(end);
+                body.push(b'\n');
+                if at + 1 < states.len() {
+                    return Answer::body(body);
+                }
+                body.extend_from_slice(LAST.as_bytes());
+                Answer::open(body)
+            };
+            match self {
+                Self::List => answers.push(Answer::body(list(version, "", items))),
+                Self::Pages => {
+                    let pages: Vec<_> = items.chunks(2).collect();
+                    for (page, items) in pages.iter().enumerate() {
+                        let token = if page + 1 < pages.len() { "more" } else { "" };
+                        answers.push(Answer::body(list(version, token, items)));
+                    }
+                }
+                Self::WatchList => {
+                    answers.push(end(initial_events(version, items)));
+                    continue;
+                }
+            }
+            answers.push(end(Vec::new()));
+        }
+        let script = ScriptedListerWatcher::new(answers);
+        if self == Self::WatchList { script.with_watch_list() } else { script }
+    }
+}
+
+/// A page of a list.
+pub(crate) fn list(version: &str, token: &str, items: &[Vec<u8>]) -> Vec<u8> {
+    let head = format!(
+        r#"{{"kind":"List","apiVersion":"v1","metadata":{{"resourceVersion":"{version}","continue":"{token}"}},"items":["#
+    );
+    [head.as_bytes(), &items.join(&b","[..]), b"]}\n"].concat()
+}
+
+/// The events with which a watch-list begins.
+pub(crate) fn initial_events(version: &str, items: &[Vec<u8>]) -> Vec<u8> {
+    let mut body: Vec<u8> = items.iter().flat_map(|item| event("ADDED", item)).collect();
+    let bookmark = format!(
+        r#"{{"type":"BOOKMARK","object":{{"metadata":{{"resourceVersion":"{version}","annotations":{{"k8s.io/initial-events-end":"true"}}}}}}}}"#
+    );
+    body.extend_from_slice(bookmark.as_bytes());
+    body.push(b'\n');
+    body
+}
+
+pub(crate) fn event(kind: &str, object: &[u8]) -> Vec<u8> {
+    [br#"{"type":""#, kind.as_bytes(), br#"","object":"#, object, b"}\n"].concat()
+}
+
+/// What a handler was told.
+#[derive(Debug)]
+pub(crate) enum Change<T> {
+    Add(Arc<T>),
+    Update(Arc<T>, Arc<T>),
+    Delete(Deleted<T>),
+}
+
+/// What a handler was told so far.
+struct Told<T> {
+    changes: Mutex<Vec<Change<T>>>,
+    another: Condvar,
+}
+
+struct Handler<T>(Arc<Told<T>>);
+
+impl<T> Handler<T> {
+    fn told(&self, change: Change<T>) {
+        self.0.changes.lock().push(change);
+        self.0.another.notify_all();
+    }
+}
+
+impl<T: Object> ResourceEventHandler<T> for Handler<T> {
+    fn on_add(&mut self, object: &Arc<T>, _: bool) {
+        self.told(Change::Add(Arc::clone(object)));
+    }
+
+    fn on_update(&mut self, old: &Arc<T>, new: &Arc<T>) {
+        self.told(Change::Update(Arc::clone(old), Arc::clone(new)));
+    }
+
+    fn on_delete(&mut self, gone: &Deleted<T>) {
+        self.told(Change::Delete(gone.clone()));
+    }
+}
+
+/// An informer that runs until the end of the test, with a handler.
+pub(crate) struct Informed<T: Object> {
+    pub(crate) informer: SharedIndexInformer<T>,
+    pub(crate) script: ScriptedListerWatcher,
+    told: Arc<Told<T>>,
+    stop: Stop,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+/// Waits after failures are over at once.
+pub(crate) fn options() -> ReflectorOptions {
+    let mut options = ReflectorOptions::default();
+    options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
+    options
+}
+
+impl<T: Object + DeserializeOwned> Informed<T> {
+    pub(crate) fn run(
+        script: ScriptedListerWatcher,
+        queue: InformerQueue,
+        set: impl FnOnce(&mut ReflectorOptions),
+    ) -> Self {
+        let mut informer_options = SharedIndexInformerOptions { reflector: options(), ..Default::default() };
+        informer_options.queue = queue;
+        set(&mut informer_options.reflector);
+        let informer = SharedIndexInformer::<T>::new(Arc::new(script.clone()), informer_options);
+        let told = Arc::new(Told { changes: Mutex::default(), another: Condvar::new() });
+        informer.add_handler(Handler(Arc::clone(&told))).unwrap();
+        let stop = Stop::new();
+        let thread = thread::spawn({
+            let (informer, stop) = (informer.clone(), stop.clone());
+            move || informer.run(&stop).unwrap()
+        });
+        Self { informer, script, told, stop, thread: Some(thread) }
+    }
+
+    /// Waits until the script is over and everything has been told.
+    pub(crate) fn until_last(&self) {
+        let is_last = |change: &Change<T>| matches!(change, Change::Add(object) if object.name() == "last");
+        let deadline = Instant::now() + SOON;
+        let mut changes = self.told.changes.lock();
+        while !changes.iter().any(is_last) {
+            let late = self.told.another.wait_until(&mut changes, deadline).timed_out();
+            assert!(!late, "{:?} {:?}", self.informer.status(), self.script.requests());
+        }
+        drop(changes);
+        // The queue may be quicker than what the reflector says of itself.
+        until(|| self.informer.last_sync_resource_version() == "999");
+    }
+
+    /// What has been told, in words: `+ns/a@1`, `ns/a@1>2`, `-ns/a@2`, `-ns/a@?1` where the last state was
+    /// not seen. Not so what a new list only repeats.
+    pub(crate) fn told(&self) -> Vec<String> {
+        self.until_last();
+        let version = |object: &Arc<T>| object.resource_version().to_owned();
+        let changes = self.told.changes.lock();
+        let words = changes.iter().filter_map(|change| match change {
+            Change::Add(object) if object.name() == "last" => None,
+            Change::Add(object) => Some(format!("+{}", id(&**object))),
+            Change::Update(old, new) if version(old) == version(new) => None,
+            Change::Update(old, new) => {
+                let new = version(new);
+                Some(format!("{}>{new}", id(&**old)))
+            }
+            Change::Delete(Deleted::Final(object)) => Some(format!("-{}", id(&**object))),
+            Change::Delete(Deleted::FinalStateUnknown { key, last_known }) => {
+                Some(format!("-{key}@?{}", last_known.as_ref().map(version).unwrap_or_default()))
+            }
+        });
+        words.collect()
+    }
+
+    /// What is in the cache: `ns/a@1`.
+    pub(crate) fn cache(&self) -> Vec<String> {
+        self.until_last();
+        let objects = self.informer.indexer().list();
+        let mut ids: Vec<_> = objects.iter().map(|object| id(&**object)).collect();
+        ids.retain(|id| !id.starts_with("/last@") && !id.starts_with("last@"));
+        ids.sort();
+        ids
+    }
+
+    pub(crate) fn status(&self) -> ReflectorStatus {
+        self.until_last();
+        self.informer.status()
+    }
+}
+
+fn id<T: Object>(object: &T) -> String {
+    format!("{}@{}", k8s_informer::meta_namespace_key(object), object.resource_version())
+}
+
+impl<T: Object> Drop for Informed<T> {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(thread::panicking() || ended.is_ok());
+        }
+    }
+}
+
+/// Waits for what happens any moment.
+pub(crate) fn until(happened: impl Fn() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !happened() {
+        assert!(Instant::now() < deadline, "it does not happen");
+        thread::yield_now();
+    }
+}
