@@ -176,6 +176,7 @@ mod tests {
             "garbage\n{\"a\":1}\n{\"b\":{\n{\"c\":3}\nmore",
             &["garbage", "{\"a\":1}", "{\"b\":{", "{\"c\":3}", "more"],
         );
+        split_anywhere("7 {\"a\":1}\nnull, 7", &["7 {\"a\":1}", "null, 7"]);
     }
 
     #[test]
