@@ -210,7 +210,8 @@ fn expected<T: Shown>(stream: &[u8], options: Options) -> Option<(Expected, bool
             Some(Ok(_)) => {}
         }
         let mut lines = bytes.split(|&byte| byte == b'\n');
-        let on_one_line = lines.next().is_some_and(|first| first.trim_ascii() == b"{") || lines.next().is_none();
+        let on_one_line =
+            lines.next().is_some_and(|first| first.trim_ascii() == b"{") || lines.next().is_none();
         if !on_one_line || options.small_limit && bytes.len() > LIMIT {
             expected.broken = true;
             return Some((expected, true));
@@ -226,10 +227,9 @@ fn expected<T: Shown>(stream: &[u8], options: Options) -> Option<(Expected, bool
 /// Whether it goes on after this frame.
 fn event<T: Shown>(frame: &Value, expected: &mut Expected, options: Options) -> bool {
     let kind = text(frame, "/type");
-    let (Some(object), true) = (
-        frame.get("object"),
-        ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"].contains(&kind),
-    ) else {
+    let (Some(object), true) =
+        (frame.get("object"), ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"].contains(&kind))
+    else {
         expected.broken = true;
         return false;
     };

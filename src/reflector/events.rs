@@ -48,8 +48,10 @@ impl<T: Object> Machine<T> {
             // W9: told, not counted, and its version does not count either.
             Read::OtherKind(other) => {
                 match &watching.initial {
-                    // It stands where one of them should.
-                    Some(_) if kind != EventKind::Bookmark => self.unreadable(kind, &other, watching, store),
+                    // It stands where one of them should: that one, if there is one, is not to be deleted.
+                    Some(_) if kind != EventKind::Bookmark && store.staging().is_some() => {
+                        self.unreadable(kind, &other, watching, store);
+                    }
                     _ => self.report(other.error.context(self.place(watching)), false),
                 }
                 return Ok(Taken::Whole);
