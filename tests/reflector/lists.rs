@@ -290,7 +290,7 @@ fn l3_a_watch_is_healthy_from_its_first_event_or_its_first_second_on() {
 fn l3_a_watch_that_began_as_a_watch_list_is_as_healthy() {
     for (watch, waits, next) in [
         (initial_events_end("10") + &error_event(410, "Expired"), [1, 2, 4], "watch-list 10"),
-        (event("ADDED", "a", "1") + &initial_events_end("10"), [1, 2, 4], "watch-list 10"),
+        (event("ADDED", "a", "1") + TICK + &initial_events_end("10"), [1, 2, 4], "watch-list 10"),
         (initial_events_end("10") + &bookmark("11", "{}") + "garbage", [1, 2, 1], "watch 11"),
         (initial_events_end("10") + TICK, [1, 2, 1], "watch 10"),
     ] {

@@ -329,6 +329,14 @@ fn w7_an_internal_error_is_answered_by_another_watch_as_long_as_the_window_is_op
     let it = Running::new([list("10", &[]), ends_after(0), list("20", &[])]);
     it.pass(SECOND);
     assert_eq!(it.requests(3)[1..], ["watch 10", "list 10"], "never, if nothing is said");
+
+    let expired = Answer::body(error_event(410, "Expired"));
+    let it =
+        Running::with([list("10", &[]), ends_after(0), expired, list("20", &[]), ends_after(0)], |options| {
+            options.internal_error_retry = 10 * SECOND;
+        });
+    it.pass(11 * SECOND);
+    assert_eq!(it.requests(6)[3..], ["list 10", "watch 20", "watch 20"], "each cycle has its own window");
 }
 
 #[test]
@@ -454,6 +462,13 @@ fn w13_resyncs_begin_when_the_objects_of_a_watch_list_are_complete() {
     it.pass(10 * SECOND);
     it.waits(4);
     assert_eq!(it.store.calls().last().unwrap(), "resync");
+
+    let server = Server::new([Answer::open(event("ADDED", "a", "1"))]).with_watch_list();
+    let it = Running::start(server, Recorder::default(), |options| options.resync_period = 10 * SECOND);
+    it.calls(1);
+    let clock = it.clock.clone();
+    drop(it); // Joins its threads: one for resyncs would have waited.
+    assert_eq!(clock.waits(), [Duration::ZERO; 0]);
 }
 
 #[test]
