@@ -142,8 +142,8 @@ impl<T: Object> Reflector<T> {
         self.status.lock().state = ReflectorState::Stopped;
     }
 
-    /// Logs the time that a list or a watch-list took which is over now, if it took long: `listing` is the one
-    /// of the step before, and when it began (L17).
+    /// Logs the time that a list or a watch-list took which is over now, if it took long: `listing` is the
+    /// one of the step before, and when it began (L17).
     fn log_if_long(&self, machine: &Machine<T>, listing: &mut Option<(&'static str, Instant)>) {
         let what = machine.listing();
         if listing.map(|(what, _)| what) == what {

@@ -25,8 +25,8 @@ pub(super) struct Listing<T> {
     remaining: Option<u64>,
     splitter: ListSplitter,
     limits: DecodeLimits,
-    /// The version of what the store has; what has not changed since is not decoded again, unless the list is
-    /// older (I16). `None` to decode everything.
+    /// The version of what the store has; what has not changed since is not decoded again, unless the list
+    /// is older (I16). `None` to decode everything.
     since: Option<String>,
     /// Whether that is so, once the list's version is known.
     reuse: Option<bool>,

@@ -164,7 +164,8 @@ fn wl9_initial_events_that_break_off_are_asked_for_again_and_in_the_end_by_a_lis
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("half");
         create_many(&namespace);
-        // In this order by number: a close, a reset, garbage in the place of what the connection should carry.
+        // In this order by number: a close, a reset, garbage in the place of what the connection should
+        // carry.
         let ends = [
             Disturbance::Cut(MIDDLE),
             Disturbance::Reset(MIDDLE),

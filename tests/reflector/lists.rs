@@ -277,7 +277,8 @@ fn l3_a_watch_is_healthy_from_its_first_event_or_its_first_second_on() {
         }
         assert_eq!(it.waited(), waits, "{watch}");
     }
-    // An end without a word after a second: the watch goes on at once, and what comes then is a first failure.
+    // An end without a word after a second: the watch goes on at once, and what comes then is a first
+    // failure.
     let failed = || refused(403, "Forbidden");
     let it = Running::new([failed(), failed(), list("10", &[]), Answer::body(TICK), failed()]);
     for _ in 0..3 {
