@@ -93,7 +93,7 @@ impl<T: Object> Listing<T> {
     /// How many objects have come, and how many there are in all, where the server tells.
     pub(super) fn progress(&self) -> (usize, Option<usize>) {
         let remaining = self.remaining.and_then(|remaining| usize::try_from(remaining).ok());
-        (self.objects.len(), remaining.map(|remaining| self.objects.len() + remaining))
+        (self.objects.len(), remaining.map(|remaining| self.objects.len().saturating_add(remaining)))
     }
 
     pub(super) fn feed(

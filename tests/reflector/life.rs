@@ -11,7 +11,7 @@ use k8s_informer::{
 };
 use parking_lot::Mutex;
 
-use crate::support::{Recorder, Running, SOON, describe, list, refused};
+use crate::support::{Recorder, Running, SOON, describe, list, object, refused};
 
 #[test]
 fn a_store_that_panics_is_an_error_and_a_new_cycle() {
@@ -98,6 +98,18 @@ fn a_lister_watcher_that_panics_is_an_error_like_any_other() {
     let reflector = Reflector::new(Arc::new(panics), Arc::new(Recorder::default()), options);
     reflector.run(&enough);
     assert_eq!(reflector.status().last_error.unwrap().to_string(), "the lister-watcher panicked: oh no");
+}
+
+#[test]
+fn a_number_of_remaining_items_that_can_not_be_is_no_panic() {
+    let page = format!(
+        r#"{{"kind":"List","metadata":{{"continue":"x","remainingItemCount":{}}},"items":[{}]}}"#,
+        u64::MAX,
+        object("a", "1")
+    );
+    let it = Running::new([Answer::body(page), Answer::open("")]);
+    it.requests(2);
+    assert_eq!((it.status().received, it.status().expected), (1, Some(usize::MAX)));
 }
 
 #[test]
