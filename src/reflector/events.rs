@@ -48,9 +48,10 @@ impl<T: Object> Machine<T> {
             // W9: told, not counted, and its version does not count either.
             Read::OtherKind(other) => {
                 match &watching.initial {
-                    // It stands where one of them should: that one, if there is one, is not to be deleted.
+                    // It stands where one of them should: that one, if there is one, is not to be deleted,
+                    // whatever happened to this one.
                     Some(_) if kind != EventKind::Bookmark && store.staging().is_some() => {
-                        self.unreadable(kind, &other, watching, store);
+                        self.unreadable(EventKind::Modified, &other, watching, store);
                     }
                     _ => self.report(other.error.context(self.place(watching)), false),
                 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use k8s_informer::testing::{Answer, Request, ScriptedListerWatcher};
 use k8s_informer::{
-    Backoff, Body, Error, Indexer, ListOptions, ListWatch, Object, Reflector, ReflectorOptions,
-    ReflectorState, Stop,
+    Backoff, Body, DynamicObject, Error, Indexer, ListOptions, ListWatch, Object, Reflector,
+    ReflectorOptions, ReflectorState, Stop,
 };
 
 use crate::support::{
@@ -428,7 +428,7 @@ fn w9_an_item_without_a_name_is_told_and_left_out() {
         let meta = format!(r#"{{"resourceVersion":"{version}"}}"#);
         Answer::body(format!(r#"{{"kind":"List","metadata":{meta},"items":[{}]}}"#, items.join(",")))
     };
-    let store = Arc::new(Indexer::for_objects());
+    let store = Arc::new(Indexer::<DynamicObject>::for_objects());
     let script = ScriptedListerWatcher::new([list_of("10", &["a", "", "b"]), Answer::open("")]);
     let status = run_until_read(&store, &script, 2);
     let names = || {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-use k8s_informer::{Deleted, DynamicObject, GroupVersionKind, ReflectorStore, StoreError};
+use k8s_informer::{Deleted, DynamicObject, GroupVersionKind, Indexer, ReflectorStore, StoreError};
 use parking_lot::Mutex;
 
 use crate::support::{
     Recorder, Running, SECOND, SILENCE, Server, TICK, bookmark, connection_refused, error_event,
     error_event_of, event, initial_events_end, list, logged, logging, patient_status, refused, refused_with,
-    run_until_read,
+    run_until_read, run_until_read_with,
 };
 
 #[test]
@@ -424,6 +424,20 @@ fn w9_a_watch_list_leaves_other_kinds_out_too_and_their_bookmark_does_not_end_it
         options.expected_kind = Some(GroupVersionKind::new("", "v1", "Pod"));
     });
     assert_eq!(it.calls(1), ["replace [a@1] at 10"]);
+}
+
+#[test]
+fn w9_a_deletion_of_another_kind_deletes_nothing_from_a_watch_list() {
+    let deleted = event("DELETED", "a", "12")
+        .replace(r#""object":{"#, r#""object":{"apiVersion":"v1","kind":"Secret","#);
+    let stream = event("ADDED", "a", "1") + &deleted + &initial_events_end("14");
+    let script = ScriptedListerWatcher::new([Answer::open(stream)]).with_watch_list();
+    let store = Arc::new(Indexer::<DynamicObject>::for_objects());
+    let status = run_until_read_with(&store, &script, 1, |options| {
+        options.expected_kind = Some(GroupVersionKind::new("", "v1", "Pod"));
+    });
+    assert_eq!(store.list_keys(), ["a".into()]);
+    assert_eq!((status.complete, status.unreadable), (false, 1));
 }
 
 #[test]
