@@ -185,7 +185,10 @@ impl<T: Object> Machine<T> {
         };
         self.version_unavailable = false;
         (watching.started, watching.events, watching.versions_count) = (now, 0, true);
-        self.replace(initial.into_list(), store).map_err(Broken::Refused)
+        let up_to_date = initial.is_up_to_date();
+        self.replace(initial.into_list(), store).map_err(Broken::Refused)?;
+        self.view.complete &= up_to_date;
+        Ok(())
     }
 
     /// What the store says to an event is told, and the watch goes on (W8).

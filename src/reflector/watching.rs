@@ -46,6 +46,8 @@ impl<T> Watching<T> {
 pub(super) struct Initial<T> {
     objects: HashMap<Key, Arc<T>>,
     gaps: Gaps,
+    /// Those of the objects that have changed into something that can't be read.
+    outdated: Gaps,
     /// The last version of an event that was not ADDED, and then of the bookmark (WL5).
     pub(super) version: String,
     /// Whether what the store has in the same version need not be decoded.
@@ -56,7 +58,14 @@ pub(super) struct Initial<T> {
 
 impl<T: Object> Initial<T> {
     pub(super) fn new(reuse: bool) -> Self {
-        Self { objects: HashMap::new(), gaps: Gaps::default(), version: String::new(), reuse, reused: false }
+        Self {
+            objects: HashMap::new(),
+            gaps: Gaps::default(),
+            outdated: Gaps::default(),
+            version: String::new(),
+            reuse,
+            reused: false,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -64,7 +73,7 @@ impl<T: Object> Initial<T> {
     }
 
     pub(super) fn put(&mut self, key: Key, object: Arc<T>) {
-        self.gaps.close(&key);
+        self.close(&key);
         self.objects.insert(key, object);
     }
 
@@ -81,21 +90,33 @@ impl<T: Object> Initial<T> {
     }
 
     pub(super) fn remove(&mut self, key: &str) {
-        self.gaps.close(key);
+        self.close(key);
         self.objects.remove(key);
+    }
+
+    /// What could not be read of it does not matter any more.
+    fn close(&mut self, key: &str) {
+        self.gaps.close(key);
+        self.outdated.close(key);
     }
 
     /// One that can't be read: what came before of it is still the best there is.
     pub(super) fn leave_gap(&mut self, unreadable: &Unreadable, store: &dyn ReflectorStore<T>) {
         let key = unreadable.key(store);
-        if key.as_ref().is_none_or(|key| !self.objects.contains_key(key)) {
-            self.gaps.add(key);
+        match &key {
+            Some(known) if self.objects.contains_key(known) => self.outdated.add(key),
+            _ => self.gaps.add(key),
         }
+    }
+
+    /// Whether each object is what was told of it last.
+    pub(super) fn is_up_to_date(&self) -> bool {
+        self.outdated.is_empty()
     }
 
     /// All of them.
     pub(super) fn into_list(self) -> StagedList<T> {
-        let Self { objects, gaps, version, reuse: _, reused: _ } = self;
+        let Self { objects, gaps, outdated: _, version, reuse: _, reused: _ } = self;
         StagedList { objects: objects.into_iter().collect(), resource_version: version, gaps }
     }
 }
