@@ -9,7 +9,7 @@ use super::watching::{Broken, Watching};
 use crate::error::Error;
 use crate::object::{Deleted, Object};
 use crate::store::{ReflectorStore, StoreError};
-use crate::wire::{EventKind, FrameSplitter, Taken};
+use crate::wire::{EventKind, FrameSplitter, Shown, Taken};
 
 type Frame<'a> = dyn FnMut(&[u8]) -> Result<Taken, Broken> + 'a;
 
@@ -209,6 +209,6 @@ impl<T: Object> Machine<T> {
     /// Where in the stream the next event is.
     fn place(&self, watching: &Watching<T>) -> String {
         let at = if self.version.is_empty() { "the beginning" } else { &self.version };
-        format!("event {} after version {at}", watching.events + 1)
+        format!("event {} after version {}", watching.events + 1, Shown(at))
     }
 }

@@ -132,6 +132,16 @@ fn w15_garbage_ends_the_watch_which_goes_on_from_the_last_good_version() {
 }
 
 #[test]
+fn w15_a_version_is_shown_on_one_line_and_not_at_any_length() {
+    let version = format!("7\\n{}", "x".repeat(1000));
+    let changes = event("MODIFIED", "a", &version) + "garbage\n";
+    let it = Running::new([list("1", &["a"]), Answer::body(changes), Answer::open("")]);
+    it.requests(3);
+    let error = it.last_error().to_string();
+    assert!(error.contains(r"event 2 after version 7\nxxx") && error.len() < 500, "{error}");
+}
+
+#[test]
 fn w15_garbage_twice_at_one_version_backs_off_and_lists() {
     let it =
         Running::new([list("10", &[]), Answer::open("garbage"), Answer::open("garbage"), list("20", &[])]);
