@@ -99,6 +99,8 @@ impl<T: Object> Reflector<T> {
             let mut body = None;
             let mut listing = None;
             let mut resync: Option<Resync<'_>> = None;
+            // The first answer may be long in coming.
+            self.publish(&mut machine);
             while !stop.is_stopped() {
                 if !machine.is_streaming()
                     && let Some(resync) = resync.take()

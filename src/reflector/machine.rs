@@ -363,6 +363,7 @@ impl<T: Object> Machine<T> {
     /// after a back-off.
     pub(super) fn given_up(&mut self, why: Error) {
         self.report(why, false);
+        self.reading = None;
         self.end_cycle(None);
     }
 
