@@ -116,8 +116,13 @@ impl<T: Object> Machine<T> {
     pub(super) fn watch_list_failed(&mut self, error: Error, now: Instant) {
         let retry_after = error.retry_after();
         if is_waited_out(&error) {
+            // Where nobody is, or too many are, a list fares no better. What breaks may break a watch-list only.
+            self.unfinished += u32::from(error.is_connection() && !error.is_connection_refused());
             self.report(error, false);
-            return self.wait(retry_after, Next::WatchList);
+            return match self.unfinished < WATCH_LIST_TRIES {
+                true => self.wait(retry_after, Next::WatchList),
+                false => self.begin_list(),
+            };
         }
         let unavailable = error.is_gone() || error.is_too_large_resource_version();
         let refused = error.is_invalid() || error.is_bad_request();
