@@ -12,3 +12,4 @@ mod skipped;
 mod support;
 mod unchanged;
 mod user_code;
+mod versions;
