@@ -24,10 +24,10 @@ pub struct DecodeLimits {
     /// How deep arrays and objects may be nested in an object: 127, which is also the most. What a type does
     /// not decode may go deeper, unless less is asked for here.
     ///
-    /// The deepest-going types of Kubernetes, the schemas of CustomResourceDefinitions, then take up to 1.9 MiB
-    /// of stack in a build without optimization, a [`DynamicObject`](crate::DynamicObject) 0.25 MiB. The
-    /// threads on which informers decode have 4 MiB; one that runs a [`Reflector`](crate::Reflector) itself has
-    /// to have enough.
+    /// The deepest-going types of Kubernetes, the schemas of CustomResourceDefinitions, then take up to
+    /// 1.9 MiB of stack in a build without optimization, a [`DynamicObject`](crate::DynamicObject) 0.25 MiB.
+    /// The thread on which an informer decodes has 4 MiB; one that runs a [`Reflector`](crate::Reflector)
+    /// by itself has to have enough.
     pub nesting: usize,
 }
 

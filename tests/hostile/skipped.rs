@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
 
 use crate::objects::with;
-use crate::support::{Informed, SENDINGS, event};
+use crate::support::{Informed, SENDINGS, State, event};
 
 fn big(name: &str, version: &str) -> Vec<u8> {
     let metadata = r#","managedFields":[{"manager":"kubectl","fieldsV1":{"f:a":{}}}],"annotations":{"keep":"1","kubectl.kubernetes.io/last-applied-configuration":"{\"a\":[\"}]"}"#;
@@ -23,7 +23,7 @@ fn paths() -> FieldPaths {
 }
 
 /// One that came by a list, and one that came by an event.
-fn states() -> ([(&'static str, Vec<Vec<u8>>); 1], Vec<u8>) {
+fn states() -> ([State; 1], Vec<u8>) {
     let events = [event("ADDED", &big("b", "5")), event("MODIFIED", &big("c", "6"))].concat();
     ([("4", vec![big("a", "1"), big("c", "2")])], events)
 }
