@@ -15,6 +15,7 @@ mod item;
 mod probe;
 mod processing;
 mod real_fifo_model;
+mod serving;
 mod store_model;
 
 pub mod delta_fifo;
@@ -23,12 +24,15 @@ pub mod fifo;
 pub mod heap;
 pub mod indexer;
 pub mod keys;
+pub mod list_splitter;
 pub mod mutation_cache;
 pub mod real_fifo;
 pub mod reflector;
 pub mod selector;
+pub mod status;
 pub mod thread_safe_store;
 pub mod undelta_store;
+pub mod watch_frames;
 
 /// The body of a target.
 pub type Body = fn(&[u8]);
@@ -41,10 +45,13 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("heap", heap::run),
     ("indexer", indexer::run),
     ("keys", keys::run),
+    ("list_splitter", list_splitter::run),
     ("mutation_cache", mutation_cache::run),
     ("real_fifo", real_fifo::run),
     ("reflector", reflector::run),
     ("selector", selector::run),
+    ("status", status::run),
     ("thread_safe_store", thread_safe_store::run),
     ("undelta_store", undelta_store::run),
+    ("watch_frames", watch_frames::run),
 ];

@@ -48,8 +48,10 @@ impl<T: Object> Machine<T> {
             // W9: told, not counted, and its version does not count either.
             Read::OtherKind(other) => {
                 match &watching.initial {
-                    // It stands where one of them should.
-                    Some(_) if kind != EventKind::Bookmark => self.unreadable(kind, &other, watching, store),
+                    // It stands where one of them should: that one, if there is one, is not to be deleted.
+                    Some(_) if kind != EventKind::Bookmark && store.staging().is_some() => {
+                        self.unreadable(kind, &other, watching, store);
+                    }
                     _ => self.report(other.error.context(self.place(watching)), false),
                 }
                 return Ok(Taken::Whole);
@@ -181,10 +183,8 @@ impl<T: Object> Machine<T> {
             return Err(Broken::Frame(Error::decode(what)));
         };
         self.version_unavailable = false;
-        self.unfinished = 0;
-        self.replace(initial.into_list(), store).map_err(Broken::Refused)?;
         (watching.started, watching.events, watching.versions_count) = (now, 0, true);
-        Ok(())
+        self.replace(initial.into_list(), store).map_err(Broken::Refused)
     }
 
     /// What the store says to an event is told, and the watch goes on (W8).

@@ -61,6 +61,9 @@ impl<'a> Event<'a> {
 
 /// Whether a line that is no event begins with one: then several stand on it.
 pub(crate) fn has_several(line: &[u8]) -> bool {
+    if !line.starts_with(b"{") {
+        return false;
+    }
     let mut values = serde_json::Deserializer::from_slice(line).into_iter::<&RawValue>();
     values.next().is_some_and(|first| first.is_ok()) && values.byte_offset() < line.len()
 }

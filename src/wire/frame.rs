@@ -48,12 +48,13 @@ impl FrameSplitter {
                 if bytes.is_empty() {
                     return Ok(());
                 }
-                if let Some(line) = whole_line(bytes) {
-                    self.check(line.len())?;
-                    if frame(line.trim_ascii_end())? == Taken::Whole {
-                        bytes = &bytes[line.len()..];
-                        continue;
-                    }
+                // One that is too large may be several.
+                if let Some(line) = whole_line(bytes)
+                    && line.trim_ascii_end().len() <= self.limit
+                    && frame(line.trim_ascii_end())? == Taken::Whole
+                {
+                    bytes = &bytes[line.len()..];
+                    continue;
                 }
             }
             let end = self.end(bytes);
@@ -175,6 +176,7 @@ mod tests {
             "garbage\n{\"a\":1}\n{\"b\":{\n{\"c\":3}\nmore",
             &["garbage", "{\"a\":1}", "{\"b\":{", "{\"c\":3}", "more"],
         );
+        split_anywhere("7 {\"a\":1}\nnull, 7", &["7 {\"a\":1}", "null, 7"]);
     }
 
     #[test]
@@ -186,6 +188,12 @@ mod tests {
     fn a_frame_over_the_limit_is_an_error_before_its_end_has_come() {
         let too_large = Err(SplitError::TooLarge { what: "a watch event", limit: 4 });
         assert_eq!(split(&[b"{12}\n", b"{1", b"234"], 4), too_large);
+        for several in ["{12}{34}\n", "{12} \r\n{34}\n"] {
+            for cut in 0..several.len() {
+                let (begin, end) = several.as_bytes().split_at(cut);
+                assert_eq!(split(&[begin, end], 4).unwrap(), ["{12}", "{34}"], "{several} cut at {cut}");
+            }
+        }
         assert_eq!(split(&[b"{123}\n"], 4), too_large);
         assert_eq!(split(&[b"12345\n"], 4), too_large);
     }

@@ -1,0 +1,332 @@
+//! The body of a LIST, in any pieces, against what serde_json finds in it: a good list is the cache, and
+//! anything else takes nothing from it. Where the pieces end changes nothing.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use arbitrary::{Arbitrary, Unstructured};
+use k8s_informer::{
+    Body, DynamicObject, Error, Indexer, ListOptions, ListWatch, Reflector, ReflectorOptions, Status, Stop,
+};
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use super::item::few;
+use super::serving::{KNOWN, NoWaiting, Pieces, Shown, Thing, key_of, keys, plain, shown, text};
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+struct Options {
+    typed: bool,
+    reuse: bool,
+    /// Of an object, in bytes.
+    small_limit: bool,
+    /// What the body is made of: bytes as they are, or a list.
+    raw: bool,
+}
+
+pub fn run(input: &[u8]) {
+    let mut bytes = Unstructured::new(input);
+    let Ok(options) = bytes.arbitrary::<Options>() else { return };
+    let Ok(sizes) = few::<u8>(&mut bytes) else { return };
+    let body = if options.raw { bytes.take_rest().to_vec() } else { made(&mut bytes).unwrap_or_default() };
+    if options.typed {
+        check::<Thing>(&body, &sizes, options);
+    } else {
+        check::<DynamicObject>(&body, &sizes, options);
+    }
+}
+
+type Cache = BTreeMap<String, Value>;
+
+/// What a reflector makes of a body.
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    cache: Cache,
+    next: Next,
+    error: Option<String>,
+    complete: bool,
+    unreadable: u64,
+    version: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Next {
+    /// It begins again: it is no list.
+    List,
+    Page(String),
+    /// It was a list.
+    Watch(String),
+}
+
+/// A reflector that has listed [`KNOWN`] lists again and gets this.
+fn reflected<T: Shown>(body: &[u8], sizes: &[u8], Options { reuse, small_limit, .. }: Options) -> Outcome {
+    let (stop, next) = (Stop::new(), Arc::new(Mutex::new(None)));
+    let then = {
+        let (stop, next) = (stop.clone(), Arc::clone(&next));
+        move |then| {
+            *next.lock().unwrap() = Some(then);
+            stop.stop();
+            Err(Error::other("that was all"))
+        }
+    };
+    let (body, sizes, lists) = (body.to_vec(), sizes.to_vec(), AtomicUsize::new(0));
+    let list = {
+        let then = then.clone();
+        move |options: &ListOptions, _: &Stop| match lists.fetch_add(1, Ordering::Relaxed) {
+            0 => Ok(Body::from(KNOWN)),
+            1 => Ok(Body::new(Pieces::new(&body, &sizes))),
+            _ => then(options.continue_token.clone().map_or(Next::List, Next::Page)),
+        }
+    };
+    let watches = AtomicUsize::new(0);
+    let watch = move |options: &ListOptions, _: &Stop| match watches.fetch_add(1, Ordering::Relaxed) {
+        0 => Err(Error::from_status(Status::default())),
+        _ => then(Next::Watch(options.resource_version.clone().unwrap_or_default())),
+    };
+    let store = Arc::new(Indexer::<T>::for_objects());
+    let mut options = ReflectorOptions::default();
+    options.clock = Arc::new(NoWaiting);
+    options.reuse_unchanged = reuse;
+    if small_limit {
+        options.limits.object_bytes = LIMIT;
+    }
+    let errors = Arc::new(Mutex::new(None));
+    options.watch_error_handler = {
+        let errors = Arc::clone(&errors);
+        Some(Arc::new(move |error: &Error| *errors.lock().unwrap() = Some(error.to_string())))
+    };
+    let reflector = Reflector::new(Arc::new(ListWatch::new(list, watch)), store.clone(), options);
+    reflector.run(&stop);
+    let status = reflector.status();
+    let next = next.lock().unwrap().clone().expect("it goes on");
+    Outcome {
+        cache: shown(&store),
+        error: if next == Next::List { errors.lock().unwrap().clone() } else { None },
+        next,
+        complete: status.complete,
+        unreadable: status.unreadable,
+        version: status.resource_version,
+    }
+}
+
+/// The small limit: [`KNOWN`] is below it.
+const LIMIT: usize = 120;
+
+fn check<T: Shown>(body: &[u8], sizes: &[u8], options: Options) {
+    let outcome = reflected::<T>(body, sizes, options);
+    for sizes in [&[][..], &[0], &[6]] {
+        assert_eq!(outcome, reflected::<T>(body, sizes, options), "in pieces of {sizes:?}");
+    }
+    let known = known::<T>();
+    if !matches!(outcome.next, Next::Watch(_)) {
+        assert_eq!(outcome.cache, known, "no list, and nothing has changed");
+        assert_eq!((outcome.version.as_str(), outcome.complete), ("5", outcome.unreadable == 0));
+    }
+    match plain(body) {
+        Some(value) => check_good::<T>(body, &value, known, outcome, options),
+        // What is not even JSON takes nothing away. What is kept undecoded is not looked at.
+        None if !options.reuse && serde_json::from_slice::<IgnoredAny>(body).is_err() => {
+            for key in known.keys() {
+                assert!(outcome.cache.contains_key(key), "{key} is lost");
+            }
+            assert!(outcome.next == Next::List || !outcome.complete, "it is told");
+        }
+        None => {}
+    }
+}
+
+fn known<T: Shown>() -> Cache {
+    let list: Value = serde_json::from_str(KNOWN).unwrap();
+    let known = list["items"].as_array().unwrap().iter();
+    known.map(|item| (key_of(item).unwrap(), T::deserialize(item).unwrap().shown())).collect()
+}
+
+/// JSON in which no key is there twice.
+fn check_good<T: Shown>(body: &[u8], value: &Value, known: Cache, outcome: Outcome, options: Options) {
+    if options.small_limit && outcome.next == Next::List && body.len() > LIMIT {
+        return;
+    }
+    let Some((items, meta)) = list_of(value) else {
+        assert_eq!(outcome.next, Next::List, "it is no list");
+        return;
+    };
+    let version = text(meta, "/resourceVersion");
+    let mut expected = Cache::new();
+    let (mut gaps, mut any, mut unreadable) = (Vec::new(), false, 0);
+    // What has not changed is kept, unless the list is older than the cache, or says its version too late.
+    let newer = version.parse().is_ok_and(|version: u64| version >= 5);
+    let keeps = options.reuse && newer && version_comes_first(body);
+    for item in items {
+        let key = key_of(item);
+        let kept = key.as_ref().and_then(|key| known.get(key)).filter(|kept| same_version(item, kept));
+        let decoded = T::deserialize(item).ok().filter(|object| !object.name().is_empty());
+        match (key, kept, decoded) {
+            (Some(key), Some(kept), _) if keeps => drop(expected.insert(key, kept.clone())),
+            (Some(key), _, Some(object)) => drop(expected.insert(key, object.shown())),
+            (key, ..) => {
+                any |= key.is_none();
+                gaps.extend(key);
+                unreadable += 1;
+            }
+        }
+    }
+    assert_eq!(outcome.unreadable, unreadable, "every one that can't be read is counted");
+    match text(meta, "/continue") {
+        "" if meta["remainingItemCount"].as_u64().is_some_and(|remaining| remaining > 0) => {
+            assert_eq!(outcome.next, Next::List, "it is not whole");
+        }
+        "" => {
+            for (key, object) in known {
+                if any || gaps.contains(&key) {
+                    expected.entry(key).or_insert(object);
+                }
+            }
+            assert_eq!(outcome.complete, unreadable == 0);
+            assert_eq!(outcome.next, Next::Watch(version.to_owned()), "it is a list");
+            assert_eq!(outcome.cache, expected);
+            assert_eq!(outcome.version, version);
+        }
+        token => assert_eq!(outcome.next, Next::Page(token.to_owned())),
+    }
+}
+
+fn version_comes_first(body: &[u8]) -> bool {
+    let keys = keys(body);
+    keys.iter().position(|key| key == "metadata") < keys.iter().position(|key| key == "items")
+}
+
+/// Whether an object says that it is what is in the cache.
+fn same_version(item: &Value, kept: &Value) -> bool {
+    let meta = kept.get("metadata").unwrap_or(&kept[0]);
+    ["uid", "resourceVersion"].iter().all(|field| item["metadata"][field] == meta[field])
+}
+
+/// The items and the metadata of a list, if it is one.
+fn list_of(value: &Value) -> Option<(&[Value], &Value)> {
+    let text_or_none = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value.is_string());
+    let object = value.as_object()?;
+    let kind = object.get("kind")?.as_str()?;
+    let version_fits = object.get("apiVersion").is_none_or(Value::is_string);
+    if kind.is_empty() || kind == "Status" || kind == "Table" || !version_fits {
+        return None;
+    }
+    let meta = object.get("metadata").unwrap_or(&Value::Null);
+    let fits = match meta {
+        Value::Null => true,
+        Value::Object(meta) => {
+            text_or_none(meta.get("resourceVersion"))
+                && text_or_none(meta.get("continue"))
+                && meta.get("remainingItemCount").is_none_or(|count| count.is_null() || count.is_u64())
+        }
+        // By position, which nobody sends.
+        Value::Array(_) => return None,
+        _ => false,
+    };
+    let items = match object.get("items")? {
+        Value::Null => &[],
+        Value::Array(items) => items.as_slice(),
+        _ => return None,
+    };
+    fits.then_some((items, meta))
+}
+
+/// A body that is nearly a list.
+fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
+    const KINDS: [&str; 6] = [
+        r#""kind":"List""#,
+        r#""kind":"ThingList","apiVersion":"v1""#,
+        r#""apiVersion":"v1""#,
+        r#""kind":"Status","code":200"#,
+        r#""kind":null"#,
+        r#""kind":"""#,
+    ];
+    const METAS: [&str; 8] = [
+        r#""metadata":{"resourceVersion":"7"}"#,
+        r#""metadata":{"resourceVersion":"5","remainingItemCount":0}"#,
+        r#""metadata":{"resourceVersion":"4","continue":""}"#,
+        r#""metadata":{"resourceVersion":"x"},"items2":[{}]"#,
+        r#""metadata":null"#,
+        r#""x":{"items":[{"a":"]}"}]},"metadata" : {"resourceVersion":"8","remainingItemCount":3}"#,
+        r#""metadata":{"resourceVersion":"9","continue":"t","remainingItemCount":3}"#,
+        r#""metadata":{"resourceVersion":7}"#,
+    ];
+    const SPACES: [&str; 4] = ["", " ", "\n\t", "\r\n "];
+    let mut list = String::new();
+    for _ in 0..bytes.int_in_range(0..=9_u8)? {
+        let space = *bytes.choose(&SPACES)?;
+        if !list.is_empty() {
+            list.push(',');
+        }
+        list.push_str(&item(bytes)?);
+        list.push_str(space);
+    }
+    let items = match bytes.int_in_range(0..=15_u8)? {
+        1 => "null".to_owned(),
+        2 => "{}".to_owned(),
+        3 => format!("{{\"a\":[{list}]}}"),
+        4 => "7".to_owned(),
+        _ => format!("[{list}]"),
+    };
+    let items = format!("\"items\"{}:{}{items}", bytes.choose(&SPACES)?, bytes.choose(&SPACES)?);
+    let (kind, meta) = (*bytes.choose(&KINDS[..])?, *bytes.choose(&METAS[..])?);
+    let body = match bytes.int_in_range(0..=7_u8)? {
+        1 => format!("{{{items},{kind},{meta}}}"),
+        2 => format!("{{{meta},{items},{kind}}}"),
+        3 => format!("{{{kind},{items}}}"),
+        4 => format!(" {{{kind} ,{meta}, \"y\":\"items\", {items}}}\n"),
+        5 => format!("{{{kind},{meta},{items},\"z\":[{{\"items\":7}}]}}"),
+        6 => format!("{{{kind},{meta},{items}}}"),
+        _ => format!("{{{kind},{meta},{items}}}"),
+    };
+    let mut body = body.into_bytes();
+    // And then it goes wrong.
+    for _ in 0..bytes.int_in_range(0..=3_u8)? {
+        let at = bytes.int_in_range(0..=body.len())?;
+        match bytes.int_in_range(0..=3_u8)? {
+            0 if at < body.len() => body[at] = bytes.arbitrary()?,
+            1 if at < body.len() => drop(body.remove(at)),
+            2 => body.insert(at, *bytes.choose(b"\"{}[]:,\\ 7n\xff\0")?),
+            _ if bytes.ratio(1, 4)? => body.truncate(at),
+            _ => {}
+        }
+    }
+    Ok(body)
+}
+
+fn item(bytes: &mut Unstructured<'_>) -> arbitrary::Result<String> {
+    const NAMES: [&str; 7] = [
+        r#""name":"a","uid":"1""#,
+        r#""name":"b","uid":"2""#,
+        r#""name":"c","namespace":"ns","uid":"3""#,
+        r#""name":"c","namespace":"ns","uid":"9""#,
+        r#""name":"d""#,
+        r#""name":"""#,
+        r#""name":7"#,
+    ];
+    const SPECS: [&str; 6] = [
+        r#""spec":{"value":3}"#,
+        r#""spec":{"value":3,"text":"\"}],{[\\"}"#,
+        r#""spec":{"value":"3"}"#,
+        r#""spec":{"value":4,"list":[[{}],[1,"]"],null]}"#,
+        r#""spec":null"#,
+        r#""spec":{"value":-1.5e3}"#,
+    ];
+    const OTHER: [&str; 8] =
+        ["null", "7", "\"a,]\"", "[1,[2]]", "{}", "true", "{\"metadata\":null}", "-0.5e1"];
+    if bytes.ratio(1, 12)? {
+        return Ok((*bytes.choose(&OTHER[..])?).to_owned());
+    }
+    let (name, spec) = (*bytes.choose(&NAMES[..])?, *bytes.choose(&SPECS[..])?);
+    let mut item = String::new();
+    let version = bytes.int_in_range(3..=6_u8)?;
+    let meta = format!(r#""metadata":{{{name},"resourceVersion":"{version}"}}"#);
+    let written = match bytes.int_in_range(0..=3_u8)? {
+        0 => write!(item, "{{{spec},{meta}}}"),
+        1 => write!(item, "{{ \"kind\":\"Thing\" , {meta} ,\n{spec} }}"),
+        _ => write!(item, "{{{meta},{spec}}}"),
+    };
+    written.expect("a string takes everything");
+    Ok(item)
+}

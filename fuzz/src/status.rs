@@ -1,0 +1,215 @@
+//! What a server says of a failure, as a `Status` of any form: nothing panics, what it says is what was there,
+//! and a reflector does with it what its reason or code asks for.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use arbitrary::Unstructured;
+use k8s_informer::{
+    Body, Clock, DynamicObject, Error, Indexer, ListOptions, ListWatch, Reflector, ReflectorOptions, Status,
+    Stop,
+};
+use serde_json::{Value, json};
+
+use super::serving::{KNOWN, plain, text};
+
+pub fn run(input: &[u8]) {
+    let mut bytes = Unstructured::new(input);
+    let Ok(raw) = bytes.arbitrary::<bool>() else { return };
+    let body = if raw { bytes.take_rest().to_vec() } else { made(&mut bytes).unwrap_or_default() };
+    if let Ok(status) = serde_json::from_slice::<Status>(&body) {
+        let error = check(&body, &status);
+        for place in [Place::List, Place::Watch] {
+            follow(place, &error, &body);
+        }
+    }
+    // In a frame it has to be an object; a frame that has more than one meaning is not asked about.
+    if plain(&body).is_some_and(|value| value.is_object()) && !body.contains(&b'\n') {
+        let status: Status = serde_json::from_slice(&body).unwrap_or_default();
+        let is_status = serde_json::from_slice::<Value>(&body).is_ok_and(|value| value["kind"] == "Status");
+        follow(Place::Event, &Error::from_status(if is_status { status } else { Status::default() }), &body);
+    }
+}
+
+/// What an error says of itself.
+fn check(body: &[u8], status: &Status) -> Error {
+    let error = Error::from_status(status.clone());
+    let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+    assert_eq!(error.retry_after(), (seconds > 0).then(|| Duration::from_secs(seconds.into())));
+    assert_eq!(error.status(), Some(status));
+    assert!(!format!("{error} {error:?} {status} {status:?}").is_empty());
+    assert!(error.to_string().contains(&status.message));
+    // The reason decides, and the code where there is none.
+    let is = |code, reason: &str| match status.reason.as_str() {
+        "" => status.code == code,
+        given => given == reason,
+    };
+    assert_eq!(error.is_gone(), is(410, "Gone") || is(410, "Expired"));
+    assert_eq!(error.is_not_found(), is(404, "NotFound"));
+    assert_eq!(error.is_conflict(), is(409, "Conflict"));
+    assert_eq!(error.is_already_exists(), status.reason == "AlreadyExists");
+    assert_eq!(error.is_invalid(), is(422, "Invalid"));
+    assert_eq!(error.is_bad_request(), is(400, "BadRequest"));
+    assert_eq!(error.is_forbidden(), is(403, "Forbidden"));
+    assert_eq!(error.is_unauthorized(), is(401, "Unauthorized"));
+    assert_eq!(error.is_too_many_requests(), is(429, "TooManyRequests"));
+    assert_eq!(error.is_internal_error(), is(500, "InternalError"));
+    assert_eq!(error.is_timeout(), is(504, "Timeout"));
+    let others = error.is_connection() || error.is_tls() || error.is_decode() || error.is_config();
+    assert!(!others && !error.is_stopped() && !error.is_connection_refused());
+    assert!(error.is_retryable() || !error.is_too_many_requests() && !error.is_internal_error());
+    // Written and read again it is the same, and what is there is what was given.
+    let written = serde_json::to_vec(status).expect("a Status can be written");
+    assert_eq!(serde_json::from_slice::<Status>(&written).ok().as_ref(), Some(status));
+    if let Some(value) = plain(body).filter(Value::is_object) {
+        assert_eq!((text(&value, "/reason"), text(&value, "/message")), (&*status.reason, &*status.message));
+        assert_eq!(value["code"].as_u64().unwrap_or_default(), u64::from(status.code));
+        assert_eq!(value["details"]["retryAfterSeconds"].as_u64().unwrap_or_default(), u64::from(seconds));
+    }
+    error
+}
+
+/// Where the error comes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    List,
+    Watch,
+    Event,
+}
+
+/// What a reflector does.
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    List(Option<String>),
+    Watch(Option<String>),
+    Wait(Duration),
+}
+
+/// Notes what is asked for, and stops when it is enough.
+#[derive(Clone)]
+struct Notes {
+    steps: Arc<Mutex<Vec<Step>>>,
+    stop: Stop,
+    begin: Instant,
+}
+
+impl Notes {
+    fn note(&self, step: Step) {
+        let mut steps = self.steps.lock().unwrap();
+        steps.push(step);
+        if steps.len() >= 5 {
+            self.stop.stop();
+        }
+    }
+}
+
+impl Clock for Notes {
+    fn now(&self) -> Instant {
+        self.begin
+    }
+
+    fn wait(&self, duration: Duration, stop: &Stop) -> bool {
+        self.note(Step::Wait(duration));
+        !stop.is_stopped()
+    }
+}
+
+fn follow(place: Place, error: &Error, body: &[u8]) {
+    let stop = Stop::new();
+    let notes = Notes { steps: Arc::default(), stop: stop.clone(), begin: Instant::now() };
+    let list = {
+        let (error, notes, lists) = (error.clone(), notes.clone(), AtomicUsize::new(0));
+        move |options: &ListOptions, _: &Stop| {
+            notes.note(Step::List(options.resource_version.clone()));
+            match lists.fetch_add(1, Ordering::Relaxed) {
+                0 if place == Place::List => Err(error.clone()),
+                _ => Ok(Body::from(KNOWN)),
+            }
+        }
+    };
+    let watch = {
+        let (error, notes, watches) = (error.clone(), notes.clone(), AtomicUsize::new(0));
+        let frame = [b"{\"type\":\"ERROR\",\"object\":", body, b"}\n"].concat();
+        move |options: &ListOptions, _: &Stop| {
+            notes.note(Step::Watch(options.resource_version.clone()));
+            match watches.fetch_add(1, Ordering::Relaxed) {
+                0 if place == Place::Event => Ok(Body::from(frame.clone())),
+                0 if place == Place::Watch => Err(error.clone()),
+                _ => Ok(Body::from("{\"type\":\"BOOKMARK\",\"object\":{}}")),
+            }
+        }
+    };
+    let store = Arc::new(Indexer::<DynamicObject>::for_objects());
+    let mut options = ReflectorOptions::default();
+    options.clock = Arc::new(notes.clone());
+    Reflector::new(Arc::new(ListWatch::new(list, watch)), store.clone(), options).run(&stop);
+
+    let mut steps = notes.steps.lock().unwrap().clone();
+    let mut wait = None;
+    steps.retain(|step| match step {
+        Step::Wait(duration) => {
+            wait = wait.or(Some(*duration));
+            false
+        }
+        _ => true,
+    });
+    let (first, second) = (Step::List(Some("0".into())), Step::Watch(Some("5".into())));
+    let relist = Step::List(Some("5".into()));
+    let recent = error.is_gone() || error.is_too_large_resource_version();
+    let expected = match place {
+        Place::List if recent => vec![first, Step::List(None), second],
+        Place::List => vec![first.clone(), first, second],
+        _ if error.is_too_many_requests() => vec![first, second.clone(), second],
+        _ => vec![first, second, relist],
+    };
+    assert!(steps.starts_with(&expected), "after {error} in a {place:?}: {steps:?}");
+    if place == Place::List && recent {
+        assert_eq!(wait, None, "at once");
+    } else {
+        let wait = wait.expect("it waits");
+        let asked = error.retry_after().unwrap_or_default();
+        assert!(wait >= asked.max(Duration::from_millis(800)), "{wait:?}");
+        assert!(wait <= asked.max(Duration::from_secs(60)), "{wait:?}");
+    }
+    assert_eq!(store.list_keys().len(), 3, "nothing is lost");
+}
+
+/// A failure of an API server, or nearly so.
+fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
+    const REASONS: [&str; 12] = [
+        "",
+        "Expired",
+        "Gone",
+        "TooManyRequests",
+        "InternalError",
+        "Timeout",
+        "Conflict",
+        "NotFound",
+        "Invalid",
+        "BadRequest",
+        "ServerTimeout",
+        "Other",
+    ];
+    const CODES: [i64; 12] = [0, 200, 400, 404, 409, 410, 422, 429, 500, 504, -1, 65536];
+    const CAUSES: [&str; 3] = ["ResourceVersionTooLarge", "FieldValueInvalid", ""];
+    const MESSAGES: [&str; 4] =
+        ["Too large resource version", "Too large resource version: 9, current: 5", "", "\u{1f}\"é"];
+    const SECONDS: [i64; 6] = [0, 1, 61, 4_294_967_295, 4_294_967_296, -1];
+    let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"});
+    status["reason"] = (*bytes.choose(&REASONS[..])?).into();
+    status["code"] = (*bytes.choose(&CODES[..])?).into();
+    status["message"] = (*bytes.choose(&MESSAGES[..])?).into();
+    if bytes.arbitrary()? {
+        let cause = json!({"reason": bytes.choose(&CAUSES[..])?, "message": bytes.choose(&MESSAGES[..])?});
+        status["details"] = json!({"causes": [cause], "name": "a"});
+        if bytes.arbitrary()? {
+            status["details"]["retryAfterSeconds"] = (*bytes.choose(&SECONDS[..])?).into();
+        }
+    }
+    if bytes.ratio(1, 8)? {
+        let field = *bytes.choose(&["kind", "message", "code", "details", "reason"])?;
+        status[field] = bytes.choose(&[Value::Null, json!(7), json!("x"), json!([]), json!({})])?.clone();
+    }
+    Ok(status.to_string().into_bytes())
+}

@@ -1,0 +1,339 @@
+//! A watch, in any pieces, against what serde_json finds in it: the same events in the same order, up to the
+//! first thing that is none. Where the pieces end changes nothing.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use arbitrary::{Arbitrary, Unstructured};
+use k8s_informer::{
+    Body, Deleted, DynamicObject, Error, GroupVersionKind, Indexer, ListOptions, ListWatch, Reflector,
+    ReflectorOptions, ReflectorStore, Staging, Stop, StoreError,
+};
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use super::item::few;
+use super::serving::{KNOWN, NoWaiting, Pieces, Shown, Thing, key_of, plain, text};
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+struct Options {
+    typed: bool,
+    expected_kind: bool,
+    small_limit: bool,
+    raw: bool,
+}
+
+/// The small limit, of an event in bytes: [`KNOWN`] is below it.
+const LIMIT: usize = 120;
+
+pub fn run(input: &[u8]) {
+    let mut bytes = Unstructured::new(input);
+    let Ok(options) = bytes.arbitrary::<Options>() else { return };
+    let Ok(sizes) = few::<u8>(&mut bytes) else { return };
+    let stream = if options.raw { bytes.take_rest().to_vec() } else { made(&mut bytes).unwrap_or_default() };
+    if options.typed {
+        check::<Thing>(&stream, &sizes, options);
+    } else {
+        check::<DynamicObject>(&stream, &sizes, options);
+    }
+}
+
+/// What a store is told.
+#[derive(Clone, Debug, PartialEq)]
+enum Told {
+    Added(Value),
+    Updated(Value),
+    Deleted(Value),
+    /// By its key.
+    Gone(String),
+    Bookmark(String),
+}
+
+/// An indexer that takes note of what it is told after the first list.
+struct Recorder<T> {
+    indexer: Indexer<T>,
+    told: Mutex<Vec<Told>>,
+}
+
+impl<T: Shown> Recorder<T> {
+    fn note(&self, told: Told) {
+        self.told.lock().unwrap().push(told);
+    }
+}
+
+impl<T: Shown> ReflectorStore<T> for Recorder<T> {
+    fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
+        self.note(Told::Added(object.shown()));
+        self.indexer.add(object).map(drop)
+    }
+
+    fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
+        self.note(Told::Updated(object.shown()));
+        self.indexer.update(object).map(drop)
+    }
+
+    fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
+        self.note(match &gone {
+            Deleted::Final(object) => Told::Deleted(object.shown()),
+            Deleted::FinalStateUnknown { key, .. } => Told::Gone(key.to_string()),
+        });
+        self.indexer.delete(&gone)
+    }
+
+    fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
+        self.indexer.replace(objects, resource_version)
+    }
+
+    fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
+        self.note(Told::Bookmark(resource_version.to_owned()));
+        self.indexer.bookmark(resource_version);
+        Ok(())
+    }
+
+    fn staging(&self) -> Option<&dyn Staging<T>> {
+        self.indexer.staging()
+    }
+}
+
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    told: Vec<Told>,
+    version: String,
+    unreadable: u64,
+    complete: bool,
+    /// The version from which it watches again; nothing if it does not, but lists.
+    again: Option<String>,
+}
+
+fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
+    let (stop, watches) = (Stop::new(), AtomicUsize::new(0));
+    let (lists, again) = (AtomicUsize::new(0), Arc::new(Mutex::new(None)));
+    let list = {
+        let stop = stop.clone();
+        move |_: &ListOptions, _: &Stop| match lists.fetch_add(1, Ordering::Relaxed) {
+            0 => Ok(Body::from(KNOWN)),
+            _ => {
+                stop.stop();
+                Err(Error::other("that was all"))
+            }
+        }
+    };
+    let (stream, sizes) = (stream.to_vec(), sizes.to_vec());
+    let watch = {
+        let (stop, again) = (stop.clone(), Arc::clone(&again));
+        move |options: &ListOptions, _: &Stop| match watches.fetch_add(1, Ordering::Relaxed) {
+            0 => Ok(Body::new(Pieces::new(&stream, &sizes))),
+            _ => {
+                again.lock().unwrap().clone_from(&options.resource_version);
+                stop.stop();
+                Err(Error::other("that was all"))
+            }
+        }
+    };
+    let store = Arc::new(Recorder { indexer: Indexer::<T>::for_objects(), told: Mutex::default() });
+    let mut options = ReflectorOptions::default();
+    options.clock = Arc::new(NoWaiting);
+    options.expected_kind = given.expected_kind.then(|| GroupVersionKind::new("", "v1", "Thing"));
+    if given.small_limit {
+        options.limits.object_bytes = LIMIT;
+    }
+    let reflector = Reflector::new(Arc::new(ListWatch::new(list, watch)), store.clone(), options);
+    reflector.run(&stop);
+    let status = reflector.status();
+    let told = std::mem::take(&mut *store.told.lock().unwrap());
+    let again = again.lock().unwrap().take();
+    Outcome {
+        told,
+        version: status.resource_version,
+        unreadable: status.unreadable,
+        complete: status.complete,
+        again,
+    }
+}
+
+fn check<T: Shown>(stream: &[u8], sizes: &[u8], options: Options) {
+    let outcome = reflected::<T>(stream, sizes, options);
+    for sizes in [&[][..], &[0], &[6]] {
+        assert_eq!(outcome, reflected::<T>(stream, sizes, options), "in pieces of {sizes:?}");
+    }
+    if let Some(again) = &outcome.again {
+        assert_eq!(*again, outcome.version, "it goes on from where it was");
+    }
+    assert_eq!(outcome.complete, outcome.unreadable == 0);
+    let Some((expected, is_exact)) = expected::<T>(stream, options) else { return };
+    if is_exact {
+        assert_eq!(
+            (&outcome.told, &outcome.version, outcome.unreadable),
+            (&expected.told, &expected.version, expected.unreadable)
+        );
+        let broken = expected.broken.then_some(&outcome.version);
+        if expected.events == 0 && !expected.broken || expected.error {
+            assert_eq!(outcome.again, None, "it lists again");
+        } else if expected.events > 0 || broken.is_some() {
+            assert_eq!(outcome.again.as_ref(), Some(&outcome.version), "it goes on");
+        }
+    } else {
+        assert!(outcome.told.starts_with(&expected.told), "{:?} lacks {:?}", outcome.told, expected.told);
+    }
+}
+
+/// What serde_json finds.
+#[derive(Default)]
+struct Expected {
+    told: Vec<Told>,
+    version: String,
+    unreadable: u64,
+    events: u32,
+    /// A frame that is no event came, or an ERROR.
+    broken: bool,
+    error: bool,
+}
+
+/// And whether that is all of it. Nothing where it is open what a stream means.
+fn expected<T: Shown>(stream: &[u8], options: Options) -> Option<(Expected, bool)> {
+    let mut expected = Expected { version: "5".to_owned(), ..Expected::default() };
+    let mut values = serde_json::Deserializer::from_slice(stream).into_iter::<IgnoredAny>();
+    let mut end = 0;
+    loop {
+        let value = values.next();
+        let bytes = stream[end..values.byte_offset()].trim_ascii();
+        end = values.byte_offset();
+        match value {
+            None => return Some((expected, true)),
+            Some(Err(error)) if error.is_eof() && !stream[end..].trim_ascii_start().contains(&b'\n') => {
+                // The beginning of a frame is none.
+                let begun = stream[end..].trim_ascii_start();
+                expected.broken = !begun.starts_with(b"{");
+                return Some((expected, !options.small_limit));
+            }
+            Some(Err(_)) => return Some((expected, false)),
+            Some(Ok(_)) => {}
+        }
+        let mut lines = bytes.split(|&byte| byte == b'\n');
+        let on_one_line =
+            lines.next().is_some_and(|first| first.trim_ascii() == b"{") || lines.next().is_none();
+        if !on_one_line || options.small_limit && bytes.len() > LIMIT {
+            expected.broken = true;
+            return Some((expected, true));
+        }
+        // What is no JSON after all, or has a key twice.
+        let Some(frame) = plain(bytes) else { return Some((expected, false)) };
+        if !event::<T>(&frame, &mut expected, options) {
+            return Some((expected, true));
+        }
+    }
+}
+
+/// Whether it goes on after this frame.
+fn event<T: Shown>(frame: &Value, expected: &mut Expected, options: Options) -> bool {
+    let kind = text(frame, "/type");
+    let (Some(object), true) =
+        (frame.get("object"), ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"].contains(&kind))
+    else {
+        expected.broken = true;
+        return false;
+    };
+    if kind == "ERROR" {
+        expected.error = true;
+        return false;
+    }
+    if !object.is_object() {
+        expected.broken = true;
+        return false;
+    }
+    let is_other = !text(object, "/kind").is_empty()
+        && (text(object, "/kind"), text(object, "/apiVersion")) != ("Thing", "v1");
+    if options.expected_kind && is_other {
+        return true;
+    }
+    let version = text(object, "/metadata/resourceVersion").to_owned();
+    let decoded = T::deserialize(object).ok();
+    match (kind, decoded, key_of(object)) {
+        ("BOOKMARK", ..) => {
+            if !version.is_empty() {
+                expected.told.push(Told::Bookmark(version.clone()));
+            }
+        }
+        (_, Some(_), None) => {
+            expected.unreadable += 1;
+            return true;
+        }
+        ("ADDED", Some(object), _) => expected.told.push(Told::Added(object.shown())),
+        ("MODIFIED", Some(object), _) => expected.told.push(Told::Updated(object.shown())),
+        (_, Some(object), _) => expected.told.push(Told::Deleted(object.shown())),
+        (_, None, key) => {
+            expected.unreadable += 1;
+            if kind == "DELETED" {
+                expected.told.extend(key.map(Told::Gone));
+            }
+        }
+    }
+    expected.events += 1;
+    if !version.is_empty() {
+        expected.version = version;
+    }
+    true
+}
+
+/// A stream that is nearly a watch.
+fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
+    const TYPES: [&str; 8] =
+        ["ADDED", "MODIFIED", "DELETED", "ADDED", "MODIFIED", "BOOKMARK", "ERROR", "modified"];
+    const ENDS: [&str; 6] = ["\n", "\r\n", "\n\n", "", " ", "\n \t\n"];
+    let mut stream = Vec::new();
+    for _ in 0..bytes.int_in_range(0..=9_u8)? {
+        let (kind, object) = (*bytes.choose(&TYPES[..])?, object(bytes)?);
+        let frame = match bytes.int_in_range(0..=11_u8)? {
+            1 => format!("{{\"object\":{object},\"type\":\"{kind}\"}}"),
+            2 => format!("{{ \"type\" : \"{kind}\", \"object\" : {object} }}"),
+            3 => format!("{{\n\"type\":\"{kind}\",\n\"object\":{object}\n}}"),
+            4 => format!("{{\"type\":\"{kind}\",\"object\":{object},\"more\":{{\"object\":[\"}}\"]}}}}"),
+            5 => format!("{{\"type\":\"{kind}\",\"object\":\n{object}}}"),
+            6 => format!("{{\"type\":\"{kind}\"}}"),
+            _ => format!("{{\"type\":\"{kind}\",\"object\":{object}}}"),
+        };
+        stream.extend_from_slice(frame.as_bytes());
+        stream.extend_from_slice(bytes.choose(&ENDS[..])?.as_bytes());
+    }
+    for _ in 0..bytes.int_in_range(0..=2_u8)? {
+        let at = bytes.int_in_range(0..=stream.len())?;
+        match bytes.int_in_range(0..=3_u8)? {
+            0 if at < stream.len() => stream[at] = bytes.arbitrary()?,
+            1 if at < stream.len() => drop(stream.remove(at)),
+            2 => stream.insert(at, *bytes.choose(b"\"{}[]:,\\ 7n\xff\0\n")?),
+            _ if bytes.ratio(1, 4)? => stream.truncate(at),
+            _ => {}
+        }
+    }
+    Ok(stream)
+}
+
+fn object(bytes: &mut Unstructured<'_>) -> arbitrary::Result<String> {
+    const NAMES: [&str; 6] = [
+        r#""name":"a""#,
+        r#""name":"b","uid":"2""#,
+        r#""name":"c","namespace":"ns""#,
+        r#""name":"d","labels":{"}":"\"{"}"#,
+        r#""name":"""#,
+        r#""name":null"#,
+    ];
+    const VERSIONS: [&str; 6] = ["6", "7", "10", "", "x", "4"];
+    const SPECS: [&str; 5] = [
+        r#""spec":{"value":3}"#,
+        r#""spec":{"value":4},"status":"\\""#,
+        r#""spec":{"value":"3"}"#,
+        r#""kind":"Thing","apiVersion":"v1","spec":{"value":6}"#,
+        r#""kind":"Other","apiVersion":"v1","spec":{"value":7}"#,
+    ];
+    if bytes.ratio(1, 12)? {
+        return Ok((*bytes.choose(&["null", "7", "[]", "{}", "\"x\""])?).to_owned());
+    }
+    let (name, spec) = (*bytes.choose(&NAMES[..])?, *bytes.choose(&SPECS[..])?);
+    let version = *bytes.choose(&VERSIONS[..])?;
+    let meta = format!(r#""metadata":{{{name},"resourceVersion":"{version}"}}"#);
+    Ok(match bytes.int_in_range(0..=2_u8)? {
+        0 => format!("{{{spec},{meta}}}"),
+        1 => format!("{{\"kind\":\"Thing\",\"apiVersion\":\"v1\",{meta},\"spec\":{{\"value\":9}}}}"),
+        _ => format!("{{{meta},{spec}}}"),
+    })
+}
