@@ -19,7 +19,7 @@ fn asked(request: &Request) -> String {
 }
 
 #[test]
-fn l11_a_version_that_the_server_can_not_read_gives_way_to_the_most_recent_one() {
+fn l8_a_version_that_the_server_can_not_read_gives_way_to_the_most_recent_one() {
     for version in ["5x", "-5", " ", "99999999999999999999999"] {
         for (code, reason) in [(400, "BadRequest"), (422, "Invalid")] {
             let change = event("MODIFIED", &object("a", version));
