@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::decode::{BadFrame, Read, Unreadable, prepared};
 use super::machine::Machine;
-use super::watching::{Broken, Watching};
+use super::watching::{Broken, QUIET, Watching};
 use crate::error::Error;
 use crate::object::{Deleted, Object};
 use crate::store::{ReflectorStore, StoreError};
@@ -64,6 +64,10 @@ impl<T: Object> Machine<T> {
             Read::Bookmark { resource_version, initial_events_end } => {
                 if watching.initial.is_none() && !resource_version.is_empty() {
                     self.stored(store.bookmark(&resource_version));
+                }
+                if watching.initial.is_none() {
+                    let last = watching.last_bookmark.replace(now);
+                    self.bookmarks_come |= last.is_some_and(|last| now.duration_since(last) <= QUIET);
                 }
                 self.count(kind, &resource_version, watching);
                 if initial_events_end && watching.initial.is_some() {

@@ -164,7 +164,11 @@ impl<T: Object> Listing<T> {
             self.whole = true;
             return Retry::Whole;
         }
-        if !self.retried && (error.is_gone() || error.is_too_large_resource_version()) {
+        // Also one that is no version: an event that was garbled must not keep it from listing for ever.
+        let is_none = |version: &str| version.parse::<u64>().is_err();
+        let unreadable = (error.is_bad_request() || error.is_invalid())
+            && self.resource_version.as_deref().is_some_and(is_none);
+        if !self.retried && (error.is_gone() || error.is_too_large_resource_version() || unreadable) {
             self.restart();
             self.whole = false;
             self.retried = true;

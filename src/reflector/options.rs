@@ -40,10 +40,11 @@ pub struct ReflectorOptions {
     /// [can](crate::ListerWatcher::supports_watch_list): the server then needs less memory. A server that
     /// can't is asked for a LIST, and not asked again for a while. On, as in client-go (WL1).
     pub watch_list: bool,
-    /// After how long a silence a watch is taken for dead and opened again. `None` or zero, the default: the
-    /// time after which the server was asked to end it, and half a minute. API servers send a bookmark about
-    /// once a minute, so less than two would end healthy watches. It takes a lister-watcher whose bodies
-    /// have [read timeouts](crate::Body::with_read_timeout), as the client's do.
+    /// After how long a silence a watch is taken for dead and opened again. `None` or zero, the default: three
+    /// minutes where the server is seen to send bookmarks, which API servers do about once a minute; else the
+    /// time after which it was asked to end the watch, and half a minute. Less than two minutes would end
+    /// healthy watches. It takes a lister-watcher whose bodies have
+    /// [read timeouts](crate::Body::with_read_timeout), as the client's do.
     pub watch_idle_timeout: Option<Duration>,
     /// For how long a watch that the server ends with an internal error is opened again at once, and not
     /// listed again. Zero, the default, is never. client-go's `MaxInternalErrorRetryDuration` (W7).

@@ -14,6 +14,10 @@ use crate::wire::FrameSplitter;
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) const WARNING: Duration = Duration::from_secs(10);
 
+/// API servers send a bookmark about once a minute. Where two came within this time, none for so long means
+/// that something is wrong.
+pub(super) const QUIET: Duration = Duration::from_secs(180);
+
 /// A stream of events that is open.
 pub(super) struct Watching<T> {
     pub(super) frames: FrameSplitter,
@@ -27,15 +31,18 @@ pub(super) struct Watching<T> {
     pub(super) idle_timeout: Duration,
     /// How long nothing has come.
     pub(super) silent: Duration,
+    /// When the last bookmark came.
+    pub(super) last_bookmark: Option<Instant>,
     /// Of a watch-list, as long as the objects are not complete.
     pub(super) initial: Option<Initial<T>>,
 }
 
 impl<T> Watching<T> {
-    /// How long to wait for bytes.
-    pub(super) fn patience(&self) -> Duration {
+    /// How long to wait for bytes, from a server that is known to send bookmarks or not.
+    pub(super) fn patience(&self, bookmarks_come: bool) -> Duration {
         match self.initial {
             Some(_) => WARNING,
+            None if bookmarks_come => self.idle_timeout.min(QUIET),
             None => self.idle_timeout,
         }
     }

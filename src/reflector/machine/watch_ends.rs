@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{Machine, Next, Phase};
 use crate::error::Error;
 use crate::object::Object;
-use crate::reflector::watching::{Broken, PATIENCE, Watching};
+use crate::reflector::watching::{Broken, PATIENCE, QUIET, Watching};
 
 /// A watch that ends within this time and without an event is no healthy one (W5).
 const VERY_SHORT: Duration = Duration::from_secs(1);
@@ -69,6 +69,13 @@ impl<T: Object> Machine<T> {
             self.report(Error::timeout(format!("nothing came for {silent} s")), false);
             self.note_health(&watching);
             self.phase = Phase::Watch;
+            self.quiet = if watching.events > 0 { watching.silent } else { self.quiet + watching.silent };
+            if self.bookmarks_come && self.quiet >= 2 * QUIET {
+                // It is not the connection, then: a server that was restored has nothing to tell of a version
+                // that is yet to come. A list finds that out. If it does not, bookmarks just come no more.
+                (self.quiet, self.bookmarks_come) = (Duration::ZERO, false);
+                self.end_cycle(None);
+            }
             return;
         }
         let what = "nothing came, and no bookmark that ends the initial events";
