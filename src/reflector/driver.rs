@@ -229,7 +229,7 @@ impl<T: Object> Reflector<T> {
         let mut reports = machine.reports();
         for Report { error, reading, .. } in &mut reports {
             if let Some(reading) = reading {
-                *error = error.clone().context(format!("{reading} {}", self.lister_watcher.description()));
+                *error = error.clone().context(format!("{reading} {}", self.description()));
             }
         }
         {
@@ -268,9 +268,14 @@ impl<T: Object> Reflector<T> {
 
     fn name(&self) -> String {
         match self.options.name.as_str() {
-            "" => self.lister_watcher.description(),
+            "" => self.description(),
             name => name.to_owned(),
         }
+    }
+
+    fn description(&self) -> String {
+        let description = panic::catch(|| self.lister_watcher.description());
+        description.unwrap_or_else(|panic| format!("objects whose description {panic}"))
     }
 
     /// Starts the thread, unless it runs already or there is no period.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{
-    Backoff, Body, Deleted, DynamicObject, Error, ListOptions, ListWatch, Reflector, ReflectorOptions,
-    ReflectorState, ReflectorStore, Stop, StoreError,
+    Backoff, Body, Deleted, DynamicObject, Error, ListOptions, ListWatch, ListerWatcher, Reflector,
+    ReflectorOptions, ReflectorState, ReflectorStore, Stop, StoreError,
 };
 use parking_lot::Mutex;
 
@@ -102,6 +102,30 @@ fn a_lister_watcher_that_panics_is_an_error_like_any_other() {
     let reflector = Reflector::new(Arc::new(panics), Arc::new(Recorder::default()), options);
     reflector.run(&enough);
     assert_eq!(reflector.status().last_error.unwrap().to_string(), "the lister-watcher panicked: oh no");
+}
+
+#[test]
+fn a_description_that_panics_does_not_end_a_reflector() {
+    struct Indescribable(Stop);
+    impl ListerWatcher for Indescribable {
+        fn list(&self, _: &ListOptions, _: &Stop) -> Result<Body, Error> {
+            Ok(Body::from("garbage"))
+        }
+        fn watch(&self, _: &ListOptions, _: &Stop) -> Result<Body, Error> {
+            Err(Error::other("no watch"))
+        }
+        fn description(&self) -> String {
+            self.0.stop();
+            panic!("oh no")
+        }
+    }
+    let enough = Stop::new();
+    let options = ReflectorOptions::default();
+    let it = Indescribable(enough.clone());
+    let reflector = Reflector::new(Arc::new(it), Arc::new(Recorder::default()), options);
+    reflector.run(&enough);
+    let error = reflector.status().last_error.unwrap().to_string();
+    assert!(error.starts_with("list objects whose description panicked: oh no: "), "{error}");
 }
 
 #[test]
