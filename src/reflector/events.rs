@@ -1,7 +1,7 @@
 //! What a machine makes of the events of a watch (W8–W10), and of those that begin a watch-list (WL3–WL6).
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::decode::{BadFrame, Read, Unreadable, prepared};
 use super::machine::Machine;
@@ -158,6 +158,7 @@ impl<T: Object> Machine<T> {
     /// Takes note of an event that counts, and of its version.
     fn count(&mut self, kind: EventKind, version: &str, watching: &mut Watching<T>) {
         watching.events += 1;
+        self.quiet = Duration::ZERO;
         watching.versions_count |= kind != EventKind::Added;
         // An event without a version leaves the last one as it is: client-go would lose it (W10).
         if version.is_empty() {

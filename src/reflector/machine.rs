@@ -43,7 +43,7 @@ pub(super) struct Machine<T> {
     /// Whether the server is known to send bookmarks every now and then, and for how long watches have been
     /// silent since the last event.
     pub(super) bookmarks_come: bool,
-    quiet: Duration,
+    pub(super) quiet: Duration,
     /// The version at which a frame could not be decoded: if it happens there again, resuming does not help.
     broken_at: Option<String>,
     internal_errors: RetryWindow,

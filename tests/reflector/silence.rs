@@ -57,6 +57,21 @@ fn w4_a_server_that_sends_no_bookmarks_any_more_is_asked_anew_and_then_for_a_lis
 }
 
 #[test]
+fn w4_a_silence_before_the_last_event_does_not_count() {
+    let minute = TICK.repeat(60);
+    let bookmarks = bookmark("11", "{}") + &minute + &bookmark("12", "{}");
+    let it = Running::new([
+        list("10", &["a"]),
+        Answer::open(bookmarks + SILENCE),
+        Answer::body(event("MODIFIED", "a", "13")),
+        Answer::open(SILENCE),
+        Answer::open(""),
+    ]);
+    let requests = ["list 0 limit 500", "watch 10", "watch 12", "watch 13", "watch 13"];
+    assert_eq!(it.requests(5), requests);
+}
+
+#[test]
 fn w4_the_watch_idle_timeout_of_the_options_counts_in_its_place() {
     let answers = || [list("10", &[]), Answer::open(TICK.to_owned() + SILENCE), Answer::open("")];
     let it = Running::with(answers(), |options| options.watch_idle_timeout = Some(120 * SECOND));

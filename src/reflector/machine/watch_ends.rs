@@ -69,7 +69,7 @@ impl<T: Object> Machine<T> {
             self.report(Error::timeout(format!("nothing came for {silent} s")), false);
             self.note_health(&watching);
             self.phase = Phase::Watch;
-            self.quiet = if watching.events > 0 { watching.silent } else { self.quiet + watching.silent };
+            self.quiet = self.quiet.saturating_add(watching.silent);
             if self.bookmarks_come && self.quiet >= 2 * QUIET {
                 // It is not the connection, then: a server that was restored has nothing to tell of a version
                 // that is yet to come. A list finds that out. If it does not, bookmarks just come no more.
