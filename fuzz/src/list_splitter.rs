@@ -313,7 +313,8 @@ fn item(bytes: &mut Unstructured<'_>) -> arbitrary::Result<String> {
         r#""spec":null"#,
         r#""spec":{"value":-1.5e3}"#,
     ];
-    const OTHER: [&str; 8] = ["null", "7", "\"a,]\"", "[1,[2]]", "{}", "true", "{\"metadata\":null}", "-0.5e1"];
+    const OTHER: [&str; 8] =
+        ["null", "7", "\"a,]\"", "[1,[2]]", "{}", "true", "{\"metadata\":null}", "-0.5e1"];
     if bytes.ratio(1, 12)? {
         return Ok((*bytes.choose(&OTHER[..])?).to_owned());
     }

@@ -28,6 +28,8 @@ pub struct Thing {
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 pub struct Spec {
     pub value: u32,
+    #[serde(default)]
+    pub aside: Option<u32>,
 }
 
 impl_object!(Thing, "v1", "Thing", "things", Namespaced);

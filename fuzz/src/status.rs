@@ -178,12 +178,23 @@ fn follow(place: Place, error: &Error, body: &[u8]) {
 /// A failure of an API server, or nearly so.
 fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
     const REASONS: [&str; 12] = [
-        "", "Expired", "Gone", "TooManyRequests", "InternalError", "Timeout", "Conflict", "NotFound", "Invalid",
-        "BadRequest", "ServerTimeout", "Other",
+        "",
+        "Expired",
+        "Gone",
+        "TooManyRequests",
+        "InternalError",
+        "Timeout",
+        "Conflict",
+        "NotFound",
+        "Invalid",
+        "BadRequest",
+        "ServerTimeout",
+        "Other",
     ];
     const CODES: [i64; 12] = [0, 200, 400, 404, 409, 410, 422, 429, 500, 504, -1, 65536];
     const CAUSES: [&str; 3] = ["ResourceVersionTooLarge", "FieldValueInvalid", ""];
-    const MESSAGES: [&str; 4] = ["Too large resource version", "Too large resource version: 9, current: 5", "", "\u{1f}\"é"];
+    const MESSAGES: [&str; 4] =
+        ["Too large resource version", "Too large resource version: 9, current: 5", "", "\u{1f}\"é"];
     const SECONDS: [i64; 6] = [0, 1, 61, 4_294_967_295, 4_294_967_296, -1];
     let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"});
     status["reason"] = (*bytes.choose(&REASONS[..])?).into();

@@ -168,9 +168,14 @@ fn check<T: Shown>(stream: &[u8], sizes: &[u8], options: Options) {
         );
         let broken = expected.broken.then_some(&outcome.version);
         if expected.events == 0 && !expected.broken || expected.error {
-            assert_eq!(outcome.again, None, "it lists again");
+            assert_eq!(outcome.again, None, "it lists again: {:?}", String::from_utf8_lossy(stream));
         } else if expected.events > 0 || broken.is_some() {
-            assert_eq!(outcome.again.as_ref(), Some(&outcome.version), "it goes on");
+            assert_eq!(
+                outcome.again.as_ref(),
+                Some(&outcome.version),
+                "it goes on: {:?}",
+                String::from_utf8_lossy(stream)
+            );
         }
     } else {
         assert!(outcome.told.starts_with(&expected.told), "{:?} lacks {:?}", outcome.told, expected.told);
@@ -210,7 +215,8 @@ fn expected<T: Shown>(stream: &[u8], options: Options) -> Option<(Expected, bool
             Some(Ok(_)) => {}
         }
         let mut lines = bytes.split(|&byte| byte == b'\n');
-        let on_one_line = lines.next().is_some_and(|first| first.trim_ascii() == b"{") || lines.next().is_none();
+        let on_one_line =
+            lines.next().is_some_and(|first| first.trim_ascii() == b"{") || lines.next().is_none();
         if !on_one_line || options.small_limit && bytes.len() > LIMIT {
             expected.broken = true;
             return Some((expected, true));
@@ -226,10 +232,9 @@ fn expected<T: Shown>(stream: &[u8], options: Options) -> Option<(Expected, bool
 /// Whether it goes on after this frame.
 fn event<T: Shown>(frame: &Value, expected: &mut Expected, options: Options) -> bool {
     let kind = text(frame, "/type");
-    let (Some(object), true) = (
-        frame.get("object"),
-        ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"].contains(&kind),
-    ) else {
+    let (Some(object), true) =
+        (frame.get("object"), ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"].contains(&kind))
+    else {
         expected.broken = true;
         return false;
     };
