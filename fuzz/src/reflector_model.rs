@@ -368,8 +368,10 @@ impl Model {
             return Ok(());
         }
         let Served { thing, .. } = served;
-        let kept = self.unchanged(served).filter(|_| added && watching.reuse && watching.initial.is_some());
-        let (was_kept, read) = (kept.is_some(), self.read(served));
+        let read = self.read(served);
+        let may_be_kept = added && watching.reuse && watching.initial.is_some();
+        let kept = self.unchanged(served).filter(|_| may_be_kept);
+        let was_kept = kept.is_some();
         match (&mut watching.initial, kept, &read) {
             (_, None, Read::Broken) => return Err(Broken::Frame),
             (Some(seen), Some(kept), _) => seen.put(kept),
