@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::object::{GroupVersionKind, Key, Object, meta_namespace_key, namespaced_key};
 use crate::panic;
 use crate::store::{ReflectorStore, StoreError};
-use crate::wire::{self, DecodeLimits, Event, EventKind, FieldPaths, Peek};
+use crate::wire::{self, DecodeLimits, Event, EventKind, FieldPaths, Peek, Shown};
 
 /// From bytes to objects: what is skipped, what is expected, and what became of an object that can't be read.
 pub(super) struct Decoder<T> {
@@ -47,7 +47,7 @@ pub(super) enum Read<T> {
     /// One that can't be decoded, in a frame that can.
     Unreadable(Unreadable),
     /// One that says that it is something else than expected (W9).
-    OtherKind(Error),
+    OtherKind(Unreadable),
     Bookmark {
         resource_version: String,
         initial_events_end: bool,
@@ -91,7 +91,8 @@ impl<T> Decoder<T> {
         if api_version.is_empty() || kind == "List" || api_version == expected_version && (free || fits) {
             return Ok(());
         }
-        Err(Error::decode(format!("a list of {expected} was expected, not {api_version:?} {kind:?}")))
+        let (api_version, kind) = (Shown(api_version), Shown(kind));
+        Err(Error::decode(format!("a list of {expected} was expected, not \"{api_version}\" \"{kind}\"")))
     }
 
     /// Decodes one object.
@@ -153,7 +154,7 @@ impl<T: Object> Decoder<T> {
                 EventKind::Bookmark => {
                     let peek = Peek::whole(event.object).map_err(|error| bad_frame(frame, &error))?;
                     match self.check_kind(&peek) {
-                        Err(error) => Read::OtherKind(error),
+                        Err(error) => Read::OtherKind(Unreadable::undecoded(&peek, error)),
                         Ok(()) => Read::Bookmark {
                             resource_version: peek.resource_version.into_owned(),
                             initial_events_end: peek.initial_events_end,
@@ -174,6 +175,8 @@ impl<T: Object> Decoder<T> {
         if self.begins_as_expected(event.object) {
             if event.kind == EventKind::Added
                 && let Some((key, object)) = store.and_then(|store| unchanged(event.object, store))
+                // It is not read to its end: is that where it ends?
+                && wire::is_one_value(event.object)
             {
                 return Ok((event.kind, Read::Unchanged(key, object)));
             }
@@ -185,7 +188,7 @@ impl<T: Object> Decoder<T> {
         let event = Event::parse_slowly(frame).map_err(|error| bad_frame(frame, &error))?;
         let peek = Peek::whole(event.object).map_err(|error| bad_frame(frame, &error))?;
         if let Err(error) = self.check_kind(&peek) {
-            return Ok((event.kind, Read::OtherKind(error)));
+            return Ok((event.kind, Read::OtherKind(Unreadable::undecoded(&peek, error))));
         }
         let read = match self.object(event.object) {
             Ok(object) => Read::Object(object),
@@ -205,8 +208,8 @@ impl<T: Object> Decoder<T> {
                 if !peek.kind.is_empty()
                     && (peek.kind != kind.kind() || *peek.api_version != **api_version) =>
             {
-                let Peek { api_version, kind: other, .. } = peek;
-                Err(Error::decode(format!("{kind} was expected, not {api_version:?} {other:?}")))
+                let (api_version, other) = (Shown(&peek.api_version), Shown(&peek.kind));
+                Err(Error::decode(format!("{kind} was expected, not \"{api_version}\" \"{other}\"")))
             }
             _ => Ok(()),
         }
@@ -298,8 +301,8 @@ impl Unreadable {
         let error = error.clone();
         match (namespace.as_str(), name.as_str()) {
             (_, "") => error.context(place()),
-            ("", name) => error.context(name),
-            (namespace, name) => error.context(format!("{namespace}/{name}")),
+            ("", name) => error.context(Shown(name).to_string()),
+            (namespace, name) => error.context(format!("{}/{}", Shown(namespace), Shown(name))),
         }
     }
 }

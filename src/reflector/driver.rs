@@ -1,7 +1,7 @@
 use std::fmt;
 use std::io::{self, Read};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
@@ -18,6 +18,9 @@ use crate::threads::{self, Owner};
 
 /// How much is read from a body at once.
 const READ_BUFFER: usize = 32 << 10;
+
+/// A list or a watch-list that takes longer is logged (L17).
+const LONG: Duration = Duration::from_secs(10);
 
 /// Keeps a store equal to the server: lists, watches from there on, and begins again where that breaks.
 /// client-go's `Reflector`.
@@ -94,6 +97,7 @@ impl<T: Object> Reflector<T> {
         thread::scope(|scope| {
             let mut buffer = vec![0; READ_BUFFER];
             let mut body = None;
+            let mut listing = None;
             let mut resync: Option<Resync<'_>> = None;
             while !stop.is_stopped() {
                 if !machine.is_streaming()
@@ -113,7 +117,10 @@ impl<T: Object> Reflector<T> {
                 let phase_stop = resync.as_ref().map_or(stop, |resync| &resync.stop);
                 // Everything that is not the crate's own runs in there: the type's decoding and accessors,
                 // the store, the clock.
-                let step = || self.carry_out(&mut machine, &mut body, &mut buffer, phase_stop);
+                let step = || {
+                    self.log_if_long(&machine, &mut listing);
+                    self.carry_out(&mut machine, &mut body, &mut buffer, phase_stop);
+                };
                 if let Err(panic) = panic::catch(step) {
                     body = None;
                     machine.given_up(Error::other(format!("a step of the reflector {panic}")));
@@ -133,6 +140,23 @@ impl<T: Object> Reflector<T> {
             }
         });
         self.status.lock().state = ReflectorState::Stopped;
+    }
+
+    /// Logs the time that a list or a watch-list took which is over now, if it took long: `listing` is the one
+    /// of the step before, and when it began (L17).
+    fn log_if_long(&self, machine: &Machine<T>, listing: &mut Option<(&'static str, Instant)>) {
+        let what = machine.listing();
+        if listing.map(|(what, _)| what) == what {
+            return;
+        }
+        let now = self.options.clock.now();
+        if let Some((what, began)) = listing.take() {
+            let took = now.duration_since(began);
+            if took > LONG {
+                log::info!("{}: the {what} took {} s", self.name(), took.as_secs());
+            }
+        }
+        *listing = what.map(|what| (what, now));
     }
 
     /// Carries out one step. After a stop what came of it counts no more.
@@ -216,6 +240,8 @@ impl<T: Object> Reflector<T> {
                 (status.received, status.expected) = (received, expected);
             } else if machine.has_open_watch() {
                 status.state = ReflectorState::Watching;
+                // The last objects of a watch-list come with the bookmark that ends them.
+                status.received = machine.received_objects();
             }
             status.listed = machine.has_listed();
             let View { complete, unreadable } = machine.view();

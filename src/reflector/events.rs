@@ -46,8 +46,14 @@ impl<T: Object> Machine<T> {
         match read {
             Read::Error(error) => return Err(Broken::Event(error)),
             // W9: told, not counted, and its version does not count either.
-            Read::OtherKind(error) => {
-                self.report(error.context(self.place(watching)), false);
+            Read::OtherKind(other) => {
+                match &watching.initial {
+                    // It stands where one of them should: that one, if there is one, is not to be deleted.
+                    Some(_) if kind != EventKind::Bookmark && store.staging().is_some() => {
+                        self.unreadable(kind, &other, watching, store);
+                    }
+                    _ => self.report(other.error.context(self.place(watching)), false),
+                }
                 return Ok(Taken::Whole);
             }
             Read::Object(object) if object.name().is_empty() => {
@@ -69,7 +75,7 @@ impl<T: Object> Machine<T> {
             }
             Read::Unchanged(key, object) => {
                 if let Some(initial) = &mut watching.initial {
-                    initial.put(key, object);
+                    initial.keep(key, object);
                 }
                 self.count(kind, "", watching);
             }
@@ -168,15 +174,17 @@ impl<T: Object> Machine<T> {
         store: &dyn ReflectorStore<T>,
         now: Instant,
     ) -> Result<(), Broken> {
+        if watching.initial.as_ref().is_some_and(|initial| initial.has_gone_back(&self.version)) {
+            let what = "the objects of the watch-list are older than what has been seen";
+            return Err(Broken::Frame(Error::decode(what)));
+        }
         let Some(initial) = watching.initial.take_if(|initial| !initial.version.is_empty()) else {
             let what = "the bookmark that ends the initial events has no resourceVersion";
             return Err(Broken::Frame(Error::decode(what)));
         };
         self.version_unavailable = false;
-        self.unfinished = 0;
-        self.replace(initial.into_list(), store).map_err(Broken::Refused)?;
         (watching.started, watching.events, watching.versions_count) = (now, 0, true);
-        Ok(())
+        self.replace(initial.into_list(), store).map_err(Broken::Refused)
     }
 
     /// What the store says to an event is told, and the watch goes on (W8).

@@ -1,23 +1,16 @@
+mod watch_ends;
+
 use std::time::{Duration, Instant};
 
 use super::decode::Decoder;
-use super::listing::{Listed, Listing, Retry};
-use super::watching::{Broken, Initial, PATIENCE, RetryWindow, Watching};
+use super::listing::{Listed, Listing, Retry, is_no_older};
+use super::watching::{Initial, RetryWindow, Watching};
 use super::{Decode, ReflectorOptions};
 use crate::error::Error;
 use crate::object::Object;
 use crate::store::{ReflectorStore, StagedList};
 use crate::time::{Backoff, Random};
 use crate::wire::{FrameSplitter, ListOptions, ResourceVersionMatch};
-
-/// A watch that ends within this time and without an event is no healthy one (W5).
-const VERY_SHORT: Duration = Duration::from_secs(1);
-
-/// So many watch-lists in a row that end before their objects are complete are enough (WL9).
-const WATCH_LIST_TRIES: u32 = 3;
-
-/// How long a server that can't do a watch-list is not asked for one again.
-const WATCH_LIST_PAUSE: Duration = Duration::from_secs(600);
 
 /// A server ends a watch at its time; one that is silent for longer is dead.
 const SLACK: Duration = Duration::from_secs(30);
@@ -38,12 +31,14 @@ pub(super) struct Machine<T> {
     /// `lastSyncResourceVersion`.
     pub(super) version: String,
     synced: bool,
+    /// How many objects the last list or watch-list had that reached the store.
+    received: usize,
     /// The last version can't be listed any more: ask for the most recent one (L8, L11).
     pub(super) version_unavailable: bool,
     /// A list at "0" came in pages: the server has no watch cache, so always ask for pages (L10).
     paginated: bool,
-    /// How many watch-lists in a row have ended before their time, and until when none is asked for.
-    pub(super) unfinished: u32,
+    /// How many watch-lists of this cycle have ended before their time, and until when none is asked for.
+    unfinished: u32,
     watch_list_from: Option<Instant>,
     /// The version at which a frame could not be decoded: if it happens there again, resuming does not help.
     broken_at: Option<String>,
@@ -142,7 +137,8 @@ impl<T: Object> Machine<T> {
             settings: Settings {
                 page_size: options.page_size,
                 min_watch_timeout: options.min_watch_timeout.max(ReflectorOptions::MIN_WATCH_TIMEOUT),
-                watch_idle_timeout: options.watch_idle_timeout,
+                // Zero would ask for watches without a pause.
+                watch_idle_timeout: options.watch_idle_timeout.filter(|timeout| !timeout.is_zero()),
                 watch_list: watch_list && options.watch_list,
                 reuse_unchanged: options.reuse_unchanged,
             },
@@ -150,6 +146,7 @@ impl<T: Object> Machine<T> {
             phase: Phase::Watch,
             version: String::new(),
             synced: false,
+            received: 0,
             version_unavailable: false,
             paginated: false,
             unfinished: 0,
@@ -223,6 +220,16 @@ impl<T: Object> Machine<T> {
         self.is_watching() || matches!(self.phase, Phase::WatchList | Phase::WatchBody(_))
     }
 
+    /// How it asks for what there is, as long as it does.
+    pub(super) fn listing(&self) -> Option<&'static str> {
+        match &self.phase {
+            Phase::List(_) | Phase::ListBody(_) => Some("list"),
+            Phase::WatchList => Some("watch-list"),
+            Phase::WatchBody(watching) => watching.initial.as_ref().map(|_| "watch-list"),
+            Phase::Watch | Phase::Wait(..) => None,
+        }
+    }
+
     /// Whether a watch is open: the view is as fresh as it can be.
     pub(super) fn has_open_watch(&self) -> bool {
         matches!(&self.phase, Phase::WatchBody(watching) if watching.initial.is_none())
@@ -237,6 +244,11 @@ impl<T: Object> Machine<T> {
             Phase::WatchBody(Watching { initial: Some(initial), .. }) => Some((initial.len(), None)),
             _ => None,
         }
+    }
+
+    /// How many objects the last list had that reached the store.
+    pub(super) fn received_objects(&self) -> usize {
+        self.received
     }
 
     /// What has gone wrong since the last call.
@@ -262,7 +274,9 @@ impl<T: Object> Machine<T> {
             }
             (Phase::Watch, Err(error)) => self.watch_refused(error),
             (Phase::WatchList, Ok(())) => {
-                let reuse = self.since().is_some() && !self.version_unavailable;
+                // As of a list, if it can be told in the end that the versions did not go back.
+                let since = self.since().filter(|since| is_no_older(since, since));
+                let reuse = since.is_some() && !self.version_unavailable;
                 self.watch_opened(timeout, started, false, Some(Initial::new(reuse)));
             }
             (Phase::WatchList, Err(error)) => self.watch_list_failed(error, now),
@@ -301,22 +315,12 @@ impl<T: Object> Machine<T> {
     /// Nothing has come for as long as the step said.
     pub(super) fn silent(&mut self, now: Instant) {
         self.reading = self.phase.reading();
-        if let Phase::WatchBody(watching) = &mut self.phase {
-            watching.silent += watching.patience();
-            let silent = watching.silent.as_secs();
-            if watching.initial.is_none() {
-                // Half-dead, as an end without a word.
-                self.report(Error::timeout(format!("nothing came for {silent} s")), false);
-                self.phase = Phase::Watch;
-            } else {
-                let gives_up = watching.silent >= PATIENCE;
-                let what = "nothing came, and no bookmark that ends the initial events";
-                self.report(Error::timeout(format!("{what}, for {silent} s")), false);
-                if gives_up {
-                    self.pause_watch_list(now);
-                    self.begin_list();
-                }
+        match std::mem::replace(&mut self.phase, Phase::Watch) {
+            Phase::WatchBody(mut watching) => {
+                watching.silent += watching.patience();
+                self.watch_silent(watching, now);
             }
+            phase => self.phase = phase,
         }
         self.reading = None;
     }
@@ -365,6 +369,7 @@ impl<T: Object> Machine<T> {
     /// A new cycle: what there is, by a watch-list or a list, and then its changes (L6).
     fn new_cycle(&mut self, now: Instant) {
         self.internal_errors.forget();
+        self.unfinished = 0;
         if self.settings.watch_list && self.watch_list_from.is_none_or(|from| now >= from) {
             self.phase = Phase::WatchList;
         } else {
@@ -422,6 +427,7 @@ impl<T: Object> Machine<T> {
         store: &dyn ReflectorStore<T>,
     ) -> Result<(), Error> {
         let (version, complete) = (list.resource_version.clone(), list.gaps.is_empty());
+        let received = list.objects.len();
         let replaced = match store.staging() {
             Some(staging) => staging.replace_staged(list),
             None if complete => {
@@ -434,6 +440,7 @@ impl<T: Object> Machine<T> {
         replaced.map_err(|error| Error::other(format!("unable to sync list result: {error}")))?;
         self.version = version;
         self.synced = true;
+        self.received = received;
         self.broken_at = None;
         self.view.complete = complete;
         Ok(())
@@ -458,118 +465,6 @@ impl<T: Object> Machine<T> {
         });
     }
 
-    fn watch_refused(&mut self, error: Error) {
-        let retry_after = error.retry_after();
-        if is_waited_out(&error) {
-            self.report(error, false);
-            return self.wait(retry_after, Next::Watch);
-        }
-        self.report(error, true);
-        self.end_cycle(retry_after);
-    }
-
-    fn watch_broken(&mut self, broken: Broken, watching: &Watching<T>, now: Instant) {
-        if watching.events > 0 {
-            self.backoff.reset();
-        }
-        match broken {
-            Broken::Refused(error) => {
-                self.report(error, true);
-                self.end_cycle(None);
-            }
-            Broken::Event(error) if watching.initial.is_some() => self.watch_list_failed(error, now),
-            Broken::Frame(error) if watching.initial.is_some() => {
-                self.report(error, false);
-                self.begin_list();
-            }
-            Broken::Event(error) => {
-                let retry_after = error.retry_after();
-                let again = error.is_internal_error() && self.internal_errors.retry(now);
-                let wait = error.is_too_many_requests();
-                self.report(error, false);
-                match () {
-                    () if again => self.phase = Phase::Watch,
-                    () if wait => self.wait(retry_after, Next::Watch),
-                    () => self.end_cycle(retry_after),
-                }
-            }
-            Broken::Frame(error) => {
-                self.report(error, false);
-                if self.broken_at.as_ref() == Some(&self.version) {
-                    self.broken_at = None;
-                    return self.end_cycle(None);
-                }
-                self.broken_at = Some(self.version.clone());
-                self.phase = Phase::Watch;
-            }
-        }
-    }
-
-    fn watch_ended(&mut self, watching: &Watching<T>, result: Result<(), Error>, now: Instant) {
-        // A connection that broke is an end like any other: the watch goes on from the last version.
-        if let Err(error) = result {
-            self.report(error, false);
-        }
-        let very_short = watching.events == 0 && now.duration_since(watching.started) < VERY_SHORT;
-        if very_short {
-            self.report(
-                Error::connection("very short watch: it ended within a second and without an event"),
-                false,
-            );
-        }
-        match (&watching.initial, very_short) {
-            (Some(_), true) => self.begin_list(),
-            (Some(_), false) => self.watch_list_unfinished(now),
-            (None, true) => self.end_cycle(None),
-            (None, false) => {
-                self.backoff.reset();
-                self.phase = Phase::Watch;
-            }
-        }
-    }
-
-    /// The server refuses a watch-list, or breaks it off with an error (WL8).
-    fn watch_list_failed(&mut self, error: Error, now: Instant) {
-        let retry_after = error.retry_after();
-        if is_waited_out(&error) {
-            self.report(error, false);
-            return self.wait(retry_after, Next::WatchList);
-        }
-        let unavailable = error.is_gone() || error.is_too_large_resource_version();
-        let refused = error.is_invalid() || error.is_bad_request();
-        self.report(error, false);
-        if unavailable && !self.version_unavailable {
-            self.version_unavailable = true;
-            self.phase = Phase::WatchList;
-            return;
-        }
-        if refused {
-            self.pause_watch_list(now);
-        }
-        // In this cycle a list has to do.
-        match retry_after {
-            Some(_) => self.wait(retry_after, Next::List),
-            None => self.begin_list(),
-        }
-    }
-
-    /// A watch-list has ended before its objects were complete (WL9).
-    fn watch_list_unfinished(&mut self, now: Instant) {
-        let what = "the watch-list ended before the bookmark that ends its initial events";
-        self.report(Error::connection(what), false);
-        self.unfinished += 1;
-        if self.unfinished < WATCH_LIST_TRIES {
-            return self.wait(None, Next::WatchList);
-        }
-        self.pause_watch_list(now);
-        self.begin_list();
-    }
-
-    fn pause_watch_list(&mut self, now: Instant) {
-        self.unfinished = 0;
-        self.watch_list_from = now.checked_add(WATCH_LIST_PAUSE);
-    }
-
     /// The cycle is over: a wait, and then the next one (L1).
     fn end_cycle(&mut self, at_least: Option<Duration>) {
         self.wait(at_least, Next::Cycle);
@@ -589,9 +484,4 @@ impl<T: Object> Machine<T> {
         let seconds = self.settings.min_watch_timeout.as_secs_f64() * (1.0 + self.random.unit());
         seconds as u32
     }
-}
-
-/// The server is not there, or overloaded: a list would only make it worse (W3).
-fn is_waited_out(error: &Error) -> bool {
-    error.is_connection() && !error.is_tls() || error.is_too_many_requests()
 }

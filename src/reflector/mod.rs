@@ -1,8 +1,9 @@
 //! Lists, watches, and keeps a store equal to the server. client-go's `reflector.go`, `listwatch.go` and
 //! `tools/pager`.
 //!
-//! The protocol is in `machine` (and of a LIST that comes in pages, in `listing`): no thread, no socket, no
-//! clock. The thread that drives it is in `driver`.
+//! The protocol is in `machine`: no thread, no socket, no clock. It hands a LIST, which may come in pages, to
+//! `listing`, and the events of a stream to `events`; `watching` is what is known of the stream. Both read
+//! objects through `decode`. The thread that drives it all is in `driver`.
 
 mod decode;
 mod driver;

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::decode::Unreadable;
+use super::listing::is_no_older;
 use crate::error::Error;
 use crate::object::{Key, Object};
 use crate::store::{Gaps, ReflectorStore, StagedList};
@@ -49,11 +50,13 @@ pub(super) struct Initial<T> {
     pub(super) version: String,
     /// Whether what the store has in the same version need not be decoded.
     pub(super) reuse: bool,
+    /// Whether something of that is among the objects.
+    reused: bool,
 }
 
 impl<T: Object> Initial<T> {
     pub(super) fn new(reuse: bool) -> Self {
-        Self { objects: HashMap::new(), gaps: Gaps::default(), version: String::new(), reuse }
+        Self { objects: HashMap::new(), gaps: Gaps::default(), version: String::new(), reuse, reused: false }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -63,6 +66,18 @@ impl<T: Object> Initial<T> {
     pub(super) fn put(&mut self, key: Key, object: Arc<T>) {
         self.gaps.close(&key);
         self.objects.insert(key, object);
+    }
+
+    /// One that the store has.
+    pub(super) fn keep(&mut self, key: Key, object: Arc<T>) {
+        self.reused = true;
+        self.put(key, object);
+    }
+
+    /// Whether something of what the store has was kept, though what is there now may be older than that: a
+    /// restored etcd gives the same versions to other states.
+    pub(super) fn has_gone_back(&self, since: &str) -> bool {
+        self.reused && !is_no_older(&self.version, since)
     }
 
     pub(super) fn remove(&mut self, key: &str) {
@@ -80,7 +95,7 @@ impl<T: Object> Initial<T> {
 
     /// All of them.
     pub(super) fn into_list(self) -> StagedList<T> {
-        let Self { objects, gaps, version, reuse: _ } = self;
+        let Self { objects, gaps, version, reuse: _, reused: _ } = self;
         StagedList { objects: objects.into_iter().collect(), resource_version: version, gaps }
     }
 }

@@ -18,6 +18,7 @@ pub use options::{ListOptions, ResourceVersionMatch};
 #[cfg(feature = "client")]
 pub(crate) use options::{UNRESERVED, percent_encoded};
 pub(crate) use peek::Peek;
+pub(crate) use scan::is_one_value;
 
 /// Why bytes could not be taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,9 +44,21 @@ impl std::fmt::Display for SplitError {
                 f.write_str("HTML or XML instead of JSON: is there a proxy in between that wants something?")
             }
             Self::NoList { kind } if kind.is_empty() => f.write_str("no list: it has no kind"),
-            Self::NoList { kind } => write!(f, "no list but a {kind}"),
+            Self::NoList { kind } => write!(f, "no list but a {}", Shown(kind)),
             Self::Malformed { what, offset } => write!(f, "{what} is malformed at byte {offset}"),
         }
+    }
+}
+
+/// A name from outside as it stands in messages: on one line, and no longer than names are.
+pub(crate) struct Shown<'a>(pub(crate) &'a str);
+
+impl std::fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const LENGTH: usize = 253;
+        let end = self.0.char_indices().nth(LENGTH).map_or(self.0.len(), |(end, _)| end);
+        let ellipsis = if end < self.0.len() { "…" } else { "" };
+        write!(f, "{}{ellipsis}", self.0[..end].escape_debug())
     }
 }
 

@@ -76,6 +76,11 @@ impl Scanner {
     }
 }
 
+/// Whether these bytes end where the object or array with which they begin is closed.
+pub(crate) fn is_one_value(bytes: &[u8]) -> bool {
+    Scanner::default().end(bytes) == Some(bytes.len())
+}
+
 /// How deep arrays and objects are nested in a JSON value.
 pub(super) fn nesting(value: &[u8]) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);

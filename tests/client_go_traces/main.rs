@@ -15,18 +15,22 @@ mod known;
 mod mutation_cache;
 mod object;
 mod real_fifo;
+mod reflector_wire;
 mod store;
 mod thread_safe_store;
 mod undelta_store;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 /// One structure under test, built from a trace's config.
 trait Replay {
+    /// All steps of the trace, for what can't be taken step by step.
+    fn begin(&mut self, _steps: &[Value], _deviations: &BTreeSet<String>) {}
+
     /// A rule in DEVIATIONS.md that this step depends on although the trace does not name it.
     fn deviates(&self, _step: &Value) -> Option<&'static str> {
         None
@@ -34,6 +38,11 @@ trait Replay {
 
     /// Carries a step out and answers what the trace wants to know.
     fn step(&mut self, op: &str, step: &Value) -> Value;
+
+    /// What of a want is compared, beside what is [`info`](Suite::info).
+    fn checked(&self, want: &Value) -> Value {
+        want.clone()
+    }
 }
 
 struct Suite {
@@ -53,6 +62,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "keys", build: keys::build, info: &[], floor: 100.0 },
     Suite { name: "mutation_cache", build: mutation_cache::build, info: &[], floor: 75.0 },
     Suite { name: "real_fifo", build: real_fifo::build, info: &["locked_during"], floor: 95.0 },
+    Suite { name: "reflector_wire", build: reflector_wire::build, info: &[], floor: 55.0 },
     Suite { name: "store", build: store::build, info: &[], floor: 90.0 },
     Suite { name: "thread_safe_store", build: thread_safe_store::build, info: &[], floor: 99.0 },
     Suite { name: "undelta_store", build: undelta_store::build, info: &[], floor: 100.0 },
@@ -69,21 +79,11 @@ struct Tally {
 
 #[test]
 fn replay() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let deviations = deviations(&fs::read_to_string(root.join("DEVIATIONS.md")).unwrap());
-    let mut files: Vec<_> = fs::read_dir(root.join("tests/traces"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"))
-        .collect();
-    files.sort();
+    let deviations = deviations();
     let mut tallies: BTreeMap<&str, Tally> = BTreeMap::new();
-    for path in files {
-        let stem = path.file_stem().unwrap().to_str().unwrap();
-        let suite = suite_of(stem).unwrap_or_else(|| panic!("{stem}: no such suite"));
+    for (suite, path) in files() {
         let tally = tallies.entry(suite.name).or_default();
-        for line in fs::read_to_string(&path).unwrap().lines().filter(|line| !line.trim().is_empty()) {
-            let trace: Value = serde_json::from_str(line).unwrap();
+        for trace in traces(&path) {
             replay_trace(suite, &trace, &deviations, tally);
         }
     }
@@ -111,12 +111,38 @@ fn replay() {
     assert!(bad.is_empty(), "{}", bad.join("\n"));
 }
 
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All files, each with its suite.
+fn files() -> Vec<(&'static Suite, PathBuf)> {
+    let mut files: Vec<_> = fs::read_dir(root().join("tests/traces"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"))
+        .collect();
+    files.sort();
+    let suite = |path: &Path| {
+        let stem = path.file_stem().unwrap().to_str().unwrap();
+        suite_of(stem).unwrap_or_else(|| panic!("{stem}: no such suite"))
+    };
+    files.into_iter().map(|path| (suite(&path), path)).collect()
+}
+
+fn traces(path: &Path) -> Vec<Value> {
+    let file = fs::read_to_string(path).unwrap();
+    let lines = file.lines().filter(|line| !line.trim().is_empty());
+    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
 fn replay_trace(suite: &Suite, trace: &Value, deviations: &BTreeSet<String>, tally: &mut Tally) {
     let id = trace["id"].as_str().unwrap();
     let steps = trace["steps"].as_array().unwrap();
     tally.traces += 1;
     tally.steps += steps.len();
     let mut subject = (suite.build)(&trace["config"]);
+    subject.begin(steps, deviations);
     for (number, step) in steps.iter().enumerate() {
         let quirks = step["quirks"].as_array().into_iter().flatten().filter_map(Value::as_str);
         if let Some(rule) =
@@ -126,7 +152,8 @@ fn replay_trace(suite: &Suite, trace: &Value, deviations: &BTreeSet<String>, tal
             return;
         }
         let got = subject.step(step["op"].as_str().unwrap(), step);
-        let (got, want) = (without(&got, suite.info), without(&step["want"], suite.info));
+        let want = subject.checked(&step["want"]);
+        let (got, want) = (without(&got, suite.info), without(&want, suite.info));
         if got != want {
             tally.failed.push(format!("{id}, step {number}: {step}\n  got {got}"));
             return;
@@ -152,8 +179,9 @@ fn suite_of(stem: &str) -> Option<&'static Suite> {
     SUITES.iter().find(belongs)
 }
 
-/// The ids in the first column of the table.
-fn deviations(document: &str) -> BTreeSet<String> {
+/// The ids in the first column of the table in DEVIATIONS.md.
+fn deviations() -> BTreeSet<String> {
+    let document = fs::read_to_string(root().join("DEVIATIONS.md")).unwrap();
     let rows = document.lines().filter_map(|line| line.strip_prefix("| "));
     let ids = rows.filter_map(|row| row.split(" |").next());
     ids.filter(|id| id.starts_with(|c: char| c.is_ascii_uppercase())).map(str::to_owned).collect()

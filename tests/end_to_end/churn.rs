@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::cluster::{
-    Cluster, Namespace, merge_patch, on_every_cluster, on_every_cluster_of_our_own, versions,
+    BOTH, Cluster, Namespace, merge_patch, on_every_cluster, on_every_cluster_of_our_own, versions,
 };
 use crate::support::{Follower, Versions, shut_down, wait_until};
 
@@ -37,12 +37,12 @@ impl_object!(Map, "v1", "ConfigMap", "configmaps", Namespaced);
 
 #[test]
 fn a_thousand_objects_are_followed_through_the_death_of_the_server() {
-    on_every_cluster_of_our_own(|cluster| follow(cluster, true));
+    on_every_cluster_of_our_own(BOTH, |cluster| follow(cluster, true));
 }
 
 #[test]
 fn a_thousand_objects_are_followed() {
-    on_every_cluster(|cluster| follow(cluster, false));
+    on_every_cluster(BOTH, |cluster| follow(cluster, false));
 }
 
 fn follow(cluster: &Cluster, with_outage: bool) {

@@ -1,30 +1,49 @@
 //! Hides which server a test runs against.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use k8s_informer::testing::ApiServer;
+use k8s_informer::testing::{self, ApiServer, ApiServerBuilder};
 use k8s_informer::{
-    Client, Config, Error, Request, SharedInformerFactory, SharedInformerFactoryBuilder, Stop,
+    Client, Config, Error, ReflectorOptions, Request, SharedInformerFactory, SharedInformerFactoryBuilder,
+    Stop,
 };
 use serde_json::{Value, json};
 
 use crate::local::{self, Local};
+use crate::proxy::{Proxy, authority};
 use crate::support::{Folder, Versions, assert_no_thread_since, free_port, quick, threads};
+
+/// How an informer is to learn what there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By a watch that begins with it.
+    WatchList,
+    /// By a LIST.
+    List,
+}
+
+/// A test of what is the same in both ways.
+pub(crate) const BOTH: &[Way] = &[Way::WatchList, Way::List];
+/// A test about watch-lists, which needs a server that has them.
+pub(crate) const WATCH_LIST: &[Way] = &[Way::WatchList];
+/// A test about LIST.
+pub(crate) const LIST: &[Way] = &[Way::List];
 
 /// One after the other: a test counts the threads of the process, and some take the server from the others.
 static SERIAL: Mutex<()> = Mutex::new(());
 
-/// Runs a test against the embedded server, and against a real one if there is any.
-pub(crate) fn on_every_cluster(test: impl Fn(&Cluster)) {
+/// Runs a test against the embedded server, and against a real one if there is any, in each of these ways.
+pub(crate) fn on_every_cluster(ways: &[Way], test: impl Fn(&Cluster)) {
     let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
-    Cluster::embedded().run(&test);
+    run(ways, Cluster::embedded, &test);
     match Real::of_environment() {
-        Some(Real { existing: Some(kubeconfig), .. }) => Cluster::existing(kubeconfig).run(&test),
-        Some(Real { assets: Some(assets), .. }) => Cluster::local(&assets).run(&test),
+        Some(Real { existing: Some(kubeconfig), .. }) => run(ways, || Cluster::existing(&kubeconfig), &test),
+        Some(Real { assets: Some(assets), .. }) => run(ways, || Cluster::local(&assets), &test),
         _ => println!(
             "skipped on a real server: neither USE_EXISTING_CLUSTER with KUBECONFIG nor KUBEBUILDER_ASSETS is set"
         ),
@@ -32,11 +51,11 @@ pub(crate) fn on_every_cluster(test: impl Fn(&Cluster)) {
 }
 
 /// Runs a test against servers that it may kill: not against one that belongs to somebody else.
-pub(crate) fn on_every_cluster_of_our_own(test: impl Fn(&Cluster)) {
+pub(crate) fn on_every_cluster_of_our_own(ways: &[Way], test: impl Fn(&Cluster)) {
     let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
-    Cluster::embedded().run(&test);
+    run(ways, Cluster::embedded, &test);
     match Real::of_environment() {
-        Some(Real { assets: Some(assets), .. }) => Cluster::local(&assets).run(&test),
+        Some(Real { assets: Some(assets), .. }) => run(ways, || Cluster::local(&assets), &test),
         _ => println!(
             "skipped on a real server: it would be killed, and KUBEBUILDER_ASSETS is not set to start another"
         ),
@@ -44,12 +63,38 @@ pub(crate) fn on_every_cluster_of_our_own(test: impl Fn(&Cluster)) {
 }
 
 /// Runs a test against the embedded server only: a real one doesn't do what it asks.
-pub(crate) fn on_the_embedded_server(test: impl Fn(&Cluster, &ApiServer)) {
+pub(crate) fn on_the_embedded_server(ways: &[Way], test: impl Fn(&Cluster, &ApiServer)) {
     let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
-    Cluster::embedded().run(&|cluster| {
+    run(ways, Cluster::embedded, &|cluster: &Cluster| {
         let Kind::Embedded { server, .. } = &cluster.kind else { unreachable!() };
         test(cluster, server);
     });
+}
+
+/// A cluster for each way, so that none finds what another has left.
+fn run(ways: &[Way], cluster: impl Fn() -> Cluster, test: &impl Fn(&Cluster)) {
+    for &way in ways {
+        let cluster = Cluster { way, ..cluster() };
+        if ways == WATCH_LIST && !cluster.has_watch_lists() {
+            println!("skipped on {}: it has no watch-lists", cluster.url());
+        } else {
+            cluster.run(test);
+        }
+    }
+}
+
+/// Runs a test against servers that know no watch-lists, with options that ask for one.
+pub(crate) fn on_every_cluster_without_watch_lists(test: impl Fn(&Cluster)) {
+    let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
+    Cluster::start_embedded(ApiServer::builder().watch_list(false)).run(&test);
+    if let Some(Real { assets: Some(assets), .. }) = Real::of_environment() {
+        let local = Local::get(&assets);
+        local::lock(local).set_watch_list(false);
+        Cluster::local(&assets).run(&test);
+        local::lock(local).set_watch_list(true);
+    } else {
+        println!("skipped on a real server: KUBEBUILDER_ASSETS is not set to start one");
+    }
 }
 
 /// Which real servers the environment offers.
@@ -72,6 +117,7 @@ impl Real {
 
 pub(crate) struct Cluster {
     kind: Kind,
+    pub(crate) way: Way,
     /// Where the kubeconfigs are.
     kubeconfig: PathBuf,
     client: Client,
@@ -85,8 +131,12 @@ enum Kind {
 
 impl Cluster {
     fn embedded() -> Self {
+        Self::start_embedded(ApiServer::builder())
+    }
+
+    fn start_embedded(builder: ApiServerBuilder) -> Self {
         let (token, nobody) = ("embedded-admin", "embedded-nobody");
-        let server = ApiServer::builder()
+        let server = builder
             .port(free_port())
             .token(token)
             .token_without_rights(nobody, "token-nobody")
@@ -111,8 +161,8 @@ impl Cluster {
         Self::new(Kind::Embedded { server, _folder: folder }, kubeconfig)
     }
 
-    fn existing(kubeconfig: PathBuf) -> Self {
-        Self::new(Kind::Existing, kubeconfig)
+    fn existing(kubeconfig: &Path) -> Self {
+        Self::new(Kind::Existing, kubeconfig.to_owned())
     }
 
     fn local(assets: &Path) -> Self {
@@ -123,7 +173,7 @@ impl Cluster {
 
     fn new(kind: Kind, kubeconfig: PathBuf) -> Self {
         let client = Client::new(Config::from_kubeconfig(&kubeconfig, None).unwrap()).unwrap();
-        Self { kind, kubeconfig, client }
+        Self { kind, way: Way::WatchList, kubeconfig, client }
     }
 
     fn run(&self, test: &impl Fn(&Self)) {
@@ -132,7 +182,7 @@ impl Cluster {
             Kind::Existing => "the existing cluster",
             Kind::Local(_) => "a kube-apiserver of our own",
         };
-        println!("on {kind} at {}", self.client.server());
+        println!("on {kind} at {}, by {:?}", self.client.server(), self.way);
         let (start, before) = (Instant::now(), threads());
         test(self);
         assert_no_thread_since(&before);
@@ -144,9 +194,26 @@ impl Cluster {
         self.client.clone()
     }
 
-    /// As one who may do everything, with short waits.
+    /// With short waits, in the way that it is the turn of.
+    pub(crate) fn options(&self) -> ReflectorOptions {
+        let mut options = quick();
+        options.watch_list = self.way == Way::WatchList;
+        options
+    }
+
+    /// As one who may do everything, with these options.
     pub(crate) fn factory(&self) -> SharedInformerFactoryBuilder {
-        SharedInformerFactory::builder(self.client()).reflector_options(quick())
+        SharedInformerFactory::builder(self.client()).reflector_options(self.options())
+    }
+
+    /// Whether it takes a watch that asks for what is there.
+    fn has_watch_lists(&self) -> bool {
+        let request = Request::get("/api/v1/namespaces/default/configmaps")
+            .query("watch", "true")
+            .query("sendInitialEvents", "true")
+            .query("resourceVersionMatch", "NotOlderThan")
+            .query("timeoutSeconds", "1");
+        self.client.request(&request, &Stop::new()).is_ok()
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -211,6 +278,56 @@ impl Cluster {
         }
     }
 
+    /// Everything as it is now, to be [restored](Self::restore). The server may be away for a moment.
+    pub(crate) fn backup(&self) -> Backup {
+        match &self.kind {
+            Kind::Embedded { server, .. } => Backup(Some(server.backup())),
+            Kind::Local(local) => {
+                local::lock(local).backup();
+                Backup(None)
+            }
+            Kind::Existing => panic!("not ours to kill"),
+        }
+    }
+
+    /// The server goes away, and comes back as it was at the last backup.
+    pub(crate) fn restore(&self, backup: &Backup) {
+        match (&self.kind, backup) {
+            (Kind::Embedded { server, .. }, Backup(Some(backup))) => {
+                server.pause();
+                server.restore(backup).unwrap();
+                server.resume().unwrap();
+            }
+            (Kind::Local(local), _) => local::lock(local).restore(),
+            _ => panic!("not ours to kill, or not of this cluster"),
+        }
+    }
+
+    /// A network in front of the server.
+    pub(crate) fn proxy(&self) -> Proxy {
+        Proxy::to(self.url())
+    }
+
+    /// The client of one who may do everything, through this proxy.
+    pub(crate) fn client_through(&self, proxy: &Proxy) -> Client {
+        let host = authority(self.url()).rsplit_once(':').unwrap().0;
+        let text = fs::read_to_string(&self.kubeconfig).unwrap();
+        let text = text.replace(authority(self.url()), &proxy.address().to_string());
+        // Beside the other one, for what that says of files; but not in a place that is somebody else's.
+        let folder = Folder::new();
+        let path = match &self.kind {
+            Kind::Existing => folder.path().join("kubeconfig"),
+            _ => self.kubeconfig.with_file_name("kubeconfig-proxy"),
+        };
+        fs::write(&path, text).unwrap();
+        Client::new(Config::from_kubeconfig(path, None).unwrap().tls_server_name(host)).unwrap()
+    }
+
+    /// What there is, by key.
+    pub(crate) fn versions(&self, namespace: &Namespace<'_>) -> Versions {
+        versions(&self.send(Request::get(namespace.path("configmaps"))))
+    }
+
     /// Makes a request that must succeed.
     #[track_caller]
     pub(crate) fn send(&self, request: Request) -> Value {
@@ -232,6 +349,9 @@ impl Cluster {
         Namespace { cluster: self, name }
     }
 }
+
+/// What [`Cluster::backup`] has saved.
+pub(crate) struct Backup(Option<testing::Backup>);
 
 /// Deletes what is in it, and itself, when it is dropped.
 pub(crate) struct Namespace<'a> {

@@ -1,49 +1,59 @@
 //! Configurations that lead nowhere: what and where.
 
-use k8s_informer::{Client, Config, Error, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, Error, ReflectorState, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use rcgen::{CertificateParams, KeyPair};
 
-use crate::cluster::on_every_cluster;
-use crate::support::{Folder, free_port, quick, shut_down, wait_until};
+use crate::cluster::{BOTH, Cluster, Way, on_every_cluster};
+use crate::support::{Folder, free_port, shut_down, wait_until};
 
 /// Runs an informer with this configuration, and gives the error that it shows while it keeps trying.
-fn shown(config: Config) -> Error {
-    let factory = SharedInformerFactory::builder(Client::new(config).unwrap()).reflector_options(quick());
+fn shown(cluster: &Cluster, config: Config) -> Error {
+    let builder = SharedInformerFactory::builder(Client::new(config).unwrap());
+    let factory = builder.reflector_options(cluster.options());
     let factory = factory.namespace("default").build();
     let maps = factory.informer::<ConfigMap>();
     factory.start(&Stop::new()).unwrap();
-    wait_until("it keeps trying", || (maps.status().lists >= 3).then_some(()));
-    let error = maps.status().last_error.unwrap();
+    let error = wait_until("it keeps trying", || {
+        let status = maps.status();
+        let tries = status.lists.max(status.watches);
+        status.last_error.filter(|_| tries >= 3 && status.state == ReflectorState::BackingOff)
+    });
     println!("  {error}");
     assert!(!maps.has_synced());
-    assert!(error.to_string().starts_with("list configmaps in namespace \"default\": GET "), "{error}");
+    // A server that is not there is asked for the same again, not for a LIST.
+    let is_watch = cluster.way == Way::WatchList && error.is_connection() && !error.is_tls();
+    let verb = if is_watch { "watch" } else { "list" };
+    assert!(
+        error.to_string().starts_with(&format!("{verb} configmaps in namespace \"default\": GET ")),
+        "{error}"
+    );
     shut_down(&factory, "of a wrong configuration");
     error
 }
 
 #[test]
 fn another_authority_or_none_at_all() {
-    on_every_cluster(|cluster| {
+    on_every_cluster(BOTH, |cluster| {
         let key = KeyPair::generate().unwrap();
         let stranger =
             CertificateParams::new(vec!["stranger".to_owned()]).unwrap().self_signed(&key).unwrap();
         let config = Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap();
         let error = match cluster.url().strip_prefix("http://") {
             None => {
-                let error = shown(config.ca_pem(stranger.pem()));
+                let error = shown(cluster, config.ca_pem(stranger.pem()));
                 assert!(error.to_string().contains("did not sign the server's certificate"), "{error}");
                 // Whoever it doesn't know is nobody.
                 let key_of_nobody = KeyPair::generate().unwrap();
                 let nobody = CertificateParams::new(Vec::new()).unwrap().self_signed(&key_of_nobody).unwrap();
                 let config = Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap();
                 let config = config.client_certificate_pem(nobody.pem(), key_of_nobody.serialize_pem());
-                let refused = shown(config);
+                let refused = shown(cluster, config);
                 assert!(refused.is_unauthorized(), "{refused:?}");
                 error
             }
             // The embedded server has no TLS, which is another mistake to make.
-            Some(address) => shown(Config::new(format!("https://{address}")).ca_pem(stranger.pem())),
+            Some(address) => shown(cluster, Config::new(format!("https://{address}")).ca_pem(stranger.pem())),
         };
         assert!(error.is_tls() && error.is_connection(), "{error:?}");
         assert!(error.to_string().contains(&cluster.url().replace("http:", "https:")), "{error}");
@@ -52,10 +62,10 @@ fn another_authority_or_none_at_all() {
 
 #[test]
 fn a_token_that_is_not_known() {
-    on_every_cluster(|cluster| {
+    on_every_cluster(BOTH, |cluster| {
         let path = cluster.kubeconfigs().into_iter().find(|path| path.ends_with("kubeconfig-token"));
         let Some(path) = path else { return println!("skipped: there is no kubeconfig-token") };
-        let error = shown(Config::from_kubeconfig(path, None).unwrap().token("s3cret"));
+        let error = shown(cluster, Config::from_kubeconfig(path, None).unwrap().token("s3cret"));
         assert!(error.is_unauthorized(), "{error:?}");
         assert!(!format!("{error} {error:?}").contains("s3cret"));
     });
@@ -63,9 +73,9 @@ fn a_token_that_is_not_known() {
 
 #[test]
 fn nobody_listens() {
-    on_every_cluster(|_| {
+    on_every_cluster(BOTH, |cluster| {
         let url = format!("http://127.0.0.1:{}", free_port());
-        let error = shown(Config::new(&url));
+        let error = shown(cluster, Config::new(&url));
         assert!(error.is_connection_refused() && error.to_string().contains(&url), "{error:?}");
     });
 }

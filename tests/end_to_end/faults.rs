@@ -7,7 +7,7 @@ use k8s_informer::{Error, ReflectorState, SharedIndexInformer, SharedInformerFac
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
-use crate::cluster::{Cluster, on_every_cluster_of_our_own, on_the_embedded_server};
+use crate::cluster::{BOTH, Cluster, LIST, Way, on_every_cluster_of_our_own, on_the_embedded_server};
 use crate::support::{Follower, PATIENCE, shut_down, wait_until};
 
 fn start(cluster: &Cluster) -> (SharedInformerFactory, SharedIndexInformer<ConfigMap>, Stop) {
@@ -46,7 +46,7 @@ fn first_list_fails(cluster: &Cluster, server: &ApiServer, fault: Fault) -> Erro
 
 #[test]
 fn a_list_is_refused_and_then_allowed() {
-    on_the_embedded_server(|cluster, server| {
+    on_the_embedded_server(LIST, |cluster, server| {
         let error = first_list_fails(cluster, server, Fault::status_with_message(403, "not yet"));
         assert!(error.is_forbidden() && error.to_string().ends_with(": not yet (403 Forbidden)"), "{error}");
     });
@@ -54,7 +54,7 @@ fn a_list_is_refused_and_then_allowed() {
 
 #[test]
 fn a_server_that_asks_for_time_gets_it() {
-    on_the_embedded_server(|cluster, server| {
+    on_the_embedded_server(LIST, |cluster, server| {
         let start = Instant::now();
         let error = first_list_fails(cluster, server, Fault::status(429).header("Retry-After", "1"));
         assert!(error.is_too_many_requests(), "{error:?}");
@@ -65,7 +65,7 @@ fn a_server_that_asks_for_time_gets_it() {
 
 #[test]
 fn a_failure_in_plain_text_is_shown_as_it_is() {
-    on_the_embedded_server(|cluster, server| {
+    on_the_embedded_server(LIST, |cluster, server| {
         let oops = Fault::response(500, "text/plain", "etcd is\nnot well\n");
         let error = first_list_fails(cluster, server, oops);
         assert!(error.is_internal_error() && error.is_retryable(), "{error:?}");
@@ -75,7 +75,7 @@ fn a_failure_in_plain_text_is_shown_as_it_is() {
 
 #[test]
 fn a_list_that_is_none_or_ends_early_or_never_comes() {
-    on_the_embedded_server(|cluster, server| {
+    on_the_embedded_server(LIST, |cluster, server| {
         let html = Fault::response(200, "text/html", "<html>Please log in</html>");
         let error = first_list_fails(cluster, server, html);
         assert!(error.is_decode() && !error.to_string().contains("log in"), "{error}");
@@ -87,7 +87,7 @@ fn a_list_that_is_none_or_ends_early_or_never_comes() {
 
 #[test]
 fn a_line_of_garbage_in_the_watch_costs_the_connection_and_nothing_else() {
-    on_the_embedded_server(|cluster, server| {
+    on_the_embedded_server(BOTH, |cluster, server| {
         let path = "/api/v1/namespaces/default/configmaps";
         let object = |name: &str| json!({ "metadata": { "name": name } });
         let (factory, maps, stop) = start(cluster);
@@ -108,7 +108,8 @@ fn a_line_of_garbage_in_the_watch_costs_the_connection_and_nothing_else() {
         server.create(path, object("b")).unwrap();
         follower.wait_for_events(&["+a", "+b"]);
         let status = maps.status();
-        assert_eq!((status.lists, status.watches), (1, 2), "the watch goes on from where it was");
+        let lists = u64::from(cluster.way == Way::List);
+        assert_eq!((status.lists, status.watches), (lists, 2), "the watch goes on from where it was");
 
         // One whose object is of another form, and one that has only begun.
         server.write_to_watches("{\"type\":\"ADDED\",\"object\":{\"metadata\":[7]}}\n");
@@ -119,7 +120,7 @@ fn a_line_of_garbage_in_the_watch_costs_the_connection_and_nothing_else() {
         server.create(path, object("d")).unwrap();
         follower.wait_for_events(&["+a", "+b", "+c", "+d"]);
         assert_eq!(follower.known().problems, [""; 0]);
-        assert_eq!(maps.status().lists, 1);
+        assert_eq!(maps.status().lists, lists);
         shut_down(&factory, "after garbage");
     });
 }
@@ -127,12 +128,12 @@ fn a_line_of_garbage_in_the_watch_costs_the_connection_and_nothing_else() {
 /// One outage for all: it takes seconds on a real server.
 #[test]
 fn a_server_that_is_away_is_waited_for_and_nobody_waits_for_those_who_wait() {
-    on_every_cluster_of_our_own(|cluster| {
+    on_every_cluster_of_our_own(BOTH, |cluster| {
         let (watching, maps, stop) = start(cluster);
         watching.wait_for_cache_sync(&stop).unwrap();
         let (silent, own_maps, _) = start(cluster);
         silent.wait_for_cache_sync(&stop).unwrap();
-        wait_until("it watches", || (own_maps.status().watches == 1).then_some(()));
+        wait_until("it watches", || (own_maps.status().state == ReflectorState::Watching).then_some(()));
         shut_down(&silent, "of a silent watch");
 
         cluster.kill();
@@ -143,7 +144,8 @@ fn a_server_that_is_away_is_waited_for_and_nobody_waits_for_those_who_wait() {
         let error = error_like(&maps, Error::is_connection_refused);
         assert!(error.is_connection() && error.is_retryable() && !error.is_config(), "{error:?}");
         let text = error.to_string();
-        assert!(text.starts_with("list configmaps in namespace \"default\": GET "), "{text}");
+        let verb = if cluster.way == Way::WatchList { "watch" } else { "list" };
+        assert!(text.starts_with(&format!("{verb} configmaps in namespace \"default\": GET ")), "{text}");
         assert!(text.contains(cluster.url()) && text.contains("refused"), "{text}");
         let (never, maps_of_never, _) = start(cluster);
         error_like(&maps_of_never, Error::is_connection_refused);
@@ -154,7 +156,8 @@ fn a_server_that_is_away_is_waited_for_and_nobody_waits_for_those_who_wait() {
         early.wait_for_cache_sync(&stop).unwrap();
         // The status follows the cache at some distance.
         wait_until("it watches", || (maps.status().state == ReflectorState::Watching).then_some(()));
-        assert!(maps.status().lists > 1 && maps.status().listed);
+        let status = maps.status();
+        assert!(status.lists.max(status.watches) > 1 && status.listed, "{status:?}");
         shut_down(&early, "after the server is back");
     });
 }

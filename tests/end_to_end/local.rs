@@ -2,6 +2,7 @@
 //! be killed.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -22,8 +23,9 @@ pub(crate) struct Local {
     /// Where it is for those who are to notice that it is down, and where it is meanwhile for the others.
     port: u16,
     other_port: u16,
-    _etcd: Keeper,
-    /// `None` while it is down.
+    watch_list: bool,
+    /// `None` while they are down.
+    etcd: Option<Keeper>,
     api: Option<Keeper>,
 }
 
@@ -53,16 +55,9 @@ impl Local {
             "log-level": "warn",
             "unsafe-no-fsync": true,
         });
-        let config = folder.join("etcd.yaml");
-        fs::write(&config, etcd.to_string()).unwrap();
-        let etcd = Keeper::start(
-            &assets.join("etcd"),
-            &["--config-file".to_owned(), config.display().to_string()],
-            &folder.join("etcd.log"),
-            Some(&folder),
-        );
+        fs::write(folder.join("etcd.yaml"), etcd.to_string()).unwrap();
         let assets = assets.to_owned();
-        Self { folder, assets, etcd_port, port, other_port, _etcd: etcd, api: None }
+        Self { folder, assets, etcd_port, port, other_port, watch_list: true, etcd: None, api: None }
     }
 
     /// kill -9 for the kube-apiserver, and waits until it is gone.
@@ -70,8 +65,47 @@ impl Local {
         self.api = None;
     }
 
-    /// Starts the kube-apiserver again, with the data that it had.
+    /// Whether the kube-apiserver is to have watch-lists; if not as it is it starts again.
+    pub(crate) fn set_watch_list(&mut self, watch_list: bool) {
+        if self.watch_list != watch_list {
+            self.kill();
+            self.watch_list = watch_list;
+            self.up();
+        }
+    }
+
+    /// Keeps a copy of etcd's data.
+    pub(crate) fn backup(&mut self) {
+        self.replace_data("etcd-data", "etcd-backup");
+    }
+
+    /// Takes the copy in place of etcd's data.
+    pub(crate) fn restore(&mut self) {
+        self.replace_data("etcd-backup", "etcd-data");
+    }
+
+    fn replace_data(&mut self, from: &str, to: &str) {
+        self.kill();
+        if let Some(etcd) = self.etcd.take() {
+            etcd.end_and_keep_files();
+        }
+        let [from, to] = [from, to].map(|name| self.folder.join(name));
+        let _ = fs::remove_dir_all(&to);
+        assert!(Command::new("cp").arg("-r").args([from, to]).status().unwrap().success());
+        self.up();
+    }
+
+    /// Starts what does not run, with the data that it had.
     pub(crate) fn up(&mut self) {
+        if self.etcd.is_none() {
+            let config = self.folder.join("etcd.yaml").display().to_string();
+            self.etcd = Some(Keeper::start(
+                &self.assets.join("etcd"),
+                &["--config-file".to_owned(), config],
+                &self.folder.join("etcd.log"),
+                Some(&self.folder),
+            ));
+        }
         if self.api.is_none() {
             self.api = Some(self.serve(self.port));
         }
@@ -111,6 +145,7 @@ impl Local {
             "--disable-admission-plugins=ServiceAccount".to_owned(),
             "--allow-privileged=true".to_owned(),
             "--shutdown-delay-duration=0s".to_owned(),
+            format!("--feature-gates=WatchList={}", self.watch_list),
         ];
         let log = self.folder.join("kube-apiserver.log");
         let keeper = Keeper::start(&self.assets.join("kube-apiserver"), &arguments, &log, None);
@@ -138,9 +173,9 @@ impl Keeper {
             trap '' INT TERM HUP
             log=$1 remove=$2; shift 2
             "$@" >"$log" 2>&1 </dev/null & server=$!
-            read -r _
+            read -r keep
             kill -KILL "$server"; wait "$server"
-            [ -z "$remove" ] || rm -rf "$remove""#;
+            [ -n "$keep" ] || [ -z "$remove" ] || rm -rf "$remove""#;
         let shell = Command::new("sh")
             .args(["-c", SCRIPT, "keeper"])
             .arg(log)
@@ -154,6 +189,14 @@ impl Keeper {
             .spawn()
             .unwrap();
         Self(shell)
+    }
+}
+
+impl Keeper {
+    fn end_and_keep_files(mut self) {
+        if let Some(pipe) = &mut self.0.stdin {
+            pipe.write_all(b"keep\n").unwrap();
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! Informers that see a part: by label, by field, by namespace.
 
-use k8s_informer::{GroupVersionResource, Object, Request, SharedIndexInformer, SharedInformerFactory, Stop};
+use k8s_informer::{
+    GroupVersionResource, Object, ReflectorState, Request, SharedIndexInformer, SharedInformerFactory, Stop,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::json;
 
-use crate::cluster::{merge_patch, on_every_cluster};
-use crate::support::{Follower, shut_down};
+use crate::cluster::{BOTH, merge_patch, on_every_cluster};
+use crate::support::{Follower, shut_down, wait_until};
 
 fn synced<T: Object>(factory: &SharedInformerFactory, informer: &SharedIndexInformer<T>) -> Follower {
     let (follower, stop) = (Follower::default(), Stop::new());
@@ -24,7 +26,7 @@ fn names<T: Object>(informer: &SharedIndexInformer<T>) -> Vec<String> {
 
 #[test]
 fn objects_enter_and_leave_by_their_labels() {
-    on_every_cluster(|cluster| {
+    on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("labels");
         namespace.create("a", json!({ "tier": "web" }));
         namespace.create("b", json!({ "tier": "db" }));
@@ -53,7 +55,7 @@ fn objects_enter_and_leave_by_their_labels() {
 
 #[test]
 fn objects_enter_and_leave_by_their_fields() {
-    on_every_cluster(|cluster| {
+    on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("fields");
         let pods = namespace.path("pods");
         for name in ["a", "b"] {
@@ -90,7 +92,7 @@ fn objects_enter_and_leave_by_their_fields() {
 
 #[test]
 fn one_object_by_its_name() {
-    on_every_cluster(|cluster| {
+    on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("name");
         namespace.create("other", json!({}));
         let builder = cluster.factory().namespace(&namespace.name);
@@ -111,7 +113,7 @@ fn one_object_by_its_name() {
 
 #[test]
 fn a_factory_of_one_namespace_sees_no_other() {
-    on_every_cluster(|cluster| {
+    on_every_cluster(BOTH, |cluster| {
         let (here, there) = (cluster.namespace("here"), cluster.namespace("there"));
         here.create("a", json!({}));
         there.create("b", json!({}));
@@ -136,12 +138,15 @@ fn a_factory_of_one_namespace_sees_no_other() {
 
 #[test]
 fn an_options_hook_that_asks_nonsense_is_told_so() {
-    on_every_cluster(|cluster| {
+    on_every_cluster(BOTH, |cluster| {
         let factory = cluster.factory().tweak_list_options(|options| options.label_selector = "a in".into());
         let factory = factory.namespace("default").build();
         let maps = factory.informer::<ConfigMap>();
         factory.start(&Stop::new()).unwrap();
-        let error = crate::support::wait_until("it says why", || maps.status().last_error);
+        let error = wait_until("it says why", || {
+            let status = maps.status();
+            status.last_error.filter(|_| status.state == ReflectorState::BackingOff)
+        });
         let status = error.status().unwrap();
         assert_eq!((status.code, status.reason.as_str()), (400, "BadRequest"), "{error}");
         assert!(error.to_string().starts_with("list configmaps in namespace \"default\": "), "{error}");

@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use k8s_informer::{Client, Config, ReflectorState, SharedInformerFactory, Stop};
+use k8s_informer::{Client, Config, ReflectorOptions, ReflectorState, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
-use crate::cluster::{on_every_cluster, on_the_embedded_server};
+use crate::cluster::{BOTH, Way, on_every_cluster, on_the_embedded_server};
 use crate::support::{Follower, PATIENCE, shut_down, wait_until};
 
 #[test]
 fn in_a_silent_watch() {
-    on_every_cluster(|cluster| {
+    on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("silent");
         let factory = cluster.factory().namespace(&namespace.name).build();
         let maps = factory.informer::<ConfigMap>();
@@ -34,10 +34,12 @@ fn in_a_silent_watch() {
 
 #[test]
 fn in_a_back_off() {
-    on_every_cluster(|cluster| {
-        // A path that does not exist, so every list fails; the default waits are of a second and more.
+    on_every_cluster(BOTH, |cluster| {
+        // A path that does not exist, so every request fails; the default waits are of a second and more.
         let client = Client::new(Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap()).unwrap();
-        let factory = SharedInformerFactory::builder(client).build();
+        let mut options = ReflectorOptions::default();
+        options.watch_list = cluster.way == Way::WatchList;
+        let factory = SharedInformerFactory::builder(client).reflector_options(options).build();
         let nothing = factory.dynamic(k8s_informer::GroupVersionResource::new("", "v1", "nothings"));
         factory.start(&Stop::new()).unwrap();
         let error = wait_until("it backs off", || {
@@ -53,13 +55,13 @@ fn in_a_back_off() {
 /// on their way.
 #[test]
 fn after_any_number_of_events() {
-    on_every_cluster(|cluster| {
+    on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("events");
         for n in 0..40 {
             namespace.create(&format!("map-{n}"), json!({}));
         }
         for enough in [0, 1, 2, 20, 39, 40, 41, 60] {
-            let mut options = crate::support::quick();
+            let mut options = cluster.options();
             options.page_size = Some(7);
             let builder = cluster.factory().reflector_options(options);
             let factory = builder.namespace(&namespace.name).build();
@@ -106,7 +108,7 @@ fn after_any_number_of_events() {
 
 #[test]
 fn from_within_a_handler() {
-    on_the_embedded_server(|cluster, server| {
+    on_the_embedded_server(BOTH, |cluster, server| {
         server
             .create("/api/v1/namespaces/default/configmaps", json!({ "metadata": { "name": "a" } }))
             .unwrap();
@@ -125,7 +127,7 @@ fn from_within_a_handler() {
 /// In every part of a connection in which a server can leave its client hanging.
 #[test]
 fn while_a_server_says_nothing() {
-    let parts: [(&str, &[u8]); 4] = [
+    let lists: &[(&str, &[u8])] = &[
         ("before the head of a list", b""),
         ("in the head of a list", b"HTTP/1.1 200 OK\r\nContent-"),
         (
@@ -137,11 +139,24 @@ fn while_a_server_says_nothing() {
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n40\r\n{\"kind\":\"ConfigMapList\",\"items\":[",
         ),
     ];
-    on_the_embedded_server(|_, _| {
-        for (part, bytes) in parts {
+    let watch_lists: &[(&str, &[u8])] = &[
+        ("before the head of a watch-list", b""),
+        (
+            "before the first object of a watch-list",
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
+        ),
+        (
+            "in the first object of a watch-list",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n40\r\n{\"type\":\"ADDED\",\"object\":{\"kind\":",
+        ),
+    ];
+    on_the_embedded_server(BOTH, |cluster, _| {
+        let parts = if cluster.way == Way::WatchList { watch_lists } else { lists };
+        for &(part, bytes) in parts {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let url = format!("http://{}", listener.local_addr().unwrap());
-            let factory = SharedInformerFactory::builder(Client::new(Config::new(url)).unwrap()).build();
+            let builder = SharedInformerFactory::builder(Client::new(Config::new(url)).unwrap());
+            let factory = builder.reflector_options(cluster.options()).build();
             factory.informer::<ConfigMap>();
             thread::scope(|scope| {
                 let (hanging, wait) = mpsc::channel();

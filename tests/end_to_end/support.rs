@@ -65,6 +65,8 @@ pub(crate) struct Known {
     pub(crate) versions: Versions,
     /// `+name`, `~name`, `-name`.
     pub(crate) events: Vec<String>,
+    /// How many updates told what was known: a relist is told whole.
+    pub(crate) echoes: usize,
     pub(crate) initial: usize,
     /// The keys of deletions whose last state nobody saw.
     pub(crate) unknown: BTreeSet<String>,
@@ -131,6 +133,14 @@ impl<T: Object> ResourceEventHandler<T> for Follower {
 
     fn on_update(&mut self, old: &Arc<T>, new: &Arc<T>) {
         let key = meta_namespace_key(&**new).to_string();
+        if old.resource_version() == new.resource_version() && old.uid() == new.uid() {
+            let mut known = self.lock();
+            let before = known.versions.get(&key).cloned();
+            known.expect("echo", &key, before.as_deref(), Some(new.resource_version()));
+            known.echoes += 1;
+            self.shared.1.notify_all();
+            return;
+        }
         self.event('~', new.name(), |known| {
             let before = known.versions.insert(key.clone(), new.resource_version().to_owned());
             known.expect("update", &key, before.as_deref(), Some(old.resource_version()));

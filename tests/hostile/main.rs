@@ -3,6 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bodies;
+mod events;
 mod false_deletes;
+mod limits;
 mod objects;
+mod secrets;
 mod support;
+mod unchanged;
+mod user_code;

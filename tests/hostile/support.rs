@@ -1,11 +1,12 @@
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{
-    Backoff, Deleted, InformerQueue, Object, ReflectorOptions, ReflectorStatus, ResourceEventHandler,
-    SharedIndexInformer, SharedIndexInformerOptions, Stop,
+    Backoff, Body, Deleted, Error, Indexer, InformerQueue, ListOptions, ListerWatcher, Object,
+    ReflectorOptions, ReflectorStatus, ResourceEventHandler, SharedIndexInformer, SharedIndexInformerOptions,
+    Stop,
 };
 use parking_lot::{Condvar, Mutex};
 use serde::de::DeserializeOwned;
@@ -142,6 +143,34 @@ pub(crate) struct Informed<T: Object> {
     thread: Option<thread::JoinHandle<()>>,
 }
 
+/// A script that waits for something before it answers.
+struct Patient<W> {
+    script: ScriptedListerWatcher,
+    wait: W,
+}
+
+impl<W: Fn() + Send + Sync> ListerWatcher for Patient<W> {
+    fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        if options.continue_token.is_none() {
+            (self.wait)();
+        }
+        self.script.list(options, stop)
+    }
+
+    fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        (self.wait)();
+        self.script.watch(options, stop)
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        self.script.supports_watch_list()
+    }
+
+    fn description(&self) -> String {
+        self.script.description()
+    }
+}
+
 /// Waits after failures are over at once.
 pub(crate) fn options() -> ReflectorOptions {
     let mut options = ReflectorOptions::default();
@@ -155,10 +184,42 @@ impl<T: Object + DeserializeOwned> Informed<T> {
         queue: InformerQueue,
         set: impl FnOnce(&mut ReflectorOptions),
     ) -> Self {
+        Self::run_patiently(script, queue, 0, set)
+    }
+
+    /// After the first list no request has an answer before so many objects are cached.
+    pub(crate) fn run_patiently(
+        script: ScriptedListerWatcher,
+        queue: InformerQueue,
+        cached: usize,
+        set: impl FnOnce(&mut ReflectorOptions),
+    ) -> Self {
+        let store = Arc::new(OnceLock::<Arc<Indexer<T>>>::new());
+        let wait = {
+            let (script, store) = (script.clone(), Arc::clone(&store));
+            move || {
+                if !script.requests().is_empty() {
+                    until(|| store.get().is_some_and(|store| store.len() >= cached));
+                }
+            }
+        };
+        let patient = Patient { script: script.clone(), wait };
+        let this = Self::run_on(Arc::new(patient), script, queue, set);
+        let _ = store.set(Arc::clone(this.informer.indexer()));
+        this
+    }
+
+    /// Over a lister-watcher that ends with a script.
+    pub(crate) fn run_on(
+        lister_watcher: Arc<dyn ListerWatcher>,
+        script: ScriptedListerWatcher,
+        queue: InformerQueue,
+        set: impl FnOnce(&mut ReflectorOptions),
+    ) -> Self {
         let mut informer_options = SharedIndexInformerOptions { reflector: options(), ..Default::default() };
         informer_options.queue = queue;
         set(&mut informer_options.reflector);
-        let informer = SharedIndexInformer::<T>::new(Arc::new(script.clone()), informer_options);
+        let informer = SharedIndexInformer::<T>::new(lister_watcher, informer_options);
         let told = Arc::new(Told { changes: Mutex::default(), another: Condvar::new() });
         informer.add_handler(Handler(Arc::clone(&told))).unwrap();
         let stop = Stop::new();
@@ -203,6 +264,19 @@ impl<T: Object + DeserializeOwned> Informed<T> {
             }
         });
         words.collect()
+    }
+
+    /// All that has been told, as it was.
+    pub(crate) fn changes<R>(&self, look: impl FnOnce(&[Change<T>]) -> R) -> R {
+        self.until_last();
+        look(&self.told.changes.lock())
+    }
+
+    /// The keys of what has been told to be gone.
+    pub(crate) fn gone(&self) -> Vec<String> {
+        let told = self.told();
+        let gone = told.iter().filter_map(|told| told.strip_prefix('-')?.split('@').next());
+        gone.map(str::to_owned).collect()
     }
 
     /// What is in the cache: `ns/a@1`.

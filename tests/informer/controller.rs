@@ -9,13 +9,13 @@ use k8s_informer::testing::{Answer, FakeClock, ScriptedListerWatcher};
 use k8s_informer::{
     Accessor, Controller, ControllerConfig, Deleted, DeltaFifo, Deltas, Done, DynamicObject, HandlerFuncs,
     IndexFunc, Indexers, InformerError, InformerOptions, Object, PopError, Process, Queue, ReflectorStore,
-    SharedIndexInformer, SharedIndexInformerOptions, Stop, StoreError, impl_object, new_indexer_informer,
-    new_informer,
+    SharedIndexInformer, SharedIndexInformerOptions, Stop, StoreError, new_indexer_informer, new_informer,
 };
 use serde::{Deserialize, Deserializer};
 
 use crate::support::{
     Door, Feed, Running, SOON, informer, logged, logging, options, record, recorder, run, run_synced, soon,
+    until,
 };
 
 fn queue() -> Arc<DeltaFifo<DynamicObject>> {
@@ -342,30 +342,46 @@ fn p8_only_what_comes_before_the_sync_is_of_the_initial_list() {
     assert_eq!(events.take(3), ["add a@1 initial", "update a@1-15", "add b@16"]);
 }
 
-/// An object that can't be decoded without a panic if its name is "bomb".
-struct Bomb {
-    metadata: DynamicObject,
-}
+/// What can't be decoded without a panic if its name is "bomb", and not be asked for its version without one
+/// if it is "mine".
+struct Explosive(DynamicObject);
 
-impl<'de> Deserialize<'de> for Bomb {
+impl<'de> Deserialize<'de> for Explosive {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let object = DynamicObject::deserialize(deserializer)?;
         assert_ne!(object.name(), "bomb", "boom");
-        Ok(Self { metadata: object })
+        Ok(Self(object))
     }
 }
 
-impl_object!(Bomb, "v1", "Bomb", "bombs", Namespaced);
+impl Object for Explosive {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn namespace(&self) -> &str {
+        self.0.namespace()
+    }
+    fn uid(&self) -> &str {
+        self.0.uid()
+    }
+    fn resource_version(&self) -> &str {
+        assert_ne!(self.name(), "mine", "boom");
+        self.0.resource_version()
+    }
+    fn label(&self, key: &str) -> Option<&str> {
+        self.0.label(key)
+    }
+}
 
-#[test]
-fn a_type_that_panics_while_it_is_decoded_does_not_end_the_reflector() {
-    let feed = Feed::new("bombs");
-    feed.list("10", &[("a", "1")]);
+type Explosives = SharedIndexInformer<Explosive>;
+
+/// The names of what is added come by the channel.
+fn explosives(feed: &Feed) -> (Explosives, Running<Result<(), InformerError>>, mpsc::Receiver<String>) {
     let mut options = SharedIndexInformerOptions::default();
     options.reflector = crate::support::options(&FakeClock::new());
     // With a resync period, so that the thread of the resyncs has to be ended, too.
     options.reflector.resync_period = SOON;
-    let informer = SharedIndexInformer::<Bomb>::new(Arc::new(feed.clone()), options);
+    let informer = Explosives::new(Arc::new(feed.clone()), options);
     let (seen, names) = mpsc::channel();
     informer
         .add_event_handler(|handler| {
@@ -377,7 +393,48 @@ fn a_type_that_panics_while_it_is_decoded_does_not_end_the_reflector() {
         move |stop| informer.run(stop)
     });
     assert_eq!(names.recv_timeout(SOON), Ok("a".to_owned()));
+    (informer, running, names)
+}
+
+#[test]
+fn an_object_whose_decoding_panics_costs_only_itself() {
+    let feed = Feed::new("bombs");
+    feed.list("10", &[("a", "1")]);
+    let (informer, running, names) = explosives(&feed);
     feed.event("ADDED", "bomb", "11");
+    feed.event("ADDED", "b", "12");
+    assert_eq!(names.recv_timeout(SOON), Ok("b".to_owned()), "{:?}", informer.status());
+    // The status follows the cache at some distance.
+    until("told", || informer.status().resource_version == "12");
+    let status = informer.status();
+    assert_eq!((status.unreadable, status.complete), (1, false), "{status:?}");
+    assert_eq!((status.lists, status.watches), (1, 1), "the watch goes on");
+    let error = status.last_error.unwrap().to_string();
+    assert!(
+        error.contains("bombs: bomb: ") && error.contains("panicked") && error.contains("boom"),
+        "{error}"
+    );
+
+    // As one of a list.
+    feed.expire();
+    feed.list("20", &[("a", "1"), ("bomb", "11"), ("b", "12"), ("c", "13")]);
+    assert_eq!(names.recv_timeout(SOON), Ok("c".to_owned()), "{:?}", informer.status());
+    until("told", || informer.status().resource_version == "20");
+    let status = informer.status();
+    assert_eq!((status.unreadable, status.complete, status.lists), (2, false, 2), "{status:?}");
+    feed.expire();
+    feed.list("30", &[("a", "1"), ("b", "12"), ("c", "13")]);
+    until("told", || informer.status().resource_version == "30");
+    assert!(informer.status().complete, "a list without such an object");
+    running.end().unwrap();
+}
+
+#[test]
+fn a_type_whose_accessors_panic_does_not_end_the_reflector() {
+    let feed = Feed::new("mines");
+    feed.list("10", &[("a", "1")]);
+    let (informer, running, names) = explosives(&feed);
+    feed.event("ADDED", "mine", "11");
     feed.list("20", &[("a", "1"), ("b", "12")]);
     assert_eq!(names.recv_timeout(SOON), Ok("b".to_owned()), "{:?}", informer.status());
     let error = informer.status().last_error.unwrap().to_string();

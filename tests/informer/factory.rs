@@ -7,7 +7,8 @@ use std::time::Duration;
 use k8s_informer::testing::{ApiServer, FakeClock, Fault, RequestRecord, Verb};
 use k8s_informer::{
     Client, Config, GroupVersionResource, HandlerFuncs, InformerError, ListerWatcher, ListerWatcherSource,
-    NAMESPACE_INDEX, Object, ReflectorState, SharedInformerFactory, SharedInformerFactoryBuilder, Stop,
+    NAMESPACE_INDEX, Object, ReflectorOptions, ReflectorState, SharedInformerFactory,
+    SharedInformerFactoryBuilder, Stop,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use parking_lot::Mutex;
@@ -304,11 +305,19 @@ fn fa7_a_client_is_a_source_of_typed_and_dynamic_informers() {
 
 #[test]
 fn w3_a_watch_that_finds_no_connection_is_waited_out_without_a_list() {
+    // That it began with: a watch-list, or a LIST.
+    for (watch_list, lists) in [(true, 0), (false, 1)] {
+        let mut options = options(&FakeClock::new());
+        options.watch_list = watch_list;
+        watch_without_connections(options, lists);
+    }
+}
+
+fn watch_without_connections(options: ReflectorOptions, lists: u64) {
     let server = ApiServer::start().unwrap();
     let maps = "/api/v1/namespaces/default/configmaps";
     let client = Client::new(Config::new(server.url())).unwrap();
-    let factory =
-        SharedInformerFactory::builder(client).reflector_options(options(&FakeClock::new())).build();
+    let factory = SharedInformerFactory::builder(client).reflector_options(options).build();
     let informer = factory.dynamic(gvr("configmaps"));
     let (_handler, events) = record(&informer);
     factory.start(&Stop::new()).unwrap();
@@ -333,6 +342,6 @@ fn w3_a_watch_that_finds_no_connection_is_waited_out_without_a_list() {
     server.resume().unwrap();
     server.create(maps, json!({ "metadata": { "name": "c" } })).unwrap();
     assert!(events.next().starts_with("add c@"));
-    assert_eq!(informer.status().lists, 1, "{:?}", server.requests());
+    assert_eq!(informer.status().lists, lists, "{:?}", server.requests());
     assert!(soon("shutdown", move || factory.shutdown()));
 }

@@ -1,0 +1,131 @@
+//! A whole reflector against the script of a server: in virtual time and without sockets here, and over TCP
+//! in `sockets`.
+
+mod clock;
+mod deviations;
+mod gzip;
+mod informer;
+mod observe;
+mod response;
+mod script;
+#[cfg(feature = "client")]
+mod sockets;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_informer::{
+    Backoff, Clock, DynamicObject, Error, GroupVersionKind, Reflector, ReflectorOptions, ReflectorStore,
+};
+use serde_json::{Map, Value, json};
+
+use self::observe::{Phase, Recorder};
+use self::script::Script;
+use super::Replay;
+use super::object::text;
+
+pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
+    Box::new(Subject { config: config.clone(), deviations: Vec::new(), answers: Vec::new(), done: 0 })
+}
+
+/// One run covers a whole trace; its steps only hand out what was observed.
+struct Subject {
+    config: Value,
+    deviations: Vec<Option<&'static str>>,
+    answers: Vec<Value>,
+    done: usize,
+}
+
+impl Replay for Subject {
+    fn begin(&mut self, steps: &[Value], listed: &BTreeSet<String>) {
+        self.deviations = deviations::own(steps);
+        let script = Script::new(&self.config, steps, deviations::cut(steps, &self.deviations, listed));
+        let more = match text(&self.config["sink"]) {
+            "store" => run_reflector(&self.config, &script),
+            "informer" => informer::run(&self.config, &script),
+            other => panic!("sink {other}"),
+        };
+        self.answers = script.answers();
+        if let Some(last) = self.answers.last_mut().filter(|_| !more.is_empty()) {
+            last["more"] = json!(more);
+        }
+    }
+
+    fn deviates(&self, _: &Value) -> Option<&'static str> {
+        self.deviations[self.done]
+    }
+
+    fn step(&mut self, _: &str, _: &Value) -> Value {
+        let answer = self.answers.get(self.done).cloned();
+        self.done += 1;
+        answer.unwrap_or_else(|| json!("the reflector made no such request"))
+    }
+
+    fn checked(&self, want: &Value) -> Value {
+        checked(want)
+    }
+}
+
+/// What is compared of a want. Neither the log is, nor the header `accept`, nor how often a store is told the
+/// last version, for which there is no call here.
+fn checked(want: &Value) -> Value {
+    let mut want = want.clone();
+    for (of, field) in [("", "notes"), ("/request", "accept")] {
+        if let Some(map) = want.pointer_mut(of).and_then(Value::as_object_mut) {
+            map.remove(field);
+        }
+    }
+    if let Some(calls) = want.get_mut("store").and_then(Value::as_array_mut) {
+        calls.retain(|call| call["call"] != "rv");
+    }
+    want
+}
+
+/// Answers what the store was told after the end.
+fn run_reflector(config: &Value, script: &Arc<Script>) -> Vec<Value> {
+    let options = options(config, Arc::new(script.clock.clone()), &script.recorder);
+    if !options.resync_period.is_zero() {
+        let clock = script.clock.clone();
+        script.recorder.on_phase(move |phase| match phase {
+            Phase::Listed => clock.resyncs_begin(),
+            Phase::ResyncFailed => clock.resyncs_end(),
+        });
+    }
+    let store: Arc<dyn ReflectorStore<DynamicObject>> = script.recorder.clone();
+    let reflector = Arc::new(Reflector::new(script.lister_watcher(), store, options));
+    let looked_at = Arc::downgrade(&reflector);
+    script.look(move |_| {
+        let version = looked_at.upgrade().map(|reflector| reflector.last_sync_resource_version());
+        Map::from_iter([("last_rv".to_owned(), json!(version))])
+    });
+    reflector.run(&script.stop);
+    script.recorder.take()["store"].as_array().cloned().unwrap_or_default()
+}
+
+/// What a trace configures.
+fn options(config: &Value, clock: Arc<dyn Clock>, recorder: &Arc<Recorder>) -> ReflectorOptions {
+    let millis = |field: &str| config[field].as_u64().map(Duration::from_millis);
+    let mut options = ReflectorOptions::default();
+    options.watch_list = config["watch_list"] == true;
+    options.resync_period = millis("resync_ms").unwrap_or_default();
+    options.internal_error_retry = millis("internal_retry_ms").unwrap_or_default();
+    options.page_size = config["page_size"].as_u64().map(|size| size.try_into().unwrap());
+    if let Some(seconds) = config["min_watch_timeout_s"].as_u64() {
+        options.min_watch_timeout = Duration::from_secs(seconds);
+    }
+    if let Some(backoff) = millis("backoff_ms") {
+        options.backoff = Backoff::new(backoff, 1.0, backoff, 0.0);
+    }
+    if let Some(answer) = config["should_resync"].as_bool() {
+        options.should_resync = Some(Arc::new(move || answer));
+    }
+    if let Some((version, kind)) = text(&config["expect"]).rsplit_once('/') {
+        let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
+        options.expected_kind = Some(GroupVersionKind::new(group, version, kind));
+    }
+    options.clock = clock;
+    let recorder = Arc::clone(recorder);
+    options.watch_error_handler = Some(Arc::new(move |error: &Error| recorder.error(error)));
+    options
+}

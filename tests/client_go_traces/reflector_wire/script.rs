@@ -1,0 +1,279 @@
+//! A script, carried out on the reflector's own thread: whatever the reflector calls, the script decides
+//! there what comes of it. So nothing depends on how fast this machine is.
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use k8s_informer::{Body, Error, ListOptions, ListWatch, ListerWatcher, Stop};
+use serde_json::{Map, Value, json};
+
+use super::clock::VirtualClock;
+use super::observe::{self, Recorder};
+use super::response::{End, Part, Response};
+use crate::object::text;
+
+/// A stream that is held open is given up after this many resyncs that change nothing.
+const RESYNCS: usize = 10;
+
+pub(super) struct Script {
+    config: Value,
+    steps: Vec<Value>,
+    /// The steps before this one are carried out.
+    until: usize,
+    pub(super) clock: VirtualClock,
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) stop: Stop,
+    /// Asked when all that a step brought has arrived: what else is to be seen, given what is wanted.
+    look: OnceLock<Box<Look>>,
+    /// Innermost.
+    run: Mutex<Run>,
+}
+
+type Look = dyn Fn(&Value) -> Map<String, Value> + Send + Sync;
+
+#[derive(Default)]
+struct Run {
+    /// What has been observed of the steps so far.
+    answers: Vec<Value>,
+    /// The request that is being answered.
+    current: Option<Current>,
+    /// When the last response ended.
+    ended_at: Duration,
+    /// How long the reflector has waited since the last request; `None` before the first.
+    waited: Option<Duration>,
+    /// The request that came when the script was over.
+    further: Option<Value>,
+    stopped_at: Option<Duration>,
+}
+
+struct Current {
+    request: Value,
+    is_held: bool,
+    hung_up: Arc<AtomicBool>,
+}
+
+impl Current {
+    /// The server holds it open, and the client has not hung up.
+    fn is_open(&self) -> bool {
+        self.is_held && !self.hung_up.load(Ordering::Relaxed)
+    }
+}
+
+impl Script {
+    pub(super) fn new(config: &Value, steps: &[Value], until: usize) -> Arc<Self> {
+        let script = Arc::new(Self {
+            config: config.clone(),
+            steps: steps.to_vec(),
+            until,
+            clock: VirtualClock::new(),
+            recorder: Arc::new(Recorder::new(config)),
+            stop: Stop::new(),
+            look: OnceLock::new(),
+            run: Mutex::default(),
+        });
+        let waiting = Arc::downgrade(&script);
+        script.clock.on_wait(move |duration, stop| {
+            waiting.upgrade().is_some_and(|script| script.reflector_waits(duration, stop))
+        });
+        script
+    }
+
+    pub(super) fn look(&self, look: impl Fn(&Value) -> Map<String, Value> + Send + Sync + 'static) {
+        let _ = self.look.set(Box::new(look));
+    }
+
+    pub(super) fn lister_watcher(self: &Arc<Self>) -> Arc<dyn ListerWatcher> {
+        let (list, watch) = (Arc::clone(self), Arc::clone(self));
+        Arc::new(
+            ListWatch::new(
+                move |options: &ListOptions, stop: &Stop| list.request(&options.to_query(), stop),
+                move |options: &ListOptions, stop: &Stop| watch.request(&options.to_watch_query(), stop),
+            )
+            .with_watch_list(),
+        )
+    }
+
+    /// What was observed, step by step: to be asked when everything has been stopped.
+    pub(super) fn answers(&self) -> Vec<Value> {
+        self.step_is_over();
+        let mut run = self.run.lock().unwrap();
+        let stopped = match run.stopped_at {
+            Some(at) if at == self.clock.elapsed() => "now",
+            Some(_) => "late",
+            None => "never",
+        };
+        let last = json!({"request": run.further, "stopped": stopped});
+        run.answers.push(last);
+        std::mem::take(&mut run.answers)
+    }
+
+    fn request(self: &Arc<Self>, query: &str, stop: &Stop) -> Result<Body, Error> {
+        let (mut path, mut query) = (observe::path(&self.config), query.to_owned());
+        loop {
+            let overlaps = self.run.lock().unwrap().current.as_ref().is_some_and(Current::is_open);
+            let (step, waited) = self.arrived();
+            let mut request = observe::request(&self.config, &path, &query, waited);
+            if overlaps {
+                request["after"] = json!("overlap");
+            }
+            let hung_up = Arc::new(AtomicBool::new(false));
+            let response = match &step {
+                Some(step) => Response::parse(&step["response"]),
+                None => Response::Dropped(End::Cut),
+            };
+            if matches!(response, Response::Refused) {
+                request = json!({"kind": "refused", "after": request["after"]});
+            }
+            let is_held = matches!(&response, Response::Answered(answer) if answer.end == End::Hold);
+            {
+                let mut run = self.run.lock().unwrap();
+                if step.is_none() {
+                    run.further = Some(request);
+                    drop(run);
+                    self.stop();
+                    return Err(Error::other("the script is over"));
+                }
+                run.current = Some(Current { request, is_held, hung_up: Arc::clone(&hung_up) });
+                run.ended_at = self.clock.elapsed();
+            }
+            self.recorder.requested(query.contains("sendInitialEvents=true"));
+            let answer = match response {
+                Response::Refused => return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into()),
+                Response::Dropped(end) => {
+                    return Err(end.read().map_or_else(Error::from, |_| Error::other("nothing came")));
+                }
+                Response::Answered(answer) => answer,
+            };
+            // A client follows redirects.
+            if let Some(location) = answer.header("Location") {
+                let (to, with) = location.split_once('?').unwrap_or((location, ""));
+                (path, query) = (to.to_owned(), with.to_owned());
+                continue;
+            }
+            let (parts, end) = answer.received(query.starts_with("watch=true"))?;
+            let (script, stop) = (Arc::clone(self), stop.clone());
+            return Ok(Body::new(Reader { parts, end, stop, hung_up, script }));
+        }
+    }
+
+    /// A request has arrived: the step that answers it, and how long the reflector has waited.
+    fn arrived(&self) -> (Option<Value>, Option<Duration>) {
+        self.clock.is_reflector();
+        self.step_is_over();
+        let mut run = self.run.lock().unwrap();
+        let waited = run.waited.replace(Duration::ZERO);
+        (self.next(&run).filter(|step| step["op"] == "respond").cloned(), waited)
+    }
+
+    fn next(&self, run: &Run) -> Option<&Value> {
+        self.steps[..self.until].get(run.answers.len())
+    }
+
+    /// All that came of the last request is there.
+    fn step_is_over(&self) {
+        let (current, step) = {
+            let mut run = self.run.lock().unwrap();
+            let Some(current) = run.current.take() else { return };
+            (current, self.next(&run).cloned())
+        };
+        let wanted = step.map_or(Value::Null, |step| step["want"].clone());
+        let mut answer = self.recorder.take();
+        answer.extend(self.look.get().map(|look| look(&wanted)).unwrap_or_default());
+        answer.insert("request".to_owned(), current.request);
+        if current.is_held && current.hung_up.load(Ordering::Relaxed) {
+            answer.insert("hung_up".to_owned(), json!(true));
+        }
+        self.run.lock().unwrap().answers.push(Value::Object(answer));
+    }
+
+    fn stop(&self) {
+        self.step_is_over();
+        self.run.lock().unwrap().stopped_at.get_or_insert(self.clock.elapsed());
+        self.stop.stop();
+    }
+
+    /// When the next step stops the reflector, if it does so by time.
+    fn stops_at(&self) -> Option<Duration> {
+        let run = self.run.lock().unwrap();
+        let next = self.steps[..self.until].get(run.answers.len() + usize::from(run.current.is_some()))?;
+        let by_time = next["op"] == "stop" && next["when"] == "after";
+        by_time.then(|| run.ended_at + Duration::from_millis(next["ms"].as_u64().unwrap()))
+    }
+
+    fn reflector_waits(&self, duration: Duration, stop: &Stop) -> bool {
+        if stop.is_stopped() {
+            return false;
+        }
+        let now = self.clock.elapsed();
+        if let Some(at) = self.stops_at().filter(|at| *at <= now + duration) {
+            self.clock.advance(at.saturating_sub(now), stop);
+            self.stop();
+            return false;
+        }
+        self.clock.advance(duration, stop);
+        *self.run.lock().unwrap().waited.get_or_insert_default() += duration;
+        !stop.is_stopped()
+    }
+
+    /// The reflector waits for bytes, and none will come.
+    fn quiet(&self, stop: &Stop) {
+        let next = {
+            let run = self.run.lock().unwrap();
+            self.steps[..self.until].get(run.answers.len() + 1).map(|step| text(&step["op"]).to_owned())
+        };
+        if let Some(at) = self.stops_at() {
+            self.clock.advance(at.saturating_sub(self.clock.elapsed()), stop);
+        } else if next.is_none_or(|op| op == "respond") {
+            // Only a resync that fails can end the watch.
+            let mut resyncs = 0..RESYNCS;
+            while !stop.is_stopped() && resyncs.next().is_some() && self.clock.advance_to_resync(stop) {}
+            if stop.is_stopped() {
+                return;
+            }
+        }
+        self.stop();
+    }
+}
+
+/// The body of a response.
+struct Reader {
+    parts: VecDeque<Part>,
+    end: End,
+    /// Of the request.
+    stop: Stop,
+    hung_up: Arc<AtomicBool>,
+    script: Arc<Script>,
+}
+
+impl Read for Reader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while !self.stop.is_stopped() {
+            match self.parts.front_mut() {
+                Some(Part::Bytes(bytes)) if bytes.is_empty() => drop(self.parts.pop_front()),
+                Some(Part::Bytes(bytes)) => {
+                    let length = bytes.len().min(buffer.len());
+                    buffer[..length].copy_from_slice(&bytes[..length]);
+                    bytes.drain(..length);
+                    return Ok(length);
+                }
+                Some(Part::Pause(pause)) => {
+                    self.script.clock.advance(*pause, &self.stop);
+                    self.parts.pop_front();
+                }
+                None if self.end == End::Hold => self.script.quiet(&self.stop),
+                None => return self.end.read(),
+            }
+        }
+        Err(io::ErrorKind::ConnectionAborted.into())
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.hung_up.store(true, Ordering::Relaxed);
+        self.script.run.lock().unwrap().ended_at = self.script.clock.elapsed();
+    }
+}

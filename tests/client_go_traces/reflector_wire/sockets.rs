@@ -1,0 +1,290 @@
+//! A part of the scripts over TCP, with the crate's client: what is known of its bytes is compared there.
+//!
+//! No time passes: the waits of the reflector return at once. So traces in which a server pauses are left
+//! out, but where it only lets arrive what was sent before it resets the connection; and those in which it
+//! can't be reached, in which there are resyncs, and in which the reflector is stopped by time.
+
+use std::collections::BTreeSet;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use k8s_informer::{
+    Client, Clock, Config, DynamicObject, GroupVersionResource, Reflector, ReflectorStore, Stop,
+};
+use serde_json::{Value, json};
+
+use super::observe::{self, Recorder};
+use super::response::{End, Part, Response};
+use super::{checked, deviations, options};
+use crate::object::text;
+
+/// What is to happen has so long, in real time.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How much of the suite is at least replayed here, in percent of its steps.
+const FLOOR: f64 = 40.0;
+
+const THREADS: usize = 4;
+
+#[test]
+fn scripts_replay_over_tcp() {
+    let listed = crate::deviations();
+    let files = crate::files().into_iter().filter(|(suite, _)| suite.name == "reflector_wire");
+    let traces: Vec<Value> = files.flat_map(|(_, path)| crate::traces(&path)).collect();
+    let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                while let Some(trace) = traces.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let compared = is_for_sockets(trace).then(|| replay(trace, &listed));
+                    tally.lock().unwrap().add(trace, compared);
+                }
+            });
+        }
+    });
+    let tally = tally.into_inner().unwrap();
+    let share = 100.0 * tally.replayed as f64 / tally.steps as f64;
+    println!(
+        "reflector_wire over TCP: {} of {} traces, {} of {} steps replayed ({share:.1} %)",
+        tally.traces,
+        traces.len(),
+        tally.replayed,
+        tally.steps
+    );
+    assert!(tally.failed.is_empty(), "{} failed:\n{}", tally.failed.len(), tally.failed.join("\n"));
+    assert!(share >= FLOOR, "only {share:.1} % replayed, the floor is {FLOOR} %");
+}
+
+#[derive(Default)]
+struct Tally {
+    traces: usize,
+    steps: usize,
+    replayed: usize,
+    failed: Vec<String>,
+}
+
+impl Tally {
+    fn add(&mut self, trace: &Value, compared: Option<Result<usize, String>>) {
+        self.steps += trace["steps"].as_array().unwrap().len();
+        match compared {
+            None => return,
+            Some(Ok(steps)) => self.replayed += steps,
+            Some(Err(difference)) => self.failed.push(format!("{}: {difference}", trace["id"])),
+        }
+        self.traces += 1;
+    }
+}
+
+fn is_for_sockets(trace: &Value) -> bool {
+    let config = &trace["config"];
+    let is_pause = |item: &Value| item["pause_ms"].is_u64();
+    let mut steps = trace["steps"].as_array().unwrap().iter();
+    config["sink"] == "store"
+        && config["resync_ms"].is_null()
+        && steps.all(|step| {
+            let response = &step["response"];
+            let mut stream = response["stream"].as_array().map_or(&[][..], Vec::as_slice);
+            if let Some((_, before)) = stream.split_last().filter(|(last, _)| is_pause(last)) {
+                stream = if response["end"] == "reset" { before } else { stream };
+            }
+            response["refuse"] != true && step["when"] != "after" && !stream.iter().any(is_pause)
+        })
+}
+
+/// Compares one trace; how many steps of it.
+fn replay(trace: &Value, listed: &BTreeSet<String>) -> Result<usize, String> {
+    let (config, steps) = (&trace["config"], trace["steps"].as_array().unwrap());
+    let mut own = deviations::own(steps);
+    for (step, own) in steps.iter().zip(&mut own) {
+        // The client neither follows redirects nor takes what is compressed.
+        let (response, headers) = (&step["response"], &step["response"]["headers"]);
+        let is_packed = headers["Content-Encoding"] == "gzip" && response["body_b64"].is_string();
+        if own.is_none() && (is_packed || headers["Location"].is_string()) {
+            *own = Some("REST");
+        }
+    }
+    let until = deviations::cut(steps, &own, listed);
+    let answers = run(config, steps, until);
+    for (number, step) in steps[..until].iter().enumerate() {
+        let (got, want) = (answers.get(number), checked(&step["want"]));
+        if got != Some(&want) {
+            let nothing = json!("nothing");
+            return Err(format!("step {number}: {step}\n  got {}", got.unwrap_or(&nothing)));
+        }
+    }
+    Ok(until)
+}
+
+/// The server of one trace.
+struct Server {
+    config: Value,
+    recorder: Arc<Recorder>,
+    clock: Immediate,
+    arrived: Receiver<TcpStream>,
+    /// What was observed, step by step.
+    answers: Vec<Value>,
+    current: Option<Current>,
+}
+
+/// The request that has been answered last.
+struct Current {
+    request: Value,
+    want: Value,
+    /// Left open.
+    held: Option<TcpStream>,
+}
+
+/// Carries out the steps before `until`, and stops the reflector; what was observed, step by step.
+fn run(config: &Value, steps: &[Value], until: usize) -> Vec<Value> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = Client::new(Config::new(format!("http://{address}"))).unwrap();
+    let resource = GroupVersionResource::new("", "v1", "configmaps");
+    let lister_watcher = client.lister_watcher(&resource, Some(text(&config["namespace"])));
+    let (recorder, clock, stop) = (Arc::new(Recorder::new(config)), Immediate::default(), Stop::new());
+    let store: Arc<dyn ReflectorStore<DynamicObject>> = recorder.clone();
+    let options = options(config, Arc::new(clock.clone()), &recorder);
+    let reflector = Reflector::new(Arc::new(lister_watcher), store, options);
+
+    let (arrivals, arrived) = mpsc::channel();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let connections = listener.incoming().map_while(Result::ok);
+            for connection in connections.take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                let _ = arrivals.send(connection);
+            }
+        });
+        let running = scope.spawn(|| reflector.run(&stop));
+        let config = config.clone();
+        let mut server = Server { config, recorder, clock, arrived, answers: Vec::new(), current: None };
+        let version = || reflector.last_sync_resource_version();
+        let further = server.serve(steps, until, &version);
+        stop.stop();
+        running.join().unwrap();
+        server.step_is_over(&version);
+        is_over.store(true, Ordering::Relaxed);
+        drop(TcpStream::connect(address));
+        server.answers.push(json!({"request": further, "stopped": "now"}));
+        server.answers
+    })
+}
+
+impl Server {
+    /// Answers the requests; the one that is too many, if the last step wants one.
+    fn serve(&mut self, steps: &[Value], until: usize, version: &dyn Fn() -> String) -> Option<Value> {
+        for step in steps[..until].iter().take_while(|step| step["op"] == "respond") {
+            let resets = step["response"]["end"] == "reset" || step["response"]["drop"] == "reset";
+            let (connection, request) = self.request(!resets)?;
+            self.step_is_over(version);
+            let want = checked(&step["want"]);
+            let held = self.respond(&Response::parse(&step["response"]), connection, &want);
+            self.current = Some(Current { request, want, held });
+        }
+        let next = self.answers.len() + usize::from(self.current.is_some());
+        if steps.get(next).is_none_or(|step| step["want"]["request"].is_null()) {
+            if let Some(current) = &self.current {
+                self.recorder.wait_for(&current.want, PATIENCE);
+            }
+            return None;
+        }
+        let (_connection, request) = self.request(true)?;
+        self.step_is_over(version);
+        Some(request)
+    }
+
+    /// The next request. A connection of which not all was read is reset when it is closed: so the last byte
+    /// may be left.
+    fn request(&self, to_the_last_byte: bool) -> Option<(TcpStream, Value)> {
+        let mut connection = self.arrived.recv_timeout(PATIENCE).ok()?;
+        connection.set_read_timeout(Some(PATIENCE)).unwrap();
+        connection.set_nodelay(true).unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r") {
+            let mut byte = [0];
+            connection.read_exact(&mut byte).ok()?;
+            head.extend(byte);
+        }
+        if to_the_last_byte {
+            connection.read_exact(&mut [0]).ok()?;
+        }
+        let head = String::from_utf8(head).unwrap();
+        let target = head.strip_prefix("GET ")?.split(' ').next()?;
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        self.recorder.requested(query.contains("sendInitialEvents=true"));
+        Some((connection, observe::request(&self.config, path, query, self.clock.waited())))
+    }
+
+    /// Sends a response; the connection, if it is left open.
+    fn respond(&self, response: &Response, mut connection: TcpStream, want: &Value) -> Option<TcpStream> {
+        let Response::Answered(answer) = response else { return None };
+        // Who has heard enough may have hung up meanwhile.
+        let _ = connection.write_all(&answer.head());
+        for part in &answer.parts {
+            if let Part::Bytes(bytes) = part {
+                let _ = connection.write_all(bytes);
+            }
+        }
+        if answer.end == End::Reset {
+            // A reset would overtake what has not been read.
+            self.recorder.wait_for(want, PATIENCE);
+        }
+        (answer.end == End::Hold).then_some(connection)
+    }
+
+    /// All that came of the last request is there.
+    fn step_is_over(&mut self, version: &dyn Fn() -> String) {
+        let Some(Current { request, want, held }) = self.current.take() else { return };
+        let mut answer = self.recorder.take();
+        answer.insert("request".to_owned(), request);
+        answer.insert("last_rv".to_owned(), json!(version()));
+        if want["hung_up"] == true {
+            // With a reset, if it had not read everything.
+            let hung_up = held.is_some_and(|mut held| match held.read(&mut [0]) {
+                Ok(read) => read == 0,
+                Err(error) => error.kind() == ErrorKind::ConnectionReset,
+            });
+            answer.insert("hung_up".to_owned(), json!(hung_up));
+        }
+        self.answers.push(Value::Object(answer));
+    }
+}
+
+/// A clock on which waits return at once.
+#[derive(Clone)]
+struct Immediate {
+    start: Instant,
+    /// All the waits so far, and those since the last request; `None` before the first.
+    waits: Arc<Mutex<(Duration, Option<Duration>)>>,
+}
+
+impl Default for Immediate {
+    fn default() -> Self {
+        Self { start: Instant::now(), waits: Arc::default() }
+    }
+}
+
+impl Immediate {
+    /// How long the reflector has waited since the last call.
+    fn waited(&self) -> Option<Duration> {
+        self.waits.lock().unwrap().1.replace(Duration::ZERO)
+    }
+}
+
+impl Clock for Immediate {
+    fn now(&self) -> Instant {
+        self.start + self.waits.lock().unwrap().0
+    }
+
+    fn wait(&self, duration: Duration, stop: &Stop) -> bool {
+        let mut waits = self.waits.lock().unwrap();
+        waits.0 += duration;
+        *waits.1.get_or_insert_default() += duration;
+        !stop.is_stopped()
+    }
+}

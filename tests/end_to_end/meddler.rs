@@ -1,0 +1,150 @@
+//! Between an informer and any server's watches: what was asked for is noted, and what comes is changed.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_informer::{
+    Body, Client, Error, GroupVersionResource, ListOptions, ListerWatcher, ListerWatcherSource, Request, Stop,
+};
+
+/// What an informer asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    List,
+    Watch,
+    WatchList,
+}
+
+/// Makes something else of a line, the first of a watch being 0; of no watch, but those of `Asked::Watch`
+/// and `Asked::WatchList`.
+type Edit = dyn Fn(Asked, usize, String) -> String + Send + Sync;
+
+/// What a factory is made with in place of a client. Clones share what they know.
+#[derive(Clone)]
+pub(crate) struct Meddler {
+    client: Client,
+    edit: Arc<Edit>,
+    silence: Option<Duration>,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl Meddler {
+    pub(crate) fn new(
+        client: Client,
+        edit: impl Fn(Asked, usize, String) -> String + Send + Sync + 'static,
+    ) -> Self {
+        Self { client, edit: Arc::new(edit), silence: None, asked: Arc::default() }
+    }
+
+    /// Where the first event would come about an object of the name "trigger", the watch expires.
+    pub(crate) fn expiring(client: Client) -> Self {
+        const GONE: &str = concat!(
+            r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","code":410,"#,
+            r#""reason":"Expired","message":"too old resource version"}}"#,
+            "\n"
+        );
+        let expired = AtomicBool::new(false);
+        Self::new(client, move |_, _, line| {
+            let now = line.contains(r#""name":"trigger""#) && !expired.swap(true, Ordering::Relaxed);
+            if now { GONE.to_owned() } else { line }
+        })
+    }
+
+    /// After so long a silence a watch seems to have been silent for as long as its reader had patience.
+    pub(crate) fn silence(self, silence: Duration) -> Self {
+        Self { silence: Some(silence), ..self }
+    }
+
+    /// Everything that has been asked for.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note(&self, asked: Asked) {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
+    }
+}
+
+impl ListerWatcherSource for Meddler {
+    fn lister_watcher(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Arc<dyn ListerWatcher> {
+        Arc::new(Resource {
+            meddler: self.clone(),
+            path: resource.path(namespace),
+            inner: ListerWatcherSource::lister_watcher(&self.client, resource, namespace),
+        })
+    }
+}
+
+struct Resource {
+    meddler: Meddler,
+    path: String,
+    inner: Arc<dyn ListerWatcher>,
+}
+
+impl ListerWatcher for Resource {
+    fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        self.meddler.note(Asked::List);
+        self.inner.list(options, stop)
+    }
+
+    fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        let Self { meddler, path, .. } = self;
+        let asked = if options.send_initial_events { Asked::WatchList } else { Asked::Watch };
+        meddler.note(asked);
+        let request = Request::get(format!("{path}?{}", options.to_watch_query()));
+        let request = request.idle_timeout(meddler.silence);
+        let body = meddler.client.request(&request, stop)?.into_body();
+        let edit = Arc::clone(&meddler.edit);
+        let lines = Lines {
+            body: BufReader::new(body),
+            line: Vec::new(),
+            count: 0,
+            edited: Vec::new(),
+            edit: Box::new(move |count, line| edit(asked, count, line)),
+        };
+        let body = Body::new(lines);
+        Ok(if meddler.silence.is_some() { body.with_read_timeout(|_| {}) } else { body })
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        self.inner.supports_watch_list()
+    }
+
+    fn description(&self) -> String {
+        self.inner.description()
+    }
+}
+
+struct Lines {
+    body: BufReader<Body>,
+    /// What has come of the next one: a read that was tried again goes on.
+    line: Vec<u8>,
+    count: usize,
+    /// What is still to be handed out.
+    edited: Vec<u8>,
+    edit: Box<dyn Fn(usize, String) -> String + Send>,
+}
+
+impl Read for Lines {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.edited.is_empty() {
+            self.body.read_until(b'\n', &mut self.line)?;
+            if self.line.is_empty() {
+                return Ok(0);
+            }
+            let line = String::from_utf8(std::mem::take(&mut self.line)).unwrap();
+            self.edited = (self.edit)(self.count, line).into_bytes();
+            self.count += 1;
+        }
+        let length = self.edited.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&self.edited[..length]);
+        self.edited.drain(..length);
+        Ok(length)
+    }
+}

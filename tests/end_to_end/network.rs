@@ -1,0 +1,168 @@
+//! A network that is bad.
+
+use std::time::{Duration, Instant};
+
+use k8s_informer::{
+    Backoff, Error, ReflectorOptions, ReflectorState, SharedIndexInformer, SharedInformerFactory, Stop,
+};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+
+use crate::cluster::{BOTH, Cluster, Namespace, Way, on_every_cluster};
+use crate::meddler::{Asked, Meddler};
+use crate::proxy::{Disturbance, Proxy};
+use crate::support::{Follower, PATIENCE, shut_down, wait_until};
+
+struct Scene<'a> {
+    cluster: &'a Cluster,
+    namespace: Namespace<'a>,
+    proxy: Proxy,
+    factory: SharedInformerFactory,
+    maps: SharedIndexInformer<ConfigMap>,
+    follower: Follower,
+}
+
+impl<'a> Scene<'a> {
+    /// With objects map-0 to map-29, not started.
+    fn new(cluster: &'a Cluster, options: ReflectorOptions) -> Self {
+        let namespace = cluster.namespace("network");
+        for n in 0..30 {
+            namespace.create(&format!("map-{n}"), json!({}));
+        }
+        let proxy = cluster.proxy();
+        let builder = SharedInformerFactory::builder(cluster.client_through(&proxy));
+        let factory = builder.reflector_options(options).namespace(&namespace.name).build();
+        let maps = factory.informer::<ConfigMap>();
+        let follower = Follower::default();
+        maps.add_handler(follower.clone()).unwrap();
+        Self { cluster, namespace, proxy, factory, maps, follower }
+    }
+
+    fn sync(&self) {
+        self.factory.start(&Stop::new()).unwrap();
+        self.factory.wait_for_cache_sync(&Stop::new()).unwrap();
+    }
+
+    /// Waits until it knows what there is, by events that keep their promises.
+    fn agree(&self) {
+        let truth = self.cluster.versions(&self.namespace);
+        self.follower.wait("it knows what there is", |known| known.versions == truth);
+        assert_eq!(self.follower.known().problems, [""; 0]);
+    }
+}
+
+#[test]
+fn a_half_open_watch_is_given_up_after_its_idle_timeout() {
+    on_every_cluster(BOTH, |cluster| {
+        let mut options = cluster.options();
+        options.watch_idle_timeout = Some(Duration::from_millis(500));
+        let scene = Scene::new(cluster, options);
+        scene.sync();
+        // Something has come by the watch, so that it is there.
+        scene.namespace.patch("map-0", &json!({ "data": { "round": "1" } }));
+        scene.agree();
+        for round in 0..2 {
+            scene.proxy.stall();
+            scene.namespace.create(&format!("new-{round}"), json!({}));
+            scene.agree();
+        }
+        let error = scene.maps.status().last_error.filter(Error::is_timeout);
+        let error = error.unwrap_or_else(|| panic!("{:?}", scene.maps.status())).to_string();
+        assert!(error.starts_with("watch configmaps in namespace "), "{error}");
+        let lists = u64::from(cluster.way == Way::List);
+        assert_eq!(scene.maps.status().lists, lists, "it goes on from where it was");
+        shut_down(&scene.factory, "after half-open watches");
+    });
+}
+
+#[test]
+fn what_comes_in_drips_comes() {
+    on_every_cluster(BOTH, |cluster| {
+        let scene = Scene::new(cluster, cluster.options());
+        scene.proxy.plan((1..20).map(Disturbance::Drip));
+        scene.proxy.plan(std::iter::repeat_n(Disturbance::Drip(50), 100));
+        scene.sync();
+        scene.agree();
+        scene.namespace.patch("map-0", &json!({ "data": { "round": "1" } }));
+        scene.namespace.delete("map-1");
+        scene.agree();
+        let status = scene.maps.status();
+        assert_eq!((status.lists, status.watches), (u64::from(cluster.way == Way::List), 1), "{status:?}");
+        assert!(status.last_error.is_none(), "{status:?}");
+        shut_down(&scene.factory, "in drips");
+    });
+}
+
+/// Each connection ends, or goes wrong, after another number of bytes: in an event, between two, in the
+/// framing.
+#[test]
+fn connections_that_end_anywhere_cost_no_event() {
+    type Kind = fn(usize) -> Disturbance;
+    let kinds: [(&str, Kind); 3] = [
+        ("cut", Disturbance::Cut),
+        ("reset", Disturbance::Reset),
+        ("garbage", |at| Disturbance::Garbage(at, b"\r\n\0{]\xff")),
+    ];
+    on_every_cluster(BOTH, |cluster| {
+        for (name, kind) in kinds {
+            let mut options = cluster.options();
+            options.backoff = Backoff::new(Duration::from_millis(5), 2.0, Duration::from_millis(20), 1.0);
+            let scene = Scene::new(cluster, options);
+            scene.sync();
+            scene.agree();
+            // Behind a handshake, and what there is at the beginning.
+            scene.proxy.plan((0..12).map(|n| kind(30_000 + 131 * n)));
+            scene.proxy.reset();
+            let start = Instant::now();
+            let mut round = 0;
+            while scene.proxy.planned() > 0 {
+                round += 1;
+                assert!(start.elapsed() < PATIENCE, "{} are left", scene.proxy.planned());
+                scene.namespace.patch(
+                    &format!("map-{}", round % 30),
+                    &json!({ "data": { "round": round.to_string() } }),
+                );
+            }
+            scene.namespace.delete("map-3");
+            scene.agree();
+            println!("  {name}: {round} rounds, {} connections", scene.proxy.connections());
+            shut_down(&scene.factory, "of connections that end anywhere");
+        }
+    });
+}
+
+#[test]
+fn w15_one_line_that_is_garbage_costs_a_watch_and_the_same_again_a_list() {
+    on_every_cluster(BOTH, |cluster| {
+        let namespace = cluster.namespace("garbage");
+        namespace.create("a", json!({}));
+        let meddler = Meddler::new(cluster.client(), |_, _, line| {
+            // In place of an event, which then comes by the list.
+            let is = |name: &str| line.contains(&format!(r#""{name}""#)) && line.contains("ADDED");
+            if is("garbled") { "{\"type\": s3cret}\n".to_owned() } else { line }
+        });
+        let builder = SharedInformerFactory::builder(meddler.clone()).namespace(&namespace.name);
+        let factory = builder.reflector_options(cluster.options()).build();
+        let maps = factory.informer::<ConfigMap>();
+        let follower = Follower::default();
+        maps.add_handler(follower.clone()).unwrap();
+        factory.start(&Stop::new()).unwrap();
+        factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        follower.wait_for_events(&["+a"]);
+
+        namespace.create("garbled", json!({}));
+        follower.wait_for_events(&["+a", "+garbled"]);
+        namespace.create("b", json!({}));
+        follower.wait_for_events(&["+a", "+garbled", "+b"]);
+        wait_until("it watches", || (maps.status().state == ReflectorState::Watching).then_some(()));
+        let expected: &[Asked] = match cluster.way {
+            // The new watch-list has the same line: a LIST is all that is left.
+            Way::WatchList => &[Asked::WatchList, Asked::Watch, Asked::WatchList, Asked::List, Asked::Watch],
+            Way::List => &[Asked::List, Asked::Watch, Asked::Watch, Asked::List, Asked::Watch],
+        };
+        assert_eq!(meddler.asked(), expected);
+        let error = maps.status().last_error.unwrap();
+        assert!(error.is_decode() && !error.to_string().contains("s3cret"), "{error}");
+        shut_down(&factory, "after garbage");
+    });
+}

@@ -1,0 +1,129 @@
+//! One object that can't be read.
+
+use std::collections::BTreeMap;
+
+use k8s_informer::{
+    ObjectMeta, ReflectorState, ReflectorStatus, SharedIndexInformer, SharedInformerFactory, Stop,
+    impl_object,
+};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::cluster::{BOTH, Namespace, on_every_cluster};
+use crate::meddler::Meddler;
+use crate::support::{Follower, shut_down, wait_until};
+
+/// Somebody's idea of a ConfigMap: that "round" is there and is a number, in words.
+#[derive(Deserialize)]
+struct Map {
+    #[expect(dead_code, reason = "that it can be read is what matters")]
+    data: BTreeMap<String, Round>,
+    metadata: ObjectMeta,
+}
+
+impl_object!(Map, "v1", "ConfigMap", "configmaps", Namespaced);
+
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct Round;
+
+impl TryFrom<String> for Round {
+    type Error = std::num::ParseIntError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse::<u32>().map(|_| Self)
+    }
+}
+
+fn set_round(namespace: &Namespace<'_>, name: &str, round: &str) {
+    namespace.patch(name, &json!({ "data": { "round": round } }));
+}
+
+/// Waits for a status in which nothing is under way.
+fn status(maps: &SharedIndexInformer<Map>, is_so: impl Fn(&ReflectorStatus) -> bool) -> ReflectorStatus {
+    wait_until("the status follows", || {
+        let status = maps.status();
+        (status.state == ReflectorState::Watching && is_so(&status)).then_some(status)
+    })
+}
+
+#[test]
+fn one_object_that_can_not_be_decoded_costs_only_itself() {
+    on_every_cluster(BOTH, |cluster| {
+        let namespace = cluster.namespace("unreadable");
+        for name in ["a", "b", "bad"] {
+            namespace.create(name, json!({}));
+        }
+        set_round(&namespace, "bad", "s3cret");
+        let meddler = Meddler::expiring(cluster.client());
+        let builder = SharedInformerFactory::builder(meddler).namespace(&namespace.name);
+        let factory = builder.reflector_options(cluster.options()).build();
+        let maps = factory.informer::<Map>();
+        let follower = Follower::default();
+        let registration = maps.add_handler(follower.clone()).unwrap();
+        factory.start(&Stop::new()).unwrap();
+        factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        registration.synced().wait();
+
+        // In the initial state.
+        assert_eq!((follower.known().initial, maps.lister().list().len()), (2, 2));
+        let told = status(&maps, |_| true);
+        assert_eq!((told.unreadable, told.complete, told.listed), (1, false, true), "{told:?}");
+        let error = told.last_error.unwrap();
+        assert!(error.is_decode() && error.to_string().contains(&format!("{}/bad: ", namespace.name)));
+        assert!(!error.to_string().contains("s3cret"), "{error}");
+        // In an event: what was read before stays.
+        set_round(&namespace, "b", "s3cret");
+        set_round(&namespace, "a", "1");
+        follower.wait("the next event", |known| known.events.len() == 3);
+        assert_eq!(follower.known().events[2], "~a");
+        assert_eq!(maps.lister().list().len(), 2);
+        let told = status(&maps, |told| told.unreadable == 2);
+        assert!(told.last_error.unwrap().to_string().contains(&format!("{}/b: ", namespace.name)));
+        // It becomes readable.
+        set_round(&namespace, "bad", "2");
+        follower.wait("it is seen for the first time", |known| known.events.len() == 4);
+        assert_eq!(follower.known().events[3], "+bad");
+
+        // In a relist: "b" still can't be read, and is not taken for deleted.
+        namespace.create("trigger", json!({}));
+        follower.wait("the list", |known| known.events.len() == 5);
+        assert_eq!(follower.known().events[4], "+trigger");
+        assert_eq!(maps.lister().list().len(), 4);
+        let told = status(&maps, |told| told.unreadable == 3);
+        assert!(!told.complete, "{told:?}");
+
+        // In a deletion, which deletes all the same.
+        namespace.delete("b");
+        follower.wait("the deletion", |known| known.events.len() == 6);
+        let known = follower.known();
+        assert_eq!((known.events[5].as_str(), known.unknown.len()), ("-b", 1));
+        assert_eq!(known.problems, [""; 0]);
+        assert_eq!(known.versions, cluster.versions(&namespace));
+        let told = status(&maps, |told| told.unreadable == 4);
+        assert!(!told.complete, "until there is a list without: {told:?}");
+        shut_down(&factory, "after what can't be read");
+    });
+}
+
+#[test]
+fn a_list_that_has_none_such_any_more_makes_it_complete() {
+    on_every_cluster(BOTH, |cluster| {
+        let namespace = cluster.namespace("readable");
+        namespace.create("bad", json!({}));
+        set_round(&namespace, "bad", "none");
+        let meddler = Meddler::expiring(cluster.client());
+        let builder = SharedInformerFactory::builder(meddler).namespace(&namespace.name);
+        let factory = builder.reflector_options(cluster.options()).build();
+        let maps = factory.informer::<Map>();
+        factory.start(&Stop::new()).unwrap();
+        factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        assert!(!status(&maps, |_| true).complete);
+        set_round(&namespace, "bad", "3");
+        wait_until("it is there", || maps.lister().namespace(&namespace.name).get("bad"));
+        namespace.create("trigger", json!({}));
+        let told = status(&maps, |told| told.complete);
+        assert_eq!(told.unreadable, 1, "{told:?}");
+        shut_down(&factory, "after what can be read again");
+    });
+}

@@ -1,0 +1,295 @@
+//! What is there comes by a watch, or by a LIST where that does not work.
+
+use std::time::Duration;
+
+use k8s_informer::testing::{Fault, RequestRecord, Verb};
+use k8s_informer::{Object, ReflectorState, SharedInformerFactory, Stop};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+
+use crate::cluster::{
+    BOTH, Cluster, Namespace, WATCH_LIST, Way, on_every_cluster, on_every_cluster_without_watch_lists,
+    on_the_embedded_server,
+};
+use crate::meddler::{Asked, Meddler};
+use crate::proxy::Disturbance;
+use crate::support::{Follower, shut_down, wait_until};
+
+/// Through this source, in the cluster's way.
+fn through(source: Meddler, cluster: &Cluster, namespace: &Namespace<'_>) -> SharedInformerFactory {
+    let builder = SharedInformerFactory::builder(source).namespace(&namespace.name);
+    builder.reflector_options(cluster.options()).build()
+}
+
+#[test]
+fn wl2_the_first_sync_is_one_watch_and_so_is_everything_after() {
+    on_every_cluster(WATCH_LIST, |cluster| {
+        let namespace = cluster.namespace("watch-list");
+        for name in ["a", "b"] {
+            namespace.create(name, json!({}));
+        }
+        let before = cluster.embedded_server().map_or(0, |server| server.requests().len());
+        let factory = cluster.factory().namespace(&namespace.name).build();
+        let maps = factory.informer::<ConfigMap>();
+        let follower = Follower::default();
+        let registration = maps.add_handler(follower.clone()).unwrap();
+        let stop = Stop::new();
+        factory.start(&stop).unwrap();
+        factory.wait_for_cache_sync(&stop).unwrap();
+        registration.synced().wait();
+        assert_eq!((follower.known().initial, maps.lister().list().len()), (2, 2));
+        namespace.create("c", json!({}));
+        namespace.patch("a", &json!({ "data": { "round": "1" } }));
+        namespace.delete("b");
+        follower.wait("the changes", |known| known.events.len() == 5);
+        let known = follower.known();
+        assert_eq!((&known.events[2..], known.initial), (&["+c", "~a", "-b"].map(String::from)[..], 2));
+        assert_eq!(known.problems, [""; 0]);
+        assert_eq!(known.versions, cluster.versions(&namespace));
+
+        wait_until("the status follows", || (maps.status().state == ReflectorState::Watching).then_some(()));
+        let status = maps.status();
+        assert_eq!((status.lists, status.watches, status.unreadable), (0, 1, 0), "{status:?}");
+        assert!(status.listed && status.complete && status.last_error.is_none(), "{status:?}");
+        if let Some(server) = cluster.embedded_server() {
+            let requests = server.requests().split_off(before);
+            let of_informer = |request: &&RequestRecord| matches!(request.verb(), Verb::List | Verb::Watch);
+            let requests: Vec<_> = requests.iter().filter(of_informer).collect();
+            let param = |name| requests[0].param(name);
+            assert_eq!(param("sendInitialEvents"), Some("true"));
+            assert_eq!(param("resourceVersionMatch"), Some("NotOlderThan"));
+            assert_eq!(param("allowWatchBookmarks"), Some("true"));
+            assert_eq!(param("resourceVersion").unwrap_or_default(), "", "the most recent state");
+        }
+        shut_down(&factory, "of a watch-list");
+    });
+}
+
+#[test]
+fn where_there_is_nothing_yet_it_syncs_too() {
+    on_every_cluster(BOTH, |cluster| {
+        let namespace = cluster.namespace("nothing");
+        let factory = cluster.factory().namespace(&namespace.name).build();
+        let maps = factory.informer::<ConfigMap>();
+        let follower = Follower::default();
+        maps.add_handler(follower.clone()).unwrap();
+        factory.start(&Stop::new()).unwrap();
+        factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        assert!(maps.lister().list().is_empty());
+        namespace.create("a", json!({}));
+        follower.wait_for_events(&["+a"]);
+        assert_eq!(follower.known().initial, 0);
+        shut_down(&factory, "where there was nothing");
+    });
+}
+
+#[test]
+fn wl8_a_server_that_knows_none_is_asked_for_a_list_and_not_again_for_a_while() {
+    on_every_cluster_without_watch_lists(|cluster| {
+        let namespace = cluster.namespace("refused");
+        namespace.create("a", json!({}));
+        let meddler = Meddler::expiring(cluster.client());
+        let factory = through(meddler.clone(), cluster, &namespace);
+        let maps = factory.informer::<ConfigMap>();
+        let follower = Follower::default();
+        maps.add_handler(follower.clone()).unwrap();
+        factory.start(&Stop::new()).unwrap();
+        factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        follower.wait_for_events(&["+a"]);
+        namespace.create("trigger", json!({}));
+        follower.wait_for_events(&["+a", "+trigger"]);
+        namespace.create("b", json!({}));
+        follower.wait_for_events(&["+a", "+trigger", "+b"]);
+        assert_eq!(
+            meddler.asked(),
+            [Asked::WatchList, Asked::List, Asked::Watch, Asked::List, Asked::Watch],
+            "one is enough"
+        );
+        assert_eq!(follower.known().initial, 1);
+        shut_down(&factory, "of a server without watch-lists");
+    });
+}
+
+#[test]
+fn wl12_a_server_that_never_sends_the_bookmark_is_asked_for_a_list() {
+    on_every_cluster(WATCH_LIST, |cluster| {
+        let namespace = cluster.namespace("no-bookmark");
+        for name in ["a", "b"] {
+            namespace.create(name, json!({}));
+        }
+        let meddler = Meddler::new(cluster.client(), |asked, _, line| match asked {
+            Asked::WatchList if line.contains(r#""type":"BOOKMARK""#) => String::new(),
+            _ => line,
+        });
+        // Which is ten seconds to those who wait for the bookmark.
+        let meddler = meddler.silence(Duration::from_millis(100));
+        let factory = through(meddler.clone(), cluster, &namespace);
+        let maps = factory.informer::<ConfigMap>();
+        let follower = Follower::default();
+        maps.add_handler(follower.clone()).unwrap();
+        factory.start(&Stop::new()).unwrap();
+        wait_until("the first objects are there", || {
+            let status = maps.status();
+            (status.received == 2 && status.state == ReflectorState::Listing).then_some(())
+        });
+        assert!(maps.lister().list().is_empty(), "all or nothing");
+        factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        assert_eq!(maps.lister().list().len(), 2);
+        follower.wait("both", |known| known.events.len() == 2);
+        assert_eq!(follower.known().initial, 2);
+        namespace.create("c", json!({}));
+        follower.wait("the watch goes on", |known| known.events.contains(&"+c".to_owned()));
+        let asked = meddler.asked();
+        assert_eq!(asked[..3], [Asked::WatchList, Asked::List, Asked::Watch]);
+        assert!(asked[3..].iter().all(|asked| *asked == Asked::Watch), "{asked:?}");
+        shut_down(&factory, "without a bookmark");
+    });
+}
+
+/// As many as fill some reads, so that there is a middle.
+fn create_many(namespace: &Namespace<'_>) {
+    let filling = "x".repeat(2000);
+    for n in 0..MANY {
+        namespace.create(&format!("map-{n}"), json!({}));
+        namespace.patch(&format!("map-{n}"), &json!({ "data": { "filling": filling } }));
+    }
+}
+
+const MANY: usize = 60;
+/// Behind any handshake, and before the end of it all.
+const MIDDLE: usize = 60_000;
+
+#[test]
+fn wl9_initial_events_that_break_off_are_asked_for_again_and_in_the_end_by_a_list() {
+    on_every_cluster(BOTH, |cluster| {
+        let namespace = cluster.namespace("half");
+        create_many(&namespace);
+        // In this order by number: a close, a reset, garbage in the place of what the connection should carry.
+        let ends = [
+            Disturbance::Cut(MIDDLE),
+            Disturbance::Reset(MIDDLE),
+            Disturbance::Garbage(MIDDLE, b"\r\nxx\r\n"),
+        ];
+        for (times, end) in (1..=4).flat_map(|times| ends.map(|end| (times, end))) {
+            let proxy = cluster.proxy();
+            proxy.plan(std::iter::repeat_n(end, times));
+            let builder = SharedInformerFactory::builder(cluster.client_through(&proxy));
+            let factory = builder.reflector_options(cluster.options()).namespace(&namespace.name).build();
+            let maps = factory.informer::<ConfigMap>();
+            let follower = Follower::default();
+            let registration = maps.add_handler(follower.clone()).unwrap();
+            factory.start(&Stop::new()).unwrap();
+            factory.wait_for_cache_sync(&Stop::new()).unwrap();
+            registration.synced().wait();
+            let known = follower.known();
+            assert_eq!((known.initial, known.events.len(), &known.problems[..]), (MANY, MANY, &[][..]));
+            assert_eq!((proxy.planned(), known.versions), (0, cluster.versions(&namespace)));
+
+            let status = maps.status();
+            let times = times as u64;
+            match cluster.way {
+                Way::WatchList if times < 3 => assert_eq!(status.lists, 0, "{end:?} {times}: {status:?}"),
+                // The third was the last one in a row.
+                Way::WatchList => assert_eq!(status.lists, times - 2, "{end:?} {times}: {status:?}"),
+                Way::List => assert_eq!(status.lists, times + 1, "{end:?} {times}: {status:?}"),
+            }
+            shut_down(&factory, "after connections that broke off");
+        }
+    });
+}
+
+#[test]
+fn wl7_what_is_cached_stays_until_the_new_state_has_come_whole() {
+    on_every_cluster(BOTH, |cluster| {
+        let namespace = cluster.namespace("relist");
+        create_many(&namespace);
+        let proxy = cluster.proxy();
+        let meddler = Meddler::expiring(cluster.client_through(&proxy));
+        let factory = through(meddler.clone(), cluster, &namespace);
+        let maps = factory.informer::<ConfigMap>();
+        let follower = Follower::default();
+        let registration = maps.add_handler(follower.clone()).unwrap();
+        factory.start(&Stop::new()).unwrap();
+        factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        registration.synced().wait();
+
+        proxy.plan([Disturbance::Stall(MIDDLE)]);
+        namespace.create("trigger", json!({}));
+        wait_until("it has got stuck in the middle", || {
+            let status = maps.status();
+            (status.state == ReflectorState::Listing && (1..MANY).contains(&status.received)).then_some(())
+        });
+        namespace.delete("map-1");
+        namespace.create("new", json!({}));
+        assert_eq!(maps.lister().list().len(), MANY, "what is there stays");
+        assert!(maps.has_synced());
+        proxy.cut();
+        follower.wait("it is as the server", |known| {
+            ["+trigger", "-map-1", "+new"].iter().all(|event| known.events.contains(&(*event).to_owned()))
+        });
+        let known = follower.known();
+        assert_eq!((known.events.len(), &known.problems[..]), (MANY + 3, &[][..]), "nothing else is told");
+        assert_eq!(known.versions, cluster.versions(&namespace));
+        let begin = if cluster.way == Way::WatchList { Asked::WatchList } else { Asked::List };
+        assert!(meddler.asked().iter().filter(|asked| **asked == begin).count() >= 3);
+        shut_down(&factory, "after a stuck relist");
+    });
+}
+
+/// What a first watch-list that fails leads to, by the number of requests of each kind.
+#[test]
+fn wl8_what_a_failure_of_the_first_watch_list_leads_to() {
+    on_the_embedded_server(WATCH_LIST, |cluster, server| {
+        let path = "/api/v1/namespaces/default/configmaps";
+        for name in ["a", "b", "c"] {
+            server.create(path, json!({ "metadata": { "name": name } })).unwrap();
+        }
+        let garbage = |bytes: &str| Fault::garbage(bytes.as_bytes());
+        // The same state without the bookmark, by what went wrong.
+        for (fault, lists, watches, told) in [
+            // Not there, or overloaded: waited for, and asked for the same.
+            (Fault::close(), 0, 2, ""),
+            (Fault::status(429).retry_after(1), 0, 2, "429"),
+            (Fault::status(429).after_events(1), 0, 2, "429"),
+            (Fault::reset().after_events(2), 0, 2, ""),
+            (Fault::close().after_events(2).after_bytes(30), 0, 2, ""),
+            (Fault::end_watch().after_events(2), 0, 2, "before the bookmark"),
+            (Fault::status(410).after_events(1), 0, 2, "410"),
+            // Refused or broken: a LIST in its place.
+            (Fault::status_with_message(403, "not so"), 1, 2, "not so"),
+            (Fault::status(404), 1, 2, "404"),
+            (Fault::status(422), 1, 2, "422"),
+            (Fault::status(500), 1, 2, "500"),
+            (Fault::status(500).after_events(2), 1, 2, "500"),
+            (Fault::response(500, "text/plain", "etcd is not well"), 1, 2, "etcd is not well"),
+            (Fault::response(200, "text/html", "<html>Please log in</html>"), 1, 2, ""),
+            (Fault::end_watch(), 1, 2, "very short watch"),
+            (garbage("{\"type\": s3cret}\n").after_events(2), 1, 2, "after version"),
+            (garbage("7\n").after_events(0), 1, 2, "event 1"),
+            // An object that is none costs itself, if it is whole.
+            (garbage("{\"type\":\"ADDED\",\"object\":{\"metadata\":[7]}}\n").after_events(1), 0, 1, ""),
+        ] {
+            let case = format!("{fault:?}");
+            server.fail_next(fault.on(Verb::Watch).resource("configmaps"));
+            let factory = cluster.factory().namespace("default").build();
+            let maps = factory.informer::<ConfigMap>();
+            let follower = Follower::default();
+            let registration = maps.add_handler(follower.clone()).unwrap();
+            factory.start(&Stop::new()).unwrap();
+            factory.wait_for_cache_sync(&Stop::new()).unwrap();
+            registration.synced().wait();
+            wait_until("it watches", || (maps.status().state == ReflectorState::Watching).then_some(()));
+            let status = maps.status();
+            assert_eq!((status.lists, status.watches), (lists, watches), "{case}: {status:?}");
+            assert_eq!((server.pending_faults(), follower.known().initial), (0, 3), "{case}");
+            let error = status.last_error.unwrap().to_string();
+            println!("  {error}");
+            assert!(error.contains(told), "{case}: {error}");
+            assert!(error.starts_with("watch configmaps in namespace \"default\": "), "{case}: {error}");
+            assert!(!error.contains("s3cret") && !error.contains("log in"), "{case}: {error}");
+            let names = maps.lister().list().iter().map(|map| map.name().to_owned()).collect::<Vec<_>>();
+            assert_eq!(names.len(), 3, "{case}: {names:?}");
+            assert!(factory.shutdown());
+        }
+    });
+}

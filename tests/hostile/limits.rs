@@ -1,0 +1,243 @@
+//! How large and how deep what a server sends may be.
+
+use std::io::{self, Cursor, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+use k8s_informer::{
+    Body, DecodeLimits, DynamicObject, Error, InformerQueue, ListOptions, ListerWatcher, Stop,
+};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
+use crate::objects::{object, with};
+use crate::support::{EXPIRED, Informed, LAST, QUEUES, SENDINGS, Sending, event, initial_events, list};
+
+fn objects() -> Vec<Vec<u8>> {
+    vec![object("a", "1"), object("b", "2"), object("c", "3")]
+}
+
+/// A script, but one request is answered by a body that begins like this, goes on with 100 MB of one byte,
+/// and counts what is read of it.
+struct Flood {
+    script: ScriptedListerWatcher,
+    requests: AtomicUsize,
+    flooded: usize,
+    beginning: &'static [u8],
+    byte: u8,
+    read: Arc<AtomicU64>,
+}
+
+impl Flood {
+    fn answer(&self, or: impl FnOnce() -> Result<Body, Error>) -> Result<Body, Error> {
+        if self.requests.fetch_add(1, Ordering::Relaxed) != self.flooded {
+            return or();
+        }
+        let flood = Cursor::new(self.beginning).chain(io::repeat(self.byte).take(100_000_000));
+        Ok(Body::new(Counting { body: flood, read: Arc::clone(&self.read) }))
+    }
+}
+
+impl ListerWatcher for Flood {
+    fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        self.answer(|| self.script.list(options, stop))
+    }
+
+    fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        self.answer(|| self.script.watch(options, stop))
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        self.script.supports_watch_list()
+    }
+}
+
+struct Counting<R> {
+    body: R,
+    read: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counting<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.body.read(buffer)?;
+        self.read.fetch_add(length as u64, Ordering::Relaxed);
+        Ok(length)
+    }
+}
+
+/// Floods one request of the script; tells what was read before it was given up, and what was said.
+fn flood(
+    script: ScriptedListerWatcher,
+    flooded: usize,
+    (beginning, byte): (&'static [u8], u8),
+    limit: Option<usize>,
+) -> (u64, Error) {
+    let read = Arc::new(AtomicU64::new(0));
+    let flood = Flood {
+        script: script.clone(),
+        requests: AtomicUsize::new(0),
+        flooded,
+        beginning,
+        byte,
+        read: Arc::clone(&read),
+    };
+    let set = |options: &mut k8s_informer::ReflectorOptions| {
+        if let Some(limit) = limit {
+            options.limits.object_bytes = limit;
+        }
+    };
+    let informed =
+        Informed::<DynamicObject>::run_on(Arc::new(flood), script, InformerQueue::RealFifoInOrder, set);
+    assert_eq!(informed.cache(), ["ns/a@1", "ns/b@2"]);
+    assert_eq!(informed.gone(), ["ns/c"]);
+    (read.load(Ordering::Relaxed), informed.status().last_error.unwrap())
+}
+
+#[test]
+fn what_has_no_end_is_read_up_to_the_limit_and_costs_that_request() {
+    let lists: [(&[u8], u8, &str); 5] = [
+        (br#"{"kind":"List","metadata":{},"items":[{"metadata":{"name":"b","x":""#, b'x', "a list item"),
+        (br#"{"kind":"List","metadata":{},"items":["#, b'x', "a list item"),
+        (br#"{"kind":"List","metadata":{"continue":""#, b'x', "a list without its items"),
+        (b"<html>", b' ', "a list without its items"),
+        (b"", b'[', "a list without its items"),
+    ];
+    let watches: [(&[u8], u8, &str); 4] = [
+        (br#"{"type":"DELETED","object":{"metadata":{"name":"b","x":""#, b'x', "a watch event"),
+        (b"{", b'{', "a watch event"),
+        (b"", b'x', "a watch event"),
+        (b"{\n", b'\n', "a watch event"),
+    ];
+    for limit in [None, Some(1 << 16)] {
+        let bytes = limit.unwrap_or(DecodeLimits::default().object_bytes);
+        let check = |(read, error): (u64, Error), what: &str| {
+            assert!((read as usize) < bytes + (64 << 10), "{read} bytes of {what}");
+            assert!(error.is_decode(), "{error}");
+            let message = format!("{what} of more than {bytes} bytes");
+            assert!(error.to_string().ends_with(&message), "{error}");
+        };
+        let slow = limit.is_none();
+        for (beginning, byte, what) in lists.into_iter().filter(|(_, byte, _)| !slow || *byte == b'x') {
+            let answers = [
+                Answer::body(list("4", "", &objects())),
+                Answer::body(EXPIRED),
+                Answer::body(list("8", "", &objects()[..2])),
+                Answer::open(LAST),
+            ];
+            check(flood(ScriptedListerWatcher::new(answers), 2, (beginning, byte), limit), what);
+        }
+        for (beginning, byte, what) in watches.into_iter().filter(|(_, byte, _)| !slow || *byte == b'x') {
+            let answers = [
+                Answer::body(list("4", "", &objects())),
+                Answer::open([&event("DELETED", &object("c", "5"))[..], LAST.as_bytes()].concat()),
+            ];
+            check(flood(ScriptedListerWatcher::new(answers), 1, (beginning, byte), limit), what);
+            let answers = [
+                Answer::body([initial_events("4", &objects()), EXPIRED.into()].concat()),
+                Answer::body(list("8", "", &objects()[..2])),
+                Answer::open(LAST),
+            ];
+            let script = ScriptedListerWatcher::new(answers).with_watch_list();
+            check(flood(script, 1, (beginning, byte), limit), what);
+        }
+    }
+}
+
+#[test]
+fn an_object_of_just_the_limit_is_taken_and_one_byte_more_is_not() {
+    let padded = |size: usize| {
+        let empty = with("b", "5", r#","x":"""#, "").len();
+        with("b", "5", &format!(r#","x":"{}""#, "x".repeat(size - empty)), "")
+    };
+    for (size, taken) in [(2000, true), (2001, false)] {
+        let mut answers = vec![Answer::body(list("4", "", &[padded(size)]))];
+        if !taken {
+            answers.push(Answer::body(list("4", "", &objects()[..2])));
+        }
+        answers.push(Answer::open(LAST));
+        let script = ScriptedListerWatcher::new(answers);
+        let informed = Informed::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |options| {
+            options.limits.object_bytes = 2000;
+        });
+        let cache: &[_] = if taken { &["ns/b@5"] } else { &["ns/a@1", "ns/b@2"] };
+        assert_eq!(informed.cache(), cache);
+        let error = informed.status().last_error.map(|error| error.to_string()).unwrap_or_default();
+        assert_eq!(error.ends_with("a list item of more than 2000 bytes"), !taken, "{error}");
+    }
+}
+
+/// "ns/b", nested so deep.
+fn nested(levels: usize) -> Vec<u8> {
+    let (open, close) = ("[".repeat(levels - 1), "]".repeat(levels - 1));
+    with("b", "5", "", &format!(r#","x":{open}{close}"#))
+}
+
+#[test]
+fn an_object_that_is_nested_too_deep_costs_only_itself() {
+    let default = DecodeLimits::default().nesting;
+    assert_eq!(default, 127);
+    for (levels, limit, taken) in [
+        (127, default, true),
+        (128, default, false),
+        (128, 1000, false),
+        (1_000_000, default, false),
+        (1_000_000, 9, false),
+        (9, 9, true),
+        (10, 9, false),
+    ] {
+        for (sending, queue) in SENDINGS.into_iter().zip(QUEUES) {
+            let states = [("4", objects()), ("6", vec![object("a", "1"), nested(levels)])];
+            let b = if taken { "ns/b@5" } else { "ns/b@2" };
+            for (script, rest) in [
+                (sending.script(&states, b""), &[][..]),
+                (sending.script(&states[..1], &event("MODIFIED", &nested(levels))), &["ns/c@3"]),
+            ] {
+                let informed = Informed::<DynamicObject>::run(script, queue, |options| {
+                    options.limits.nesting = limit;
+                });
+                let name = format!("{levels} levels of {limit} by {sending:?}");
+                assert_eq!(informed.cache(), [&["ns/a@1", b], rest].concat(), "{name}");
+                let status = informed.status();
+                assert_eq!((status.complete, status.unreadable), (taken, u64::from(!taken)), "{name}");
+                let error = status.last_error.map(|error| error.to_string()).unwrap_or_default();
+                let message = format!("ns/b: unexpected answer: nested deeper than {limit} levels");
+                assert!(taken || limit >= 127 || error.ends_with(&message), "{name}: {error}");
+            }
+        }
+    }
+}
+
+/// A CustomResourceDefinition whose schema goes as deep as is decoded, by the same way again and again.
+fn deepest(way: &str) -> Vec<u8> {
+    let (open, close) = match way {
+        "properties" => (r#"{"properties":{"a":"#, "}}"),
+        "allOf" => (r#"{"allOf":["#, "]}"),
+        "not" => (r#"{"not":"#, "}"),
+        "items" => (r#"{"items":"#, "}"),
+        _ => (r#"{"additionalProperties":"#, "}"),
+    };
+    let around = 6;
+    let levels = open.matches(['{', '[']).count();
+    let times = (127 - around - 1) / levels;
+    let schema = format!("{}{{}}{}", open.repeat(times), close.repeat(times));
+    let spec = format!(
+        r#","spec":{{"group":"g","scope":"Cluster","names":{{"kind":"K","plural":"ks"}},"versions":[{{"name":"v1","served":true,"storage":true,"schema":{{"openAPIV3Schema":{schema}}}}}]}}"#
+    );
+    with("deep", "5", "", &spec)
+}
+
+const WAYS: [&str; 5] = ["properties", "allOf", "not", "items", "additionalProperties"];
+
+#[test]
+fn the_deepest_types_fit_the_stack_of_the_crates_threads() {
+    // Where one does not, the process ends.
+    for way in WAYS {
+        let states = [("4", vec![deepest(way)])];
+        let script = Sending::List.script(&states, &event("MODIFIED", &deepest(way)));
+        let informed = Informed::<CustomResourceDefinition>::run(script, InformerQueue::DeltaFifo, |_| {});
+        assert_eq!(informed.cache(), ["ns/deep@5"], "{way}: {:?}", informed.status());
+        let script = Sending::List.script(&states, &event("MODIFIED", &deepest(way)));
+        let informed = Informed::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |_| {});
+        assert_eq!(informed.cache(), ["ns/deep@5"], "{way}: {:?}", informed.status());
+    }
+}

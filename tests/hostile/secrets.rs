@@ -1,0 +1,193 @@
+//! Nothing of a body gets into errors and logs but what an object is called.
+
+use std::collections::BTreeMap;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+use k8s_informer::{InformerQueue, ObjectMeta, impl_object};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use log::{LevelFilter, Log, Metadata, Record};
+use parking_lot::Mutex;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
+
+use crate::objects::with;
+use crate::support::{EXPIRED, Informed, LAST, event, list};
+
+const SECRET: &str = "hunter2";
+
+/// What the test's informer logs, of all that is logged.
+static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+struct Logger;
+
+impl Log for Logger {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        LOGGED.lock().push(record.args().to_string());
+    }
+
+    fn flush(&self) {}
+}
+
+#[derive(Debug, Deserialize)]
+enum Color {
+    Red,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Closed {
+    #[serde(rename = "color")]
+    _color: Option<Color>,
+    #[serde(rename = "numbers")]
+    _numbers: Option<BTreeMap<u32, u32>>,
+    #[serde(rename = "pair")]
+    _pair: Option<(u32, u32)>,
+    #[serde(rename = "letter")]
+    _letter: Option<char>,
+    #[serde(default, rename = "picky", deserialize_with = "picky")]
+    _picky: (),
+}
+
+fn picky<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+    Err(D::Error::custom(format!("{} is a bad word", String::deserialize(deserializer)?)))
+}
+
+/// With all the ways in which a type can say what it does not like.
+#[derive(Debug, Deserialize)]
+struct Choosy {
+    metadata: ObjectMeta,
+    #[serde(rename = "spec")]
+    _spec: Option<Closed>,
+}
+
+impl_object!(Choosy, "v1", "Choosy", "choosies", Namespaced);
+
+fn bad_objects() -> Vec<Vec<u8>> {
+    // Each in a version of its own: none is the one that is there.
+    let version = AtomicU32::new(5);
+    let b = |metadata: &str, beside: &str| {
+        with("b", &version.fetch_add(1, Ordering::Relaxed).to_string(), metadata, beside)
+    };
+    let spec = |spec: &str| b("", &format!(r#","spec":{spec}"#).replace('~', SECRET));
+    let mut objects: Vec<_> = [
+        r#""~""#,
+        r#"["~"]"#,
+        r#"{"~":1}"#,
+        r#"{"color":"~"}"#,
+        r#"{"color":{"~":1}}"#,
+        r#"{"numbers":{"~":1}}"#,
+        r#"{"numbers":{"1":"~"}}"#,
+        r#"{"pair":["~","~"]}"#,
+        r#"{"pair":[1,2,"~"]}"#,
+        r#"{"letter":"~"}"#,
+        r#"{"picky":"~"}"#,
+        r#"{"picky":"~, expected nothing"}"#,
+        r#"{"picky":"missing field ~"}"#,
+        r#""\q~""#,
+        r#"~"#,
+        r#"{~}"#,
+        r#"{"containers":[{"name":"a","env":[{"name":"TOKEN","value":{"~":"~"}}]}]}"#,
+        r#"{"containers":"~"}"#,
+        r#"{"containers":[{"ports":[{"containerPort":"~"}]}]}"#,
+    ]
+    .into_iter()
+    .map(spec)
+    .collect();
+    for data in [r#"{"token":"~"}"#, r#"{"token":["~"]}"#, r#""~""#, r#"{"~":7}"#] {
+        let data = data.replace('~', SECRET);
+        objects.push(b(&format!(r#","labels":{data}"#), &format!(r#","data":{data}"#)));
+    }
+    objects
+}
+
+fn bad_bodies() -> Vec<Vec<u8>> {
+    let bodies = [
+        "~",
+        "<html>~</html>",
+        r#"{"~":"~"}"#,
+        r#"{"kind":"List","~"}"#,
+        r#"{"kind":"List","metadata":{"resourceVersion":{"~":1}},"items":[]}"#,
+        r#"{"kind":"List","metadata":{"resourceVersion":"1","remainingItemCount":"~"},"items":[]}"#,
+        r#"{"kind":"List","metadata":{"resourceVersion":"1"},"items":{"~":"~"}}"#,
+        r#"{"kind":"List","metadata":"~","items":[]}"#,
+        r#"{"type":"~","object":{}}"#,
+        r#"{"type":{"~":1},"object":{}}"#,
+        r#"{"type":"ADDED","object":"~"}"#,
+        r#"{"type":"ADDED","object":{"~""#,
+        r#"{"type":"ADDED","~":1}"#,
+    ];
+    bodies.iter().map(|body| body.replace('~', SECRET).into_bytes()).collect()
+}
+
+fn tells_no_secrets<T: k8s_informer::Object + DeserializeOwned>() {
+    let mut answers = Vec::new();
+    for body in bad_bodies() {
+        answers.push(Answer::body(&body[..]));
+        answers.push(Answer::broken(&body[..body.len() - 1]));
+    }
+    let objects = bad_objects();
+    answers.push(Answer::body(list("4", "", &objects)));
+    let events = ["ADDED", "MODIFIED", "DELETED"];
+    let mut version = 10;
+    for body in bad_bodies().into_iter().chain(objects.iter().map(|object| event("ADDED", object))) {
+        version += 1;
+        let good = event("ADDED", &with("good", &version.to_string(), "", ""));
+        answers.push(Answer::body([&good[..], &body[..], b"\n"].concat()));
+    }
+    let typed =
+        objects.iter().filter(|object| serde_json::from_slice::<serde::de::IgnoredAny>(object).is_ok());
+    let typed = typed.flat_map(|object| events.map(|kind| event(kind, object)));
+    answers.push(Answer::body([typed.collect::<Vec<_>>().concat(), EXPIRED.into()].concat()));
+    answers.push(Answer::body(list("900", "", &[])));
+    answers.push(Answer::open(LAST));
+    let informed =
+        Informed::<T>::run(ScriptedListerWatcher::new(answers), InformerQueue::RealFifoAtomic, |_| {});
+    let status = informed.status();
+    assert!(status.unreadable > 20, "{status:?}");
+    let shown = format!("{status:?} {:?} {:?}", informed.informer, informed.script);
+    assert!(!shown.contains(SECRET), "{shown}");
+}
+
+#[test]
+fn nothing_of_what_can_not_be_read_is_told() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        log::set_logger(&Logger).unwrap();
+        log::set_max_level(LevelFilter::Trace);
+    });
+    tells_no_secrets::<Pod>();
+    tells_no_secrets::<Choosy>();
+    tells_no_secrets::<Secret>();
+    let logged = LOGGED.lock();
+    assert!(logged.iter().filter(|line| line.contains("ns/b: ")).count() > 100);
+    let told: Vec<_> = logged.iter().filter(|line| line.contains(SECRET)).collect();
+    assert!(told.is_empty(), "{told:?}");
+}
+
+#[test]
+fn a_name_is_shown_on_one_line_and_not_at_any_length() {
+    let name = format!("b\\n2026-01-01 ERROR all is lost\\u001b[31m{}", "x".repeat(1 << 20));
+    let kind = format!("Kind\\n{}", "x".repeat(1 << 20));
+    let answers = [
+        Answer::body(format!(r#"{{"kind":"{kind}","metadata":{{}}}}"#)),
+        Answer::body(list("4", "", &[with(&name, "5", "", r#","spec":7"#)])),
+        Answer::open(LAST),
+    ];
+    let informed =
+        Informed::<Pod>::run(ScriptedListerWatcher::new(answers), InformerQueue::DeltaFifo, |options| {
+            options.watch_error_handler = Some(std::sync::Arc::new(|error: &k8s_informer::Error| {
+                let error = error.to_string();
+                assert!(error.len() < 1000 && !error.contains('\n'), "{error}");
+                assert!(error.contains(r"no list: it has no kind") || error.contains("no list"), "{error}");
+            }));
+        });
+    let error = informed.status().last_error.unwrap().to_string();
+    assert!(error.len() < 1000 && !error.contains(['\n', '\u{1b}']), "{error}");
+    assert!(error.contains(r"ns/b\n2026-01-01 ERROR all is lost\u{1b}[31mxxx"), "{error}");
+}

@@ -1,0 +1,244 @@
+//! Objects of a relist that the cache has already: kept, and not decoded again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+use k8s_informer::{
+    Accessor, DynamicObject, Indexer, InformerQueue, Object, ObjectMeta, ReflectorOptions, Transform,
+    impl_object,
+};
+use parking_lot::Mutex;
+use serde::{Deserialize, Deserializer};
+
+use crate::objects::object;
+use crate::support::{
+    Change, EXPIRED, Informed, LAST, QUEUES, SENDINGS, Sending, State, event, initial_events, list,
+};
+use crate::user_code::{build, consume, reflect};
+
+/// Counts how often objects of a namespace are decoded.
+static DECODED: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
+
+struct Counted {
+    metadata: ObjectMeta,
+}
+
+impl_object!(Counted, "v1", "Counted", "counteds", Namespaced);
+
+impl<'de> Deserialize<'de> for Counted {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Plain {
+            metadata: ObjectMeta,
+        }
+        let Plain { metadata } = Plain::deserialize(deserializer)?;
+        *DECODED.lock().entry(metadata.namespace.clone()).or_default() += 1;
+        Ok(Self { metadata })
+    }
+}
+
+/// One namespace for each run.
+fn namespace(test: &str, sending: Sending, queue: InformerQueue) -> String {
+    format!("{test}-{sending:?}-{queue:?}")
+}
+
+fn meta(namespace: &str, name: &str, rest: &str) -> Vec<u8> {
+    format!(r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}"{rest}}}}}"#).into_bytes()
+}
+
+fn identified(namespace: &str, name: &str, uid: &str, version: &str) -> Vec<u8> {
+    meta(namespace, name, &format!(r#","uid":"{uid}","resourceVersion":"{version}""#))
+}
+
+/// What became of the objects: which ones are what they were at first, how often any was decoded, and of
+/// which ones an update was told.
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    kept: BTreeSet<String>,
+    decoded: usize,
+    updated: BTreeSet<String>,
+}
+
+fn outcome(namespace: &str, informed: &Informed<Counted>) -> Outcome {
+    informed.changes(|changes| {
+        let mut first = BTreeMap::new();
+        let (mut kept, mut updated) = (BTreeSet::new(), BTreeSet::new());
+        for change in changes {
+            match change {
+                Change::Add(object) => {
+                    first.insert(object.name().to_owned(), Arc::clone(object));
+                }
+                Change::Update(old, new) => {
+                    assert!(Arc::ptr_eq(old, &first[old.name()]));
+                    let cached = informed.informer.indexer().get(new).unwrap().unwrap();
+                    assert!(Arc::ptr_eq(new, &cached));
+                    if Arc::ptr_eq(old, new) {
+                        kept.insert(new.name().to_owned());
+                    }
+                    updated.insert(new.name().to_owned());
+                }
+                Change::Delete(gone) => panic!("{} is gone", gone.name()),
+            }
+        }
+        let decoded = DECODED.lock().get(namespace).copied().unwrap_or_default();
+        Outcome { kept, decoded, updated }
+    })
+}
+
+fn names(names: &str) -> BTreeSet<String> {
+    names.split_whitespace().map(str::to_owned).collect()
+}
+
+fn two_states(namespace: &str, second: &'static str) -> [State; 2] {
+    let same = || {
+        [
+            identified(namespace, "same", "u1", "1"),
+            identified(namespace, "changed", "u2", "2"),
+            identified(namespace, "recreated", "u3", "3"),
+            meta(namespace, "no-uid", r#","resourceVersion":"3""#),
+            meta(namespace, "no-version", r#","uid":"u5""#),
+            meta(namespace, "no-numbers", r#","uid":"u6","resourceVersion":"x""#),
+        ]
+    };
+    let mut later = same();
+    later[1] = identified(namespace, "changed", "u2", "5");
+    later[2] = identified(namespace, "recreated", "u9", "3");
+    [("4", same().to_vec()), (second, later.to_vec())]
+}
+
+#[test]
+fn i16_what_has_not_changed_is_kept_and_told_and_not_decoded() {
+    for sending in SENDINGS {
+        for queue in QUEUES {
+            for second in ["4", "6"] {
+                let namespace = namespace(&format!("same{second}"), sending, queue);
+                let script = sending.script(&two_states(&namespace, second), b"");
+                let informed = Informed::<Counted>::run_patiently(script, queue, 6, |_| {});
+                let expected = Outcome {
+                    kept: names("same no-numbers"),
+                    decoded: 6 + 4,
+                    updated: names("same changed recreated no-uid no-version no-numbers"),
+                };
+                assert_eq!(outcome(&namespace, &informed), expected, "{namespace}");
+            }
+        }
+    }
+}
+
+fn everything_is_decoded(test: &str, second: &'static str, set: impl Fn(&mut ReflectorOptions)) {
+    for sending in SENDINGS {
+        for queue in QUEUES {
+            let namespace = namespace(test, sending, queue);
+            let states = two_states(&namespace, second);
+            let mut script = sending.script(&states, b"");
+            if sending == Sending::WatchList && second != "6" {
+                // May be older than what was asked for: a list has to tell.
+                script = ScriptedListerWatcher::new([
+                    Answer::body([initial_events("4", &states[0].1), EXPIRED.into()].concat()),
+                    Answer::body(initial_events(second, &states[1].1)),
+                    Answer::body(list(second, "", &states[1].1)),
+                    Answer::open(LAST),
+                ]);
+                script = script.with_watch_list();
+            }
+            let informed = Informed::<Counted>::run_patiently(script, queue, 6, &set);
+            let Outcome { kept, decoded, updated } = outcome(&namespace, &informed);
+            assert_eq!((kept, updated.len()), (BTreeSet::new(), 6), "{namespace}");
+            assert!(decoded >= 12, "{namespace}: {decoded}");
+        }
+    }
+}
+
+#[test]
+fn everything_is_decoded_again_when_the_user_says_so() {
+    everything_is_decoded("off", "6", |options| options.reuse_unchanged = false);
+}
+
+#[test]
+fn everything_is_decoded_again_when_the_lists_version_went_back() {
+    everything_is_decoded("back", "2", |_| {});
+}
+
+#[test]
+fn everything_is_decoded_again_when_the_lists_version_is_no_number() {
+    everything_is_decoded("words", "x7", |_| {});
+    everything_is_decoded("huge", "99999999999999999999999999", |_| {});
+}
+
+#[test]
+fn everything_is_decoded_again_when_the_lists_version_comes_behind_the_items() {
+    let namespace = "behind";
+    let [(_, first), (_, second)] = two_states(namespace, "6");
+    let items = second.join(&b","[..]);
+    let behind = [br#"{"kind":"List","items":["#, &items[..], br#"],"metadata":{"resourceVersion":"6"}}"#];
+    let script = ScriptedListerWatcher::new([
+        Answer::body(list("4", "", &first)),
+        Answer::body(EXPIRED),
+        Answer::body(behind.concat()),
+        Answer::open(LAST),
+    ]);
+    let informed = Informed::<Counted>::run(script, InformerQueue::DeltaFifo, |_| {});
+    let Outcome { kept, decoded, .. } = outcome(namespace, &informed);
+    assert_eq!((kept, decoded), (BTreeSet::new(), 12));
+}
+
+#[test]
+fn what_came_by_events_is_kept_too() {
+    for queue in QUEUES {
+        let namespace = namespace("events", Sending::List, queue);
+        let object = identified(&namespace, "new", "u", "5");
+        let script = ScriptedListerWatcher::new([
+            Answer::body(list("4", "", &[])),
+            Answer::body([event("ADDED", &object), EXPIRED.into()].concat()),
+            Answer::body(list("6", "", &[object])),
+            Answer::open(LAST),
+        ]);
+        let informed = Informed::<Counted>::run(script, queue, |_| {});
+        let cached = informed.informer.indexer();
+        informed.until_last();
+        assert_eq!(cached.get_by_key(&format!("{namespace}/new")).unwrap().resource_version(), "5");
+        // It may still be on its way into the cache: then it is decoded again, unless the queue knows it.
+        let decoded = DECODED.lock()[&namespace];
+        assert!(decoded == 1 || queue != InformerQueue::DeltaFifo, "{decoded}");
+    }
+}
+
+fn counts(object: &DynamicObject) -> u64 {
+    object.pointer("/count").and_then(serde_json::Value::as_u64).unwrap_or_default()
+}
+
+#[test]
+fn what_is_kept_is_not_transformed_again() {
+    let transform = |remove: &'static [&'static str]| {
+        Transform::in_place(move |object: &mut DynamicObject| {
+            let mut map = std::mem::take(object).into_map();
+            let count = map.get("count").and_then(serde_json::Value::as_u64).unwrap_or_default();
+            map.insert("count".to_owned(), (count + 1).into());
+            if let Some(serde_json::Value::Object(metadata)) = map.get_mut("metadata") {
+                remove.iter().for_each(|field| {
+                    metadata.remove(*field);
+                });
+            }
+            *object = DynamicObject::from(map);
+        })
+    };
+    let states = || [("4", vec![object("a", "1")]), ("6", vec![object("a", "1")])];
+    for sending in SENDINGS {
+        let mut first = None;
+        for remove in [&[][..], &["uid"], &["resourceVersion"]] {
+            let store = Arc::new(Indexer::for_objects().with_transform(transform(remove)));
+            reflect(&sending.script(&states(), b""), store.clone());
+            let kept = store.get_by_key("ns/a").unwrap();
+            assert_eq!(counts(&kept), 1, "{remove:?}");
+            first.get_or_insert(kept);
+            for queue in QUEUES {
+                let store = Arc::new(Indexer::new(Accessor::object(), Default::default()));
+                let queue = build(queue, &store, transform(remove));
+                reflect(&sending.script(&states(), b""), queue.clone());
+                assert!(consume(&*queue, &store).is_empty());
+                assert_eq!(counts(&store.get_by_key("ns/a").unwrap()), 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What the user's own code makes of an object: decoding, keys, transforms.
+
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::thread;
+
+use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+use k8s_informer::{
+    Accessor, Deleted, Delta, DeltaFifo, Deltas, DynamicObject, Indexer, Indexers, InformerQueue, Key,
+    KeyError, Object, ObjectMeta, Queue, RealFifo, RealFifoMode, Reflector, ReflectorStatus, ReflectorStore,
+    Stop, Transform, impl_object, meta_namespace_key,
+};
+use serde::{Deserialize, Deserializer};
+
+use crate::objects::{object, with};
+use crate::support::{EXPIRED, Informed, LAST, QUEUES, SENDINGS, event, list, options, until};
+
+/// One whose decoding panics, for some.
+#[derive(Debug, Deserialize)]
+struct Touchy {
+    metadata: ObjectMeta,
+    #[serde(default, rename = "spec", deserialize_with = "panics")]
+    _spec: (),
+}
+
+impl_object!(Touchy, "v1", "Touchy", "touchies", Namespaced);
+
+fn panics<'de, D: Deserializer<'de>>(_: D) -> Result<(), D::Error> {
+    resume_unwind(Box::new("I don't like it"))
+}
+
+#[test]
+fn a_type_whose_decoding_panics_costs_that_one_object() {
+    for queue in QUEUES {
+        for sending in SENDINGS {
+            let broken = with("b", "5", "", r#","spec":7"#);
+            let states = [
+                ("4", vec![object("a", "1"), object("b", "2"), object("c", "3")]),
+                ("6", vec![object("a", "1"), broken]),
+            ];
+            let deleted = event("DELETED", &with("a", "7", "", r#","spec":7"#));
+            let informed = Informed::<Touchy>::run(sending.script(&states, &deleted), queue, |_| {});
+            assert_eq!(informed.cache(), ["ns/b@2"], "{sending:?} {queue:?}");
+            let status = informed.status();
+            assert_eq!((status.complete, status.unreadable), (false, 2));
+            let error = status.last_error.unwrap().to_string();
+            assert!(
+                error.ends_with("ns/a: unexpected answer: decoding it panicked: I don't like it"),
+                "{error}"
+            );
+        }
+    }
+}
+
+/// A reflector into a store, on this thread, until its script is over.
+pub(crate) fn reflect(
+    script: &ScriptedListerWatcher,
+    store: Arc<dyn ReflectorStore<DynamicObject>>,
+) -> ReflectorStatus {
+    let reflector = Reflector::new(Arc::new(script.clone()), store, options());
+    let stop = Stop::new();
+    thread::scope(|scope| {
+        scope.spawn(|| reflector.run(&stop));
+        until(|| reflector.last_sync_resource_version() == "999");
+        stop.stop();
+    });
+    reflector.status()
+}
+
+fn states() -> [(&'static str, Vec<Vec<u8>>); 2] {
+    [
+        ("4", vec![object("a", "1"), object("b", "2"), object("c", "3")]),
+        ("6", vec![object("a", "1"), with("b", "5", r#","labels":{"bad":"yes"}"#, "")]),
+    ]
+}
+
+fn cached(store: &Indexer<DynamicObject>) -> Vec<String> {
+    let mut cached: Vec<_> = store
+        .list_keys()
+        .into_iter()
+        .filter(|key| !key.contains("last"))
+        .map(|key| format!("{key}@{}", store.get_by_key(&key).unwrap().resource_version()))
+        .collect();
+    cached.sort();
+    cached
+}
+
+fn is_bad(object: &DynamicObject) -> bool {
+    object.label("bad").is_some()
+}
+
+fn failing_transforms() -> [Transform<DynamicObject>; 2] {
+    let fails = |object: Arc<DynamicObject>| if is_bad(&object) { Err("no") } else { Ok(object) };
+    let panics = |object: Arc<DynamicObject>| {
+        if is_bad(&object) { resume_unwind(Box::new("no")) } else { Ok::<_, String>(object) }
+    };
+    [Transform::new(fails), Transform::new(panics)]
+}
+
+pub(crate) fn build(
+    queue: InformerQueue,
+    cache: &Arc<Indexer<DynamicObject>>,
+    transform: Transform<DynamicObject>,
+) -> Arc<dyn Queue<DynamicObject>> {
+    let (accessor, known) = (Accessor::object(), Arc::clone(cache));
+    let mode = match queue {
+        InformerQueue::DeltaFifo => {
+            return Arc::new(DeltaFifo::builder(accessor).known_objects(known).transform(transform).build());
+        }
+        InformerQueue::RealFifoInOrder => RealFifoMode::InOrder(known),
+        _ => RealFifoMode::Atomic { unlock_while_processing: true, bookmarks: true },
+    };
+    let queue = RealFifo::builder(accessor, mode).cache(Arc::<Indexer<_>>::clone(cache));
+    Arc::new(queue.transform(transform).build())
+}
+
+/// Takes everything out of a queue and into a store; tells what was deleted.
+pub(crate) fn consume(queue: &dyn Queue<DynamicObject>, store: &Indexer<DynamicObject>) -> Vec<String> {
+    let mut gone = Vec::new();
+    queue.close();
+    let mut process = |deltas: &Deltas<DynamicObject>, _: bool| {
+        for delta in deltas.iter() {
+            match delta {
+                Delta::Deleted(deleted) => {
+                    gone.push(deleted.key().to_string());
+                    store.delete(deleted)?;
+                }
+                Delta::ReplacedAll(list) => {
+                    let listed: Vec<_> = list.objects.iter().map(|o| meta_namespace_key(&**o)).collect();
+                    for key in store.list_keys() {
+                        if !listed.contains(&key) && !list.gaps.cover(&key) {
+                            gone.push(key.to_string());
+                            store.delete(&Deleted::FinalStateUnknown { key, last_known: None })?;
+                        }
+                    }
+                    for object in &list.objects {
+                        store.add(Arc::clone(object))?;
+                    }
+                }
+                _ => {
+                    if let Some(object) = delta.object() {
+                        store.add(Arc::clone(object))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    };
+    while queue.pop(&mut process).is_ok() {}
+    gone.sort();
+    gone
+}
+
+#[test]
+fn a_transform_that_fails_for_one_object_leaves_its_cached_copy_and_still_deletes() {
+    let bad = with("a", "7", r#","labels":{"bad":"yes"}"#, "");
+    for (events, expected) in [
+        (Vec::new(), ["ns/a@1", "ns/b@2"].as_slice()),
+        (event("MODIFIED", &bad), &["ns/a@1", "ns/b@2"]),
+        (event("DELETED", &bad), &["ns/b@2"]),
+    ] {
+        for sending in SENDINGS {
+            for transform in failing_transforms() {
+                let check = |status: ReflectorStatus, unreadable, cache: Vec<String>| {
+                    assert_eq!((status.complete, status.unreadable), (false, unreadable), "{status:?}");
+                    let error = status.last_error.unwrap().to_string();
+                    assert!(error.contains("transforming ns/"), "{error}");
+                    assert_eq!(cache, expected, "{sending:?}");
+                };
+                let store = Arc::new(Indexer::for_objects().with_transform(transform.clone()));
+                let status = reflect(&sending.script(&states(), &events), store.clone());
+                // An indexer does not ask the transform about what goes.
+                let modified = events.starts_with(br#"{"type":"MODIFIED"#);
+                check(status, if modified { 2 } else { 1 }, cached(&store));
+
+                for queue in QUEUES {
+                    let store = Arc::new(Indexer::for_objects());
+                    let queue = build(queue, &store, transform.clone());
+                    let status = reflect(&sending.script(&states(), &events), queue.clone());
+                    let gone = consume(&*queue, &store);
+                    check(status, if events.is_empty() { 1 } else { 2 }, cached(&store));
+                    assert!(gone.contains(&"ns/c".to_owned()), "{gone:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Keys made of a label; those of broken objects can't be told.
+fn by_label(object: &DynamicObject) -> Result<Key, KeyError> {
+    match object.label("key") {
+        Some("bad") => Err(KeyError::new("bad")),
+        Some("worse") => resume_unwind(Box::new("worse")),
+        Some(key) => Ok(key.into()),
+        None => Ok(object.name().into()),
+    }
+}
+
+#[test]
+fn where_only_the_object_can_tell_its_key_a_broken_one_deletes_nothing() {
+    let labelled = |name: &str, version: &str, key: &str| {
+        with(name, version, &format!(r#","labels":{{"key":"{key}"}}"#), "")
+    };
+    // The key of "c" is what the key of "b" would be by its name.
+    let first = [labelled("b", "2", "x"), labelled("c", "3", "ns/b"), labelled("d", "3", "y")];
+    let deep = format!(r#","x":{}{}"#, "[".repeat(200), "]".repeat(200));
+    let broken = || with("b", "5", r#","labels":{"key":"x"}"#, &deep);
+    for bad in [broken(), labelled("b", "5", "bad"), labelled("b", "5", "worse")] {
+        let everything = ["ns/b@3", "x@2", "y@3"];
+        for sending in SENDINGS {
+            let states = [("4", first.to_vec()), ("6", vec![labelled("c", "3", "ns/b"), bad.clone()])];
+            let store = Arc::new(Indexer::new(Accessor::new(by_label), Indexers::new()));
+            let status = reflect(&sending.script(&states, b""), store.clone());
+            assert_eq!(cached(&store), everything);
+            assert_eq!((status.complete, status.unreadable), (false, 1));
+
+            let script = sending.script(&states[..1], &event("DELETED", &bad));
+            let store = Arc::new(Indexer::new(Accessor::new(by_label), Indexers::new()));
+            let status = reflect(&script, store.clone());
+            assert_eq!(cached(&store), everything);
+            assert_eq!((status.complete, status.unreadable), (false, 1));
+        }
+    }
+    // A queue of such keys.
+    let store = Arc::new(Indexer::new(Accessor::new(by_label), Indexers::new()));
+    let queue = DeltaFifo::builder(Accessor::new(by_label)).known_objects(store.clone()).build();
+    let queue: Arc<dyn Queue<DynamicObject>> = Arc::new(queue);
+    let answers = [
+        Answer::body(list("4", "", &first)),
+        Answer::body(EXPIRED),
+        Answer::body(list("6", "", &[broken()])),
+        Answer::open([&event("DELETED", &broken())[..], LAST.as_bytes()].concat()),
+    ];
+    reflect(&ScriptedListerWatcher::new(answers), queue.clone());
+    assert!(consume(&*queue, &store).is_empty());
+    assert_eq!(store.len(), 4);
+}

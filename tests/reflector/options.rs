@@ -1,0 +1,178 @@
+//! Each option does what it says, whichever way it gets to the reflector.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::testing::Answer;
+use k8s_informer::{
+    Backoff, DynamicObject, Error, GroupVersionKind, GroupVersionResource, ListerWatcher,
+    ListerWatcherSource, Reflector, ReflectorOptions, SharedIndexInformer, SharedIndexInformerOptions,
+    SharedInformerFactory, Stop,
+};
+
+use crate::support::{Recorder, SECOND, SILENCE, SOON, Server, TICK, error_event, list, refused};
+
+impl ListerWatcherSource for Server {
+    fn lister_watcher(&self, _: &GroupVersionResource, _: Option<&str>) -> Arc<dyn ListerWatcher> {
+        Arc::new(self.clone())
+    }
+}
+
+/// Runs a reflector with these options: of its own, of an informer, and of a factory's informer.
+#[track_caller]
+fn each_way<A: IntoIterator<Item = Answer>>(
+    answers: impl Fn() -> A,
+    set: impl Fn(&mut ReflectorOptions),
+    check: impl Fn(&Server),
+) {
+    let make = || {
+        let server = Server::new(answers()).with_watch_list();
+        let mut options = ReflectorOptions::default();
+        options.clock = Arc::new(server.clock.clone());
+        options.backoff = Backoff::new(SECOND, 2.0, 30 * SECOND, 0.0);
+        options.watch_list = false;
+        set(&mut options);
+        (server, options, Stop::new())
+    };
+
+    let (server, options, stop) = make();
+    let reflector = Reflector::new(Arc::new(server.clone()), Arc::new(Recorder::default()), options);
+    thread::scope(|scope| {
+        let _end = StopAtEnd(&stop);
+        scope.spawn(|| reflector.run(&stop));
+        check(&server);
+    });
+
+    let (server, reflector, stop) = make();
+    let options = SharedIndexInformerOptions { reflector, ..SharedIndexInformerOptions::default() };
+    let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(server.clone()), options);
+    thread::scope(|scope| {
+        let _end = StopAtEnd(&stop);
+        scope.spawn(|| informer.run(&stop).unwrap());
+        check(&server);
+    });
+
+    let (server, options, stop) = make();
+    let factory = SharedInformerFactory::builder(server.clone()).reflector_options(options).build();
+    let _pods = factory.dynamic(GroupVersionResource::new("", "v1", "pods"));
+    factory.start(&stop).unwrap();
+    check(&server);
+    assert!(factory.shutdown());
+}
+
+/// Also when a check fails.
+struct StopAtEnd<'a>(&'a Stop);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+#[track_caller]
+fn first_wait(server: &Server) -> Duration {
+    assert!(server.clock.until_waits(1, SOON));
+    server.clock.waits()[0]
+}
+
+#[test]
+fn l9_page_size() {
+    each_way(
+        Vec::new,
+        |options| options.page_size = Some(7),
+        |server| assert_eq!(server.requests(1), ["list 0 limit 7"]),
+    );
+}
+
+#[test]
+fn w1_min_watch_timeout() {
+    each_way(
+        || [list("10", &[])],
+        |options| options.min_watch_timeout = 1000 * SECOND,
+        |server| {
+            let seconds = server.options(2)[1].options().timeout_seconds.unwrap();
+            assert!((1000..2000).contains(&seconds), "{seconds}");
+        },
+    );
+}
+
+#[test]
+fn l2_backoff() {
+    each_way(
+        || [refused(403, "Forbidden")],
+        |options| options.backoff = Backoff::new(7 * SECOND, 2.0, 30 * SECOND, 0.0),
+        |server| assert_eq!(first_wait(server), 7 * SECOND),
+    );
+}
+
+#[test]
+fn w7_internal_error_retry() {
+    each_way(
+        || [list("10", &[]), Answer::body(error_event(500, "InternalError"))],
+        |options| options.internal_error_retry = SECOND,
+        |server| assert_eq!(server.requests(3)[2], "watch 10"),
+    );
+}
+
+#[test]
+fn wl1_watch_list() {
+    each_way(Vec::new, |_| {}, |server| assert_eq!(server.requests(1), ["list 0 limit 500"]));
+    each_way(
+        Vec::new,
+        |options| options.watch_list = true,
+        |server| assert_eq!(server.requests(1), ["watch-list "]),
+    );
+}
+
+#[test]
+fn w4_watch_idle_timeout() {
+    each_way(
+        || [list("10", &[]), Answer::open(SILENCE)],
+        |options| options.watch_idle_timeout = Some(77 * SECOND),
+        |server| {
+            assert_eq!(server.requests(3)[1..], ["watch 10", "watch 10"]);
+            assert_eq!(server.read_timeouts(), [Some(77 * SECOND)]);
+        },
+    );
+}
+
+#[test]
+fn l1_start_jitter() {
+    each_way(
+        Vec::new,
+        |options| options.start_jitter = 1000 * SECOND,
+        |server| {
+            let wait = first_wait(server);
+            assert!(wait < 1000 * SECOND, "{wait:?}");
+            assert_eq!(server.count(), 0);
+            server.clock.advance(wait);
+            assert_eq!(server.requests(1), ["list 0 limit 500"]);
+        },
+    );
+}
+
+#[test]
+fn w9_expected_kind() {
+    let secret = r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a","resourceVersion":"11"}}}"#;
+    each_way(
+        || [list("10", &[]), Answer::broken(format!("{secret}\n{TICK}"))],
+        |options| options.expected_kind = Some(GroupVersionKind::new("", "v1", "Pod")),
+        |server| assert_eq!(server.requests(3)[2], "watch 10"),
+    );
+}
+
+#[test]
+fn w14_watch_error_handler() {
+    let (tell, told) = std::sync::mpsc::channel();
+    each_way(
+        || [refused(403, "Forbidden")],
+        |options| {
+            let tell = tell.clone();
+            options.watch_error_handler = Some(Arc::new(move |error: &Error| {
+                let _ = tell.send(error.clone());
+            }));
+        },
+        |_| assert!(told.recv_timeout(SOON).unwrap().is_forbidden()),
+    );
+}

@@ -1,0 +1,97 @@
+//! With the client, over HTTP, against the embedded API server.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use k8s_informer::testing::{ApiServer, Fault, Verb};
+use k8s_informer::{
+    Backoff, Client, Config, DynamicObject, GroupVersionResource, Object, ReflectorOptions,
+    SharedInformerFactory, Stop,
+};
+use serde_json::json;
+
+use crate::support::SOON;
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+fn options() -> ReflectorOptions {
+    let mut options = ReflectorOptions::default();
+    options.backoff = Backoff::new(Duration::from_millis(10), 2.0, Duration::from_millis(100), 1.0);
+    options
+}
+
+fn factory(server: &ApiServer, options: ReflectorOptions) -> SharedInformerFactory {
+    let client = Client::new(Config::new(server.url())).unwrap();
+    SharedInformerFactory::builder(client).reflector_options(options).build()
+}
+
+fn pods() -> GroupVersionResource {
+    GroupVersionResource::new("", "v1", "pods")
+}
+
+#[test]
+fn wl11_a_watch_list_brings_the_same_objects_as_a_list() {
+    let server = ApiServer::start().unwrap();
+    for number in 0..50 {
+        server.create(PODS, json!({ "metadata": { "name": format!("pod-{number}") } })).unwrap();
+    }
+    server.delete(&format!("{PODS}/pod-7")).unwrap();
+    server.patch(&format!("{PODS}/pod-8"), json!({ "metadata": { "labels": { "app": "web" } } })).unwrap();
+    let objects = |watch_list: bool| {
+        let mut options = options();
+        options.watch_list = watch_list;
+        server.clear_requests();
+        let (factory, stop) = (factory(&server, options), Stop::new());
+        let pods = factory.dynamic(pods());
+        factory.start(&stop).unwrap();
+        factory.wait_for_cache_sync(&stop).unwrap();
+        factory.shutdown();
+        assert_eq!(pods.last_sync_resource_version(), server.resource_version().to_string());
+        let lists = server.requests().iter().filter(|request| request.verb() == Verb::List).count();
+        assert_eq!(lists == 0, watch_list, "{:?}", server.requests());
+        pods.lister().list().into_iter().map(|pod| (pod.name().to_owned(), pod)).collect::<BTreeMap<_, _>>()
+    };
+    let (by_watch_list, by_list) = (objects(true), objects(false));
+    assert_eq!(by_list.len(), 49);
+    assert_eq!(by_watch_list.len(), by_list.len());
+    for (name, pod) in by_list {
+        // Items of a list do not say what they are.
+        let mut listed: serde_json::Map<_, _> = DynamicObject::clone(&pod).into_map();
+        listed.insert("apiVersion".into(), "v1".into());
+        listed.insert("kind".into(), "Pod".into());
+        assert_eq!(by_watch_list[&name].as_map(), &listed);
+    }
+}
+
+#[test]
+fn w4_an_informer_whose_watch_hangs_sees_what_happens_later() {
+    for watch_list in [false, true] {
+        let server = ApiServer::start().unwrap();
+        // One event, or the bookmark that ends the initial ones, and then nothing.
+        server.fail_next(Fault::stall().after_events(1).on(Verb::Watch).resource("pods"));
+        let mut options = options();
+        options.watch_list = watch_list;
+        options.watch_idle_timeout = Some(Duration::from_millis(300));
+        let (factory, stop) = (factory(&server, options), Stop::new());
+        let pods = factory.dynamic(pods());
+        let (tell, told) = mpsc::channel();
+        pods.add_event_handler(|handler| {
+            handler.on_add(move |pod, _| tell.send(pod.name().to_owned()).unwrap())
+        })
+        .unwrap();
+        factory.start(&stop).unwrap();
+        factory.wait_for_cache_sync(&stop).unwrap();
+        for name in ["before", "meanwhile"] {
+            server.create(PODS, json!({ "metadata": { "name": name } })).unwrap();
+        }
+        for name in ["before", "meanwhile"] {
+            assert_eq!(told.recv_timeout(SOON).unwrap(), name, "watch-list: {watch_list}");
+        }
+        let status = pods.status();
+        assert!(status.last_error.unwrap().is_timeout());
+        assert_eq!((status.lists, status.watches), (u64::from(!watch_list), 2), "no list: {watch_list}");
+        factory.shutdown();
+        assert_eq!(server.pending_faults(), 0);
+    }
+}

@@ -1,0 +1,514 @@
+//! A reflector that runs on a script: what the server says, and how time passes while it does.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::testing::{Answer, FakeClock, Request, ScriptedListerWatcher};
+use k8s_informer::{
+    Backoff, Body, Deleted, DynamicObject, Error, ListOptions, ListerWatcher, Object, Reflector,
+    ReflectorOptions, ReflectorStatus, ReflectorStore, Status, Stop, StoreError,
+};
+use parking_lot::Mutex;
+
+/// How long a test waits for what has to happen.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+/// In a body: nothing comes for as long as a read waits, and then it goes on.
+pub(crate) const SILENCE: &str = "\u{1}";
+/// In a body: a second passes.
+pub(crate) const TICK: &str = "\u{2}";
+
+/// A store that writes down what it is told.
+#[derive(Default)]
+pub(crate) struct Recorder {
+    calls: Mutex<Vec<String>>,
+    refuse_replace: AtomicUsize,
+    refuse_resync: AtomicUsize,
+}
+
+impl Recorder {
+    /// Refuses so many lists, and then takes them.
+    pub(crate) fn refusing(lists: usize) -> Self {
+        Self { refuse_replace: lists.into(), ..Self::default() }
+    }
+
+    /// Refuses so many resyncs, and then takes them.
+    pub(crate) fn refusing_resyncs(resyncs: usize) -> Self {
+        Self { refuse_resync: resyncs.into(), ..Self::default() }
+    }
+
+    fn note(&self, call: String) -> Result<(), StoreError> {
+        self.calls.lock().push(call);
+        Ok(())
+    }
+
+    fn refuse(left: &AtomicUsize) -> Result<(), StoreError> {
+        let refuses = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if refuses.is_ok() { Err(StoreError::other("no")) } else { Ok(()) }
+    }
+
+    pub(crate) fn calls(&self) -> Vec<String> {
+        self.calls.lock().clone()
+    }
+}
+
+fn tell(object: &DynamicObject) -> String {
+    format!("{}@{}", object.name(), object.resource_version())
+}
+
+impl ReflectorStore<DynamicObject> for Recorder {
+    fn add(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
+        self.note(format!("add {}", tell(&object)))
+    }
+
+    fn update(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
+        self.note(format!("update {}", tell(&object)))
+    }
+
+    fn delete(&self, object: Deleted<DynamicObject>) -> Result<(), StoreError> {
+        self.note(format!("delete {}", object.object().map(|object| tell(object)).unwrap_or_default()))
+    }
+
+    fn replace(&self, objects: Vec<Arc<DynamicObject>>, resource_version: &str) -> Result<(), StoreError> {
+        let mut names: Vec<_> = objects.iter().map(|object| tell(object)).collect();
+        names.sort();
+        self.note(format!("replace [{}] at {resource_version}", names.join(" ")))?;
+        Self::refuse(&self.refuse_replace)
+    }
+
+    fn resync(&self) -> Result<(), StoreError> {
+        self.note("resync".to_owned())?;
+        Self::refuse(&self.refuse_resync)
+    }
+
+    fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
+        self.note(format!("bookmark {resource_version}"))
+    }
+}
+
+/// A script in whose bodies time passes, and which knows what becomes of them.
+#[derive(Clone)]
+pub(crate) struct Server {
+    script: ScriptedListerWatcher,
+    pub(crate) clock: FakeClock,
+    /// How long each request takes.
+    takes: Duration,
+    /// Whether the bodies have read timeouts.
+    read_timeouts: bool,
+    state: Arc<ServerState>,
+}
+
+#[derive(Default)]
+struct ServerState {
+    read_timeouts: Mutex<Vec<Option<Duration>>>,
+    open: AtomicUsize,
+    /// How many bodies were open at most when a request came.
+    open_at_request: AtomicUsize,
+}
+
+impl Server {
+    pub(crate) fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
+        Self {
+            script: ScriptedListerWatcher::new(answers),
+            clock: FakeClock::new(),
+            takes: Duration::ZERO,
+            read_timeouts: true,
+            state: Arc::default(),
+        }
+    }
+
+    pub(crate) fn with_watch_list(self) -> Self {
+        Self { script: self.script.with_watch_list(), ..self }
+    }
+
+    /// Takes this long before it answers.
+    pub(crate) fn taking(self, takes: Duration) -> Self {
+        Self { takes, ..self }
+    }
+
+    pub(crate) fn without_read_timeouts(self) -> Self {
+        Self { read_timeouts: false, ..self }
+    }
+
+    /// What was set as a read timeout so far, of any body.
+    pub(crate) fn read_timeouts(&self) -> Vec<Option<Duration>> {
+        self.state.read_timeouts.lock().clone()
+    }
+
+    /// How many bodies are open.
+    pub(crate) fn open_bodies(&self) -> usize {
+        self.state.open.load(Ordering::SeqCst)
+    }
+
+    /// How many bodies were open at most when a request came.
+    pub(crate) fn open_bodies_at_request(&self) -> usize {
+        self.state.open_at_request.load(Ordering::SeqCst)
+    }
+
+    /// Waits until this many requests were made, and tells those.
+    #[track_caller]
+    pub(crate) fn requests(&self, count: usize) -> Vec<String> {
+        self.options(count).iter().map(describe).collect()
+    }
+
+    /// Waits until this many requests were made, and gives those.
+    #[track_caller]
+    pub(crate) fn options(&self, count: usize) -> Vec<Request> {
+        assert!(self.script.until_requests(count, SOON), "only {:?}", self.script.requests());
+        self.script.requests().into_iter().take(count).collect()
+    }
+
+    /// How many requests were made.
+    pub(crate) fn count(&self) -> usize {
+        self.script.requests().len()
+    }
+
+    fn answer(&self, stop: &Stop, ask: impl FnOnce() -> Result<Body, Error>) -> Result<Body, Error> {
+        self.state.open_at_request.fetch_max(self.open_bodies(), Ordering::SeqCst);
+        self.clock.advance(self.takes);
+        let body = ask()?;
+        self.state.open.fetch_add(1, Ordering::SeqCst);
+        let limit = Arc::new(Mutex::new(None));
+        let (server, stop) = (self.clone(), stop.clone());
+        let body =
+            Body::new(ServerBody { body, come: VecDeque::new(), limit: Arc::clone(&limit), stop, server });
+        if !self.read_timeouts {
+            return Ok(body);
+        }
+        let state = Arc::clone(&self.state);
+        Ok(body.with_read_timeout(move |timeout| {
+            state.read_timeouts.lock().push(timeout);
+            *limit.lock() = timeout;
+        }))
+    }
+}
+
+impl ListerWatcher for Server {
+    fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        self.answer(stop, || self.script.list(options, stop))
+    }
+
+    fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        self.answer(stop, || self.script.watch(options, stop))
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        self.script.supports_watch_list()
+    }
+
+    fn description(&self) -> String {
+        self.script.description()
+    }
+}
+
+struct ServerBody {
+    body: Body,
+    come: VecDeque<u8>,
+    limit: Arc<Mutex<Option<Duration>>>,
+    stop: Stop,
+    server: Server,
+}
+
+impl Read for ServerBody {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if self.come.is_empty() {
+                let length = self.body.read(buffer)?;
+                self.come.extend(&buffer[..length]);
+            }
+            let is_mark = |byte: &u8| [SILENCE.as_bytes()[0], TICK.as_bytes()[0]].contains(byte);
+            let length = self.come.iter().take(buffer.len()).take_while(|byte| !is_mark(byte)).count();
+            if length > 0 || self.come.is_empty() {
+                return self.come.read(&mut buffer[..length]);
+            }
+            if self.come.pop_front() == Some(TICK.as_bytes()[0]) {
+                self.server.clock.advance(SECOND);
+                continue;
+            }
+            let Some(limit) = *self.limit.lock() else {
+                self.stop.wait();
+                return Err(io::Error::other("stopped"));
+            };
+            self.server.clock.advance(limit);
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+}
+
+impl Drop for ServerBody {
+    fn drop(&mut self) {
+        self.server.state.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A reflector that runs on a script until the end of the test.
+pub(crate) struct Running {
+    pub(crate) server: Server,
+    pub(crate) store: Arc<Recorder>,
+    pub(crate) clock: FakeClock,
+    passed: Cell<usize>,
+    pub(crate) reflector: Arc<Reflector<DynamicObject>>,
+    /// What the watch error handler was given.
+    pub(crate) errors: Arc<Mutex<Vec<Error>>>,
+    pub(crate) stop: Stop,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Running {
+    /// Of a server that has no watch-lists.
+    pub(crate) fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
+        Self::with(answers, |_| {})
+    }
+
+    pub(crate) fn with(
+        answers: impl IntoIterator<Item = Answer>,
+        set: impl FnOnce(&mut ReflectorOptions),
+    ) -> Self {
+        Self::start(Server::new(answers), Recorder::default(), set)
+    }
+
+    /// Of a server that has watch-lists.
+    pub(crate) fn watch_list(answers: impl IntoIterator<Item = Answer>) -> Self {
+        Self::start(Server::new(answers).with_watch_list(), Recorder::default(), |_| {})
+    }
+
+    pub(crate) fn start(server: Server, store: Recorder, set: impl FnOnce(&mut ReflectorOptions)) -> Self {
+        let (clock, store) = (server.clock.clone(), Arc::new(store));
+        let errors = Arc::new(Mutex::new(Vec::new()));
+        let mut options = ReflectorOptions::default();
+        options.clock = Arc::new(clock.clone());
+        options.backoff = Backoff::new(SECOND, 2.0, 30 * SECOND, 0.0);
+        let handed = Arc::clone(&errors);
+        options.watch_error_handler = Some(Arc::new(move |error: &Error| handed.lock().push(error.clone())));
+        set(&mut options);
+        let reflector = Arc::new(Reflector::new(Arc::new(server.clone()), store.clone(), options));
+        let stop = Stop::new();
+        let thread = thread::spawn({
+            let (reflector, stop) = (Arc::clone(&reflector), stop.clone());
+            move || reflector.run(&stop)
+        });
+        Self { server, store, clock, passed: Cell::new(0), reflector, errors, stop, thread: Some(thread) }
+    }
+
+    /// Waits until this many requests were made, and tells those.
+    #[track_caller]
+    pub(crate) fn requests(&self, count: usize) -> Vec<String> {
+        self.server.requests(count)
+    }
+
+    /// Waits until this many requests were made, and gives those.
+    #[track_caller]
+    pub(crate) fn options(&self, count: usize) -> Vec<Request> {
+        self.server.options(count)
+    }
+
+    /// How many requests were made.
+    pub(crate) fn count(&self) -> usize {
+        self.server.count()
+    }
+
+    /// Waits until this many bodies were read and dealt with.
+    #[track_caller]
+    pub(crate) fn calls(&self, bodies: usize) -> Vec<String> {
+        let script = &self.server.script;
+        assert!(script.until_read(bodies, SOON), "{:?}", script.requests());
+        self.store.calls()
+    }
+
+    /// Waits until another wait has begun, and lets time pass.
+    #[track_caller]
+    pub(crate) fn pass(&self, time: Duration) {
+        self.waits(self.passed.get() + 1);
+        self.passed.set(self.clock.waits().len());
+        self.clock.advance(time);
+    }
+
+    /// Waits until this many waits have begun.
+    #[track_caller]
+    pub(crate) fn waits(&self, count: usize) {
+        assert!(self.clock.until_waits(count, SOON), "no wait: {:?}", self.server.script.requests());
+    }
+
+    /// How many seconds each wait so far was asked to be.
+    pub(crate) fn waited(&self) -> Vec<u64> {
+        self.clock.waits().iter().map(Duration::as_secs).collect()
+    }
+
+    pub(crate) fn status(&self) -> ReflectorStatus {
+        self.reflector.status()
+    }
+
+    /// What went wrong last.
+    #[track_caller]
+    pub(crate) fn last_error(&self) -> Error {
+        self.status().last_error.expect("nothing went wrong")
+    }
+
+    /// How many errors the handler was given.
+    pub(crate) fn handed(&self) -> usize {
+        self.errors.lock().len()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(thread::panicking() || ended.is_ok());
+        }
+    }
+}
+
+/// Runs a reflector on a store of any kind until this many bodies were read and dealt with, and tells how it
+/// stood then. All waits are over at once.
+pub(crate) fn run_until_read<S>(
+    store: &Arc<S>,
+    script: &ScriptedListerWatcher,
+    bodies: usize,
+) -> ReflectorStatus
+where
+    S: ReflectorStore<DynamicObject> + 'static,
+{
+    let mut options = ReflectorOptions::default();
+    options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
+    let reflector = Reflector::new(Arc::new(script.clone()), Arc::<S>::clone(store), options);
+    let stop = Stop::new();
+    thread::scope(|scope| {
+        scope.spawn(|| reflector.run(&stop));
+        let read = script.until_read(bodies, SOON);
+        stop.stop();
+        assert!(read, "{:?}", script.requests());
+    });
+    reflector.status()
+}
+
+pub(crate) fn describe(request: &Request) -> String {
+    let (kind, options) = match request {
+        Request::List(options) => ("list", options),
+        Request::Watch(options) if options.send_initial_events => ("watch-list", options),
+        Request::Watch(options) => ("watch", options),
+        _ => unreachable!(),
+    };
+    let mut text = format!("{kind} {}", options.resource_version.as_deref().unwrap_or("most recent"));
+    if let Some(limit) = options.limit {
+        text += &format!(" limit {limit}");
+    }
+    if let Some(token) = &options.continue_token {
+        text += &format!(" continue {token}");
+    }
+    text
+}
+
+pub(crate) fn object(name: &str, version: &str) -> String {
+    format!(r#"{{"metadata":{{"name":"{name}","resourceVersion":"{version}"}}}}"#)
+}
+
+pub(crate) fn list(version: &str, names: &[&str]) -> Answer {
+    page(version, names, "")
+}
+
+pub(crate) fn page(version: &str, names: &[&str], continue_token: &str) -> Answer {
+    let items: Vec<_> = names.iter().map(|name| object(name, "1")).collect();
+    Answer::body(format!(
+        r#"{{"kind":"PodList","metadata":{{"resourceVersion":"{version}","continue":"{continue_token}"}},"items":[{}]}}"#,
+        items.join(","),
+    ))
+}
+
+pub(crate) fn event(kind: &str, name: &str, version: &str) -> String {
+    format!("{{\"type\":\"{kind}\",\"object\":{}}}\n", object(name, version))
+}
+
+/// The bookmark that ends the objects of a watch-list.
+pub(crate) fn initial_events_end(version: &str) -> String {
+    bookmark(version, r#"{"k8s.io/initial-events-end":"true"}"#)
+}
+
+pub(crate) fn bookmark(version: &str, annotations: &str) -> String {
+    let meta = format!(r#"{{"resourceVersion":"{version}","annotations":{annotations}}}"#);
+    format!("{{\"type\":\"BOOKMARK\",\"object\":{{\"metadata\":{meta}}}}}\n")
+}
+
+pub(crate) fn error_event(code: u16, reason: &str) -> String {
+    error_event_of(&status_json(code, reason))
+}
+
+pub(crate) fn error_event_of(status: &serde_json::Value) -> String {
+    format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n")
+}
+
+pub(crate) fn status_json(code: u16, reason: &str) -> serde_json::Value {
+    serde_json::json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason})
+}
+
+/// One that asks to come again in so many seconds.
+pub(crate) fn patient_status(code: u16, reason: &str, seconds: u32) -> serde_json::Value {
+    let mut status = status_json(code, reason);
+    status["details"] = serde_json::json!({ "retryAfterSeconds": seconds });
+    status
+}
+
+/// What a server says for which the version that was asked for lies in the future.
+pub(crate) fn too_large_version() -> serde_json::Value {
+    let mut status = status_json(504, "Timeout");
+    status["details"] = serde_json::json!({ "causes": [{ "reason": "ResourceVersionTooLarge" }] });
+    status
+}
+
+pub(crate) fn refused(code: u16, reason: &str) -> Answer {
+    refused_with(status_json(code, reason))
+}
+
+pub(crate) fn refused_with(status: serde_json::Value) -> Answer {
+    let status: Status = serde_json::from_value(status).unwrap();
+    Answer::error(Error::from_status(status))
+}
+
+/// Nobody is there.
+pub(crate) fn connection_refused() -> Answer {
+    Answer::error(io::Error::from(io::ErrorKind::ConnectionRefused).into())
+}
+
+/// Collects the lines that are logged from now on.
+pub(crate) fn logging() {
+    log_of_tests();
+}
+
+/// The lines so far in which this stands.
+pub(crate) fn logged(part: &str) -> Vec<String> {
+    log_of_tests().lines.lock().iter().filter(|line| line.contains(part)).cloned().collect()
+}
+
+#[derive(Default)]
+struct Log {
+    lines: Mutex<Vec<String>>,
+}
+
+impl log::Log for Log {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        self.lines.lock().push(format!("{} {}", record.level(), record.args()));
+    }
+
+    fn flush(&self) {}
+}
+
+fn log_of_tests() -> &'static Log {
+    static LOG: OnceLock<&'static Log> = OnceLock::new();
+    LOG.get_or_init(|| {
+        let log: &'static Log = Box::leak(Box::default());
+        log::set_logger(log).unwrap();
+        log::set_max_level(log::LevelFilter::Info);
+        log
+    })
+}

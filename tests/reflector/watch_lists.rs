@@ -1,0 +1,217 @@
+//! What there is, by a watch (WL1–WL12): how it is asked for, and how it becomes a list and a watch.
+
+use std::sync::Arc;
+
+use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+use k8s_informer::{
+    DynamicObject, Indexer, Object, ReflectorOptions, ReflectorState, ResourceVersionMatch, Transform,
+};
+
+use crate::support::{
+    Recorder, Running, SECOND, Server, TICK, bookmark, error_event, event, initial_events_end, list, refused,
+    run_until_read,
+};
+
+#[test]
+fn wl1_a_lister_watcher_has_to_say_that_it_supports_watch_lists() {
+    for (supported, wanted, first) in [
+        (true, true, "watch-list "),
+        (true, false, "list 0 limit 500"),
+        (false, true, "list 0 limit 500"),
+        (false, false, "list 0 limit 500"),
+    ] {
+        let server = Server::new([]);
+        let server = if supported { server.with_watch_list() } else { server };
+        let it = Running::start(server, Recorder::default(), |options| options.watch_list = wanted);
+        assert_eq!(it.requests(1), [first], "supported: {supported}, wanted: {wanted}");
+    }
+    assert!(ReflectorOptions::default().watch_list, "it is the lister-watcher that has to say it");
+}
+
+#[test]
+fn wl2_the_first_asks_for_the_most_recent_state_and_a_later_one_for_none_that_is_older() {
+    let it = Running::watch_list([
+        Answer::body(initial_events_end("10") + &event("ADDED", "a", "12") + &error_event(410, "Expired")),
+        refused(410, "Expired"),
+        Answer::open(""),
+    ]);
+    it.requests(1);
+    it.pass(SECOND);
+    assert_eq!(it.requests(3), ["watch-list ", "watch-list 12", "watch-list most recent"]);
+    let queries = it.options(3).into_iter().map(|request| {
+        let options = request.options();
+        assert!((300..600).contains(&options.timeout_seconds.unwrap()), "W1: {options:?}");
+        assert!(options.allow_watch_bookmarks && options.send_initial_events);
+        assert_eq!(options.resource_version_match, Some(ResourceVersionMatch::NotOlderThan));
+        let query = options.to_watch_query();
+        query.split('&').filter(|part| !part.starts_with("timeoutSeconds=")).collect::<Vec<_>>().join("&")
+    });
+    let rest = "resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&sendInitialEvents=true";
+    let with_version = format!("watch=true&resourceVersion=12&{rest}");
+    let without = format!("watch=true&{rest}");
+    assert_eq!(queries.collect::<Vec<_>>(), [without.clone(), with_version, without]);
+}
+
+#[test]
+fn wl3_its_objects_are_what_the_events_up_to_the_end_leave() {
+    let it = Running::watch_list([
+        Answer::broken(event("ADDED", "of-a-try-before", "1") + TICK),
+        Answer::open(
+            event("ADDED", "a", "1")
+                + &event("ADDED", "b", "2")
+                + &event("ADDED", "c", "3")
+                + &event("MODIFIED", "b", "11")
+                + &event("DELETED", "a", "12")
+                + &event("ADDED", "c", "13")
+                + &initial_events_end("14"),
+        ),
+    ]);
+    it.pass(SECOND);
+    assert_eq!(it.calls(2), ["replace [b@11 c@13] at 14"]);
+    assert_eq!(it.requests(2), ["watch-list ", "watch-list "]);
+}
+
+#[test]
+fn wl3_its_objects_are_transformed_as_those_of_a_list() {
+    let script = ScriptedListerWatcher::new([Answer::open(
+        event("ADDED", "a", "1") + &event("MODIFIED", "a", "2") + &initial_events_end("3"),
+    )])
+    .with_watch_list();
+    let mark = Transform::in_place(|object: &mut DynamicObject| {
+        assert!(object.get("marked").is_none(), "each object once");
+        let mut map = object.clone().into_map();
+        map.insert("marked".to_owned(), true.into());
+        *object = map.into();
+    });
+    let store = Arc::new(Indexer::for_objects().with_transform(mark));
+    let status = run_until_read(&store, &script, 1);
+    let objects = store.list();
+    assert_eq!(objects.len(), 1);
+    assert_eq!((objects[0].resource_version(), objects[0].get("marked")), ("2", Some(&true.into())));
+    assert!(status.last_error.is_none());
+}
+
+#[test]
+fn wl4_only_the_bookmark_that_says_so_ends_the_initial_events() {
+    let others = [
+        r#"{"k8s.io/initial-events-end":"false"}"#,
+        r#"{"k8s.io/initial-events-end":"True"}"#,
+        r#"{"k8s.io/initial-events-end":""}"#,
+        r#"{"k8s.io/initial-events-ends":"true"}"#,
+        r#"{"true":"k8s.io/initial-events-end"}"#,
+        "{}",
+        "null",
+    ];
+    for other in others {
+        let it = Running::watch_list([Answer::open(event("ADDED", "a", "1") + &bookmark("7", other))]);
+        assert_eq!(it.calls(1), [""; 0], "{other}");
+        let it = Running::watch_list([Answer::open(
+            event("ADDED", "a", "1")
+                + &bookmark("7", other)
+                + &initial_events_end("8")
+                + &bookmark("9", other),
+        )]);
+        assert_eq!(it.calls(1), ["replace [a@1] at 8", "bookmark 9"], "{other}");
+    }
+    let object = event("ADDED", "a", "1")
+        .replace(r#""metadata":{"#, r#""metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"#);
+    let it = Running::watch_list([Answer::open(object)]);
+    assert_eq!(it.calls(1), [""; 0], "an object is no bookmark");
+}
+
+#[test]
+fn wl5_its_version_is_the_bookmarks_and_never_that_of_an_added_object() {
+    let it = Running::watch_list([Answer::open(
+        event("ADDED", "a", "99") + &event("MODIFIED", "a", "100") + &initial_events_end("50"),
+    )]);
+    assert_eq!(it.calls(1), ["replace [a@100] at 50"]);
+    assert_eq!(it.reflector.last_sync_resource_version(), "50");
+
+    let it = Running::watch_list([Answer::open(
+        event("ADDED", "a", "99") + &event("MODIFIED", "b", "40") + &initial_events_end(""),
+    )]);
+    assert_eq!(it.calls(1), ["replace [a@99 b@40] at 40"], "W10: what has no version leaves the last one");
+
+    let end = event("ADDED", "a", "99") + &initial_events_end("");
+    let it = Running::watch_list([Answer::open(end), list("7", &["a"])]);
+    assert_eq!(it.requests(3), ["watch-list ", "list 0 limit 500", "watch 7"], "no version at all");
+    assert!(it.last_error().is_decode(), "{}", it.last_error());
+}
+
+#[test]
+fn wl6_the_same_stream_goes_on_as_the_watch() {
+    let it = Running::watch_list([
+        Answer::broken(
+            event("ADDED", "a", "1")
+                + &initial_events_end("10")
+                + &event("ADDED", "b", "11")
+                + &event("MODIFIED", "a", "12")
+                + &event("DELETED", "b", "13")
+                + &bookmark("20", "{}"),
+        ),
+        Answer::open(event("ADDED", "c", "21")),
+    ]);
+    assert_eq!(it.requests(2), ["watch-list ", "watch 20"]);
+    let events = ["add b@11", "update a@12", "delete b@13", "bookmark 20", "add c@21"];
+    let calls = it.calls(2);
+    assert_eq!(calls[0], "replace [a@1] at 10");
+    assert_eq!(calls[1..], events);
+    let status = it.status();
+    assert_eq!((status.lists, status.watches, status.listed, status.received), (0, 2, true, 1));
+    assert_eq!(status.state, ReflectorState::Watching);
+}
+
+#[test]
+fn wl6_a_version_that_was_gone_is_one_to_ask_for_again_after_a_watch_list() {
+    let it = Running::watch_list([
+        Answer::body(initial_events_end("10") + &error_event(410, "Expired")),
+        refused(410, "Expired"),
+        Answer::body(initial_events_end("20") + &event("ADDED", "a", "21") + &error_event(410, "Expired")),
+    ]);
+    it.pass(SECOND);
+    it.pass(SECOND);
+    assert_eq!(it.requests(4), ["watch-list ", "watch-list 10", "watch-list most recent", "watch-list 21"]);
+}
+
+#[test]
+fn wl6_a_store_that_refuses_the_objects_is_told_and_the_stream_is_closed() {
+    let stream =
+        || Answer::open(event("ADDED", "a", "1") + &initial_events_end("10") + &event("ADDED", "b", "11"));
+    let server = Server::new([stream(), stream(), stream()]).with_watch_list();
+    let it = Running::start(server, Recorder::refusing(2), |_| {});
+    it.waits(1);
+    assert_eq!(it.server.open_bodies(), 0);
+    assert_eq!(it.reflector.last_sync_resource_version(), "");
+    let error = "watch scripted objects: unable to sync list result: no";
+    assert_eq!(it.errors.lock()[0].to_string(), error);
+    it.pass(SECOND);
+    it.pass(2 * SECOND);
+    assert_eq!(it.requests(3), ["watch-list ", "watch-list ", "watch-list "]);
+    let replaced = "replace [a@1] at 10";
+    assert_eq!(it.calls(1), [replaced, replaced, replaced, "add b@11"]);
+    assert_eq!(it.waited(), [1, 2], "what was refused is no success, whatever came");
+}
+
+#[test]
+fn wl7_until_its_objects_are_complete_the_store_is_left_alone() {
+    let it = Running::watch_list([
+        Answer::body(event("ADDED", "a", "1") + &initial_events_end("10") + &error_event(410, "Expired")),
+        Answer::open(event("ADDED", "b", "11") + &event("ADDED", "c", "12") + &event("DELETED", "a", "13")),
+    ]);
+    it.pass(SECOND);
+    assert_eq!(it.calls(1), ["replace [a@1] at 10"]);
+    let status = it.status();
+    assert_eq!((status.state, status.received, status.expected), (ReflectorState::Listing, 2, None));
+    assert_eq!((status.resource_version.as_str(), status.listed), ("10", true));
+
+    let it = Running::watch_list([Answer::open(event("ADDED", "b", "11"))]);
+    assert_eq!(it.calls(1), [""; 0]);
+    assert!(!it.status().listed);
+}
+
+#[test]
+fn wl6_a_watch_list_that_ends_with_nothing_is_an_empty_list() {
+    let it = Running::watch_list([Answer::open(initial_events_end("10"))]);
+    assert_eq!(it.calls(1), ["replace [] at 10"]);
+    assert!(it.status().listed && it.status().last_error.is_none());
+}

@@ -1,0 +1,491 @@
+//! What comes after a list: the watch and its end (W1–W15).
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+use k8s_informer::{Deleted, DynamicObject, GroupVersionKind, ReflectorStore, StoreError};
+use parking_lot::Mutex;
+
+use crate::support::{
+    Recorder, Running, SECOND, SILENCE, Server, TICK, bookmark, connection_refused, error_event,
+    error_event_of, event, initial_events_end, list, logged, logging, patient_status, refused, refused_with,
+    run_until_read,
+};
+
+#[test]
+fn w3_a_refused_connection_or_429_is_waited_out_without_a_list() {
+    let patient = refused_with(patient_status(429, "TooManyRequests", 9));
+    let it = Running::new([list("10", &[]), patient, Answer::open("")]);
+    it.requests(2);
+    it.pass(9 * SECOND);
+    assert_eq!(it.requests(3), ["list 0 limit 500", "watch 10", "watch 10"]);
+    assert_eq!(it.clock.waits(), [9 * SECOND], "Retry-After counts where it is longer");
+    assert!(it.errors.lock().is_empty());
+}
+
+#[test]
+fn w3_any_other_refusal_of_the_watch_lists_again() {
+    let it = Running::new([list("10", &[]), refused(403, "Forbidden"), list("12", &[])]);
+    it.requests(2);
+    it.pass(SECOND);
+    assert_eq!(it.requests(4), ["list 0 limit 500", "watch 10", "list 10", "watch 12"]);
+    assert!(it.errors.lock()[0].is_forbidden());
+}
+
+#[test]
+fn w4_a_watch_that_ends_or_breaks_goes_on_from_the_last_version_at_once() {
+    let it = Running::new([
+        list("10", &[]),
+        Answer::body(event("ADDED", "a", "11") + &event("MODIFIED", "a", "12")),
+        Answer::broken(event("DELETED", "a", "13") + r#"{"type":"ADDED","obj"#),
+        Answer::open(event("BOOKMARK", "", "20")),
+    ]);
+    assert_eq!(it.requests(4), ["list 0 limit 500", "watch 10", "watch 12", "watch 13"]);
+    assert_eq!(it.calls(4), ["replace [] at 10", "add a@11", "update a@12", "delete a@13", "bookmark 20"]);
+    assert!(it.clock.waits().is_empty() && it.errors.lock().is_empty());
+    assert_eq!(it.reflector.last_sync_resource_version(), "20");
+}
+
+#[test]
+fn w5_a_very_short_watch_backs_off_and_lists() {
+    let it = Running::new([list("10", &[]), Answer::body(""), list("10", &[])]);
+    it.requests(2);
+    it.pass(SECOND);
+    assert_eq!(it.requests(3)[2], "list 10");
+    assert!(it.last_error().to_string().contains("very short watch"));
+    assert!(it.errors.lock().is_empty(), "W14: not for the handler");
+}
+
+#[test]
+fn w6_an_error_event_lists_again_at_the_last_version() {
+    for (code, reason) in [(410, "Expired"), (500, "InternalError"), (403, "Forbidden")] {
+        let it = Running::new([
+            list("10", &[]),
+            Answer::body(event("ADDED", "a", "11") + &error_event(code, reason)),
+            list("30", &[]),
+        ]);
+        it.requests(2);
+        it.pass(SECOND);
+        assert_eq!(it.requests(3)[2], "list 11", "{reason}");
+        assert!(it.errors.lock().is_empty(), "W14: not for the handler");
+    }
+}
+
+#[test]
+fn w6_an_error_event_429_is_waited_out_without_a_list() {
+    let it =
+        Running::new([list("10", &[]), Answer::body(error_event(429, "TooManyRequests")), Answer::open("")]);
+    it.requests(2);
+    it.pass(SECOND);
+    assert_eq!(it.requests(3)[2], "watch 10");
+}
+
+#[test]
+fn w10_versions_of_synthetic_adds_do_not_count_until_another_event_came() {
+    let it = Running::new([
+        Answer::body(r#"{"kind": "List", "metadata":{},"items":[]}"#),
+        Answer::body(event("ADDED", "a", "30") + &event("ADDED", "b", "20")),
+        Answer::body(event("ADDED", "c", "25") + &event("MODIFIED", "b", "31")),
+        Answer::open(""),
+    ]);
+    assert_eq!(it.requests(4)[1..], ["watch ", "watch ", "watch 31"]);
+}
+
+#[test]
+fn w10_an_event_without_a_version_leaves_the_last_one() {
+    let it = Running::new([
+        list("10", &[]),
+        Answer::body(
+            event("ADDED", "a", "11")
+                + "{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"name\":\"a\"}}}\n",
+        ),
+    ]);
+    assert_eq!(it.requests(3)[2], "watch 11");
+}
+
+#[test]
+fn w15_garbage_ends_the_watch_which_goes_on_from_the_last_good_version() {
+    let garbage = [
+        "garbage\n",
+        "{\"type\":\"ADDED\",\"object\":\n",
+        "{\"type\":\"ADDED\",\"object\":{\"metadata\":7}\n",
+        "{\"type\":\"WHAT\",\"object\":{}}\n",
+        "{\"type\":\"ADDED\",\"object\":null}\n",
+        "{\"object\":{}}\n",
+        "\u{0}\n",
+    ];
+    for garbage in garbage {
+        let it = Running::new([
+            list("10", &[]),
+            Answer::open(event("ADDED", "a", "11") + garbage + &event("ADDED", "b", "12")),
+            Answer::open(event("ADDED", "b", "12")),
+        ]);
+        assert_eq!(it.requests(3)[2], "watch 11", "{garbage}");
+        let error = it.last_error();
+        assert!(
+            error.is_decode() && error.to_string().contains("event 2 after version 11"),
+            "{garbage}: {error}"
+        );
+    }
+}
+
+#[test]
+fn w15_garbage_twice_at_one_version_backs_off_and_lists() {
+    let it =
+        Running::new([list("10", &[]), Answer::open("garbage"), Answer::open("garbage"), list("20", &[])]);
+    it.requests(3);
+    it.pass(SECOND);
+    assert_eq!(it.requests(5)[1..], ["watch 10", "watch 10", "list 10", "watch 20"]);
+}
+
+#[test]
+fn w8_events_are_understood_however_they_are_written() {
+    let it = Running::new([
+        list("10", &[]),
+        Answer::open(concat!(
+            " { \"object\" : {\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"11\"}} , \"type\" : \"ADDED\" } \r\n\n",
+            "{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"12\"}},\"more\":{}}\n",
+            "{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"13\"}}}",
+            "{\"type\":\"DELETED\",\"object\":{\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"14\"}}}\n",
+            "{\n  \"type\": \"ADDED\",\n  \"object\": {\n    \"metadata\": {\n      \"name\": \"b\"\n    }\n  }\n}\n",
+        )),
+    ]);
+    assert_eq!(it.calls(2)[1..], ["add a@11", "update a@12", "update a@13", "delete a@14", "add b@"]);
+}
+
+#[test]
+fn w8_an_event_without_a_line_end_counts_when_the_stream_ends() {
+    let it =
+        Running::new([list("10", &[]), Answer::body(event("ADDED", "a", "11").trim_end()), Answer::open("")]);
+    assert_eq!(it.requests(3)[2], "watch 11");
+    assert_eq!(it.store.calls()[1..], ["add a@11"]);
+}
+
+#[test]
+fn w9_an_object_without_a_name_is_told_and_left_out() {
+    let it = Running::new([
+        list("10", &[]),
+        Answer::body(event("ADDED", "a", "11") + &event("MODIFIED", "", "12")),
+        Answer::open(event("ADDED", "b", "13")),
+    ]);
+    assert_eq!(it.requests(3)[2], "watch 11");
+    assert_eq!(it.calls(3)[1..], ["add a@11", "add b@13"]);
+    assert!(it.last_error().to_string().contains("has no name"));
+}
+
+#[test]
+fn w13_resyncs_happen_while_it_watches_when_somebody_wants_them() {
+    let wanted = Arc::new(Mutex::new(true));
+    let asked = Arc::clone(&wanted);
+    let it = Running::with([list("10", &[]), Answer::open("")], |options| {
+        options.resync_period = 10 * SECOND;
+        options.should_resync = Some(Arc::new(move || *asked.lock()));
+    });
+    it.calls(2);
+    it.pass(10 * SECOND);
+    it.waits(2);
+    assert_eq!(it.store.calls(), ["replace [] at 10", "resync"]);
+    *wanted.lock() = false;
+    it.pass(10 * SECOND);
+    it.waits(3);
+    assert_eq!(it.store.calls(), ["replace [] at 10", "resync"]);
+}
+
+#[test]
+fn w13_a_resync_that_fails_ends_the_watch() {
+    let server = Server::new([list("10", &[]), Answer::open(""), list("20", &[])]);
+    let store = Recorder::refusing_resyncs(1);
+    let it = Running::start(server, store, |options| {
+        options.resync_period = 10 * SECOND;
+    });
+    it.calls(2);
+    it.pass(10 * SECOND);
+    it.pass(SECOND);
+    assert_eq!(it.requests(4)[2..], ["list 10", "watch 20"]);
+}
+
+#[test]
+fn w13_a_resync_that_panics_ends_the_watch() {
+    let asked = Mutex::new(0);
+    let it = Running::with([list("10", &[]), Answer::open(""), list("20", &[])], |options| {
+        options.resync_period = 10 * SECOND;
+        options.should_resync = Some(Arc::new(move || {
+            *asked.lock() += 1;
+            assert!(*asked.lock() > 1, "don't ask");
+            true
+        }));
+    });
+    it.calls(2);
+    it.pass(10 * SECOND);
+    it.pass(SECOND);
+    assert_eq!(it.requests(4)[2..], ["list 10", "watch 20"]);
+    assert_eq!(it.last_error().to_string(), "resync: panicked: don't ask");
+    it.pass(10 * SECOND);
+    it.waits(4);
+    assert_eq!(it.store.calls().last().unwrap(), "resync", "the next watch has resyncs again");
+}
+
+#[test]
+fn w1_a_server_is_asked_to_end_a_watch_after_the_shortest_time_or_up_to_twice_that() {
+    for (shortest, seconds) in [(None, 300), (Some(10), 300), (Some(300), 300), (Some(1000), 1000)] {
+        let watches = (0..1000).map(|version| Answer::broken(event("ADDED", "a", &format!("{version}"))));
+        let it = Running::with([list("10", &[])].into_iter().chain(watches), |options| {
+            if let Some(shortest) = shortest {
+                options.min_watch_timeout = Duration::from_secs(shortest);
+            }
+        });
+        let requests = it.options(1001);
+        let asked: Vec<_> =
+            requests[1..].iter().map(|request| request.options().timeout_seconds.unwrap()).collect();
+        assert!(asked.iter().all(|asked| (seconds..2 * seconds).contains(asked)), "{asked:?}");
+        let near = |end: u32| asked.iter().any(|asked| asked.abs_diff(end) < seconds / 10);
+        assert!(near(seconds) && near(2 * seconds), "all of it is used: {asked:?}");
+        assert!(requests[1..].iter().all(|request| request.options().allow_watch_bookmarks));
+    }
+}
+
+#[test]
+fn w2_the_time_of_a_watch_begins_with_its_request() {
+    for (takes, requests) in
+        [(Duration::ZERO, vec!["watch 10", "list 10"]), (SECOND, vec!["watch 10", "watch 10"])]
+    {
+        let server = Server::new([list("10", &[]), Answer::body("")]).taking(takes);
+        let it = Running::start(server, Recorder::default(), |_| {});
+        if takes.is_zero() {
+            it.pass(SECOND);
+        }
+        assert_eq!(it.requests(3)[1..], requests, "a head that comes late is no very short watch");
+    }
+}
+
+#[test]
+fn w3_a_watch_that_finds_nobody_is_waited_out_without_a_list() {
+    let it = Running::new([
+        list("10", &[]),
+        connection_refused(),
+        Answer::error(io::Error::from(io::ErrorKind::ConnectionReset).into()),
+        Answer::open(""),
+    ]);
+    it.pass(SECOND);
+    it.pass(2 * SECOND);
+    assert_eq!(it.requests(4)[1..], ["watch 10"; 3]);
+    assert_eq!(it.handed(), 0, "W14: not for the handler");
+    assert!(it.last_error().is_connection());
+}
+
+#[test]
+fn w3_the_time_that_a_server_asks_for_is_waited_if_it_is_longer() {
+    let asks_for = |code, reason| {
+        let status = patient_status(code, reason, 9);
+        [refused_with(status.clone()), Answer::body(error_event_of(&status))]
+    };
+    for failure in asks_for(429, "TooManyRequests") {
+        let it = Running::new([list("10", &[]), failure, Answer::open("")]);
+        it.pass(9 * SECOND);
+        assert_eq!(it.requests(3)[1..], ["watch 10", "watch 10"]);
+        assert_eq!((it.waited(), it.handed()), (vec![9], 0));
+        assert!(it.last_error().is_too_many_requests());
+    }
+    for (failure, handed) in asks_for(503, "ServiceUnavailable").into_iter().zip([1, 0]) {
+        let it = Running::new([list("10", &[]), failure, list("20", &[])]);
+        it.pass(9 * SECOND);
+        assert_eq!(it.requests(4)[1..], ["watch 10", "list 10", "watch 20"]);
+        assert_eq!((it.waited(), it.handed()), (vec![9], handed));
+        assert_eq!(it.last_error().retry_after(), Some(9 * SECOND));
+    }
+    for failure in asks_for(429, "TooManyRequests") {
+        let it = Running::watch_list([failure, Answer::open(initial_events_end("10"))]);
+        it.pass(9 * SECOND);
+        assert_eq!(it.requests(2), ["watch-list ", "watch-list "]);
+        assert_eq!((it.waited(), it.handed()), (vec![9], 0));
+    }
+    for failure in asks_for(503, "ServiceUnavailable") {
+        let it = Running::watch_list([failure, list("10", &[])]);
+        it.pass(9 * SECOND);
+        assert_eq!(it.requests(3), ["watch-list ", "list 0 limit 500", "watch 10"]);
+        assert_eq!((it.waited(), it.handed()), (vec![9], 0));
+    }
+}
+
+#[test]
+fn w7_an_internal_error_is_answered_by_another_watch_as_long_as_the_window_is_open() {
+    let ends_after = |seconds| Answer::body(TICK.repeat(seconds) + &error_event(500, "InternalError"));
+    let it = Running::with(
+        [list("10", &[]), ends_after(5), ends_after(10), ends_after(1), list("20", &[]), ends_after(0)],
+        |options| options.internal_error_retry = 10 * SECOND,
+    );
+    it.pass(SECOND);
+    let requests = ["watch 10", "watch 10", "watch 10", "list 10", "watch 20", "watch 20"];
+    assert_eq!(it.requests(7)[1..], requests, "ten seconds after the first one it is still open");
+    assert_eq!((it.waited(), it.handed()), (vec![1], 0));
+
+    let it = Running::with([list("10", &[]), ends_after(0), ends_after(61), ends_after(10)], |options| {
+        options.internal_error_retry = 10 * SECOND;
+    });
+    assert_eq!(it.requests(5)[1..], ["watch 10"; 4], "a minute later it is another one");
+
+    let it = Running::new([list("10", &[]), ends_after(0), list("20", &[])]);
+    it.pass(SECOND);
+    assert_eq!(it.requests(3)[1..], ["watch 10", "list 10"], "never, if nothing is said");
+}
+
+#[test]
+fn w8_a_store_that_refuses_an_event_is_told_of_and_the_watch_goes_on() {
+    struct Refuses(Recorder);
+    impl ReflectorStore<DynamicObject> for Refuses {
+        fn add(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
+            self.0.add(object)?;
+            Err(StoreError::other("no"))
+        }
+        fn update(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
+            self.0.update(object)
+        }
+        fn delete(&self, object: Deleted<DynamicObject>) -> Result<(), StoreError> {
+            self.0.delete(object)
+        }
+        fn replace(&self, objects: Vec<Arc<DynamicObject>>, version: &str) -> Result<(), StoreError> {
+            self.0.replace(objects, version)
+        }
+    }
+    let script = ScriptedListerWatcher::new([
+        list("10", &[]),
+        Answer::open(event("ADDED", "a", "11") + &event("MODIFIED", "a", "12")),
+    ]);
+    let store = Arc::new(Refuses(Recorder::default()));
+    let status = run_until_read(&store, &script, 2);
+    assert_eq!(store.0.calls(), ["replace [] at 10", "add a@11", "update a@12"]);
+    assert!(status.last_error.unwrap().to_string().ends_with("the store did not take an event: no"));
+    assert_eq!(status.resource_version, "12");
+}
+
+#[test]
+fn w9_an_object_or_a_bookmark_of_another_kind_is_told_and_left_out() {
+    let of_kind = |event: String, kind: &str| {
+        event.replace(r#""object":{"#, &format!(r#""object":{{"apiVersion":"v1","kind":"{kind}","#))
+    };
+    for other in [
+        of_kind(event("ADDED", "x", "12"), "Secret"),
+        of_kind(event("DELETED", "x", "12"), "Secret"),
+        of_kind(event("MODIFIED", "x", "12"), "Pod").replace("v1", "v2"),
+        of_kind(bookmark("12", "{}"), "Secret"),
+        of_kind(event("ADDED", "x", "12"), "Table").replace("v1", "meta.k8s.io/v1"),
+    ] {
+        let it = Running::with(
+            [
+                list("10", &[]),
+                Answer::broken(of_kind(event("ADDED", "a", "11"), "Pod") + &other),
+                Answer::open(&*other),
+            ],
+            |options| options.expected_kind = Some(GroupVersionKind::new("", "v1", "Pod")),
+        );
+        assert_eq!(it.calls(3)[1..], ["add a@11"], "{other}");
+        assert_eq!(it.requests(3)[2], "watch 11", "its version does not count: {other}");
+        let error = it.last_error().to_string();
+        assert!(error.contains("v1 Pod was expected, not "), "{error}");
+    }
+    let good = of_kind(event("ADDED", "a", "11"), "Pod") + &of_kind(bookmark("12", "{}"), "Pod");
+    let it = Running::with([list("10", &[]), Answer::open(good)], |options| {
+        options.expected_kind = Some(GroupVersionKind::new("", "v1", "Pod"));
+    });
+    assert_eq!(it.calls(2)[1..], ["add a@11", "bookmark 12"]);
+    assert!(it.status().last_error.is_none());
+}
+
+#[test]
+fn w9_what_is_left_out_is_no_event_of_a_very_short_watch() {
+    let other = r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x"}}}"#;
+    let it = Running::with([list("10", &[]), Answer::body(other), list("20", &[])], |options| {
+        options.expected_kind = Some(GroupVersionKind::new("", "v1", "Pod"));
+    });
+    it.pass(SECOND);
+    assert_eq!(it.requests(3)[1..], ["watch 10", "list 10"]);
+}
+
+#[test]
+fn w9_a_watch_list_leaves_other_kinds_out_too_and_their_bookmark_does_not_end_it() {
+    let secret =
+        |event: String| event.replace(r#""object":{"#, r#""object":{"apiVersion":"v1","kind":"Secret","#);
+    let stream = event("ADDED", "a", "1")
+        + &secret(event("ADDED", "x", "2"))
+        + &secret(initial_events_end("3"))
+        + &initial_events_end("10");
+    let server = Server::new([Answer::open(stream)]).with_watch_list();
+    let it = Running::start(server, Recorder::default(), |options| {
+        options.expected_kind = Some(GroupVersionKind::new("", "v1", "Pod"));
+    });
+    assert_eq!(it.calls(1), ["replace [a@1] at 10"]);
+}
+
+#[test]
+fn w9_a_table_is_told_and_left_out() {
+    let table = r#"{"type":"ADDED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"12"},"rows":[]}}"#;
+    let it = Running::new([list("10", &[]), Answer::broken(event("ADDED", "a", "11") + table + "\n")]);
+    assert_eq!(it.requests(3)[2], "watch 11");
+    assert_eq!(it.store.calls()[1..], ["add a@11"]);
+}
+
+#[test]
+fn w11_a_watch_that_was_a_watch_list_counts_versions_from_its_first_event_on() {
+    let it = Running::watch_list([
+        Answer::broken(initial_events_end("10") + &event("ADDED", "a", "11")),
+        Answer::open(""),
+    ]);
+    assert_eq!(it.requests(2), ["watch-list ", "watch 11"]);
+}
+
+#[test]
+fn w13_resyncs_begin_when_the_objects_of_a_watch_list_are_complete() {
+    let streams = [
+        Answer::open(event("ADDED", "a", "1") + SILENCE + &initial_events_end("10")),
+        Answer::open(initial_events_end("20")),
+    ];
+    let server = Server::new(streams).with_watch_list();
+    let it = Running::start(server, Recorder::refusing_resyncs(1), |options| {
+        options.resync_period = 10 * SECOND;
+    });
+    it.calls(1);
+    it.pass(10 * SECOND);
+    it.pass(SECOND);
+    assert_eq!(it.calls(2), ["replace [a@1] at 10", "resync", "replace [] at 20"]);
+    assert_eq!(it.requests(2), ["watch-list ", "watch-list 10"], "one that fails ends the watch");
+    assert_eq!(it.waited()[..2], [10, 1], "no resync before the objects were complete");
+    it.pass(10 * SECOND);
+    it.waits(4);
+    assert_eq!(it.store.calls().last().unwrap(), "resync");
+}
+
+#[test]
+fn w14_the_handler_is_told_of_failed_lists_and_failed_requests_for_a_watch_only() {
+    logging();
+    let answers = || {
+        [
+            refused(500, "InternalError"),
+            list("10", &[]),
+            refused(403, "Forbidden"),
+            list("10", &[]),
+            Answer::body(event("ADDED", "a", "11") + "garbage\n"),
+            Answer::body(error_event(500, "InternalError")),
+            list("20", &[]),
+            connection_refused(),
+        ]
+    };
+    let run = |name: &str, handler: bool| {
+        let it = Running::with(answers(), |options| {
+            options.name = name.to_owned();
+            if !handler {
+                options.watch_error_handler = None;
+            }
+        });
+        for wait in 0..3 {
+            it.pass(60 * SECOND);
+            it.waits(wait + 1);
+        }
+        it.waits(4);
+        let warnings = logged(&format!("{name}: ")).len();
+        (it.handed(), warnings)
+    };
+    assert_eq!(run("w14 handler", true), (2, 3));
+    assert_eq!(run("w14 none", false), (0, 5));
+}
