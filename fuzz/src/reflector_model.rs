@@ -139,6 +139,7 @@ impl Model {
 
     fn new_cycle(&mut self, now: u64) {
         self.internal_errors = None;
+        self.unfinished = 0;
         let Settings { supports_watch_list, watch_list, .. } = self.settings;
         if supports_watch_list && watch_list && now >= self.watch_list_from {
             self.next = Step::WatchList;
@@ -312,17 +313,18 @@ impl Model {
     }
 
     fn pause_watch_list(&mut self, now: u64) {
-        self.unfinished = 0;
         self.watch_list_from = now + WATCH_LIST_PAUSE;
     }
 
     /// A stream; of a watch-list if `initial`.
     pub fn watched(&mut self, stream: Stream<'_>, initial: bool) {
+        let can_be_compared = self.version.parse::<u64>().is_ok();
         let mut watching = Watching {
             initial: initial.then(Seen::default),
             initial_version: String::new(),
-            reuse: self.synced && self.settings.reuse && !self.unavailable,
+            reuse: self.synced && self.settings.reuse && !self.unavailable && can_be_compared,
             counts: !initial && !matches!(self.version.as_str(), "" | "0"),
+            reused: false,
             events: 0,
         };
         for (frame, &(came, length)) in stream.frames.iter().zip(&stream.came) {
@@ -350,11 +352,12 @@ impl Model {
                 watching.counts = true;
                 self.count(version, true, watching);
                 if *mark && let Some(seen) = watching.initial.take() {
-                    if watching.initial_version.is_empty() {
+                    let versions = (watching.initial_version.parse::<u64>(), self.version.parse::<u64>());
+                    let is_older = !matches!(versions, (Ok(version), Ok(since)) if version >= since);
+                    if watching.initial_version.is_empty() || watching.reused && is_older {
                         watching.initial = Some(seen);
                         return Err(Broken::Frame);
                     }
-                    self.unfinished = 0;
                     self.replace(seen, watching.initial_version.clone());
                     watching.events = 0;
                 }
@@ -365,6 +368,16 @@ impl Model {
         let (added, deleted) = (matches!(frame, Frame::Added(_)), matches!(frame, Frame::Deleted(_)));
         let is_other = self.settings.expected_kind && served.spoil == Spoil::OtherKind;
         if is_other {
+            // It stands where one of them should.
+            let key = &served.thing.key;
+            if let Some(seen) = &mut watching.initial {
+                match deleted {
+                    true => seen.remove(key),
+                    false if seen.things.contains_key(key) => {}
+                    false => drop(seen.gaps.insert(key.clone())),
+                }
+                self.miss();
+            }
             return Ok(());
         }
         let Served { thing, .. } = served;
@@ -372,6 +385,7 @@ impl Model {
         let may_be_kept = added && watching.reuse && watching.initial.is_some();
         let kept = self.unchanged(served).filter(|_| may_be_kept);
         let was_kept = kept.is_some();
+        watching.reused |= was_kept;
         match (&mut watching.initial, kept, &read) {
             (_, None, Read::Broken) => return Err(Broken::Frame),
             (Some(seen), Some(kept), _) => seen.put(kept),
@@ -411,9 +425,7 @@ impl Model {
     }
 
     fn broken(&mut self, broken: Broken, watching: &Watching, now: u64) {
-        if watching.events > 0 {
-            self.backoff = FIRST_BACKOFF;
-        }
+        self.note_health(watching);
         match broken {
             Broken::Error(failure) if watching.initial.is_some() => self.watch_list_failed(failure, now),
             Broken::Frame if watching.initial.is_some() => self.begin_list(),
@@ -430,6 +442,13 @@ impl Model {
                 self.broken_at = Some(self.version.clone());
                 self.next = Step::Watch;
             }
+        }
+    }
+
+    /// A watch that has had an event works.
+    fn note_health(&mut self, watching: &Watching) {
+        if watching.initial.is_none() && watching.events > 0 {
+            self.backoff = FIRST_BACKOFF;
         }
     }
 
@@ -454,7 +473,10 @@ impl Model {
                     self.pause_watch_list(stream.ended);
                     self.begin_list();
                 }
-                false => self.next = Step::Watch,
+                false => {
+                    self.note_health(watching);
+                    self.next = Step::Watch;
+                }
             }
             return;
         }
@@ -483,6 +505,8 @@ struct Watching {
     initial_version: String,
     reuse: bool,
     counts: bool,
+    /// Something in the cache was kept.
+    reused: bool,
     events: u64,
 }
 
