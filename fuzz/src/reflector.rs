@@ -373,10 +373,13 @@ impl Run {
                 return Err(failure.error());
             }
         };
-        if initial && answer.form != Form::NoMark {
+        let mark = |world: &World| {
             let no_version = answer.form == Form::NoVersion;
-            let version = if no_version { String::new() } else { self.world.version.to_string() };
-            frames.push(Frame::Bookmark { version, mark: true });
+            let version = if no_version { String::new() } else { world.version.to_string() };
+            Frame::Bookmark { version, mark: true }
+        };
+        if initial && !matches!(answer.form, Form::NoMark | Form::MarkLast) {
+            frames.push(mark(&self.world));
         }
         for live in &answer.live {
             let version = self.world.version.to_string();
@@ -388,6 +391,9 @@ impl Run {
                 Live::Error(failure) => Some(Frame::Error(failure.in_stream())),
                 Live::Garbage(garbage) => Some(Frame::Garbage(garbage)),
             });
+        }
+        if initial && answer.form == Form::MarkLast {
+            frames.push(mark(&self.world));
         }
         if answer.spoil != Spoil::Nothing {
             answer.spoil_frames(&mut frames);

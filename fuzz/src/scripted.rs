@@ -133,6 +133,8 @@ pub enum Form {
     NoVersion,
     /// Of a watch-list: the mark does not come.
     NoMark,
+    /// It comes after what happens meanwhile.
+    MarkLast,
     /// What is too old is told by an event.
     ErrorEvent,
     /// More is to come than was asked for at once.
