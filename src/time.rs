@@ -92,9 +92,16 @@ impl Default for Backoff {
     }
 }
 
-/// Chance enough to spread waits: SplitMix64, seeded by the standard library's own source of randomness.
-#[derive(Clone, Debug)]
+/// Chance enough to spread waits: SplitMix64, seeded by the standard library's own source of randomness. A
+/// clone goes its own way.
+#[derive(Debug)]
 pub(crate) struct Random(u64);
+
+impl Clone for Random {
+    fn clone(&self) -> Self {
+        Self::new()
+    }
+}
 
 impl Random {
     pub(crate) fn new() -> Self {
@@ -128,6 +135,13 @@ mod tests {
             backoff.step();
         }
         assert_eq!(backoff.step(), Duration::MAX);
+    }
+
+    #[test]
+    fn clones_do_not_wait_together() {
+        let backoff = Backoff::default();
+        let waits: Vec<_> = (0..8).map(|_| backoff.clone().step()).collect();
+        assert!(waits.iter().any(|wait| *wait != waits[0]), "{waits:?}");
     }
 
     #[test]

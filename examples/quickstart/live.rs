@@ -48,7 +48,10 @@ pub(crate) fn run(namespace: Option<String>) -> Result<(), Box<dyn Error>> {
 
 /// Shows how the initial list comes in, and what keeps it from coming. False if it was stopped before.
 fn wait_for_sync(pods: &SharedIndexInformer<Pod>, stop: &Stop) -> bool {
-    let bar = ProgressBar::no_length();
+    // Where the objects come by a watch nobody knows how many they are before the last one.
+    let style =
+        |template| ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::no_length().with_style(style("{spinner} {pos} Pods {msg}"));
     while !pods.synced().wait_timeout(FRAME) {
         if stop.is_stopped() {
             bar.finish_and_clear();
@@ -57,7 +60,7 @@ fn wait_for_sync(pods: &SharedIndexInformer<Pod>, stop: &Stop) -> bool {
         let status = pods.status();
         if let Some(expected) = status.expected {
             bar.set_length(expected as u64);
-            bar.set_style(ProgressStyle::default_bar());
+            bar.set_style(style("{wide_bar} {pos}/{len} {msg}"));
         }
         bar.set_position(status.received as u64);
         bar.set_message(status.last_error.map(|error| error.to_string()).unwrap_or_default());

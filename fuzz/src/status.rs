@@ -1,5 +1,5 @@
-//! What a server says of a failure, as a `Status` of any form: nothing panics, what it says is what was there,
-//! and a reflector does with it what its reason or code asks for.
+//! What a server says of a failure, as a `Status` of any form: nothing panics, what it says is what was
+//! there, and a reflector does with it what its reason or code asks for.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

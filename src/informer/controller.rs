@@ -16,6 +16,10 @@ use crate::threads::{self, Owner};
 /// How long the process loop pauses after a queue that broke (C2).
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// The stack of the thread that decodes: twice what the deepest-going types of Kubernetes take, see
+/// [`DecodeLimits::nesting`](crate::DecodeLimits::nesting).
+const REFLECTOR_STACK: usize = 4 << 20;
+
 /// What the process loop does with the changes of one object. client-go's `ProcessFunc`.
 pub type ProcessFn<T> = Box<dyn FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + Send>;
 
@@ -111,7 +115,7 @@ impl<T: Object> Controller<T> {
         let _closes_queue = stop.on_stop(move || queue.close());
         thread::scope(|scope| {
             let owner = Owner::current();
-            let reflector = threads::named(format!("{} reflector", self.name));
+            let reflector = threads::named(format!("{} reflector", self.name)).stack_size(REFLECTOR_STACK);
             let reflector = reflector.spawn_scoped(scope, move || owner.adopt(|| self.reflector.run(stop)));
             let reflector = reflector.map_err(|error| InformerError::Thread {
                 name: Arc::clone(&self.name),

@@ -99,6 +99,8 @@ impl<T: Object> Reflector<T> {
             let mut body = None;
             let mut listing = None;
             let mut resync: Option<Resync<'_>> = None;
+            // The first answer may be long in coming.
+            self.publish(&mut machine);
             while !stop.is_stopped() {
                 if !machine.is_streaming()
                     && let Some(resync) = resync.take()
@@ -142,8 +144,8 @@ impl<T: Object> Reflector<T> {
         self.status.lock().state = ReflectorState::Stopped;
     }
 
-    /// Logs the time that a list or a watch-list took which is over now, if it took long: `listing` is the one
-    /// of the step before, and when it began (L17).
+    /// Logs the time that a list or a watch-list took which is over now, if it took long: `listing` is the
+    /// one of the step before, and when it began (L17).
     fn log_if_long(&self, machine: &Machine<T>, listing: &mut Option<(&'static str, Instant)>) {
         let what = machine.listing();
         if listing.map(|(what, _)| what) == what {
@@ -227,7 +229,7 @@ impl<T: Object> Reflector<T> {
         let mut reports = machine.reports();
         for Report { error, reading, .. } in &mut reports {
             if let Some(reading) = reading {
-                *error = error.clone().context(format!("{reading} {}", self.lister_watcher.description()));
+                *error = error.clone().context(format!("{reading} {}", self.description()));
             }
         }
         {
@@ -266,9 +268,14 @@ impl<T: Object> Reflector<T> {
 
     fn name(&self) -> String {
         match self.options.name.as_str() {
-            "" => self.lister_watcher.description(),
+            "" => self.description(),
             name => name.to_owned(),
         }
+    }
+
+    fn description(&self) -> String {
+        let description = panic::catch(|| self.lister_watcher.description());
+        description.unwrap_or_else(|panic| format!("objects whose description {panic}"))
     }
 
     /// Starts the thread, unless it runs already or there is no period.

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use super::decode::{BadFrame, Read, Unreadable, prepared};
 use super::machine::Machine;
-use super::watching::{Broken, Watching};
+use super::watching::{Broken, QUIET, Watching};
 use crate::error::Error;
 use crate::object::{Deleted, Object};
 use crate::store::{ReflectorStore, StoreError};
-use crate::wire::{EventKind, FrameSplitter, Taken};
+use crate::wire::{EventKind, FrameSplitter, Shown, Taken};
 
 type Frame<'a> = dyn FnMut(&[u8]) -> Result<Taken, Broken> + 'a;
 
@@ -48,9 +48,10 @@ impl<T: Object> Machine<T> {
             // W9: told, not counted, and its version does not count either.
             Read::OtherKind(other) => {
                 match &watching.initial {
-                    // It stands where one of them should: that one, if there is one, is not to be deleted.
+                    // It stands where one of them should: that one, if there is one, is not to be deleted,
+                    // whatever happened to this one.
                     Some(_) if kind != EventKind::Bookmark && store.staging().is_some() => {
-                        self.unreadable(kind, &other, watching, store);
+                        self.unreadable(EventKind::Modified, &other, watching, store);
                     }
                     _ => self.report(other.error.context(self.place(watching)), false),
                 }
@@ -63,6 +64,10 @@ impl<T: Object> Machine<T> {
             Read::Bookmark { resource_version, initial_events_end } => {
                 if watching.initial.is_none() && !resource_version.is_empty() {
                     self.stored(store.bookmark(&resource_version));
+                }
+                if watching.initial.is_none() {
+                    let last = watching.last_bookmark.replace(now);
+                    self.bookmarks_come |= last.is_some_and(|last| now.duration_since(last) <= QUIET);
                 }
                 self.count(kind, &resource_version, watching);
                 if initial_events_end && watching.initial.is_some() {
@@ -184,7 +189,10 @@ impl<T: Object> Machine<T> {
         };
         self.version_unavailable = false;
         (watching.started, watching.events, watching.versions_count) = (now, 0, true);
-        self.replace(initial.into_list(), store).map_err(Broken::Refused)
+        let up_to_date = initial.is_up_to_date();
+        self.replace(initial.into_list(), store).map_err(Broken::Refused)?;
+        self.view.complete &= up_to_date;
+        Ok(())
     }
 
     /// What the store says to an event is told, and the watch goes on (W8).
@@ -205,6 +213,6 @@ impl<T: Object> Machine<T> {
     /// Where in the stream the next event is.
     fn place(&self, watching: &Watching<T>) -> String {
         let at = if self.version.is_empty() { "the beginning" } else { &self.version };
-        format!("event {} after version {at}", watching.events + 1)
+        format!("event {} after version {}", watching.events + 1, Shown(at))
     }
 }

@@ -103,6 +103,20 @@ impl Body {
         self
     }
 
+    /// Puts a reader around it, which sees every byte; read timeouts go on to work.
+    ///
+    /// ```
+    /// use k8s_informer::Body;
+    /// use std::io::Read;
+    ///
+    /// let mut short = Body::from("abcdef").map(|reader| reader.take(3));
+    /// assert_eq!(std::io::read_to_string(&mut short).unwrap(), "abc");
+    /// ```
+    #[must_use]
+    pub fn map<R: Read + Send + 'static>(self, around: impl FnOnce(Box<dyn Read + Send>) -> R) -> Self {
+        Self { reader: Box::new(around(self.reader)), ..self }
+    }
+
     /// Sets how long a read may wait for bytes; says whether that can be set.
     pub(super) fn set_read_timeout(&mut self, timeout: Duration) -> bool {
         let Some(set) = &mut self.set_read_timeout else { return false };

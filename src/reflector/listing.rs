@@ -25,8 +25,8 @@ pub(super) struct Listing<T> {
     remaining: Option<u64>,
     splitter: ListSplitter,
     limits: DecodeLimits,
-    /// The version of what the store has; what has not changed since is not decoded again, unless the list is
-    /// older (I16). `None` to decode everything.
+    /// The version of what the store has; what has not changed since is not decoded again, unless the list
+    /// is older (I16). `None` to decode everything.
     since: Option<String>,
     /// Whether that is so, once the list's version is known.
     reuse: Option<bool>,
@@ -93,7 +93,7 @@ impl<T: Object> Listing<T> {
     /// How many objects have come, and how many there are in all, where the server tells.
     pub(super) fn progress(&self) -> (usize, Option<usize>) {
         let remaining = self.remaining.and_then(|remaining| usize::try_from(remaining).ok());
-        (self.objects.len(), remaining.map(|remaining| self.objects.len() + remaining))
+        (self.objects.len(), remaining.map(|remaining| self.objects.len().saturating_add(remaining)))
     }
 
     pub(super) fn feed(
@@ -164,7 +164,11 @@ impl<T: Object> Listing<T> {
             self.whole = true;
             return Retry::Whole;
         }
-        if !self.retried && (error.is_gone() || error.is_too_large_resource_version()) {
+        // Also one that is no version: an event that was garbled must not keep it from listing for ever.
+        let is_none = |version: &str| version.parse::<u64>().is_err();
+        let unreadable = (error.is_bad_request() || error.is_invalid())
+            && self.resource_version.as_deref().is_some_and(is_none);
+        if !self.retried && (error.is_gone() || error.is_too_large_resource_version() || unreadable) {
             self.restart();
             self.whole = false;
             self.retried = true;

@@ -40,6 +40,10 @@ pub(super) struct Machine<T> {
     /// How many watch-lists of this cycle have ended before their time, and until when none is asked for.
     unfinished: u32,
     watch_list_from: Option<Instant>,
+    /// Whether the server is known to send bookmarks every now and then, and for how long watches have been
+    /// silent since the last event.
+    pub(super) bookmarks_come: bool,
+    quiet: Duration,
     /// The version at which a frame could not be decoded: if it happens there again, resuming does not help.
     broken_at: Option<String>,
     internal_errors: RetryWindow,
@@ -151,6 +155,8 @@ impl<T: Object> Machine<T> {
             paginated: false,
             unfinished: 0,
             watch_list_from: None,
+            bookmarks_come: false,
+            quiet: Duration::ZERO,
             broken_at: None,
             internal_errors: RetryWindow::new(options.internal_error_retry),
             backoff: options.backoff.clone(),
@@ -176,7 +182,7 @@ impl<T: Object> Machine<T> {
         match &self.phase {
             Phase::List(listing) => Step::List(listing.options()),
             Phase::ListBody(_) => Step::Read(None),
-            Phase::WatchBody(watching) => Step::Read(Some(watching.patience())),
+            Phase::WatchBody(watching) => Step::Read(Some(watching.patience(self.expects_bookmarks()))),
             Phase::Wait(duration, _) => Step::Wait(*duration),
             Phase::Watch => {
                 Step::Watch(ListOptions { resource_version: Some(self.version.clone()), ..watch_options })
@@ -317,7 +323,7 @@ impl<T: Object> Machine<T> {
         self.reading = self.phase.reading();
         match std::mem::replace(&mut self.phase, Phase::Watch) {
             Phase::WatchBody(mut watching) => {
-                watching.silent += watching.patience();
+                watching.silent += watching.patience(self.expects_bookmarks());
                 self.watch_silent(watching, now);
             }
             phase => self.phase = phase,
@@ -363,6 +369,7 @@ impl<T: Object> Machine<T> {
     /// after a back-off.
     pub(super) fn given_up(&mut self, why: Error) {
         self.report(why, false);
+        self.reading = None;
         self.end_cycle(None);
     }
 
@@ -461,8 +468,14 @@ impl<T: Object> Machine<T> {
             versions_count,
             idle_timeout: self.settings.watch_idle_timeout.unwrap_or(timeout + SLACK),
             silent: Duration::ZERO,
+            last_bookmark: None,
             initial,
         });
+    }
+
+    /// Whether a silence without bookmarks says something; not where the user says how long it may be.
+    fn expects_bookmarks(&self) -> bool {
+        self.bookmarks_come && self.settings.watch_idle_timeout.is_none()
     }
 
     /// The cycle is over: a wait, and then the next one (L1).

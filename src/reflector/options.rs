@@ -40,9 +40,10 @@ pub struct ReflectorOptions {
     /// [can](crate::ListerWatcher::supports_watch_list): the server then needs less memory. A server that
     /// can't is asked for a LIST, and not asked again for a while. On, as in client-go (WL1).
     pub watch_list: bool,
-    /// After how long a silence a watch is taken for dead and opened again. `None`, the default: the time
-    /// after which the server was asked to end it, and half a minute. API servers send a bookmark about once
-    /// a minute, so less than two would end healthy watches. It takes a lister-watcher whose bodies have
+    /// After how long a silence a watch is taken for dead and opened again. `None` or zero, the default: three
+    /// minutes where the server is seen to send bookmarks, which API servers do about once a minute; else the
+    /// time after which it was asked to end the watch, and half a minute. Less than two minutes would end
+    /// healthy watches. It takes a lister-watcher whose bodies have
     /// [read timeouts](crate::Body::with_read_timeout), as the client's do.
     pub watch_idle_timeout: Option<Duration>,
     /// For how long a watch that the server ends with an internal error is opened again at once, and not
@@ -52,8 +53,8 @@ pub struct ReflectorOptions {
     /// list together. Zero by default.
     pub start_jitter: Duration,
     /// What the objects have to be, where the type does not say: of a watch, those that say that they are
-    /// something else are told and left out (W9). `None`, the default, takes everything; typed informers of a
-    /// factory set it.
+    /// something else are told and left out (W9). `None`, the default, takes everything; typed informers of
+    /// a factory set it.
     pub expected_kind: Option<GroupVersionKind>,
     /// Fields that are not decoded, whatever the type: `managedFields` for example. None by default.
     pub skip: FieldPaths,
@@ -134,8 +135,8 @@ pub struct ReflectorStatus {
     pub received: usize,
     /// How many objects it has in all, where the server tells: paged lists without a selector.
     pub expected: Option<usize>,
-    /// Whether everything that the server told could be read: what is cached is what there is. Not so from an
-    /// object on that could not be decoded, until a list comes that has none such.
+    /// Whether everything that the server told could be read: what is cached is what there is. Not so from
+    /// an object on that could not be decoded, until a list comes that has none such.
     pub complete: bool,
     /// How many objects of lists and events could not be decoded, keyed or transformed so far: each is
     /// logged, and its cached copy stays.

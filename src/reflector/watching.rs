@@ -14,6 +14,10 @@ use crate::wire::FrameSplitter;
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) const WARNING: Duration = Duration::from_secs(10);
 
+/// API servers send a bookmark about once a minute. Where two came within this time, none for so long means
+/// that something is wrong.
+pub(super) const QUIET: Duration = Duration::from_secs(180);
+
 /// A stream of events that is open.
 pub(super) struct Watching<T> {
     pub(super) frames: FrameSplitter,
@@ -27,15 +31,18 @@ pub(super) struct Watching<T> {
     pub(super) idle_timeout: Duration,
     /// How long nothing has come.
     pub(super) silent: Duration,
+    /// When the last bookmark came.
+    pub(super) last_bookmark: Option<Instant>,
     /// Of a watch-list, as long as the objects are not complete.
     pub(super) initial: Option<Initial<T>>,
 }
 
 impl<T> Watching<T> {
-    /// How long to wait for bytes.
-    pub(super) fn patience(&self) -> Duration {
+    /// How long to wait for bytes, from a server that is known to send bookmarks or not.
+    pub(super) fn patience(&self, bookmarks_come: bool) -> Duration {
         match self.initial {
             Some(_) => WARNING,
+            None if bookmarks_come => self.idle_timeout.min(QUIET),
             None => self.idle_timeout,
         }
     }
@@ -46,6 +53,8 @@ impl<T> Watching<T> {
 pub(super) struct Initial<T> {
     objects: HashMap<Key, Arc<T>>,
     gaps: Gaps,
+    /// Those of the objects that have changed into something that can't be read.
+    outdated: Gaps,
     /// The last version of an event that was not ADDED, and then of the bookmark (WL5).
     pub(super) version: String,
     /// Whether what the store has in the same version need not be decoded.
@@ -56,7 +65,14 @@ pub(super) struct Initial<T> {
 
 impl<T: Object> Initial<T> {
     pub(super) fn new(reuse: bool) -> Self {
-        Self { objects: HashMap::new(), gaps: Gaps::default(), version: String::new(), reuse, reused: false }
+        Self {
+            objects: HashMap::new(),
+            gaps: Gaps::default(),
+            outdated: Gaps::default(),
+            version: String::new(),
+            reuse,
+            reused: false,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -64,7 +80,7 @@ impl<T: Object> Initial<T> {
     }
 
     pub(super) fn put(&mut self, key: Key, object: Arc<T>) {
-        self.gaps.close(&key);
+        self.close(&key);
         self.objects.insert(key, object);
     }
 
@@ -81,21 +97,33 @@ impl<T: Object> Initial<T> {
     }
 
     pub(super) fn remove(&mut self, key: &str) {
-        self.gaps.close(key);
+        self.close(key);
         self.objects.remove(key);
+    }
+
+    /// What could not be read of it does not matter any more.
+    fn close(&mut self, key: &str) {
+        self.gaps.close(key);
+        self.outdated.close(key);
     }
 
     /// One that can't be read: what came before of it is still the best there is.
     pub(super) fn leave_gap(&mut self, unreadable: &Unreadable, store: &dyn ReflectorStore<T>) {
         let key = unreadable.key(store);
-        if key.as_ref().is_none_or(|key| !self.objects.contains_key(key)) {
-            self.gaps.add(key);
+        match &key {
+            Some(known) if self.objects.contains_key(known) => self.outdated.add(key),
+            _ => self.gaps.add(key),
         }
+    }
+
+    /// Whether each object is what was told of it last.
+    pub(super) fn is_up_to_date(&self) -> bool {
+        self.outdated.is_empty()
     }
 
     /// All of them.
     pub(super) fn into_list(self) -> StagedList<T> {
-        let Self { objects, gaps, version, reuse: _, reused: _ } = self;
+        let Self { objects, gaps, outdated: _, version, reuse: _, reused: _ } = self;
         StagedList { objects: objects.into_iter().collect(), resource_version: version, gaps }
     }
 }

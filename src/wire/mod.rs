@@ -66,7 +66,10 @@ impl std::fmt::Display for Shown<'_> {
 /// a secret.
 pub(crate) fn describe(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    let says_no_value = ["missing field", "duplicate field"].iter().any(|start| text.starts_with(start));
+    // "missing field `token` at line 1 column 2": a name of the type's. A type that says more says a value.
+    let field = text.strip_prefix("missing field `").or_else(|| text.strip_prefix("duplicate field `"));
+    let says_no_value =
+        field.and_then(|field| field.split_once('`')).is_some_and(|(_, rest)| rest.starts_with(" at line "));
     if !error.is_data() || says_no_value {
         return text;
     }
@@ -118,5 +121,9 @@ mod tests {
         assert_eq!(error("{}"), "missing field `token` at line 1 column 2");
         assert_eq!(error("{"), "EOF while parsing an object at line 1 column 1");
         assert_eq!(error(r#"{"word": "hunter2"}"#), "not of the expected form at line 1 column 19");
+        assert_eq!(
+            error(r#"{"word": "missing field `a` hunter2"}"#),
+            "not of the expected form at line 1 column 37"
+        );
     }
 }

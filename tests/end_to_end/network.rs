@@ -79,7 +79,7 @@ fn a_half_open_watch_is_given_up_after_its_idle_timeout() {
 fn what_comes_in_drips_comes() {
     on_every_cluster(BOTH, |cluster| {
         let scene = Scene::new(cluster, cluster.options());
-        scene.proxy.plan((1..20).map(Disturbance::Drip));
+        scene.proxy.plan([Disturbance::Drip(3)]);
         scene.proxy.plan(std::iter::repeat_n(Disturbance::Drip(50), 100));
         scene.sync();
         scene.agree();

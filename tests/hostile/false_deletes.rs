@@ -2,7 +2,7 @@
 
 use std::any::type_name;
 
-use k8s_informer::{DynamicObject, Object};
+use k8s_informer::{DynamicObject, InformerQueue, Object};
 use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 
@@ -79,4 +79,22 @@ fn a_broken_object_of_ones_own_type_is_not_taken_for_deleted() {
 #[test]
 fn a_broken_dynamic_object_is_not_taken_for_deleted() {
     a_broken_object_is_not_taken_for_deleted::<DynamicObject>(&broken_for_any_type());
+}
+
+#[test]
+fn w9_an_item_without_a_name_is_told_and_left_out() {
+    for sending in SENDINGS {
+        for nameless in [r#"{"metadata":{"namespace":"ns"}}"#, r#"{"metadata":{"name":""}}"#, "{}"] {
+            let states = [("4", vec![object("a", "1"), nameless.into(), object("b", "2")])];
+            let script = sending.script(&states, b"");
+            let informed = Informed::<Pod>::run(script, InformerQueue::RealFifoAtomic, |_| {});
+            assert_eq!(informed.cache(), ["ns/a@1", "ns/b@2"]);
+            let status = informed.status();
+            assert_eq!((status.listed, status.complete, status.unreadable), (true, false, 1));
+            let error = status.last_error.unwrap().to_string();
+            assert!(error.ends_with(": unexpected answer: it has no name"), "{error}");
+            let place = if sending == Sending::WatchList { "event 2 after" } else { "item 1 of the list" };
+            assert!(error.contains(place), "{error}");
+        }
+    }
 }

@@ -8,6 +8,8 @@ mod false_deletes;
 mod limits;
 mod objects;
 mod secrets;
+mod skipped;
 mod support;
 mod unchanged;
 mod user_code;
+mod versions;

@@ -25,7 +25,7 @@ pub(crate) const EXPIRED: &str =
 
 /// The last event of a script: once it is told, everything before it has been.
 pub(crate) const LAST: &str =
-    r#"{"type":"ADDED","object":{"metadata":{"name":"last","resourceVersion":"999"}}}"#;
+    r#"{"type":"ADDED","object":{"metadata":{"name":"last","resourceVersion":"999"},"size":1}}"#;
 
 /// How a server sends what there is.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use k8s_informer::testing::{Answer, Request, ScriptedListerWatcher};
 use k8s_informer::{
-    Backoff, Body, Error, Indexer, ListOptions, ListWatch, Object, Reflector, ReflectorOptions,
-    ReflectorState, Stop,
+    Backoff, Body, DynamicObject, Error, Indexer, ListOptions, ListWatch, Object, Reflector,
+    ReflectorOptions, ReflectorState, Stop,
 };
 
 use crate::support::{
@@ -277,7 +277,8 @@ fn l3_a_watch_is_healthy_from_its_first_event_or_its_first_second_on() {
         }
         assert_eq!(it.waited(), waits, "{watch}");
     }
-    // An end without a word after a second: the watch goes on at once, and what comes then is a first failure.
+    // An end without a word after a second: the watch goes on at once, and what comes then is a first
+    // failure.
     let failed = || refused(403, "Forbidden");
     let it = Running::new([failed(), failed(), list("10", &[]), Answer::body(TICK), failed()]);
     for _ in 0..3 {
@@ -290,7 +291,7 @@ fn l3_a_watch_is_healthy_from_its_first_event_or_its_first_second_on() {
 fn l3_a_watch_that_began_as_a_watch_list_is_as_healthy() {
     for (watch, waits, next) in [
         (initial_events_end("10") + &error_event(410, "Expired"), [1, 2, 4], "watch-list 10"),
-        (event("ADDED", "a", "1") + &initial_events_end("10"), [1, 2, 4], "watch-list 10"),
+        (event("ADDED", "a", "1") + TICK + &initial_events_end("10"), [1, 2, 4], "watch-list 10"),
         (initial_events_end("10") + &bookmark("11", "{}") + "garbage", [1, 2, 1], "watch 11"),
         (initial_events_end("10") + TICK, [1, 2, 1], "watch 10"),
     ] {
@@ -427,7 +428,7 @@ fn w9_an_item_without_a_name_is_told_and_left_out() {
         let meta = format!(r#"{{"resourceVersion":"{version}"}}"#);
         Answer::body(format!(r#"{{"kind":"List","metadata":{meta},"items":[{}]}}"#, items.join(",")))
     };
-    let store = Arc::new(Indexer::for_objects());
+    let store = Arc::new(Indexer::<DynamicObject>::for_objects());
     let script = ScriptedListerWatcher::new([list_of("10", &["a", "", "b"]), Answer::open("")]);
     let status = run_until_read(&store, &script, 2);
     let names = || {

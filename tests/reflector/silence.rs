@@ -6,8 +6,8 @@ use k8s_informer::ReflectorState;
 use k8s_informer::testing::{Answer, Request};
 
 use crate::support::{
-    Recorder, Running, SECOND, SILENCE, Server, TICK, connection_refused, error_event, event,
-    initial_events_end, list, refused,
+    Recorder, Running, SECOND, SILENCE, Server, TICK, bookmark, connection_refused, error_event, event,
+    initial_events_end, list, refused, refused_with, too_large_version,
 };
 
 /// The time after which the server was asked to end this request.
@@ -32,6 +32,28 @@ fn w4_a_watch_that_has_fallen_silent_is_opened_again() {
         it.options(4)[1..].iter().map(|request| Some(timeout_of(request) + 30 * SECOND)).collect();
     assert_eq!(it.server.read_timeouts(), limits, "the server ends it before that, unless it is dead");
     assert_eq!(it.server.open_bodies_at_request(), 0);
+}
+
+#[test]
+fn w4_a_server_that_sends_no_bookmarks_any_more_is_asked_anew_and_then_for_a_list() {
+    let minute = TICK.repeat(60);
+    let bookmarks = bookmark("11", "{}") + &minute + &bookmark("12", "{}");
+    let it = Running::new([
+        list("10", &["a"]),
+        Answer::open(bookmarks + SILENCE),
+        Answer::open(SILENCE),
+        refused_with(too_large_version()),
+        list("7", &["b"]),
+        Answer::open(event("ADDED", "c", "8")),
+    ]);
+    // As after a restore: of a version that is yet to come the server has nothing to tell.
+    assert_eq!(it.requests(3), ["list 0 limit 500", "watch 10", "watch 12"]);
+    it.pass(SECOND);
+    assert_eq!(it.requests(6)[3..], ["list 12", "list most recent", "watch 7"]);
+    assert!(it.calls(3).ends_with(&["replace [b@1] at 7".to_owned(), "add c@8".to_owned()]));
+    let timeouts = it.server.read_timeouts();
+    assert_eq!(timeouts[1..3], [Some(180 * SECOND); 2], "a bookmark comes each minute");
+    assert!(timeouts[3] > Some(300 * SECOND), "it has to show anew that it sends them");
 }
 
 #[test]

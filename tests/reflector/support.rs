@@ -14,6 +14,7 @@ use k8s_informer::{
     ReflectorOptions, ReflectorStatus, ReflectorStore, Status, Stop, StoreError,
 };
 use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
 
 /// How long a test waits for what has to happen.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -368,16 +369,32 @@ impl Drop for Running {
 
 /// Runs a reflector on a store of any kind until this many bodies were read and dealt with, and tells how it
 /// stood then. All waits are over at once.
-pub(crate) fn run_until_read<S>(
+pub(crate) fn run_until_read<T, S>(
     store: &Arc<S>,
     script: &ScriptedListerWatcher,
     bodies: usize,
 ) -> ReflectorStatus
 where
-    S: ReflectorStore<DynamicObject> + 'static,
+    S: ReflectorStore<T> + 'static,
+    T: Object + DeserializeOwned,
+{
+    run_until_read_with(store, script, bodies, |_| {})
+}
+
+/// The same, with options.
+pub(crate) fn run_until_read_with<T, S>(
+    store: &Arc<S>,
+    script: &ScriptedListerWatcher,
+    bodies: usize,
+    set: impl FnOnce(&mut ReflectorOptions),
+) -> ReflectorStatus
+where
+    S: ReflectorStore<T> + 'static,
+    T: Object + DeserializeOwned,
 {
     let mut options = ReflectorOptions::default();
     options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
+    set(&mut options);
     let reflector = Reflector::new(Arc::new(script.clone()), Arc::<S>::clone(store), options);
     let stop = Stop::new();
     thread::scope(|scope| {

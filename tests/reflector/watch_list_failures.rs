@@ -1,5 +1,6 @@
 //! A watch-list that fails (WL8–WL12): waited out, asked for again, or a list in its place.
 
+use std::io;
 use std::time::Duration;
 
 use k8s_informer::testing::Answer;
@@ -31,6 +32,16 @@ fn wl8_a_refused_connection_or_429_is_waited_out_and_asked_for_again() {
         assert_eq!(it.handed(), 0, "W14: not for the handler");
         assert!(it.last_error().is_connection() || it.last_error().is_too_many_requests());
     }
+}
+
+#[test]
+fn wl8_a_connection_that_breaks_before_the_answer_three_times_is_a_list() {
+    let reset = || Answer::error(io::Error::from(io::ErrorKind::ConnectionReset).into());
+    let it = Running::watch_list([reset(), reset(), reset(), list("10", &["a"]), Answer::open("")]);
+    it.pass(SECOND);
+    it.pass(2 * SECOND);
+    assert_eq!(it.requests(5)[2..], ["watch-list ", "list 0 limit 500", "watch 10"]);
+    assert_eq!((it.waited(), it.handed()), (vec![1, 2], 0));
 }
 
 #[test]

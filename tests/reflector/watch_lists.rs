@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{
-    DynamicObject, Indexer, Object, ReflectorOptions, ReflectorState, ResourceVersionMatch, Transform,
+    DynamicObject, Indexer, Object, ObjectMeta, ReflectorOptions, ReflectorState, ResourceVersionMatch,
+    Transform, impl_object,
 };
+use serde::Deserialize;
 
 use crate::support::{
     Recorder, Running, SECOND, Server, TICK, bookmark, error_event, event, initial_events_end, list, refused,
@@ -89,6 +91,30 @@ fn wl3_its_objects_are_transformed_as_those_of_a_list() {
     assert_eq!(objects.len(), 1);
     assert_eq!((objects[0].resource_version(), objects[0].get("marked")), ("2", Some(&true.into())));
     assert!(status.last_error.is_none());
+}
+
+#[test]
+fn wl3_an_object_whose_change_can_not_be_read_is_kept_and_the_view_is_not_complete() {
+    #[derive(Deserialize)]
+    struct Thing {
+        metadata: ObjectMeta,
+        #[serde(default)]
+        size: u32,
+    }
+    impl_object!(Thing, "v1", "Thing", "things", Namespaced);
+
+    let unreadable = event("MODIFIED", "a", "12").replace(r#""object":{"#, r#""object":{"size":"large","#);
+    let changes =
+        [("", false), (&event("MODIFIED", "a", "13")[..], true), (&event("DELETED", "a", "13"), true)];
+    for (change, complete) in changes {
+        let stream = event("ADDED", "a", "11") + &unreadable + change + &initial_events_end("14");
+        let script = ScriptedListerWatcher::new([Answer::open(stream)]).with_watch_list();
+        let store = Arc::new(Indexer::<Thing>::for_objects());
+        let status = run_until_read(&store, &script, 1);
+        assert_eq!((status.complete, status.unreadable), (complete, 1), "{change}");
+        assert_eq!(store.len(), usize::from(!change.contains("DELETED")), "{change}");
+        assert!(store.list().iter().all(|thing| thing.size == 0), "{change}");
+    }
 }
 
 #[test]

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-use k8s_informer::{Deleted, DynamicObject, GroupVersionKind, ReflectorStore, StoreError};
+use k8s_informer::{Deleted, DynamicObject, GroupVersionKind, Indexer, ReflectorStore, StoreError};
 use parking_lot::Mutex;
 
 use crate::support::{
     Recorder, Running, SECOND, SILENCE, Server, TICK, bookmark, connection_refused, error_event,
     error_event_of, event, initial_events_end, list, logged, logging, patient_status, refused, refused_with,
-    run_until_read,
+    run_until_read, run_until_read_with,
 };
 
 #[test]
@@ -129,6 +129,16 @@ fn w15_garbage_ends_the_watch_which_goes_on_from_the_last_good_version() {
             "{garbage}: {error}"
         );
     }
+}
+
+#[test]
+fn w15_a_version_is_shown_on_one_line_and_not_at_any_length() {
+    let version = format!("7\\n{}", "x".repeat(1000));
+    let changes = event("MODIFIED", "a", &version) + "garbage\n";
+    let it = Running::new([list("1", &["a"]), Answer::body(changes), Answer::open("")]);
+    it.requests(3);
+    let error = it.last_error().to_string();
+    assert!(error.contains(r"event 2 after version 7\nxxx") && error.len() < 500, "{error}");
 }
 
 #[test]
@@ -329,6 +339,14 @@ fn w7_an_internal_error_is_answered_by_another_watch_as_long_as_the_window_is_op
     let it = Running::new([list("10", &[]), ends_after(0), list("20", &[])]);
     it.pass(SECOND);
     assert_eq!(it.requests(3)[1..], ["watch 10", "list 10"], "never, if nothing is said");
+
+    let expired = Answer::body(error_event(410, "Expired"));
+    let it =
+        Running::with([list("10", &[]), ends_after(0), expired, list("20", &[]), ends_after(0)], |options| {
+            options.internal_error_retry = 10 * SECOND;
+        });
+    it.pass(11 * SECOND);
+    assert_eq!(it.requests(6)[3..], ["list 10", "watch 20", "watch 20"], "each cycle has its own window");
 }
 
 #[test]
@@ -419,6 +437,20 @@ fn w9_a_watch_list_leaves_other_kinds_out_too_and_their_bookmark_does_not_end_it
 }
 
 #[test]
+fn w9_a_deletion_of_another_kind_deletes_nothing_from_a_watch_list() {
+    let deleted = event("DELETED", "a", "12")
+        .replace(r#""object":{"#, r#""object":{"apiVersion":"v1","kind":"Secret","#);
+    let stream = event("ADDED", "a", "1") + &deleted + &initial_events_end("14");
+    let script = ScriptedListerWatcher::new([Answer::open(stream)]).with_watch_list();
+    let store = Arc::new(Indexer::<DynamicObject>::for_objects());
+    let status = run_until_read_with(&store, &script, 1, |options| {
+        options.expected_kind = Some(GroupVersionKind::new("", "v1", "Pod"));
+    });
+    assert_eq!(store.list_keys(), ["a".into()]);
+    assert_eq!((status.complete, status.unreadable), (false, 1));
+}
+
+#[test]
 fn w9_a_table_is_told_and_left_out() {
     let table = r#"{"type":"ADDED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"12"},"rows":[]}}"#;
     let it = Running::new([list("10", &[]), Answer::broken(event("ADDED", "a", "11") + table + "\n")]);
@@ -454,6 +486,13 @@ fn w13_resyncs_begin_when_the_objects_of_a_watch_list_are_complete() {
     it.pass(10 * SECOND);
     it.waits(4);
     assert_eq!(it.store.calls().last().unwrap(), "resync");
+
+    let server = Server::new([Answer::open(event("ADDED", "a", "1"))]).with_watch_list();
+    let it = Running::start(server, Recorder::default(), |options| options.resync_period = 10 * SECOND);
+    it.calls(1);
+    let clock = it.clock.clone();
+    drop(it); // Joins its threads: one for resyncs would have waited.
+    assert_eq!(clock.waits(), [Duration::ZERO; 0]);
 }
 
 #[test]

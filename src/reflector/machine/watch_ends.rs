@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{Machine, Next, Phase};
 use crate::error::Error;
 use crate::object::Object;
-use crate::reflector::watching::{Broken, PATIENCE, Watching};
+use crate::reflector::watching::{Broken, PATIENCE, QUIET, Watching};
 
 /// A watch that ends within this time and without an event is no healthy one (W5).
 const VERY_SHORT: Duration = Duration::from_secs(1);
@@ -69,6 +69,13 @@ impl<T: Object> Machine<T> {
             self.report(Error::timeout(format!("nothing came for {silent} s")), false);
             self.note_health(&watching);
             self.phase = Phase::Watch;
+            self.quiet = if watching.events > 0 { watching.silent } else { self.quiet + watching.silent };
+            if self.bookmarks_come && self.quiet >= 2 * QUIET {
+                // It is not the connection, then: a server that was restored has nothing to tell of a version
+                // that is yet to come. A list finds that out. If it does not, bookmarks just come no more.
+                (self.quiet, self.bookmarks_come) = (Duration::ZERO, false);
+                self.end_cycle(None);
+            }
             return;
         }
         let what = "nothing came, and no bookmark that ends the initial events";
@@ -116,8 +123,13 @@ impl<T: Object> Machine<T> {
     pub(super) fn watch_list_failed(&mut self, error: Error, now: Instant) {
         let retry_after = error.retry_after();
         if is_waited_out(&error) {
+            // Where nobody is, or too many are, a list fares no better. What breaks may break a watch-list only.
+            self.unfinished += u32::from(error.is_connection() && !error.is_connection_refused());
             self.report(error, false);
-            return self.wait(retry_after, Next::WatchList);
+            return match self.unfinished < WATCH_LIST_TRIES {
+                true => self.wait(retry_after, Next::WatchList),
+                false => self.begin_list(),
+            };
         }
         let unavailable = error.is_gone() || error.is_too_large_resource_version();
         let refused = error.is_invalid() || error.is_bad_request();

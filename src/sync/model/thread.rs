@@ -43,6 +43,11 @@ impl Builder {
         Self(self.0.name(name))
     }
 
+    /// Shuttle has stacks of its own.
+    pub(crate) fn stack_size(self, _: usize) -> Self {
+        self
+    }
+
     pub(crate) fn spawn<R: Send + 'static>(
         self,
         work: impl FnOnce() -> R + Send + 'static,
