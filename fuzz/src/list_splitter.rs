@@ -260,7 +260,7 @@ fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
     for _ in 0..bytes.int_in_range(0..=9_u8)? {
         let space = *bytes.choose(&SPACES)?;
         if !list.is_empty() {
-            list.push_str(*bytes.choose(&[",", ",", ",", ",", ",", ",", " , ", "", ",,"])?);
+            list.push_str(bytes.choose(&[",", ",", ",", ",", ",", ",", " , ", "", ",,"])?);
         }
         list.push_str(&item(bytes)?);
         list.push_str(space);

@@ -1,4 +1,5 @@
-//! A server that follows a script: a small world of objects that change, and what goes wrong with each answer.
+//! A server that follows a script: a small world of objects that change, and what goes wrong with each of
+//! its answers.
 
 use std::collections::BTreeMap;
 

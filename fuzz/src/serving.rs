@@ -85,7 +85,7 @@ impl Read for Pieces {
     }
 }
 
-/// A clock on which every wait is over at once, and counted.
+/// A clock on which every wait is over at once.
 #[derive(Default)]
 pub struct NoWaiting;
 
