@@ -411,6 +411,7 @@ impl Run {
                     .collect(),
                 end: if silent { End::Silent } else { End::Clean },
                 started: now,
+                patience: u64::from(timeout) * 1000 + 30_000,
                 ended: now + if silent { 30_000 } else { answer.millis },
             },
             initial,

@@ -7,6 +7,8 @@ use std::time::Duration;
 use super::scripted::{End, Failure, FailureKind, Frame, Garbage, Served, Settings, Spoil, Thing};
 
 const WATCH_LIST_PAUSE: u64 = 600_000;
+/// Without bookmarks where they use to come, in milliseconds.
+const QUIET: u64 = 180_000;
 const FIRST_BACKOFF: Duration = Duration::from_millis(800);
 
 /// What comes next.
@@ -60,6 +62,8 @@ pub struct Model {
     broken_at: Option<String>,
     internal_errors: Option<(u64, u64)>,
     backoff: Duration,
+    bookmarks_come: bool,
+    quiet: u64,
     listing: Listing,
 }
 
@@ -83,6 +87,8 @@ struct Seen {
     things: BTreeMap<String, Thing>,
     gaps: BTreeSet<String>,
     any: bool,
+    /// What could not be read of objects that are there.
+    outdated: BTreeSet<String>,
 }
 
 /// The answer to a list.
@@ -107,6 +113,8 @@ pub struct Stream<'a> {
     pub end: End,
     pub started: u64,
     pub ended: u64,
+    /// How long a watch may be silent.
+    pub patience: u64,
 }
 
 impl Model {
@@ -126,6 +134,8 @@ impl Model {
             broken_at: None,
             internal_errors: None,
             backoff: FIRST_BACKOFF,
+            bookmarks_come: false,
+            quiet: 0,
             listing: Listing::default(),
         };
         model.new_cycle(0);
@@ -275,8 +285,8 @@ impl Model {
     }
 
     fn replace(&mut self, seen: Seen, version: String) {
-        let Seen { mut things, gaps, any } = seen;
-        self.complete = gaps.is_empty() && !any;
+        let Seen { mut things, gaps, any, outdated } = seen;
+        self.complete = gaps.is_empty() && !any && outdated.is_empty();
         for (key, thing) in std::mem::take(&mut self.cache) {
             if any || gaps.contains(&key) {
                 things.entry(key).or_insert(thing);
@@ -297,7 +307,13 @@ impl Model {
     pub fn watch_list_failed(&mut self, failure: Failure, now: u64) {
         use FailureKind::*;
         match failure.kind {
-            Connection | TooManyRequests => return self.wait(failure.retry_after(), Then::WatchList),
+            Connection | TooManyRequests => {
+                self.unfinished += u32::from(failure.kind == Connection);
+                return match self.unfinished < 3 {
+                    true => self.wait(failure.retry_after(), Then::WatchList),
+                    false => self.begin_list(),
+                };
+            }
             Expired | Gone | TooLargeVersion if !self.unavailable => {
                 self.unavailable = true;
                 self.next = Step::WatchList;
@@ -325,6 +341,7 @@ impl Model {
             reuse: self.synced && self.settings.reuse && !self.unavailable && can_be_compared,
             counts: !initial && !matches!(self.version.as_str(), "" | "0"),
             reused: false,
+            has_bookmark: false,
             events: 0,
         };
         for (frame, &(came, length)) in stream.frames.iter().zip(&stream.came) {
@@ -349,6 +366,9 @@ impl Model {
             Frame::Error(failure) => return Err(Broken::Error(*failure)),
             Frame::Garbage(_) => return Err(Broken::Frame),
             Frame::Bookmark { version, mark } => {
+                if watching.initial.is_none() {
+                    self.bookmarks_come |= std::mem::replace(&mut watching.has_bookmark, true);
+                }
                 watching.counts = true;
                 self.count(version, true, watching);
                 if *mark && let Some(seen) = watching.initial.take() {
@@ -371,11 +391,7 @@ impl Model {
             // It stands where one of them should.
             let key = &served.thing.key;
             if let Some(seen) = &mut watching.initial {
-                match deleted {
-                    true => seen.remove(key),
-                    false if seen.things.contains_key(key) => {}
-                    false => drop(seen.gaps.insert(key.clone())),
-                }
+                seen.miss(key);
                 self.miss();
             }
             return Ok(());
@@ -391,8 +407,7 @@ impl Model {
             (Some(seen), Some(kept), _) => seen.put(kept),
             (Some(seen), None, Read::Whole) if !deleted => seen.put(thing.clone()),
             (Some(seen), None, Read::Whole | Read::Key) if deleted => seen.remove(&thing.key),
-            (Some(seen), None, Read::Key) if seen.things.contains_key(&thing.key) => {}
-            (Some(seen), None, Read::Key) => drop(seen.gaps.insert(thing.key.clone())),
+            (Some(seen), None, Read::Key) => seen.miss(&thing.key),
             (Some(seen), None, _) => seen.any = true,
             (None, _, Read::Whole | Read::Key) if deleted => drop(self.cache.remove(&thing.key)),
             (None, _, Read::Whole) => drop(self.cache.insert(thing.key.clone(), thing.clone())),
@@ -465,6 +480,16 @@ impl Model {
         retries
     }
 
+    /// What is said by a silence, of as many milliseconds at most.
+    fn silent(&mut self, patience: u64, watching: &Watching) {
+        let silent = if self.bookmarks_come { patience.min(QUIET) } else { patience };
+        self.quiet = if watching.events > 0 { silent } else { self.quiet + silent };
+        if self.bookmarks_come && self.quiet >= 2 * QUIET {
+            (self.quiet, self.bookmarks_come) = (0, false);
+            self.wait(0, Then::Cycle);
+        }
+    }
+
     fn ended(&mut self, stream: &Stream<'_>, watching: &Watching) {
         let is_initial = watching.initial.is_some();
         if stream.end == End::Silent {
@@ -476,6 +501,7 @@ impl Model {
                 false => {
                     self.note_health(watching);
                     self.next = Step::Watch;
+                    self.silent(stream.patience, watching);
                 }
             }
             return;
@@ -507,6 +533,7 @@ struct Watching {
     counts: bool,
     /// Something in the cache was kept.
     reused: bool,
+    has_bookmark: bool,
     events: u64,
 }
 
@@ -517,12 +544,19 @@ enum Broken {
 
 impl Seen {
     fn put(&mut self, thing: Thing) {
-        self.gaps.remove(&thing.key);
+        self.remove(&thing.key);
         self.things.insert(thing.key.clone(), thing);
     }
 
     fn remove(&mut self, key: &str) {
         self.gaps.remove(key);
+        self.outdated.remove(key);
         self.things.remove(key);
+    }
+
+    /// What came before of it is still the best there is.
+    fn miss(&mut self, key: &str) {
+        let gaps = if self.things.contains_key(key) { &mut self.outdated } else { &mut self.gaps };
+        gaps.insert(key.to_owned());
     }
 }
