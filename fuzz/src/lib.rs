@@ -15,6 +15,8 @@ mod item;
 mod probe;
 mod processing;
 mod real_fifo_model;
+mod reflector_model;
+mod scripted;
 mod serving;
 mod store_model;
 

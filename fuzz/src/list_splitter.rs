@@ -133,7 +133,10 @@ fn check<T: Shown>(body: &[u8], sizes: &[u8], options: Options) {
             }
             assert!(outcome.next == Next::List || !outcome.complete, "it is told");
         }
-        None => {}
+        None => {
+            let items = keys(body).iter().filter(|key| *key == "items").count();
+            assert!(items < 2 || outcome.next == Next::List, "it has items twice");
+        }
     }
 }
 
@@ -257,7 +260,7 @@ fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
     for _ in 0..bytes.int_in_range(0..=9_u8)? {
         let space = *bytes.choose(&SPACES)?;
         if !list.is_empty() {
-            list.push(',');
+            list.push_str(bytes.choose(&[",", ",", ",", ",", ",", ",", " , ", "", ",,"])?);
         }
         list.push_str(&item(bytes)?);
         list.push_str(space);
@@ -277,7 +280,7 @@ fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
         3 => format!("{{{kind},{items}}}"),
         4 => format!(" {{{kind} ,{meta}, \"y\":\"items\", {items}}}\n"),
         5 => format!("{{{kind},{meta},{items},\"z\":[{{\"items\":7}}]}}"),
-        6 => format!("{{{kind},{meta},{items}}}"),
+        6 => format!("{{{kind},{items},{meta},\"items\":[]}}"),
         _ => format!("{{{kind},{meta},{items}}}"),
     };
     let mut body = body.into_bytes();

@@ -1,19 +1,37 @@
-//! A reflector against a server that answers with anything: it must come to its end without a panic, and what
-//! it tells the store must be objects that can be looked up.
+//! A reflector against a server: one that follows a script, against a [`Model`] of what it has to know and to
+//! do, or one that answers with anything.
 //!
-//! The input is the bodies that the server answers with, one a request, separated by a zero byte. They arrive
-//! a few bytes at a time.
+//! The first byte selects. If it is even, the rest is the bodies that the server answers with, one a request,
+//! separated by a zero byte: it must come to its end without a panic, and what it tells the store must be
+//! objects that can be looked up. Else the rest is settings and a script.
 
+use std::any::Any;
 use std::io::{self, Read};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use arbitrary::Unstructured;
 use k8s_informer::{
-    Body, Clock, DynamicObject, Error, Indexer, ListOptions, ListWatch, Reflector, ReflectorOptions, Stop,
+    Accessor, Body, Clock, Delta, Deltas, DynamicObject, Error, FieldPaths, GroupVersionKind, Indexer,
+    ListOptions, ListWatch, Object, Queue, RealFifo, RealFifoMode, Reflector, ReflectorOptions,
+    ReflectorStore, ResourceVersionMatch, StagedList, Staging, Stop,
 };
 
+use super::reflector_model::{ListRequest, Model, Page, Step, Stream};
+use super::scripted::{Answer, End, Form, Frame, Live, QueueKind, Settings, Spoil, World, Written};
+use super::serving::{NoWaiting, Pieces, Thing};
+
 pub fn run(input: &[u8]) {
+    match input.split_first() {
+        Some((first, rest)) if first % 2 == 0 => run_bodies(rest),
+        Some((_, rest)) => run_script(rest),
+        None => {}
+    }
+}
+
+fn run_bodies(input: &[u8]) {
     let stop = Stop::new();
     let bodies: Arc<Vec<Vec<u8>>> =
         Arc::new(input.split(|&byte| byte == 0).take(8).map(<[u8]>::to_vec).collect());
@@ -21,7 +39,7 @@ pub fn run(input: &[u8]) {
     let answer = {
         let stop = stop.clone();
         move |_: &ListOptions, _: &Stop| match bodies.get(next.fetch_add(1, Ordering::Relaxed)) {
-            Some(body) => Ok(Body::new(Dripping { rest: body.clone(), step: 1 + body.len() % 13 })),
+            Some(body) => Ok(Body::new(Pieces::new(body, &[(body.len() % 13) as u8]))),
             None => {
                 stop.stop();
                 Err(Error::other("no more bodies"))
@@ -40,30 +58,411 @@ pub fn run(input: &[u8]) {
     }
 }
 
-/// A body whose bytes arrive a few at a time.
-struct Dripping {
-    rest: Vec<u8>,
-    step: usize,
+/// What the reflector writes to, with the consumer that fills the cache from it.
+struct Store {
+    cache: Arc<Indexer<Thing>>,
+    queue: Option<Arc<dyn Queue<Thing>>>,
 }
 
-impl Read for Dripping {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = self.step.min(self.rest.len()).min(buffer.len());
-        buffer[..length].copy_from_slice(&self.rest[..length]);
-        self.rest.drain(..length);
-        Ok(length)
+impl Store {
+    fn new(kind: QueueKind) -> Self {
+        let cache = Arc::new(Indexer::<Thing>::for_objects());
+        let mode = match kind {
+            QueueKind::InOrder => RealFifoMode::InOrder(cache.clone()),
+            _ => RealFifoMode::Atomic { unlock_while_processing: false, bookmarks: true },
+        };
+        let queue: Option<Arc<dyn Queue<Thing>>> = match kind {
+            QueueKind::Indexer => None,
+            QueueKind::DeltaFifo => {
+                let queue = k8s_informer::DeltaFifo::builder(Accessor::object());
+                Some(Arc::new(queue.known_objects(cache.clone()).emit_replaced(true).build()))
+            }
+            _ => Some(Arc::new(RealFifo::builder(Accessor::object(), mode).cache(cache.clone()).build())),
+        };
+        if let Some(queue) = &queue {
+            // A pop that finds nothing ends.
+            queue.close();
+        }
+        Self { cache, queue }
+    }
+
+    fn reflector_store(&self) -> Arc<dyn ReflectorStore<Thing>> {
+        match &self.queue {
+            None => self.cache.clone(),
+            Some(queue) => Arc::clone(queue) as Arc<dyn ReflectorStore<Thing>>,
+        }
+    }
+
+    /// All that is queued reaches the cache.
+    fn drain(&self) {
+        let Some(queue) = &self.queue else { return };
+        let mut process = |deltas: &Deltas<Thing>, _: bool| {
+            for delta in deltas.iter() {
+                match delta {
+                    Delta::Added(object)
+                    | Delta::Updated(object)
+                    | Delta::Replaced(object)
+                    | Delta::Sync(object) => drop(self.cache.add(Arc::clone(object))?),
+                    Delta::Deleted(gone) => self.cache.delete(gone)?,
+                    Delta::ReplacedAll(list) => {
+                        let staging: &dyn Staging<Thing> = &*self.cache;
+                        let objects = list.objects.iter().map(|object| staging.prepare(Arc::clone(object)));
+                        staging.replace_staged(StagedList {
+                            objects: objects.collect::<Result<_, _>>()?,
+                            resource_version: list.resource_version.clone(),
+                            gaps: list.gaps.clone(),
+                        })?;
+                    }
+                    Delta::Bookmark(version) => self.cache.bookmark(version),
+                    // A resync, which nobody asks for.
+                    _ => {}
+                }
+            }
+            Ok(())
+        };
+        while queue.pop(&mut process).is_ok() {}
     }
 }
 
-/// A clock on which every wait is over at once.
-struct NoWaiting;
+/// The time, in milliseconds: it passes in waits, and before an answer ends.
+#[derive(Clone)]
+struct Time {
+    begin: Instant,
+    millis: Arc<AtomicU64>,
+}
 
-impl Clock for NoWaiting {
+impl Time {
+    fn pass(&self, millis: u64) {
+        self.millis.fetch_add(millis, Ordering::Relaxed);
+    }
+
+    fn millis(&self) -> u64 {
+        self.millis.load(Ordering::Relaxed)
+    }
+}
+
+/// A script under way.
+struct Run {
+    settings: Settings,
+    answers: std::vec::IntoIter<Answer>,
+    world: World,
+    model: Model,
+    store: Store,
+    time: Time,
+    stop: Stop,
+}
+
+/// What failed, since panics of a lister-watcher and of a clock are caught.
+type Failed = Option<Box<dyn Any + Send>>;
+
+#[derive(Clone)]
+struct Server(Arc<Mutex<Run>>, Arc<Mutex<Failed>>, Time);
+
+impl Server {
+    fn with<R>(&self, act: impl FnOnce(&mut Run) -> R) -> Option<R> {
+        let act = || act(&mut self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        match catch_unwind(AssertUnwindSafe(act)) {
+            Ok(result) => Some(result),
+            Err(payload) => {
+                self.1.lock().unwrap().get_or_insert(payload);
+                self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).stop.stop();
+                None
+            }
+        }
+    }
+}
+
+impl Clock for Server {
     fn now(&self) -> Instant {
-        Instant::now()
+        self.2.begin + Duration::from_millis(self.2.millis())
     }
 
-    fn wait(&self, _: Duration, stop: &Stop) -> bool {
+    fn wait(&self, duration: Duration, stop: &Stop) -> bool {
+        self.with(|run| {
+            run.check();
+            let Step::Wait(least, most, then) = run.model.next.clone() else {
+                panic!("it waits {duration:?}, instead of {:?}", run.model.next);
+            };
+            assert!(
+                !least.is_zero() && (least..=most).contains(&duration),
+                "{duration:?}: {least:?} to {most:?}"
+            );
+            run.time.pass(duration.as_millis() as u64 + 1);
+            run.model.waited(then, run.time.millis());
+        });
         !stop.is_stopped()
+    }
+}
+
+fn run_script(input: &[u8]) {
+    let mut bytes = Unstructured::new(input);
+    let Ok(settings) = bytes.arbitrary::<Settings>() else { return };
+    let mut answers = Vec::new();
+    while !bytes.is_empty() && answers.len() < 40 {
+        let Ok(answer) = bytes.arbitrary::<Answer>() else { return };
+        answers.push(answer);
+    }
+    let stop = Stop::new();
+    let time = Time { begin: Instant::now(), millis: Arc::default() };
+    let store = Store::new(settings.queue);
+    let reflector_store = store.reflector_store();
+    let run = Run {
+        answers: answers.into_iter(),
+        world: World::new(),
+        model: Model::new(settings.clone()),
+        store,
+        time: time.clone(),
+        stop: stop.clone(),
+        settings: settings.clone(),
+    };
+    let server = Server(Arc::new(Mutex::new(run)), Arc::default(), time);
+    let mut options = ReflectorOptions::default();
+    options.page_size = (settings.page_size > 0).then_some(settings.page_size);
+    options.watch_list = settings.watch_list;
+    options.reuse_unchanged = settings.reuse;
+    options.expected_kind = settings.expected_kind.then(|| GroupVersionKind::new("", "v1", "Thing"));
+    options.clock = Arc::new(server.clone());
+    if settings.skip {
+        options.skip = FieldPaths::new(["/spec/aside", "/metadata/managedFields"]).expect("two pointers");
+    }
+    if settings.internal_error_retry {
+        options.internal_error_retry = Duration::from_secs(90);
+    }
+    if settings.shallow {
+        options.limits.nesting = Settings::NESTING;
+    }
+    if settings.small {
+        options.limits.object_bytes = Settings::BYTES;
+    }
+    let (lists, watches) = (server.clone(), server.clone());
+    let gone = || Error::other("the script is over");
+    let list = move |options: &ListOptions, _: &Stop| {
+        lists.with(|run| run.list(options)).unwrap_or_else(|| Err(gone()))
+    };
+    let watch = move |options: &ListOptions, _: &Stop| {
+        watches.with(|run| run.watch(options)).unwrap_or_else(|| Err(gone()))
+    };
+    let mut lister_watcher = ListWatch::new(list, watch);
+    if settings.supports_watch_list {
+        lister_watcher = lister_watcher.with_watch_list();
+    }
+    let reflector = Reflector::new(Arc::new(lister_watcher), reflector_store, options);
+    reflector.run(&stop);
+    if let Some(payload) = server.1.lock().unwrap().take() {
+        resume_unwind(payload);
+    }
+    let status = reflector.status();
+    server.with(|run| {
+        run.check();
+        let Model { version, synced, complete, unreadable, .. } = &run.model;
+        assert_eq!(
+            (&status.resource_version, status.listed, status.complete, status.unreadable),
+            (version, *synced, *complete, *unreadable)
+        );
+    });
+    if let Some(payload) = server.1.lock().unwrap().take() {
+        resume_unwind(payload);
+    }
+}
+
+impl Run {
+    /// The cache is what the model says.
+    fn check(&self) {
+        self.store.drain();
+        let cached: Vec<_> = self.store.cache.list();
+        assert_eq!(cached.len(), self.model.cache.len(), "{cached:?}, instead of {:?}", self.model.cache);
+        for (key, thing) in &self.model.cache {
+            let Some(cached) = self.store.cache.get_by_key(key) else { panic!("{key} is lost") };
+            assert_eq!(
+                (cached.uid(), cached.resource_version(), cached.spec.value),
+                (&*thing.uid, &*thing.version, thing.value),
+                "{key}"
+            );
+        }
+    }
+
+    fn answer(&mut self) -> Option<Answer> {
+        self.check();
+        let answer = self.answers.next();
+        match &answer {
+            Some(answer) => {
+                for change in &answer.changes {
+                    self.world.change(*change);
+                }
+            }
+            None => self.stop.stop(),
+        }
+        answer
+    }
+
+    fn list(&mut self, options: &ListOptions) -> Result<Body, Error> {
+        let asked = ListRequest {
+            version: options.resource_version.clone(),
+            token: options.continue_token.clone(),
+            limit: options.limit,
+        };
+        assert_eq!(Step::List(asked), self.model.next);
+        assert!(!options.send_initial_events && options.resource_version_match.is_none());
+        let Some(answer) = self.answer() else { return Err(Error::other("the script is over")) };
+        let mut limit = options.limit.map(|limit| limit as usize);
+        if answer.form == Form::Paged {
+            limit = Some(limit.unwrap_or(2).min(2));
+        }
+        let listed = match answer.failure {
+            Some(failure) => Err(failure),
+            None => {
+                let token = options.continue_token.as_deref();
+                self.world.list(options.resource_version.as_deref(), token, limit)
+            }
+        };
+        let (mut items, mut version, token) = match listed {
+            Ok(page) => page,
+            Err(failure) => {
+                self.model.list_failed(failure);
+                return Err(failure.error());
+            }
+        };
+        if let Some(served) = items.get_mut(answer.spoilt) {
+            answer.spoil(served);
+        }
+        if answer.form == Form::NoVersion {
+            version.clear();
+        }
+        let last = answer.form == Form::VersionLast;
+        let written = Written::list(&items, &version, token.as_deref(), last);
+        let end = written.end(answer.end);
+        let large = |&(begin, end): &(usize, usize)| self.settings.small && end - begin > Settings::BYTES;
+        self.model.listed(Page {
+            items: &items,
+            version: &version,
+            version_comes_last: last,
+            token,
+            breaks: answer.end == End::Reset,
+            came: written.parts.iter().map(|(begin, stop)| (stop - begin, *stop <= end)).collect(),
+            whole: end == written.bytes.len() && !written.parts.iter().any(large),
+        });
+        Ok(self.body(&written.bytes[..end], &answer))
+    }
+
+    fn watch(&mut self, options: &ListOptions) -> Result<Body, Error> {
+        let timeout = options.timeout_seconds.expect("a watch ends");
+        assert!((300..600).contains(&timeout) && options.allow_watch_bookmarks, "{options:?}");
+        let initial = options.send_initial_events;
+        if initial {
+            assert_eq!(self.model.next, Step::WatchList);
+            assert_eq!(options.resource_version, self.model.watch_list_version());
+            assert_eq!(options.resource_version_match, Some(ResourceVersionMatch::NotOlderThan));
+        } else {
+            assert_eq!(self.model.next, Step::Watch);
+            assert_eq!(options.resource_version.as_ref(), Some(&self.model.version));
+        }
+        let Some(answer) = self.answer() else { return Err(Error::other("the script is over")) };
+        let begun = match answer.failure {
+            Some(failure) => Err(failure),
+            None => self.world.watch(options.resource_version.as_deref(), initial),
+        };
+        let now = self.time.millis();
+        let mut frames = match begun {
+            Ok(frames) => frames,
+            Err(failure) if answer.form == Form::ErrorEvent => vec![Frame::Error(failure.in_stream())],
+            Err(failure) => {
+                match initial {
+                    true => self.model.watch_list_failed(failure, now),
+                    false => self.model.watch_failed(failure),
+                }
+                return Err(failure.error());
+            }
+        };
+        let mark = |world: &World| {
+            let no_version = answer.form == Form::NoVersion;
+            let version = if no_version { String::new() } else { world.version.to_string() };
+            Frame::Bookmark { version, mark: true }
+        };
+        if initial && !matches!(answer.form, Form::NoMark | Form::MarkLast) {
+            frames.push(mark(&self.world));
+        }
+        for live in &answer.live {
+            let version = self.world.version.to_string();
+            frames.extend(match *live {
+                Live::Change(change) => self.world.change(change),
+                Live::Bookmark => Some(Frame::Bookmark { version, mark: false }),
+                Live::BookmarkWithoutVersion => Some(Frame::Bookmark { version: String::new(), mark: false }),
+                Live::Mark => Some(Frame::Bookmark { version, mark: true }),
+                Live::Error(failure) => Some(Frame::Error(failure.in_stream())),
+                Live::Garbage(garbage) => Some(Frame::Garbage(garbage)),
+            });
+        }
+        if initial && answer.form == Form::MarkLast {
+            frames.push(mark(&self.world));
+        }
+        if answer.spoil != Spoil::Nothing {
+            answer.spoil_frames(&mut frames);
+        }
+        let written = Written::stream(&frames);
+        let end = written.end(answer.end);
+        let silent = answer.end == End::Silent && self.settings.read_timeouts;
+        self.model.watched(
+            Stream {
+                frames: &frames,
+                came: written
+                    .parts
+                    .iter()
+                    .map(|&(begin, stop)| (end.saturating_sub(begin).min(stop - begin), stop - begin))
+                    .collect(),
+                end: if silent { End::Silent } else { End::Clean },
+                started: now,
+                patience: u64::from(timeout) * 1000 + 30_000,
+                ended: now + if silent { 30_000 } else { answer.millis },
+            },
+            initial,
+        );
+        Ok(self.body(&written.bytes[..end], &answer))
+    }
+
+    fn body(&self, bytes: &[u8], answer: &Answer) -> Body {
+        let timeout = Arc::new(AtomicU64::new(0));
+        let is_silent = answer.end == End::Silent;
+        let body = Body::new(Ending {
+            pieces: Pieces::new(bytes, &self.settings.pieces),
+            end: answer.end,
+            millis: Some(answer.millis),
+            timeout: Arc::clone(&timeout),
+            time: self.time.clone(),
+        });
+        if !is_silent || !self.settings.read_timeouts {
+            return body;
+        }
+        body.with_read_timeout(move |after| {
+            timeout.store(after.unwrap_or_default().as_millis() as u64, Ordering::Relaxed);
+        })
+    }
+}
+
+/// A body that ends as its answer says.
+struct Ending {
+    pieces: Pieces,
+    end: End,
+    millis: Option<u64>,
+    /// After how long a silence a read fails, if it may.
+    timeout: Arc<AtomicU64>,
+    time: Time,
+}
+
+impl Read for Ending {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.pieces.read(buffer)? {
+            0 => {}
+            length => return Ok(length),
+        }
+        let timeout = self.timeout.load(Ordering::Relaxed);
+        if timeout > 0 {
+            self.time.pass(timeout);
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.time.pass(self.millis.take().unwrap_or_default());
+        match self.end {
+            End::Reset => Err(io::ErrorKind::ConnectionReset.into()),
+            _ => Ok(0),
+        }
     }
 }

@@ -28,6 +28,8 @@ pub struct Thing {
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 pub struct Spec {
     pub value: u32,
+    #[serde(default)]
+    pub aside: Option<u32>,
 }
 
 impl_object!(Thing, "v1", "Thing", "things", Namespaced);
@@ -83,7 +85,7 @@ impl Read for Pieces {
     }
 }
 
-/// A clock on which every wait is over at once, and counted.
+/// A clock on which every wait is over at once.
 #[derive(Default)]
 pub struct NoWaiting;
 

@@ -1,6 +1,7 @@
 //! A watch, in any pieces, against what serde_json finds in it: the same events in the same order, up to the
 //! first thing that is none. Where the pieces end changes nothing.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -10,16 +11,18 @@ use k8s_informer::{
     ReflectorOptions, ReflectorStore, Staging, Stop, StoreError,
 };
 use serde::de::IgnoredAny;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::item::few;
-use super::serving::{KNOWN, NoWaiting, Pieces, Shown, Thing, key_of, plain, text};
+use super::serving::{KNOWN, NoWaiting, Pieces, Shown, Thing, key_of, plain, shown, text};
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
 struct Options {
     typed: bool,
     expected_kind: bool,
     small_limit: bool,
+    /// It is a watch-list, after another one.
+    initial: bool,
     raw: bool,
 }
 
@@ -36,6 +39,21 @@ pub fn run(input: &[u8]) {
     } else {
         check::<DynamicObject>(&stream, &sizes, options);
     }
+}
+
+/// The bookmark that ends a watch-list has it.
+const MARK: &str = "k8s.io/initial-events-end";
+
+/// [`KNOWN`] as a watch-list, which then ends with an error.
+fn known_stream() -> String {
+    let known: Value = serde_json::from_str(KNOWN).expect("it is JSON");
+    let items = known["items"].as_array().expect("it is a list").iter();
+    let mut stream: String =
+        items.map(|item| format!("{}\n", json!({"type": "ADDED", "object": item}))).collect();
+    let meta = json!({"resourceVersion": "5", "annotations": {MARK: "true"}});
+    stream.push_str(&json!({"type": "BOOKMARK", "object": {"metadata": meta}}).to_string());
+    stream.push_str("{\"type\":\"ERROR\",\"object\":{}}");
+    stream
 }
 
 /// What a store is told.
@@ -97,6 +115,7 @@ impl<T: Shown> ReflectorStore<T> for Recorder<T> {
 
 #[derive(Debug, PartialEq)]
 struct Outcome {
+    cache: BTreeMap<String, Value>,
     told: Vec<Told>,
     version: String,
     unreadable: u64,
@@ -121,8 +140,10 @@ fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
     let (stream, sizes) = (stream.to_vec(), sizes.to_vec());
     let watch = {
         let (stop, again) = (stop.clone(), Arc::clone(&again));
-        move |options: &ListOptions, _: &Stop| match watches.fetch_add(1, Ordering::Relaxed) {
-            0 => Ok(Body::new(Pieces::new(&stream, &sizes))),
+        let begin = usize::from(!given.initial);
+        move |options: &ListOptions, _: &Stop| match begin + watches.fetch_add(1, Ordering::Relaxed) {
+            0 => Ok(Body::from(known_stream())),
+            1 => Ok(Body::new(Pieces::new(&stream, &sizes))),
             _ => {
                 again.lock().unwrap().clone_from(&options.resource_version);
                 stop.stop();
@@ -137,12 +158,17 @@ fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
     if given.small_limit {
         options.limits.object_bytes = LIMIT;
     }
-    let reflector = Reflector::new(Arc::new(ListWatch::new(list, watch)), store.clone(), options);
+    let mut lister_watcher = ListWatch::new(list, watch);
+    if given.initial {
+        lister_watcher = lister_watcher.with_watch_list();
+    }
+    let reflector = Reflector::new(Arc::new(lister_watcher), store.clone(), options);
     reflector.run(&stop);
     let status = reflector.status();
     let told = std::mem::take(&mut *store.told.lock().unwrap());
     let again = again.lock().unwrap().take();
     Outcome {
+        cache: shown(&store.indexer),
         told,
         version: status.resource_version,
         unreadable: status.unreadable,
@@ -154,7 +180,19 @@ fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
 fn check<T: Shown>(stream: &[u8], sizes: &[u8], options: Options) {
     let outcome = reflected::<T>(stream, sizes, options);
     for sizes in [&[][..], &[0], &[6]] {
-        assert_eq!(outcome, reflected::<T>(stream, sizes, options), "in pieces of {sizes:?}");
+        let again = reflected::<T>(stream, sizes, options);
+        assert_eq!(outcome, again, "in pieces of {sizes:?}: {:?}", String::from_utf8_lossy(stream));
+    }
+    if options.initial {
+        let marked = stream.windows(MARK.len()).any(|window| window == MARK.as_bytes());
+        if !marked && !stream.contains(&b'\\') {
+            assert_eq!(
+                (outcome.told.len(), outcome.cache.len()),
+                (0, 3),
+                "nothing has changed before the mark"
+            );
+        }
+        return;
     }
     if let Some(again) = &outcome.again {
         assert_eq!(*again, outcome.version, "it goes on from where it was");
@@ -168,9 +206,14 @@ fn check<T: Shown>(stream: &[u8], sizes: &[u8], options: Options) {
         );
         let broken = expected.broken.then_some(&outcome.version);
         if expected.events == 0 && !expected.broken || expected.error {
-            assert_eq!(outcome.again, None, "it lists again");
+            assert_eq!(outcome.again, None, "it lists again: {:?}", String::from_utf8_lossy(stream));
         } else if expected.events > 0 || broken.is_some() {
-            assert_eq!(outcome.again.as_ref(), Some(&outcome.version), "it goes on");
+            assert_eq!(
+                outcome.again.as_ref(),
+                Some(&outcome.version),
+                "it goes on: {:?}",
+                String::from_utf8_lossy(stream)
+            );
         }
     } else {
         assert!(outcome.told.starts_with(&expected.told), "{:?} lacks {:?}", outcome.told, expected.told);
@@ -309,7 +352,8 @@ fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
 }
 
 fn object(bytes: &mut Unstructured<'_>) -> arbitrary::Result<String> {
-    const NAMES: [&str; 6] = [
+    const NAMES: [&str; 7] = [
+        r#""name":"a","uid":"1""#,
         r#""name":"a""#,
         r#""name":"b","uid":"2""#,
         r#""name":"c","namespace":"ns""#,
@@ -317,7 +361,7 @@ fn object(bytes: &mut Unstructured<'_>) -> arbitrary::Result<String> {
         r#""name":"""#,
         r#""name":null"#,
     ];
-    const VERSIONS: [&str; 6] = ["6", "7", "10", "", "x", "4"];
+    const VERSIONS: [&str; 7] = ["3", "6", "7", "10", "", "x", "4"];
     const SPECS: [&str; 5] = [
         r#""spec":{"value":3}"#,
         r#""spec":{"value":4},"status":"\\""#,
@@ -325,6 +369,10 @@ fn object(bytes: &mut Unstructured<'_>) -> arbitrary::Result<String> {
         r#""kind":"Thing","apiVersion":"v1","spec":{"value":6}"#,
         r#""kind":"Other","apiVersion":"v1","spec":{"value":7}"#,
     ];
+    if bytes.ratio(1, 12)? {
+        let meta = r#"{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}"#;
+        return Ok(format!("{{\"metadata\":{meta}}}"));
+    }
     if bytes.ratio(1, 12)? {
         return Ok((*bytes.choose(&["null", "7", "[]", "{}", "\"x\""])?).to_owned());
     }

@@ -1,5 +1,5 @@
 use serde::Deserialize;
-use serde::de::Error as _;
+use serde::de::{Error as _, IgnoredAny};
 use serde_json::value::RawValue;
 
 use crate::status::Status;
@@ -64,7 +64,7 @@ pub(crate) fn has_several(line: &[u8]) -> bool {
     if !line.starts_with(b"{") {
         return false;
     }
-    let mut values = serde_json::Deserializer::from_slice(line).into_iter::<&RawValue>();
+    let mut values = serde_json::Deserializer::from_slice(line).into_iter::<IgnoredAny>();
     values.next().is_some_and(|first| first.is_ok()) && values.byte_offset() < line.len()
 }
 

@@ -171,6 +171,15 @@ mod tests {
     }
 
     #[test]
+    fn frames_that_share_a_line_are_told_apart_whatever_bytes_are_in_their_strings() {
+        let line = b"{\"a\":\"\xff}\"} {\"b\":1}\n";
+        for cut in 0..line.len() {
+            let frames = split(&[&line[..cut], &line[cut..]], 99).unwrap();
+            assert_eq!(frames, ["{\"a\":\"\u{fffd}}\"}", "{\"b\":1}"], "cut at {cut}");
+        }
+    }
+
+    #[test]
     fn what_is_no_frame_ends_with_its_line() {
         split_anywhere(
             "garbage\n{\"a\":1}\n{\"b\":{\n{\"c\":3}\nmore",

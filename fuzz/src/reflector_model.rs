@@ -1,0 +1,562 @@
+//! What a reflector knows, and what it has to do next, after each answer of a scripted server (L, W and WL
+//! rules).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::scripted::{End, Failure, FailureKind, Frame, Garbage, Served, Settings, Spoil, Thing};
+
+const WATCH_LIST_PAUSE: u64 = 600_000;
+/// Without bookmarks where they use to come, in milliseconds.
+const QUIET: u64 = 180_000;
+const FIRST_BACKOFF: Duration = Duration::from_millis(800);
+
+/// What comes next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    List(ListRequest),
+    Watch,
+    WatchList,
+    /// Between these, and then that.
+    Wait(Duration, Duration, Then),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListRequest {
+    pub version: Option<String>,
+    pub token: Option<String>,
+    pub limit: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Then {
+    Cycle,
+    List,
+    Watch,
+    WatchList,
+}
+
+/// What of an object can be read.
+enum Read {
+    Whole,
+    /// Only which one it is.
+    Key,
+    /// Not even that.
+    Nothing,
+    /// It is broken, and where it ends can't be told.
+    Broken,
+}
+
+pub struct Model {
+    settings: Settings,
+    pub cache: BTreeMap<String, Thing>,
+    pub version: String,
+    pub synced: bool,
+    pub complete: bool,
+    pub unreadable: u64,
+    pub next: Step,
+    unavailable: bool,
+    paginated: bool,
+    unfinished: u32,
+    watch_list_from: u64,
+    broken_at: Option<String>,
+    internal_errors: Option<(u64, u64)>,
+    backoff: Duration,
+    bookmarks_come: bool,
+    quiet: u64,
+    listing: Listing,
+}
+
+/// A list under way.
+#[derive(Default)]
+struct Listing {
+    version: Option<String>,
+    limit: Option<u32>,
+    whole: bool,
+    retried: bool,
+    token: Option<String>,
+    pages: u32,
+    list_version: String,
+    seen: Seen,
+    reuse: Option<bool>,
+}
+
+/// Objects that have come, of a list or a watch-list.
+#[derive(Default)]
+struct Seen {
+    things: BTreeMap<String, Thing>,
+    gaps: BTreeSet<String>,
+    any: bool,
+    /// What could not be read of objects that are there.
+    outdated: BTreeSet<String>,
+}
+
+/// The answer to a list.
+pub struct Page<'a> {
+    pub items: &'a [Served],
+    pub version: &'a str,
+    pub version_comes_last: bool,
+    pub token: Option<String>,
+    /// The connection does, in the end.
+    pub breaks: bool,
+    /// How long each item is, and whether it came.
+    pub came: Vec<(usize, bool)>,
+    /// It came to its end.
+    pub whole: bool,
+}
+
+/// The answer to a watch.
+pub struct Stream<'a> {
+    pub frames: &'a [Frame],
+    /// How many bytes of each came, and of how many.
+    pub came: Vec<(usize, usize)>,
+    pub end: End,
+    pub started: u64,
+    pub ended: u64,
+    /// How long a watch may be silent.
+    pub patience: u64,
+}
+
+impl Model {
+    pub fn new(settings: Settings) -> Self {
+        let mut model = Self {
+            settings,
+            cache: BTreeMap::new(),
+            version: String::new(),
+            synced: false,
+            complete: false,
+            unreadable: 0,
+            next: Step::Watch,
+            unavailable: false,
+            paginated: false,
+            unfinished: 0,
+            watch_list_from: 0,
+            broken_at: None,
+            internal_errors: None,
+            backoff: FIRST_BACKOFF,
+            bookmarks_come: false,
+            quiet: 0,
+            listing: Listing::default(),
+        };
+        model.new_cycle(0);
+        model
+    }
+
+    /// What a watch-list may be no older than.
+    pub fn watch_list_version(&self) -> Option<String> {
+        (!self.unavailable).then(|| self.version.clone())
+    }
+
+    fn new_cycle(&mut self, now: u64) {
+        self.internal_errors = None;
+        self.unfinished = 0;
+        let Settings { supports_watch_list, watch_list, .. } = self.settings;
+        if supports_watch_list && watch_list && now >= self.watch_list_from {
+            self.next = Step::WatchList;
+        } else {
+            self.begin_list();
+        }
+    }
+
+    fn begin_list(&mut self) {
+        let version = match self.version.as_str() {
+            _ if self.unavailable => None,
+            "" => Some("0".to_owned()),
+            version => Some(version.to_owned()),
+        };
+        let any = matches!(version.as_deref(), None | Some("0"));
+        let limit = match self.settings.page_size {
+            0 => (self.paginated || any).then_some(500),
+            size => Some(size),
+        };
+        self.listing = Listing { version, limit, ..Listing::default() };
+        self.list();
+    }
+
+    /// Asks for a list, or its next page.
+    fn list(&mut self) {
+        let Listing { version, token, whole, limit, .. } = &self.listing;
+        self.next = Step::List(ListRequest {
+            version: if token.is_none() { version.clone() } else { None },
+            token: token.clone(),
+            limit: if *whole { None } else { *limit },
+        });
+    }
+
+    fn wait(&mut self, at_least: u64, then: Then) {
+        let at_least = Duration::from_secs(at_least);
+        let backoff = self.backoff;
+        self.backoff = (backoff * 2).min(Duration::from_secs(30));
+        self.next = Step::Wait(backoff.max(at_least), (backoff * 2).max(at_least), then);
+    }
+
+    pub fn waited(&mut self, then: Then, now: u64) {
+        match then {
+            Then::Cycle => self.new_cycle(now),
+            Then::List => self.begin_list(),
+            Then::Watch => self.next = Step::Watch,
+            Then::WatchList => self.next = Step::WatchList,
+        }
+    }
+
+    fn miss(&mut self) {
+        self.unreadable += 1;
+        self.complete = false;
+    }
+
+    fn read(&self, served: &Served) -> Read {
+        match served.spoil {
+            Spoil::WrongType => Read::Key,
+            Spoil::Deep if self.settings.shallow => Read::Key,
+            Spoil::WrongTypeAside if !self.settings.skip => Read::Key,
+            Spoil::NoName | Spoil::NameOfNoText => Read::Nothing,
+            Spoil::NoJson => Read::Broken,
+            _ => Read::Whole,
+        }
+    }
+
+    /// What is in the cache already, and need not be read.
+    fn unchanged(&self, served: &Served) -> Option<Thing> {
+        let says_so = !matches!(served.spoil, Spoil::NoName | Spoil::NameOfNoText | Spoil::NoVersion);
+        let cached = self.cache.get(&served.thing.key).filter(|_| says_so)?;
+        let same = cached.uid == served.thing.uid && cached.version == served.thing.version;
+        same.then(|| cached.clone())
+    }
+
+    /// The answer to a list is none.
+    pub fn list_failed(&mut self, failure: Failure) {
+        use FailureKind::{Expired, Gone, TooLargeVersion};
+        let had_token = self.listing.token.take().is_some();
+        if had_token && !self.listing.whole && failure.kind == Expired {
+            let Listing { version, limit, retried, .. } = std::mem::take(&mut self.listing);
+            self.listing = Listing { version, limit, retried, whole: true, ..Listing::default() };
+            self.list();
+        } else if !self.listing.retried && matches!(failure.kind, Expired | Gone | TooLargeVersion) {
+            self.unavailable = true;
+            let limit = self.listing.limit;
+            self.listing = Listing { limit, retried: true, ..Listing::default() };
+            self.list();
+        } else {
+            self.wait(failure.retry_after(), Then::Cycle);
+        }
+    }
+
+    pub fn listed(&mut self, page: Page<'_>) {
+        for (item, (length, came)) in page.items.iter().zip(&page.came) {
+            if !came || self.settings.small && *length > Settings::BYTES {
+                break;
+            }
+            let since = (self.synced && self.settings.reuse).then(|| self.version.clone());
+            let newer = || match (page.version.parse::<u64>(), since.and_then(|since| since.parse().ok())) {
+                (Ok(version), Some(since)) => version >= since,
+                _ => false,
+            };
+            let reuse = *self.listing.reuse.get_or_insert_with(|| !page.version_comes_last && newer());
+            let kept = self.unchanged(item).filter(|_| reuse);
+            let key = item.thing.key.clone();
+            match (kept, self.read(item)) {
+                (Some(kept), _) => drop(self.listing.seen.things.insert(key, kept)),
+                (None, Read::Whole) => drop(self.listing.seen.things.insert(key, item.thing.clone())),
+                (None, Read::Key) => {
+                    self.listing.seen.gaps.insert(key);
+                    self.miss();
+                }
+                (None, Read::Nothing | Read::Broken) => {
+                    self.listing.seen.any = true;
+                    self.miss();
+                }
+            }
+        }
+        if !page.whole || page.breaks {
+            return self.list_failed(Failure::of(FailureKind::Connection));
+        }
+        self.listing.pages += 1;
+        if self.listing.pages == 1 {
+            page.version.clone_into(&mut self.listing.list_version);
+        }
+        if page.token.is_some() {
+            self.listing.token = page.token;
+            return self.list();
+        }
+        let Listing { pages, version, list_version, seen, .. } = std::mem::take(&mut self.listing);
+        self.paginated |= pages > 1 && version.as_deref() == Some("0");
+        self.replace(seen, list_version);
+        self.next = Step::Watch;
+    }
+
+    fn replace(&mut self, seen: Seen, version: String) {
+        let Seen { mut things, gaps, any, outdated } = seen;
+        self.complete = gaps.is_empty() && !any && outdated.is_empty();
+        for (key, thing) in std::mem::take(&mut self.cache) {
+            if any || gaps.contains(&key) {
+                things.entry(key).or_insert(thing);
+            }
+        }
+        self.cache = things;
+        self.version = version;
+        self.synced = true;
+        self.unavailable = false;
+        self.broken_at = None;
+    }
+
+    pub fn watch_failed(&mut self, failure: Failure) {
+        let waits = matches!(failure.kind, FailureKind::Connection | FailureKind::TooManyRequests);
+        self.wait(failure.retry_after(), if waits { Then::Watch } else { Then::Cycle });
+    }
+
+    pub fn watch_list_failed(&mut self, failure: Failure, now: u64) {
+        use FailureKind::*;
+        match failure.kind {
+            Connection | TooManyRequests => {
+                self.unfinished += u32::from(failure.kind == Connection);
+                return match self.unfinished < 3 {
+                    true => self.wait(failure.retry_after(), Then::WatchList),
+                    false => self.begin_list(),
+                };
+            }
+            Expired | Gone | TooLargeVersion if !self.unavailable => {
+                self.unavailable = true;
+                self.next = Step::WatchList;
+                return;
+            }
+            Invalid | BadRequest => self.pause_watch_list(now),
+            _ => {}
+        }
+        match failure.retry_after() {
+            0 => self.begin_list(),
+            seconds => self.wait(seconds, Then::List),
+        }
+    }
+
+    fn pause_watch_list(&mut self, now: u64) {
+        self.watch_list_from = now + WATCH_LIST_PAUSE;
+    }
+
+    /// A stream; of a watch-list if `initial`.
+    pub fn watched(&mut self, stream: Stream<'_>, initial: bool) {
+        let can_be_compared = self.version.parse::<u64>().is_ok();
+        let mut watching = Watching {
+            initial: initial.then(Seen::default),
+            initial_version: String::new(),
+            reuse: self.synced && self.settings.reuse && !self.unavailable && can_be_compared,
+            counts: !initial && !matches!(self.version.as_str(), "" | "0"),
+            reused: false,
+            has_bookmark: false,
+            events: 0,
+        };
+        for (frame, &(came, length)) in stream.frames.iter().zip(&stream.came) {
+            let too_large = self.settings.small && came > Settings::BYTES;
+            // What is no object ends where the stream does; of what has not come whole nothing is known.
+            let is_text = matches!(frame, Frame::Garbage(Garbage::Text));
+            let is_cut = came < length && !(is_text && came > 0 && stream.end != End::Silent);
+            let result = match () {
+                () if too_large => Err(Broken::Frame),
+                () if is_cut => break,
+                () => self.event(frame, &mut watching),
+            };
+            if let Err(broken) = result {
+                return self.broken(broken, &watching, stream.started);
+            }
+        }
+        self.ended(&stream, &watching);
+    }
+
+    fn event(&mut self, frame: &Frame, watching: &mut Watching) -> Result<(), Broken> {
+        let served = match frame {
+            Frame::Error(failure) => return Err(Broken::Error(*failure)),
+            Frame::Garbage(_) => return Err(Broken::Frame),
+            Frame::Bookmark { version, mark } => {
+                if watching.initial.is_none() {
+                    self.bookmarks_come |= std::mem::replace(&mut watching.has_bookmark, true);
+                }
+                watching.counts = true;
+                self.count(version, true, watching);
+                if *mark && let Some(seen) = watching.initial.take() {
+                    let versions = (watching.initial_version.parse::<u64>(), self.version.parse::<u64>());
+                    let is_older = !matches!(versions, (Ok(version), Ok(since)) if version >= since);
+                    if watching.initial_version.is_empty() || watching.reused && is_older {
+                        watching.initial = Some(seen);
+                        return Err(Broken::Frame);
+                    }
+                    self.replace(seen, watching.initial_version.clone());
+                    watching.events = 0;
+                }
+                return Ok(());
+            }
+            Frame::Added(served) | Frame::Modified(served) | Frame::Deleted(served) => served,
+        };
+        let (added, deleted) = (matches!(frame, Frame::Added(_)), matches!(frame, Frame::Deleted(_)));
+        let is_other = self.settings.expected_kind && served.spoil == Spoil::OtherKind;
+        if is_other {
+            // It stands where one of them should.
+            let key = &served.thing.key;
+            if let Some(seen) = &mut watching.initial {
+                seen.miss(key);
+                self.miss();
+            }
+            return Ok(());
+        }
+        let Served { thing, .. } = served;
+        let read = self.read(served);
+        let may_be_kept = added && watching.reuse && watching.initial.is_some();
+        let kept = self.unchanged(served).filter(|_| may_be_kept);
+        let was_kept = kept.is_some();
+        watching.reused |= was_kept;
+        match (&mut watching.initial, kept, &read) {
+            (_, None, Read::Broken) => return Err(Broken::Frame),
+            (Some(seen), Some(kept), _) => seen.put(kept),
+            (Some(seen), None, Read::Whole) if !deleted => seen.put(thing.clone()),
+            (Some(seen), None, Read::Whole | Read::Key) if deleted => seen.remove(&thing.key),
+            (Some(seen), None, Read::Key) => seen.miss(&thing.key),
+            (Some(seen), None, _) => seen.any = true,
+            (None, _, Read::Whole | Read::Key) if deleted => drop(self.cache.remove(&thing.key)),
+            (None, _, Read::Whole) => drop(self.cache.insert(thing.key.clone(), thing.clone())),
+            (None, ..) => {}
+        }
+        if !was_kept && !matches!(read, Read::Whole) {
+            self.miss();
+        }
+        // One without a name is no event.
+        if served.spoil != Spoil::NoName {
+            watching.counts |= !added;
+            let version = thing.version.clone();
+            self.count(&version, !added, watching);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, version: &str, not_added: bool, watching: &mut Watching) {
+        watching.events += 1;
+        if version.is_empty() {
+            return;
+        }
+        if watching.initial.is_some() {
+            if not_added {
+                version.clone_into(&mut watching.initial_version);
+            }
+        } else if watching.counts {
+            version.clone_into(&mut self.version);
+        }
+    }
+
+    fn broken(&mut self, broken: Broken, watching: &Watching, now: u64) {
+        self.note_health(watching);
+        match broken {
+            Broken::Error(failure) if watching.initial.is_some() => self.watch_list_failed(failure, now),
+            Broken::Frame if watching.initial.is_some() => self.begin_list(),
+            Broken::Error(failure) => match failure.kind {
+                FailureKind::InternalError if self.retries_internal_error(now) => self.next = Step::Watch,
+                FailureKind::TooManyRequests => self.wait(failure.retry_after(), Then::Watch),
+                _ => self.wait(failure.retry_after(), Then::Cycle),
+            },
+            Broken::Frame if self.broken_at.as_ref() == Some(&self.version) => {
+                self.broken_at = None;
+                self.wait(0, Then::Cycle);
+            }
+            Broken::Frame => {
+                self.broken_at = Some(self.version.clone());
+                self.next = Step::Watch;
+            }
+        }
+    }
+
+    /// A watch that has had an event works.
+    fn note_health(&mut self, watching: &Watching) {
+        if watching.initial.is_none() && watching.events > 0 {
+            self.backoff = FIRST_BACKOFF;
+        }
+    }
+
+    fn retries_internal_error(&mut self, now: u64) -> bool {
+        if !self.settings.internal_error_retry {
+            return false;
+        }
+        let first = match self.internal_errors {
+            Some((first, last)) if now - last < 60_000 => first,
+            _ => now,
+        };
+        let retries = now - first <= 90_000;
+        self.internal_errors = retries.then_some((first, now));
+        retries
+    }
+
+    /// What is said by a silence, of as many milliseconds at most.
+    fn silent(&mut self, patience: u64, watching: &Watching) {
+        let silent = if self.bookmarks_come { patience.min(QUIET) } else { patience };
+        self.quiet = if watching.events > 0 { silent } else { self.quiet + silent };
+        if self.bookmarks_come && self.quiet >= 2 * QUIET {
+            (self.quiet, self.bookmarks_come) = (0, false);
+            self.wait(0, Then::Cycle);
+        }
+    }
+
+    fn ended(&mut self, stream: &Stream<'_>, watching: &Watching) {
+        let is_initial = watching.initial.is_some();
+        if stream.end == End::Silent {
+            match is_initial {
+                true => {
+                    self.pause_watch_list(stream.ended);
+                    self.begin_list();
+                }
+                false => {
+                    self.note_health(watching);
+                    self.next = Step::Watch;
+                    self.silent(stream.patience, watching);
+                }
+            }
+            return;
+        }
+        let very_short = watching.events == 0 && stream.ended - stream.started < 1000;
+        match (is_initial, very_short) {
+            (true, true) => self.begin_list(),
+            (true, false) => {
+                self.unfinished += 1;
+                if self.unfinished < 3 {
+                    return self.wait(0, Then::WatchList);
+                }
+                self.pause_watch_list(stream.ended);
+                self.begin_list();
+            }
+            (false, true) => self.wait(0, Then::Cycle),
+            (false, false) => {
+                self.backoff = FIRST_BACKOFF;
+                self.next = Step::Watch;
+            }
+        }
+    }
+}
+
+struct Watching {
+    initial: Option<Seen>,
+    initial_version: String,
+    reuse: bool,
+    counts: bool,
+    /// Something in the cache was kept.
+    reused: bool,
+    has_bookmark: bool,
+    events: u64,
+}
+
+enum Broken {
+    Error(Failure),
+    Frame,
+}
+
+impl Seen {
+    fn put(&mut self, thing: Thing) {
+        self.remove(&thing.key);
+        self.things.insert(thing.key.clone(), thing);
+    }
+
+    fn remove(&mut self, key: &str) {
+        self.gaps.remove(key);
+        self.outdated.remove(key);
+        self.things.remove(key);
+    }
+
+    /// What came before of it is still the best there is.
+    fn miss(&mut self, key: &str) {
+        let gaps = if self.things.contains_key(key) { &mut self.outdated } else { &mut self.gaps };
+        gaps.insert(key.to_owned());
+    }
+}
