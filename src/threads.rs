@@ -53,6 +53,12 @@ pub(crate) fn named(name: String) -> Builder {
     Builder::new().name(if name.contains('\0') { name.replace('\0', "?") } else { name })
 }
 
+/// How much stack a thread gets that needs so much: what the environment says, if that is more.
+pub(crate) fn stack_of(needed: usize) -> usize {
+    let wanted = std::env::var("RUST_MIN_STACK").ok().and_then(|wanted| wanted.parse().ok());
+    wanted.unwrap_or(needed).max(needed)
+}
+
 /// A group of threads that end together.
 #[derive(Debug)]
 pub(crate) struct Threads {

@@ -427,6 +427,7 @@ impl Model {
 
     fn count(&mut self, version: &str, not_added: bool, watching: &mut Watching) {
         watching.events += 1;
+        self.quiet = 0;
         if version.is_empty() {
             return;
         }
@@ -481,9 +482,9 @@ impl Model {
     }
 
     /// What is said by a silence, of as many milliseconds at most.
-    fn silent(&mut self, patience: u64, watching: &Watching) {
+    fn silent(&mut self, patience: u64) {
         let silent = if self.bookmarks_come { patience.min(QUIET) } else { patience };
-        self.quiet = if watching.events > 0 { silent } else { self.quiet + silent };
+        self.quiet += silent;
         if self.bookmarks_come && self.quiet >= 2 * QUIET {
             (self.quiet, self.bookmarks_come) = (0, false);
             self.wait(0, Then::Cycle);
@@ -501,7 +502,7 @@ impl Model {
                 false => {
                     self.note_health(watching);
                     self.next = Step::Watch;
-                    self.silent(stream.patience, watching);
+                    self.silent(stream.patience);
                 }
             }
             return;

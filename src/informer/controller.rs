@@ -115,7 +115,8 @@ impl<T: Object> Controller<T> {
         let _closes_queue = stop.on_stop(move || queue.close());
         thread::scope(|scope| {
             let owner = Owner::current();
-            let reflector = threads::named(format!("{} reflector", self.name)).stack_size(REFLECTOR_STACK);
+            let reflector = threads::named(format!("{} reflector", self.name));
+            let reflector = reflector.stack_size(threads::stack_of(REFLECTOR_STACK));
             let reflector = reflector.spawn_scoped(scope, move || owner.adopt(|| self.reflector.run(stop)));
             let reflector = reflector.map_err(|error| InformerError::Thread {
                 name: Arc::clone(&self.name),

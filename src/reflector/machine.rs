@@ -15,6 +15,9 @@ use crate::wire::{FrameSplitter, ListOptions, ResourceVersionMatch};
 /// A server ends a watch at its time; one that is silent for longer is dead.
 const SLACK: Duration = Duration::from_secs(30);
 
+/// The longest time that a server may ask to be left alone: a garbled one must not be the end of the view.
+const RETRY_AFTER: Duration = Duration::from_secs(600);
+
 /// The protocol of a reflector without threads, sockets and clocks: it says what to do next, is told what
 /// came of it, and writes what it learns to the store.
 ///
@@ -484,7 +487,7 @@ impl<T: Object> Machine<T> {
     }
 
     fn wait(&mut self, at_least: Option<Duration>, next: Next) {
-        let wait = self.backoff.step().max(at_least.unwrap_or_default());
+        let wait = self.backoff.step().max(at_least.unwrap_or_default().min(RETRY_AFTER));
         self.phase = Phase::Wait(wait, next);
     }
 

@@ -40,10 +40,10 @@ pub struct ReflectorOptions {
     /// [can](crate::ListerWatcher::supports_watch_list): the server then needs less memory. A server that
     /// can't is asked for a LIST, and not asked again for a while. On, as in client-go (WL1).
     pub watch_list: bool,
-    /// After how long a silence a watch is taken for dead and opened again. `None` or zero, the default: three
-    /// minutes where the server is seen to send bookmarks, which API servers do about once a minute; else the
-    /// time after which it was asked to end the watch, and half a minute. Less than two minutes would end
-    /// healthy watches. It takes a lister-watcher whose bodies have
+    /// After how long a silence a watch is taken for dead and opened again. `None` or zero, the default:
+    /// three minutes where the server is seen to send bookmarks, which API servers do about once a
+    /// minute; else the time after which it was asked to end the watch, and half a minute. Less than two
+    /// minutes would end healthy watches. It takes a lister-watcher whose bodies have
     /// [read timeouts](crate::Body::with_read_timeout), as the client's do.
     pub watch_idle_timeout: Option<Duration>,
     /// For how long a watch that the server ends with an internal error is opened again at once, and not

@@ -361,13 +361,13 @@ fn l7_no_watch_follows_a_list_that_failed_and_the_handler_is_told() {
 fn l7_the_time_that_a_server_asks_for_is_waited_if_it_is_longer() {
     for (code, reason) in [(429, "TooManyRequests"), (503, "ServiceUnavailable")] {
         let asks_for = |seconds| refused_with(patient_status(code, reason, seconds));
-        let it = Running::new([asks_for(9), asks_for(1), asks_for(40), list("10", &[])]);
-        for _ in 0..3 {
-            it.pass(60 * SECOND);
+        let it = Running::new([asks_for(9), asks_for(1), asks_for(40), asks_for(u32::MAX), list("10", &[])]);
+        for _ in 0..4 {
+            it.pass(600 * SECOND);
         }
-        it.requests(5);
-        assert_eq!(it.waited(), [9, 2, 40], "{reason}");
-        assert_eq!(it.handed(), 3, "{reason}");
+        it.requests(6);
+        assert_eq!(it.waited(), [9, 2, 40, 600], "{reason}: ten minutes at most");
+        assert_eq!(it.handed(), 4, "{reason}");
     }
 }
 

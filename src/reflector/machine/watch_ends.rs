@@ -123,7 +123,8 @@ impl<T: Object> Machine<T> {
     pub(super) fn watch_list_failed(&mut self, error: Error, now: Instant) {
         let retry_after = error.retry_after();
         if is_waited_out(&error) {
-            // Where nobody is, or too many are, a list fares no better. What breaks may break a watch-list only.
+            // Where nobody is, or too many are, a list fares no better. What breaks may break a watch-list
+            // only.
             self.unfinished += u32::from(error.is_connection() && !error.is_connection_refused());
             self.report(error, false);
             return match self.unfinished < WATCH_LIST_TRIES {
