@@ -102,7 +102,10 @@ mod informer;
 pub mod testing;
 
 #[cfg(feature = "client")]
-pub use client::{Client, Config, Request, ResourceListerWatcher, Response};
+pub use client::{
+    Api, Client, Config, DeleteOptions, Fetched, Patch, PropagationPolicy, Request, ResourceListerWatcher,
+    Response, StatusApi, retry_on_conflict,
+};
 pub use error::Error;
 pub use informer::{
     Controller, ControllerConfig, HandlerFuncs, HandlerOptions, HandlerRegistration, InformerError,
@@ -112,8 +115,9 @@ pub use informer::{
 };
 pub use metrics::InformerMetrics;
 pub use object::{
-    Accessor, Deleted, DynamicObject, GroupVersionKind, GroupVersionResource, Key, KeyError, Object,
-    ObjectMeta, ObjectName, Resource, Scope, meta_namespace_key, split_meta_namespace_key,
+    Accessor, Deleted, DynamicObject, FullObjectMeta, GroupVersionKind, GroupVersionResource, Key, KeyError,
+    Object, ObjectMeta, ObjectName, OwnerReference, PartialObjectMetadata, Resource, Scope, WholeObject,
+    meta_namespace_key, split_meta_namespace_key,
 };
 pub use queue::{
     Delta, DeltaFifo, DeltaFifoBuilder, Deltas, Fifo, Heap, PopError, Process, ProcessBatch, ProcessError,
