@@ -1,6 +1,7 @@
 //! An API server on loopback; its guide is in the docs of the room above.
 
 mod api;
+mod apply;
 mod builder;
 mod connection;
 mod faults;
