@@ -84,6 +84,7 @@ impl Apply {
         now: String,
     ) -> Result<Value, StatusError> {
         let Self { mut wanted, manager, force } = self;
+        remove_nulls(&mut wanted);
         let subresource = if target.status { "status" } else { "" };
         // Each door is for its own part.
         if target.status {
@@ -98,10 +99,10 @@ impl Apply {
         let mut managers = Managers::of(&object);
         let new = owned_of(&wanted);
         let leaves = leaves(&new);
-        let old = managers.take(&manager, subresource);
+        let (place, old) = managers.take(&manager, subresource);
 
         let taken: Vec<&Vec<String>> =
-            leaves.iter().filter(|leaf| at(&object, leaf) != at_map(&wanted, leaf)).collect();
+            leaves.iter().filter(|leaf| !is_same(&object, &wanted, leaf)).collect();
         let conflicts = managers.conflicts(&taken);
         if !conflicts.is_empty() && !force {
             return Err(StatusError::apply_conflict(&conflicts));
@@ -109,12 +110,18 @@ impl Apply {
         managers.release(&taken);
         // What it has applied before, leaves out now, and nobody else has applied.
         for leaf in old.iter().flat_map(|entry| self::leaves(&entry["fieldsV1"])) {
-            if !owns(&new, &leaf) && !managers.own(&leaf) {
+            let holds_more = at(&object, &leaf).is_some_and(|value| value.is_object() && !is_empty(value));
+            if !holds_more && !owns(&new, &leaf) && !managers.own(&leaf) {
                 remove(&mut object, &leaf);
             }
         }
         merge(&mut object, Value::Object(wanted));
-        managers.put(old, new, &manager, subresource, resource, now);
+        let entry = match old {
+            // Applying the same again changes nothing, not even a time.
+            Some(old) if old["fieldsV1"] == new => old,
+            _ => entry(&manager, subresource, resource, new, now),
+        };
+        managers.put(place, entry);
         object["metadata"]["managedFields"] = Value::Array(managers.0);
         Ok(object)
     }
@@ -128,14 +135,17 @@ impl Managers {
         Self(object.pointer("/metadata/managedFields").and_then(Value::as_array).cloned().unwrap_or_default())
     }
 
-    fn take(&mut self, manager: &str, subresource: &str) -> Option<Value> {
+    /// The place of a manager's entry, and the entry, if there is one.
+    fn take(&mut self, manager: &str, subresource: &str) -> (usize, Option<Value>) {
         let is_it = |entry: &Value| {
             entry["manager"] == manager
                 && entry["operation"] == "Apply"
                 && entry["subresource"].as_str().unwrap_or_default() == subresource
         };
-        let at = self.0.iter().position(is_it)?;
-        Some(self.0.remove(at))
+        match self.0.iter().position(is_it) {
+            Some(at) => (at, Some(self.0.remove(at))),
+            None => (self.0.len(), None),
+        }
     }
 
     fn applied(&self) -> impl Iterator<Item = &Value> {
@@ -168,37 +178,26 @@ impl Managers {
         self.0.retain(|entry| entry["operation"] != "Apply" || !is_empty(&entry["fieldsV1"]));
     }
 
-    fn put(
-        &mut self,
-        old: Option<Value>,
-        fields: Value,
-        manager: &str,
-        subresource: &str,
-        resource: &ApiResource,
-        now: String,
-    ) {
-        let entry = match old {
-            // Applying the same again changes nothing, not even a time.
-            Some(old) if old["fieldsV1"] == fields => old,
-            _ => {
-                let mut entry = json!({
-                    "manager": manager,
-                    "operation": "Apply",
-                    "apiVersion": resource.api_version(),
-                    "time": now,
-                    "fieldsType": "FieldsV1",
-                    "fieldsV1": fields,
-                });
-                if !subresource.is_empty() {
-                    entry["subresource"] = subresource.into();
-                }
-                entry
-            }
-        };
+    fn put(&mut self, place: usize, entry: Value) {
         if !is_empty(&entry["fieldsV1"]) {
-            self.0.push(entry);
+            self.0.insert(place.min(self.0.len()), entry);
         }
     }
+}
+
+fn entry(manager: &str, subresource: &str, resource: &ApiResource, fields: Value, now: String) -> Value {
+    let mut entry = json!({
+        "manager": manager,
+        "operation": "Apply",
+        "apiVersion": resource.api_version(),
+        "time": now,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fields,
+    });
+    if !subresource.is_empty() {
+        entry["subresource"] = subresource.into();
+    }
+    entry
 }
 
 /// The fields of an object that has been applied, in the form of `fieldsV1`: a tree of `f:NAME`, whose leaves
@@ -255,22 +254,20 @@ fn leaves(tree: &Value) -> Vec<Vec<String>> {
     all
 }
 
-/// Whether a tree has this field, as a leaf, as a part of one, or with leaves below it.
+/// Whether a tree has this field as a leaf: owning a field is not owning what is in it.
 fn owns(tree: &Value, path: &[String]) -> bool {
-    let mut tree = tree;
-    for (depth, name) in path.iter().enumerate() {
-        match tree.get(format!("f:{name}")) {
-            Some(below) => tree = below,
-            None => return depth > 0 && is_empty(tree),
-        }
-    }
-    !path.is_empty()
+    let below = path.iter().try_fold(tree, |tree, name| tree.get(format!("f:{name}")));
+    !path.is_empty() && below.is_some_and(is_empty)
 }
 
 fn disown(tree: &mut Value, path: &[String]) {
     let (Some((first, rest)), Value::Object(fields)) = (path.split_first(), tree) else { return };
     let key = format!("f:{first}");
     let Some(below) = fields.get_mut(&key) else { return };
+    // What is empty before is a leaf, and only the one that is meant goes.
+    if is_empty(below) != rest.is_empty() {
+        return;
+    }
     disown(below, rest);
     if is_empty(below) {
         fields.remove(&key);
@@ -281,9 +278,23 @@ fn at<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
     path.iter().try_fold(value, |value, name| value.get(name))
 }
 
-fn at_map<'a>(fields: &'a Content, path: &[String]) -> Option<&'a Value> {
-    let (first, rest) = path.split_first()?;
-    at(fields.get(first)?, rest)
+/// Whether the object has what is wanted there; of a field that is wanted empty, that it is there.
+fn is_same(object: &Value, wanted: &Content, leaf: &[String]) -> bool {
+    let wanted = leaf.split_first().and_then(|(first, rest)| at(wanted.get(first)?, rest));
+    match (at(object, leaf), wanted) {
+        (Some(Value::Object(_)), Some(Value::Object(_))) => true,
+        (live, wanted) => live == wanted,
+    }
+}
+
+/// Without a schema there is no telling what `null` would come to: it is as good as nothing.
+fn remove_nulls(fields: &mut Content) {
+    fields.retain(|_, value| !value.is_null());
+    for value in fields.values_mut() {
+        if let Value::Object(fields) = value {
+            remove_nulls(fields);
+        }
+    }
 }
 
 /// Removes a field, and what is empty without it.
