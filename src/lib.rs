@@ -53,10 +53,12 @@
 //! | caches | [`Indexer`], [`ThreadSafeStore`], read through a [`Lister`]; [`ExpirationCache`], [`UndeltaStore`] |
 //! | your own writes, seen before the watch brings them | [`MutationCache`] |
 //! | one cache, many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
+//! | single objects, read and written | [`Api`], [`Patch`], [`retry_on_conflict`] |
 //!
 //! Objects are whatever implements [`Object`]: k8s-openapi's types (feature `k8s-openapi`), structs of your
-//! own with just the fields that you need ([`impl_object!`]), or any kind at run time ([`DynamicObject`]).
-//! They are shared as `Arc<T>`: nobody who reads the cache can change it.
+//! own with just the fields that you need ([`impl_object!`]), any kind at run time ([`DynamicObject`]), or
+//! metadata alone ([`PartialObjectMetadata`]). They are shared as `Arc<T>`: nobody who reads the cache can
+//! change it.
 //!
 //! # Faithful to client-go
 //!

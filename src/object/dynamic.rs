@@ -55,6 +55,21 @@ impl DynamicObject {
         &self.0
     }
 
+    /// The whole tree, to change it.
+    ///
+    /// ```
+    /// use k8s_informer::{DynamicObject, Object};
+    /// use serde_json::json;
+    ///
+    /// let mut object: DynamicObject = serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"size": 3}}))?;
+    /// object.as_map_mut()["spec"]["size"] = json!(4);
+    /// assert_eq!(object.pointer("/spec/size"), Some(&json!(4)));
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
+    pub fn as_map_mut(&mut self) -> &mut Map<String, Value> {
+        &mut self.0
+    }
+
     /// Takes the tree out.
     pub fn into_map(self) -> Map<String, Value> {
         self.0

@@ -253,49 +253,6 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         self.patch_at("", name, patch, stop)
     }
 
-    fn get_at(&self, subresource: &str, name: &str, stop: &Stop) -> Result<Fetched<T>, Error> {
-        self.about("get", subresource, name, || {
-            self.fetch(Request::get(self.path_of(name, subresource)?), Some(name), stop)
-        })
-    }
-
-    fn patch_at<B: Serialize>(
-        &self,
-        subresource: &str,
-        name: &str,
-        patch: &Patch<B>,
-        stop: &Stop,
-    ) -> Result<Fetched<T>, Error> {
-        self.about(patch.verb(), subresource, name, || {
-            let request = Request::patch(self.path_of(name, subresource)?);
-            let request = patch.request(request, |body| self.body(body))?;
-            self.fetch(request, Some(name), stop)
-        })
-    }
-
-    /// Makes a request whose answer is the object of this name, if it is known.
-    fn fetch(&self, request: Request, name: Option<&str>, stop: &Stop) -> Result<Fetched<T>, Error> {
-        self.whole(&request.accept(self.accept), stop, |response| {
-            let context = response.body.context.clone();
-            let with_context = |error: Error| error.context(context.to_string());
-            answer::check_json(&response.headers).map_err(with_context)?;
-            let object: T = response.json()?;
-            // It may be put back: under its own name.
-            let is_it = match name {
-                Some(name) => object.name() == name,
-                None => !object.name().is_empty(),
-            };
-            let namespace = self.namespace().unwrap_or_default();
-            if is_it && (object.namespace().is_empty() || object.namespace() == namespace) {
-                Ok(Fetched::new(object))
-            } else {
-                Err(with_context(Error::decode("it is not the object that was asked for")))
-            }
-        })
-    }
-}
-
-impl<T: WholeObject> Api<T> {
     /// Puts an object in the place of that of its name: what was fetched before, with changes. client-go's
     /// `Update`.
     ///
@@ -359,7 +316,10 @@ impl<T: WholeObject> Api<T> {
     ///     Ok(())
     /// }
     /// ```
-    pub fn replace(&self, object: &Fetched<T>, stop: &Stop) -> Result<Fetched<T>, Error> {
+    pub fn replace(&self, object: &Fetched<T>, stop: &Stop) -> Result<Fetched<T>, Error>
+    where
+        T: WholeObject,
+    {
         self.replace_at("", object, stop)
     }
 
@@ -383,10 +343,57 @@ impl<T: WholeObject> Api<T> {
     /// # Errors
     ///
     /// As [`get`](Self::get) and [`replace`](Self::replace).
-    pub fn modify(&self, name: &str, change: impl FnMut(&mut T), stop: &Stop) -> Result<Fetched<T>, Error> {
+    pub fn modify(&self, name: &str, change: impl FnMut(&mut T), stop: &Stop) -> Result<Fetched<T>, Error>
+    where
+        T: WholeObject,
+    {
         self.modify_at("", name, change, stop)
     }
 
+    fn get_at(&self, subresource: &str, name: &str, stop: &Stop) -> Result<Fetched<T>, Error> {
+        self.about("get", subresource, name, || {
+            self.fetch(Request::get(self.path_of(name, subresource)?), Some(name), stop)
+        })
+    }
+
+    fn patch_at<B: Serialize>(
+        &self,
+        subresource: &str,
+        name: &str,
+        patch: &Patch<B>,
+        stop: &Stop,
+    ) -> Result<Fetched<T>, Error> {
+        self.about(patch.verb(), subresource, name, || {
+            let request = Request::patch(self.path_of(name, subresource)?);
+            let request = patch.request(request, |body| self.body(body))?;
+            self.fetch(request, Some(name), stop)
+        })
+    }
+
+    /// Makes a request whose answer is the object of this name, if it is known.
+    fn fetch(&self, request: Request, name: Option<&str>, stop: &Stop) -> Result<Fetched<T>, Error> {
+        self.whole(&request.accept(self.accept), stop, |response| {
+            let context = response.body.context.clone();
+            let with_context = |error: Error| error.context(context.to_string());
+            answer::check_json(&response.headers).map_err(with_context)?;
+            let object: T = response.json()?;
+            // It may be put back: under its own name.
+            let is_it = match name {
+                Some(name) => object.name() == name,
+                None => !object.name().is_empty(),
+            };
+            let namespace = self.namespace().unwrap_or_default();
+            if is_it && (object.namespace().is_empty() || object.namespace() == namespace) {
+                Ok(Fetched::new(object))
+            } else {
+                Err(with_context(Error::decode("it is not the object that was asked for")))
+            }
+        })
+    }
+}
+
+/// With the bound on the methods above, a type that is none gets the trait's own words.
+impl<T: WholeObject> Api<T> {
     fn replace_at(&self, subresource: &str, object: &Fetched<T>, stop: &Stop) -> Result<Fetched<T>, Error> {
         let name = object.name();
         self.about("replace", subresource, name, || {

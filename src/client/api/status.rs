@@ -72,15 +72,16 @@ impl<T: Object + DeserializeOwned> StatusApi<'_, T> {
     ) -> Result<Fetched<T>, Error> {
         self.api.patch_at(STATUS, name, patch, stop)
     }
-}
 
-impl<T: WholeObject> StatusApi<'_, T> {
     /// Puts the object's status in the place of the one that is there.
     ///
     /// # Errors
     ///
     /// As [`Api::replace`].
-    pub fn replace(&self, object: &Fetched<T>, stop: &Stop) -> Result<Fetched<T>, Error> {
+    pub fn replace(&self, object: &Fetched<T>, stop: &Stop) -> Result<Fetched<T>, Error>
+    where
+        T: WholeObject,
+    {
         self.api.replace_at(STATUS, object, stop)
     }
 
@@ -89,7 +90,10 @@ impl<T: WholeObject> StatusApi<'_, T> {
     /// # Errors
     ///
     /// As [`Api::modify`].
-    pub fn modify(&self, name: &str, change: impl FnMut(&mut T), stop: &Stop) -> Result<Fetched<T>, Error> {
+    pub fn modify(&self, name: &str, change: impl FnMut(&mut T), stop: &Stop) -> Result<Fetched<T>, Error>
+    where
+        T: WholeObject,
+    {
         self.api.modify_at(STATUS, name, change, stop)
     }
 }
