@@ -39,7 +39,7 @@ pub struct PartialObjectMetadata {
 /// use k8s_informer::FullObjectMeta;
 ///
 /// let meta: FullObjectMeta = serde_json::from_str(
-///     r#"{"name": "a", "finalizers": ["x/y"], "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "7"}]}"#,
+///     r#"{"name": "a", "finalizers": ["x/y"], "ownerReferences": [{"kind": "Node", "name": "n", "uid": "7"}]}"#,
 /// )?;
 /// assert_eq!((meta.finalizers[0].as_str(), meta.owner_references[0].kind.as_str()), ("x/y", "Node"));
 /// assert!(!meta.is_being_deleted());
