@@ -105,10 +105,12 @@ pub mod testing;
 pub use client::{Client, Config, Request, ResourceListerWatcher, Response};
 pub use error::Error;
 pub use informer::{
-    Controller, ControllerConfig, HandlerFuncs, HandlerOptions, HandlerRegistration, InformerError,
-    InformerOptions, InformerQueue, ProcessFn, ResourceEventHandler, RingGrowing, SharedIndexInformer,
-    SharedIndexInformerOptions, SharedInformerFactory, SharedInformerFactoryBuilder, SyncError, Unsynced,
-    new_indexer_informer, new_informer, wait_for_cache_sync,
+    ChannelHandler, Controller, ControllerConfig, Event, FilteringHandler, HandlerBuffer, HandlerFuncs,
+    HandlerOptions, HandlerRegistration, HandlerStats, InformerError, InformerOptions, InformerQueue,
+    InformerScope, ProcessBatchFn, ProcessFn, ResourceEventHandler, RingGrowing, SharedIndexInformer,
+    SharedIndexInformerOptions, SharedInformerFactory, SharedInformerFactoryBuilder, ShutdownError,
+    SyncError, Unsynced, WrapQueue, new_indexer_informer, new_informer, wait_for_cache_sync,
+    wait_for_cache_sync_timeout,
 };
 pub use metrics::InformerMetrics;
 pub use object::{

@@ -84,6 +84,13 @@ impl Threads {
         Ok(())
     }
 
+    /// The names of those that have not ended.
+    pub(crate) fn running(&self) -> Vec<String> {
+        let handles = self.handles.lock();
+        let running = handles.iter().filter(|handle| !handle.is_finished());
+        running.map(|handle| handle.thread().name().unwrap_or_default().to_owned()).collect()
+    }
+
     /// Waits for all threads of the group. The caller has told them to end, and is none of the owner's.
     pub(crate) fn join(&self) {
         let _joining = self.joining.lock();
