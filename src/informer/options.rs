@@ -21,7 +21,7 @@ pub type WrapQueue<T> = Arc<dyn Fn(Arc<dyn Queue<T>>) -> Arc<dyn Queue<T>> + Sen
 /// let mut options = SharedIndexInformerOptions::<DynamicObject>::default();
 /// options.reflector.resync_period = Duration::from_secs(600);
 /// options.transform = Some(Transform::in_place(|object: &mut DynamicObject| {
-///     object.data.remove("spec");
+///     object.as_map_mut().remove("spec");
 /// }));
 /// options.tell_recreation = true;
 /// let nothing = Arc::new(ScriptedListerWatcher::new([]));

@@ -10,6 +10,7 @@ use crate::informer::shared_informer::SharedIndexInformer;
 use crate::informer::wait::{SyncError, Unsynced};
 use crate::object::Object;
 use crate::stop::{Done, Stop};
+use crate::threads::Owner;
 
 impl SharedInformerFactory {
     /// Starts every informer that has not been started, each on a thread of its own, and does not wait (FA3).
@@ -22,10 +23,7 @@ impl SharedInformerFactory {
     pub fn start(&self, stop: &Stop) -> Result<(), InformerError> {
         let mut informers = self.factory.informers.lock();
         if informers.shut_down {
-            return Err(InformerError::Stopped {
-                name: "factory".into(),
-                what: "informers were not started",
-            });
+            return Err(shut_down());
         }
         for entry in informers.all.values_mut().filter(|entry| entry.run.is_none()) {
             self.start_one(entry, stop)?;
@@ -122,19 +120,49 @@ impl SharedInformerFactory {
     /// Called from within one of its callbacks it stops the informer, but does not wait: it would be for
     /// itself. It says so in the log, and answers `false`.
     pub fn stop_informer<T: Object>(&self, informer: &SharedIndexInformer<T>) -> bool {
-        let entry = {
-            let mut informers = self.factory.informers.lock();
-            let all = &mut informers.all;
-            let identity = all
-                .iter()
-                .find(|(_, entry)| entry.informer.owner() == informer.owner())
-                .map(|(identity, _)| identity.clone());
-            identity.and_then(|identity| all.remove(&identity))
-        };
-        let Some(Run { stop, ended }) = entry.and_then(|entry| entry.run) else { return true };
+        self.end_one(informer.owner(), |_| true)
+    }
+
+    /// Starts an informer that is observed, if nobody has.
+    pub(super) fn start_observed(&self, owner: Owner) -> Result<(), InformerError> {
+        let mut informers = self.factory.informers.lock();
+        if informers.shut_down {
+            return Err(shut_down());
+        }
+        let mut entries = informers.all.values_mut();
+        match entries.find(|entry| entry.informer.owner() == owner && entry.run.is_none()) {
+            Some(entry) => self.start_one(entry, &Stop::new()),
+            None => Ok(()),
+        }
+    }
+
+    /// An observation of this informer is over. With the last one it ends, unless somebody else has it.
+    pub(super) fn unobserve(&self, owner: Owner) -> bool {
+        self.end_one(owner, |entry| {
+            entry.observations -= 1;
+            entry.observations == 0 && !entry.is_asked_for
+        })
+    }
+
+    /// Ends and forgets the informer with this owner, if `ends` says so; whether it has ended then.
+    fn end_one(&self, owner: Owner, ends: impl FnOnce(&mut Entry) -> bool) -> bool {
+        let mut informers = self.factory.informers.lock();
+        let found = informers.all.iter_mut().find(|(_, entry)| entry.informer.owner() == owner);
+        let Some((identity, entry)) = found else { return true };
+        if !ends(entry) {
+            return true;
+        }
+        let identity = identity.clone();
+        let Some(entry) = informers.all.remove(&identity) else { return true };
+        let Some(Run { stop, ended }) = entry.run.clone() else { return true };
+        let name = entry.informer.name().to_owned();
+        let is_own_thread = owner.is_current();
+        if is_own_thread {
+            informers.leaving.push(entry);
+        }
+        drop(informers);
         stop.stop();
-        if informer.owner().is_current() {
-            let name = informer.name();
+        if is_own_thread {
             log::warn!("{name}: stopped from within one of its own callbacks: not waiting for it");
             return false;
         }
@@ -219,9 +247,12 @@ impl SharedInformerFactory {
         let (stops, from_within): (Vec<Stop>, bool) = {
             let mut informers = self.factory.informers.lock();
             informers.shut_down = true;
-            let entries = informers.all.values();
-            let from_within = entries.clone().any(|entry| entry.informer.owner().is_current());
-            (entries.filter_map(|entry| Some(entry.run.as_ref()?.stop.clone())).collect(), from_within)
+            informers.leaving.retain(|entry| entry.run.as_ref().is_some_and(|run| !run.ended.is_done()));
+            let from_within = informers.entries().any(|entry| entry.informer.owner().is_current());
+            (
+                informers.entries().filter_map(|entry| Some(entry.run.as_ref()?.stop.clone())).collect(),
+                from_within,
+            )
         };
         for stop in stops {
             stop.stop();
@@ -233,6 +264,10 @@ impl SharedInformerFactory {
         }
         Ok(())
     }
+}
+
+fn shut_down() -> InformerError {
+    InformerError::Stopped { name: "factory".into(), what: "informers were not started" }
 }
 
 /// A factory that nobody holds any more stops what it started, and does not wait.

@@ -3,6 +3,7 @@
 mod any_informer;
 mod builder;
 mod life;
+mod observe;
 mod scope;
 
 use std::any::TypeId;
@@ -15,9 +16,10 @@ use serde::de::DeserializeOwned;
 
 use self::any_informer::AnyInformer;
 use self::scope::{TweakListOptions, Tweaked};
+use super::handler::ResourceEventHandler;
 use super::options::SharedIndexInformerOptions;
 use super::queue::InformerQueue;
-use super::shared_informer::SharedIndexInformer;
+use super::shared_informer::{SharedIndexInformer, Source};
 use crate::object::{DynamicObject, GroupVersionKind, GroupVersionResource, Object, Resource};
 use crate::reflector::{ListerWatcher, ListerWatcherSource, ReflectorOptions};
 use crate::stop::{Done, Stop};
@@ -27,6 +29,7 @@ use crate::threads::Threads;
 
 pub use builder::SharedInformerFactoryBuilder;
 pub use life::ShutdownError;
+pub use observe::{Observation, Observe, observe, observe_dynamic};
 pub use scope::InformerScope;
 
 /// One informer for each kind of objects and each scope, shared by all who ask for it. client-go's
@@ -82,7 +85,16 @@ struct Common {
 #[derive(Default)]
 struct Informers {
     all: HashMap<Identity, Entry>,
+    /// Forgotten, but stopped from within, so that they may not have ended.
+    leaving: Vec<Entry>,
     shut_down: bool,
+}
+
+impl Informers {
+    /// All that may have threads.
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.all.values().chain(&self.leaving)
+    }
 }
 
 /// What makes two informers of a factory one (FA1).
@@ -91,10 +103,22 @@ struct Identity {
     type_id: TypeId,
     resource: GroupVersionResource,
     scope: InformerScope,
+    /// Not 0 for one that is shared with nobody.
+    exclusive: u64,
+}
+
+impl Identity {
+    fn new<T: 'static>(resource: GroupVersionResource, scope: &InformerScope) -> Self {
+        Self { type_id: TypeId::of::<T>(), resource, scope: scope.clone(), exclusive: 0 }
+    }
 }
 
 struct Entry {
     informer: Arc<dyn AnyInformer>,
+    /// Whether somebody has it who is no observation: it then stays when the last one ends.
+    is_asked_for: bool,
+    /// How many observations it has.
+    observations: usize,
     /// Once it has been started.
     run: Option<Run>,
 }
@@ -139,7 +163,7 @@ impl SharedInformerFactory {
         &self,
         scope: &InformerScope,
     ) -> SharedIndexInformer<T> {
-        self.typed(scope, |factory, options| factory.make(T::group_version_resource(), scope, options))
+        self.typed(scope, |factory, options| factory.make(T::group_version_resource(), scope, options, None))
     }
 
     /// The informer for a type, made by you if there is none yet: `new` gets what the factory would take
@@ -178,8 +202,10 @@ impl SharedInformerFactory {
         resource: GroupVersionResource,
         scope: &InformerScope,
     ) -> SharedIndexInformer<DynamicObject> {
-        let made = resource.clone();
-        self.informer_or(resource, scope, None, |factory, options| factory.make(made, scope, options))
+        let identity = Identity::new::<DynamicObject>(resource.clone(), scope);
+        self.informer_or(identity, None, false, |factory, options| {
+            factory.make(resource, scope, options, None)
+        })
     }
 
     fn typed<T: Resource + DeserializeOwned>(
@@ -187,38 +213,41 @@ impl SharedInformerFactory {
         scope: &InformerScope,
         new: impl FnOnce(&Factory, SharedIndexInformerOptions<T>) -> SharedIndexInformer<T>,
     ) -> SharedIndexInformer<T> {
-        let kind = T::group_version_kind();
-        self.informer_or(T::group_version_resource(), scope, Some(kind), new)
+        let identity = Identity::new::<T>(T::group_version_resource(), scope);
+        self.informer_or(identity, Some(T::group_version_kind()), false, new)
     }
 
     /// The informer of this identity; `new` makes it if there is none.
     fn informer_or<T: Object + DeserializeOwned>(
         &self,
-        resource: GroupVersionResource,
-        scope: &InformerScope,
+        identity: Identity,
         kind: Option<GroupVersionKind>,
+        is_observed: bool,
         new: impl FnOnce(&Factory, SharedIndexInformerOptions<T>) -> SharedIndexInformer<T>,
     ) -> SharedIndexInformer<T> {
         let factory = &*self.factory;
-        let identity = Identity { type_id: TypeId::of::<T>(), resource, scope: scope.clone() };
-        if let Some(informer) = factory.known(&identity) {
+        let ask = |entry: &mut Entry| -> Option<SharedIndexInformer<T>> {
+            entry.is_asked_for |= !is_observed;
+            entry.observations += usize::from(is_observed);
+            entry.informer.as_any().downcast_ref().cloned()
+        };
+        if let Some(informer) = { factory.informers.lock().all.get_mut(&identity).and_then(ask) } {
             return informer;
         }
         // Made under no lock: it may be a user's code that makes it, and ask for another.
         let informer = new(factory, factory.options(&identity.resource, kind));
         let mut informers = factory.informers.lock();
-        let entry = informers.all.entry(identity);
-        let entry = entry.or_insert_with(|| Entry { informer: Arc::new(informer.clone()), run: None });
-        entry.informer.as_any().downcast_ref().cloned().unwrap_or(informer)
+        let entry = informers.all.entry(identity).or_insert_with(|| Entry {
+            informer: Arc::new(informer.clone()),
+            is_asked_for: false,
+            observations: 0,
+            run: None,
+        });
+        ask(entry).unwrap_or(informer)
     }
 }
 
 impl Factory {
-    fn known<T: Object + DeserializeOwned>(&self, identity: &Identity) -> Option<SharedIndexInformer<T>> {
-        let informers = self.informers.lock();
-        informers.all.get(identity).and_then(|entry| entry.informer.as_any().downcast_ref().cloned())
-    }
-
     fn options<T: Object>(
         &self,
         resource: &GroupVersionResource,
@@ -244,6 +273,7 @@ impl Factory {
         resource: GroupVersionResource,
         scope: &InformerScope,
         options: SharedIndexInformerOptions<T>,
+        inline: Option<Box<dyn ResourceEventHandler<T>>>,
     ) -> SharedIndexInformer<T> {
         let lister_watcher = |namespace| -> Arc<dyn ListerWatcher> {
             Arc::new(Tweaked {
@@ -252,14 +282,18 @@ impl Factory {
                 tweak: self.tweak_list_options.clone(),
             })
         };
-        match scope.namespaces() {
-            [] => SharedIndexInformer::new(lister_watcher(None), options),
-            [namespace] => SharedIndexInformer::new(lister_watcher(Some(namespace)), options),
-            namespaces => SharedIndexInformer::for_namespaces(
-                namespaces.iter().map(|namespace| (namespace.clone(), lister_watcher(Some(namespace)))),
-                options,
-            ),
-        }
+        let sources = match scope.namespaces() {
+            [] => vec![Source { namespace: None, lister_watcher: lister_watcher(None) }],
+            [namespace] => vec![Source { namespace: None, lister_watcher: lister_watcher(Some(namespace)) }],
+            namespaces => namespaces
+                .iter()
+                .map(|namespace| Source {
+                    lister_watcher: lister_watcher(Some(namespace)),
+                    namespace: Some(namespace.clone()),
+                })
+                .collect(),
+        };
+        SharedIndexInformer::of(sources, options, inline)
     }
 }
 

@@ -1,13 +1,15 @@
 //! What can be read of a shared informer at any time.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::SharedIndexInformer;
 use crate::informer::controller::Controller;
 use crate::informer::error::InformerError;
+use crate::informer::wait::{SyncError, Unsynced};
 use crate::object::Object;
 use crate::reflector::{ReflectorState, ReflectorStatus};
-use crate::stop::Done;
+use crate::stop::{Done, Stop};
 use crate::store::{IndexFunc, Indexer, Indexers, Lister};
 use crate::threads::Owner;
 
@@ -52,6 +54,33 @@ impl<T: Object> SharedIndexInformer<T> {
     /// Happens when [`has_synced`](Self::has_synced) turns true.
     pub fn synced(&self) -> &Done {
         &self.shared.synced
+    }
+
+    /// Blocks until it [has synced](Self::has_synced), until `stop` is given, or for this long.
+    ///
+    /// ```
+    /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+    /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    ///
+    /// let script = Arc::new(ScriptedListerWatcher::new([]));
+    /// let informer = SharedIndexInformer::<DynamicObject>::new(script, Default::default());
+    /// let error = informer.wait_for_sync(&Stop::new(), Duration::from_millis(1)).unwrap_err();
+    /// assert_eq!(error.to_string(), "after 1ms these had not synced: scripted objects");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If it has not synced then; the error says what went wrong last.
+    pub fn wait_for_sync(&self, stop: &Stop, timeout: impl Into<Option<Duration>>) -> Result<(), SyncError> {
+        let timeout = timeout.into();
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        if self.synced().wait_until(deadline, stop) {
+            return Ok(());
+        }
+        let unsynced = vec![Unsynced::new(self.name(), self.status().last_error)];
+        Err(SyncError::new(unsynced, timeout.filter(|_| !stop.is_stopped())))
     }
 
     /// The resourceVersion that the reflector has seen last; the cache may be behind it. Empty before the

@@ -12,6 +12,7 @@ use crate::informer::options::SharedIndexInformerOptions;
 use crate::informer::process::Part;
 use crate::informer::queue::QueueOptions;
 use crate::object::Object;
+use crate::panic;
 use crate::queue::Queue;
 use crate::stop::Stop;
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -30,6 +31,11 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         let Shared { owner, life, stopped, processor, .. } = &*self.shared;
         owner.adopt(|| {
             let ended = self.start().and_then(|controllers| {
+                if let Some(inline) = &self.shared.inline
+                    && let Err(panic) = panic::catch(|| inline.lock().begin(stop))
+                {
+                    log::error!("{}: the observer, beginning, {panic}", self.shared.name);
+                }
                 if controllers.is_empty() {
                     self.shared.has_synced();
                 }
@@ -133,6 +139,11 @@ struct Process<T> {
 impl<T: Object> Process<T> {
     /// To the handlers; whether to go on.
     fn tell(&self, notification: Notification<T>, sync: bool) -> bool {
+        if let Some(inline) = &self.shared.inline
+            && let Err(panic) = panic::catch(|| notification.event.deliver(&mut **inline.lock()))
+        {
+            log::error!("{}: the observer {panic}; the next event follows", self.shared.name);
+        }
         self.shared.processor.distribute(notification, sync);
         !self.queue.is_closed()
     }
