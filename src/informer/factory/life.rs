@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Entry, Factory, Run, SharedInformerFactory};
+use super::{Entry, Factory, Informers, Run, SharedInformerFactory};
 use crate::informer::error::InformerError;
 use crate::informer::shared_informer::SharedIndexInformer;
 use crate::informer::wait::{SyncError, Unsynced};
@@ -122,16 +122,20 @@ impl SharedInformerFactory {
     /// Called from within one of its callbacks it stops the informer, but does not wait: it would be for
     /// itself. It says so in the log, and answers `false`.
     pub fn stop_informer<T: Object>(&self, informer: &SharedIndexInformer<T>) -> bool {
-        let entry = {
+        let (run, forgotten) = {
             let mut informers = self.factory.informers.lock();
-            let all = &mut informers.all;
-            let identity = all
-                .iter()
-                .find(|(_, entry)| entry.informer.owner() == informer.owner())
-                .map(|(identity, _)| identity.clone());
-            identity.and_then(|identity| all.remove(&identity))
+            let Informers { all, stopping, .. } = &mut *informers;
+            let is_it = |entry: &Entry| entry.informer.owner() == informer.owner();
+            let identity = all.iter().find(|(_, entry)| is_it(entry)).map(|(identity, _)| identity.clone());
+            stopping.extend(identity.and_then(|identity| all.remove(&identity)));
+            let run = stopping.iter().find(|entry| is_it(entry)).and_then(|entry| entry.run.clone());
+            let runs = |entry: &Entry| entry.run.as_ref().is_some_and(|run| !run.ended.is_done());
+            let forgotten: Vec<_> = stopping.extract_if(.., |entry| !runs(entry)).collect();
+            (run, forgotten)
         };
-        let Some(Run { stop, ended }) = entry.and_then(|entry| entry.run) else { return true };
+        // Not under the lock: handlers may go with them, and their destructors are a user's code.
+        drop(forgotten);
+        let Some(Run { stop, ended }) = run else { return true };
         stop.stop();
         if informer.owner().is_current() {
             let name = informer.name();
@@ -189,16 +193,17 @@ impl SharedInformerFactory {
         self.stop_all()?;
         let running: Vec<_> = {
             let informers = self.factory.informers.lock();
-            let entries = informers.all.values();
-            entries
-                .filter_map(|entry| Some((Arc::clone(&entry.informer), entry.run.clone()?.ended)))
-                .collect()
+            informers.running().map(|(informer, run)| (Arc::clone(informer), run.ended.clone())).collect()
         };
         let never = Stop::new();
         let mut stuck = Vec::new();
         for (informer, ended) in running {
             if !ended.wait_until(deadline, &never) {
-                stuck.extend(informer.running_threads());
+                match informer.running_threads() {
+                    // Its run is about to return.
+                    threads if threads.is_empty() => stuck.push(format!("{} process", informer.name())),
+                    threads => stuck.extend(threads),
+                }
             }
         }
         if stuck.is_empty() {
@@ -219,9 +224,9 @@ impl SharedInformerFactory {
         let (stops, from_within): (Vec<Stop>, bool) = {
             let mut informers = self.factory.informers.lock();
             informers.shut_down = true;
-            let entries = informers.all.values();
-            let from_within = entries.clone().any(|entry| entry.informer.owner().is_current());
-            (entries.filter_map(|entry| Some(entry.run.as_ref()?.stop.clone())).collect(), from_within)
+            let running = informers.running();
+            let from_within = running.clone().any(|(informer, _)| informer.owner().is_current());
+            (running.map(|(_, run)| run.stop.clone()).collect(), from_within)
         };
         for stop in stops {
             stop.stop();

@@ -82,7 +82,17 @@ struct Common {
 #[derive(Default)]
 struct Informers {
     all: HashMap<Identity, Entry>,
+    /// Those that were stopped alone and are forgotten, till they have ended: a shutdown waits for them, too.
+    stopping: Vec<Entry>,
     shut_down: bool,
+}
+
+impl Informers {
+    /// What runs, or has not ended.
+    fn running(&self) -> impl Iterator<Item = (&Arc<dyn AnyInformer>, &Run)> + Clone {
+        let entries = self.all.values().chain(&self.stopping);
+        entries.filter_map(|entry| Some((&entry.informer, entry.run.as_ref()?)))
+    }
 }
 
 /// What makes two informers of a factory one (FA1).
