@@ -85,15 +85,16 @@ struct Common {
 #[derive(Default)]
 struct Informers {
     all: HashMap<Identity, Entry>,
-    /// Forgotten, but stopped from within, so that they may not have ended.
-    leaving: Vec<Entry>,
+    /// Those that were stopped alone and are forgotten, till they have ended: a shutdown waits for them, too.
+    stopping: Vec<Entry>,
     shut_down: bool,
 }
 
 impl Informers {
-    /// All that may have threads.
-    fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.all.values().chain(&self.leaving)
+    /// What runs, or has not ended.
+    fn running(&self) -> impl Iterator<Item = (&Arc<dyn AnyInformer>, &Run)> + Clone {
+        let entries = self.all.values().chain(&self.stopping);
+        entries.filter_map(|entry| Some((&entry.informer, entry.run.as_ref()?)))
     }
 }
 
