@@ -110,10 +110,12 @@ pub use client::{
 };
 pub use error::Error;
 pub use informer::{
-    Controller, ControllerConfig, HandlerFuncs, HandlerOptions, HandlerRegistration, InformerError,
-    InformerOptions, InformerQueue, ProcessFn, ResourceEventHandler, RingGrowing, SharedIndexInformer,
-    SharedIndexInformerOptions, SharedInformerFactory, SharedInformerFactoryBuilder, SyncError, Unsynced,
-    new_indexer_informer, new_informer, wait_for_cache_sync,
+    ChannelHandler, Controller, ControllerConfig, Event, FilteringHandler, HandlerBuffer, HandlerFuncs,
+    HandlerOptions, HandlerRegistration, HandlerStats, InformerError, InformerOptions, InformerQueue,
+    InformerScope, Observation, Observe, ProcessBatchFn, ProcessFn, ResourceEventHandler, RingGrowing,
+    SharedIndexInformer, SharedIndexInformerOptions, SharedInformerFactory, SharedInformerFactoryBuilder,
+    ShutdownError, SyncError, Unsynced, WrapQueue, new_indexer_informer, new_informer, observe,
+    observe_dynamic, wait_for_cache_sync, wait_for_cache_sync_timeout,
 };
 pub use metrics::InformerMetrics;
 pub use object::{
@@ -145,6 +147,11 @@ pub use wire::{DecodeLimits, FieldPathError, FieldPaths, ListOptions, ResourceVe
 #[doc = include_str!("../DEVIATIONS.md")]
 #[cfg(doc)]
 pub mod deviations {}
+
+/// Where the names of other systems are to be found here.
+#[doc = include_str!("coming_from.md")]
+#[cfg(doc)]
+pub mod coming_from {}
 
 /// The README's program compiles.
 #[cfg(all(doctest, feature = "client", feature = "kubeconfig"))]

@@ -113,6 +113,11 @@ impl Done {
 
     /// Blocks until it has happened, or until `stop` is given; says whether it has.
     pub fn wait_or_stop(&self, stop: &Stop) -> bool {
+        self.wait_until(None, stop)
+    }
+
+    /// Blocks until it has happened, until this time comes, or until `stop` is given; says whether it has.
+    pub(crate) fn wait_until(&self, deadline: Option<Instant>, stop: &Stop) -> bool {
         let either = Self::new("");
         let wake = |either: &Self| {
             let either = either.clone();
@@ -120,7 +125,12 @@ impl Done {
         };
         let _happened = self.on_done(wake(&either));
         let _stopped = stop.on_stop(wake(&either));
-        either.wait();
+        match deadline {
+            Some(deadline) => {
+                either.wait_timeout(deadline.saturating_duration_since(Instant::now()));
+            }
+            None => either.wait(),
+        }
         self.is_done()
     }
 

@@ -8,8 +8,9 @@ use super::error::InformerError;
 use crate::object::Object;
 use crate::panic;
 use crate::queue::{Deltas, PopError, ProcessError, Queue};
-use crate::reflector::{ListerWatcher, Reflector, ReflectorOptions, ReflectorStatus};
+use crate::reflector::{ListerWatcher, Reflector, ReflectorOptions, ReflectorState, ReflectorStatus};
 use crate::stop::{Done, Stop};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, thread};
 use crate::threads::{self, Owner};
 
@@ -23,6 +24,9 @@ const REFLECTOR_STACK: usize = 4 << 20;
 /// What the process loop does with the changes of one object. client-go's `ProcessFunc`.
 pub type ProcessFn<T> = Box<dyn FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + Send>;
 
+/// What the process loop does with the changes of many objects at once. client-go's `ProcessBatchFunc`.
+pub type ProcessBatchFn<T> = Box<dyn FnMut(&[Deltas<T>], bool) -> Result<(), ProcessError> + Send>;
+
 /// What a [`Controller`] is made of. client-go's `cache.Config`.
 #[non_exhaustive]
 pub struct ControllerConfig<T> {
@@ -32,9 +36,16 @@ pub struct ControllerConfig<T> {
     pub lister_watcher: Arc<dyn ListerWatcher>,
     /// What is done with what comes out of the queue.
     pub process: ProcessFn<T>,
+    /// What is done with several at once, if the queue lets them go together (C4). Without it each is
+    /// processed by itself.
+    pub process_batch: Option<ProcessBatchFn<T>>,
     /// How the reflector goes about it.
     pub reflector: ReflectorOptions,
+    /// Called with the stop when the controller begins to run.
+    pub(super) begins: Option<Begins>,
 }
+
+type Begins = Box<dyn FnOnce(&Stop) + Send>;
 
 impl<T> ControllerConfig<T> {
     /// With the default options for the reflector.
@@ -43,7 +54,8 @@ impl<T> ControllerConfig<T> {
         lister_watcher: Arc<dyn ListerWatcher>,
         process: impl FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + Send + 'static,
     ) -> Self {
-        Self { queue, lister_watcher, process: Box::new(process), reflector: ReflectorOptions::default() }
+        let (process, reflector) = (Box::new(process), ReflectorOptions::default());
+        Self { queue, lister_watcher, process, process_batch: None, reflector, begins: None }
     }
 }
 
@@ -86,17 +98,32 @@ pub struct Controller<T> {
     queue: Arc<dyn Queue<T>>,
     reflector: Reflector<T>,
     /// Taken by `run`, which happens once.
-    process: Mutex<Option<ProcessFn<T>>>,
+    process: Mutex<Option<Process<T>>>,
+    /// Whether the process loop is running: for messages only.
+    processing: AtomicBool,
+}
+
+struct Process<T> {
+    one: ProcessFn<T>,
+    batch: Option<ProcessBatchFn<T>>,
+    begins: Option<Begins>,
 }
 
 impl<T: Object + DeserializeOwned> Controller<T> {
     /// Nothing happens before [`run`](Self::run).
     pub fn new(config: ControllerConfig<T>) -> Self {
-        let ControllerConfig { queue, lister_watcher, process, reflector } = config;
+        let ControllerConfig { queue, lister_watcher, process, process_batch, reflector, begins } = config;
         let name = reflector_name(&reflector, &*lister_watcher);
         let sink: Arc<dyn Queue<T>> = Arc::clone(&queue);
         let reflector = Reflector::new(lister_watcher, sink, reflector);
-        Self { name, queue, reflector, process: Mutex::new(Some(process)) }
+        let process = Process { one: process, batch: process_batch, begins };
+        Self {
+            name,
+            queue,
+            reflector,
+            process: Mutex::new(Some(process)),
+            processing: AtomicBool::new(false),
+        }
     }
 }
 
@@ -111,6 +138,9 @@ impl<T: Object> Controller<T> {
         let process = self.process.lock().take();
         let mut process =
             process.ok_or_else(|| InformerError::AlreadyStarted { name: Arc::clone(&self.name) })?;
+        if let Some(begins) = process.begins.take() {
+            begins(stop);
+        }
         let queue = Arc::clone(&self.queue);
         let _closes_queue = stop.on_stop(move || queue.close());
         thread::scope(|scope| {
@@ -122,12 +152,19 @@ impl<T: Object> Controller<T> {
                 name: Arc::clone(&self.name),
                 source: Arc::new(error),
             })?;
+            self.processing.store(true, Ordering::Relaxed);
             self.process_loop(&mut process, stop);
+            self.processing.store(false, Ordering::Relaxed);
             if let Err(panic) = reflector.join() {
                 log::error!("{}: the reflector {}", self.name, panic::message(&*panic));
             }
             Ok(())
         })
+    }
+
+    /// What it is called in logs and errors.
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Whether the initial list has been processed (C10).
@@ -146,19 +183,26 @@ impl<T: Object> Controller<T> {
         self.reflector.last_sync_resource_version()
     }
 
+    /// Which of its threads have not ended, by name: that of the process loop is called after `process`.
+    pub(super) fn running_threads(&self, process: &str) -> impl Iterator<Item = String> {
+        let processes = self.processing.load(Ordering::Relaxed).then(|| format!("{process} process"));
+        let reflects = self.status().state != ReflectorState::Stopped;
+        processes.into_iter().chain(reflects.then(|| format!("{} reflector", self.name)))
+    }
+
     /// How the reflector stands.
     pub fn status(&self) -> ReflectorStatus {
         self.reflector.status()
     }
 
-    fn process_loop(&self, process: &mut ProcessFn<T>, stop: &Stop) {
+    fn process_loop(&self, process: &mut Process<T>, stop: &Stop) {
         while !stop.is_stopped() {
             // A queue may be a user's, and so are the destructors of what was popped.
-            match panic::catch(|| self.queue.pop(process).map(drop)) {
+            match panic::catch(|| self.process_next(process)) {
                 Ok(Ok(())) => {}
                 // Somebody else closed the queue: nothing will come any more, but the reflector runs on.
                 Ok(Err(PopError::Closed)) => stop.wait(),
-                Ok(Err(PopError::Process { error, .. })) => {
+                Ok(Err(PopError::Process { error, popped: () })) => {
                     log::error!("{}: an event was lost: {error}", self.name);
                 }
                 Err(panic) => {
@@ -167,6 +211,21 @@ impl<T: Object> Controller<T> {
                 }
             }
         }
+    }
+
+    fn process_next(&self, process: &mut Process<T>) -> Result<(), PopError<()>> {
+        let Process { one, batch, .. } = process;
+        match batch {
+            Some(batch) => self.queue.pop_batch(batch, one).map(drop).map_err(without_what_was_popped),
+            None => self.queue.pop(one).map(drop).map_err(without_what_was_popped),
+        }
+    }
+}
+
+fn without_what_was_popped<P>(error: PopError<P>) -> PopError<()> {
+    match error {
+        PopError::Closed => PopError::Closed,
+        PopError::Process { error, .. } => PopError::Process { popped: (), error },
     }
 }
 

@@ -5,27 +5,30 @@ mod controller;
 mod error;
 mod factory;
 mod handler;
+mod listener;
 #[cfg(test)]
 #[cfg(shuttle)]
 mod models;
 mod new_informer;
+mod options;
 mod process;
-mod processor_listener;
 mod queue;
 mod registration;
-mod ring_growing;
 mod shared_informer;
 mod shared_processor;
-mod sync_tracker;
 mod wait;
 
-pub use controller::{Controller, ControllerConfig, ProcessFn};
+pub use controller::{Controller, ControllerConfig, ProcessBatchFn, ProcessFn};
 pub use error::InformerError;
-pub use factory::{SharedInformerFactory, SharedInformerFactoryBuilder};
-pub use handler::{HandlerFuncs, ResourceEventHandler};
+pub use factory::{
+    InformerScope, Observation, Observe, SharedInformerFactory, SharedInformerFactoryBuilder, ShutdownError,
+    observe, observe_dynamic,
+};
+pub use handler::{ChannelHandler, Event, FilteringHandler, HandlerFuncs, ResourceEventHandler};
+pub use listener::{HandlerBuffer, HandlerStats, RingGrowing};
 pub use new_informer::{InformerOptions, new_indexer_informer, new_informer};
+pub use options::{SharedIndexInformerOptions, WrapQueue};
 pub use queue::InformerQueue;
 pub use registration::{HandlerOptions, HandlerRegistration};
-pub use ring_growing::RingGrowing;
-pub use shared_informer::{SharedIndexInformer, SharedIndexInformerOptions};
-pub use wait::{SyncError, Unsynced, wait_for_cache_sync};
+pub use shared_informer::SharedIndexInformer;
+pub use wait::{SyncError, Unsynced, wait_for_cache_sync, wait_for_cache_sync_timeout};

@@ -5,14 +5,17 @@ use serde::de::DeserializeOwned;
 
 use super::controller::{Controller, ControllerConfig, reflector_name};
 use super::handler::ResourceEventHandler;
-use super::process::process_deltas;
-use super::queue::InformerQueue;
+use super::process::Part;
+use super::queue::{InformerQueue, QueueOptions};
 use crate::object::{Accessor, Object};
 use crate::panic;
 use crate::reflector::{ListerWatcher, ReflectorOptions};
-use crate::store::{Indexer, Indexers, Store};
+use crate::stop::Stop;
+use crate::store::{Indexer, Indexers, Store, Transform};
+use crate::sync::Mutex;
 
 /// What an informer that is not shared is made of. client-go's `InformerOptions`.
+#[non_exhaustive]
 pub struct InformerOptions<T> {
     /// What is listed and watched.
     pub lister_watcher: Arc<dyn ListerWatcher>,
@@ -23,6 +26,27 @@ pub struct InformerOptions<T> {
     pub indexers: Indexers<T>,
     /// How the reflector goes about it, with the resync period.
     pub reflector: ReflectorOptions,
+    /// What is between the reflector and the store.
+    pub queue: InformerQueue,
+    /// Changes every object before it is queued.
+    pub transform: Option<Transform<T>>,
+}
+
+impl<T> InformerOptions<T> {
+    /// Without indices or transform, and with the default queue.
+    pub fn new(
+        lister_watcher: Arc<dyn ListerWatcher>,
+        handler: impl ResourceEventHandler<T> + 'static,
+    ) -> Self {
+        Self {
+            lister_watcher,
+            handler: Box::new(handler),
+            indexers: Indexers::new(),
+            reflector: ReflectorOptions::default(),
+            queue: InformerQueue::default(),
+            transform: None,
+        }
+    }
 }
 
 impl<T> fmt::Debug for InformerOptions<T> {
@@ -57,12 +81,7 @@ pub fn new_informer<T: Object + DeserializeOwned>(
     lister_watcher: Arc<dyn ListerWatcher>,
     handler: impl ResourceEventHandler<T> + 'static,
 ) -> (Arc<dyn Store<T>>, Controller<T>) {
-    let (indexer, controller) = new_indexer_informer(InformerOptions {
-        lister_watcher,
-        handler: Box::new(handler),
-        indexers: Indexers::new(),
-        reflector: ReflectorOptions::default(),
-    });
+    let (indexer, controller) = new_indexer_informer(InformerOptions::new(lister_watcher, handler));
     (indexer, controller)
 }
 
@@ -72,7 +91,7 @@ pub fn new_informer<T: Object + DeserializeOwned>(
 /// ```
 /// use std::sync::Arc;
 /// use k8s_informer::{
-///     Body, DynamicObject, HandlerFuncs, IndexFunc, Indexers, InformerOptions, ListOptions, ListWatch, Object, ReflectorOptions, Stop,
+///     Body, DynamicObject, HandlerFuncs, IndexFunc, Indexers, InformerOptions, ListOptions, ListWatch, Object, Stop,
 ///     new_indexer_informer,
 /// };
 ///
@@ -87,14 +106,12 @@ pub fn new_informer<T: Object + DeserializeOwned>(
 ///     },
 /// );
 /// let seen = stop.clone();
-/// let (indexer, controller) = new_indexer_informer(InformerOptions {
-///     lister_watcher: Arc::new(pods),
-///     handler: Box::new(HandlerFuncs::<DynamicObject>::new().on_add(move |_, _| seen.stop())),
-///     indexers: Indexers::new().with("app", IndexFunc::new(|pod: &DynamicObject| {
-///         pod.label("app").map(str::to_owned).into_iter().collect()
-///     })),
-///     reflector: ReflectorOptions::default(),
-/// });
+/// let handler = HandlerFuncs::<DynamicObject>::new().on_add(move |_, _| seen.stop());
+/// let mut options = InformerOptions::new(Arc::new(pods), handler);
+/// options.indexers = Indexers::new().with("app", IndexFunc::new(|pod: &DynamicObject| {
+///     pod.label("app").map(str::to_owned).into_iter().collect()
+/// }));
+/// let (indexer, controller) = new_indexer_informer(options);
 /// controller.run(&stop)?;
 /// assert_eq!(indexer.by_index("app", "web")?[0].name(), "a");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -102,21 +119,31 @@ pub fn new_informer<T: Object + DeserializeOwned>(
 pub fn new_indexer_informer<T: Object + DeserializeOwned>(
     options: InformerOptions<T>,
 ) -> (Arc<Indexer<T>>, Controller<T>) {
-    let InformerOptions { lister_watcher, mut handler, indexers, reflector } = options;
+    let InformerOptions { lister_watcher, mut handler, indexers, reflector, queue, transform } = options;
     let indexer = Arc::new(Indexer::new(Accessor::object(), indexers));
-    let queue = InformerQueue::default().build(&indexer);
-    let source = Arc::clone(&queue);
-    let store = Arc::clone(&indexer);
+    let part = Arc::new(Part::new(Arc::clone(&indexer), None, false));
     let name = reflector_name(&reflector, &*lister_watcher);
+    let clock = Arc::clone(&reflector.clock);
+    let options = QueueOptions { transform, ..QueueOptions::new(Arc::clone(&name), clock) };
+    let queue = queue.build(&part, options);
+    let source = Arc::clone(&queue);
+    let begins: Arc<Mutex<Option<Stop>>> = Arc::default();
+    let begun = Arc::clone(&begins);
     let mut config = ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
-        Ok(process_deltas(&store, deltas, is_in_initial_list, |notification, _| {
+        if let Some(stop) = { begins.lock().take() }
+            && let Err(panic) = panic::catch(|| handler.begin(&stop))
+        {
+            log::error!("{name}: the handler, beginning, {panic}");
+        }
+        Ok(part.process(deltas, is_in_initial_list, &mut |notification, _| {
             // Caught here and not by the queue, so that the object's next change still gets to the store.
-            if let Err(panic) = panic::catch(|| notification.deliver(&mut *handler)) {
+            if let Err(panic) = panic::catch(|| notification.event.deliver(&mut *handler)) {
                 log::error!("{name}: the handler {panic}; the next event follows");
             }
             !source.is_closed()
         })?)
     });
+    config.begins = Some(Box::new(move |stop| *begun.lock() = Some(stop.clone())));
     config.reflector = reflector;
     (indexer, Controller::new(config))
 }

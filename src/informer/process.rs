@@ -1,92 +1,265 @@
-//! From an informer's queue to its cache: client-go's `processDeltas`.
+//! From an informer's queue to its cache: client-go's `processDeltas` and `processDeltasInBatch`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::handler::Notification;
+use super::handler::{Event, Notification};
 use crate::object::{Deleted, Key, Object};
-use crate::queue::{Delta, Deltas};
-use crate::store::{Indexer, StoreError};
+use crate::queue::{Delta, Deltas, ReplacedAll};
+use crate::store::{Change, Gaps, Indexer, KnownObjects, StoreError};
 
-/// Applies the changes of one object to the store, oldest first, and tells each one (P1–P3); or a whole list
-/// (P6, P7), a resync of everything (P5), a bookmark (P4). Whether an object was added or updated is for the
-/// store to say, not for the kind of change. `notify` is also told whether nothing but a resync happened
-/// (I16), and says whether to go on: not after a stop, however much there is (C3).
-pub(super) fn process_deltas<T: Object>(
-    store: &Indexer<T>,
-    deltas: &Deltas<T>,
-    is_in_initial_list: bool,
-    mut notify: impl FnMut(Notification<T>, bool) -> bool,
-) -> Result<(), StoreError> {
-    let updated = |old: Arc<T>, new: Arc<T>| {
-        let sync = old.resource_version() == new.resource_version();
-        (Notification::Update { old, new }, sync)
-    };
-    let mut go_on = true;
-    for delta in deltas.iter() {
-        if !go_on {
-            break;
+/// Is given each notification, with whether nothing but a resync happened (I16), and says whether to go on:
+/// not after a stop, however much there is (C3).
+pub(super) type Tell<'a, T> = dyn FnMut(Notification<T>, bool) -> bool + 'a;
+
+/// The part of an informer's cache that one reflector fills: all of it, or what is in one namespace.
+pub(super) struct Part<T> {
+    cache: Arc<Indexer<T>>,
+    /// What the keys of the part begin with: a namespace and a slash. `None` for all.
+    prefix: Option<String>,
+    /// Whether another object under the same key is told as a deletion and an add.
+    tell_recreation: bool,
+}
+
+impl<T: Object> Part<T> {
+    /// All of the cache, or one namespace.
+    pub(super) fn new(cache: Arc<Indexer<T>>, namespace: Option<&str>, tell_recreation: bool) -> Self {
+        Self { cache, prefix: namespace.map(|namespace| format!("{namespace}/")), tell_recreation }
+    }
+
+    /// Applies the changes of one object to the cache, oldest first, and tells each one (P1–P3); or a whole
+    /// list (P6, P7), a resync of everything (P5), a bookmark (P4). Whether an object was added or updated is
+    /// for the cache to say, not for the kind of change.
+    pub(super) fn process(
+        &self,
+        deltas: &Deltas<T>,
+        is_in_initial_list: bool,
+        tell: &mut Tell<'_, T>,
+    ) -> Result<(), StoreError> {
+        for delta in deltas.iter() {
+            let go_on = match delta {
+                Delta::Deleted(gone) => {
+                    let key = self.key(deltas, delta)?;
+                    self.cache.delete_keyed(&key, gone)?;
+                    tell(Notification { key, event: Event::Deleted(gone.clone()) }, false)
+                }
+                Delta::Added(object)
+                | Delta::Updated(object)
+                | Delta::Replaced(object)
+                | Delta::Sync(object) => {
+                    let key = self.key(deltas, delta)?;
+                    let old = self.cache.add_keyed(Key::clone(&key), Arc::clone(object))?;
+                    self.tell_object(key, old, Arc::clone(object), is_in_initial_list, tell)
+                }
+                Delta::ReplacedAll(list) => return self.replace_all(list, is_in_initial_list, tell),
+                Delta::SyncAll => self.known().into_iter().all(|(key, object)| {
+                    let event = Event::Modified { old: Arc::clone(&object), new: object };
+                    tell(Notification { key, event }, true)
+                }),
+                Delta::Bookmark(resource_version) => {
+                    self.cache.bookmark(resource_version);
+                    true
+                }
+            };
+            if !go_on {
+                break;
+            }
         }
-        match delta {
-            Delta::Deleted(gone) => {
-                match deltas.key() {
-                    Some(key) => store.delete_keyed(key, gone)?,
-                    None => store.delete(gone)?,
-                }
-                go_on = notify(Notification::Delete(gone.clone()), false);
-            }
-            Delta::Added(object) | Delta::Updated(object) | Delta::Replaced(object) | Delta::Sync(object) => {
-                let (object, new) = (Arc::clone(object), Arc::clone(object));
-                let old = match deltas.key() {
-                    Some(key) => store.add_keyed(Key::clone(key), object)?,
-                    None => store.add(object)?,
+        Ok(())
+    }
+
+    /// The same for many changes, each of another object: the cache has all of them at once, and then each is
+    /// told (P10, P11).
+    pub(super) fn process_batch(
+        &self,
+        batch: &[Deltas<T>],
+        is_in_initial_list: bool,
+        tell: &mut Tell<'_, T>,
+    ) -> Result<(), StoreError> {
+        let mut failed = None;
+        let mut changes = Vec::with_capacity(batch.len());
+        let mut before = Vec::with_capacity(batch.len());
+        for deltas in batch {
+            for delta in deltas.iter() {
+                let change = match delta {
+                    Delta::Deleted(gone) => Change::Delete(gone.clone()),
+                    Delta::Added(object)
+                    | Delta::Updated(object)
+                    | Delta::Replaced(object)
+                    | Delta::Sync(object) => Change::Update(Arc::clone(object)),
+                    Delta::ReplacedAll(_) | Delta::SyncAll | Delta::Bookmark(_) => {
+                        failed = Some(StoreError::other("a batch has changes of single objects only"));
+                        continue;
+                    }
                 };
-                let (notification, sync) = match old {
-                    Some(old) => updated(old, new),
-                    None => (Notification::Add { object: new, is_in_initial_list }, false),
-                };
-                go_on = notify(notification, sync);
-            }
-            Delta::ReplacedAll(list) => {
-                let mut keyed = Vec::with_capacity(list.objects.len());
-                for object in &list.objects {
-                    keyed.push((store.accessor().key(object)?, Arc::clone(object)));
-                }
-                let old: HashMap<Key, Arc<T>> = store.entries().into_iter().collect();
-                let mut kept = keyed.clone();
-                store.keep_in_gaps(&mut kept, &list.gaps);
-                store.replace_keyed(kept, &list.resource_version)?;
-                let listed: HashSet<&Key> = keyed.iter().map(|(key, _)| key).collect();
-                let is_gone = |key: &Key| !listed.contains(key) && !list.gaps.cover(key);
-                for (key, object) in old.iter().filter(|(key, _)| is_gone(key)) {
-                    let (key, last_known) = (Key::clone(key), Some(Arc::clone(object)));
-                    if !notify(Notification::Delete(Deleted::FinalStateUnknown { key, last_known }), false) {
-                        return Ok(());
+                match self.key(deltas, delta) {
+                    Ok(key) => {
+                        before.push(self.cache.get_by_key(&key));
+                        changes.push((key, change));
                     }
-                }
-                for (key, new) in &keyed {
-                    let new = Arc::clone(new);
-                    let (notification, sync) = match old.get(key) {
-                        Some(old) => updated(Arc::clone(old), new),
-                        None => (Notification::Add { object: new, is_in_initial_list }, false),
-                    };
-                    if !notify(notification, sync) {
-                        return Ok(());
-                    }
+                    Err(error) => failed = Some(error),
                 }
             }
-            Delta::SyncAll => {
-                for object in store.list() {
-                    let (notification, sync) = updated(Arc::clone(&object), object);
-                    if !notify(notification, sync) {
-                        return Ok(());
+        }
+        let (made, errors) = self.cache.transact_keyed(changes.clone());
+        let (mut changes, mut at) = (changes.into_iter().zip(before), 0);
+        for position in made {
+            let Some(((key, change), old)) = changes.nth(position - at) else { break };
+            at = position + 1;
+            let go_on = match change {
+                Change::Delete(gone) => tell(Notification { key, event: Event::Deleted(gone) }, false),
+                Change::Add(new) | Change::Update(new) => {
+                    self.tell_object(key, old, new, is_in_initial_list, tell)
+                }
+            };
+            if !go_on {
+                break;
+            }
+        }
+        errors.into_iter().next().map(|(_, error)| error).or(failed).map_or(Ok(()), Err)
+    }
+
+    /// A whole list: it is in the cache before anything is told, deletions first. An object without a key, or
+    /// that an index function fails on, costs only itself.
+    fn replace_all(
+        &self,
+        list: &ReplacedAll<T>,
+        is_in_initial_list: bool,
+        tell: &mut Tell<'_, T>,
+    ) -> Result<(), StoreError> {
+        let mut failed = None;
+        let mut gaps = list.gaps.clone();
+        let mut listed: HashMap<Key, usize> = HashMap::with_capacity(list.objects.len());
+        let mut keyed = Vec::with_capacity(list.objects.len());
+        for object in &list.objects {
+            match self.cache.accessor().key(object) {
+                Ok(key) => {
+                    // Of several with one key the last counts, as in the store (S4).
+                    match listed.get(&key) {
+                        Some(at) => keyed[*at] = (key, Arc::clone(object)),
+                        None => {
+                            listed.insert(Key::clone(&key), keyed.len());
+                            keyed.push((key, Arc::clone(object)));
+                        }
                     }
                 }
+                Err(error) => {
+                    gaps.add(None);
+                    failed = Some(StoreError::from(error));
+                }
             }
-            Delta::Bookmark(resource_version) => store.bookmark(resource_version),
+        }
+        let old: HashMap<Key, Arc<T>> = self.known().into_iter().collect();
+        let gone: Vec<(&Key, &Arc<T>)> =
+            old.iter().filter(|(key, _)| !listed.contains_key(*key) && !gaps.cover(key)).collect();
+        let refused = self.write_list(&keyed, &gone, &gaps, &list.resource_version);
+        let refused_at: HashSet<usize> = refused.iter().map(|(at, _)| *at).collect();
+        for (key, object) in gone {
+            let gone =
+                Deleted::FinalStateUnknown { key: Key::clone(key), last_known: Some(Arc::clone(object)) };
+            if !tell(Notification { key: Key::clone(key), event: Event::Deleted(gone) }, false) {
+                return Ok(());
+            }
+        }
+        for (at, (key, new)) in keyed.into_iter().enumerate() {
+            if refused_at.contains(&at) {
+                continue;
+            }
+            let before = old.get(&key).cloned();
+            if !self.tell_object(key, before, new, is_in_initial_list, tell) {
+                return Ok(());
+            }
+        }
+        refused.into_iter().next().map(|(_, error)| error).or(failed).map_or(Ok(()), Err)
+    }
+
+    /// Puts a list into the cache at once; answers what was refused, by the place in the list.
+    fn write_list(
+        &self,
+        keyed: &[(Key, Arc<T>)],
+        gone: &[(&Key, &Arc<T>)],
+        gaps: &Gaps,
+        resource_version: &str,
+    ) -> Vec<(usize, StoreError)> {
+        if self.prefix.is_none() {
+            let mut kept = keyed.to_vec();
+            self.cache.keep_in_gaps(&mut kept, gaps);
+            // It is all or nothing, so one bad object must not be the end of it.
+            if self.cache.replace_keyed(kept, resource_version).is_ok() {
+                return Vec::new();
+            }
+        }
+        let updates = keyed.iter().map(|(key, new)| (Key::clone(key), Change::Update(Arc::clone(new))));
+        let deletions = gone.iter().map(|(key, object)| {
+            let gone = Deleted::Final(Arc::clone(object));
+            (Key::clone(key), Change::Delete(gone))
+        });
+        let (_, refused) = self.cache.transact_keyed(updates.chain(deletions).collect());
+        self.cache.bookmark(resource_version);
+        refused
+    }
+
+    /// An object that is in the cache now, where `old` was before.
+    fn tell_object(
+        &self,
+        key: Key,
+        old: Option<Arc<T>>,
+        new: Arc<T>,
+        is_in_initial_list: bool,
+        tell: &mut Tell<'_, T>,
+    ) -> bool {
+        let added = |object| Event::Added { object, is_in_initial_list };
+        let Some(old) = old else { return tell(Notification { key, event: added(new) }, false) };
+        if self.tell_recreation && is_recreated(&*old, &*new) {
+            let gone = Deleted::FinalStateUnknown { key: Key::clone(&key), last_known: Some(old) };
+            return tell(Notification { key: Key::clone(&key), event: Event::Deleted(gone) }, false)
+                && tell(Notification { key, event: added(new) }, false);
+        }
+        let sync = old.resource_version() == new.resource_version();
+        tell(Notification { key, event: Event::Modified { old, new } }, sync)
+    }
+
+    /// Under which key a change was queued.
+    fn key(&self, deltas: &Deltas<T>, delta: &Delta<T>) -> Result<Key, StoreError> {
+        match (deltas.key(), delta) {
+            (Some(key), _) => Ok(Key::clone(key)),
+            (None, Delta::Deleted(gone)) => Ok(self.cache.accessor().key_of_deleted(gone)?),
+            (None, delta) => match delta.object() {
+                Some(object) => Ok(self.cache.accessor().key(object)?),
+                None => Err(StoreError::other("a change of no object")),
+            },
         }
     }
-    Ok(())
+
+    /// What the cache has of this part.
+    pub(super) fn known(&self) -> Vec<(Key, Arc<T>)> {
+        let mut known = self.cache.entries();
+        if self.prefix.is_some() {
+            known.retain(|(key, _)| self.has(key));
+        }
+        known
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.prefix.as_ref().is_none_or(|prefix| key.starts_with(prefix))
+    }
+}
+
+/// Whether these, under one key, are not the same object: it was deleted and created again.
+fn is_recreated<T: Object>(old: &T, new: &T) -> bool {
+    !old.uid().is_empty() && !new.uid().is_empty() && old.uid() != new.uid()
+}
+
+impl<T: Object> KnownObjects<T> for Part<T> {
+    fn list_keys(&self) -> Vec<Key> {
+        let mut keys = self.cache.list_keys();
+        keys.retain(|key| self.has(key));
+        keys
+    }
+
+    fn get_by_key(&self, key: &str) -> Result<Option<Arc<T>>, StoreError> {
+        Ok(self.has(key).then(|| self.cache.get_by_key(key)).flatten())
+    }
 }
 
 #[cfg(test)]
@@ -102,20 +275,20 @@ mod tests {
     }
 
     /// Processes all that is queued; what was told, as `+a@1`, `a@1>2` (with `=` for a sync), `-a`.
-    fn told(queue: &dyn Queue<DynamicObject>, store: &Indexer<DynamicObject>) -> Vec<String> {
-        let mut told = Vec::new();
+    fn told(queue: &dyn Queue<DynamicObject>, store: &Arc<Indexer<DynamicObject>>) -> Vec<String> {
+        let (part, mut told) = (Part::new(Arc::clone(store), None, false), Vec::new());
         queue.close();
         let mut process = |deltas: &Deltas<DynamicObject>, initial| {
-            process_deltas(store, deltas, initial, |notification, sync| {
-                told.push(match notification {
-                    Notification::Add { object, .. } => {
+            part.process(deltas, initial, &mut |notification, sync| {
+                told.push(match notification.event {
+                    Event::Added { object, .. } => {
                         format!("+{}@{}", object.name(), object.resource_version())
                     }
-                    Notification::Update { old, new } => {
+                    Event::Modified { old, new } => {
                         let sync = if sync { "=" } else { "" };
                         format!("{}@{}>{}{sync}", new.name(), old.resource_version(), new.resource_version())
                     }
-                    Notification::Delete(gone) => format!("-{}", gone.key()),
+                    Event::Deleted(gone) => format!("-{}", gone.key()),
                 });
                 true
             })?;
@@ -139,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_key_is_made_once_for_queue_and_store() {
-        let store = Indexer::for_objects();
+        let store = Arc::new(Indexer::for_objects());
         let queue = DeltaFifo::new(Accessor::object());
         queue.add(object("a", "1")).unwrap();
         let queued = queue.list_keys().remove(0);
@@ -149,7 +322,7 @@ mod tests {
 
     #[test]
     fn p6_p7_a_whole_list_reaches_the_store_before_anything_is_told() {
-        let store = Indexer::for_objects();
+        let store = Arc::new(Indexer::for_objects());
         for name in ["gone", "same", "new version"] {
             store.add(object(name, "1")).unwrap();
         }
@@ -158,21 +331,21 @@ mod tests {
         queue.replace(list, "7").unwrap();
         let expected = ["-gone", "+added@5", "new version@1>4", "same@1>1="];
         let deltas = queue.list().remove(0);
-        process_deltas(&store, &deltas, false, |_, _| {
+        let mut seen = |_, _| {
             assert_eq!(store.len(), 3);
             true
-        })
-        .unwrap();
+        };
+        Part::new(Arc::clone(&store), None, false).process(&deltas, false, &mut seen).unwrap();
         assert_eq!(store.last_store_sync_resource_version(), "7");
 
-        let store = Indexer::for_objects();
+        let store = Arc::new(Indexer::for_objects());
         store.replace(["gone", "same", "new version"].map(|name| object(name, "1")).into(), "1").unwrap();
         assert_eq!(told(&queue, &store), expected);
     }
 
     #[test]
     fn p4_p5_bookmarks_are_told_to_the_store_and_a_resync_of_everything_to_the_handlers() {
-        let store = Indexer::for_objects();
+        let store = Arc::new(Indexer::for_objects());
         store.add(object("a", "1")).unwrap();
         let queue = RealFifo::atomic(Accessor::object());
         queue.bookmark("9").unwrap();
@@ -183,7 +356,7 @@ mod tests {
 
     #[test]
     fn c3_after_a_stop_the_rest_of_what_was_popped_is_left() {
-        let store = Indexer::for_objects();
+        let store = Arc::new(Indexer::for_objects());
         let of_one = DeltaFifo::new(Accessor::object());
         for version in ["1", "2", "3"] {
             of_one.update(object("a", version)).unwrap();
@@ -194,10 +367,11 @@ mod tests {
             let mut told = 0;
             queue
                 .pop(&mut |deltas, initial| {
-                    Ok(process_deltas(&store, deltas, initial, |_, _| {
+                    let mut tell = |_, _| {
                         told += 1;
                         told < 2
-                    })?)
+                    };
+                    Ok(Part::new(Arc::clone(&store), None, false).process(deltas, initial, &mut tell)?)
                 })
                 .unwrap();
             assert_eq!(told, 2);

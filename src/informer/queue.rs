@@ -1,8 +1,11 @@
 use std::sync::Arc;
 
+use super::process::Part;
+use crate::metrics::InformerMetrics;
 use crate::object::{Accessor, Object};
 use crate::queue::{DeltaFifo, Queue, RealFifo, RealFifoMode};
-use crate::store::Indexer;
+use crate::store::{KnownObjects, Transform};
+use crate::time::Clock;
 
 /// Which queue an informer has between its reflector and its cache.
 ///
@@ -26,22 +29,40 @@ pub enum InformerQueue {
     RealFifoInOrder,
 }
 
+/// What a queue is made with, beside what it is.
+pub(super) struct QueueOptions<T> {
+    pub(super) name: Arc<str>,
+    pub(super) transform: Option<Transform<T>>,
+    pub(super) metrics: Option<Arc<dyn InformerMetrics>>,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl<T> QueueOptions<T> {
+    pub(super) fn new(name: Arc<str>, clock: Arc<dyn Clock>) -> Self {
+        Self { name, transform: None, metrics: None, clock }
+    }
+}
+
 impl InformerQueue {
-    /// The queue before this cache.
-    pub(super) fn build<T: Object>(self, indexer: &Arc<Indexer<T>>) -> Arc<dyn Queue<T>> {
-        let cache: Arc<Indexer<T>> = Arc::clone(indexer);
+    /// The queue before this part of a cache.
+    pub(super) fn build<T: Object>(self, part: &Arc<Part<T>>, options: QueueOptions<T>) -> Arc<dyn Queue<T>> {
+        let QueueOptions { name, transform, metrics, clock } = options;
         let accessor = Accessor::object();
-        match self {
+        let known: Arc<Part<T>> = Arc::clone(part);
+        let mode = match self {
             Self::DeltaFifo => {
-                Arc::new(DeltaFifo::builder(accessor).known_objects(cache).emit_replaced(true).build())
+                let mut queue = DeltaFifo::builder(accessor).known_objects(known).emit_replaced(true);
+                queue = queue.name(&*name).clock(clock);
+                queue = transform.into_iter().fold(queue, |queue, transform| queue.transform(transform));
+                queue = metrics.into_iter().fold(queue, |queue, metrics| queue.metrics(metrics));
+                return Arc::new(queue.build());
             }
-            Self::RealFifoAtomic => {
-                let mode = RealFifoMode::Atomic { unlock_while_processing: true, bookmarks: true };
-                Arc::new(RealFifo::builder(accessor, mode).cache(cache).build())
-            }
-            Self::RealFifoInOrder => {
-                Arc::new(RealFifo::builder(accessor, RealFifoMode::InOrder(cache)).build())
-            }
-        }
+            Self::RealFifoAtomic => RealFifoMode::Atomic { unlock_while_processing: true, bookmarks: true },
+            Self::RealFifoInOrder => RealFifoMode::InOrder(Arc::clone(part) as Arc<dyn KnownObjects<T>>),
+        };
+        let mut queue = RealFifo::builder(accessor, mode).cache(known).name(&*name).clock(clock);
+        queue = transform.into_iter().fold(queue, |queue, transform| queue.transform(transform));
+        queue = metrics.into_iter().fold(queue, |queue, metrics| queue.metrics(metrics));
+        Arc::new(queue.build())
     }
 }

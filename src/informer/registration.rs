@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::sync_tracker::SyncTracker;
+use super::listener::{Handler, HandlerBuffer, HandlerStats};
 use crate::stop::Done;
 use crate::threads::Owner;
 
@@ -32,6 +32,8 @@ pub struct HandlerOptions {
     pub name: String,
     /// How often it is told about everything once more: `None` as the informer is set, zero never (I9, I10).
     pub resync_period: Option<Duration>,
+    /// What becomes of the events that wait while the handler is called: all of them do by default.
+    pub buffer: HandlerBuffer,
 }
 
 /// A handler that was added to an informer. client-go's `ResourceEventHandlerRegistration`.
@@ -42,14 +44,13 @@ pub struct HandlerRegistration {
     pub(super) id: u64,
     /// Which informer it is of: another one's is left alone.
     pub(super) informer: Owner,
-    pub(super) name: Arc<str>,
-    pub(super) tracker: Arc<SyncTracker>,
+    pub(super) handler: Arc<Handler>,
 }
 
 impl HandlerRegistration {
     /// The name of the handler.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.handler.name
     }
 
     /// Whether the handler has been called for everything that was there when it was added (SP11).
@@ -59,14 +60,25 @@ impl HandlerRegistration {
 
     /// Happens when [`has_synced`](Self::has_synced) turns true.
     pub fn synced(&self) -> &Done {
-        self.tracker.synced()
+        self.handler.synced()
+    }
+
+    /// Happens when the handler will not be called any more: after it was removed, or the informer stopped,
+    /// and the call that it was in has returned.
+    pub fn ended(&self) -> &Done {
+        self.handler.ended()
+    }
+
+    /// How much waits for it, and how it has fared.
+    pub fn stats(&self) -> HandlerStats {
+        self.handler.stats()
     }
 }
 
 impl fmt::Debug for HandlerRegistration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HandlerRegistration")
-            .field("name", &self.name)
+            .field("name", &self.name())
             .field("synced", &self.has_synced())
             .finish_non_exhaustive()
     }

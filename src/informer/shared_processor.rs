@@ -1,9 +1,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::handler::Notification;
-use super::processor_listener::ProcessorListener;
-use crate::panic;
+use super::handler::{Event, Notification};
+use super::listener::{Handler, ProcessorListener};
+use crate::object::Key;
 use crate::sync::RwLock;
 use crate::threads::{Owner, Threads};
 
@@ -30,12 +30,12 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
     pub(super) fn add_listener(
         &self,
         listener: ProcessorListener<T>,
-        initial: impl IntoIterator<Item = Arc<T>>,
+        initial: impl IntoIterator<Item = (Key, Arc<T>)>,
     ) -> std::io::Result<()> {
         if self.listeners.read().started {
             listener.start(&self.threads)?;
-            for object in initial {
-                listener.add(Notification::Add { object, is_in_initial_list: true });
+            for (key, object) in initial {
+                listener.add(Notification { key, event: Event::Added { object, is_in_initial_list: true } });
             }
         }
         self.listeners.write().all.push(listener);
@@ -64,7 +64,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
             listeners.started = false;
             std::mem::take(&mut listeners.all)
         };
-        listeners.into_iter().for_each(drop_quietly);
+        drop(listeners);
         self.threads.join();
     }
 
@@ -83,11 +83,16 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
     /// Everything of the initial list has been distributed.
     pub(super) fn upstream_has_synced(&self) {
         // Not under the lock: whoever waits for a handler's sync is called, and may remove the handler.
-        let trackers: Vec<_> =
-            self.listeners.read().all.iter().map(|listener| Arc::clone(&listener.tracker)).collect();
-        for tracker in trackers {
-            tracker.upstream_has_synced();
+        let handlers: Vec<Arc<Handler>> =
+            self.listeners.read().all.iter().map(|listener| Arc::clone(&listener.handler)).collect();
+        for handler in handlers {
+            handler.upstream_has_synced();
         }
+    }
+
+    /// The names of the handlers' threads that have not ended.
+    pub(super) fn running_threads(&self) -> Vec<String> {
+        self.threads.running()
     }
 
     /// Whether any handler wants to resync now (SP2).
@@ -102,13 +107,5 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         for listener in &self.listeners.read().all {
             listener.resync_period_changed(&effective, now);
         }
-    }
-}
-
-/// Drops a listener, not under a lock: a handler that never ran goes with it, and its destructor is a user's
-/// code.
-pub(super) fn drop_quietly<T>(listener: ProcessorListener<T>) {
-    if let Err(panic) = panic::catch(|| drop(listener)) {
-        log::error!("a handler, being dropped, {panic}");
     }
 }

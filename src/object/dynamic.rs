@@ -55,16 +55,17 @@ impl DynamicObject {
         &self.0
     }
 
-    /// The whole tree, to change it.
+    /// The whole tree, to be changed: by a transform, for example.
     ///
     /// ```
-    /// use k8s_informer::{DynamicObject, Object};
-    /// use serde_json::json;
+    /// use k8s_informer::{DynamicObject, Transform};
     ///
-    /// let mut object: DynamicObject = serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"size": 3}}))?;
-    /// object.as_map_mut()["spec"]["size"] = json!(4);
-    /// assert_eq!(object.pointer("/spec/size"), Some(&json!(4)));
-    /// # Ok::<(), serde_json::Error>(())
+    /// let transform = Transform::in_place(|object: &mut DynamicObject| {
+    ///     object.as_map_mut().remove("spec");
+    /// });
+    /// let pod = serde_json::from_str::<DynamicObject>(r#"{"metadata": {"name": "a"}, "spec": {}}"#)?;
+    /// assert!(transform.apply(std::sync::Arc::new(pod))?.get("spec").is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn as_map_mut(&mut self) -> &mut Map<String, Value> {
         &mut self.0

@@ -286,6 +286,15 @@ impl<T> Indexer<T> {
         self.store.replace(objects, resource_version)
     }
 
+    /// As [`transaction`](Self::transaction), but answers which changes were made, and the errors of the
+    /// others, by their positions.
+    pub(crate) fn transact_keyed(
+        &self,
+        changes: Vec<(Key, Change<T>)>,
+    ) -> (Vec<usize>, Vec<(usize, StoreError)>) {
+        self.store.transact(changes.into_iter().enumerate().collect())
+    }
+
     /// All objects with their keys, as [`list`](Self::list) gives them.
     pub(crate) fn entries(&self) -> Vec<(Key, Arc<T>)> {
         self.store.entries()

@@ -10,9 +10,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use k8s_informer::{
-    Client, Config, DynamicObject, GroupVersionResource, HandlerFuncs, Indexers, InformerOptions,
-    ReflectorOptions, ReflectorState, SharedIndexInformer, SharedIndexInformerOptions, Stop,
-    new_indexer_informer,
+    Client, Config, DynamicObject, GroupVersionResource, HandlerFuncs, InformerOptions, ReflectorOptions,
+    ReflectorState, SharedIndexInformer, SharedIndexInformerOptions, Stop, new_indexer_informer,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -198,12 +197,9 @@ impl Scene {
             .on_add(move |_, _| called())
             .on_update(move |_, _| updated());
         if self.state == State::BusyQueue {
-            let (_, controller) = new_indexer_informer(InformerOptions {
-                lister_watcher: pods,
-                handler: Box::new(handler),
-                indexers: Indexers::new(),
-                reflector,
-            });
+            let mut options = InformerOptions::new(pods, handler);
+            options.reflector = reflector;
+            let (_, controller) = new_indexer_informer(options);
             return Informer {
                 run: Box::new(move |stop| controller.run(stop).unwrap()),
                 is_backing_off: Box::new(|| false),

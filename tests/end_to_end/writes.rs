@@ -6,9 +6,9 @@ use std::thread;
 
 use k8s_informer::testing::Verb;
 use k8s_informer::{
-    Api, Client, DeleteOptions, DynamicObject, FullObjectMeta, GroupVersionResource, Indexers,
-    InformerOptions, ListOptions, ListerWatcherSource, Object, ObjectMeta, PartialObjectMetadata, Patch,
-    PropagationPolicy, Request, Stop, impl_object, new_indexer_informer, retry_on_conflict,
+    Api, Client, DeleteOptions, DynamicObject, FullObjectMeta, GroupVersionResource, InformerOptions,
+    ListOptions, ListerWatcherSource, Object, ObjectMeta, PartialObjectMetadata, Patch, PropagationPolicy,
+    Request, Stop, impl_object, new_indexer_informer, retry_on_conflict,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace as CoreNamespace, Node, Pod};
 use serde::{Deserialize, Serialize};
@@ -439,12 +439,10 @@ fn an_informer_of_metadata_alone_follows() {
         let namespace = cluster.namespace("partial");
         namespace.create("a", json!({"x": "1"}));
         let follower = Follower::default();
-        let (indexer, controller) = new_indexer_informer(InformerOptions {
-            lister_watcher: Arc::new(client.metadata_lister_watcher(&configmaps(), Some(&namespace.name))),
-            handler: Box::new(follower.clone()),
-            indexers: Indexers::new(),
-            reflector: cluster.options(),
-        });
+        let watcher = client.metadata_lister_watcher(&configmaps(), Some(&namespace.name));
+        let mut options = InformerOptions::new(Arc::new(watcher), follower.clone());
+        options.reflector = cluster.options();
+        let (indexer, controller) = new_indexer_informer(options);
         thread::scope(|scope| {
             scope.spawn(|| controller.run(&stop).unwrap());
             follower.wait_for_events(&["+a"]);

@@ -267,22 +267,20 @@ fn p1_an_error_of_the_store_loses_the_rest_of_this_objects_changes_and_nothing_e
     let door = Door::new();
     let at = door.clone();
     let (handler, events) = recorder();
-    let (store, controller) = new_indexer_informer(InformerOptions {
-        lister_watcher: Arc::new(feed.clone()),
-        handler: Box::new(handler),
-        indexers: Indexers::new().with(
-            "picky",
-            IndexFunc::fallible(move |object: &DynamicObject| match object.resource_version() {
-                "1" => {
-                    at.pass();
-                    Ok(Vec::new())
-                }
-                "11" => Err("not this one"),
-                _ => Ok(Vec::new()),
-            }),
-        ),
-        reflector: options(&FakeClock::new()),
-    });
+    let mut picky = InformerOptions::new(Arc::new(feed.clone()), handler);
+    picky.indexers = Indexers::new().with(
+        "picky",
+        IndexFunc::fallible(move |object: &DynamicObject| match object.resource_version() {
+            "1" => {
+                at.pass();
+                Ok(Vec::new())
+            }
+            "11" => Err("not this one"),
+            _ => Ok(Vec::new()),
+        }),
+    );
+    picky.reflector = options(&FakeClock::new());
+    let (store, controller) = new_indexer_informer(picky);
     let (controller, running) = run_controller(controller);
     door.until_come(1);
     feed.event("ADDED", "bad", "11");

@@ -6,6 +6,7 @@ mod callbacks;
 mod controller;
 mod factory;
 mod handlers;
+mod observe;
 mod queues;
 mod resync;
 mod shared;

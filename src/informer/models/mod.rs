@@ -1,7 +1,7 @@
 //! Models of interleavings between a queue and the handlers.
 
+mod listener;
 mod process;
-mod processor_listener;
 mod shared_informer;
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::handler::{Notification, ResourceEventHandler};
+use super::handler::{Event, ResourceEventHandler};
 use crate::object::{Deleted, Object};
 use crate::sync::{Condvar, Mutex};
 
@@ -87,11 +87,11 @@ impl View {
         assert!(self.there.remove(gone.name()).is_some(), "a deletion of {}: {self:?}", gone.name());
     }
 
-    fn tell(&mut self, notification: &Notification<Thing>) {
-        match notification {
-            Notification::Add { object, is_in_initial_list } => self.add(object, *is_in_initial_list),
-            Notification::Update { old, new } => self.update(old, new),
-            Notification::Delete(gone) => self.delete(gone),
+    fn tell(&mut self, event: &Event<Thing>) {
+        match event {
+            Event::Added { object, is_in_initial_list } => self.add(object, *is_in_initial_list),
+            Event::Modified { old, new } => self.update(old, new),
+            Event::Deleted(gone) => self.delete(gone),
         }
     }
 }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use super::{Thing, View};
 use crate::informer::InformerQueue;
-use crate::informer::process::process_deltas;
+use crate::informer::process::Part;
+use crate::informer::queue::QueueOptions;
 use crate::object::{Accessor, Deleted, Object};
 use crate::queue::{PopError, Queue, RealFifo, RealFifoMode, Requeue};
 use crate::stop::Done;
 use crate::store::{Indexer, Indexers, KnownObjects};
 use crate::sync::{any, check, join_all, thread};
+use crate::time::RealClock;
 
 /// A queue, the cache behind it, and the thread between them.
 struct Cache {
@@ -40,7 +42,7 @@ impl Cache {
             Kind::InOrder => Some(RealFifoMode::InOrder(known)),
         };
         let queue: Arc<dyn Queue<Thing>> = match mode {
-            None => InformerQueue::default().build(&store),
+            None => build(InformerQueue::default(), &store),
             Some(mode) => Arc::new(RealFifo::builder(Accessor::object(), mode).build()),
         };
         let consumer = thread::spawn({
@@ -61,7 +63,16 @@ impl Cache {
     }
 }
 
-fn consume(queue: &dyn Queue<Thing>, store: &Indexer<Thing>, mut requeue: usize) -> View {
+fn part(store: &Arc<Indexer<Thing>>) -> Arc<Part<Thing>> {
+    Arc::new(Part::new(Arc::clone(store), None, false))
+}
+
+fn build(queue: InformerQueue, store: &Arc<Indexer<Thing>>) -> Arc<dyn Queue<Thing>> {
+    queue.build(&part(store), QueueOptions::new("things".into(), Arc::new(RealClock)))
+}
+
+fn consume(queue: &dyn Queue<Thing>, store: &Arc<Indexer<Thing>>, mut requeue: usize) -> View {
+    let part = part(store);
     let mut view = View::default();
     loop {
         let popped = queue.pop(&mut |deltas, is_in_initial_list| {
@@ -69,8 +80,8 @@ fn consume(queue: &dyn Queue<Thing>, store: &Indexer<Thing>, mut requeue: usize)
                 requeue -= 1;
                 return Err(Requeue::new().into());
             }
-            Ok(process_deltas(store, deltas, is_in_initial_list, |notification, _| {
-                view.tell(&notification);
+            Ok(part.process(deltas, is_in_initial_list, &mut |notification, _| {
+                view.tell(&notification.event);
                 true
             })?)
         });
@@ -187,7 +198,7 @@ fn d3_of_several_deletions_one_is_told() {
 fn d3_a_deletion_that_comes_while_another_fails_is_told() {
     check(|| {
         let store = Arc::new(Indexer::new(Accessor::object(), Indexers::new()));
-        let queue = InformerQueue::default().build(&store);
+        let queue = build(InformerQueue::default(), &store);
         store.add(Thing::new("a", 1)).unwrap();
         queue.delete(Deleted::Final(Thing::new("a", 2))).unwrap();
         let fails = Done::new("the first deletion is being processed");
@@ -201,7 +212,7 @@ fn d3_a_deletion_that_comes_while_another_fails_is_told() {
                             fails.set();
                             return Err("not now".into());
                         }
-                        Ok(process_deltas(&store, deltas, false, |_, _| {
+                        Ok(part(&store).process(deltas, false, &mut |_, _| {
                             told += 1;
                             true
                         })?)

@@ -1,19 +1,27 @@
 //! The hand-off of a listener: add channel, ring, next channel.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Recorder, Thing};
-use crate::informer::handler::Notification;
-use crate::informer::processor_listener::ProcessorListener;
+use crate::informer::handler::{Event, Notification};
+use crate::informer::listener::{HandlerBuffer, NewListener, ProcessorListener};
 use crate::informer::shared_processor::SharedProcessor;
 use crate::object::Object;
 use crate::sync::{any, check, join_all, thread};
 use crate::threads::{Owner, Threads};
+use crate::time::RealClock;
 
 fn listener(id: u64, recorder: &Recorder) -> ProcessorListener<Thing> {
-    let (never, handler) = (Duration::ZERO, Box::new(recorder.clone()));
-    ProcessorListener::new(id, "handler".into(), handler, never, never, Instant::now())
+    ProcessorListener::new(NewListener {
+        id,
+        name: "handler".into(),
+        handler: Box::new(recorder.clone()),
+        buffer: HandlerBuffer::Unbounded,
+        requested: Duration::ZERO,
+        period: Duration::ZERO,
+        clock: Arc::new(RealClock),
+    })
 }
 
 fn things(count: usize) -> Vec<Arc<Thing>> {
@@ -21,7 +29,8 @@ fn things(count: usize) -> Vec<Arc<Thing>> {
 }
 
 fn initial(thing: &Arc<Thing>) -> Notification<Thing> {
-    Notification::Add { object: Arc::clone(thing), is_in_initial_list: true }
+    let event = Event::Added { object: Arc::clone(thing), is_in_initial_list: true };
+    Notification { key: thing.name().into(), event }
 }
 
 /// What was delivered are the first of what was handed over, in order; answers how many.
@@ -41,14 +50,14 @@ fn sp8_sp11_everything_is_delivered_in_order() {
         let listener = listener(1, &recorder);
         listener.start(&threads).unwrap();
         let waiter = thread::spawn({
-            let (tracker, recorder) = (Arc::clone(&listener.tracker), recorder.clone());
+            let (handler, recorder) = (Arc::clone(&listener.handler), recorder.clone());
             move || {
-                tracker.synced().wait();
+                handler.synced().wait();
                 assert_eq!(recorder.read(|view| view.told), 4);
             }
         });
         things.iter().for_each(|thing| listener.add(initial(thing)));
-        listener.tracker.upstream_has_synced();
+        listener.handler.upstream_has_synced();
         waiter.join().unwrap();
         drop(listener);
         threads.join();

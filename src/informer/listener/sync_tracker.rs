@@ -4,7 +4,7 @@ use crate::sync::Mutex;
 /// Tells when a handler has seen the initial list: all of it has been handed over, and nothing of it is still
 /// on its way. client-go's `SingleFileTracker` (T1).
 #[derive(Debug)]
-pub(crate) struct SyncTracker {
+pub(super) struct SyncTracker {
     synced: Done,
     /// Innermost: `synced` is set after it.
     state: Mutex<State>,
@@ -18,27 +18,27 @@ struct State {
 }
 
 impl SyncTracker {
-    pub(crate) fn new(name: impl Into<String>) -> Self {
+    pub(super) fn new(name: impl Into<String>) -> Self {
         Self { synced: Done::new(name), state: Mutex::default() }
     }
 
     /// Happens when the handler is synced; stays (SP11).
-    pub(crate) fn synced(&self) -> &Done {
+    pub(super) fn synced(&self) -> &Done {
         &self.synced
     }
 
     /// One more of the initial list is on its way: called before it is handed over.
-    pub(crate) fn start(&self) {
+    pub(super) fn start(&self) {
         self.state.lock().waiting += 1;
     }
 
     /// The handler is through with one of the initial list.
-    pub(crate) fn finished(&self) {
+    pub(super) fn finished(&self) {
         self.change(|state| state.waiting -= 1);
     }
 
     /// Everything of the initial list has been handed over.
-    pub(crate) fn upstream_has_synced(&self) {
+    pub(super) fn upstream_has_synced(&self) {
         self.change(|state| state.upstream = true);
     }
 

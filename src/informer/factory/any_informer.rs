@@ -1,0 +1,51 @@
+use std::any::Any;
+
+use serde::de::DeserializeOwned;
+
+use crate::informer::error::InformerError;
+use crate::informer::shared_informer::SharedIndexInformer;
+use crate::object::Object;
+use crate::reflector::ReflectorStatus;
+use crate::stop::{Done, Stop};
+use crate::threads::Owner;
+
+/// An informer whose type is forgotten.
+pub(super) trait AnyInformer: Send + Sync {
+    fn run(&self, stop: &Stop) -> Result<(), InformerError>;
+    fn name(&self) -> &str;
+    fn synced(&self) -> &Done;
+    fn status(&self) -> ReflectorStatus;
+    fn owner(&self) -> Owner;
+    fn running_threads(&self) -> Vec<String>;
+    fn as_any(&self) -> &dyn Any;
+}
+
+impl<T: Object + DeserializeOwned> AnyInformer for SharedIndexInformer<T> {
+    fn run(&self, stop: &Stop) -> Result<(), InformerError> {
+        self.run(stop)
+    }
+
+    fn name(&self) -> &str {
+        self.name()
+    }
+
+    fn synced(&self) -> &Done {
+        self.synced()
+    }
+
+    fn status(&self) -> ReflectorStatus {
+        self.status()
+    }
+
+    fn owner(&self) -> Owner {
+        self.owner()
+    }
+
+    fn running_threads(&self) -> Vec<String> {
+        self.running_threads()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,129 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::scope::TweakListOptions;
+use super::{Common, Factory, InformerScope, Informers, SharedInformerFactory};
+use crate::informer::queue::InformerQueue;
+use crate::object::GroupVersionResource;
+use crate::reflector::{ListerWatcherSource, ReflectorOptions};
+use crate::sync::Mutex;
+use crate::threads::{Owner, Threads};
+use crate::wire::ListOptions;
+
+/// What all informers of a factory have in common.
+///
+/// ```
+/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer::{Client, Config, GroupVersionResource, Object, SharedInformerFactory, Stop};
+/// use serde_json::json;
+///
+/// let server = ApiServer::start()?;
+/// let maps = "/api/v1/namespaces/default/configmaps";
+/// server.create(maps, json!({"metadata": {"name": "a", "labels": {"app": "web"}}}))?;
+/// server.create(maps, json!({"metadata": {"name": "b"}}))?;
+///
+/// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?)
+///     .namespace("default")
+///     .tweak_list_options(|options| options.label_selector = "app=web".into())
+///     .build();
+/// let maps = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
+/// let stop = Stop::new();
+/// factory.start(&stop)?;
+/// factory.wait_for_cache_sync(&stop)?;
+/// let names: Vec<_> = maps.lister().list().iter().map(|map| map.name().to_owned()).collect();
+/// assert_eq!(names, ["a"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub struct SharedInformerFactoryBuilder {
+    source: Arc<dyn ListerWatcherSource>,
+    scope: InformerScope,
+    tweak_list_options: Option<Arc<TweakListOptions>>,
+    common: Common,
+    resync: HashMap<GroupVersionResource, Duration>,
+}
+
+impl SharedInformerFactoryBuilder {
+    pub(super) fn new(source: Arc<dyn ListerWatcherSource>) -> Self {
+        let common = Common::default();
+        Self { source, scope: InformerScope::all(), tweak_list_options: None, common, resync: HashMap::new() }
+    }
+
+    /// Handlers are told about everything once more in this period; never by default.
+    pub fn resync(mut self, period: Duration) -> Self {
+        self.common.reflector.resync_period = period;
+        self
+    }
+
+    /// The same for the informers of one resource, whatever the others' is (FA2).
+    pub fn resync_of(mut self, resource: GroupVersionResource, period: Duration) -> Self {
+        self.resync.insert(resource, period);
+        self
+    }
+
+    /// Only objects of this namespace, and of others that are named; of all by default.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.scope = self.scope.namespace(namespace);
+        self
+    }
+
+    /// Which objects the informers are about that are asked for without a scope of their own. All by default.
+    pub fn scope(mut self, scope: InformerScope) -> Self {
+        self.scope = scope;
+        self
+    }
+
+    /// Changes the options of every LIST and WATCH, after the scope. Called for each request, with options
+    /// that are this request's own (FA9).
+    pub fn tweak_list_options(mut self, tweak: impl Fn(&mut ListOptions) + Send + Sync + 'static) -> Self {
+        self.tweak_list_options = Some(Arc::new(tweak));
+        self
+    }
+
+    /// How the reflectors go about it: page size, back-off, clock, the handler of watch errors. Sets the
+    /// resync period, too.
+    pub fn reflector_options(mut self, options: ReflectorOptions) -> Self {
+        self.common.reflector = options;
+        self
+    }
+
+    /// What is between the reflectors and the caches.
+    pub fn queue(mut self, queue: InformerQueue) -> Self {
+        self.common.queue = queue;
+        self
+    }
+
+    /// Whether an object that was deleted and created again unseen is told as a deletion and an add; see
+    /// [`SharedIndexInformerOptions::tell_recreation`](crate::SharedIndexInformerOptions::tell_recreation).
+    pub fn tell_recreation(mut self, tell_recreation: bool) -> Self {
+        self.common.tell_recreation = tell_recreation;
+        self
+    }
+
+    /// The factory.
+    pub fn build(self) -> SharedInformerFactory {
+        let Self { source, scope, tweak_list_options, common, resync } = self;
+        SharedInformerFactory {
+            factory: Arc::new(Factory {
+                source,
+                scope,
+                tweak_list_options,
+                common,
+                resync,
+                informers: Mutex::new(Informers::default()),
+                threads: Threads::new(Owner::new()),
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for SharedInformerFactoryBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedInformerFactoryBuilder")
+            .field("scope", &self.scope)
+            .field("reflector", &self.common.reflector)
+            .finish_non_exhaustive()
+    }
+}

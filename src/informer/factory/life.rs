@@ -1,0 +1,316 @@
+//! The life of a factory's informers: started together or later, waited for, stopped alone or together.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Entry, Factory, Informers, Run, SharedInformerFactory};
+use crate::informer::error::InformerError;
+use crate::informer::shared_informer::SharedIndexInformer;
+use crate::informer::wait::{SyncError, Unsynced};
+use crate::object::Object;
+use crate::stop::{Done, Stop};
+use crate::threads::Owner;
+
+impl SharedInformerFactory {
+    /// Starts every informer that has not been started, each on a thread of its own, and does not wait (FA3).
+    /// Each ends when this `stop` is given, or with [`shutdown`](Self::shutdown). Call it again for
+    /// informers that were asked for later.
+    ///
+    /// # Errors
+    ///
+    /// If the factory was shut down, and if the system has no thread.
+    pub fn start(&self, stop: &Stop) -> Result<(), InformerError> {
+        let mut informers = self.factory.informers.lock();
+        if informers.shut_down {
+            return Err(shut_down());
+        }
+        for entry in informers.all.values_mut().filter(|entry| entry.run.is_none()) {
+            self.start_one(entry, stop)?;
+        }
+        Ok(())
+    }
+
+    fn start_one(&self, entry: &mut Entry, stop: &Stop) -> Result<(), InformerError> {
+        let name = entry.informer.name();
+        let run = Run { stop: stop.child(), ended: Done::new(name) };
+        let (informer, Run { stop, ended }) = (Arc::clone(&entry.informer), run.clone());
+        let work = move || {
+            if let Err(error) = informer.run(&stop) {
+                log::error!("{error}");
+                // It will never sync: whoever waits for that is to know. One that somebody else runs may.
+                if !matches!(error, InformerError::AlreadyStarted { .. }) {
+                    stop.stop();
+                }
+            }
+            ended.set();
+        };
+        let spawned = self.factory.threads.spawn(format!("{name} process"), work);
+        spawned.map_err(|error| InformerError::Thread { name: name.into(), source: Arc::new(error) })?;
+        entry.run = Some(run);
+        Ok(())
+    }
+
+    /// Blocks until every informer that was started has synced, or until `stop` is given (FA4).
+    ///
+    /// # Errors
+    ///
+    /// If `stop` is given, or the factory shut down, before: which informers have not synced, and what went
+    /// wrong last with each.
+    pub fn wait_for_cache_sync(&self, stop: &Stop) -> Result<(), SyncError> {
+        self.wait_for_sync(stop, None)
+    }
+
+    /// As [`wait_for_cache_sync`](Self::wait_for_cache_sync), but no longer than this.
+    ///
+    /// ```
+    /// use k8s_informer::testing::{ApiServer, Fault};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_openapi::api::core::v1::Pod;
+    /// use std::time::Duration;
+    ///
+    /// let server = ApiServer::start()?;
+    /// server.fail_next(Fault::status(403).always());
+    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// factory.informer::<Pod>();
+    /// let stop = Stop::new();
+    /// factory.start(&stop)?;
+    /// let error = factory.wait_for_cache_sync_timeout(&stop, Duration::from_millis(300)).unwrap_err();
+    /// assert!(error.timed_out());
+    /// assert!(error.to_string().starts_with("after 300ms these had not synced: pods (list pods: "), "{error}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As there, and after this time.
+    pub fn wait_for_cache_sync_timeout(&self, stop: &Stop, timeout: Duration) -> Result<(), SyncError> {
+        self.wait_for_sync(stop, Some(timeout))
+    }
+
+    fn wait_for_sync(&self, stop: &Stop, timeout: Option<Duration>) -> Result<(), SyncError> {
+        let started: Vec<_> = {
+            let informers = self.factory.informers.lock();
+            let entries = informers.all.values();
+            entries.filter_map(|entry| Some((Arc::clone(&entry.informer), entry.run.clone()?))).collect()
+        };
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut unsynced = Vec::new();
+        for (informer, run) in started {
+            let either = run.stop.child();
+            let _stops = stop.on_stop({
+                let either = either.clone();
+                move || either.stop()
+            });
+            if !informer.synced().wait_until(deadline, &either) {
+                unsynced.push(Unsynced::new(informer.name(), informer.status().last_error));
+            }
+        }
+        if unsynced.is_empty() {
+            return Ok(());
+        }
+        let timed_out = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        Err(SyncError::new(unsynced, timeout.filter(|_| timed_out)))
+    }
+
+    /// Stops one informer and waits until its threads have ended, and forgets it: who asks for it again gets a
+    /// new one. One that was not started is only forgotten, one that is not the factory's is left alone. There
+    /// is no such thing in client-go (FA6).
+    ///
+    /// Called from within one of its callbacks it stops the informer, but does not wait: it would be for
+    /// itself. It says so in the log, and answers `false`.
+    pub fn stop_informer<T: Object>(&self, informer: &SharedIndexInformer<T>) -> bool {
+        self.end_one(informer.owner(), |_| true)
+    }
+
+    /// Starts an informer that is observed, if nobody has.
+    pub(super) fn start_observed(&self, owner: Owner) -> Result<(), InformerError> {
+        let mut informers = self.factory.informers.lock();
+        if informers.shut_down {
+            return Err(shut_down());
+        }
+        let mut entries = informers.all.values_mut();
+        match entries.find(|entry| entry.informer.owner() == owner && entry.run.is_none()) {
+            Some(entry) => self.start_one(entry, &Stop::new()),
+            None => Ok(()),
+        }
+    }
+
+    /// An observation of this informer is over. With the last one it ends, unless somebody else has it.
+    pub(super) fn unobserve(&self, owner: Owner) -> bool {
+        self.end_one(owner, |entry| {
+            entry.observations -= 1;
+            entry.observations == 0 && !entry.is_asked_for
+        })
+    }
+
+    /// Ends and forgets the informer with this owner, if `ends` says so; whether it has ended then.
+    fn end_one(&self, owner: Owner, ends: impl FnOnce(&mut Entry) -> bool) -> bool {
+        let (entry, forgotten) = {
+            let mut informers = self.factory.informers.lock();
+            let Informers { all, stopping, .. } = &mut *informers;
+            let is_it = |entry: &Entry| entry.informer.owner() == owner;
+            if let Some((identity, entry)) = all.iter_mut().find(|(_, entry)| is_it(entry)) {
+                if !ends(entry) {
+                    return true;
+                }
+                let identity = identity.clone();
+                stopping.extend(all.remove(&identity));
+            }
+            let stopped = stopping.iter().find(|entry| is_it(entry));
+            let stopped = stopped.and_then(|entry| Some((Arc::clone(&entry.informer), entry.run.clone()?)));
+            let runs = |entry: &Entry| entry.run.as_ref().is_some_and(|run| !run.ended.is_done());
+            let forgotten: Vec<_> = stopping.extract_if(.., |entry| !runs(entry)).collect();
+            (stopped, forgotten)
+        };
+        // Not under the lock: handlers may go with them, and their destructors are a user's code.
+        drop(forgotten);
+        let Some((informer, Run { stop, ended })) = entry else { return true };
+        stop.stop();
+        if owner.is_current() {
+            let name = informer.name();
+            log::warn!("{name}: stopped from within one of its own callbacks: not waiting for it");
+            return false;
+        }
+        ended.wait();
+        true
+    }
+
+    /// Stops every informer that the factory started and waits until all their threads have ended; nothing
+    /// can be started after. A callback that is running is waited for.
+    ///
+    /// Called from within a callback of one of its own informers it stops them too, but does not wait: it
+    /// would be for itself. It says so in the log, and answers `false`.
+    pub fn shutdown(&self) -> bool {
+        if self.stop_all().is_err() {
+            return false;
+        }
+        self.factory.threads.join();
+        true
+    }
+
+    /// As [`shutdown`](Self::shutdown), but waits no longer than this.
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, ShutdownError, SharedInformerFactory, Stop};
+    /// use k8s_openapi::api::core::v1::Namespace;
+    /// use std::time::Duration;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let (finish, finished) = std::sync::mpsc::channel::<()>();
+    /// let (begin, begun) = std::sync::mpsc::channel();
+    /// factory.informer::<Namespace>().add_event_handler(|handler| handler.on_add(move |_, _| {
+    ///     begin.send(()).unwrap();
+    ///     finished.recv().ok();
+    /// }))?;
+    /// factory.start(&Stop::new())?;
+    /// begun.recv()?; // A callback that takes its time.
+    /// let error = factory.shutdown_timeout(Duration::from_millis(10)).unwrap_err();
+    /// assert_eq!(error.to_string(), "after 10ms these threads had not ended: handler-1 run");
+    /// drop(finish);
+    /// # drop(begun);
+    /// factory.shutdown_timeout(Duration::from_secs(60))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ShutdownError`]. Everything has been told to stop all the same, and it can be called again.
+    pub fn shutdown_timeout(&self, timeout: Duration) -> Result<(), ShutdownError> {
+        let deadline = Instant::now().checked_add(timeout);
+        self.stop_all()?;
+        let running: Vec<_> = {
+            let informers = self.factory.informers.lock();
+            informers.running().map(|(informer, run)| (Arc::clone(informer), run.ended.clone())).collect()
+        };
+        let never = Stop::new();
+        let mut stuck = Vec::new();
+        for (informer, ended) in running {
+            if !ended.wait_until(deadline, &never) {
+                match informer.running_threads() {
+                    // Its run is about to return.
+                    threads if threads.is_empty() => stuck.push(format!("{} process", informer.name())),
+                    threads => stuck.extend(threads),
+                }
+            }
+        }
+        if stuck.is_empty() {
+            self.factory.threads.join();
+            return Ok(());
+        }
+        stuck.sort();
+        Err(ShutdownError::TimedOut { after: timeout, stuck })
+    }
+
+    /// Whether it was shut down: it starts nothing any more.
+    pub fn is_shut_down(&self) -> bool {
+        self.factory.informers.lock().shut_down
+    }
+
+    /// Tells everything to stop; an error if that came from within.
+    fn stop_all(&self) -> Result<(), ShutdownError> {
+        let (stops, from_within): (Vec<Stop>, bool) = {
+            let mut informers = self.factory.informers.lock();
+            informers.shut_down = true;
+            let running = informers.running();
+            let from_within = running.clone().any(|(informer, _)| informer.owner().is_current());
+            (running.map(|(_, run)| run.stop.clone()).collect(), from_within)
+        };
+        for stop in stops {
+            stop.stop();
+        }
+        if from_within {
+            let error = ShutdownError::FromWithin;
+            log::warn!("{error}");
+            return Err(error);
+        }
+        Ok(())
+    }
+}
+
+fn shut_down() -> InformerError {
+    InformerError::Stopped { name: "factory".into(), what: "informers were not started" }
+}
+
+/// A factory that nobody holds any more stops what it started, and does not wait.
+impl Drop for Factory {
+    fn drop(&mut self) {
+        for entry in self.informers.lock().all.values() {
+            if let Some(run) = &entry.run {
+                run.stop.stop();
+            }
+        }
+    }
+}
+
+/// Why a shutdown did not wait until every thread had ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ShutdownError {
+    /// Some threads have not ended.
+    TimedOut {
+        /// How long it waited.
+        after: Duration,
+        /// Their names: of handlers that are in a callback, or, if no handler is, of what else runs user code.
+        stuck: Vec<String>,
+    },
+    /// It was called from within a callback of one of the informers: it would have waited for itself.
+    FromWithin,
+}
+
+impl fmt::Display for ShutdownError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TimedOut { after, stuck } => {
+                write!(f, "after {after:?} these threads had not ended: {}", stuck.join(", "))
+            }
+            Self::FromWithin => f.write_str(
+                "a factory was shut down from within a callback of one of its informers: not waiting for it",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ShutdownError {}

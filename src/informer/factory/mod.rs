@@ -1,0 +1,307 @@
+//! Many informers: one for each kind and scope, shared by all who ask, started and stopped together.
+
+mod any_informer;
+mod builder;
+mod life;
+mod observe;
+mod scope;
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use self::any_informer::AnyInformer;
+use self::scope::{TweakListOptions, Tweaked};
+use super::handler::ResourceEventHandler;
+use super::options::SharedIndexInformerOptions;
+use super::queue::InformerQueue;
+use super::shared_informer::{SharedIndexInformer, Source};
+use crate::object::{DynamicObject, GroupVersionKind, GroupVersionResource, Object, Resource};
+use crate::reflector::{ListerWatcher, ListerWatcherSource, ReflectorOptions};
+use crate::stop::{Done, Stop};
+use crate::store::Indexers;
+use crate::sync::Mutex;
+use crate::threads::Threads;
+
+pub use builder::SharedInformerFactoryBuilder;
+pub use life::ShutdownError;
+pub use observe::{Observation, Observe, observe, observe_dynamic};
+pub use scope::InformerScope;
+
+/// One informer for each kind of objects and each scope, shared by all who ask for it. client-go's
+/// `SharedInformerFactory`.
+///
+/// Clones are the same factory. When the last one is dropped, what it started is stopped, and not waited for.
+///
+/// ```
+/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer::{Client, Config, Object, SharedInformerFactory, Stop};
+/// use k8s_openapi::api::core::v1::ConfigMap;
+///
+/// let server = ApiServer::start()?;
+/// let client = Client::new(Config::new(server.url()))?;
+/// let factory = SharedInformerFactory::builder(client).namespace("kube-system").build();
+/// let maps = factory.informer::<ConfigMap>();
+///
+/// let stop = Stop::new();
+/// factory.start(&stop)?;
+/// factory.wait_for_cache_sync(&stop)?;
+/// assert!(maps.lister().list().is_empty());
+/// factory.shutdown();
+/// assert!(maps.is_stopped());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct SharedInformerFactory {
+    factory: Arc<Factory>,
+}
+
+struct Factory {
+    source: Arc<dyn ListerWatcherSource>,
+    /// Of informers that are asked for without one.
+    scope: InformerScope,
+    tweak_list_options: Option<Arc<TweakListOptions>>,
+    common: Common,
+    /// The resync periods of single resources.
+    resync: HashMap<GroupVersionResource, Duration>,
+    /// Which informers there are, and whether the factory was shut down. Nothing blocks under it.
+    informers: Mutex<Informers>,
+    /// The threads on which informers run.
+    threads: Threads,
+}
+
+/// The options that all informers of a factory begin with.
+#[derive(Default)]
+struct Common {
+    reflector: ReflectorOptions,
+    queue: InformerQueue,
+    tell_recreation: bool,
+}
+
+#[derive(Default)]
+struct Informers {
+    all: HashMap<Identity, Entry>,
+    /// Those that were stopped alone and are forgotten, till they have ended: a shutdown waits for them, too.
+    stopping: Vec<Entry>,
+    shut_down: bool,
+}
+
+impl Informers {
+    /// What runs, or has not ended.
+    fn running(&self) -> impl Iterator<Item = (&Arc<dyn AnyInformer>, &Run)> + Clone {
+        let entries = self.all.values().chain(&self.stopping);
+        entries.filter_map(|entry| Some((&entry.informer, entry.run.as_ref()?)))
+    }
+}
+
+/// What makes two informers of a factory one (FA1).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Identity {
+    type_id: TypeId,
+    resource: GroupVersionResource,
+    scope: InformerScope,
+    /// Not 0 for one that is shared with nobody.
+    exclusive: u64,
+}
+
+impl Identity {
+    fn new<T: 'static>(resource: GroupVersionResource, scope: &InformerScope) -> Self {
+        Self { type_id: TypeId::of::<T>(), resource, scope: scope.clone(), exclusive: 0 }
+    }
+}
+
+struct Entry {
+    informer: Arc<dyn AnyInformer>,
+    /// Whether somebody has it who is no observation: it then stays when the last one ends.
+    is_asked_for: bool,
+    /// How many observations it has.
+    observations: usize,
+    /// Once it has been started.
+    run: Option<Run>,
+}
+
+/// The run of an informer on a thread of the factory's.
+#[derive(Clone)]
+struct Run {
+    /// Ends it.
+    stop: Stop,
+    ended: Done,
+}
+
+impl SharedInformerFactory {
+    /// A factory whose informers talk to this client, or to any other source of lister-watchers.
+    pub fn builder(source: impl ListerWatcherSource + 'static) -> SharedInformerFactoryBuilder {
+        SharedInformerFactoryBuilder::new(Arc::new(source))
+    }
+
+    /// The informer for a type: the same one for all who ask (FA1), with an index by namespace (FA8). It runs
+    /// once the factory is started; one that is asked for later needs another [`start`](Self::start).
+    pub fn informer<T: Resource + DeserializeOwned>(&self) -> SharedIndexInformer<T> {
+        self.informer_in(&self.factory.scope)
+    }
+
+    /// The informer for the objects of a type that are in a scope. There can be several of one type, each
+    /// with its own cache.
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, InformerScope, SharedInformerFactory};
+    /// use k8s_openapi::api::core::v1::Pod;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let web = InformerScope::all().label_selector("app=web".parse()?);
+    /// let here = InformerScope::all().field_selector("spec.nodeName=worker-1");
+    /// let (web, here) = (factory.informer_in::<Pod>(&web), factory.informer_in::<Pod>(&here));
+    /// assert!(!std::sync::Arc::ptr_eq(web.indexer(), here.indexer()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn informer_in<T: Resource + DeserializeOwned>(
+        &self,
+        scope: &InformerScope,
+    ) -> SharedIndexInformer<T> {
+        self.typed(scope, |factory, options| factory.make(T::group_version_resource(), scope, options, None))
+    }
+
+    /// The informer for a type, made by you if there is none yet: `new` gets what the factory would take
+    /// lister-watchers from, and the options that it would use. It counts as the one that
+    /// [`informer`](Self::informer) gives (FA1). client-go's `InformerFor`.
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, InformerQueue, Resource, SharedIndexInformer, SharedInformerFactory};
+    /// use k8s_openapi::api::core::v1::Pod;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let pods = factory.informer_for::<Pod>(|source, mut options| {
+    ///     options.queue = InformerQueue::RealFifoAtomic;
+    ///     SharedIndexInformer::new(source.lister_watcher(&Pod::group_version_resource(), Some("web")), options)
+    /// });
+    /// assert!(std::sync::Arc::ptr_eq(pods.indexer(), factory.informer::<Pod>().indexer()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn informer_for<T: Resource + DeserializeOwned>(
+        &self,
+        new: impl FnOnce(&dyn ListerWatcherSource, SharedIndexInformerOptions<T>) -> SharedIndexInformer<T>,
+    ) -> SharedIndexInformer<T> {
+        self.typed(&self.factory.scope, |factory, options| new(&*factory.source, options))
+    }
+
+    /// The informer for a resource that is known only at run time (FA7).
+    pub fn dynamic(&self, resource: GroupVersionResource) -> SharedIndexInformer<DynamicObject> {
+        self.dynamic_in(resource, &self.factory.scope)
+    }
+
+    /// The informer for the objects in a scope of a resource that is known only at run time.
+    pub fn dynamic_in(
+        &self,
+        resource: GroupVersionResource,
+        scope: &InformerScope,
+    ) -> SharedIndexInformer<DynamicObject> {
+        let identity = Identity::new::<DynamicObject>(resource.clone(), scope);
+        self.informer_or(identity, None, false, |factory, options| {
+            factory.make(resource, scope, options, None)
+        })
+    }
+
+    fn typed<T: Resource + DeserializeOwned>(
+        &self,
+        scope: &InformerScope,
+        new: impl FnOnce(&Factory, SharedIndexInformerOptions<T>) -> SharedIndexInformer<T>,
+    ) -> SharedIndexInformer<T> {
+        let identity = Identity::new::<T>(T::group_version_resource(), scope);
+        self.informer_or(identity, Some(T::group_version_kind()), false, new)
+    }
+
+    /// The informer of this identity; `new` makes it if there is none.
+    fn informer_or<T: Object + DeserializeOwned>(
+        &self,
+        identity: Identity,
+        kind: Option<GroupVersionKind>,
+        is_observed: bool,
+        new: impl FnOnce(&Factory, SharedIndexInformerOptions<T>) -> SharedIndexInformer<T>,
+    ) -> SharedIndexInformer<T> {
+        let factory = &*self.factory;
+        let ask = |entry: &mut Entry| -> Option<SharedIndexInformer<T>> {
+            entry.is_asked_for |= !is_observed;
+            entry.observations += usize::from(is_observed);
+            entry.informer.as_any().downcast_ref().cloned()
+        };
+        if let Some(informer) = { factory.informers.lock().all.get_mut(&identity).and_then(ask) } {
+            return informer;
+        }
+        // Made under no lock: it may be a user's code that makes it, and ask for another.
+        let informer = new(factory, factory.options(&identity.resource, kind));
+        let mut informers = factory.informers.lock();
+        let entry = informers.all.entry(identity).or_insert_with(|| Entry {
+            informer: Arc::new(informer.clone()),
+            is_asked_for: false,
+            observations: 0,
+            run: None,
+        });
+        ask(entry).unwrap_or(informer)
+    }
+}
+
+impl Factory {
+    fn options<T: Object>(
+        &self,
+        resource: &GroupVersionResource,
+        kind: Option<GroupVersionKind>,
+    ) -> SharedIndexInformerOptions<T> {
+        let Common { reflector, queue, tell_recreation } = &self.common;
+        let mut reflector = reflector.clone();
+        reflector.expected_kind = reflector.expected_kind.or(kind);
+        if let Some(period) = self.resync.get(resource) {
+            reflector.resync_period = *period;
+        }
+        SharedIndexInformerOptions {
+            indexers: Indexers::new().with_namespace(),
+            reflector,
+            queue: *queue,
+            tell_recreation: *tell_recreation,
+            ..SharedIndexInformerOptions::default()
+        }
+    }
+
+    fn make<T: Object + DeserializeOwned>(
+        &self,
+        resource: GroupVersionResource,
+        scope: &InformerScope,
+        options: SharedIndexInformerOptions<T>,
+        inline: Option<Box<dyn ResourceEventHandler<T>>>,
+    ) -> SharedIndexInformer<T> {
+        let lister_watcher = |namespace| -> Arc<dyn ListerWatcher> {
+            Arc::new(Tweaked {
+                lister_watcher: self.source.lister_watcher(&resource, namespace),
+                scope: scope.clone(),
+                tweak: self.tweak_list_options.clone(),
+            })
+        };
+        let sources = match scope.namespaces() {
+            [] => vec![Source { namespace: None, lister_watcher: lister_watcher(None) }],
+            [namespace] => vec![Source { namespace: None, lister_watcher: lister_watcher(Some(namespace)) }],
+            namespaces => namespaces
+                .iter()
+                .map(|namespace| Source {
+                    lister_watcher: lister_watcher(Some(namespace)),
+                    namespace: Some(namespace.clone()),
+                })
+                .collect(),
+        };
+        SharedIndexInformer::of(sources, options, inline)
+    }
+}
+
+impl fmt::Debug for SharedInformerFactory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let informers = self.factory.informers.lock();
+        let names: Vec<_> = informers.all.values().map(|entry| entry.informer.name()).collect();
+        f.debug_struct("SharedInformerFactory").field("informers", &names).finish_non_exhaustive()
+    }
+}

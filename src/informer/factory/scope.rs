@@ -1,0 +1,109 @@
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::reflector::{Body, ListerWatcher};
+use crate::selector::Selector;
+use crate::stop::Stop;
+use crate::wire::ListOptions;
+
+/// Which objects of a kind an informer is about: all of them, or fewer. Two informers of a factory are one
+/// only if their scopes are equal.
+///
+/// ```
+/// use k8s_informer::InformerScope;
+///
+/// let web = InformerScope::all().namespace("blue").label_selector("app=web".parse()?);
+/// assert_ne!(web, InformerScope::all());
+/// assert_eq!(web.namespaces(), ["blue"]);
+/// # Ok::<(), k8s_informer::SelectorError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct InformerScope {
+    /// Sorted, each once. None for all.
+    namespaces: Vec<String>,
+    label_selector: String,
+    field_selector: String,
+}
+
+impl InformerScope {
+    /// All objects, of all namespaces.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Those of this namespace, and of others that are named. Of several, each is listed and watched by
+    /// itself, so that nobody needs the right to see all of them.
+    #[must_use]
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        let namespace = namespace.into();
+        if let Err(at) = self.namespaces.binary_search(&namespace) {
+            self.namespaces.insert(at, namespace);
+        }
+        self
+    }
+
+    /// Those with these labels; the server selects.
+    #[must_use]
+    pub fn label_selector(mut self, selector: Selector) -> Self {
+        self.label_selector = selector.to_string();
+        self
+    }
+
+    /// Those with these fields, for example `spec.nodeName=worker-1`; the server selects, and says which fields
+    /// it knows.
+    #[must_use]
+    pub fn field_selector(mut self, selector: impl Into<String>) -> Self {
+        self.field_selector = selector.into();
+        self
+    }
+
+    /// The namespaces that were named, sorted; none for all.
+    pub fn namespaces(&self) -> &[String] {
+        &self.namespaces
+    }
+
+    /// Which of the requests' options are the scope's.
+    pub(super) fn apply(&self, options: &mut ListOptions) {
+        options.label_selector.clone_from(&self.label_selector);
+        options.field_selector.clone_from(&self.field_selector);
+    }
+}
+
+/// Changes the options of a request.
+pub(super) type TweakListOptions = dyn Fn(&mut ListOptions) + Send + Sync;
+
+/// A lister-watcher whose options the scope, and a user, have a hand in (FA9).
+pub(super) struct Tweaked {
+    pub(super) lister_watcher: Arc<dyn ListerWatcher>,
+    pub(super) scope: InformerScope,
+    pub(super) tweak: Option<Arc<TweakListOptions>>,
+}
+
+impl Tweaked {
+    fn tweaked(&self, options: &ListOptions) -> ListOptions {
+        let mut options = options.clone();
+        self.scope.apply(&mut options);
+        if let Some(tweak) = &self.tweak {
+            tweak(&mut options);
+        }
+        options
+    }
+}
+
+impl ListerWatcher for Tweaked {
+    fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        self.lister_watcher.list(&self.tweaked(options), stop)
+    }
+
+    fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        self.lister_watcher.watch(&self.tweaked(options), stop)
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        self.lister_watcher.supports_watch_list()
+    }
+
+    fn description(&self) -> String {
+        self.lister_watcher.description()
+    }
+}

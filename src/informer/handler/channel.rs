@@ -1,0 +1,95 @@
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Event, ResourceEventHandler};
+use crate::object::Deleted;
+use crate::stop::{Stop, Subscription};
+use crate::sync::channel::{self, Receiver, Select, Sender};
+
+/// A handler that sends every event into a channel, for who would rather receive than be called: in a
+/// `select!` with other channels, or on a thread of his own.
+///
+/// The channel has room for as many events as you say, for none if zero: then each is handed over. What it
+/// has no room for waits in the handler's [buffer](crate::HandlerOptions::buffer), where it is counted, and
+/// merged if you like. The channel ends when the handler is removed or the informer stops, after what is in
+/// it; whoever waits for the channel then goes on. If the receiver is dropped the events are, too.
+///
+/// The handler [is synced](crate::HandlerRegistration::synced) when the whole initial list is in the channel.
+///
+/// ```
+/// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+/// use k8s_informer::{ChannelHandler, DynamicObject, Event, Object, SharedIndexInformer, Stop};
+/// use std::sync::Arc;
+///
+/// let list = r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#;
+/// let script = ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]);
+/// let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(script), Default::default());
+/// let (handler, events) = ChannelHandler::new(0);
+/// informer.add_handler(handler)?;
+///
+/// let stop = Stop::new();
+/// let running = std::thread::spawn({ let stop = stop.clone(); move || informer.run(&stop) });
+/// let Event::Added { object, is_in_initial_list: true } = events.recv()? else { panic!("not an add") };
+/// assert_eq!(object.name(), "a");
+/// stop.stop();
+/// running.join().unwrap()?;
+/// assert!(events.recv().is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct ChannelHandler<T> {
+    events: Sender<Event<T>>,
+    /// Closed when the handler is removed, which ends a wait for room.
+    removed: Option<(Receiver<()>, Subscription)>,
+}
+
+impl<T> ChannelHandler<T> {
+    /// The handler, and the end where its events come out; the channel has room for `capacity` events.
+    #[cfg_attr(shuttle, expect(private_interfaces, reason = "the models' channel"))]
+    pub fn new(capacity: usize) -> (Self, Receiver<Event<T>>) {
+        let (events, receiver) = channel::bounded(capacity);
+        (Self { events, removed: None }, receiver)
+    }
+
+    fn send(&self, event: Event<T>) {
+        let Some((removed, _)) = &self.removed else {
+            // Nobody has begun it: it is called by hand. Whoever dropped the receiver does not care.
+            let _ = self.events.send(event);
+            return;
+        };
+        let mut select = Select::new();
+        let sent = select.send(&self.events);
+        select.recv(removed);
+        let ready = select.select();
+        if ready.index() == sent {
+            let _ = ready.send(&self.events, event);
+        } else {
+            let _ = ready.recv(removed);
+        }
+    }
+}
+
+impl<T: Send + Sync> ResourceEventHandler<T> for ChannelHandler<T> {
+    fn begin(&mut self, removed: &Stop) {
+        let (open, closed) = channel::bounded(0);
+        let subscription = removed.on_stop(move || drop(open));
+        self.removed = Some((closed, subscription));
+    }
+
+    fn on_add(&mut self, object: &Arc<T>, is_in_initial_list: bool) {
+        self.send(Event::Added { object: Arc::clone(object), is_in_initial_list });
+    }
+
+    fn on_update(&mut self, old: &Arc<T>, new: &Arc<T>) {
+        self.send(Event::Modified { old: Arc::clone(old), new: Arc::clone(new) });
+    }
+
+    fn on_delete(&mut self, gone: &Deleted<T>) {
+        self.send(Event::Deleted(gone.clone()));
+    }
+}
+
+impl<T> fmt::Debug for ChannelHandler<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChannelHandler").finish_non_exhaustive()
+    }
+}

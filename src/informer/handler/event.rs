@@ -1,0 +1,105 @@
+use std::fmt;
+use std::sync::Arc;
+
+use super::ResourceEventHandler;
+use crate::object::{Deleted, Key};
+
+/// One call of a handler as a value. client-go's `addNotification`, `updateNotification` and
+/// `deleteNotification`.
+///
+/// ```
+/// use k8s_informer::{DynamicObject, Event, HandlerFuncs, Object};
+/// use std::sync::Arc;
+///
+/// let object: Arc<DynamicObject> = Arc::new(serde_json::from_str(r#"{"metadata": {"name": "a"}}"#)?);
+/// let event = Event::Added { object, is_in_initial_list: false };
+/// let (sender, names) = std::sync::mpsc::channel();
+/// let mut handler = HandlerFuncs::<DynamicObject>::new()
+///     .on_add(move |object, _| sender.send(object.name().to_owned()).unwrap());
+/// event.deliver(&mut handler);
+/// assert_eq!(names.recv()?, "a");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub enum Event<T> {
+    /// An object appeared.
+    Added {
+        /// As it is.
+        object: Arc<T>,
+        /// Whether it was there when the informer, or the handler, began.
+        is_in_initial_list: bool,
+    },
+    /// An object changed, or a resync tells about it once more.
+    Modified {
+        /// As it was told before.
+        old: Arc<T>,
+        /// As it is.
+        new: Arc<T>,
+    },
+    /// An object is gone.
+    Deleted(Deleted<T>),
+}
+
+impl<T> Event<T> {
+    /// Calls the handler.
+    pub fn deliver(&self, handler: &mut dyn ResourceEventHandler<T>) {
+        match self {
+            Self::Added { object, is_in_initial_list } => handler.on_add(object, *is_in_initial_list),
+            Self::Modified { old, new } => handler.on_update(old, new),
+            Self::Deleted(gone) => handler.on_delete(gone),
+        }
+    }
+
+    /// The object that it is about, in its newest state; `None` if it is gone and nobody knows what it was.
+    pub fn object(&self) -> Option<&Arc<T>> {
+        match self {
+            Self::Added { object, .. } => Some(object),
+            Self::Modified { new, .. } => Some(new),
+            Self::Deleted(gone) => gone.object(),
+        }
+    }
+
+    /// Whether it is an add of the initial list, which the handler's sync waits for.
+    pub(crate) fn is_in_initial_list(&self) -> bool {
+        matches!(self, Self::Added { is_in_initial_list: true, .. })
+    }
+}
+
+impl<T> Clone for Event<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Added { object, is_in_initial_list } => {
+                Self::Added { object: Arc::clone(object), is_in_initial_list: *is_in_initial_list }
+            }
+            Self::Modified { old, new } => Self::Modified { old: Arc::clone(old), new: Arc::clone(new) },
+            Self::Deleted(gone) => Self::Deleted(gone.clone()),
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Event<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Added { object, is_in_initial_list } => f
+                .debug_struct("Added")
+                .field("object", object)
+                .field("is_in_initial_list", is_in_initial_list)
+                .finish(),
+            Self::Modified { old, new } => {
+                f.debug_struct("Modified").field("old", old).field("new", new).finish()
+            }
+            Self::Deleted(gone) => f.debug_tuple("Deleted").field(gone).finish(),
+        }
+    }
+}
+
+/// An event on its way to a handler, with the key under which the cache has the object.
+pub(crate) struct Notification<T> {
+    pub(crate) key: Key,
+    pub(crate) event: Event<T>,
+}
+
+impl<T> Clone for Notification<T> {
+    fn clone(&self) -> Self {
+        Self { key: Key::clone(&self.key), event: self.event.clone() }
+    }
+}

@@ -1,0 +1,85 @@
+use std::fmt;
+use std::sync::Arc;
+
+use super::ResourceEventHandler;
+use crate::object::Deleted;
+
+type OnAdd<T> = Box<dyn FnMut(&Arc<T>, bool) + Send>;
+type OnUpdate<T> = Box<dyn FnMut(&Arc<T>, &Arc<T>) + Send>;
+type OnDelete<T> = Box<dyn FnMut(&Deleted<T>) + Send>;
+
+/// A handler from up to three closures. client-go's `ResourceEventHandlerFuncs`.
+///
+/// ```
+/// use std::sync::Arc;
+/// use k8s_informer::{DynamicObject, HandlerFuncs, Object, ResourceEventHandler};
+///
+/// let (seen, names) = std::sync::mpsc::channel();
+/// let mut handler = HandlerFuncs::<DynamicObject>::new()
+///     .on_add(move |object, initial| seen.send((object.name().to_owned(), initial)).unwrap());
+/// let object = serde_json::from_str(r#"{"metadata": {"name": "a"}}"#).unwrap();
+/// ResourceEventHandler::on_add(&mut handler, &Arc::new(object), true);
+/// assert_eq!(names.recv(), Ok(("a".to_owned(), true)));
+/// ```
+pub struct HandlerFuncs<T> {
+    add: Option<OnAdd<T>>,
+    update: Option<OnUpdate<T>>,
+    delete: Option<OnDelete<T>>,
+}
+
+impl<T> HandlerFuncs<T> {
+    /// A handler that does nothing yet.
+    pub fn new() -> Self {
+        Self { add: None, update: None, delete: None }
+    }
+
+    /// What to do when an object appears; see [`ResourceEventHandler::on_add`].
+    #[must_use]
+    pub fn on_add(self, on_add: impl FnMut(&Arc<T>, bool) + Send + 'static) -> Self {
+        Self { add: Some(Box::new(on_add)), ..self }
+    }
+
+    /// What to do when an object changes; see [`ResourceEventHandler::on_update`].
+    #[must_use]
+    pub fn on_update(self, on_update: impl FnMut(&Arc<T>, &Arc<T>) + Send + 'static) -> Self {
+        Self { update: Some(Box::new(on_update)), ..self }
+    }
+
+    /// What to do when an object is gone; see [`ResourceEventHandler::on_delete`].
+    #[must_use]
+    pub fn on_delete(self, on_delete: impl FnMut(&Deleted<T>) + Send + 'static) -> Self {
+        Self { delete: Some(Box::new(on_delete)), ..self }
+    }
+}
+
+impl<T> Default for HandlerFuncs<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> ResourceEventHandler<T> for HandlerFuncs<T> {
+    fn on_add(&mut self, object: &Arc<T>, is_in_initial_list: bool) {
+        if let Some(on_add) = &mut self.add {
+            on_add(object, is_in_initial_list);
+        }
+    }
+
+    fn on_update(&mut self, old: &Arc<T>, new: &Arc<T>) {
+        if let Some(on_update) = &mut self.update {
+            on_update(old, new);
+        }
+    }
+
+    fn on_delete(&mut self, object: &Deleted<T>) {
+        if let Some(on_delete) = &mut self.delete {
+            on_delete(object);
+        }
+    }
+}
+
+impl<T> fmt::Debug for HandlerFuncs<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HandlerFuncs").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,96 @@
+use super::coalescing::Coalescing;
+use super::ring_growing::RingGrowing;
+use crate::informer::handler::{Event, Notification};
+
+/// How many notifications the ring has room for before it grows.
+const INITIAL_RING: usize = 1024;
+
+/// What becomes of the events that wait for a slow handler.
+///
+/// ```
+/// use k8s_informer::{HandlerBuffer, HandlerOptions};
+///
+/// let mut options = HandlerOptions::default();
+/// assert_eq!(options.buffer, HandlerBuffer::Unbounded);
+/// options.buffer = HandlerBuffer::Coalescing;
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HandlerBuffer {
+    /// All of them wait, in order, however many: the handler is told everything, as in client-go.
+    #[default]
+    Unbounded,
+    /// Those of one object become one, so that no more wait than twice as many as there are objects, and the
+    /// handler is told how things stand, not how they came to be:
+    ///
+    /// | waits | comes | waits then |
+    /// |---|---|---|
+    /// | added a | modified a to b | added b |
+    /// | added | deleted | nothing: the handler never heard of it |
+    /// | modified a to b | modified b to c | modified a to c |
+    /// | modified | deleted | deleted |
+    /// | deleted | added | both |
+    /// | deleted, added | deleted | deleted, as it was first |
+    ///
+    /// What comes takes the place of what waits. An add of the initial list stays one when it is merged, and
+    /// one that comes to nothing counts as told: the handler is synced all the same.
+    ///
+    /// Whatever the handler makes of the events comes to the same with this and without, as long as it goes
+    /// by the last state of each object. It must not count events.
+    Coalescing,
+}
+
+/// What waits for a handler: on its pop thread alone.
+pub(super) enum Buffer<T> {
+    Ring(RingGrowing<Notification<T>>),
+    Coalescing(Coalescing<T>),
+}
+
+/// What a write has made superfluous.
+pub(super) struct Merged<T> {
+    /// How many events are fewer than came.
+    pub(super) events: usize,
+    /// How many of them were adds of the initial list.
+    pub(super) initial: usize,
+    /// What nobody will be told. To be dropped by the caller: the last reference to an object may go with it.
+    pub(super) dropped: Vec<Event<T>>,
+}
+
+impl<T> Default for Merged<T> {
+    fn default() -> Self {
+        Self { events: 0, initial: 0, dropped: Vec::new() }
+    }
+}
+
+impl<T> Buffer<T> {
+    pub(super) fn new(policy: HandlerBuffer) -> Self {
+        match policy {
+            HandlerBuffer::Unbounded => Self::Ring(RingGrowing::new(INITIAL_RING)),
+            HandlerBuffer::Coalescing => Self::Coalescing(Coalescing::default()),
+        }
+    }
+
+    pub(super) fn write(&mut self, notification: Notification<T>) -> Merged<T> {
+        match self {
+            Self::Ring(ring) => {
+                ring.write(notification);
+                Merged::default()
+            }
+            Self::Coalescing(coalescing) => coalescing.write(notification),
+        }
+    }
+
+    pub(super) fn read(&mut self) -> Option<Event<T>> {
+        match self {
+            Self::Ring(ring) => ring.read().map(|notification| notification.event),
+            Self::Coalescing(coalescing) => coalescing.read(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Ring(ring) => ring.len(),
+            Self::Coalescing(coalescing) => coalescing.len(),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+use std::collections::{BTreeMap, HashMap};
+
+use super::buffer::Merged;
+use crate::informer::handler::{Event, Notification};
+use crate::object::Key;
+
+/// For how many keys room is kept, however few wait.
+const KEEP: usize = 1024;
+
+/// What waits for a handler that wants to be told how things stand: at most two events of an object, by the
+/// rules of [`HandlerBuffer::Coalescing`](super::HandlerBuffer::Coalescing).
+pub(super) struct Coalescing<T> {
+    /// By the order in which they came.
+    waiting: BTreeMap<u64, Notification<T>>,
+    /// Where the events of a key are: those it has are in `waiting`.
+    places: HashMap<Key, Places>,
+    next: u64,
+}
+
+struct Places {
+    first: u64,
+    /// Only behind a deletion.
+    second: Option<u64>,
+}
+
+impl<T> Default for Coalescing<T> {
+    fn default() -> Self {
+        Self { waiting: BTreeMap::new(), places: HashMap::new(), next: 0 }
+    }
+}
+
+impl<T> Coalescing<T> {
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn write(&mut self, Notification { key, event }: Notification<T>) -> Merged<T> {
+        let last = self.places.get(&key).map(|places| places.second.unwrap_or(places.first));
+        let Some((place, older)) = last.and_then(|place| Some((place, self.waiting.remove(&place)?.event)))
+        else {
+            let first = self.append(Key::clone(&key), event);
+            self.places.insert(key, Places { first, second: None });
+            return Merged::default();
+        };
+        let initial = |event: &Event<T>| usize::from(event.is_in_initial_list());
+        let before = initial(&older) + initial(&event);
+        let mut merged = Merged { events: 1, ..Merged::default() };
+        match merge(older, event, &mut merged.dropped) {
+            Became::One(event) => {
+                merged.initial = before - initial(&event);
+                self.waiting.insert(place, Notification { key, event });
+            }
+            Became::Nothing => {
+                merged.events = 2;
+                merged.initial = before;
+                self.forget(&key, place);
+            }
+            Became::Both(older, event) => {
+                self.waiting.insert(place, Notification { key: Key::clone(&key), event: older });
+                let second = self.append(Key::clone(&key), event);
+                self.places.insert(key, Places { first: place, second: Some(second) });
+                merged.events = 0;
+            }
+        }
+        merged
+    }
+
+    pub(super) fn read(&mut self) -> Option<Event<T>> {
+        let (place, Notification { key, event }) = self.waiting.pop_first()?;
+        self.forget(&key, place);
+        Some(event)
+    }
+
+    fn append(&mut self, key: Key, event: Event<T>) -> u64 {
+        let place = self.next;
+        self.next += 1;
+        self.waiting.insert(place, Notification { key, event });
+        place
+    }
+
+    /// Nothing of this key waits at this place any more.
+    fn forget(&mut self, key: &Key, place: u64) {
+        if let Some(places) = self.places.get_mut(key) {
+            match places.second.take() {
+                Some(second) if places.first == place => places.first = second,
+                Some(_) => {}
+                None => {
+                    self.places.remove(key);
+                }
+            }
+        }
+        let capacity = self.places.capacity();
+        if capacity > KEEP && self.places.len() <= capacity / 4 {
+            self.places.shrink_to((capacity / 2).max(KEEP));
+        }
+    }
+}
+
+/// What two events of an object have become.
+enum Became<T> {
+    One(Event<T>),
+    Nothing,
+    Both(Event<T>, Event<T>),
+}
+
+/// Two events of one object, the older of which the handler has not been told. What is left over goes to
+/// `dropped`.
+fn merge<T>(older: Event<T>, newer: Event<T>, dropped: &mut Vec<Event<T>>) -> Became<T> {
+    use Event::{Added, Deleted, Modified};
+    let (became, superfluous) = match (older, newer) {
+        (Added { object, is_in_initial_list }, Modified { old, new }) => (
+            Added { object: new, is_in_initial_list },
+            // Both are states that nobody is told; together they make an event that can be dropped.
+            Modified { old, new: object },
+        ),
+        (Added { object, is_in_initial_list: before }, Added { object: newer, is_in_initial_list }) => {
+            let is_in_initial_list = before | is_in_initial_list;
+            (Added { object: newer, is_in_initial_list }, Added { object, is_in_initial_list: false })
+        }
+        (older @ Added { .. }, newer @ Deleted(_)) => {
+            dropped.extend([older, newer]);
+            return Became::Nothing;
+        }
+        (Modified { old, new: between }, Modified { old: same, new }) => {
+            (Modified { old, new }, Modified { old: between, new: same })
+        }
+        // The handler knows the object: told twice that it is there, it hears what has become of it.
+        (Modified { old, new: between }, Added { object: new, .. }) => {
+            (Modified { old, new }, Added { object: between, is_in_initial_list: false })
+        }
+        (older @ Modified { .. }, newer @ Deleted(_)) => (newer, older),
+        // Two deletions: the older one, unless it knows less (D4).
+        (older @ Deleted(_), newer @ Deleted(_)) => {
+            let unknown = matches!(&older, Deleted(gone) if gone.is_final_state_unknown());
+            if unknown { (newer, older) } else { (older, newer) }
+        }
+        (older @ Deleted(_), newer) => return Became::Both(older, newer),
+    };
+    dropped.push(superfluous);
+    Became::One(became)
+}

@@ -1,0 +1,298 @@
+//! One handler of a shared informer, with its two threads.
+
+mod buffer;
+mod coalescing;
+mod ring_growing;
+mod stats;
+mod sync_tracker;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use self::buffer::Buffer;
+use self::stats::Counters;
+use self::sync_tracker::SyncTracker;
+use super::handler::{Event, Notification, ResourceEventHandler};
+use crate::panic;
+use crate::stop::{Done, Stop};
+use crate::sync::channel::{self, Receiver, Select, Sender};
+use crate::sync::{Mutex, thread};
+use crate::threads::Threads;
+use crate::time::Clock;
+
+pub use buffer::HandlerBuffer;
+pub use ring_growing::RingGrowing;
+pub use stats::HandlerStats;
+
+/// A call is worth a line in the log if more than this many events wait when it begins (SP14) ...
+const MANY: usize = 1024;
+
+/// ... and it takes longer than this.
+const SLOW: Duration = Duration::from_millis(100);
+
+/// One handler of a shared informer, with its two threads. client-go's `processorListener`.
+///
+/// ```text
+///  add() ──add channel──► pop thread + buffer ──next channel──► run thread ──► handler
+/// ```
+///
+/// Both channels hand over from thread to thread without a place in between; what the handler is not ready
+/// for waits in the buffer. Dropping the listener closes the add channel: the pop thread returns at once, and
+/// with it goes what waits (SP12); that closes the next channel, and the run thread ends after the call that
+/// it is in.
+pub(super) struct ProcessorListener<T> {
+    pub(super) id: u64,
+    pub(super) handler: Arc<Handler>,
+    add: Sender<Notification<T>>,
+    /// What the threads begin with. Taken when they are started.
+    idle: Mutex<Option<Idle<T>>>,
+    /// When to resync. Innermost.
+    resync: Mutex<Resync>,
+}
+
+/// What the threads of a handler, its listener and its registration share.
+#[derive(Debug)]
+pub(super) struct Handler {
+    pub(super) name: Arc<str>,
+    tracker: SyncTracker,
+    counters: Counters,
+    /// Given when the listener is dropped.
+    removed: Stop,
+    /// Happens when it will not be called any more.
+    ended: Done,
+    /// The run thread, once it runs. Innermost.
+    thread: Mutex<Option<thread::ThreadId>>,
+}
+
+impl Handler {
+    fn new(name: Arc<str>) -> Self {
+        Self {
+            tracker: SyncTracker::new(&*name),
+            counters: Counters::default(),
+            removed: Stop::new(),
+            ended: Done::new(&*name),
+            thread: Mutex::new(None),
+            name,
+        }
+    }
+
+    /// Happens when it has been called for its whole initial list; stays (SP11).
+    pub(super) fn synced(&self) -> &Done {
+        self.tracker.synced()
+    }
+
+    /// Everything of the initial list has been handed over.
+    pub(super) fn upstream_has_synced(&self) {
+        self.tracker.upstream_has_synced();
+    }
+
+    /// Happens when it will not be called any more.
+    pub(super) fn ended(&self) -> &Done {
+        &self.ended
+    }
+
+    pub(super) fn stats(&self) -> HandlerStats {
+        self.counters.read()
+    }
+
+    /// Whether the current thread is the one that it is called on.
+    pub(super) fn is_current(&self) -> bool {
+        *self.thread.lock() == Some(thread::current().id())
+    }
+}
+
+/// What a listener is made of.
+pub(super) struct NewListener<T> {
+    pub(super) id: u64,
+    pub(super) name: Arc<str>,
+    pub(super) handler: Box<dyn ResourceEventHandler<T>>,
+    pub(super) buffer: HandlerBuffer,
+    /// The resync period that was asked for.
+    pub(super) requested: Duration,
+    /// What is done: `requested` as the informer's own period allows.
+    pub(super) period: Duration,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+struct Idle<T> {
+    added: Receiver<Notification<T>>,
+    callee: Box<dyn ResourceEventHandler<T>>,
+    buffer: HandlerBuffer,
+    clock: Arc<dyn Clock>,
+}
+
+struct Resync {
+    /// What was asked for, zero for never.
+    requested: Duration,
+    /// What is done: [`requested`](Self::requested) as the informer's own period allows.
+    period: Duration,
+    /// `None` when that is further away than the clock can tell.
+    next: Option<Instant>,
+    /// Whether it takes part in the resync that is under way; true before the first (SP1).
+    syncing: bool,
+}
+
+impl<T: Send + Sync + 'static> ProcessorListener<T> {
+    pub(super) fn new(new: NewListener<T>) -> Self {
+        let NewListener { id, name, handler: callee, buffer, requested, period, clock } = new;
+        let (add, added) = channel::bounded(0);
+        let next = clock.now().checked_add(period);
+        Self {
+            id,
+            handler: Arc::new(Handler::new(name)),
+            add,
+            idle: Mutex::new(Some(Idle { added, callee, buffer, clock })),
+            resync: Mutex::new(Resync { requested, period, next, syncing: true }),
+        }
+    }
+
+    /// Starts the two threads. Once; later calls do nothing.
+    pub(super) fn start(&self, threads: &Threads) -> std::io::Result<()> {
+        let Some(Idle { added, callee, buffer, clock }) = self.idle.lock().take() else { return Ok(()) };
+        let (next, nexts) = channel::bounded(0);
+        let (handler, name) = (Arc::clone(&self.handler), &self.handler.name);
+        let runs = threads.spawn(format!("{name} run"), move || run(&nexts, callee, &handler, &*clock));
+        runs.inspect_err(|_| self.handler.ended.set())?;
+        let handler = Arc::clone(&self.handler);
+        let pops = move || pop(&added, &next, Buffer::new(buffer), &handler);
+        threads.spawn(format!("{name} pop"), pops)
+    }
+
+    /// Hands a notification over to the pop thread, which is always ready to take one.
+    pub(super) fn add(&self, notification: Notification<T>) {
+        if notification.event.is_in_initial_list() {
+            self.handler.tracker.start();
+        }
+        // It fails only if the threads could not be started, and then nobody is there to be told.
+        let _ = self.add.send(notification);
+    }
+
+    /// Whether it takes part in the resync that is under way.
+    pub(super) fn is_syncing(&self) -> bool {
+        self.resync.lock().syncing
+    }
+
+    /// Whether its time to resync has come; if so it takes part, and the next one is set (SP2).
+    pub(super) fn should_resync(&self, now: Instant) -> bool {
+        let mut resync = self.resync.lock();
+        resync.syncing = !resync.period.is_zero() && resync.next.is_some_and(|next| now >= next);
+        if resync.syncing {
+            resync.next = now.checked_add(resync.period);
+        }
+        resync.syncing
+    }
+
+    /// The informer's own period has changed: `effective` says what becomes of the one that was asked for
+    /// (I9).
+    pub(super) fn resync_period_changed(&self, effective: impl FnOnce(Duration) -> Duration, now: Instant) {
+        let mut resync = self.resync.lock();
+        resync.period = effective(resync.requested);
+        resync.next = now.checked_add(resync.period);
+    }
+}
+
+impl<T> Drop for ProcessorListener<T> {
+    fn drop(&mut self) {
+        self.handler.removed.stop();
+        if let Some(idle) = self.idle.lock().take() {
+            // What it does from now on it does on this thread.
+            *self.handler.thread.lock() = Some(thread::current().id());
+            // A handler that never ran: its destructor is a user's code, too.
+            if let Err(panic) = panic::catch(|| drop(idle)) {
+                log::error!("handler {:?}, being dropped, {panic}", self.handler.name);
+            }
+            self.handler.ended.set();
+        }
+    }
+}
+
+/// What the pop thread hands to the run thread.
+struct Next<T> {
+    /// Adds of the initial list that nobody will be told. They are counted on the run thread: whoever waits
+    /// for the handler's sync is called by who counts the last one, and the pop thread must never wait.
+    came_to_nothing: usize,
+    event: Option<Event<T>>,
+}
+
+/// The pop thread: from the add channel to the next channel, by way of the buffer (SP8).
+fn pop<T>(add: &Receiver<Notification<T>>, next: &Sender<Next<T>>, mut buffer: Buffer<T>, handler: &Handler) {
+    let counters = &handler.counters;
+    let mut came_to_nothing = 0;
+    loop {
+        // What is offered can still be merged with what comes, so it stays where it is till it is taken.
+        let added = if buffer.len() == 0 && came_to_nothing == 0 {
+            add.recv().ok()
+        } else {
+            let mut select = Select::new();
+            let added = select.recv(add);
+            select.send(next);
+            let ready = select.select();
+            if ready.index() == added {
+                ready.recv(add).ok()
+            } else {
+                let came_to_nothing = std::mem::take(&mut came_to_nothing);
+                if ready.send(next, Next { came_to_nothing, event: buffer.read() }).is_err() {
+                    return;
+                }
+                counters.waits(buffer.len());
+                continue;
+            }
+        };
+        let Some(notification) = added else { return };
+        let merged = buffer.write(notification);
+        counters.waits(buffer.len());
+        counters.merged(merged.events);
+        came_to_nothing += merged.initial;
+        drop_quietly(merged.dropped, &handler.name);
+    }
+}
+
+/// The run thread: from the next channel to the handler, one call after the other (SP9).
+fn run<T>(
+    nexts: &Receiver<Next<T>>,
+    mut callee: Box<dyn ResourceEventHandler<T>>,
+    handler: &Handler,
+    clock: &dyn Clock,
+) {
+    let Handler { name, counters, tracker, .. } = handler;
+    *handler.thread.lock() = Some(thread::current().id());
+    if let Err(panic) = panic::catch(|| callee.begin(&handler.removed)) {
+        log::error!("handler {name:?}, beginning, {panic}");
+    }
+    for Next { came_to_nothing, event } in nexts {
+        (0..came_to_nothing).for_each(|_| tracker.finished());
+        let Some(event) = event else { continue };
+        let is_in_initial_list = event.is_in_initial_list();
+        let waiting = counters.waiting();
+        let began = (waiting > MANY).then(|| clock.now());
+        // It is dropped in there, too: the last reference to an object may go with it, and its destructor is
+        // a user's code.
+        let callee = &mut *callee;
+        let called = panic::catch(move || event.deliver(callee));
+        counters.delivered(called.is_err());
+        if let Err(panic) = called {
+            log::error!("handler {name:?} {panic}; the next event follows");
+        }
+        if let Some(took) = began.map(|began| clock.now().duration_since(began)).filter(|took| *took > SLOW) {
+            log::warn!("handler {name:?} took {} ms for an event while {waiting} waited", took.as_millis());
+        }
+        // Also after a panic: one bad object must not keep the handler unsynced for ever (SP13).
+        if is_in_initial_list {
+            tracker.finished();
+        }
+    }
+    // A destructor is a user's code, too.
+    if let Err(panic) = panic::catch(|| drop(callee)) {
+        log::error!("handler {name:?}, being dropped, {panic}");
+    }
+    handler.ended.set();
+}
+
+fn drop_quietly<T>(dropped: Vec<Event<T>>, name: &str) {
+    if dropped.is_empty() {
+        return;
+    }
+    if let Err(panic) = panic::catch(|| drop(dropped)) {
+        log::error!("handler {name:?}: an object, being dropped, {panic}");
+    }
+}

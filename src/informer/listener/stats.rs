@@ -1,0 +1,60 @@
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// How a handler stands: [`HandlerRegistration::stats`](crate::HandlerRegistration::stats).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HandlerStats {
+    /// How many events wait for it now.
+    pub waiting: usize,
+    /// The most that ever did.
+    pub most_waiting: usize,
+    /// How many events it was spared because they were merged with others, or came to nothing.
+    pub merged: u64,
+    /// How many calls of it have returned or panicked.
+    pub delivered: u64,
+    /// How many calls of it panicked.
+    pub panics: u64,
+}
+
+/// The same, being counted: the first three by the pop thread, the others by the run thread. Each is read by
+/// itself.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    waiting: AtomicUsize,
+    most_waiting: AtomicUsize,
+    merged: AtomicU64,
+    delivered: AtomicU64,
+    panics: AtomicU64,
+}
+
+impl Counters {
+    pub(super) fn waits(&self, waiting: usize) {
+        self.waiting.store(waiting, Ordering::Relaxed);
+        if waiting > self.most_waiting.load(Ordering::Relaxed) {
+            self.most_waiting.store(waiting, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn merged(&self, events: usize) {
+        self.merged.fetch_add(events as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn delivered(&self, panicked: bool) {
+        self.delivered.fetch_add(1, Ordering::Relaxed);
+        self.panics.fetch_add(u64::from(panicked), Ordering::Relaxed);
+    }
+
+    pub(super) fn read(&self) -> HandlerStats {
+        HandlerStats {
+            waiting: self.waiting(),
+            most_waiting: self.most_waiting.load(Ordering::Relaxed),
+            merged: self.merged.load(Ordering::Relaxed),
+            delivered: self.delivered.load(Ordering::Relaxed),
+            panics: self.panics.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The handlers of a shared informer: added and removed at any time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Life, Shared, SharedIndexInformer};
+use crate::informer::error::InformerError;
+use crate::informer::handler::{HandlerFuncs, ResourceEventHandler};
+use crate::informer::listener::{NewListener, ProcessorListener};
+use crate::informer::registration::{HandlerOptions, HandlerRegistration};
+use crate::object::Object;
+use crate::sync::atomic::Ordering;
+
+/// The shortest period in which a handler can be told about everything once more (I9).
+const MIN_RESYNC_PERIOD: Duration = Duration::from_secs(1);
+
+impl<T: Object> SharedIndexInformer<T> {
+    /// Adds a handler made of closures; see [`add_handler_with_options`](Self::add_handler_with_options).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn add_event_handler(
+        &self,
+        handler: impl FnOnce(HandlerFuncs<T>) -> HandlerFuncs<T>,
+    ) -> Result<HandlerRegistration, InformerError> {
+        self.add_handler(handler(HandlerFuncs::new()))
+    }
+
+    /// Adds a handler; see [`add_handler_with_options`](Self::add_handler_with_options).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn add_handler(
+        &self,
+        handler: impl ResourceEventHandler<T> + 'static,
+    ) -> Result<HandlerRegistration, InformerError> {
+        self.add_handler_with_options(handler, HandlerOptions::default())
+    }
+
+    /// Adds a handler, before or after the informer is started. One that is added late is told first about
+    /// everything that is in the cache, as adds of its initial list, and then about every change, none of
+    /// them twice (I12).
+    ///
+    /// # Errors
+    ///
+    /// If the informer has stopped (I8), and if the system has no threads for the handler.
+    pub fn add_handler_with_options(
+        &self,
+        handler: impl ResourceEventHandler<T> + 'static,
+        options: HandlerOptions,
+    ) -> Result<HandlerRegistration, InformerError> {
+        let Shared { name: informer, indexer, processor, life, block_deltas, .. } = &*self.shared;
+        let HandlerOptions { name, resync_period, buffer } = options;
+        let id = self.shared.next_handler.fetch_add(1, Ordering::Relaxed);
+        let name: Arc<str> = if name.is_empty() { format!("handler-{id}").into() } else { name.into() };
+
+        let mut life = life.lock();
+        if self.is_stopped() {
+            let what = "handler was not added to shared informer";
+            return Err(InformerError::Stopped { name: Arc::clone(informer), what });
+        }
+        let requested = self.resync_period(&mut life, resync_period);
+        let period = effective_resync_period(requested, life.options.reflector.resync_period);
+        if period.is_zero() && !requested.is_zero() {
+            log::warn!("{informer}: {name:?} will not be told again, as the informer has no resync period");
+        }
+        let listener = ProcessorListener::new(NewListener {
+            id,
+            name: Arc::clone(&name),
+            handler: Box::new(handler),
+            buffer,
+            requested,
+            period,
+            clock: Arc::clone(&life.options.reflector.clock),
+        });
+        let handler = Arc::clone(&listener.handler);
+        {
+            let _blocked = block_deltas.lock();
+            let initial = if life.started { indexer.entries() } else { Vec::new() };
+            processor.add_listener(listener, initial).map_err(|error| thread_error(&name, error))?;
+        }
+        // The initial list of a late handler is on its way; that of the others is when the queue says so.
+        if self.shared.synced.is_done() {
+            handler.upstream_has_synced();
+        }
+        Ok(HandlerRegistration { id, informer: self.shared.owner, handler })
+    }
+
+    /// Removes a handler and does not wait for it: the call that it is in goes on, what waits for it is
+    /// dropped (I14, SP12). Removing one that is not there, or another informer's, does nothing.
+    pub fn remove_event_handler(&self, registration: &HandlerRegistration) {
+        if registration.informer != self.shared.owner {
+            return;
+        }
+        let removed = {
+            let _life = self.shared.life.lock();
+            let _blocked = self.shared.block_deltas.lock();
+            self.shared.processor.remove_listener(registration.id)
+        };
+        // Not under the locks: a handler that never ran goes with it, and its destructor is a user's code.
+        drop(removed);
+    }
+
+    /// Removes a handler and waits until it will not be called any more: the call that it is in is waited
+    /// for (SP15). It works as well for one that was removed before, and before the informer runs.
+    ///
+    /// Called from within the handler itself it removes it, but does not wait: it would be for itself. It
+    /// says so in the log, and answers `false`. So it does for another informer's handler. Two handlers must
+    /// not do that to each other. client-go's `ShutDownEventHandler`.
+    ///
+    /// ```
+    /// use k8s_informer::testing::ScriptedListerWatcher;
+    /// use k8s_informer::{DynamicObject, HandlerFuncs, SharedIndexInformer};
+    /// use std::sync::Arc;
+    ///
+    /// let nothing = Arc::new(ScriptedListerWatcher::new([]));
+    /// let informer = SharedIndexInformer::<DynamicObject>::new(nothing, Default::default());
+    /// let handler = informer.add_handler(HandlerFuncs::new())?;
+    /// assert!(informer.shut_down_event_handler(&handler));
+    /// assert!(handler.ended().is_done());
+    /// # Ok::<(), k8s_informer::InformerError>(())
+    /// ```
+    pub fn shut_down_event_handler(&self, registration: &HandlerRegistration) -> bool {
+        self.remove_event_handler(registration);
+        if registration.informer != self.shared.owner {
+            return false;
+        }
+        if registration.handler.is_current() {
+            let name = registration.name();
+            log::warn!(
+                "handler {name:?} shuts itself down: it is removed, and does not wait for its own end"
+            );
+            return false;
+        }
+        registration.ended().wait();
+        true
+    }
+
+    /// The period that a handler gets when it asks for this one (I9): at least a second; before the start a
+    /// shorter one than the informer's becomes the informer's, after the start it is the informer's that
+    /// counts.
+    fn resync_period(&self, life: &mut Life<T>, asked: Option<Duration>) -> Duration {
+        let check = life.options.reflector.resync_period;
+        let asked = asked.unwrap_or(self.shared.default_resync_period);
+        if asked.is_zero() {
+            return asked;
+        }
+        let period = asked.max(MIN_RESYNC_PERIOD);
+        if period >= check {
+            return period;
+        }
+        if life.started {
+            log::warn!(
+                "{}: a resync period of {period:?} can't be had after the start; it is {check:?}",
+                self.name()
+            );
+            return check;
+        }
+        life.options.reflector.resync_period = period;
+        let now = life.options.reflector.clock.now();
+        self.shared
+            .processor
+            .resync_period_changed(|requested| effective_resync_period(requested, period), now);
+        period
+    }
+}
+
+/// What becomes of a handler's period under an informer's (I10).
+fn effective_resync_period(requested: Duration, check: Duration) -> Duration {
+    if requested.is_zero() || check.is_zero() { Duration::ZERO } else { requested.max(check) }
+}
+
+pub(super) fn thread_error(name: &Arc<str>, error: std::io::Error) -> InformerError {
+    InformerError::Thread { name: Arc::clone(name), source: Arc::new(error) }
+}

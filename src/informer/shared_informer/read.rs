@@ -1,0 +1,155 @@
+//! What can be read of a shared informer at any time.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::SharedIndexInformer;
+use crate::informer::controller::Controller;
+use crate::informer::error::InformerError;
+use crate::informer::wait::{SyncError, Unsynced};
+use crate::object::Object;
+use crate::reflector::{ReflectorState, ReflectorStatus};
+use crate::stop::{Done, Stop};
+use crate::store::{IndexFunc, Indexer, Indexers, Lister};
+use crate::threads::Owner;
+
+impl<T: Object> SharedIndexInformer<T> {
+    /// The cache. It is the informer's to write (I21: empty before it runs). client-go's `GetIndexer`.
+    pub fn indexer(&self) -> &Arc<Indexer<T>> {
+        &self.shared.indexer
+    }
+
+    /// The cache, for reading.
+    pub fn lister(&self) -> Lister<T> {
+        Lister::new(Arc::clone(&self.shared.indexer))
+    }
+
+    /// Adds an index: `values` says under which values an object is found. Before the informer runs or while
+    /// it does; what is in the cache is indexed at once. `values` runs while a change is processed: it
+    /// must not add or remove handlers.
+    ///
+    /// # Errors
+    ///
+    /// If the informer has stopped (I7), if there is an index of that name (X8), and if `values` panics on an
+    /// object of the cache.
+    pub fn add_index(
+        &self,
+        name: &str,
+        values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
+    ) -> Result<(), InformerError> {
+        if self.is_stopped() {
+            let (name, what) = (Arc::clone(&self.shared.name), "the index was not added");
+            return Err(InformerError::Stopped { name, what });
+        }
+        let indexers = Indexers::new().with(name, IndexFunc::new(values));
+        self.shared.indexer.add_indexers(indexers).map_err(InformerError::Index)
+    }
+
+    /// Whether everything of the initial list is in the cache and on its way to the handlers (I5). It stays
+    /// true after a stop.
+    pub fn has_synced(&self) -> bool {
+        self.shared.synced.is_done()
+    }
+
+    /// Happens when [`has_synced`](Self::has_synced) turns true.
+    pub fn synced(&self) -> &Done {
+        &self.shared.synced
+    }
+
+    /// Blocks until it [has synced](Self::has_synced), until `stop` is given, or for this long.
+    ///
+    /// ```
+    /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+    /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    ///
+    /// let script = Arc::new(ScriptedListerWatcher::new([]));
+    /// let informer = SharedIndexInformer::<DynamicObject>::new(script, Default::default());
+    /// let error = informer.wait_for_sync(&Stop::new(), Duration::from_millis(1)).unwrap_err();
+    /// assert_eq!(error.to_string(), "after 1ms these had not synced: scripted objects");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If it has not synced then; the error says what went wrong last.
+    pub fn wait_for_sync(&self, stop: &Stop, timeout: impl Into<Option<Duration>>) -> Result<(), SyncError> {
+        let timeout = timeout.into();
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        if self.synced().wait_until(deadline, stop) {
+            return Ok(());
+        }
+        let unsynced = vec![Unsynced::new(self.name(), self.status().last_error)];
+        Err(SyncError::new(unsynced, timeout.filter(|_| !stop.is_stopped())))
+    }
+
+    /// The resourceVersion that the reflector has seen last; the cache may be behind it. Empty before the
+    /// first list. With several namespaces it is the least of theirs, empty before each has one.
+    pub fn last_sync_resource_version(&self) -> String {
+        let versions = self.controllers().iter().map(Controller::last_sync_resource_version);
+        versions.min_by(|a, b| (a.len(), a).cmp(&(b.len(), b))).unwrap_or_default()
+    }
+
+    /// How the reflector stands: what it does, how far the initial list has come, and what went wrong last.
+    ///
+    /// With several namespaces it is what they come to: counts are sums, it lists or fails as long as one of
+    /// them does, and the error is the latest; [`statuses`](Self::statuses) gives each.
+    pub fn status(&self) -> ReflectorStatus {
+        let all = self.controllers().iter().map(Controller::status);
+        let mut status = all.reduce(both).unwrap_or_default();
+        if self.controllers().len() > 1 {
+            status.resource_version = self.last_sync_resource_version();
+        }
+        // The reflector says so a moment after the queue has the list, and the queue may be faster.
+        status.listed |= self.has_synced();
+        status
+    }
+
+    /// How each of the reflectors stands, with its namespace: one for each of several namespaces, else one
+    /// without. None before the start.
+    pub fn statuses(&self) -> Vec<(Option<String>, ReflectorStatus)> {
+        let sources = self.shared.sources.iter().map(|source| source.namespace.clone());
+        sources.zip(self.controllers().iter().map(Controller::status)).collect()
+    }
+
+    fn controllers(&self) -> &[Controller<T>] {
+        self.shared.controllers.get().map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The threads that have not ended after a stop, by name: reflectors and process loops, or, once these
+    /// have (I3), handlers.
+    pub(crate) fn running_threads(&self) -> Vec<String> {
+        if self.is_stopped() {
+            return self.shared.processor.running_threads();
+        }
+        let controllers = self.controllers().iter().enumerate();
+        // The first has its process loop on the thread of the run.
+        let names = controllers.map(|(at, one)| (one, if at == 0 { self.name() } else { one.name() }));
+        names.flat_map(|(controller, name)| controller.running_threads(name)).collect()
+    }
+
+    /// To whom its threads belong.
+    pub(crate) fn owner(&self) -> Owner {
+        self.shared.owner
+    }
+}
+
+/// What the states of two reflectors of one informer come to.
+fn both(one: ReflectorStatus, other: ReflectorStatus) -> ReflectorStatus {
+    use ReflectorState::{BackingOff, Created, Listing, Stopped, Watching};
+    let worst = [BackingOff, Listing, Created, Watching, Stopped];
+    let rank = |state: ReflectorState| worst.iter().position(|worst| *worst == state);
+    let state = if rank(one.state) <= rank(other.state) { one.state } else { other.state };
+    let expected = one.expected.zip(other.expected).map(|(one, other)| one + other);
+    let mut both = one;
+    both.state = state;
+    both.listed &= other.listed;
+    both.received += other.received;
+    both.expected = expected;
+    both.complete &= other.complete;
+    both.unreadable += other.unreadable;
+    both.lists += other.lists;
+    both.watches += other.watches;
+    both.last_error = other.last_error.or(both.last_error);
+    both
+}

@@ -1,0 +1,183 @@
+//! The run of a shared informer: from its start until every thread has ended.
+
+use std::sync::{Arc, OnceLock};
+
+use serde::de::DeserializeOwned;
+
+use super::{Life, Shared, SharedIndexInformer, Source};
+use crate::informer::controller::{Controller, ControllerConfig};
+use crate::informer::error::InformerError;
+use crate::informer::handler::Notification;
+use crate::informer::options::SharedIndexInformerOptions;
+use crate::informer::process::Part;
+use crate::informer::queue::QueueOptions;
+use crate::object::Object;
+use crate::panic;
+use crate::queue::Queue;
+use crate::stop::Stop;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::thread;
+use crate::threads::{self, Owner};
+
+impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
+    /// Lists, watches, fills the cache and calls the handlers until `stop` is given and every thread has
+    /// ended (I3): first the reflector and the process loop, which is on this thread, then the handlers.
+    /// What is still on its way to a handler is dropped (I4). A callback that is running is waited for.
+    ///
+    /// # Errors
+    ///
+    /// If it was started before, and if the system has not the threads that it needs.
+    pub fn run(&self, stop: &Stop) -> Result<(), InformerError> {
+        let Shared { owner, life, stopped, processor, .. } = &*self.shared;
+        owner.adopt(|| {
+            let ended = self.start().and_then(|controllers| {
+                if let Some(inline) = &self.shared.inline
+                    && let Err(panic) = panic::catch(|| inline.lock().begin(stop))
+                {
+                    log::error!("{}: the observer, beginning, {panic}", self.shared.name);
+                }
+                if controllers.is_empty() {
+                    self.shared.has_synced();
+                }
+                run_all(controllers, stop)
+            });
+            if matches!(ended, Err(InformerError::AlreadyStarted { .. })) {
+                return ended;
+            }
+            {
+                let _life = life.lock();
+                stopped.store(true, Ordering::Release);
+            }
+            processor.stop();
+            self.shared.ended.set();
+            ended
+        })
+    }
+
+    fn start(&self) -> Result<&[Controller<T>], InformerError> {
+        let Shared { name, sources, processor, life, controllers, .. } = &*self.shared;
+        let mut life = life.lock();
+        if std::mem::replace(&mut life.started, true) {
+            return Err(InformerError::AlreadyStarted { name: Arc::clone(name) });
+        }
+        processor.start().map_err(|error| super::handlers::thread_error(name, error))?;
+        let unsynced = Arc::new(AtomicUsize::new(sources.len()));
+        let all = sources.iter().map(|source| self.controller(source, &mut life, &unsynced)).collect();
+        Ok(controllers.get_or_init(|| all))
+    }
+
+    /// What fills the part of the cache that a source is about. The last of them to process its initial list
+    /// makes the informer synced.
+    fn controller(&self, source: &Source, life: &mut Life<T>, unsynced: &Arc<AtomicUsize>) -> Controller<T> {
+        let SharedIndexInformerOptions { reflector, queue, transform, tell_recreation, metrics, .. } =
+            &life.options;
+        let indexer = Arc::clone(&self.shared.indexer);
+        let part = Arc::new(Part::new(indexer, source.namespace.as_deref(), *tell_recreation));
+        let queue = queue.build(
+            &part,
+            QueueOptions {
+                name: Arc::clone(&self.shared.name),
+                transform: transform.clone(),
+                metrics: metrics.clone(),
+                clock: Arc::clone(&reflector.clock),
+            },
+        );
+        let queue = match &life.options.wrap_queue {
+            Some(wrap) => wrap(queue),
+            None => queue,
+        };
+        let process = Process { shared: Arc::clone(&self.shared), part, queue: Arc::clone(&queue) };
+        let process = Arc::new(process);
+        let (one, batch) = (Arc::clone(&process), process);
+        let lister_watcher = Arc::clone(&source.lister_watcher);
+        let (shared, unsynced) = (Arc::downgrade(&self.shared), Arc::clone(unsynced));
+        let synced = queue.synced().on_done(move || {
+            if unsynced.fetch_sub(1, Ordering::AcqRel) == 1
+                && let Some(shared) = shared.upgrade()
+            {
+                shared.has_synced();
+            }
+        });
+        let mut config = ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
+            let _blocked = one.shared.block_deltas.lock();
+            Ok(one.part.process(deltas, is_in_initial_list, &mut |notification, sync| {
+                one.tell(notification, sync)
+            })?)
+        });
+        config.process_batch = Some(Box::new(move |deltas, is_in_initial_list| {
+            let _blocked = batch.shared.block_deltas.lock();
+            Ok(batch.part.process_batch(deltas, is_in_initial_list, &mut |notification, sync| {
+                batch.tell(notification, sync)
+            })?)
+        }));
+        config.reflector = reflector.clone();
+        config.reflector.name = source.name(&life.options);
+        let (shared, clock) = (Arc::downgrade(&self.shared), Arc::clone(&reflector.clock));
+        config.reflector.should_resync = Some(Arc::new(move || {
+            shared.upgrade().is_some_and(|shared| shared.processor.should_resync(clock.now()))
+        }));
+        life.initial_lists_are_processed.push(synced);
+        Controller::new(config)
+    }
+}
+
+impl<T: Send + Sync + 'static> Shared<T> {
+    /// Everything of the initial lists is in the cache and on its way to the handlers.
+    fn has_synced(&self) {
+        self.synced.set();
+        self.processor.upstream_has_synced();
+    }
+}
+
+/// What a process loop does with what it pops.
+struct Process<T> {
+    shared: Arc<Shared<T>>,
+    part: Arc<Part<T>>,
+    queue: Arc<dyn Queue<T>>,
+}
+
+impl<T: Object> Process<T> {
+    /// To the handlers; whether to go on.
+    fn tell(&self, notification: Notification<T>, sync: bool) -> bool {
+        if let Some(inline) = &self.shared.inline
+            && let Err(panic) = panic::catch(|| notification.event.deliver(&mut **inline.lock()))
+        {
+            log::error!("{}: the observer {panic}; the next event follows", self.shared.name);
+        }
+        self.shared.processor.distribute(notification, sync);
+        !self.queue.is_closed()
+    }
+}
+
+/// Runs the first on this thread and the others on threads of their own, until all have ended. If one can't,
+/// the others end, too.
+fn run_all<T: Object>(controllers: &[Controller<T>], stop: &Stop) -> Result<(), InformerError> {
+    let Some((first, others)) = controllers.split_first() else {
+        stop.wait();
+        return Ok(());
+    };
+    if others.is_empty() {
+        return first.run(stop);
+    }
+    let (stop, failed) = (stop.child(), OnceLock::new());
+    let run = |controller: &Controller<T>| {
+        if let Err(error) = controller.run(&stop) {
+            let _ = failed.set(error);
+            stop.stop();
+        }
+    };
+    let owner = Owner::current();
+    thread::scope(|scope| {
+        for controller in others {
+            let thread = threads::named(format!("{} process", controller.name()));
+            if let Err(error) = thread.spawn_scoped(scope, || owner.adopt(|| run(controller))) {
+                let name = controller.name().into();
+                let _ = failed.set(InformerError::Thread { name, source: Arc::new(error) });
+                stop.stop();
+                break;
+            }
+        }
+        run(first);
+    });
+    failed.into_inner().map_or(Ok(()), Err)
+}
