@@ -221,7 +221,7 @@ fn list_of(value: &Value) -> Option<(&[Value], &Value)> {
         Value::Object(meta) => {
             text_or_none(meta.get("resourceVersion"))
                 && text_or_none(meta.get("continue"))
-                && meta.get("remainingItemCount").is_none_or(|count| count.is_null() || count.is_u64())
+                && meta.get("remainingItemCount").is_none_or(|count| count.is_null() || count.is_i64())
         }
         // By position, which nobody sends.
         Value::Array(_) => return None,

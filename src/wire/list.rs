@@ -71,7 +71,19 @@ struct Metadata {
     resource_version: Option<String>,
     #[serde(rename = "continue")]
     continue_token: Option<String>,
-    remaining_item_count: Option<u64>,
+    remaining_item_count: Option<i64>,
+    #[serde(rename = "shardInfo", deserialize_with = "selector_or_none")]
+    shard_selector: Option<String>,
+}
+
+/// A mark that can't be read is none: it only tells what the server has done.
+fn selector_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    #[derive(Deserialize)]
+    struct ShardInfo {
+        selector: String,
+    }
+    let info = <&RawValue>::deserialize(deserializer)?;
+    Ok(serde_json::from_str(info.get()).ok().map(|ShardInfo { selector }| selector))
 }
 
 /// serde would take an array for it, too, field by field.
@@ -104,9 +116,16 @@ impl ListMeta {
             .filter(|token| !token.is_empty())
     }
 
-    /// How many items follow on further pages, where the server tells.
+    /// How many items follow on further pages, where the server tells. Of the pages of a shard kube-apiserver
+    /// counts what it did not look at less the page's limit, which may be less than nothing: that tells
+    /// nothing.
     pub(crate) fn remaining_item_count(&self) -> Option<u64> {
-        self.metadata.as_ref().and_then(|meta| meta.remaining_item_count)
+        self.metadata.as_ref().and_then(|meta| meta.remaining_item_count?.try_into().ok())
+    }
+
+    /// The selector of the shards that the server has picked the items by, if it has (SH3).
+    pub(crate) fn shard_selector(&self) -> Option<&str> {
+        self.metadata.as_ref().and_then(|meta| meta.shard_selector.as_deref())
     }
 }
 
