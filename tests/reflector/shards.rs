@@ -148,6 +148,23 @@ fn sh2_an_object_without_a_uid_goes_by_the_empty_one_and_a_cluster_scoped_one_by
 }
 
 #[test]
+fn sh2_what_has_no_name_may_be_any_object_and_is_not_taken_for_anothers() {
+    // Without a UID either it would be in the other shard.
+    for nameless in ["{}", r#"{"metadata":null}"#, r#"{"metadata":{"resourceVersion":"5"}}"#, "7"] {
+        let store = Arc::new(Indexer::<DynamicObject>::for_objects());
+        let answers = [
+            page("4", "", &[object("a", MINE, "1")]),
+            Answer::body(error_event(410, "Expired")),
+            page("6", "", &[nameless.to_owned()]),
+            Answer::open(""),
+        ];
+        let status = run_until_read_with(&store, &ScriptedListerWatcher::new(answers), 3, set);
+        assert_eq!((status.complete, status.unreadable), (false, 1), "{nameless}");
+        assert_eq!((store.len(), &*status.resource_version), (1, "6"), "{nameless}");
+    }
+}
+
+#[test]
 fn sh2_a_namespace_counts_wherever_it_stands() {
     let items = [
         r#"{"metadata":{"name":"a","namespace":"ab","uid":"abc","resourceVersion":"1"}}"#,
@@ -194,7 +211,7 @@ fn sh3_a_server_that_says_so_on_every_page_picks_the_objects_itself() {
     let items = || vec![object("a", MINE, "1")];
     let foreign = || vec![object("a", MINE, "1"), object("b", OTHER, "1")];
     let first = |rest: &str| format!(r#","continue":"more"{rest}"#);
-    let cases: Vec<(&str, Vec<(String, Vec<String>)>, Option<bool>)> = vec![
+    let cases = [
         ("said", vec![(ours.clone(), items())], Some(true)),
         ("said of nothing", vec![(ours.clone(), vec![])], Some(true)),
         ("said of both pages", vec![(first(&ours), items()), (ours.clone(), vec![])], Some(true)),
