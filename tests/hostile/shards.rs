@@ -111,7 +111,7 @@ fn a_uid_that_is_no_text_is_told_with_the_object_and_its_deletion_still_deletes(
     let states = [("4", vec![object("b", "2", true)])];
     for kind in ["MODIFIED", "DELETED"] {
         let script = Sending::List.script(&states, &event(kind, odd));
-        let informed = Informed::<DynamicObject>::run(script, InformerQueue::DeltaFifo, set);
+        let informed = Informed::<DynamicObject>::run_patiently(script, InformerQueue::DeltaFifo, 1, set);
         let told: &[&str] = if kind == "DELETED" { &["+ns/b@2", "-ns/b@?2"] } else { &["+ns/b@2"] };
         assert_eq!(informed.told(), told);
         let error = informed.status().last_error.unwrap().to_string();
