@@ -5,8 +5,8 @@ use std::fmt;
 use super::store::{Content, meta_str};
 use crate::wire::fnv1a;
 
-/// `shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')`, or several of one field joined
-/// by `||`.
+/// `shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')`, or several of one field
+/// joined by `||`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Shards {
     field: Field,
