@@ -141,7 +141,9 @@ pub use store::{
     TimestampedEntry, TransactionError, Transform, TtlPolicy, UndeltaStore, meta_namespace_index,
 };
 pub use time::{Backoff, Clock, RealClock};
-pub use wire::{DecodeLimits, FieldPathError, FieldPaths, ListOptions, ResourceVersionMatch};
+pub use wire::{
+    DecodeLimits, FieldPathError, FieldPaths, ListOptions, ResourceVersionMatch, Shard, ShardError,
+};
 
 /// Where the crate differs from client-go on purpose.
 #[doc = include_str!("../DEVIATIONS.md")]

@@ -246,6 +246,7 @@ impl<T: Object> Reflector<T> {
                 status.received = machine.received_objects();
             }
             status.listed = machine.has_listed();
+            status.shard_applied = machine.shard_applied();
             let View { complete, unreadable } = machine.view();
             (status.complete, status.unreadable) = (complete, unreadable);
             if let Some(report) = reports.last() {

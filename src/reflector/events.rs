@@ -84,6 +84,18 @@ impl<T: Object> Machine<T> {
                 }
                 self.count(kind, "", watching);
             }
+            Read::Elsewhere { resource_version } => {
+                self.shard_applied = Some(false);
+                self.count(kind, &resource_version, watching);
+                match &mut watching.initial {
+                    Some(initial) if kind == EventKind::Added => initial.pass(),
+                    // Nothing is told but what a bookmark would tell: that everything up to here is known.
+                    None if watching.versions_count && !resource_version.is_empty() => {
+                        self.stored(store.bookmark(&resource_version));
+                    }
+                    _ => {}
+                }
+            }
             Read::Object(object) => {
                 let version = object.resource_version().to_owned();
                 self.object(kind, object, watching, store);
@@ -190,8 +202,8 @@ impl<T: Object> Machine<T> {
         };
         self.version_unavailable = false;
         (watching.started, watching.events, watching.versions_count) = (now, 0, true);
-        let up_to_date = initial.is_up_to_date();
-        self.replace(initial.into_list(), store).map_err(Broken::Refused)?;
+        let (received, up_to_date) = (initial.received(), initial.is_up_to_date());
+        self.replace(initial.into_list(), received, store).map_err(Broken::Refused)?;
         self.view.complete &= up_to_date;
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::object::Object;
 use crate::store::{ReflectorStore, StagedList};
 use crate::time::{Backoff, Random};
-use crate::wire::{FrameSplitter, ListOptions, ResourceVersionMatch};
+use crate::wire::{FrameSplitter, ListOptions, ResourceVersionMatch, Shard};
 
 /// A server ends a watch at its time; one that is silent for longer is dead.
 const SLACK: Duration = Duration::from_secs(30);
@@ -36,6 +36,8 @@ pub(super) struct Machine<T> {
     synced: bool,
     /// How many objects the last list or watch-list had that reached the store.
     received: usize,
+    /// Whether the server is known to pick the objects of the shard, if there is one, or not to.
+    pub(super) shard_applied: Option<bool>,
     /// The last version can't be listed any more: ask for the most recent one (L8, L11).
     pub(super) version_unavailable: bool,
     /// A list at "0" came in pages: the server has no watch cache, so always ask for pages (L10).
@@ -64,6 +66,8 @@ struct Settings {
     watch_idle_timeout: Option<Duration>,
     watch_list: bool,
     reuse_unchanged: bool,
+    /// Of the shard; empty for everything.
+    shard_selector: String,
 }
 
 /// How much of what the server told could be read.
@@ -148,12 +152,14 @@ impl<T: Object> Machine<T> {
                 watch_idle_timeout: options.watch_idle_timeout.filter(|timeout| !timeout.is_zero()),
                 watch_list: watch_list && options.watch_list,
                 reuse_unchanged: options.reuse_unchanged,
+                shard_selector: options.shard.as_ref().map(Shard::selector).unwrap_or_default(),
             },
             decoder: Decoder::new(decode, options),
             phase: Phase::Watch,
             version: String::new(),
             synced: false,
             received: 0,
+            shard_applied: None,
             version_unavailable: false,
             paginated: false,
             unfinished: 0,
@@ -182,19 +188,25 @@ impl<T: Object> Machine<T> {
             timeout_seconds: Some(self.watch_timeout()),
             ..ListOptions::default()
         };
+        let shard_selector = || self.settings.shard_selector.clone();
         match &self.phase {
-            Phase::List(listing) => Step::List(listing.options()),
+            Phase::List(listing) => {
+                Step::List(ListOptions { shard_selector: shard_selector(), ..listing.options() })
+            }
             Phase::ListBody(_) => Step::Read(None),
             Phase::WatchBody(watching) => Step::Read(Some(watching.patience(self.expects_bookmarks()))),
             Phase::Wait(duration, _) => Step::Wait(*duration),
-            Phase::Watch => {
-                Step::Watch(ListOptions { resource_version: Some(self.version.clone()), ..watch_options })
-            }
+            Phase::Watch => Step::Watch(ListOptions {
+                resource_version: Some(self.version.clone()),
+                shard_selector: shard_selector(),
+                ..watch_options
+            }),
             // WL2: never older than what has been seen; that is a consistent read if nothing has been.
             Phase::WatchList => Step::Watch(ListOptions {
                 resource_version: (!self.version_unavailable).then(|| self.version.clone()),
                 resource_version_match: Some(ResourceVersionMatch::NotOlderThan),
                 send_initial_events: true,
+                shard_selector: shard_selector(),
                 ..watch_options
             }),
         }
@@ -250,9 +262,14 @@ impl<T: Object> Machine<T> {
         match &self.phase {
             Phase::List(listing) | Phase::ListBody(listing) => Some(listing.progress()),
             Phase::WatchList => Some((0, None)),
-            Phase::WatchBody(Watching { initial: Some(initial), .. }) => Some((initial.len(), None)),
+            Phase::WatchBody(Watching { initial: Some(initial), .. }) => Some((initial.received(), None)),
             _ => None,
         }
+    }
+
+    /// Whether the server is known to pick the objects of the shard.
+    pub(super) fn shard_applied(&self) -> Option<bool> {
+        self.shard_applied
     }
 
     /// How many objects the last list had that reached the store.
@@ -419,10 +436,14 @@ impl<T: Object> Machine<T> {
     }
 
     fn listed(&mut self, listed: Listed<T>, store: &dyn ReflectorStore<T>) {
-        let Listed { list, paginated_at_zero } = listed;
+        let Listed { list, elsewhere, picked, paginated_at_zero } = listed;
         self.version_unavailable = false;
         self.paginated |= paginated_at_zero;
-        match self.replace(list, store) {
+        if !self.settings.shard_selector.is_empty() {
+            self.shard_applied = Some(picked && elsewhere == 0);
+        }
+        let received = list.objects.len() + elsewhere;
+        match self.replace(list, received, store) {
             Ok(()) => self.phase = Phase::Watch,
             Err(error) => {
                 self.report(error, true);
@@ -434,10 +455,10 @@ impl<T: Object> Machine<T> {
     pub(super) fn replace(
         &mut self,
         list: StagedList<T>,
+        received: usize,
         store: &dyn ReflectorStore<T>,
     ) -> Result<(), Error> {
         let (version, complete) = (list.resource_version.clone(), list.gaps.is_empty());
-        let received = list.objects.len();
         let replaced = match store.staging() {
             Some(staging) => staging.replace_staged(list),
             None if complete => {

@@ -12,6 +12,7 @@ mod lists;
 mod protocol;
 mod replay;
 mod restore;
+mod shards;
 mod watches;
 mod writes;
 

@@ -155,7 +155,7 @@ fn answer_object<'a>(
     let response = match request.verb() {
         Verb::Watch => {
             let options = Options::parse(head)?;
-            let (collection, selection) = selected(target, resource, &options)?;
+            let (collection, selection) = selected(shared, target, &options)?;
             let watch = Watch::open(shared, collection, selection, form, &options, request.clone())?;
             return Ok(Answer::Watch(watch));
         }
@@ -202,7 +202,7 @@ fn answer_object<'a>(
             }
         }
         Verb::DeleteCollection if target.namespace.is_some() || !resource.namespaced => {
-            let (collection, selection) = selected(target, resource, &Options::parse(head)?)?;
+            let (collection, selection) = selected(shared, target, &Options::parse(head)?)?;
             let page = shared.write(true, dry_run, |writer| {
                 let version = writer.store.version();
                 Page::of(writer.delete_collection(&collection, &selection), version)
@@ -216,17 +216,20 @@ fn answer_object<'a>(
 
 /// The collection that `target` names and what the options select of it.
 fn selected(
+    shared: &Shared,
     target: &Target,
-    resource: &ApiResource,
     options: &Options,
 ) -> Result<(Collection, Selection), StatusError> {
-    let selection = Selection::parse(&options.label_selector, &options.field_selector, resource)?;
+    let resource = shared.resources.get(target.resource);
+    let mut selection = Selection::parse(&options.label_selector, &options.field_selector, resource)?;
+    if shared.settings.shards && !options.shard_selector.is_empty() {
+        selection = selection.of_shards(&options.shard_selector)?;
+    }
     Ok((Collection::new(target.resource, target.namespace.as_deref()), selection))
 }
 
 pub(crate) fn list_page(shared: &Shared, target: &Target, options: &Options) -> Result<Page, StatusError> {
-    let resource = shared.resources.get(target.resource);
-    let (collection, selection) = selected(target, resource, options)?;
+    let (collection, selection) = selected(shared, target, options)?;
     list::list(&shared.state.lock().store, &collection, &selection, options)
 }
 

@@ -13,6 +13,7 @@ mod patch;
 mod resources;
 mod select;
 mod server;
+mod shards;
 mod status;
 mod store;
 mod validate;
