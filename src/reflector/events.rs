@@ -211,16 +211,16 @@ impl<T: Object> Machine<T> {
     /// What the store says to an event is told, and the watch goes on (W8).
     fn stored(&mut self, result: Result<(), StoreError>) {
         if let Err(error) = result {
-            if matches!(error, StoreError::Transform { .. } | StoreError::Key(_)) {
-                self.view.miss();
+            let failed = Error::other(format!("the store did not take an event: {error}"));
+            match error {
+                StoreError::Transform { .. } | StoreError::Key(_) => self.report_missed(failed),
+                _ => self.report(failed, false),
             }
-            self.report(Error::other(format!("the store did not take an event: {error}")), false);
         }
     }
 
     pub(super) fn report_unreadable(&mut self, unreadable: &Unreadable, place: impl FnOnce() -> String) {
-        self.view.miss();
-        self.report(unreadable.at(place), false);
+        self.report_missed(unreadable.at(place));
     }
 
     /// Where in the stream the next event is.

@@ -36,6 +36,8 @@ pub(super) struct Machine<T> {
     synced: bool,
     /// How many objects the last list or watch-list had that reached the store.
     received: usize,
+    /// Lists that have reached the store.
+    replaced: u64,
     /// Whether the server is known to pick the objects of the shard, if there is one, or not to.
     pub(super) shard_applied: Option<bool>,
     /// The last version can't be listed any more: ask for the most recent one (L8, L11).
@@ -110,6 +112,8 @@ pub(super) struct Report {
     /// What was being read, "list" or "watch", when it came up: unlike the error of a request, it does not
     /// say.
     pub(super) reading: Option<&'static str>,
+    /// Whether nothing failed but the reading of an object.
+    pub(super) unreadable: bool,
 }
 
 enum Phase<T> {
@@ -159,6 +163,7 @@ impl<T: Object> Machine<T> {
             version: String::new(),
             synced: false,
             received: 0,
+            replaced: 0,
             shard_applied: None,
             version_unavailable: false,
             paginated: false,
@@ -220,6 +225,16 @@ impl<T: Object> Machine<T> {
     /// Whether a list has reached the store.
     pub(super) fn has_listed(&self) -> bool {
         self.synced
+    }
+
+    /// How many lists have reached the store.
+    pub(super) fn replaced(&self) -> u64 {
+        self.replaced
+    }
+
+    /// Whether it works: a watch is open and has brought something.
+    pub(super) fn is_well(&self) -> bool {
+        matches!(&self.phase, Phase::WatchBody(watching) if watching.initial.is_none() && watching.events > 0)
     }
 
     /// How much of what the server told could be read.
@@ -471,6 +486,7 @@ impl<T: Object> Machine<T> {
         replaced.map_err(|error| Error::other(format!("unable to sync list result: {error}")))?;
         self.version = version;
         self.synced = true;
+        self.replaced += 1;
         self.received = received;
         self.broken_at = None;
         self.view.complete = complete;
@@ -513,7 +529,13 @@ impl<T: Object> Machine<T> {
     }
 
     pub(super) fn report(&mut self, error: Error, to_handler: bool) {
-        self.reports.push(Report { error, to_handler, reading: self.reading });
+        self.reports.push(Report { error, to_handler, reading: self.reading, unreadable: false });
+    }
+
+    /// An object, or a change of one, could not be read or stored.
+    pub(super) fn report_missed(&mut self, error: Error) {
+        self.view.miss();
+        self.reports.push(Report { error, to_handler: false, reading: self.reading, unreadable: true });
     }
 
     /// Between the shortest and twice that, so that the watches of many clients do not end together (W1).

@@ -1,6 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::object::GroupVersionKind;
@@ -14,7 +14,7 @@ pub type WatchErrorHandler = Arc<dyn Fn(&Error) + Send + Sync>;
 ///
 /// ```
 /// use k8s_informer::{Backoff, ReflectorOptions};
-/// use std::time::Duration;
+/// use std::time::{Duration, Instant};
 ///
 /// let mut options = ReflectorOptions::default();
 /// options.page_size = Some(100);
@@ -162,10 +162,19 @@ pub struct ReflectorStatus {
     pub unreadable: u64,
     /// Requests for a LIST so far, pages counted one by one.
     pub lists: u64,
-    /// Requests for a WATCH so far.
+    /// Requests for a WATCH so far: one, and one for each restart.
     pub watches: u64,
+    /// How often everything was listed once more, after the first time: because the server could not go on
+    /// from where the watch was.
+    pub relists: u64,
+    /// When the server last answered or sent something, by the [clock](ReflectorOptions::clock).
+    pub last_contact: Option<Instant>,
+    /// How often something has failed since a watch last brought something: 0 if all is well.
+    pub failures: u64,
     /// What went wrong last, whatever came after.
     pub last_error: Option<Error>,
+    /// When that was.
+    pub last_error_at: Option<Instant>,
 }
 
 /// What a reflector is doing.

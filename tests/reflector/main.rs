@@ -8,6 +8,7 @@ mod options;
 mod over_http;
 mod shards;
 mod silence;
+mod status;
 mod support;
 mod watch_list_failures;
 mod watch_lists;

@@ -283,7 +283,7 @@ impl SharedInformerFactory {
             return informer;
         }
         // Made under no lock: it may be a user's code that makes it, and ask for another.
-        let informer = new(factory, factory.options(&identity.resource, kind));
+        let informer = new(factory, factory.options(&identity, kind));
         let mut informers = factory.informers.lock();
         let entry = informers.all.entry(identity).or_insert_with(|| Entry {
             informer: Arc::new(informer.clone()),
@@ -298,12 +298,13 @@ impl SharedInformerFactory {
 impl Factory {
     fn options<T: Object>(
         &self,
-        resource: &GroupVersionResource,
+        Identity { resource, scope, .. }: &Identity,
         kind: Option<GroupVersionKind>,
     ) -> SharedIndexInformerOptions<T> {
         let Common { reflector, queue, tell_recreation } = &self.common;
         let mut reflector = reflector.clone();
         reflector.expected_kind = reflector.expected_kind.or(kind);
+        reflector.shard = scope.shard_of().cloned().or(reflector.shard);
         if let Some(period) = self.resync.get(resource) {
             reflector.resync_period = *period;
         }

@@ -150,6 +150,15 @@ fn both(one: ReflectorStatus, other: ReflectorStatus) -> ReflectorStatus {
     both.unreadable += other.unreadable;
     both.lists += other.lists;
     both.watches += other.watches;
-    both.last_error = other.last_error.or(both.last_error);
+    both.relists += other.relists;
+    both.failures += other.failures;
+    both.last_contact = both.last_contact.max(other.last_contact);
+    both.shard_applied = match (both.shard_applied, other.shard_applied) {
+        (Some(one), Some(other)) => Some(one && other),
+        (one, other) => one.or(other).filter(|applied| !applied),
+    };
+    if other.last_error_at >= both.last_error_at {
+        (both.last_error, both.last_error_at) = (other.last_error, other.last_error_at);
+    }
     both
 }
