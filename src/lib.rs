@@ -80,6 +80,7 @@ mod error;
 mod metrics;
 mod object;
 mod panic;
+mod resource_version;
 mod selector;
 mod status;
 mod stop;
@@ -117,7 +118,7 @@ pub use object::{
 };
 pub use queue::{
     Delta, DeltaFifo, DeltaFifoBuilder, Deltas, Fifo, Heap, PopError, Process, ProcessBatch, ProcessError,
-    Queue, RealFifo, RealFifoBuilder, RealFifoMode, Refused, ReplacedAll, Requeue,
+    Queue, RealFifo, RealFifoBuilder, RealFifoMode, Refused, ReplacedAll, Requeue, WaitError, Watermark,
 };
 pub use reflector::{
     Body, ListWatch, ListerWatcher, ListerWatcherSource, Reflector, ReflectorOptions, ReflectorState,

@@ -1,0 +1,126 @@
+//! What a queue has been told, and how much of it has been processed.
+
+use std::collections::VecDeque;
+
+use super::Watermark;
+use crate::object::Accessor;
+use crate::resource_version::ResourceVersion;
+
+/// Room for this many versions is kept when nothing waits; more is given back.
+const KEEP: usize = 1024;
+
+/// The versions that a queue was told, each with the place in the queue that it stands behind: everything that
+/// waited when it came is before it. Once that has been processed, the version is the [`Watermark`].
+///
+/// What is queued takes a place each, with a number that counts up. Of versions between two places only the last
+/// one is kept, 24 bytes: so there are never more of them than places that wait, whatever is written to those.
+pub(super) struct Told {
+    /// The number of the next place.
+    next: u64,
+    /// The places before this number are before the version. Both ascend, by number.
+    waiting: VecDeque<(u64, ResourceVersion)>,
+    /// The last version that no place is before any more.
+    passed: ResourceVersion,
+    /// As `watermark` has it, to be looked at without its lock.
+    published: ResourceVersion,
+    watermark: Watermark,
+}
+
+impl Told {
+    pub(super) fn new() -> Self {
+        Self {
+            next: 0,
+            waiting: VecDeque::new(),
+            passed: ResourceVersion::default(),
+            published: ResourceVersion::default(),
+            watermark: Watermark::new(),
+        }
+    }
+
+    pub(super) fn watermark(&self) -> Watermark {
+        self.watermark.clone()
+    }
+
+    /// The version of an event, as it was before any transform.
+    pub(super) fn version_of<T>(accessor: &Accessor<T>, object: &T) -> Option<ResourceVersion> {
+        accessor.resource_version(object).and_then(Self::version)
+    }
+
+    /// `None` if it is empty, which an event must not be for its version to count (W10).
+    pub(super) fn version(version: &str) -> Option<ResourceVersion> {
+        (!version.is_empty()).then(|| version.into())
+    }
+
+    /// A place behind all others.
+    pub(super) fn place(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// The last version that was told.
+    pub(super) fn latest(&self) -> &ResourceVersion {
+        self.waiting.back().map_or(&self.passed, |(_, version)| version)
+    }
+
+    /// An object appeared. A watch that begins at no version tells those that are there first, in no order:
+    /// their versions say nothing of what has been told.
+    pub(super) fn added(&mut self, version: Option<ResourceVersion>) {
+        if self.latest().is_known() {
+            self.event(version);
+        }
+    }
+
+    /// Another event, or a bookmark. Without a version it leaves the last one.
+    pub(super) fn event(&mut self, version: Option<ResourceVersion>) {
+        if let Some(version) = version {
+            self.list(version);
+        }
+    }
+
+    /// A list, or anything else that says which version there is now, if any.
+    pub(super) fn list(&mut self, version: ResourceVersion) {
+        match self.waiting.back_mut() {
+            Some((places, last)) if *places == self.next => *last = version,
+            _ => self.waiting.push_back((self.next, version)),
+        }
+    }
+
+    /// The first place that waits in order is this one, or there is none. Answers the last version before it.
+    pub(super) fn pass(&mut self, first: Option<u64>) -> &ResourceVersion {
+        let first = first.unwrap_or(self.next);
+        while self.waiting.front().is_some_and(|(places, _)| *places <= first) {
+            self.passed = self.waiting.pop_front().map(|(_, version)| version).unwrap_or_default();
+        }
+        if self.waiting.is_empty() && self.waiting.capacity() > KEEP {
+            self.waiting = VecDeque::new();
+        }
+        &self.passed
+    }
+
+    /// Only these places wait in order, ascending: of the versions between two of them the last one stays.
+    pub(super) fn thin(&mut self, places: impl Iterator<Item = u64>) {
+        let mut places = places.peekable();
+        let mut kept: VecDeque<(u64, ResourceVersion)> = VecDeque::new();
+        for (number, version) in std::mem::take(&mut self.waiting) {
+            // Whether one of them waits between the version that was kept last and this one.
+            let mut apart = false;
+            while let Some(place) = places.next_if(|place| *place < number) {
+                apart |= kept.back().is_some_and(|(last, _)| place >= *last);
+            }
+            if !apart {
+                kept.pop_back();
+            }
+            kept.push_back((number, version));
+        }
+        self.waiting = kept;
+    }
+
+    /// This is before all that has not been processed, or else what [`pass`](Self::pass) answered.
+    pub(super) fn publish(&mut self, before: Option<&ResourceVersion>) {
+        let version = before.unwrap_or(&self.passed);
+        if *version != self.published {
+            self.published = version.clone();
+            self.watermark.reach(version.clone());
+        }
+    }
+}
