@@ -247,6 +247,7 @@ impl<T> DeltaFifo<T> {
             }
             state.initial = state.order.len();
         }
+        state.publish();
         self.unlock(state);
         drop(left_out);
         self.compress(&touched);
@@ -254,8 +255,7 @@ impl<T> DeltaFifo<T> {
     }
 
     /// Gives the lock back, says that the queue has synced if so it is, and how much waits.
-    fn unlock(&self, mut state: MutexGuard<'_, State<T>>) {
-        state.publish();
+    fn unlock(&self, state: MutexGuard<'_, State<T>>) {
         let synced = state.synced();
         drop(state);
         if synced && !self.synced.is_done() {
@@ -320,6 +320,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         };
         if known.is_ok() {
             state.told.event(version);
+            state.publish();
         }
         self.unlock(state);
         drop(left_out);

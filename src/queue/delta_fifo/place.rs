@@ -81,7 +81,8 @@ impl<T> State<T> {
     }
 
     /// The watermark is what came before the oldest change: that in flight, of a key that was put back, or the
-    /// first in order. A key that a compressor has emptied counts until a pop passes it.
+    /// first in order. A place that a pop passes, since its key has no changes or more than one place, counts
+    /// until it does. To be called when there are fewer changes, or more versions without one.
     pub(super) fn publish(&mut self) {
         let first = self.order.front().map(|place| place.number);
         self.told.pass(first);

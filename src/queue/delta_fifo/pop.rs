@@ -55,8 +55,6 @@ impl<T> DeltaFifo<T> {
                         self.unlock(state);
                         return Some(taken);
                     }
-                    // It may have passed what a compressor has emptied.
-                    state.publish();
                     if state.synced() && !self.synced.is_done() {
                         // All that was left of the initial list were keys that a compressor has emptied.
                         self.unlock(state);
@@ -105,6 +103,7 @@ impl<T> DeltaFifo<T> {
         } else if !state.order.is_empty() {
             self.changed.notify_one();
         }
+        state.publish();
         self.unlock(state);
         drop((flight, left_out, known_object));
     }
@@ -200,6 +199,7 @@ impl<T> State<T> {
                 break Some((place, deltas));
             }
             self.initial = self.initial.saturating_sub(1);
+            self.publish();
         };
         if self.order.is_empty() && self.order.capacity() > KEEP {
             self.order = VecDeque::new();

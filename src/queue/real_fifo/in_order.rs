@@ -74,6 +74,7 @@ impl<T> RealFifo<T> {
             let result = whole.map(|version| {
                 state.replaced();
                 state.told.list(version.into());
+                state.publish();
             });
             self.unlock(state);
             result

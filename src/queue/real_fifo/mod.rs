@@ -131,7 +131,6 @@ impl<T> RealFifo<T> {
 
     /// Gives the lock back, says that the queue has synced if so it is, and how much waits.
     fn unlock(&self, mut state: MutexGuard<'_, State<T>>) {
-        state.publish();
         state.synced |= state.populated && state.initial == 0;
         let synced = state.synced;
         drop(state);
@@ -214,6 +213,7 @@ impl<T> State<T> {
         }
     }
 
+    /// To be called when there are fewer items, or more versions without one.
     fn publish(&mut self) {
         self.told.pass(Some(self.done));
         self.told.publish(None);

@@ -67,6 +67,7 @@ impl<T> RealFifo<T> {
         if back == 0 {
             state.initial -= taken.counted;
             state.done += taken.items as u64;
+            state.publish();
         } else if taken.counted == 0 && state.initial > 0 {
             // They precede what came with a first replace meanwhile.
             state.initial += back;
