@@ -55,14 +55,14 @@ impl Default for ResourceVersion {
 
 impl From<&str> for ResourceVersion {
     fn from(version: &str) -> Self {
-        // Any 19 digits are a `u64`.
-        if version.len() < 20
-            && is_comparable(version)
-            && let Ok(number) = version.parse()
-        {
-            return Self::Number(number);
+        // Any 19 digits are a `u64`. Each event comes by here: one pass over them.
+        let digit =
+            |number: u64, byte: u8| byte.is_ascii_digit().then(|| number * 10 + u64::from(byte - b'0'));
+        let is_usual = (1..20).contains(&version.len()) && !version.starts_with('0');
+        match is_usual.then(|| version.bytes().try_fold(0, digit)).flatten() {
+            Some(number) => Self::Number(number),
+            None => Self::Text(version.into()),
         }
-        Self::Text(version.into())
     }
 }
 

@@ -85,15 +85,22 @@ impl Told {
         }
     }
 
-    /// The first place that waits in order is this one, or there is none. Answers the last version before it.
-    pub(super) fn pass(&mut self, first: Option<u64>) -> &ResourceVersion {
-        let first = first.unwrap_or(self.next);
+    /// The first place that waits in order is this one, or there is none. Whether that changes
+    /// [`passed`](Self::passed).
+    pub(super) fn pass(&mut self, first: Option<u64>) -> bool {
+        let (first, before) = (first.unwrap_or(self.next), self.waiting.len());
         while self.waiting.front().is_some_and(|(places, _)| *places <= first) {
             self.passed = self.waiting.pop_front().map(|(_, version)| version).unwrap_or_default();
         }
+        let passes = self.waiting.len() < before;
         if self.waiting.is_empty() && self.waiting.capacity() > KEEP {
             self.waiting = VecDeque::new();
         }
+        passes
+    }
+
+    /// The last version before the first place that waits in order.
+    pub(super) fn passed(&self) -> &ResourceVersion {
         &self.passed
     }
 
@@ -115,7 +122,7 @@ impl Told {
         self.waiting = kept;
     }
 
-    /// This is before all that has not been processed, or else what [`pass`](Self::pass) answered.
+    /// This is before all that has not been processed; or else what has been [`passed`](Self::passed).
     pub(super) fn publish(&mut self, before: Option<&ResourceVersion>) {
         let version = before.unwrap_or(&self.passed);
         if *version != self.published {

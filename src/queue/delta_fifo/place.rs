@@ -73,10 +73,10 @@ impl<T> State<T> {
 
     /// The oldest change of what was popped from this place.
     pub(super) fn since(&mut self, place: &Place) -> Since {
-        let late = self.late.take(&place.key);
-        late.unwrap_or_else(|| Since {
-            number: place.number,
-            before: self.told.pass(Some(place.number)).clone(),
+        let Place { key, number } = place;
+        self.late.take(key).unwrap_or_else(|| {
+            self.told.pass(Some(*number));
+            Since { number: *number, before: self.told.passed().clone() }
         })
     }
 

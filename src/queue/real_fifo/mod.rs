@@ -215,8 +215,9 @@ impl<T> State<T> {
 
     /// To be called when there are fewer items, or more versions without one.
     fn publish(&mut self) {
-        self.told.pass(Some(self.done));
-        self.told.publish(None);
+        if self.told.pass(Some(self.done)) {
+            self.told.publish(None);
+        }
     }
 }
 
