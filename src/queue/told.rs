@@ -122,6 +122,12 @@ impl Told {
         self.waiting = kept;
     }
 
+    /// How many versions are kept.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// This is before all that has not been processed; or else what has been [`passed`](Self::passed).
     pub(super) fn publish(&mut self, before: Option<&ResourceVersion>) {
         let version = before.unwrap_or(&self.passed);
@@ -129,5 +135,41 @@ impl Told {
             self.published = version.clone();
             self.watermark.reach(version.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_versions_between_two_places_the_last_one_is_kept() {
+        let mut told = Told::new();
+        for version in 1..1000_u64 {
+            told.event(Some(ResourceVersion::Number(version)));
+            if version % 100 == 0 {
+                told.place();
+            }
+        }
+        assert_eq!(told.waiting.len(), 10);
+        told.pass(Some(4));
+        assert_eq!((told.waiting.len(), told.passed().to_string().as_str()), (5, "500"));
+    }
+
+    #[test]
+    fn when_places_are_taken_out_no_more_versions_stay_than_are_apart() {
+        let mut told = Told::new();
+        for version in 1..1000_u64 {
+            told.place();
+            told.event(Some(ResourceVersion::Number(version)));
+        }
+        assert_eq!(told.waiting.len(), 999);
+        told.thin([3, 4, 500].into_iter());
+        let kept: Vec<_> =
+            told.waiting.iter().map(|(places, version)| (*places, version.to_string())).collect();
+        let expected = [(3, "3"), (4, "4"), (500, "500"), (999, "999")];
+        assert_eq!(kept, expected.map(|(places, version)| (places, version.to_owned())));
+        told.thin(std::iter::empty());
+        assert_eq!(told.waiting.len(), 1);
     }
 }

@@ -100,3 +100,72 @@ impl<T> State<T> {
         told.thin(order.iter().map(|place| place.number));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DeltaFifo, KEEP};
+    use crate::object::{Accessor, KeyError};
+    use crate::queue::{Queue, Requeue};
+    use crate::store::ReflectorStore;
+    use std::sync::Arc;
+
+    type Fact = (&'static str, String);
+
+    fn accessor() -> Accessor<Fact> {
+        let accessor = Accessor::new(|fact: &Fact| Ok::<_, KeyError>(fact.0.into()));
+        accessor.with_resource_version(|fact| Some(&fact.1))
+    }
+
+    fn write(queue: &DeltaFifo<Fact>, key: &'static str, version: usize) {
+        queue.update(Arc::new((key, version.to_string()))).unwrap();
+    }
+
+    #[test]
+    fn nothing_grows_while_a_key_is_put_back_for_ever() {
+        let queue = DeltaFifo::new(accessor());
+        write(&queue, "stuck", 1);
+        let mut others = 0;
+        for version in 2..10_000 {
+            write(&queue, if version % 2 == 0 { "a" } else { "b" }, version);
+            let popped = queue.pop(&mut |deltas, _| match deltas.key().map(|key| &**key) {
+                Some("stuck") => Err(Requeue::new().into()),
+                _ => Ok(others += 1),
+            });
+            popped.unwrap();
+            let state = queue.state.lock();
+            assert!(state.told.kept() <= 3 && state.late.of.len() <= 1 && state.late.before.len() <= 1);
+        }
+        assert!(others > 3000, "{others}");
+        assert_eq!(queue.processed().unwrap().current(), "");
+    }
+
+    #[test]
+    fn nothing_grows_with_changes_of_keys_that_wait() {
+        let queue = DeltaFifo::new(accessor());
+        for version in 1..10_000 {
+            write(&queue, ["a", "b", "c"][version % 3], version);
+        }
+        assert!(queue.state.lock().told.kept() <= 3);
+    }
+
+    #[test]
+    fn nothing_grows_with_what_a_compressor_drops() {
+        let queue = DeltaFifo::builder(accessor())
+            .compressor(|deltas| {
+                let drops = deltas.key().is_some_and(|key| &**key == "dropped");
+                deltas.iter().filter(|_| !drops).cloned().collect()
+            })
+            .build();
+        write(&queue, "kept", 1);
+        for version in 2..10_000 {
+            write(&queue, "dropped", version);
+            let state = queue.state.lock();
+            assert!(state.told.kept() <= state.order.len() && state.order.len() <= KEEP + 2);
+        }
+        queue.pop(&mut |_, _| Ok(())).unwrap();
+        queue.close();
+        assert!(queue.pop(&mut |_, _| Ok(())).is_err());
+        assert_eq!(queue.processed().unwrap().current(), "9999");
+        assert_eq!(queue.state.lock().told.kept(), 0);
+    }
+}
