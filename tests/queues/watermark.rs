@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::{
-    Accessor, Deleted, DeltaFifo, Deltas, Indexer, Indexers, KeyError, ProcessError, Queue, RealFifo,
+    Accessor, Deleted, Delta, DeltaFifo, Deltas, Indexer, Indexers, KeyError, ProcessError, Queue, RealFifo,
     RealFifoMode, ReflectorStore, Requeue, Stop, Transform, WaitError, Watermark,
 };
 
@@ -340,6 +340,27 @@ fn a_key_that_a_compressor_has_emptied_counts_when_a_pop_has_passed_it() {
         given.close();
         consumer.join().unwrap();
     });
+}
+
+#[test]
+fn what_was_put_back_and_then_emptied_by_a_compressor_holds_nothing_up() {
+    let drops = |fact: &Fact| fact.1 == "7";
+    let queue = DeltaFifo::builder(accessor())
+        .compressor(move |deltas| {
+            let newest = deltas.newest().and_then(Delta::object);
+            deltas.iter().filter(|_| !newest.is_some_and(|newest| drops(newest))).cloned().collect()
+        })
+        .build();
+    let processed = queue.processed().unwrap();
+    queue.update(fact("a", 5)).unwrap();
+    queue.update(fact("b", 6)).unwrap();
+    queue.pop(&mut |_, _| Err(Requeue::new().into())).unwrap();
+    queue.update(fact("a", 7)).unwrap();
+    assert_eq!((queue.list_keys(), processed.current().as_str()), (vec!["b".into()], "5"));
+    pop(&queue);
+    queue.update(fact("c", 8)).unwrap();
+    pop(&queue);
+    assert_eq!(processed.current(), "8");
 }
 
 #[test]
