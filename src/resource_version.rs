@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// The later one of two resourceVersions: the greater decimal number, of any length. `None` if one of them is no
-/// such number, or begins with a zero. apimachinery's `CompareResourceVersion`.
+/// The later one of two resourceVersions: the greater decimal number, of any length. `None` if one of them
+/// is no such number, or begins with a zero. apimachinery's `CompareResourceVersion`.
 pub(crate) fn compare_resource_versions(a: &str, b: &str) -> Option<Ordering> {
     let comparable = is_comparable(a) && is_comparable(b);
     comparable.then(|| a.len().cmp(&b.len()).then_with(|| a.cmp(b)))

@@ -78,9 +78,9 @@ pub trait Queue<T>: ReflectorStore<T> {
     ///
     /// For the queues of this crate, in whatever order they hand out what they hold:
     ///
-    /// - a version is that of a list once all that the list comes to has been processed, of an object that was
-    ///   added, changed or deleted, as the [`Accessor`](crate::Accessor) reads it before any transform, or of a
-    ///   bookmark. Resyncs and tombstones have none, but are waited for if they came before one;
+    /// - a version is that of a list once all that the list comes to has been processed, of an object that
+    ///   was added, changed or deleted, as the [`Accessor`](crate::Accessor) reads it before any transform,
+    ///   or of a bookmark. Resyncs and tombstones have none, but are waited for if they came before one;
     /// - an object or a bookmark without a version leaves the last one as it is; so does an object that is
     ///   added as long as there is none, or "0": a watch that begins there tells what exists, in no order;
     /// - what needs no processing, as a deletion of what nobody knows, counts as processed;

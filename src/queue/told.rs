@@ -9,11 +9,12 @@ use crate::resource_version::ResourceVersion;
 /// Room for this many versions is kept when nothing waits; more is given back.
 const KEEP: usize = 1024;
 
-/// The versions that a queue was told, each with the place in the queue that it stands behind: everything that
-/// waited when it came is before it. Once that has been processed, the version is the [`Watermark`].
+/// The versions that a queue was told, each with the place in the queue that it stands behind: everything
+/// that waited when it came is before it. Once that has been processed, the version is the [`Watermark`].
 ///
-/// What is queued takes a place each, with a number that counts up. Of versions between two places only the last
-/// one is kept, 24 bytes: so there are never more of them than places that wait, whatever is written to those.
+/// What is queued takes a place each, with a number that counts up. Of versions between two places only the
+/// last one is kept, 24 bytes: so there are never more of them than places that wait, whatever is written to
+/// those.
 pub(super) struct Told {
     /// The number of the next place.
     next: u64,
@@ -62,10 +63,10 @@ impl Told {
         self.waiting.back().map_or(&self.passed, |(_, version)| version)
     }
 
-    /// An object appeared. A watch that begins at no version tells those that are there first, in no order:
-    /// their versions say nothing of what has been told.
-    pub(super) fn added(&mut self, version: Option<ResourceVersion>) {
-        if self.latest().is_known() {
+    /// An object appeared, or something else happened to it. A watch that begins at no version tells those
+    /// that are there first, as added, in no order: their versions say nothing of what has been told.
+    pub(super) fn object(&mut self, version: Option<ResourceVersion>, is_added: bool) {
+        if !is_added || self.latest().is_known() {
             self.event(version);
         }
     }

@@ -10,16 +10,17 @@ use crate::resource_version::ResourceVersion;
 use crate::stop::Stop;
 use crate::sync::{Condvar, Mutex};
 
-/// The resourceVersion up to which everything that a queue was told has been processed: what the consumer fills
-/// is at least as new.
+/// The resourceVersion up to which everything that a queue was told has been processed: what the consumer
+/// fills is at least as new.
 ///
 /// Clones are the same watermark. A queue [tells its own](super::Queue::processed).
 ///
-/// It is empty at first. It follows what the server tells, in that order: after a list that is older than what
-/// came before, as from an etcd that was restored, it is lower than it was. After a list without a version it is
-/// empty again.
+/// It is empty at first. It follows what the server tells, in that order: after a list that is older than
+/// what came before, as from an etcd that was restored, it is lower than it was. After a list without a
+/// version it is empty again.
 ///
-/// Versions are compared as apimachinery does since 1.35: decimal numbers of any length, without a leading zero.
+/// Versions are compared as apimachinery does since 1.35: decimal numbers of any length, without a leading
+/// zero.
 ///
 /// ```
 /// use k8s_informer::{Stop, WaitError, Watermark};
@@ -76,14 +77,14 @@ impl Watermark {
     /// # Errors
     ///
     /// [`WaitError::NotComparable`] at once if the version is no such number, or as soon as what has been
-    /// reached is none; [`WaitError::Timeout`]; [`WaitError::Stopped`] if `stop` is given. What has been reached
-    /// already is never one of the latter two.
+    /// reached is none; [`WaitError::Timeout`]; [`WaitError::Stopped`] if `stop` is given. What has been
+    /// reached already is never one of the latter two.
     pub fn wait(&self, version: &str, timeout: Duration, stop: &Stop) -> Result<(), WaitError> {
         Self::wait_all([self], version, timeout, stop)
     }
 
-    /// Blocks until each of several has reached this version, as [`wait`](Self::wait), with one timeout for all
-    /// of them. At the end each has been there, though it may have gone back meanwhile.
+    /// Blocks until each of several has reached this version, as [`wait`](Self::wait), with one timeout for
+    /// all of them. At the end each has been there, though it may have gone back meanwhile.
     ///
     /// ```
     /// use k8s_informer::{Stop, WaitError, Watermark};

@@ -28,15 +28,15 @@ pub(crate) fn accessor() -> Accessor<Fact> {
 
 /// Every kind of queue, with the store that its consumer fills.
 pub(crate) enum Kind {
-    Delta(DeltaFifo<Fact>),
-    Real(RealFifo<Fact>),
+    Delta(Box<DeltaFifo<Fact>>),
+    Real(Box<RealFifo<Fact>>),
 }
 
 impl Kind {
     pub(crate) fn queue(&self) -> &dyn Queue<Fact> {
         match self {
-            Self::Delta(queue) => queue,
-            Self::Real(queue) => queue,
+            Self::Delta(queue) => &**queue,
+            Self::Real(queue) => &**queue,
         }
     }
 }
@@ -47,14 +47,14 @@ pub(crate) fn each_kind() -> [(Kind, Arc<Indexer<Fact>>); 4] {
     let delta = DeltaFifo::builder(accessor()).known_objects(Arc::clone(&for_delta) as _).build();
     let atomic = |unlock_while_processing, bookmarks| {
         let mode = RealFifoMode::Atomic { unlock_while_processing, bookmarks };
-        (Kind::Real(RealFifo::builder(accessor(), mode).build()), store())
+        (Kind::Real(Box::new(RealFifo::builder(accessor(), mode).build())), store())
     };
     let in_order = RealFifo::builder(accessor(), RealFifoMode::InOrder(Arc::clone(&for_order) as _)).build();
     [
-        (Kind::Delta(delta), for_delta),
+        (Kind::Delta(Box::new(delta)), for_delta),
         atomic(true, true),
         atomic(false, false),
-        (Kind::Real(in_order), for_order),
+        (Kind::Real(Box::new(in_order)), for_order),
     ]
 }
 

@@ -1,5 +1,6 @@
-//! The watermark of each queue against what it means: the last version that was told before everything that has
-//! not been processed. What that is, is seen from outside: by what the queue lists, and what pops hand out.
+//! The watermark of each queue against what it means: the last version that was told before everything that
+//! has not been processed. What that is, is seen from outside: by what the queue lists, and what pops hand
+//! out.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};

@@ -153,11 +153,7 @@ impl<T> DeltaFifo<T> {
             let delta = delta(object);
             let is_added = matches!(delta, Delta::Added(_));
             let left_out = self.push(&mut state, &key, delta);
-            if is_added {
-                state.told.added(version)
-            } else {
-                state.told.event(version)
-            }
+            state.told.object(version, is_added);
             (key, left_out)
         });
         self.unlock(state);

@@ -1,5 +1,5 @@
-//! Which of what has been told has not been processed yet, though the order across keys is not that in which it
-//! came.
+//! Which of what has been told has not been processed yet, though the order across keys is not that in which
+//! it came.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -62,7 +62,8 @@ impl<T> State<T> {
         Since { number: self.told.place(), before }
     }
 
-    /// Remembers a deletion of the key in flight, which is being deleted. Answers one to drop without the lock.
+    /// Remembers a deletion of the key in flight, which is being deleted. Answers one to drop without the
+    /// lock.
     pub(super) fn miss(&mut self, gone: Deleted<T>) -> Option<Deleted<T>> {
         let since = self.stands();
         match &mut self.in_flight {
@@ -80,9 +81,9 @@ impl<T> State<T> {
         })
     }
 
-    /// The watermark is what came before the oldest change: that in flight, of a key that was put back, or the
-    /// first in order. A place that a pop passes, since its key has no changes or more than one place, counts
-    /// until it does. To be called when there are fewer changes, or more versions without one.
+    /// The watermark is what came before the oldest change: that in flight, of a key that was put back, or
+    /// the first in order. A place that a pop passes, since its key has no changes or more than one place,
+    /// counts until it does. To be called when there are fewer changes, or more versions without one.
     pub(super) fn publish(&mut self) {
         let first = self.order.front().map(|place| place.number);
         self.told.pass(first);
@@ -129,7 +130,10 @@ mod tests {
             write(&queue, if version % 2 == 0 { "a" } else { "b" }, version);
             let popped = queue.pop(&mut |deltas, _| match deltas.key().map(|key| &**key) {
                 Some("stuck") => Err(Requeue::new().into()),
-                _ => Ok(others += 1),
+                _ => {
+                    others += 1;
+                    Ok(())
+                }
             });
             popped.unwrap();
             let state = queue.state.lock();

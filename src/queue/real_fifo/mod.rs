@@ -172,7 +172,7 @@ impl<T> RealFifo<T> {
         let result = prepared.map(|(key, delta)| {
             let is_added = matches!(delta, Delta::Added(_));
             self.push(&mut state, key, delta);
-            if is_added { state.told.added(version) } else { state.told.event(version) }
+            state.told.object(version, is_added);
         });
         self.unlock(state);
         result
