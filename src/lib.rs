@@ -82,6 +82,7 @@ mod error;
 mod metrics;
 mod object;
 mod panic;
+mod resource_version;
 mod selector;
 mod status;
 mod stop;
@@ -125,7 +126,7 @@ pub use object::{
 };
 pub use queue::{
     Delta, DeltaFifo, DeltaFifoBuilder, Deltas, Fifo, Heap, PopError, Process, ProcessBatch, ProcessError,
-    Queue, RealFifo, RealFifoBuilder, RealFifoMode, Refused, ReplacedAll, Requeue,
+    Queue, RealFifo, RealFifoBuilder, RealFifoMode, Refused, ReplacedAll, Requeue, WaitError, Watermark,
 };
 pub use reflector::{
     Body, ListWatch, ListerWatcher, ListerWatcherSource, Reflector, ReflectorOptions, ReflectorState,

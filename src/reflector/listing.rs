@@ -1,8 +1,10 @@
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::decode::{Decoder, Unreadable};
 use crate::error::Error;
 use crate::object::{Key, Object};
+use crate::resource_version::compare_resource_versions;
 use crate::store::{Gaps, ReflectorStore, StagedList};
 use crate::wire::{DecodeLimits, ListOptions, ListSplitter, SplitError};
 
@@ -210,10 +212,7 @@ impl<T: Object> Listing<T> {
 
 /// Whether a state of the cluster is the same as another one or newer. What can't be compared is not.
 pub(super) fn is_no_older(version: &str, than: &str) -> bool {
-    match (version.parse::<u64>(), than.parse::<u64>()) {
-        (Ok(version), Ok(than)) => version >= than,
-        _ => false,
-    }
+    compare_resource_versions(version, than).is_some_and(Ordering::is_ge)
 }
 
 /// What follows from a failed request of a LIST.
