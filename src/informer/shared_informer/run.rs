@@ -13,7 +13,7 @@ use crate::informer::process::Part;
 use crate::informer::queue::QueueOptions;
 use crate::object::Object;
 use crate::panic;
-use crate::queue::Queue;
+use crate::queue::{Queue, Watermark};
 use crate::stop::Stop;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread;
@@ -62,13 +62,22 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         }
         processor.start().map_err(|error| super::handlers::thread_error(name, error))?;
         let unsynced = Arc::new(AtomicUsize::new(sources.len()));
-        let all = sources.iter().map(|source| self.controller(source, &mut life, &unsynced)).collect();
-        Ok(controllers.get_or_init(|| all))
+        let all = sources.iter().map(|source| self.controller(source, &mut life, &unsynced));
+        let (all, marks): (Vec<_>, Vec<_>) = all.unzip();
+        let all = controllers.get_or_init(|| all);
+        self.shared.watermarks.get_or_init(|| marks);
+        self.shared.started.set();
+        Ok(all)
     }
 
     /// What fills the part of the cache that a source is about. The last of them to process its initial list
     /// makes the informer synced.
-    fn controller(&self, source: &Source, life: &mut Life<T>, unsynced: &Arc<AtomicUsize>) -> Controller<T> {
+    fn controller(
+        &self,
+        source: &Source,
+        life: &mut Life<T>,
+        unsynced: &Arc<AtomicUsize>,
+    ) -> (Controller<T>, Watermark) {
         let SharedIndexInformerOptions { reflector, queue, transform, tell_recreation, metrics, .. } =
             &life.options;
         let indexer = Arc::clone(&self.shared.indexer);
@@ -82,6 +91,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 clock: Arc::clone(&reflector.clock),
             },
         );
+        // Of the queue itself: what is put around it need not know of such things.
+        let watermark = queue.processed().unwrap_or_default();
         let queue = match &life.options.wrap_queue {
             Some(wrap) => wrap(queue),
             None => queue,
@@ -117,7 +128,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             shared.upgrade().is_some_and(|shared| shared.processor.should_resync(clock.now()))
         }));
         life.initial_lists_are_processed.push(synced);
-        Controller::new(config)
+        (Controller::new(config), watermark)
     }
 }
 
