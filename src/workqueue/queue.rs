@@ -166,7 +166,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Default for WorkQueue<T> {
 
 impl<T: Clone + Eq + Hash + Send + 'static> Drop for WorkQueue<T> {
     fn drop(&mut self) {
-        self.shared.close(true);
+        self.shared.close();
         self.join();
     }
 }

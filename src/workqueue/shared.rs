@@ -3,6 +3,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::delayed::Delayed;
 use super::metrics::Meter;
 use super::state::{After, Ended, State, Ticket};
 use super::{Order, WorkQueueMetrics};
@@ -46,6 +47,22 @@ impl Drop for Baton<'_> {
         if let Some(items) = self.0 {
             items.notify_one();
         }
+    }
+}
+
+/// What is left of a shutdown for when the lock is given back.
+struct End<T> {
+    _delayed: Delayed<T>,
+    timer: Option<Stop>,
+    releases: u64,
+}
+
+impl<T> End<T> {
+    fn finish(self) -> u64 {
+        if let Some(timer) = &self.timer {
+            timer.stop();
+        }
+        self.releases
     }
 }
 
@@ -197,29 +214,23 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
         }
     }
 
-    /// Q6: nothing is taken in any more. With `release`, who waits for a drain waits no more. Answers how often
-    /// that has been.
+    /// Q6: nothing is taken in any more, but what is due by now. With `release`, who waits for a drain waits no
+    /// more. Answers how often that has been.
     pub(super) fn shut_down(&self, release: bool) -> u64 {
-        // What is due by now still comes.
-        self.change(|state, _, _| state.shutting_down = true);
-        self.close(release)
+        self.change(|state, _, _| self.end(state, release)).finish()
     }
 
-    /// As `shut_down`, and asks nobody for the time.
-    pub(super) fn close(&self, release: bool) -> u64 {
-        let mut state = self.state.lock();
-        let delayed = state.shut_down();
-        let timer = state.timer.take();
+    /// As `shut_down` with `release`, and asks nobody for the time.
+    pub(super) fn close(&self) {
+        let end = self.end(&mut self.state.lock(), true);
+        end.finish();
+    }
+
+    fn end(&self, state: &mut State<T>, release: bool) -> End<T> {
         state.releases += u64::from(release);
-        let releases = state.releases;
         self.items.notify_all();
         self.drained.notify_all();
-        drop(state);
-        drop(delayed);
-        if let Some(timer) = timer {
-            timer.stop();
-        }
-        releases
+        End { _delayed: state.shut_down(), timer: state.timer.take(), releases: state.releases }
     }
 
     /// Blocks until nothing is left, or until a release; says which.
