@@ -38,8 +38,8 @@ pub(super) struct Shared<T> {
     drained: Condvar,
 }
 
-/// Wakes the next one who waits, unless it is disarmed: who was woken for an item and leaves without it may be
-/// the only one who knows.
+/// Wakes the next one who waits, unless it is disarmed: who was woken for an item and whose order or clock then
+/// panics is the only one who knows of it.
 struct Baton<'a>(Option<&'a Condvar>);
 
 impl Drop for Baton<'_> {
