@@ -150,7 +150,10 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
     /// Q10: nothing after a shutdown, and without a delay at once.
     pub(super) fn add_after(&self, item: T, delay: Duration) {
         let (refused, timer) = self.change(|state, now, after| {
-            let Some(now) = now.filter(|_| !state.shutting_down) else { return (true, None) };
+            let Some(now) = now.filter(|_| !state.shutting_down) else {
+                after.dropped.push(item);
+                return (true, None);
+            };
             if delay.is_zero() {
                 state.add(item, None, Some(now), after);
                 return (false, None);

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::testing::FakeClock;
-use k8s_informer::workqueue::{Order, RateLimiter, RateLimitingQueue, WorkQueue};
+use k8s_informer::workqueue::{DelayingQueue, Order, RateLimiter, RateLimitingQueue, WorkQueue};
 use k8s_informer::{Clock, Stop};
 
 use super::support::*;
@@ -240,7 +240,7 @@ fn a_clock_that_panics_leaves_no_thread_and_no_lock() {
 
 /// Uses the queue when it is dropped.
 #[derive(Clone)]
-struct Noisy(u32, Weak<WorkQueue<Self>>);
+struct Noisy(u32, Weak<DelayingQueue<Self>>);
 
 impl PartialEq for Noisy {
     fn eq(&self, other: &Self) -> bool {
@@ -267,7 +267,8 @@ impl Drop for Noisy {
 #[test]
 fn items_are_dropped_under_no_lock() {
     in_time(|| {
-        let queue = Arc::new(WorkQueue::new());
+        let (queue, clock) = delaying();
+        let queue = Arc::new(queue);
         let noisy = |number| Noisy(number, Arc::downgrade(&queue));
         queue.add(noisy(1));
         queue.add(noisy(1));
@@ -277,7 +278,15 @@ fn items_are_dropped_under_no_lock() {
         drop(item);
         drop(queue.take());
         queue.done(&noisy(2));
+        for delay in [3, 2, 4] {
+            queue.add_after(noisy(2), millis(delay));
+        }
+        queue.add(noisy(2));
+        clock.advance(millis(2));
+        assert_eq!(queue.len(), 1);
+        queue.add_after(noisy(3), millis(1));
         queue.shut_down();
         queue.add(noisy(3));
+        queue.add_after(noisy(3), millis(1));
     });
 }
