@@ -1,5 +1,5 @@
 use std::any::Any;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, hash_map};
 use std::hash::Hash;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
@@ -131,8 +131,10 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
             }
             None => {
                 let copy = copy.unwrap_or_else(|| item.clone());
+                // An empty map doesn't ask for the hash when it is looked into; this does, and only once.
+                let hash_map::Entry::Vacant(vacant) = self.items.entry(item) else { return };
                 self.order.push(copy);
-                self.items.insert(item, Entry::Queued(now));
+                vacant.insert(Entry::Queued(now));
                 self.queued += 1;
                 after.added += 1;
                 after.pushed += 1;
