@@ -1,8 +1,8 @@
 //! The controller: every Namespace of a team has a ConfigMap that says so.
 //!
 //! It is built as all controllers are. Handlers put keys into a queue, and do nothing else. Workers take the
-//! keys out, compare what is wanted with what is there, both read from caches, and write what differs. What has
-//! happened doesn't matter to them, only how things stand: so nothing is lost if they miss something, come
+//! keys out, compare what is wanted with what is there, both read from caches, and write what differs. What
+//! has happened doesn't matter to them, only how things stand: so nothing is lost if they miss something, come
 //! late, or are started anew.
 //!
 //! It needs `list` and `watch` on namespaces and configmaps, and `create`, `patch` and `delete` on
@@ -38,9 +38,6 @@ const RESYNC: Duration = Duration::from_secs(10 * 60);
 /// How long a worker waits for the cache to have what it has written.
 const CATCH_UP: Duration = Duration::from_secs(5);
 
-/// How long what has begun may take after the stop.
-const GRACE: Duration = Duration::from_secs(5);
-
 /// Of a ConfigMap what the controller looks at. What is not decoded costs no memory.
 #[derive(Deserialize)]
 struct TeamMap {
@@ -64,17 +61,24 @@ pub(crate) struct Options {
     pub(crate) workers: usize,
     /// How often a failure is followed by another try. Then it is given up until something changes.
     pub(crate) max_retries: usize,
+    /// How long what has begun may take after the stop.
+    pub(crate) grace: Duration,
     pub(crate) reflector: ReflectorOptions,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { workers: 2, max_retries: 15, reflector: ReflectorOptions::default() }
+        Self {
+            workers: 2,
+            max_retries: 15,
+            grace: Duration::from_secs(5),
+            reflector: ReflectorOptions::default(),
+        }
     }
 }
 
 /// What has become of a key.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     Done(Action),
     /// It failed, and is tried again.
@@ -100,6 +104,7 @@ pub(crate) struct TeamController {
     queue: Arc<Queue>,
     workers: usize,
     max_retries: usize,
+    grace: Duration,
     /// Is told of every key what has become of it. A real one would count, or make Kubernetes events.
     report: Box<Report>,
 }
@@ -111,7 +116,7 @@ impl TeamController {
         options: Options,
         report: impl Fn(&str, &Outcome) + Send + Sync + 'static,
     ) -> Result<Self, Box<dyn Error>> {
-        let Options { workers, max_retries, reflector } = options;
+        let Options { workers, max_retries, grace, reflector } = options;
         let factory = SharedInformerFactory::builder(client.clone())
             .reflector_options(reflector)
             .resync(RESYNC)
@@ -129,7 +134,7 @@ impl TeamController {
         enqueue(&namespaces, &queue, Event::name)?;
         enqueue(&maps, &queue, Event::namespace)?;
         let (namespaces, report) = (namespaces.lister(), Box::new(report));
-        Ok(Self { client, factory, namespaces, maps, queue, workers, max_retries, report })
+        Ok(Self { client, factory, namespaces, maps, queue, workers, max_retries, grace, report })
     }
 
     /// Runs until `stop` is given, and then ends in order: no new keys, those that wait are done, then the
@@ -158,7 +163,7 @@ impl TeamController {
             if started.is_ok() {
                 stop.wait();
             }
-            if !self.queue.shut_down_with_drain_timeout(GRACE) {
+            if !self.queue.shut_down_with_drain_timeout(self.grace) {
                 calls.stop();
             }
             Ok(started?)
