@@ -2,6 +2,7 @@
 //! clock.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod cache_readers;
 mod callbacks;
 mod controller;
 mod factory;
