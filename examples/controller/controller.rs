@@ -2,8 +2,8 @@
 //!
 //! It is built as all controllers are. Handlers put keys into a queue, and do nothing else. Workers take the
 //! keys out, compare what is wanted with what is there, both read from caches, and write what differs. What
-//! has happened doesn't matter to them, only how things stand: so nothing is lost if they miss something, come
-//! late, or are started anew.
+//! has happened doesn't matter to them, only how things stand: so nothing is lost if they come late, or are
+//! started anew.
 //!
 //! It needs `list` and `watch` on namespaces and configmaps, and `create`, `patch` and `delete` on
 //! configmaps.
@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use k8s_informer::workqueue::{RateLimitingQueue, default_controller_rate_limiter};
 use k8s_informer::{
-    Client, DeleteOptions, Event, GroupVersionResource, HandlerBuffer, HandlerFuncs, HandlerOptions,
-    InformerError, InformerScope, Key, Lister, Object, ObjectMeta, PartialObjectMetadata, Patch,
-    ReflectorOptions, SharedIndexInformer, SharedInformerFactory, Stop, impl_object,
+    Client, DeleteOptions, Event, GroupVersionResource, InformerError, InformerScope, Key, Lister, Object,
+    ObjectMeta, PartialObjectMetadata, Patch, ReflectorOptions, SharedIndexInformer, SharedInformerFactory,
+    Stop, impl_object,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -246,11 +246,9 @@ fn enqueue<T: Object>(
     namespace: fn(&Event<T>) -> &str,
 ) -> Result<(), InformerError> {
     let queue = Arc::clone(queue);
-    let mut options = HandlerOptions::default();
-    options.name = format!("{} to queue", informer.name());
-    // Only how things stand counts, so events of one object that wait can become one.
-    options.buffer = HandlerBuffer::Coalescing;
-    let handler = HandlerFuncs::<T>::new().on_event(move |event| queue.add(namespace(event).into()));
-    informer.add_handler_with_options(handler, options)?;
+    // Every event, not `HandlerBuffer::Coalescing`: it would not tell of what came and went, which a worker may
+    // have seen in the cache. The queue has each key once anyway.
+    informer
+        .add_event_handler(|handler| handler.on_event(move |event| queue.add(namespace(event).into())))?;
     Ok(())
 }
