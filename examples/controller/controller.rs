@@ -246,8 +246,8 @@ fn enqueue<T: Object>(
     namespace: fn(&Event<T>) -> &str,
 ) -> Result<(), InformerError> {
     let queue = Arc::clone(queue);
-    // Every event, not `HandlerBuffer::Coalescing`: it would not tell of what came and went, which a worker may
-    // have seen in the cache. The queue has each key once anyway.
+    // Every event, not `HandlerBuffer::Coalescing`: that does not tell of what came and went, which a worker
+    // may have seen in the cache. The queue has each key once anyway.
     informer
         .add_event_handler(|handler| handler.on_event(move |event| queue.add(namespace(event).into())))?;
     Ok(())
