@@ -39,6 +39,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Who wants no more than to be told when something is added, modified or deleted calls [`observe`], which
+//! takes care of all of that. Where the names of other systems are to be found here: [`coming_from`].
+//!
 //! # What it is made of
 //!
 //! Each layer can be used by itself, as in Go:

@@ -12,3 +12,4 @@ mod resync;
 mod shared;
 mod stress;
 mod support;
+mod versions;
