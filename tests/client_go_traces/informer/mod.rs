@@ -15,7 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use k8s_informer::{
-    Done, HandlerOptions, InformerError, InformerQueue, Queue, ReflectorOptions, SharedIndexInformer,
+    HandlerOptions, InformerError, InformerQueue, Queue, ReflectorOptions, SharedIndexInformer,
     SharedIndexInformerOptions, Stop, Transform,
 };
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ use crate::Replay;
 use crate::object::{keys, sorted, text};
 use crate::reflector_wire::class;
 
-/// A handler that has to be synced is so in this time, in real time.
+/// A handler that has to be synced is so in this time, which is real.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Any back-off of the reflector is over by then.
@@ -313,6 +313,7 @@ impl Subject {
 
     fn observed(&self, want: &Value) -> Value {
         let indexer = self.informer.indexer();
+        let informer_synced = self.informer.has_synced();
         let index = |name: &str| {
             let values = indexer.list_index_func_values(name).unwrap().into_iter();
             let found = values.map(|value| (value.to_string(), indexer.index_keys(name, &value).unwrap()));
@@ -330,15 +331,21 @@ impl Subject {
         let (running, requests, errors, told) = self.world.change(|state| {
             let told = state.handlers.iter_mut().map(|(id, told)| {
                 let events = handlers::sorted(std::mem::take(&mut told.events), told.late, resyncs);
-                (id.clone(), events, told.registration.clone().unwrap())
+                (id.clone(), events, told.is_through(), told.registration.clone().unwrap())
             });
             let told: Vec<_> = told.collect();
             (state.running, std::mem::take(&mut state.requests), std::mem::take(&mut state.errors), told)
         });
         let handlers: serde_json::Map<_, _> = told
             .into_iter()
-            .map(|(id, events, registration)| {
-                let synced = synced(registration.synced(), &want["handlers"][&id]["synced"]);
+            .map(|(id, events, is_through, registration)| {
+                // It becomes so a moment after the callback has returned.
+                let wanted = want["handlers"][&id]["synced"] == true;
+                let due = is_through && informer_synced && !registration.ended().is_done();
+                let synced = match wanted || due {
+                    true => registration.synced().wait_timeout(PATIENCE),
+                    false => registration.has_synced(),
+                };
                 (id, json!({"events": events, "synced": synced}))
             })
             .collect();
@@ -350,7 +357,7 @@ impl Subject {
             "handlers": handlers,
             "store": sorted(store),
             "index": index,
-            "synced": self.informer.has_synced(),
+            "synced": informer_synced,
             "last_rv": self.informer.last_sync_resource_version(),
         });
         if self.store_rv {
@@ -373,14 +380,6 @@ impl Drop for Subject {
         {
             std::panic::resume_unwind(panic);
         }
-    }
-}
-
-/// A handler becomes synced a moment after its callback has returned.
-fn synced(synced: &Done, wanted: &Value) -> bool {
-    match wanted.as_bool() {
-        Some(true) => synced.wait_timeout(PATIENCE),
-        _ => synced.is_done(),
     }
 }
 

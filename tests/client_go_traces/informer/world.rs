@@ -102,12 +102,17 @@ pub(super) struct Told {
 
 impl Told {
     fn is_settled(&self, stopped: bool) -> bool {
-        let Some(registration) = &self.registration else { return false };
-        match registration.ended().is_done() {
-            true => true,
-            false if self.hangs && self.blocked => self.removed || !stopped,
-            false => !self.removed && !stopped && registration.stats().received == self.returned,
+        match &self.registration {
+            None => false,
+            Some(registration) if registration.ended().is_done() => true,
+            Some(_) if self.hangs && self.blocked => self.removed || !stopped,
+            Some(_) => !self.removed && !stopped && self.is_through(),
         }
+    }
+
+    /// Whether it has been called for everything that was handed to it.
+    pub(super) fn is_through(&self) -> bool {
+        self.registration.as_ref().is_some_and(|registration| registration.stats().received == self.returned)
     }
 }
 
