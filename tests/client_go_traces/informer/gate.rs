@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_informer::{
     Deleted, Deltas, Done, InformerMetrics, PopError, Process, ProcessBatch, Queue, ReflectorStore, Staging,
-    StoreError,
+    Stop, StoreError,
 };
 
 use super::source::Item;
@@ -31,7 +31,8 @@ impl Gated {
     /// Waits until there is something and it may be taken, or all is over.
     fn pass<P>(&self) -> Result<(), PopError<P>> {
         self.world.change(|state| state.waits_to_pop = true);
-        self.world.wait_until(&self.world.stop(), State::may_pop, |state| {
+        // Not until the stop: the queue is closed then, a moment later.
+        self.world.wait_until(&Stop::new(), State::may_pop, |state| {
             state.waits_to_pop = false;
             match &mut state.gate {
                 Gate::Open => Ok(()),

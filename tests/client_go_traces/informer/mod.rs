@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use self::gate::{Depth, Gated};
 use self::handlers::handler;
 use self::source::{Item, Source};
-use self::world::{Gate, Reflector, Told, World};
+use self::world::{Gate, Reflector, State, Told, World};
 use crate::Replay;
 use crate::object::{keys, sorted, text};
 use crate::reflector_wire::class;
@@ -153,10 +153,8 @@ impl Replay for Subject {
             }
             "add_handler" => self.add_handler(&step["handler"], true),
             "remove_handler" => {
-                let handler = text(&step["h"]);
-                let registration =
-                    self.world.look(|state| state.handlers[handler].registration.clone().unwrap());
-                self.informer.remove_event_handler(&registration);
+                let told = |state: &State| state.handlers[text(&step["h"])].registration.clone().unwrap();
+                self.informer.remove_event_handler(&self.world.look(told));
                 Ok(())
             }
             "block_handler" | "unblock_handler" => {
