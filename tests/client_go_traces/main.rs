@@ -62,7 +62,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "fifo", build: fifo::build, info: &[], floor: 100.0 },
     Suite { name: "filtering_handler", build: filtering_handler::build, info: &[], floor: 100.0 },
     Suite { name: "heap", build: heap::build, info: &[], floor: 100.0 },
-    Suite { name: "informer", build: informer::build, info: &[], floor: 95.0 },
+    Suite { name: "informer", build: informer::build, info: &[], floor: 90.0 },
     Suite { name: "keys", build: keys::build, info: &[], floor: 100.0 },
     Suite { name: "mutation_cache", build: mutation_cache::build, info: &[], floor: 75.0 },
     Suite { name: "real_fifo", build: real_fifo::build, info: &["locked_during"], floor: 95.0 },
