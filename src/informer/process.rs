@@ -265,9 +265,9 @@ impl<T: Object> KnownObjects<T> for Part<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::{Accessor, DynamicObject};
+    use crate::object::{Accessor, DynamicObject, KeyError};
     use crate::queue::{DeltaFifo, Queue, RealFifo};
-    use crate::store::{ReflectorStore, Transform};
+    use crate::store::{Indexers, ReflectorStore, Transform};
 
     fn object(name: &str, version: &str) -> Arc<DynamicObject> {
         let json = serde_json::json!({"metadata": {"name": name, "resourceVersion": version}});
@@ -341,6 +341,48 @@ mod tests {
         let store = Arc::new(Indexer::for_objects());
         store.replace(["gone", "same", "new version"].map(|name| object(name, "1")).into(), "1").unwrap();
         assert_eq!(told(&queue, &store), expected);
+    }
+
+    #[test]
+    fn p6_a_key_that_is_twice_in_a_list_is_told_once() {
+        let store = Arc::new(Indexer::for_objects());
+        let queue = RealFifo::atomic(Accessor::object());
+        queue.replace(vec![object("a", "1"), object("a", "2")], "7").unwrap();
+        queue.replace(vec![object("b", "3"), object("a", "4"), object("b", "5")], "8").unwrap();
+        assert_eq!(told(&queue, &store), ["+a@2", "+b@5", "a@2>4"]);
+        let mut stored: Vec<_> =
+            store.list().iter().map(|object| object.resource_version().to_owned()).collect();
+        stored.sort();
+        assert_eq!(stored, ["4", "5"]);
+    }
+
+    #[test]
+    fn p9_an_object_without_a_key_costs_only_itself() {
+        let accessor = Accessor::new(|object: &DynamicObject| match object.name() {
+            "" => Err(KeyError::new("no name")),
+            name => Ok(name.into()),
+        });
+        let store = Arc::new(Indexer::new(accessor.clone(), Indexers::new()));
+        let (queue, part) = (RealFifo::atomic(accessor), Part::new(Arc::clone(&store), None, false));
+        let pop = |objects: &[Arc<DynamicObject>]| {
+            queue.replace(objects.to_vec(), "7").unwrap();
+            let mut told = Vec::new();
+            let mut tell = |notification: Notification<DynamicObject>, _| {
+                told.push(notification.key.to_string());
+                true
+            };
+            let popped = queue.pop(&mut |deltas, initial| Ok(part.process(deltas, initial, &mut tell)?));
+            told.sort();
+            (told, store.len(), popped.is_ok())
+        };
+        let told = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
+        assert_eq!(pop(&[object("a", "1"), object("b", "1")]), (told(&["a", "b"]), 2, true));
+        // What has no key may be what was "b".
+        assert_eq!(
+            pop(&[object("a", "2"), object("", "2"), object("c", "2")]),
+            (told(&["a", "c"]), 3, false)
+        );
+        assert_eq!(pop(&[object("a", "3")]), (told(&["a", "b", "c"]), 1, true));
     }
 
     #[test]

@@ -163,6 +163,7 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         if notification.event.is_in_initial_list() {
             self.handler.tracker.start();
         }
+        self.handler.counters.received();
         // It fails only if the threads could not be started, and then nobody is there to be told.
         let _ = self.add.send(notification);
     }
@@ -260,6 +261,11 @@ fn run<T>(
         log::error!("handler {name:?}, beginning, {panic}");
     }
     for Next { came_to_nothing, event } in nexts {
+        // The pop thread may not have noticed yet.
+        if handler.removed.is_stopped() {
+            drop_quietly(event.into_iter().collect(), name);
+            break;
+        }
         (0..came_to_nothing).for_each(|_| tracker.finished());
         let Some(event) = event else { continue };
         let is_in_initial_list = event.is_in_initial_list();

@@ -39,11 +39,19 @@ impl<T: Object> SharedIndexInformer<T> {
         name: &str,
         values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
     ) -> Result<(), InformerError> {
+        self.add_indexers(Indexers::new().with(name, IndexFunc::new(values)))
+    }
+
+    /// Adds several indices at once, as [`add_index`](Self::add_index) adds one. client-go's `AddIndexers`.
+    ///
+    /// # Errors
+    ///
+    /// As there; none has been added then.
+    pub fn add_indexers(&self, indexers: Indexers<T>) -> Result<(), InformerError> {
         if self.is_stopped() {
             let (name, what) = (Arc::clone(&self.shared.name), "the index was not added");
             return Err(InformerError::Stopped { name, what });
         }
-        let indexers = Indexers::new().with(name, IndexFunc::new(values));
         self.shared.indexer.add_indexers(indexers).map_err(InformerError::Index)
     }
 
