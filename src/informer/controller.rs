@@ -117,7 +117,13 @@ impl<T: Object + DeserializeOwned> Controller<T> {
         let sink: Arc<dyn Queue<T>> = Arc::clone(&queue);
         let reflector = Reflector::new(lister_watcher, sink, reflector);
         let process = Process { one: process, batch: process_batch, begins };
-        Self { name, queue, reflector, process: Mutex::new(Some(process)), processing: AtomicBool::new(false) }
+        Self {
+            name,
+            queue,
+            reflector,
+            process: Mutex::new(Some(process)),
+            processing: AtomicBool::new(false),
+        }
     }
 }
 

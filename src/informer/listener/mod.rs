@@ -215,12 +215,7 @@ struct Next<T> {
 }
 
 /// The pop thread: from the add channel to the next channel, by way of the buffer (SP8).
-fn pop<T>(
-    add: &Receiver<Notification<T>>,
-    next: &Sender<Next<T>>,
-    mut buffer: Buffer<T>,
-    handler: &Handler,
-) {
+fn pop<T>(add: &Receiver<Notification<T>>, next: &Sender<Next<T>>, mut buffer: Buffer<T>, handler: &Handler) {
     let counters = &handler.counters;
     let mut came_to_nothing = 0;
     loop {
