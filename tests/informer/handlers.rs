@@ -5,9 +5,8 @@ use std::sync::{Arc, mpsc};
 use k8s_informer::{DynamicObject, HandlerOptions, Object, ResourceEventHandler, RingGrowing, impl_object};
 use parking_lot::Mutex;
 
-use crate::support::{
-    Door, Feed, Informer, SOON, informer, logged, logging, record, recorder, run, run_synced, soon,
-};
+use super::informer;
+use crate::support::{Door, Feed, Informer, SOON, logged, logging, record, recorder, run, run_synced, soon};
 
 fn add_named(
     informer: &Informer,
@@ -338,8 +337,7 @@ impl_object!(Fragile, "v1", "Fragile", "fragiles", Namespaced);
 fn a_destructor_of_an_object_that_panics_ends_no_thread() {
     let feed = Feed::new("fragile");
     feed.list("10", &[("a", "bomb")]);
-    let mut options = k8s_informer::SharedIndexInformerOptions::default();
-    options.reflector = crate::support::options(&k8s_informer::testing::FakeClock::new());
+    let options = super::informer_options(crate::support::options(&k8s_informer::testing::FakeClock::new()));
     let informer = k8s_informer::SharedIndexInformer::<Fragile>::new(Arc::new(feed.clone()), options);
     let (seen, versions) = mpsc::channel();
     informer

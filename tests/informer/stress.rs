@@ -13,7 +13,8 @@ use k8s_informer::{
 use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::support::{Feed, SOON, informer, record, run_synced};
+use super::informer;
+use crate::support::{Feed, SOON, record, run_synced};
 
 const OBJECTS: usize = 40;
 
@@ -159,7 +160,8 @@ fn handlers_follow_a_real_server_through_broken_watches_and_relists() {
     let client = Client::new(Config::new(server.url())).unwrap();
     let mut options = crate::support::options(&k8s_informer::testing::FakeClock::new());
     options.page_size = Some(3);
-    let factory = SharedInformerFactory::builder(client).reflector_options(options).build();
+    let factory =
+        SharedInformerFactory::builder(client).queue(super::QUEUE).reflector_options(options).build();
     let informer = factory.dynamic(k8s_informer::GroupVersionResource::new("", "v1", "configmaps"));
     let early = Follows::default();
     informer.add_handler(early.clone()).unwrap();
