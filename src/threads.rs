@@ -67,11 +67,13 @@ pub(crate) struct Threads {
     joining: Mutex<()>,
     /// Those that have not been joined. Nothing else is locked, and nobody is waited for, under it.
     handles: Mutex<Vec<JoinHandle<()>>>,
+    /// The name of the one that is being joined. Innermost.
+    joined: Mutex<Option<String>>,
 }
 
 impl Threads {
     pub(crate) fn new(owner: Owner) -> Self {
-        Self { owner, joining: Mutex::default(), handles: Mutex::default() }
+        Self { owner, joining: Mutex::default(), handles: Mutex::default(), joined: Mutex::default() }
     }
 
     /// Starts a thread of the group.
@@ -88,17 +90,23 @@ impl Threads {
     pub(crate) fn running(&self) -> Vec<String> {
         let handles = self.handles.lock();
         let running = handles.iter().filter(|handle| !handle.is_finished());
-        running.map(|handle| handle.thread().name().unwrap_or_default().to_owned()).collect()
+        let running = running.map(|handle| handle.thread().name().unwrap_or_default().to_owned());
+        running.chain(self.joined.lock().clone()).collect()
     }
 
     /// Waits for all threads of the group. The caller has told them to end, and is none of the owner's.
     pub(crate) fn join(&self) {
         let _joining = self.joining.lock();
-        while let Some(handle) = { self.handles.lock().pop() } {
+        loop {
+            let mut handles = self.handles.lock();
+            let Some(handle) = handles.pop() else { break };
             let name = handle.thread().name().unwrap_or_default().to_owned();
+            *self.joined.lock() = Some(name.clone());
+            drop(handles);
             if let Err(panic) = handle.join() {
                 log::error!("thread {name:?} {}", panic::message(&*panic));
             }
+            *self.joined.lock() = None;
         }
     }
 }

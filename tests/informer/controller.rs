@@ -158,7 +158,7 @@ fn c7_an_event_that_can_not_be_processed_is_logged_and_the_next_one_follows() {
             }
         }
     });
-    let (controller, running) = run_controller(Controller::new(config));
+    let (_controller, running) = run_controller(Controller::new(config));
     assert_eq!(names.recv_timeout(SOON), Ok("good".to_owned()));
     logged(&["ERROR", "c7 objects", "an event was lost", "no good"]);
     logged(&["ERROR", "c7 objects", "an event was lost", "panicked: not at all"]);

@@ -169,7 +169,7 @@ fn a_channel_of_an_informer_that_is_not_shared_ends_with_it() {
 }
 
 /// Notes what it is called for.
-struct Notes(mpsc::Sender<String>, Recorder);
+struct Notes(mpsc::Sender<String>);
 
 impl ResourceEventHandler<DynamicObject> for Notes {
     fn begin(&mut self, removed: &Stop) {
@@ -190,7 +190,7 @@ fn a_handler_begins_once_before_anything_else_and_hears_of_its_removal() {
     let informer = informer(&feed);
     let new = || {
         let (sender, calls) = mpsc::channel();
-        (Notes(sender, recorder().0), calls)
+        (Notes(sender), calls)
     };
     let ((early, earlies), (late, lates), (never, nevers)) = (new(), new(), new());
     let early = FilteringHandler::new(|_: &DynamicObject| true, Box::new(early));

@@ -3,8 +3,10 @@
 mod buffers;
 mod callbacks;
 mod controller;
+mod ends;
 mod factory;
 mod handlers;
+mod namespaces;
 mod passing_on;
 mod relists;
 mod resync;

@@ -201,6 +201,7 @@ impl<T> Drop for ProcessorListener<T> {
             if let Err(panic) = panic::catch(|| drop(idle)) {
                 log::error!("handler {:?}, being dropped, {panic}", self.handler.name);
             }
+            *self.handler.thread.lock() = None;
             self.handler.ended.set();
         }
     }
