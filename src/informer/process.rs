@@ -412,7 +412,7 @@ mod tests {
         let processed =
             Part::new(Arc::clone(store), None, false).process_batch(batch, true, &mut |told_now, sync| {
                 // P11: all of the batch is in the cache before any of it is told.
-                for delta in batch.iter().flat_map(Deltas::iter) {
+                for delta in batch.iter().flat_map(|deltas| deltas.iter()) {
                     if let Delta::Added(object) = delta
                         && !["bad", "worse"].contains(&object.name())
                     {
