@@ -5,6 +5,7 @@ mod callbacks;
 mod controller;
 mod ends;
 mod factory;
+mod fake_source;
 mod handlers;
 mod namespaces;
 mod passing_on;
