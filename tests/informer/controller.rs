@@ -7,16 +7,17 @@ use std::time::Instant;
 
 use k8s_informer::testing::{Answer, FakeClock, ScriptedListerWatcher};
 use k8s_informer::{
-    Accessor, Controller, ControllerConfig, Deleted, DeltaFifo, Deltas, Done, DynamicObject, HandlerFuncs,
-    IndexFunc, Indexer, Indexers, InformerError, InformerOptions, InformerQueue, Object, PopError, Process,
-    Queue, RealFifo, RealFifoMode, ReflectorStore, ResourceEventHandler, SharedIndexInformer, Stop,
-    StoreError, new_indexer_informer,
+    Accessor, Backoff, Controller, ControllerConfig, Deleted, DeltaFifo, Deltas, Done, DynamicObject,
+    HandlerFuncs, IndexFunc, Indexer, Indexers, InformerError, InformerOptions, InformerQueue, Object,
+    PopError, Process, Queue, RealFifo, RealFifoMode, ReflectorStore, ResourceEventHandler,
+    SharedIndexInformer, Stop, StoreError, new_indexer_informer,
 };
 use serde::{Deserialize, Deserializer};
 
 use super::{LOCKED, ONE_BY_ONE, QUEUE, informer, informer_options, informer_with};
 use crate::support::{
-    Door, Feed, Running, SOON, logged, logging, options, record, recorder, run, run_synced, soon, until,
+    Door, Feed, Running, SECOND, SOON, logged, logging, options, record, recorder, run, run_synced, soon,
+    status, until,
 };
 
 fn queue() -> Arc<dyn Queue<DynamicObject>> {
@@ -162,6 +163,37 @@ fn c7_an_event_that_can_not_be_processed_is_logged_and_the_next_one_follows() {
     assert_eq!(names.recv_timeout(SOON), Ok("good".to_owned()));
     logged(&["ERROR", "c7 objects", "an event was lost", "no good"]);
     logged(&["ERROR", "c7 objects", "an event was lost", "panicked: not at all"]);
+    running.end().unwrap();
+}
+
+#[test]
+fn c8_c9_everything_that_is_said_of_the_reflector_is_passed_on() {
+    let (feed, clock) = (Feed::new("c9 objects"), FakeClock::new());
+    feed.refuse(status(500, "InternalError", "not now"));
+    feed.list("10", &[]);
+    let (told, errors) = mpsc::channel();
+    let mut config = ControllerConfig::new(queue(), Arc::new(feed.clone()), |_, _| Ok(()));
+    config.reflector.name = "c9".to_owned();
+    config.reflector.clock = Arc::new(clock.clone());
+    config.reflector.page_size = Some(3);
+    config.reflector.min_watch_timeout = 1000 * SECOND;
+    config.reflector.resync_period = 50 * SECOND;
+    config.reflector.backoff = Backoff::new(7 * SECOND, 1.0, 7 * SECOND, 0.0);
+    config.reflector.watch_error_handler = Some(Arc::new(move |error| told.send(error.to_string()).unwrap()));
+    let (controller, running) = run_controller(Controller::new(config));
+    assert!(errors.recv_timeout(SOON).unwrap().contains("not now"));
+    assert!(clock.until_waits(1, SOON));
+    assert_eq!(clock.waits(), [7 * SECOND]);
+    clock.advance(7 * SECOND);
+    assert!(controller.synced().wait_timeout(SOON));
+    assert!(clock.until_waits(2, SOON));
+    assert_eq!(clock.waits()[1], 50 * SECOND);
+    until("watched", || feed.requests().len() == 3);
+    let requests = feed.requests();
+    assert!(requests[..2].iter().all(|(verb, options)| *verb == "list" && options.limit == Some(3)));
+    let timeout = requests[2].1.timeout_seconds.unwrap();
+    assert!((1000..=2000).contains(&timeout), "{timeout}");
+    assert!(format!("{controller:?}").contains("c9"));
     running.end().unwrap();
 }
 
@@ -485,7 +517,7 @@ fn panics_of_the_watch_error_handler_are_caught() {
     options.watch_error_handler = Some(Arc::new(|error| panic!("what is {error}?")));
     let informer = informer_with(&feed, options);
     let running = run(&informer);
-    feed.refuse(crate::support::status(403, "Forbidden", "not you"));
+    feed.refuse(status(403, "Forbidden", "not you"));
     feed.list("10", &[]);
     assert!(informer.synced().wait_timeout(SOON));
     logged(&["watch error handler", "panicked: what is", "not you"]);

@@ -104,8 +104,8 @@ fn a_transform_that_fails_or_panics_is_told_by_key_and_stalls_nothing() {
     assert!(informer.status().unreadable >= 2, "{:?}", informer.status());
     // Once it can be changed it is there, and a deletion goes through in any case.
     feed.event("MODIFIED", "worse", "30");
-    feed.event("DELETED", "worse", "31");
     assert_eq!(events.next(), "add worse@30");
+    feed.event("DELETED", "worse", "31");
     let deleted = events.next();
     assert!(deleted == "delete worse@31" || deleted == "gone worse@30", "{deleted}");
     running.end().unwrap();

@@ -8,7 +8,8 @@ use std::thread;
 
 use k8s_informer::testing::ApiServer;
 use k8s_informer::{
-    Client, Config, Deleted, DynamicObject, Object, ResourceEventHandler, SharedInformerFactory, Stop,
+    Client, Config, Deleted, DynamicObject, HandlerBuffer, HandlerOptions, Object, ResourceEventHandler,
+    SharedInformerFactory, Stop,
 };
 use parking_lot::Mutex;
 use serde_json::json;
@@ -85,7 +86,11 @@ fn handler_abuse_every_handler_gets_everything_once_and_in_order() {
                 let mut kept = Vec::new();
                 while !over.load(Ordering::Relaxed) {
                     let follows = Follows::default();
-                    let handler = informer.add_handler(follows.clone()).unwrap();
+                    let mut options = HandlerOptions::default();
+                    if handlers % 3 == 0 {
+                        options.buffer = HandlerBuffer::Coalescing;
+                    }
+                    let handler = informer.add_handler_with_options(follows.clone(), options).unwrap();
                     handlers += 1;
                     if handlers % 10 == 1 && kept.len() < 5 {
                         kept.push((handler, follows));
