@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::error::Error;
 use crate::reflector::{Body, ListerWatcher};
+use crate::status::Status;
 use crate::stop::{Stop, Subscription};
 use crate::sync::{Condvar, Mutex};
 use crate::wire::ListOptions;
@@ -180,12 +181,13 @@ impl ListerWatcher for FakeControllerSource {
         };
         let state = self.shared.state.lock();
         if after < state.forgotten {
-            let mut status = crate::status::Status::default();
-            status.status = "Failure".to_owned();
-            status.message = format!("too old resource version: {after} ({})", state.forgotten);
-            status.reason = "Expired".to_owned();
-            status.code = 410;
-            return Err(Error::from_status(status));
+            return Err(Error::from_status(Status {
+                status: "Failure".to_owned(),
+                message: format!("too old resource version: {after} ({})", state.forgotten),
+                reason: "Expired".to_owned(),
+                code: 410,
+                ..Status::default()
+            }));
         }
         if after > state.version {
             return Err(Error::other("a resourceVersion that is yet to come"));

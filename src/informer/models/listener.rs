@@ -24,6 +24,7 @@ fn listener_with(id: u64, recorder: &Recorder, buffer: HandlerBuffer) -> Process
         buffer,
         requested: Duration::ZERO,
         period: Duration::ZERO,
+        sources: 1,
         clock: Arc::new(RealClock),
     })
 }
@@ -115,7 +116,7 @@ fn sp6_a_handler_is_removed_while_others_are_told() {
             let processor = Arc::clone(&processor);
             move || drop(processor.remove_listener(2))
         });
-        things.iter().for_each(|thing| processor.distribute(initial(thing), false));
+        things.iter().for_each(|thing| processor.distribute(initial(thing), None));
         stays.wait_for(|view| view.told == 3);
         remover.join().unwrap();
         processor.stop();
@@ -162,12 +163,12 @@ fn sp8_sp11_a_coalescing_handler_ends_where_the_others_do() {
         });
         let mut changes = changes();
         let rest = changes.split_off(2);
-        changes.into_iter().for_each(|change| processor.distribute(change, false));
+        changes.into_iter().for_each(|change| processor.distribute(change, None));
         let syncing = thread::spawn({
             let processor = Arc::clone(&processor);
             move || processor.upstream_has_synced()
         });
-        rest.into_iter().for_each(|change| processor.distribute(change, false));
+        rest.into_iter().for_each(|change| processor.distribute(change, None));
         handler.synced().wait();
         if !removes {
             recorder.wait_for(|view| view.there.iter().eq([(&"a".to_owned(), &5)]));
