@@ -259,7 +259,8 @@ pub enum ShutdownError {
     TimedOut {
         /// How long it waited.
         after: Duration,
-        /// Their names: of handlers that are in a callback, or, if no handler is, of what else runs user code.
+        /// Their names: of reflectors and process loops, which are stuck in a transform or an index function, or
+        /// else, as these end first, of handlers that are in a callback.
         stuck: Vec<String>,
     },
     /// It was called from within a callback of one of the informers: it would have waited for itself.
