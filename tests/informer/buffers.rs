@@ -115,6 +115,29 @@ fn how_a_handler_fares_can_be_read() {
 }
 
 #[test]
+fn sp12_nothing_waits_for_a_handler_that_was_removed() {
+    for buffer in [HandlerBuffer::Unbounded, HandlerBuffer::Coalescing] {
+        let feed = Feed::new("sp12 removed");
+        feed.list("10", &[("a", "1"), ("b", "1")]);
+        let informer = informer(&feed);
+        let (door, (slow, slows)) = (Door::new(), recorder());
+        let handler = add(&informer, "slow", buffer, Slow(door.clone(), slow));
+        let running = run_synced(&informer);
+        door.until_come(1);
+        for n in 0..20 {
+            feed.event("ADDED", &format!("o{n}"), &format!("{}", 11 + n));
+        }
+        until("waiting", || handler.stats().waiting == 21);
+        informer.remove_event_handler(&handler);
+        until("dropped", || handler.stats().waiting == 0);
+        assert_eq!(handler.stats().most_waiting, 21);
+        door.open();
+        assert!(handler.ended().wait_timeout(SOON) && slows.rest().len() <= 2);
+        running.end().unwrap();
+    }
+}
+
+#[test]
 fn sp13_panics_of_every_kind_of_call_are_counted_and_named() {
     logging();
     let feed = Feed::new("sp13 counts");

@@ -120,7 +120,7 @@ impl SharedInformerFactory {
     /// is no such thing in client-go (FA6).
     ///
     /// Called from within one of its callbacks it stops the informer, but does not wait: it would be for
-    /// itself. It says so in the log, and answers `false`.
+    /// itself. It says so in the log, and answers `false`. Callbacks of two informers must not stop each other's.
     pub fn stop_informer<T: Object>(&self, informer: &SharedIndexInformer<T>) -> bool {
         let (run, forgotten) = {
             let mut informers = self.factory.informers.lock();

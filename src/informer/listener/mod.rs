@@ -162,7 +162,10 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         let runs = threads.spawn(format!("{name} run"), move || run(&nexts, callee, &handler, &*clock));
         runs.inspect_err(|_| self.handler.ended.set())?;
         let handler = Arc::clone(&self.handler);
-        let pops = move || pop(&added, &next, Buffer::new(buffer), &handler);
+        let pops = move || {
+            pop(&added, &next, Buffer::new(buffer), &handler);
+            handler.counters.waits(0);
+        };
         threads.spawn(format!("{name} pop"), pops)
     }
 
@@ -301,11 +304,11 @@ fn run<T>(
     handler.ended.set();
 }
 
+/// Each by itself: a destructor that panics while another one's panic unwinds would end the process.
 fn drop_quietly<T>(dropped: Vec<Event<T>>, name: &str) {
-    if dropped.is_empty() {
-        return;
-    }
-    if let Err(panic) = panic::catch(|| drop(dropped)) {
-        log::error!("handler {name:?}: an object, being dropped, {panic}");
+    for event in dropped {
+        if let Err(panic) = panic::catch(|| drop(event)) {
+            log::error!("handler {name:?}: an object, being dropped, {panic}");
+        }
     }
 }
