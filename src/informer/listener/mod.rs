@@ -111,6 +111,8 @@ pub(super) struct NewListener<T> {
     pub(super) requested: Duration,
     /// What is done: `requested` as the informer's own period allows.
     pub(super) period: Duration,
+    /// How many reflectors the informer has: each has resyncs of its own.
+    pub(super) sources: usize,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -126,6 +128,11 @@ struct Resync {
     requested: Duration,
     /// What is done: [`requested`](Self::requested) as the informer's own period allows.
     period: Duration,
+    /// For each reflector.
+    turns: Vec<Turn>,
+}
+
+struct Turn {
     /// `None` when that is further away than the clock can tell.
     next: Option<Instant>,
     /// Whether it takes part in the resync that is under way; true before the first (SP1).
@@ -134,15 +141,16 @@ struct Resync {
 
 impl<T: Send + Sync + 'static> ProcessorListener<T> {
     pub(super) fn new(new: NewListener<T>) -> Self {
-        let NewListener { id, name, handler: callee, buffer, requested, period, clock } = new;
+        let NewListener { id, name, handler: callee, buffer, requested, period, sources, clock } = new;
         let (add, added) = channel::bounded(0);
         let next = clock.now().checked_add(period);
+        let turns = (0..sources).map(|_| Turn { next, syncing: true }).collect();
         Self {
             id,
             handler: Arc::new(Handler::new(name)),
             add,
             idle: Mutex::new(Some(Idle { added, callee, buffer, clock })),
-            resync: Mutex::new(Resync { requested, period, next, syncing: true }),
+            resync: Mutex::new(Resync { requested, period, turns }),
         }
     }
 
@@ -154,7 +162,10 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         let runs = threads.spawn(format!("{name} run"), move || run(&nexts, callee, &handler, &*clock));
         runs.inspect_err(|_| self.handler.ended.set())?;
         let handler = Arc::clone(&self.handler);
-        let pops = move || pop(&added, &next, Buffer::new(buffer), &handler);
+        let pops = move || {
+            pop(&added, &next, Buffer::new(buffer), &handler);
+            handler.counters.waits(0);
+        };
         threads.spawn(format!("{name} pop"), pops)
     }
 
@@ -168,19 +179,22 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         let _ = self.add.send(notification);
     }
 
-    /// Whether it takes part in the resync that is under way.
-    pub(super) fn is_syncing(&self) -> bool {
-        self.resync.lock().syncing
+    /// Whether it takes part in the resync of this reflector that is under way.
+    pub(super) fn is_syncing(&self, source: usize) -> bool {
+        self.resync.lock().turns.get(source).is_some_and(|turn| turn.syncing)
     }
 
-    /// Whether its time to resync has come; if so it takes part, and the next one is set (SP2).
-    pub(super) fn should_resync(&self, now: Instant) -> bool {
+    /// Whether its time to resync with this reflector has come; if so it takes part, and the next one is set
+    /// (SP2).
+    pub(super) fn should_resync(&self, source: usize, now: Instant) -> bool {
         let mut resync = self.resync.lock();
-        resync.syncing = !resync.period.is_zero() && resync.next.is_some_and(|next| now >= next);
-        if resync.syncing {
-            resync.next = now.checked_add(resync.period);
+        let Resync { period, turns, .. } = &mut *resync;
+        let Some(turn) = turns.get_mut(source) else { return false };
+        turn.syncing = !period.is_zero() && turn.next.is_some_and(|next| now >= next);
+        if turn.syncing {
+            turn.next = now.checked_add(*period);
         }
-        resync.syncing
+        turn.syncing
     }
 
     /// The informer's own period has changed: `effective` says what becomes of the one that was asked for
@@ -188,7 +202,8 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
     pub(super) fn resync_period_changed(&self, effective: impl FnOnce(Duration) -> Duration, now: Instant) {
         let mut resync = self.resync.lock();
         resync.period = effective(resync.requested);
-        resync.next = now.checked_add(resync.period);
+        let next = now.checked_add(resync.period);
+        resync.turns.iter_mut().for_each(|turn| turn.next = next);
     }
 }
 
@@ -202,6 +217,7 @@ impl<T> Drop for ProcessorListener<T> {
             if let Err(panic) = panic::catch(|| drop(idle)) {
                 log::error!("handler {:?}, being dropped, {panic}", self.handler.name);
             }
+            *self.handler.thread.lock() = None;
             self.handler.ended.set();
         }
     }
@@ -294,11 +310,11 @@ fn run<T>(
     handler.ended.set();
 }
 
+/// Each by itself: a destructor that panics while another one's panic unwinds would end the process.
 fn drop_quietly<T>(dropped: Vec<Event<T>>, name: &str) {
-    if dropped.is_empty() {
-        return;
-    }
-    if let Err(panic) = panic::catch(|| drop(dropped)) {
-        log::error!("handler {name:?}: an object, being dropped, {panic}");
+    for event in dropped {
+        if let Err(panic) = panic::catch(|| drop(event)) {
+            log::error!("handler {name:?}: an object, being dropped, {panic}");
+        }
     }
 }

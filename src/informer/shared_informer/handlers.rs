@@ -73,6 +73,7 @@ impl<T: Object> SharedIndexInformer<T> {
             buffer,
             requested,
             period,
+            sources: self.shared.sources.len(),
             clock: Arc::clone(&life.options.reflector.clock),
         });
         let handler = Arc::clone(&listener.handler);

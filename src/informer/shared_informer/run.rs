@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde::de::DeserializeOwned;
 
-use super::{Life, Shared, SharedIndexInformer, Source};
+use super::{Life, Shared, SharedIndexInformer};
 use crate::informer::controller::{Controller, ControllerConfig};
 use crate::informer::error::InformerError;
 use crate::informer::handler::Notification;
@@ -62,7 +62,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         }
         processor.start().map_err(|error| super::handlers::thread_error(name, error))?;
         let unsynced = Arc::new(AtomicUsize::new(sources.len()));
-        let all = sources.iter().map(|source| self.controller(source, &mut life, &unsynced));
+        let all = (0..sources.len()).map(|at| self.controller(at, &mut life, &unsynced));
         let (all, marks): (Vec<_>, Vec<_>) = all.unzip();
         let all = controllers.get_or_init(|| all);
         self.shared.watermarks.get_or_init(|| marks);
@@ -74,10 +74,11 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     /// makes the informer synced.
     fn controller(
         &self,
-        source: &Source,
+        at: usize,
         life: &mut Life<T>,
         unsynced: &Arc<AtomicUsize>,
     ) -> (Controller<T>, Watermark) {
+        let source = &self.shared.sources[at];
         let SharedIndexInformerOptions { reflector, queue, transform, tell_recreation, metrics, .. } =
             &life.options;
         let indexer = Arc::clone(&self.shared.indexer);
@@ -97,7 +98,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             Some(wrap) => wrap(queue),
             None => queue,
         };
-        let process = Process { shared: Arc::clone(&self.shared), part, queue: Arc::clone(&queue) };
+        let process =
+            Process { shared: Arc::clone(&self.shared), source: at, part, queue: Arc::clone(&queue) };
         let process = Arc::new(process);
         let (one, batch) = (Arc::clone(&process), process);
         let lister_watcher = Arc::clone(&source.lister_watcher);
@@ -125,7 +127,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         config.reflector.name = source.name(&life.options);
         let (shared, clock) = (Arc::downgrade(&self.shared), Arc::clone(&reflector.clock));
         config.reflector.should_resync = Some(Arc::new(move || {
-            shared.upgrade().is_some_and(|shared| shared.processor.should_resync(clock.now()))
+            shared.upgrade().is_some_and(|shared| shared.processor.should_resync(at, clock.now()))
         }));
         life.initial_lists_are_processed.push(synced);
         (Controller::new(config), watermark)
@@ -143,6 +145,8 @@ impl<T: Send + Sync + 'static> Shared<T> {
 /// What a process loop does with what it pops.
 struct Process<T> {
     shared: Arc<Shared<T>>,
+    /// Which of the reflectors it is behind.
+    source: usize,
     part: Arc<Part<T>>,
     queue: Arc<dyn Queue<T>>,
 }
@@ -155,7 +159,7 @@ impl<T: Object> Process<T> {
         {
             log::error!("{}: the observer {panic}; the next event follows", self.shared.name);
         }
-        self.shared.processor.distribute(notification, sync);
+        self.shared.processor.distribute(notification, sync.then_some(self.source));
         !self.queue.is_closed()
     }
 }
