@@ -52,11 +52,14 @@
 //! | a reflector, a queue, and the loop that empties it | [`Controller`], [`new_informer`], [`new_indexer_informer`] |
 //! | caches | [`Indexer`], [`ThreadSafeStore`], read through a [`Lister`]; [`ExpirationCache`], [`UndeltaStore`] |
 //! | your own writes, seen before the watch brings them | [`MutationCache`] |
+//! | queues of what is to be done, for controllers | [`WorkQueue`](workqueue::WorkQueue), [delaying](workqueue::DelayingQueue), [rate limiting](workqueue::RateLimitingQueue) |
 //! | one cache, many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
+//! | single objects, read and written | [`Api`], [`Patch`], [`retry_on_conflict`] |
 //!
 //! Objects are whatever implements [`Object`]: k8s-openapi's types (feature `k8s-openapi`), structs of your
-//! own with just the fields that you need ([`impl_object!`]), or any kind at run time ([`DynamicObject`]).
-//! They are shared as `Arc<T>`: nobody who reads the cache can change it.
+//! own with just the fields that you need ([`impl_object!`]), any kind at run time ([`DynamicObject`]), or
+//! metadata alone ([`PartialObjectMetadata`]). They are shared as `Arc<T>`: nobody who reads the cache can
+//! change it.
 //!
 //! # Faithful to client-go
 //!
@@ -80,6 +83,7 @@ mod error;
 mod metrics;
 mod object;
 mod panic;
+mod resource_version;
 mod selector;
 mod status;
 mod stop;
@@ -92,6 +96,8 @@ mod store;
 mod queue;
 mod wire;
 
+pub mod workqueue;
+
 mod reflector;
 
 #[cfg(feature = "client")]
@@ -102,24 +108,28 @@ mod informer;
 pub mod testing;
 
 #[cfg(feature = "client")]
-pub use client::{Client, Config, Request, ResourceListerWatcher, Response};
+pub use client::{
+    Api, Client, Config, DeleteOptions, Fetched, Patch, PropagationPolicy, Request, ResourceListerWatcher,
+    Response, StatusApi, retry_on_conflict,
+};
 pub use error::Error;
 pub use informer::{
     ChannelHandler, Controller, ControllerConfig, Event, FilteringHandler, HandlerBuffer, HandlerFuncs,
     HandlerOptions, HandlerRegistration, HandlerStats, InformerError, InformerOptions, InformerQueue,
-    InformerScope, ProcessBatchFn, ProcessFn, ResourceEventHandler, RingGrowing, SharedIndexInformer,
-    SharedIndexInformerOptions, SharedInformerFactory, SharedInformerFactoryBuilder, ShutdownError,
-    SyncError, Unsynced, WrapQueue, new_indexer_informer, new_informer, wait_for_cache_sync,
-    wait_for_cache_sync_timeout,
+    InformerScope, Observation, Observe, ProcessBatchFn, ProcessFn, ResourceEventHandler, RingGrowing,
+    SharedIndexInformer, SharedIndexInformerOptions, SharedInformerFactory, SharedInformerFactoryBuilder,
+    ShutdownError, SyncError, Unsynced, WrapQueue, new_indexer_informer, new_informer, observe,
+    observe_dynamic, wait_for_cache_sync, wait_for_cache_sync_timeout,
 };
 pub use metrics::InformerMetrics;
 pub use object::{
-    Accessor, Deleted, DynamicObject, GroupVersionKind, GroupVersionResource, Key, KeyError, Object,
-    ObjectMeta, ObjectName, Resource, Scope, meta_namespace_key, split_meta_namespace_key,
+    Accessor, Deleted, DynamicObject, FullObjectMeta, GroupVersionKind, GroupVersionResource, Key, KeyError,
+    Object, ObjectMeta, ObjectName, OwnerReference, PartialObjectMetadata, Resource, Scope, WholeObject,
+    meta_namespace_key, split_meta_namespace_key,
 };
 pub use queue::{
     Delta, DeltaFifo, DeltaFifoBuilder, Deltas, Fifo, Heap, PopError, Process, ProcessBatch, ProcessError,
-    Queue, RealFifo, RealFifoBuilder, RealFifoMode, Refused, ReplacedAll, Requeue,
+    Queue, RealFifo, RealFifoBuilder, RealFifoMode, Refused, ReplacedAll, Requeue, WaitError, Watermark,
 };
 pub use reflector::{
     Body, ListWatch, ListerWatcher, ListerWatcherSource, Reflector, ReflectorOptions, ReflectorState,
@@ -135,12 +145,19 @@ pub use store::{
     TimestampedEntry, TransactionError, Transform, TtlPolicy, UndeltaStore, meta_namespace_index,
 };
 pub use time::{Backoff, Clock, RealClock};
-pub use wire::{DecodeLimits, FieldPathError, FieldPaths, ListOptions, ResourceVersionMatch};
+pub use wire::{
+    DecodeLimits, FieldPathError, FieldPaths, ListOptions, ResourceVersionMatch, Shard, ShardError,
+};
 
 /// Where the crate differs from client-go on purpose.
 #[doc = include_str!("../DEVIATIONS.md")]
 #[cfg(doc)]
 pub mod deviations {}
+
+/// Where the names of other systems are to be found here.
+#[doc = include_str!("coming_from.md")]
+#[cfg(doc)]
+pub mod coming_from {}
 
 /// The README's program compiles.
 #[cfg(all(doctest, feature = "client", feature = "kubeconfig"))]

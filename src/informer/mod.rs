@@ -20,7 +20,10 @@ mod wait;
 
 pub use controller::{Controller, ControllerConfig, ProcessBatchFn, ProcessFn};
 pub use error::InformerError;
-pub use factory::{InformerScope, SharedInformerFactory, SharedInformerFactoryBuilder, ShutdownError};
+pub use factory::{
+    InformerScope, Observation, Observe, SharedInformerFactory, SharedInformerFactoryBuilder, ShutdownError,
+    observe, observe_dynamic,
+};
 pub use handler::{ChannelHandler, Event, FilteringHandler, HandlerFuncs, ResourceEventHandler};
 pub use listener::{HandlerBuffer, HandlerStats, RingGrowing};
 pub use new_informer::{InformerOptions, new_indexer_informer, new_informer};

@@ -20,10 +20,8 @@ pub type WrapQueue<T> = Arc<dyn Fn(Arc<dyn Queue<T>>) -> Arc<dyn Queue<T>> + Sen
 ///
 /// let mut options = SharedIndexInformerOptions::<DynamicObject>::default();
 /// options.reflector.resync_period = Duration::from_secs(600);
-/// options.transform = Some(Transform::new(|object: Arc<DynamicObject>| {
-///     let mut fields = Arc::unwrap_or_clone(object).into_map();
-///     fields.remove("spec");
-///     Ok::<_, String>(Arc::new(fields.into()))
+/// options.transform = Some(Transform::in_place(|object: &mut DynamicObject| {
+///     object.as_map_mut().remove("spec");
 /// }));
 /// options.tell_recreation = true;
 /// let nothing = Arc::new(ScriptedListerWatcher::new([]));

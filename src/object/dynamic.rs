@@ -55,6 +55,22 @@ impl DynamicObject {
         &self.0
     }
 
+    /// The whole tree, to be changed: by a transform, for example.
+    ///
+    /// ```
+    /// use k8s_informer::{DynamicObject, Transform};
+    ///
+    /// let transform = Transform::in_place(|object: &mut DynamicObject| {
+    ///     object.as_map_mut().remove("spec");
+    /// });
+    /// let pod = serde_json::from_str::<DynamicObject>(r#"{"metadata": {"name": "a"}, "spec": {}}"#)?;
+    /// assert!(transform.apply(std::sync::Arc::new(pod))?.get("spec").is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn as_map_mut(&mut self) -> &mut Map<String, Value> {
+        &mut self.0
+    }
+
     /// Takes the tree out.
     pub fn into_map(self) -> Map<String, Value> {
         self.0

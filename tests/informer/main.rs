@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 
 mod delta_fifo;
+mod observe;
 mod real_fifo_atomic;
 mod real_fifo_in_order;
 mod support;

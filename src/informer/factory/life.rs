@@ -10,6 +10,7 @@ use crate::informer::shared_informer::SharedIndexInformer;
 use crate::informer::wait::{SyncError, Unsynced};
 use crate::object::Object;
 use crate::stop::{Done, Stop};
+use crate::threads::Owner;
 
 impl SharedInformerFactory {
     /// Starts every informer that has not been started, each on a thread of its own, and does not wait (FA3).
@@ -22,10 +23,7 @@ impl SharedInformerFactory {
     pub fn start(&self, stop: &Stop) -> Result<(), InformerError> {
         let mut informers = self.factory.informers.lock();
         if informers.shut_down {
-            return Err(InformerError::Stopped {
-                name: "factory".into(),
-                what: "informers were not started",
-            });
+            return Err(shut_down());
         }
         for entry in informers.all.values_mut().filter(|entry| entry.run.is_none()) {
             self.start_one(entry, stop)?;
@@ -122,22 +120,54 @@ impl SharedInformerFactory {
     /// Called from within one of its callbacks it stops the informer, but does not wait: it would be for
     /// itself. It says so in the log, and answers `false`. Callbacks of two informers must not stop each other's.
     pub fn stop_informer<T: Object>(&self, informer: &SharedIndexInformer<T>) -> bool {
-        let (run, forgotten) = {
+        self.end_one(informer.owner(), |_| true)
+    }
+
+    /// Starts an informer that is observed, if nobody has.
+    pub(super) fn start_observed(&self, owner: Owner) -> Result<(), InformerError> {
+        let mut informers = self.factory.informers.lock();
+        if informers.shut_down {
+            return Err(shut_down());
+        }
+        let mut entries = informers.all.values_mut();
+        match entries.find(|entry| entry.informer.owner() == owner && entry.run.is_none()) {
+            Some(entry) => self.start_one(entry, &Stop::new()),
+            None => Ok(()),
+        }
+    }
+
+    /// An observation of this informer is over. With the last one it ends, unless somebody else has it.
+    pub(super) fn unobserve(&self, owner: Owner) -> bool {
+        self.end_one(owner, |entry| {
+            entry.observations -= 1;
+            entry.observations == 0 && !entry.is_asked_for
+        })
+    }
+
+    /// Ends and forgets the informer with this owner, if `ends` says so; whether it has ended then.
+    fn end_one(&self, owner: Owner, ends: impl FnOnce(&mut Entry) -> bool) -> bool {
+        let (entry, forgotten) = {
             let mut informers = self.factory.informers.lock();
             let Informers { all, stopping, .. } = &mut *informers;
-            let is_it = |entry: &Entry| entry.informer.owner() == informer.owner();
-            let identity = all.iter().find(|(_, entry)| is_it(entry)).map(|(identity, _)| identity.clone());
-            stopping.extend(identity.and_then(|identity| all.remove(&identity)));
-            let run = stopping.iter().find(|entry| is_it(entry)).and_then(|entry| entry.run.clone());
+            let is_it = |entry: &Entry| entry.informer.owner() == owner;
+            if let Some((identity, entry)) = all.iter_mut().find(|(_, entry)| is_it(entry)) {
+                if !ends(entry) {
+                    return true;
+                }
+                let identity = identity.clone();
+                stopping.extend(all.remove(&identity));
+            }
+            let stopped = stopping.iter().find(|entry| is_it(entry));
+            let stopped = stopped.and_then(|entry| Some((Arc::clone(&entry.informer), entry.run.clone()?)));
             let runs = |entry: &Entry| entry.run.as_ref().is_some_and(|run| !run.ended.is_done());
             let forgotten: Vec<_> = stopping.extract_if(.., |entry| !runs(entry)).collect();
-            (run, forgotten)
+            (stopped, forgotten)
         };
         // Not under the lock: handlers may go with them, and their destructors are a user's code.
         drop(forgotten);
-        let Some(Run { stop, ended }) = run else { return true };
+        let Some((informer, Run { stop, ended })) = entry else { return true };
         stop.stop();
-        if informer.owner().is_current() {
+        if owner.is_current() {
             let name = informer.name();
             log::warn!("{name}: stopped from within one of its own callbacks: not waiting for it");
             return false;
@@ -238,6 +268,10 @@ impl SharedInformerFactory {
         }
         Ok(())
     }
+}
+
+fn shut_down() -> InformerError {
+    InformerError::Stopped { name: "factory".into(), what: "informers were not started" }
 }
 
 /// A factory that nobody holds any more stops what it started, and does not wait.

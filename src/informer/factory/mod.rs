@@ -3,6 +3,7 @@
 mod any_informer;
 mod builder;
 mod life;
+mod observe;
 mod scope;
 
 use std::any::TypeId;
@@ -15,10 +16,13 @@ use serde::de::DeserializeOwned;
 
 use self::any_informer::AnyInformer;
 use self::scope::{TweakListOptions, Tweaked};
+use super::handler::ResourceEventHandler;
 use super::options::SharedIndexInformerOptions;
 use super::queue::InformerQueue;
-use super::shared_informer::SharedIndexInformer;
-use crate::object::{DynamicObject, GroupVersionKind, GroupVersionResource, Object, Resource};
+use super::shared_informer::{SharedIndexInformer, Source};
+use crate::object::{
+    DynamicObject, GroupVersionKind, GroupVersionResource, Object, PartialObjectMetadata, Resource,
+};
 use crate::reflector::{ListerWatcher, ListerWatcherSource, ReflectorOptions};
 use crate::stop::{Done, Stop};
 use crate::store::Indexers;
@@ -27,6 +31,7 @@ use crate::threads::Threads;
 
 pub use builder::SharedInformerFactoryBuilder;
 pub use life::ShutdownError;
+pub use observe::{Observation, Observe, observe, observe_dynamic};
 pub use scope::InformerScope;
 
 /// One informer for each kind of objects and each scope, shared by all who ask for it. client-go's
@@ -101,10 +106,29 @@ struct Identity {
     type_id: TypeId,
     resource: GroupVersionResource,
     scope: InformerScope,
+    /// Not 0 for one that is shared with nobody.
+    exclusive: u64,
+}
+
+impl Identity {
+    fn new<T: 'static>(resource: GroupVersionResource, scope: &InformerScope) -> Self {
+        Self { type_id: TypeId::of::<T>(), resource, scope: scope.clone(), exclusive: 0 }
+    }
+}
+
+/// What there is to list.
+#[derive(Clone, Copy)]
+enum What<'a> {
+    Objects(&'a GroupVersionResource),
+    Metadata(&'a GroupVersionResource),
 }
 
 struct Entry {
     informer: Arc<dyn AnyInformer>,
+    /// Whether somebody has it who is no observation: it then stays when the last one ends.
+    is_asked_for: bool,
+    /// How many observations it has.
+    observations: usize,
     /// Once it has been started.
     run: Option<Run>,
 }
@@ -149,7 +173,9 @@ impl SharedInformerFactory {
         &self,
         scope: &InformerScope,
     ) -> SharedIndexInformer<T> {
-        self.typed(scope, |factory, options| factory.make(T::group_version_resource(), scope, options))
+        self.typed(scope, |factory, options| {
+            factory.make(What::Objects(&T::group_version_resource()), scope, options, None)
+        })
     }
 
     /// The informer for a type, made by you if there is none yet: `new` gets what the factory would take
@@ -188,8 +214,46 @@ impl SharedInformerFactory {
         resource: GroupVersionResource,
         scope: &InformerScope,
     ) -> SharedIndexInformer<DynamicObject> {
-        let made = resource.clone();
-        self.informer_or(resource, scope, None, |factory, options| factory.make(made, scope, options))
+        let identity = Identity::new::<DynamicObject>(resource.clone(), scope);
+        self.informer_or(identity, None, false, |factory, options| {
+            factory.make(What::Objects(&resource), scope, options, None)
+        })
+    }
+
+    /// The informer for nothing but the metadata of a resource's objects: the server leaves the rest out, so
+    /// that neither it nor this program has to read it. client-go's `metadatainformer`.
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, GroupVersionResource, Object, SharedInformerFactory, Stop};
+    /// use serde_json::json;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let secret = json!({"metadata": {"name": "a"}, "stringData": {"password": "x"}});
+    /// server.create("/api/v1/namespaces/web/secrets", secret)?;
+    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let secrets = factory.metadata(GroupVersionResource::new("", "v1", "secrets"));
+    /// let stop = Stop::new();
+    /// factory.start(&stop)?;
+    /// factory.wait_for_cache_sync(&stop)?;
+    /// assert_eq!(secrets.lister().list()[0].name(), "a");
+    /// # factory.shutdown();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn metadata(&self, resource: GroupVersionResource) -> SharedIndexInformer<PartialObjectMetadata> {
+        self.metadata_in(resource, &self.factory.scope)
+    }
+
+    /// As [`metadata`](Self::metadata), of the objects in a scope.
+    pub fn metadata_in(
+        &self,
+        resource: GroupVersionResource,
+        scope: &InformerScope,
+    ) -> SharedIndexInformer<PartialObjectMetadata> {
+        let identity = Identity::new::<PartialObjectMetadata>(resource.clone(), scope);
+        self.informer_or(identity, None, false, |factory, options| {
+            factory.make(What::Metadata(&resource), scope, options, None)
+        })
     }
 
     fn typed<T: Resource + DeserializeOwned>(
@@ -197,46 +261,50 @@ impl SharedInformerFactory {
         scope: &InformerScope,
         new: impl FnOnce(&Factory, SharedIndexInformerOptions<T>) -> SharedIndexInformer<T>,
     ) -> SharedIndexInformer<T> {
-        let kind = T::group_version_kind();
-        self.informer_or(T::group_version_resource(), scope, Some(kind), new)
+        let identity = Identity::new::<T>(T::group_version_resource(), scope);
+        self.informer_or(identity, Some(T::group_version_kind()), false, new)
     }
 
     /// The informer of this identity; `new` makes it if there is none.
     fn informer_or<T: Object + DeserializeOwned>(
         &self,
-        resource: GroupVersionResource,
-        scope: &InformerScope,
+        identity: Identity,
         kind: Option<GroupVersionKind>,
+        is_observed: bool,
         new: impl FnOnce(&Factory, SharedIndexInformerOptions<T>) -> SharedIndexInformer<T>,
     ) -> SharedIndexInformer<T> {
         let factory = &*self.factory;
-        let identity = Identity { type_id: TypeId::of::<T>(), resource, scope: scope.clone() };
-        if let Some(informer) = factory.known(&identity) {
+        let ask = |entry: &mut Entry| -> Option<SharedIndexInformer<T>> {
+            entry.is_asked_for |= !is_observed;
+            entry.observations += usize::from(is_observed);
+            entry.informer.as_any().downcast_ref().cloned()
+        };
+        if let Some(informer) = { factory.informers.lock().all.get_mut(&identity).and_then(ask) } {
             return informer;
         }
         // Made under no lock: it may be a user's code that makes it, and ask for another.
-        let informer = new(factory, factory.options(&identity.resource, kind));
+        let informer = new(factory, factory.options(&identity, kind));
         let mut informers = factory.informers.lock();
-        let entry = informers.all.entry(identity);
-        let entry = entry.or_insert_with(|| Entry { informer: Arc::new(informer.clone()), run: None });
-        entry.informer.as_any().downcast_ref().cloned().unwrap_or(informer)
+        let entry = informers.all.entry(identity).or_insert_with(|| Entry {
+            informer: Arc::new(informer.clone()),
+            is_asked_for: false,
+            observations: 0,
+            run: None,
+        });
+        ask(entry).unwrap_or(informer)
     }
 }
 
 impl Factory {
-    fn known<T: Object + DeserializeOwned>(&self, identity: &Identity) -> Option<SharedIndexInformer<T>> {
-        let informers = self.informers.lock();
-        informers.all.get(identity).and_then(|entry| entry.informer.as_any().downcast_ref().cloned())
-    }
-
     fn options<T: Object>(
         &self,
-        resource: &GroupVersionResource,
+        Identity { resource, scope, .. }: &Identity,
         kind: Option<GroupVersionKind>,
     ) -> SharedIndexInformerOptions<T> {
         let Common { reflector, queue, tell_recreation } = &self.common;
         let mut reflector = reflector.clone();
         reflector.expected_kind = reflector.expected_kind.or(kind);
+        reflector.shard = scope.shard_of().cloned().or(reflector.shard);
         if let Some(period) = self.resync.get(resource) {
             reflector.resync_period = *period;
         }
@@ -251,25 +319,33 @@ impl Factory {
 
     fn make<T: Object + DeserializeOwned>(
         &self,
-        resource: GroupVersionResource,
+        what: What<'_>,
         scope: &InformerScope,
         options: SharedIndexInformerOptions<T>,
+        inline: Option<Box<dyn ResourceEventHandler<T>>>,
     ) -> SharedIndexInformer<T> {
         let lister_watcher = |namespace| -> Arc<dyn ListerWatcher> {
             Arc::new(Tweaked {
-                lister_watcher: self.source.lister_watcher(&resource, namespace),
+                lister_watcher: match what {
+                    What::Objects(resource) => self.source.lister_watcher(resource, namespace),
+                    What::Metadata(resource) => self.source.metadata_lister_watcher(resource, namespace),
+                },
                 scope: scope.clone(),
                 tweak: self.tweak_list_options.clone(),
             })
         };
-        match scope.namespaces() {
-            [] => SharedIndexInformer::new(lister_watcher(None), options),
-            [namespace] => SharedIndexInformer::new(lister_watcher(Some(namespace)), options),
-            namespaces => SharedIndexInformer::for_namespaces(
-                namespaces.iter().map(|namespace| (namespace.clone(), lister_watcher(Some(namespace)))),
-                options,
-            ),
-        }
+        let sources = match scope.namespaces() {
+            [] => vec![Source { namespace: None, lister_watcher: lister_watcher(None) }],
+            [namespace] => vec![Source { namespace: None, lister_watcher: lister_watcher(Some(namespace)) }],
+            namespaces => namespaces
+                .iter()
+                .map(|namespace| Source {
+                    lister_watcher: lister_watcher(Some(namespace)),
+                    namespace: Some(namespace.clone()),
+                })
+                .collect(),
+        };
+        SharedIndexInformer::of(sources, options, inline)
     }
 }
 

@@ -1,8 +1,10 @@
 //! One cache, and any number of handlers.
 
 mod handlers;
+mod mutations;
 mod read;
 mod run;
+mod versions;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -12,9 +14,11 @@ use serde::de::DeserializeOwned;
 
 use super::controller::{Controller, reflector_name};
 use super::error::InformerError;
+use super::handler::ResourceEventHandler;
 use super::options::SharedIndexInformerOptions;
 use super::shared_processor::SharedProcessor;
 use crate::object::{Accessor, Object};
+use crate::queue::Watermark;
 use crate::reflector::{ListerWatcher, WatchErrorHandler};
 use crate::stop::{Done, Subscription};
 use crate::store::{Indexer, Transform};
@@ -65,11 +69,17 @@ struct Shared<T> {
     sources: Vec<Source>,
     indexer: Arc<Indexer<T>>,
     processor: SharedProcessor<T>,
+    /// Called on the process loop, before the others. Under `block_deltas`, so nobody waits for it.
+    inline: Option<Mutex<Box<dyn ResourceEventHandler<T>>>>,
     /// Where the informer is in its life, and its periods. The first lock: `block_deltas` and the
     /// processor's follow. What a callback may ask at any time does not need it.
     life: Mutex<Life<T>>,
     /// What runs, once it does: one for each source.
     controllers: OnceLock<Vec<Controller<T>>>,
+    /// How far each of them has come, once they run.
+    watermarks: OnceLock<Vec<Watermark>>,
+    /// Happens when both are there.
+    started: Done,
     /// Whether the run has ended, or is about to. Set under `life`'s lock; read without it where nothing
     /// depends on the moment.
     stopped: AtomicBool,
@@ -87,10 +97,11 @@ struct Shared<T> {
     owner: Owner,
 }
 
-struct Source {
+/// What is listed and watched by one reflector.
+pub(in crate::informer) struct Source {
     /// `None` for everything.
-    namespace: Option<String>,
-    lister_watcher: Arc<dyn ListerWatcher>,
+    pub(in crate::informer) namespace: Option<String>,
+    pub(in crate::informer) lister_watcher: Arc<dyn ListerWatcher>,
 }
 
 struct Life<T> {
@@ -103,7 +114,7 @@ struct Life<T> {
 impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     /// Of everything that there is to list. Nothing happens before [`run`](Self::run).
     pub fn new(lister_watcher: Arc<dyn ListerWatcher>, options: SharedIndexInformerOptions<T>) -> Self {
-        Self::of(vec![Source { namespace: None, lister_watcher }], options)
+        Self::of(vec![Source { namespace: None, lister_watcher }], options, None)
     }
 
     /// Of several namespaces, each with what lists and watches it: for who may not list them all together. One
@@ -143,10 +154,16 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 sources.push(Source { namespace, lister_watcher });
             }
         }
-        Self::of(sources, options)
+        Self::of(sources, options, None)
     }
 
-    fn of(sources: Vec<Source>, mut options: SharedIndexInformerOptions<T>) -> Self {
+    /// With a handler that is called on the process loop, under `block_deltas`: it must not get hold of the
+    /// informer.
+    pub(in crate::informer) fn of(
+        sources: Vec<Source>,
+        mut options: SharedIndexInformerOptions<T>,
+        inline: Option<Box<dyn ResourceEventHandler<T>>>,
+    ) -> Self {
         let names: Vec<_> = sources.iter().map(|source| source.name(&options)).collect();
         let name: Arc<str> = match options.reflector.name.as_str() {
             "" => names.join(", ").into(),
@@ -161,17 +178,20 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             shared: Arc::new(Shared {
                 synced: Done::new(&*name),
                 ended: Done::new(&*name),
-                name,
                 sources,
                 indexer: Arc::new(indexer),
                 processor: SharedProcessor::new(owner),
+                inline: inline.map(Mutex::new),
                 default_resync_period: options.reflector.resync_period,
                 life: Mutex::new(Life { started: false, options, initial_lists_are_processed: Vec::new() }),
                 controllers: OnceLock::new(),
+                watermarks: OnceLock::new(),
+                started: Done::new(&*name),
                 stopped: AtomicBool::new(false),
                 block_deltas: Mutex::new(()),
                 next_handler: AtomicU64::new(1),
                 owner,
+                name,
             }),
         }
     }

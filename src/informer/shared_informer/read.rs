@@ -1,13 +1,16 @@
 //! What can be read of a shared informer at any time.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::SharedIndexInformer;
 use crate::informer::controller::Controller;
 use crate::informer::error::InformerError;
+use crate::informer::wait::{SyncError, Unsynced};
 use crate::object::Object;
 use crate::reflector::{ReflectorState, ReflectorStatus};
-use crate::stop::Done;
+use crate::resource_version::compare_resource_versions;
+use crate::stop::{Done, Stop};
 use crate::store::{IndexFunc, Indexer, Indexers, Lister};
 use crate::threads::Owner;
 
@@ -54,11 +57,42 @@ impl<T: Object> SharedIndexInformer<T> {
         &self.shared.synced
     }
 
+    /// Blocks until it [has synced](Self::has_synced), until `stop` is given, or for this long.
+    ///
+    /// ```
+    /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+    /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    ///
+    /// let script = Arc::new(ScriptedListerWatcher::new([]));
+    /// let informer = SharedIndexInformer::<DynamicObject>::new(script, Default::default());
+    /// let error = informer.wait_for_sync(&Stop::new(), Duration::from_millis(1)).unwrap_err();
+    /// assert_eq!(error.to_string(), "after 1ms these had not synced: scripted objects");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If it has not synced then; the error says what went wrong last.
+    pub fn wait_for_sync(&self, stop: &Stop, timeout: impl Into<Option<Duration>>) -> Result<(), SyncError> {
+        let timeout = timeout.into();
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        if self.synced().wait_until(deadline, stop) {
+            return Ok(());
+        }
+        let unsynced = vec![Unsynced::new(self.name(), self.status().last_error)];
+        Err(SyncError::new(unsynced, timeout.filter(|_| !stop.is_stopped())))
+    }
+
     /// The resourceVersion that the reflector has seen last; the cache may be behind it. Empty before the
     /// first list. With several namespaces it is the least of theirs, empty before each has one.
     pub fn last_sync_resource_version(&self) -> String {
         let versions = self.controllers().iter().map(Controller::last_sync_resource_version);
-        versions.min_by(|a, b| (a.len(), a).cmp(&(b.len(), b))).unwrap_or_default()
+        // An empty one can't be compared, and is less than any.
+        let later = |a: &String, b: &String| {
+            compare_resource_versions(a, b).unwrap_or_else(|| b.is_empty().cmp(&a.is_empty()))
+        };
+        versions.min_by(later).unwrap_or_default()
     }
 
     /// How the reflector stands: what it does, how far the initial list has come, and what went wrong last.
@@ -121,6 +155,15 @@ fn both(one: ReflectorStatus, other: ReflectorStatus) -> ReflectorStatus {
     both.unreadable += other.unreadable;
     both.lists += other.lists;
     both.watches += other.watches;
-    both.last_error = other.last_error.or(both.last_error);
+    both.relists += other.relists;
+    both.failures += other.failures;
+    both.last_contact = both.last_contact.max(other.last_contact);
+    both.shard_applied = match (both.shard_applied, other.shard_applied) {
+        (Some(one), Some(other)) => Some(one && other),
+        (one, other) => one.or(other).filter(|applied| !applied),
+    };
+    if other.last_error_at >= both.last_error_at {
+        (both.last_error, both.last_error_at) = (other.last_error, other.last_error_at);
+    }
     both
 }

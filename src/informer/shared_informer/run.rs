@@ -12,7 +12,8 @@ use crate::informer::options::SharedIndexInformerOptions;
 use crate::informer::process::Part;
 use crate::informer::queue::QueueOptions;
 use crate::object::Object;
-use crate::queue::Queue;
+use crate::panic;
+use crate::queue::{Queue, Watermark};
 use crate::stop::Stop;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread;
@@ -30,6 +31,11 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         let Shared { owner, life, stopped, processor, .. } = &*self.shared;
         owner.adopt(|| {
             let ended = self.start().and_then(|controllers| {
+                if let Some(inline) = &self.shared.inline
+                    && let Err(panic) = panic::catch(|| inline.lock().begin(stop))
+                {
+                    log::error!("{}: the observer, beginning, {panic}", self.shared.name);
+                }
                 if controllers.is_empty() {
                     self.shared.has_synced();
                 }
@@ -56,13 +62,22 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         }
         processor.start().map_err(|error| super::handlers::thread_error(name, error))?;
         let unsynced = Arc::new(AtomicUsize::new(sources.len()));
-        let all = (0..sources.len()).map(|at| self.controller(at, &mut life, &unsynced)).collect();
-        Ok(controllers.get_or_init(|| all))
+        let all = (0..sources.len()).map(|at| self.controller(at, &mut life, &unsynced));
+        let (all, marks): (Vec<_>, Vec<_>) = all.unzip();
+        let all = controllers.get_or_init(|| all);
+        self.shared.watermarks.get_or_init(|| marks);
+        self.shared.started.set();
+        Ok(all)
     }
 
     /// What fills the part of the cache that a source is about. The last of them to process its initial list
     /// makes the informer synced.
-    fn controller(&self, at: usize, life: &mut Life<T>, unsynced: &Arc<AtomicUsize>) -> Controller<T> {
+    fn controller(
+        &self,
+        at: usize,
+        life: &mut Life<T>,
+        unsynced: &Arc<AtomicUsize>,
+    ) -> (Controller<T>, Watermark) {
         let source = &self.shared.sources[at];
         let SharedIndexInformerOptions { reflector, queue, transform, tell_recreation, metrics, .. } =
             &life.options;
@@ -77,6 +92,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 clock: Arc::clone(&reflector.clock),
             },
         );
+        // Of the queue itself: what is put around it need not know of such things.
+        let watermark = queue.processed().unwrap_or_default();
         let queue = match &life.options.wrap_queue {
             Some(wrap) => wrap(queue),
             None => queue,
@@ -113,7 +130,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             shared.upgrade().is_some_and(|shared| shared.processor.should_resync(at, clock.now()))
         }));
         life.initial_lists_are_processed.push(synced);
-        Controller::new(config)
+        (Controller::new(config), watermark)
     }
 }
 
@@ -137,6 +154,11 @@ struct Process<T> {
 impl<T: Object> Process<T> {
     /// To the handlers; whether to go on.
     fn tell(&self, notification: Notification<T>, sync: bool) -> bool {
+        if let Some(inline) = &self.shared.inline
+            && let Err(panic) = panic::catch(|| notification.event.deliver(&mut **inline.lock()))
+        {
+            log::error!("{}: the observer {panic}; the next event follows", self.shared.name);
+        }
         self.shared.processor.distribute(notification, sync.then_some(self.source));
         !self.queue.is_closed()
     }

@@ -1,0 +1,295 @@
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::{Identity, InformerScope, SharedInformerFactory, What};
+use crate::informer::error::InformerError;
+use crate::informer::handler::{Event, ResourceEventHandler};
+use crate::informer::listener::HandlerBuffer;
+use crate::informer::registration::{HandlerOptions, HandlerRegistration};
+use crate::informer::shared_informer::SharedIndexInformer;
+use crate::informer::wait::SyncError;
+use crate::object::{Deleted, DynamicObject, GroupVersionKind, GroupVersionResource, Object, Resource};
+use crate::reflector::{ListerWatcherSource, ReflectorStatus};
+use crate::stop::{Done, Stop};
+use crate::store::Lister;
+
+/// Observes the objects of a type: say what to do when one is added, modified or deleted, and
+/// [start](Observe::start). Everything else is taken care of: an informer is made and run, and ends with the
+/// [`Observation`] that you get.
+///
+/// ```
+/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer::{Client, Config, Object, observe};
+/// use k8s_openapi::api::core::v1::Pod;
+/// use serde_json::json;
+///
+/// let server = ApiServer::start()?;
+/// let client = Client::new(Config::new(server.url()))?;
+/// let (sender, names) = std::sync::mpsc::channel();
+/// let pods = observe::<Pod>(client)
+///     .on_added(move |pod| sender.send(pod.name().to_owned()).unwrap())
+///     .on_deleted(|pod| println!("- {}", pod.name()))
+///     .start()?;
+///
+/// server.create("/api/v1/namespaces/default/pods", json!({"metadata": {"name": "web-0"}}))?;
+/// assert_eq!(names.recv()?, "web-0");
+/// assert_eq!(pods.lister().list().len(), 1);
+/// pods.stop();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn observe<T: Resource + DeserializeOwned>(source: impl ListerWatcherSource + 'static) -> Observe<T> {
+    let observe = SharedInformerFactory::builder(source).build().observe();
+    Observe { owns_factory: true, ..observe }
+}
+
+/// As [`observe`], the objects of a resource that is known only at run time.
+pub fn observe_dynamic(
+    source: impl ListerWatcherSource + 'static,
+    resource: GroupVersionResource,
+) -> Observe<DynamicObject> {
+    let observe = SharedInformerFactory::builder(source).build().observe_dynamic(resource);
+    Observe { owns_factory: true, ..observe }
+}
+
+impl SharedInformerFactory {
+    /// Observes the objects of a type as [`observe`] does; of all who do so through one factory, those with
+    /// the same type and scope share an informer, and with those who [ask](Self::informer) for it. It is
+    /// started at once, and ends with the last observation, or with the factory, unless somebody asked for it.
+    pub fn observe<T: Resource + DeserializeOwned>(&self) -> Observe<T> {
+        self.observing(T::group_version_resource(), Some(T::group_version_kind()))
+    }
+
+    /// As [`observe`](Self::observe), the objects of a resource that is known only at run time.
+    pub fn observe_dynamic(&self, resource: GroupVersionResource) -> Observe<DynamicObject> {
+        self.observing(resource, None)
+    }
+
+    fn observing<T>(&self, resource: GroupVersionResource, kind: Option<GroupVersionKind>) -> Observe<T> {
+        Observe {
+            scope: self.factory.scope.clone(),
+            factory: self.clone(),
+            owns_factory: false,
+            resource,
+            kind,
+            observer: Observer { added: None, modified: None, deleted: None, event: None },
+            inline: false,
+            options: HandlerOptions::default(),
+        }
+    }
+}
+
+/// What is observed, and what to do: made by [`observe`], begun by [`start`](Self::start).
+#[must_use = "nothing is observed before it is started"]
+pub struct Observe<T> {
+    factory: SharedInformerFactory,
+    /// Whether nobody else uses it.
+    owns_factory: bool,
+    resource: GroupVersionResource,
+    kind: Option<GroupVersionKind>,
+    scope: InformerScope,
+    observer: Observer<T>,
+    inline: bool,
+    options: HandlerOptions,
+}
+
+impl<T: Object + DeserializeOwned> Observe<T> {
+    /// Only these objects, instead of all, or of the factory's own scope.
+    pub fn scope(mut self, scope: InformerScope) -> Self {
+        self.scope = scope;
+        self
+    }
+
+    /// What to do when an object appears, or is there already.
+    pub fn on_added(mut self, on_added: impl FnMut(&Arc<T>) + Send + 'static) -> Self {
+        self.observer.added = Some(Box::new(on_added));
+        self
+    }
+
+    /// What to do when an object has changed: how it was, and how it is.
+    pub fn on_modified(mut self, on_modified: impl FnMut(&Arc<T>, &Arc<T>) + Send + 'static) -> Self {
+        self.observer.modified = Some(Box::new(on_modified));
+        self
+    }
+
+    /// What to do when an object is gone.
+    pub fn on_deleted(mut self, on_deleted: impl FnMut(&Deleted<T>) + Send + 'static) -> Self {
+        self.observer.deleted = Some(Box::new(on_deleted));
+        self
+    }
+
+    /// What to do whatever happens, after what the other closures do.
+    pub fn on_event(mut self, on_event: impl FnMut(&Event<T>) + Send + 'static) -> Self {
+        self.observer.event = Some(Box::new(on_event));
+        self
+    }
+
+    /// Calls the closures on the thread that keeps the cache, instead of a thread of their own: three threads
+    /// fewer, and the cache never gets ahead of what they know; but while one of them runs nothing else
+    /// happens. Such an observation has its informer for itself.
+    pub fn inline(mut self) -> Self {
+        self.inline = true;
+        self
+    }
+
+    /// What becomes of the events that wait for the closures, if they have a thread of their own.
+    pub fn buffer(mut self, buffer: HandlerBuffer) -> Self {
+        self.options.buffer = buffer;
+        self
+    }
+
+    /// What the observation is called in logs and in the names of its threads.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.options.name = name.into();
+        self
+    }
+
+    /// Begins: lists, watches, calls. It does not wait for anything.
+    ///
+    /// # Errors
+    ///
+    /// If the factory was shut down, and if the system has no threads.
+    pub fn start(self) -> Result<Observation<T>, InformerError> {
+        static EXCLUSIVE: AtomicU64 = AtomicU64::new(1);
+        let Self { factory, owns_factory, resource, kind, scope, observer, inline, options } = self;
+        let exclusive = if inline { EXCLUSIVE.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        let identity = Identity { exclusive, ..Identity::new::<T>(resource.clone(), &scope) };
+        let (inline, handler) = if inline {
+            (Some(Box::new(observer) as Box<dyn ResourceEventHandler<T>>), None)
+        } else {
+            (None, Some(observer))
+        };
+        let informer = factory.informer_or(identity, kind, true, |factory, options| {
+            factory.make(What::Objects(&resource), &scope, options, inline)
+        });
+        // From here on a failure takes it back.
+        let mut observation = Observation { factory, owns_factory, informer, handler: None, is_over: false };
+        if let Some(handler) = handler {
+            observation.handler = Some(observation.informer.add_handler_with_options(handler, options)?);
+        }
+        observation.factory.start_observed(observation.informer.owner())?;
+        Ok(observation)
+    }
+}
+
+impl<T> fmt::Debug for Observe<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observe")
+            .field("resource", &self.resource)
+            .field("scope", &self.scope)
+            .field("inline", &self.inline)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Objects being observed. It ends, and every thread that it needed is joined, when it is
+/// [stopped](Self::stop) or dropped.
+#[must_use = "dropping it ends the observation"]
+pub struct Observation<T: Object + DeserializeOwned> {
+    factory: SharedInformerFactory,
+    owns_factory: bool,
+    informer: SharedIndexInformer<T>,
+    /// `None` if it is inline.
+    handler: Option<HandlerRegistration>,
+    is_over: bool,
+}
+
+impl<T: Object + DeserializeOwned> Observation<T> {
+    /// The objects, for reading: as new as what was told last, or newer.
+    pub fn lister(&self) -> Lister<T> {
+        self.informer.lister()
+    }
+
+    /// Happens when the closures have been called for everything that was there at first.
+    pub fn synced(&self) -> &Done {
+        self.handler.as_ref().map_or(self.informer.synced(), HandlerRegistration::synced)
+    }
+
+    /// Blocks until the cache has [everything](SharedIndexInformer::has_synced) that was there at first, until
+    /// `stop` is given, or for this long.
+    ///
+    /// # Errors
+    ///
+    /// If it has not synced then; the error says what went wrong last.
+    pub fn wait_for_sync(&self, stop: &Stop, timeout: impl Into<Option<Duration>>) -> Result<(), SyncError> {
+        self.informer.wait_for_sync(stop, timeout)
+    }
+
+    /// How it stands with the server.
+    pub fn status(&self) -> ReflectorStatus {
+        self.informer.status()
+    }
+
+    /// Ends it: no closure is called any more, and every thread that it needed has ended. A closure that is
+    /// being called is waited for; from within one it ends as soon as that returns, and the answer is `false`.
+    pub fn stop(mut self) -> bool {
+        self.end()
+    }
+
+    fn end(&mut self) -> bool {
+        if std::mem::replace(&mut self.is_over, true) {
+            return true;
+        }
+        let handler_ended =
+            self.handler.as_ref().is_none_or(|handler| self.informer.shut_down_event_handler(handler));
+        let informer_ended = self.factory.unobserve(self.informer.owner());
+        handler_ended && informer_ended && (!self.owns_factory || self.factory.shutdown())
+    }
+}
+
+impl<T: Object + DeserializeOwned> Drop for Observation<T> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl<T: Object + DeserializeOwned> fmt::Debug for Observation<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observation").field("informer", &self.informer).finish_non_exhaustive()
+    }
+}
+
+/// The closures as a handler.
+struct Observer<T> {
+    added: Option<Box<OnAdded<T>>>,
+    modified: Option<Box<OnModified<T>>>,
+    deleted: Option<Box<OnDeleted<T>>>,
+    event: Option<Box<OnEvent<T>>>,
+}
+
+type OnAdded<T> = dyn FnMut(&Arc<T>) + Send;
+type OnModified<T> = dyn FnMut(&Arc<T>, &Arc<T>) + Send;
+type OnDeleted<T> = dyn FnMut(&Deleted<T>) + Send;
+type OnEvent<T> = dyn FnMut(&Event<T>) + Send;
+
+impl<T> ResourceEventHandler<T> for Observer<T> {
+    fn on_add(&mut self, object: &Arc<T>, is_in_initial_list: bool) {
+        if let Some(added) = &mut self.added {
+            added(object);
+        }
+        if let Some(event) = &mut self.event {
+            event(&Event::Added { object: Arc::clone(object), is_in_initial_list });
+        }
+    }
+
+    fn on_update(&mut self, old: &Arc<T>, new: &Arc<T>) {
+        if let Some(modified) = &mut self.modified {
+            modified(old, new);
+        }
+        if let Some(event) = &mut self.event {
+            event(&Event::Modified { old: Arc::clone(old), new: Arc::clone(new) });
+        }
+    }
+
+    fn on_delete(&mut self, gone: &Deleted<T>) {
+        if let Some(deleted) = &mut self.deleted {
+            deleted(gone);
+        }
+        if let Some(event) = &mut self.event {
+            event(&Event::Deleted(gone.clone()));
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Observing: the informer behind it is nobody's concern.
+
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use k8s_informer::testing::{ApiServer, Fault};
+use k8s_informer::{
+    Client, Config, Event, GroupVersionResource, InformerError, InformerScope, Object, Observation, Observe,
+    SharedInformerFactory, Stop, observe, observe_dynamic,
+};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+
+use crate::support::SOON;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn server_with(names: &[&str]) -> (ApiServer, Client) {
+    let server = ApiServer::start().unwrap();
+    for name in names {
+        create(&server, name);
+    }
+    let client = Client::new(Config::new(server.url())).unwrap();
+    (server, client)
+}
+
+fn create(server: &ApiServer, name: &str) {
+    server.create(MAPS, json!({"metadata": {"name": name, "labels": {"app": name}}})).unwrap();
+}
+
+/// What is told, as `+a`, `~a` and `-a`, and on which thread.
+type Told = (String, String);
+
+fn told(sender: &Sender<Told>, what: char, name: &str) {
+    let thread = thread::current().name().unwrap_or_default().to_owned();
+    let _ = sender.send((format!("{what}{name}"), thread));
+}
+
+fn recording(observe: Observe<ConfigMap>) -> (Observe<ConfigMap>, Receiver<Told>) {
+    let (sender, receiver) = mpsc::channel();
+    let [added, modified, deleted] = [sender.clone(), sender.clone(), sender];
+    let observe = observe
+        .on_added(move |map| told(&added, '+', map.name()))
+        .on_modified(move |old, new| {
+            assert_ne!(old.resource_version(), new.resource_version());
+            told(&modified, '~', new.name());
+        })
+        .on_deleted(move |gone| told(&deleted, '-', gone.name()));
+    (observe, receiver)
+}
+
+fn next(told: &Receiver<Told>) -> String {
+    told.recv_timeout(SOON).unwrap().0
+}
+
+#[test]
+fn what_happens_is_told_on_a_thread_of_its_own_or_inline() {
+    for inline in [false, true] {
+        let (server, client) = server_with(&["a"]);
+        let (observe, told) = recording(observe::<ConfigMap>(client).name("watcher"));
+        let observe = if inline { observe.inline() } else { observe };
+        let maps = observe.start().unwrap();
+        let (first, on) = told.recv_timeout(SOON).unwrap();
+        assert_eq!(first, "+a");
+        assert_eq!(on, if inline { "configmaps process" } else { "watcher run" });
+        maps.wait_for_sync(&Stop::new(), SOON).unwrap();
+        assert!(maps.synced().wait_timeout(SOON));
+
+        create(&server, "b");
+        server.patch(&format!("{MAPS}/b"), json!({"data": {"k": "v"}})).unwrap();
+        server.delete(&format!("{MAPS}/b")).unwrap();
+        assert_eq!([next(&told), next(&told), next(&told)], ["+b", "~b", "-b"]);
+        assert_eq!(maps.lister().list().len(), 1);
+        assert!(maps.stop());
+        assert!(told.recv().is_err(), "the closures are gone");
+        assert!(server.wait_for_watches(0, SOON));
+    }
+}
+
+#[test]
+fn one_closure_takes_every_event() {
+    let (server, client) = server_with(&["a"]);
+    let (sender, events) = mpsc::channel();
+    let resource = GroupVersionResource::new("", "v1", "configmaps");
+    let _maps = observe_dynamic(client, resource)
+        .on_event(move |event| {
+            let _ = sender.send(event.clone());
+        })
+        .start()
+        .unwrap();
+    let event = events.recv_timeout(SOON).unwrap();
+    assert!(matches!(&event, Event::Added { object, is_in_initial_list: true } if object.name() == "a"));
+    server.patch(&format!("{MAPS}/a"), json!({"data": {"k": "v"}})).unwrap();
+    let Event::Modified { old, new } = events.recv_timeout(SOON).unwrap() else { panic!("not an update") };
+    assert_ne!(old.resource_version(), new.resource_version());
+    server.delete(&format!("{MAPS}/a")).unwrap();
+    assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::Deleted(gone) if gone.name() == "a"));
+}
+
+#[test]
+fn observations_share_an_informer_only_if_type_and_scope_are_equal() {
+    let (server, client) = server_with(&["a", "b"]);
+    let factory = SharedInformerFactory::builder(client).build();
+    let web = || InformerScope::all().label_selector("app=a".parse().unwrap());
+    let start = |observe| {
+        let (observe, told) = recording(observe);
+        (observe.start().unwrap(), told)
+    };
+    let all = [(); 2].map(|()| start(factory.observe::<ConfigMap>()));
+    let some = [(); 2].map(|()| start(factory.observe::<ConfigMap>().scope(web())));
+    let own = start(factory.observe::<ConfigMap>().inline());
+    for (observation, told) in all.iter().chain([&own]) {
+        observation.wait_for_sync(&Stop::new(), SOON).unwrap();
+        let mut first = [next(told), next(told)];
+        first.sort();
+        assert_eq!(first, ["+a", "+b"], "who comes late is told everything, too");
+    }
+    for (observation, told) in &some {
+        assert_eq!(next(told), "+a");
+        assert_eq!(observation.lister().list().len(), 1);
+    }
+    assert!(server.wait_for_watches(3, SOON));
+    assert_eq!(server.open_watches(), 3);
+
+    let [(first, _), (second, told)] = all;
+    assert!(first.stop());
+    create(&server, "c");
+    assert_eq!(next(&told), "+c", "the other one goes on");
+    drop(second);
+    assert!(server.wait_for_watches(2, SOON), "with the last one its informer ends");
+    let (again, told) = start(factory.observe::<ConfigMap>());
+    let mut names = [next(&told), next(&told), next(&told)];
+    names.sort();
+    assert_eq!(names, ["+a", "+b", "+c"]);
+    drop(again);
+    factory.shutdown();
+    assert!(server.wait_for_watches(0, SOON));
+    assert!(some[0].0.lister().list().len() == 1, "the cache can still be read");
+    assert!(matches!(factory.observe::<ConfigMap>().start(), Err(InformerError::Stopped { .. })));
+}
+
+#[test]
+fn an_informer_that_somebody_asked_for_stays_when_the_last_observation_ends() {
+    let (server, client) = server_with(&["a"]);
+    let factory = SharedInformerFactory::builder(client).build();
+    let (observe, told) = recording(factory.observe::<ConfigMap>());
+    let observation = observe.start().unwrap();
+    assert_eq!(next(&told), "+a");
+    let maps = factory.informer::<ConfigMap>();
+    assert!(observation.stop());
+    assert!(!maps.is_stopped());
+    create(&server, "b");
+    let (observe, told) = recording(factory.observe::<ConfigMap>());
+    let _observation = observe.start().unwrap();
+    let mut names = [next(&told), next(&told)];
+    names.sort();
+    assert_eq!(names, ["+a", "+b"]);
+    factory.shutdown();
+    assert!(maps.is_stopped());
+}
+
+#[test]
+fn a_closure_may_end_its_own_observation_and_one_that_panics_is_called_again() {
+    for inline in [false, true] {
+        let (server, client) = server_with(&["a"]);
+        let slot: Arc<Mutex<Option<Observation<ConfigMap>>>> = Arc::default();
+        let (sender, receiver) = mpsc::channel();
+        let (own, mut calls) = (Arc::clone(&slot), 0);
+        let observe = observe::<ConfigMap>(client).on_added(move |_| {
+            calls += 1;
+            if calls == 1 {
+                panic!("not the first");
+            }
+            let stopped = own.lock().unwrap().take().map(Observation::stop);
+            let _ = sender.send(stopped);
+        });
+        let observe = if inline { observe.inline() } else { observe };
+        let mut held = slot.lock().unwrap();
+        *held = Some(observe.start().unwrap());
+        drop(held);
+        create(&server, "b");
+        assert_eq!(receiver.recv_timeout(SOON).unwrap(), Some(false), "it does not wait for itself");
+        assert!(server.wait_for_watches(0, SOON) && receiver.recv_timeout(SOON).is_err(), "it is over");
+    }
+}
+
+#[test]
+fn a_wait_that_is_too_long_says_what_went_wrong() {
+    let (server, client) = server_with(&[]);
+    server.fail_next(Fault::status(403).always());
+    let maps = observe::<ConfigMap>(client).start().unwrap();
+    assert!(server.wait_for_requests(|requests| requests.len() > 1, SOON));
+    let error = maps.wait_for_sync(&Stop::new(), std::time::Duration::from_millis(50)).unwrap_err();
+    assert!(error.timed_out() && error.to_string().contains("403"), "{error}");
+}
