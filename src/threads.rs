@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::panic;
@@ -67,19 +68,34 @@ pub(crate) struct Threads {
     joining: Mutex<()>,
     /// Those that have not been joined. Nothing else is locked, and nobody is waited for, under it.
     handles: Mutex<Vec<JoinHandle<()>>>,
-    /// The name of the one that is being joined. Innermost.
-    joined: Mutex<Option<String>>,
+    /// The names of those that run, also of one that is waited for. Innermost.
+    running: Arc<Mutex<Vec<String>>>,
 }
 
 impl Threads {
     pub(crate) fn new(owner: Owner) -> Self {
-        Self { owner, joining: Mutex::default(), handles: Mutex::default(), joined: Mutex::default() }
+        Self { owner, joining: Mutex::default(), handles: Mutex::default(), running: Arc::default() }
     }
 
     /// Starts a thread of the group.
     pub(crate) fn spawn(&self, name: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        /// Takes the name out, also when the thread panics.
+        struct Running(Arc<Mutex<Vec<String>>>, String);
+        impl Drop for Running {
+            fn drop(&mut self) {
+                let mut running = self.0.lock();
+                if let Some(at) = running.iter().position(|name| *name == self.1) {
+                    running.swap_remove(at);
+                }
+            }
+        }
         let owner = self.owner;
-        let handle = named(name).spawn(move || owner.adopt(work))?;
+        self.running.lock().push(name.clone());
+        let running = Running(Arc::clone(&self.running), name.clone());
+        let handle = named(name).spawn(move || {
+            let _running = running;
+            owner.adopt(work);
+        })?;
         let mut handles = self.handles.lock();
         handles.retain(|handle| !handle.is_finished());
         handles.push(handle);
@@ -88,25 +104,17 @@ impl Threads {
 
     /// The names of those that have not ended.
     pub(crate) fn running(&self) -> Vec<String> {
-        let handles = self.handles.lock();
-        let running = handles.iter().filter(|handle| !handle.is_finished());
-        let running = running.map(|handle| handle.thread().name().unwrap_or_default().to_owned());
-        running.chain(self.joined.lock().clone()).collect()
+        self.running.lock().clone()
     }
 
     /// Waits for all threads of the group. The caller has told them to end, and is none of the owner's.
     pub(crate) fn join(&self) {
         let _joining = self.joining.lock();
-        loop {
-            let mut handles = self.handles.lock();
-            let Some(handle) = handles.pop() else { break };
+        while let Some(handle) = { self.handles.lock().pop() } {
             let name = handle.thread().name().unwrap_or_default().to_owned();
-            *self.joined.lock() = Some(name.clone());
-            drop(handles);
             if let Err(panic) = handle.join() {
                 log::error!("thread {name:?} {}", panic::message(&*panic));
             }
-            *self.joined.lock() = None;
         }
     }
 }
