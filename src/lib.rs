@@ -112,7 +112,9 @@ pub use informer::{
     ShutdownError, SyncError, Unsynced, WrapQueue, new_indexer_informer, new_informer, observe,
     observe_dynamic, wait_for_cache_sync, wait_for_cache_sync_timeout,
 };
-pub use metrics::InformerMetrics;
+pub use metrics::{
+    InformerMetrics, InformerName, InformerNameAndResource, InformerNameError, MetricsProvider,
+};
 pub use object::{
     Accessor, Deleted, DynamicObject, GroupVersionKind, GroupVersionResource, Key, KeyError, Object,
     ObjectMeta, ObjectName, Resource, Scope, meta_namespace_key, split_meta_namespace_key,

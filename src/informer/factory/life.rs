@@ -179,7 +179,7 @@ impl SharedInformerFactory {
         if self.stop_all().is_err() {
             return false;
         }
-        self.factory.threads.join();
+        self.factory.join();
         true
     }
 
@@ -230,7 +230,7 @@ impl SharedInformerFactory {
             }
         }
         if stuck.is_empty() {
-            self.factory.threads.join();
+            self.factory.join();
             return Ok(());
         }
         stuck.sort();

@@ -11,6 +11,7 @@ use crate::informer::handler::Notification;
 use crate::informer::options::SharedIndexInformerOptions;
 use crate::informer::process::Part;
 use crate::informer::queue::QueueOptions;
+use crate::metrics::{self, InformerMetrics, shares};
 use crate::object::Object;
 use crate::panic;
 use crate::queue::Queue;
@@ -44,9 +45,13 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             if matches!(ended, Err(InformerError::AlreadyStarted { .. })) {
                 return ended;
             }
-            {
-                let _life = life.lock();
+            let metrics = {
+                let mut life = life.lock();
                 stopped.store(true, Ordering::Release);
+                life.options.metrics.take()
+            };
+            if let Some(metrics) = metrics {
+                metrics::say(|| metrics.ended());
             }
             processor.stop();
             self.shared.ended.set();
@@ -62,15 +67,23 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         }
         processor.start().map_err(|error| super::handlers::thread_error(name, error))?;
         let unsynced = Arc::new(AtomicUsize::new(sources.len()));
-        let all = sources.iter().map(|source| self.controller(source, &mut life, &unsynced)).collect();
+        let metrics = shares(life.options.metrics.as_ref(), sources.len());
+        let all = sources.iter().zip(metrics);
+        let all =
+            all.map(|(source, metrics)| self.controller(source, metrics, &mut life, &unsynced)).collect();
         Ok(controllers.get_or_init(|| all))
     }
 
     /// What fills the part of the cache that a source is about. The last of them to process its initial list
     /// makes the informer synced.
-    fn controller(&self, source: &Source, life: &mut Life<T>, unsynced: &Arc<AtomicUsize>) -> Controller<T> {
-        let SharedIndexInformerOptions { reflector, queue, transform, tell_recreation, metrics, .. } =
-            &life.options;
+    fn controller(
+        &self,
+        source: &Source,
+        metrics: Option<Arc<dyn InformerMetrics>>,
+        life: &mut Life<T>,
+        unsynced: &Arc<AtomicUsize>,
+    ) -> Controller<T> {
+        let SharedIndexInformerOptions { reflector, queue, transform, tell_recreation, .. } = &life.options;
         let indexer = Arc::clone(&self.shared.indexer);
         let part = Arc::new(Part::new(indexer, source.namespace.as_deref(), *tell_recreation));
         let queue = queue.build(
@@ -78,7 +91,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             QueueOptions {
                 name: Arc::clone(&self.shared.name),
                 transform: transform.clone(),
-                metrics: metrics.clone(),
+                metrics,
                 clock: Arc::clone(&reflector.clock),
             },
         );
