@@ -111,6 +111,7 @@ pub trait InformerMetrics: Send + Sync + 'static {
 /// }
 ///
 /// let server = ApiServer::start()?;
+/// server.create("/api/v1/namespaces/default/pods", serde_json::json!({"metadata": {"name": "web-0"}}))?;
 /// let versions = Arc::new(Versions::default());
 /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?)
 ///     .metrics(InformerName::new("my-agent")?, versions.clone())
