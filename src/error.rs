@@ -124,7 +124,7 @@ impl Error {
         }
     }
 
-    /// 404: no such object, namespace or resource.
+    /// 404: no such object, namespace or resource. Which of them only the message tells.
     pub fn is_not_found(&self) -> bool {
         self.is_api(404, "NotFound")
     }
@@ -134,12 +134,25 @@ impl Error {
         self.reason() == "AlreadyExists"
     }
 
-    /// 409 Conflict: the object changed since it was read.
+    /// 409 Conflict: the object changed since it was read, it is another one than a precondition asks for, or
+    /// another field manager owns what is applied.
     pub fn is_conflict(&self) -> bool {
         match self.reason() {
             "" => self.code() == 409,
             reason => reason == "Conflict",
         }
+    }
+
+    /// 403 of a create because the namespace is being deleted: nothing new comes into it, and trying again
+    /// does not help.
+    pub fn is_namespace_terminating(&self) -> bool {
+        let causes = self.status().and_then(|status| status.details.as_ref()).map(|details| &details.causes);
+        causes.into_iter().flatten().any(|cause| cause.reason == "NamespaceTerminating")
+    }
+
+    /// 405: the resource has not that verb.
+    pub fn is_method_not_allowed(&self) -> bool {
+        self.is_api(405, "MethodNotAllowed")
     }
 
     /// 410, Expired or Gone: the resourceVersion or the continue token is too old; list again.

@@ -53,10 +53,12 @@
 //! | caches | [`Indexer`], [`ThreadSafeStore`], read through a [`Lister`]; [`ExpirationCache`], [`UndeltaStore`] |
 //! | your own writes, seen before the watch brings them | [`MutationCache`] |
 //! | one cache, many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
+//! | single objects, read and written | [`Api`], [`Patch`], [`retry_on_conflict`] |
 //!
 //! Objects are whatever implements [`Object`]: k8s-openapi's types (feature `k8s-openapi`), structs of your
-//! own with just the fields that you need ([`impl_object!`]), or any kind at run time ([`DynamicObject`]).
-//! They are shared as `Arc<T>`: nobody who reads the cache can change it.
+//! own with just the fields that you need ([`impl_object!`]), any kind at run time ([`DynamicObject`]), or
+//! metadata alone ([`PartialObjectMetadata`]). They are shared as `Arc<T>`: nobody who reads the cache can
+//! change it.
 //!
 //! # Faithful to client-go
 //!
@@ -80,6 +82,7 @@ mod error;
 mod metrics;
 mod object;
 mod panic;
+mod resource_version;
 mod selector;
 mod status;
 mod stop;
@@ -102,7 +105,10 @@ mod informer;
 pub mod testing;
 
 #[cfg(feature = "client")]
-pub use client::{Client, Config, Request, ResourceListerWatcher, Response};
+pub use client::{
+    Api, Client, Config, DeleteOptions, Fetched, Patch, PropagationPolicy, Request, ResourceListerWatcher,
+    Response, StatusApi, retry_on_conflict,
+};
 pub use error::Error;
 pub use informer::{
     ChannelHandler, Controller, ControllerConfig, Event, FilteringHandler, HandlerBuffer, HandlerFuncs,
@@ -116,12 +122,13 @@ pub use metrics::{
     InformerMetrics, InformerName, InformerNameAndResource, InformerNameError, MetricsProvider,
 };
 pub use object::{
-    Accessor, Deleted, DynamicObject, GroupVersionKind, GroupVersionResource, Key, KeyError, Object,
-    ObjectMeta, ObjectName, Resource, Scope, meta_namespace_key, split_meta_namespace_key,
+    Accessor, Deleted, DynamicObject, FullObjectMeta, GroupVersionKind, GroupVersionResource, Key, KeyError,
+    Object, ObjectMeta, ObjectName, OwnerReference, PartialObjectMetadata, Resource, Scope, WholeObject,
+    meta_namespace_key, split_meta_namespace_key,
 };
 pub use queue::{
     Delta, DeltaFifo, DeltaFifoBuilder, Deltas, Fifo, Heap, PopError, Process, ProcessBatch, ProcessError,
-    Queue, RealFifo, RealFifoBuilder, RealFifoMode, Refused, ReplacedAll, Requeue,
+    Queue, RealFifo, RealFifoBuilder, RealFifoMode, Refused, ReplacedAll, Requeue, WaitError, Watermark,
 };
 pub use reflector::{
     Body, ListWatch, ListerWatcher, ListerWatcherSource, Reflector, ReflectorOptions, ReflectorState,
@@ -137,7 +144,9 @@ pub use store::{
     TimestampedEntry, TransactionError, Transform, TtlPolicy, UndeltaStore, meta_namespace_index,
 };
 pub use time::{Backoff, Clock, RealClock};
-pub use wire::{DecodeLimits, FieldPathError, FieldPaths, ListOptions, ResourceVersionMatch};
+pub use wire::{
+    DecodeLimits, FieldPathError, FieldPaths, ListOptions, ResourceVersionMatch, Shard, ShardError,
+};
 
 /// Where the crate differs from client-go on purpose.
 #[doc = include_str!("../DEVIATIONS.md")]

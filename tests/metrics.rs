@@ -259,9 +259,9 @@ fn x13_and_r22_reach_the_provider_whatever_the_queue_is() {
     for queue in QUEUES {
         let noted = Arc::new(Noted::default());
         let name = InformerName::new(format!("x13 {queue:?}")).unwrap();
-        let mut options = SharedIndexInformerOptions::<DynamicObject> { queue, ..Default::default() };
-        options.metrics = name.with_resource(pods()).metrics(&*noted);
-        let informer = SharedIndexInformer::new(two_pods(), options);
+        let metrics = name.with_resource(pods()).metrics(&*noted);
+        let options = SharedIndexInformerOptions { queue, metrics, ..Default::default() };
+        let informer = SharedIndexInformer::<DynamicObject>::new(two_pods(), options);
         let stop = Stop::new();
         thread::scope(|scope| {
             let _stopping = Stopping(stop.clone());
@@ -298,18 +298,18 @@ fn an_unshared_informer_has_metrics_too() {
 #[test]
 fn what_waits_in_the_queues_of_several_namespaces_is_told_as_one_sum() {
     let noted = Arc::new(Noted::default());
-    let mut options = SharedIndexInformerOptions::<DynamicObject>::default();
-    options.metrics = Some(noted.told.clone());
     // Each process loop comes to a stand at its first Pod.
     let gate = Arc::new(Mutex::new(()));
     let gates = gate.clone();
-    options.indexers = Indexers::new().with(
+    let indexers = Indexers::new().with(
         "gate",
         IndexFunc::new(move |_: &DynamicObject| {
             drop(gates.lock().unwrap());
             Vec::new()
         }),
     );
+    let metrics: Arc<dyn InformerMetrics> = noted.told.clone();
+    let options = SharedIndexInformerOptions { metrics: Some(metrics), indexers, ..Default::default() };
     let informer = SharedIndexInformer::for_namespaces(
         [("blue".to_owned(), pods_of("blue", 2)), ("green".to_owned(), pods_of("green", 3))],
         options,

@@ -10,7 +10,9 @@ use k8s_informer::{
     ReflectorStore, Refused, StoreError,
 };
 
-use super::delta_fifo_model::{Change, Compressor, Flight, Given, Lookup, Model, Options, Write};
+use super::delta_fifo_model::{
+    Change, Compressor, Flight, Given, Lookup, Model, Options, Write, list_version,
+};
 use super::item::{Failure, Held, Item, Press, Refusal, accessor, few, name, read, tombstone, transform};
 use super::probe::{Probe, touch};
 use super::processing::End;
@@ -94,6 +96,7 @@ impl Harness {
         }
         assert_eq!((queue.has_synced(), queue.synced().is_done()), (model.synced, model.synced), "{queue:?}");
         assert_eq!(queue.is_closed(), model.closed);
+        assert_eq!(queue.processed().unwrap().current(), model.processed());
     }
 
     fn write(&mut self, write: &Write) {
@@ -111,7 +114,9 @@ impl Harness {
             Write::Update(item) => self.queue.update(item.held()),
             Write::Delete(item) => self.queue.delete(item.gone()),
             Write::Tombstone(key, item) => self.queue.delete(tombstone(key, *item)),
-            Write::Replace(items) => self.queue.replace(items.iter().map(|item| item.held()).collect(), "7"),
+            Write::Replace(items) => {
+                self.queue.replace(items.iter().map(|item| item.held()).collect(), list_version(items))
+            }
             Write::Resync | Write::AddIfNotPresent(_) => self.queue.resync(),
         };
         assert_eq!(result.map_err(|error| Refusal::of(&error)), self.model.write(&write));

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use arbitrary::{Arbitrary, Unstructured};
 use k8s_informer::{Deleted, Delta};
 
-use super::item::{Held, Item, Refusal, Trouble, few, name};
+use super::item::{Held, Item, Refusal, Told, Trouble, few, name};
 use super::processing::End;
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
@@ -139,6 +139,11 @@ impl Change {
     }
 }
 
+/// What the harness says that a list is as of.
+pub fn list_version(items: &[Item]) -> &'static str {
+    ["7", "12", ""][items.len() % 3]
+}
+
 /// Appends a change; of two deletions in a row the one stays that knows more (D4).
 fn append(changes: &mut Vec<Change>, change: Change) {
     match changes.last_mut() {
@@ -150,9 +155,8 @@ fn append(changes: &mut Vec<Change>, change: Change) {
 
 pub struct Model {
     pub options: Options,
-    /// In order; and whether a place belongs to the initial list. Where a key has no changes any more, a pop
-    /// passes its place.
-    places: Vec<(&'static str, bool)>,
+    /// In order. Where a key has no changes any more, a pop passes its place.
+    places: Vec<Place>,
     changes: BTreeMap<&'static str, Vec<Change>>,
     /// What the consumer and others have filled the known objects with.
     pub known: BTreeMap<&'static str, Item>,
@@ -162,6 +166,16 @@ pub struct Model {
     pub synced: bool,
     pub closed: bool,
     touched: BTreeSet<&'static str>,
+    told: Told,
+    /// Since when what was put back waits.
+    late: BTreeMap<&'static str, usize>,
+}
+
+struct Place {
+    key: &'static str,
+    /// Whether it belongs to the initial list.
+    initial: bool,
+    since: usize,
 }
 
 /// What is being processed. As client-go processes under its lock, nobody sees the moment between queue and
@@ -171,13 +185,22 @@ pub struct Flight {
     pub key: &'static str,
     pub changes: Vec<Change>,
     pub initial: bool,
-    /// A deletion of what is being deleted; of interest if that fails.
+    since: usize,
+    /// A deletion of what is being deleted; of interest if that fails. And since when.
     missed: Vec<Change>,
+    missed_since: usize,
 }
 
 impl Flight {
     pub fn newest(&self) -> Change {
         *self.changes.last().unwrap()
+    }
+
+    fn miss(&mut self, gone: Change, now: usize) {
+        if self.missed.is_empty() {
+            self.missed_since = now;
+        }
+        append(&mut self.missed, gone);
     }
 
     fn left(&self) -> Option<Item> {
@@ -198,14 +221,23 @@ impl Model {
             synced: false,
             closed: false,
             touched: BTreeSet::new(),
+            told: Told::default(),
+            late: BTreeMap::new(),
         }
+    }
+
+    /// Up to which version everything has been processed. A place without changes counts until it is passed.
+    pub fn processed(&self) -> &'static str {
+        let places = self.places.iter().map(|place| place.since);
+        let flight = self.flight.as_ref().map(|flight| flight.since);
+        self.told.before(places.chain(self.late.values().copied()).chain(flight).min())
     }
 
     /// What waits, in order.
     pub fn waiting(&self) -> Vec<(&'static str, &[Change])> {
         let mut seen = BTreeSet::new();
-        let first = self.places.iter().filter(|(key, _)| seen.insert(*key));
-        first.filter_map(|(key, _)| Some((*key, self.changes.get(key)?.as_slice()))).collect()
+        let first = self.places.iter().map(|place| place.key).filter(|key| seen.insert(*key));
+        first.filter_map(|key| Some((key, self.changes.get(key)?.as_slice()))).collect()
     }
 
     fn lookup(&self, key: &str) -> Result<Option<Item>, ()> {
@@ -240,7 +272,7 @@ impl Model {
         match self.changes.get_mut(key) {
             Some(changes) => append(changes, change),
             None => {
-                self.places.push((key, false));
+                self.places.push(Place { key, initial: false, since: self.told.now });
                 self.changes.insert(key, vec![change]);
             }
         }
@@ -250,10 +282,11 @@ impl Model {
     fn put_back(&mut self, key: &'static str, changes: &[Change], initial: bool) {
         let newer = self.changes.remove(key);
         if initial {
-            let at = self.places.iter().rposition(|(_, initial)| *initial).map_or(0, |at| at + 1);
-            self.places.insert(at, (key, true));
+            let at = self.places.iter().rposition(|place| place.initial).map_or(0, |at| at + 1);
+            let since = self.places.get(at).map_or(self.told.now, |next| next.since);
+            self.places.insert(at, Place { key, initial, since });
         } else if newer.is_none() {
-            self.places.push((key, false));
+            self.places.push(Place { key, initial, since: self.told.now });
         }
         let mut all = changes.to_vec();
         newer.iter().flatten().for_each(|change| append(&mut all, *change));
@@ -268,8 +301,10 @@ impl Model {
 
     fn upsert(&mut self, item: Item, change: fn(Item) -> Change) -> Result<(), Refusal> {
         self.populated = true;
-        let (key, item) = self.prepare(item)?;
-        self.push(key, change(item));
+        let (key, transformed) = self.prepare(item)?;
+        let change = change(transformed);
+        self.push(key, change);
+        self.told.object(&item, matches!(change, Change::Added(_)));
         Ok(())
     }
 
@@ -278,16 +313,20 @@ impl Model {
         self.populated = true;
         let leaving = self.flies(key) && self.flight.as_ref().is_some_and(|flight| flight.left().is_none());
         let known = self.options.known_objects && (self.flies(key) || self.lookup(key) != Ok(None));
-        if !self.changes.contains_key(key) && !known {
-            return Ok(());
-        }
+        let told = gone;
         let gone = match gone {
-            Change::Deleted(item) => Change::Deleted(self.prepare(item)?.1),
-            tombstone => tombstone,
+            _ if !self.changes.contains_key(key) && !known => None,
+            Change::Deleted(item) => Some(Change::Deleted(self.prepare(item)?.1)),
+            tombstone => Some(tombstone),
         };
-        match &mut self.flight {
-            Some(flight) if leaving && !self.changes.contains_key(key) => append(&mut flight.missed, gone),
-            _ => self.push(key, gone),
+        match (&mut self.flight, gone) {
+            (Some(flight), Some(gone)) if leaving && !self.changes.contains_key(key) => {
+                flight.miss(gone, self.told.now);
+            }
+            (_, gone) => gone.into_iter().for_each(|gone| self.push(key, gone)),
+        }
+        if let Change::Deleted(item) = told {
+            self.told.object(&item, false);
         }
         Ok(())
     }
@@ -311,7 +350,7 @@ impl Model {
         let leaving = leaving.filter(|key| self.options.known_objects && !self.changes.contains_key(key));
         let leaving = leaving.and_then(|key| self.lookup(key).unwrap_or(None).map(|item| (key, item)));
         if let (Some(flight), Some((key, item))) = (&mut self.flight, leaving) {
-            append(&mut flight.missed, Change::Tombstone(key, Some(item)));
+            flight.miss(Change::Tombstone(key, Some(item)), self.told.now);
         }
         for (key, item) in gone {
             self.push(key, Change::Tombstone(key, item));
@@ -319,8 +358,10 @@ impl Model {
         if !self.populated {
             self.populated = true;
             let mut waiting: BTreeSet<&str> = self.changes.keys().copied().collect();
-            self.places.iter_mut().for_each(|(key, initial)| *initial = waiting.remove(key));
+            self.places.retain(|place| waiting.remove(place.key));
+            self.places.iter_mut().for_each(|place| place.initial = true);
         }
+        self.told.list(list_version(items));
         Ok(())
     }
 
@@ -343,6 +384,7 @@ impl Model {
     ) -> Result<bool, Refusal> {
         let newest = changes.last().ok_or(Refusal::Other)?;
         let key = key.map_or_else(|| newest.key(), Ok)?;
+        self.told.now += 1;
         self.populated = true;
         let taken = !self.changes.contains_key(key);
         if taken {
@@ -353,6 +395,7 @@ impl Model {
     }
 
     pub fn write(&mut self, write: &Write) -> Result<(), Refusal> {
+        self.told.now += 1;
         let result = match write {
             Write::Add(item) => self.upsert(*item, Change::Added),
             Write::Update(item) => self.upsert(*item, Change::Updated),
@@ -386,21 +429,24 @@ impl Model {
         *changes = kept;
         if changes.is_empty() {
             self.changes.remove(key);
+            self.late.remove(key);
         }
     }
 
     /// Synced is when the initial list has been there, and nothing of it waits or is processed (D8, D10).
     fn settle(&mut self) {
         let initial = self.flight.as_ref().is_some_and(|flight| flight.initial);
-        self.synced |= self.populated && !initial && self.places.iter().all(|(_, initial)| !initial);
+        self.synced |= self.populated && !initial && self.places.iter().all(|place| !place.initial);
     }
 
     /// What a pop gives, past the places without changes.
     pub fn take(&mut self) -> Option<Flight> {
         while !self.places.is_empty() {
-            let (key, initial) = self.places.remove(0);
+            let Place { key, initial, since } = self.places.remove(0);
             if let Some(changes) = self.changes.remove(key) {
-                self.flight = Some(Flight { key, changes, initial, missed: Vec::new() });
+                let since = self.late.remove(key).unwrap_or(since);
+                let missed = Vec::new();
+                self.flight = Some(Flight { key, changes, initial, since, missed, missed_since: 0 });
                 break;
             }
         }
@@ -411,12 +457,17 @@ impl Model {
     /// The end of the processing.
     pub fn land(&mut self, end: End) {
         let Some(flight) = self.flight.take() else { return };
+        self.told.now += 1;
         match end {
             End::Well => {}
-            End::Again | End::AgainBecause => self.put_back(flight.key, &flight.changes, flight.initial),
+            End::Again | End::AgainBecause => {
+                self.late.insert(flight.key, flight.since);
+                self.put_back(flight.key, &flight.changes, flight.initial);
+            }
             End::Fails | End::Panics => {
                 let known = self.lookup(flight.key) != Ok(None);
                 if known && !flight.missed.is_empty() {
+                    self.late.insert(flight.key, flight.missed_since);
                     self.put_back(flight.key, &flight.missed, false);
                 }
             }

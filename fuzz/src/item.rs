@@ -198,6 +198,45 @@ pub fn name(bytes: &mut Unstructured) -> Read<&'static str> {
     bytes.choose(&NAMES).copied()
 }
 
+/// The versions that a queue was told, and when: what has been processed is told by the last of them that is
+/// older than all that has not been.
+#[derive(Default)]
+pub struct Told {
+    pub now: usize,
+    versions: Vec<(usize, &'static str)>,
+}
+
+impl Told {
+    fn latest(&self) -> &'static str {
+        self.versions.last().map_or("", |(_, version)| version)
+    }
+
+    /// An object; that it was added says something only after a version.
+    pub fn object(&mut self, item: &Item, is_added: bool) {
+        if let Ok(Some(version)) = item.version()
+            && !(is_added && self.latest().is_empty())
+        {
+            self.bookmark(version);
+        }
+    }
+
+    pub fn bookmark(&mut self, version: &'static str) {
+        if !version.is_empty() {
+            self.list(version);
+        }
+    }
+
+    pub fn list(&mut self, version: &'static str) {
+        self.versions.push((self.now, version));
+    }
+
+    /// What has been processed, if the oldest of what has not been is this old.
+    pub fn before(&self, oldest: Option<usize>) -> &'static str {
+        let older = |(at, _): &&(usize, &str)| oldest.is_none_or(|oldest| *at < oldest);
+        self.versions.iter().rev().find(older).map_or("", |(_, version)| version)
+    }
+}
+
 /// One of the resourceVersions.
 pub fn version_text(bytes: &mut Unstructured) -> Read<&'static str> {
     bytes.choose(&VERSIONS).copied()

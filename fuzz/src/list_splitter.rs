@@ -221,7 +221,14 @@ fn list_of(value: &Value) -> Option<(&[Value], &Value)> {
         Value::Object(meta) => {
             text_or_none(meta.get("resourceVersion"))
                 && text_or_none(meta.get("continue"))
-                && meta.get("remainingItemCount").is_none_or(|count| count.is_null() || count.is_u64())
+                && match meta.get("remainingItemCount") {
+                    None | Some(Value::Null) => true,
+                    // Less than none, where more follow: that it says of shards.
+                    Some(count) if count.as_i64().is_some_and(i64::is_negative) => {
+                        meta.get("continue").and_then(Value::as_str).is_some_and(|token| !token.is_empty())
+                    }
+                    Some(count) => count.is_u64(),
+                }
         }
         // By position, which nobody sends.
         Value::Array(_) => return None,

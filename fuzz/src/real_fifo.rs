@@ -91,6 +91,7 @@ impl Harness {
         }
         assert_eq!((queue.has_synced(), queue.synced().is_done()), (model.synced, model.synced), "{queue:?}");
         assert_eq!(queue.is_closed(), model.closed);
+        assert_eq!(queue.processed().unwrap().current(), model.processed());
     }
 
     fn write(&mut self, write: &Write) {

@@ -6,7 +6,7 @@ use arbitrary::Arbitrary;
 use k8s_informer::{Delta, Deltas};
 
 use super::delta_fifo_model::Change;
-use super::item::{Held, Item, Refusal, few, name, version_text};
+use super::item::{Held, Item, Refusal, Told, few, name, version_text};
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct Options {
@@ -66,6 +66,7 @@ pub enum Event {
 pub struct Entry {
     pub event: Event,
     initial: bool,
+    since: usize,
 }
 
 impl Entry {
@@ -99,6 +100,7 @@ pub struct Model {
     populated: bool,
     pub synced: bool,
     pub closed: bool,
+    told: Told,
 }
 
 impl Model {
@@ -111,11 +113,17 @@ impl Model {
             populated: false,
             synced: false,
             closed: false,
+            told: Told::default(),
         }
     }
 
     fn push(&mut self, event: Event) {
-        self.items.push(Entry { event, initial: false });
+        self.items.push(Entry { event, initial: false, since: self.told.now });
+    }
+
+    /// Up to which version everything has been processed.
+    pub fn processed(&self) -> &'static str {
+        self.told.before(self.items.iter().chain(&self.flight).map(|entry| entry.since).min())
     }
 
     fn transform(&self, item: Item) -> Result<Item, Refusal> {
@@ -127,8 +135,9 @@ impl Model {
     fn one(&mut self, item: Item, change: fn(Item) -> Change) -> Result<(), Refusal> {
         self.populated = true;
         item.key().map_err(|_| Refusal::Key)?;
-        let item = self.transform(item)?;
-        self.push(Event::One(change(item)));
+        let change = change(self.transform(item)?);
+        self.push(Event::One(change));
+        self.told.object(&item, matches!(change, Change::Added(_)));
         Ok(())
     }
 
@@ -180,6 +189,7 @@ impl Model {
             let items: Result<Vec<_>, _> = items.iter().map(|item| self.transform(*item)).collect();
             self.push(Event::All(version, items?));
         }
+        self.told.list(version);
         if !self.populated {
             self.populated = true;
             self.items.iter_mut().for_each(|entry| entry.initial = true);
@@ -211,6 +221,7 @@ impl Model {
     }
 
     pub fn write(&mut self, write: &Write) -> Result<(), Refusal> {
+        self.told.now += 1;
         let result = match write {
             Write::Add(item) => self.one(*item, Change::Added),
             Write::Update(item) => self.one(*item, Change::Updated),
@@ -226,6 +237,7 @@ impl Model {
                 if self.options.bookmarks && !self.options.in_order {
                     self.push(Event::Bookmark(version));
                 }
+                self.told.bookmark(version);
                 Ok(())
             }
         };

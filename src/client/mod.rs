@@ -2,6 +2,7 @@
 //! end.
 
 mod answer;
+mod api;
 mod auth;
 mod cancel;
 mod config;
@@ -25,6 +26,7 @@ use std::time::Duration;
 use ureq::Agent;
 use ureq::http::{self, HeaderValue, Method, Uri, header};
 
+pub use api::{Api, DeleteOptions, Fetched, Patch, PropagationPolicy, StatusApi, retry_on_conflict};
 pub use config::Config;
 pub use request::Request;
 pub use resource::ResourceListerWatcher;
@@ -35,7 +37,7 @@ use self::cancel::Running;
 use self::material::config_error;
 use self::response::Incoming;
 use crate::error::Error;
-use crate::object::{GroupVersionResource, Resource};
+use crate::object::{DynamicObject, GroupVersionResource, PartialObjectMetadata, Resource};
 use crate::stop::Stop;
 
 /// A connection to an API server: opened when needed, kept for the next request, shared by all clones.
@@ -147,6 +149,41 @@ impl Client {
     /// Lists and watches the objects of a type; in all namespaces if `None`.
     pub fn lister_watcher_of<T: Resource>(&self, namespace: Option<&str>) -> ResourceListerWatcher {
         self.lister_watcher(&T::group_version_resource(), namespace)
+    }
+
+    /// Lists and watches the metadata of a resource's objects, and nothing else of them; in all namespaces if
+    /// `None`.
+    pub fn metadata_lister_watcher(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> ResourceListerWatcher {
+        self.lister_watcher(resource, namespace).metadata_only()
+    }
+
+    /// Reads and writes the objects of a type in a namespace; `None` for kinds that don't live in one.
+    pub fn api<T: Resource>(&self, namespace: Option<&str>) -> Api<T> {
+        Api::typed(self.clone(), namespace)
+    }
+
+    /// Reads and writes objects of a resource that is known only at run time, in a namespace; `None` for
+    /// kinds that don't live in one.
+    pub fn dynamic_api(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Api<DynamicObject> {
+        Api::dynamic(self.clone(), resource, namespace)
+    }
+
+    /// Reads the metadata of a resource's objects, and nothing else of them, in a namespace; `None` for kinds
+    /// that don't live in one. They can be patched and deleted, but not replaced.
+    pub fn metadata_api(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Api<PartialObjectMetadata> {
+        Api::metadata(self.clone(), resource, namespace)
     }
 
     fn send(&self, request: &Request, stop: &Stop, context: &Arc<str>) -> Result<Response, Error> {

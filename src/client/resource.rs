@@ -7,8 +7,15 @@ use crate::reflector::{Body, ListerWatcher, ListerWatcherSource};
 use crate::stop::Stop;
 use crate::wire::{ListOptions, UNRESERVED, percent_encoded};
 
+/// Metadata alone; the whole object from a server that doesn't know that.
+pub(super) const PARTIAL: &str =
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
+const PARTIAL_LIST: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json";
+
 /// Lists and watches one resource, in one namespace or all: what an informer reads from. Made by
-/// [`Client::lister_watcher`] and [`Client::lister_watcher_of`]. client-go's `NewListWatchFromClient`.
+/// [`Client::lister_watcher`], [`Client::lister_watcher_of`] and [`Client::metadata_lister_watcher`].
+/// client-go's `NewListWatchFromClient`.
 ///
 /// Answers are JSON, not compressed. It is cheap to clone.
 #[derive(Clone, Debug)]
@@ -17,21 +24,26 @@ pub struct ResourceListerWatcher {
     client: Client,
     path: String,
     description: String,
+    metadata_only: bool,
 }
 
 impl ResourceListerWatcher {
     pub(super) fn new(client: Client, resource: &GroupVersionResource, namespace: Option<&str>) -> Self {
         let namespace = namespace.filter(|namespace| !namespace.is_empty());
-        let mut description = resource.resource().to_owned();
-        if !resource.group().is_empty() {
-            description = format!("{description}.{}", resource.group());
-        }
-        if let Some(namespace) = namespace {
-            description = format!("{description} in namespace {namespace:?}");
-        }
         // A namespace that comes from elsewhere must not reach into another path.
         let encoded = namespace.map(|namespace| percent_encoded(namespace, UNRESERVED));
-        Self { client, path: resource.path(encoded.as_deref()), description }
+        let path = resource.path(encoded.as_deref());
+        Self { client, path, description: describe(resource, "", None, namespace), metadata_only: false }
+    }
+
+    /// Asks for metadata alone.
+    pub(super) fn metadata_only(self) -> Self {
+        Self { metadata_only: true, ..self }
+    }
+
+    fn request(&self, query: &str, partial: &str) -> Request {
+        let request = Request::get(&self.path).raw_query(query);
+        if self.metadata_only { request.accept(partial) } else { request }
     }
 
     /// `check` is what the answer has to be beside 2xx.
@@ -50,6 +62,29 @@ impl ResourceListerWatcher {
     }
 }
 
+/// What a request is about, for messages: `deployments.apps/status "web" in namespace "default"`.
+pub(super) fn describe(
+    resource: &GroupVersionResource,
+    subresource: &str,
+    name: Option<&str>,
+    namespace: Option<&str>,
+) -> String {
+    let mut description = resource.resource().to_owned();
+    if !resource.group().is_empty() {
+        description = format!("{description}.{}", resource.group());
+    }
+    if !subresource.is_empty() {
+        description = format!("{description}/{subresource}");
+    }
+    if let Some(name) = name {
+        description = format!("{description} {name:?}");
+    }
+    if let Some(namespace) = namespace {
+        description = format!("{description} in namespace {namespace:?}");
+    }
+    description
+}
+
 /// What a factory needs of a client.
 impl ListerWatcherSource for Client {
     fn lister_watcher(
@@ -59,16 +94,24 @@ impl ListerWatcherSource for Client {
     ) -> Arc<dyn ListerWatcher> {
         Arc::new(ResourceListerWatcher::new(self.clone(), resource, namespace))
     }
+
+    fn metadata_lister_watcher(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Arc<dyn ListerWatcher> {
+        Arc::new(Self::metadata_lister_watcher(self, resource, namespace))
+    }
 }
 
 impl ListerWatcher for ResourceListerWatcher {
     fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        let request = Request::get(&self.path).raw_query(&options.to_query());
+        let request = self.request(&options.to_query(), PARTIAL_LIST);
         self.get("list", request, stop, |response| answer::check_json(&response.headers))
     }
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        let request = Request::get(&self.path).raw_query(&options.to_watch_query());
+        let request = self.request(&options.to_watch_query(), PARTIAL);
         // How long it may be silent only the reflector knows, which tells the body.
         self.get("watch", request.idle_timeout(None), stop, |response| {
             answer::check_watch(response.status)?;

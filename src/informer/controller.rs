@@ -8,8 +8,9 @@ use super::error::InformerError;
 use crate::object::Object;
 use crate::panic;
 use crate::queue::{Deltas, PopError, ProcessError, Queue};
-use crate::reflector::{ListerWatcher, Reflector, ReflectorOptions, ReflectorStatus};
+use crate::reflector::{ListerWatcher, Reflector, ReflectorOptions, ReflectorState, ReflectorStatus};
 use crate::stop::{Done, Stop};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, thread};
 use crate::threads::{self, Owner};
 
@@ -98,6 +99,8 @@ pub struct Controller<T> {
     reflector: Reflector<T>,
     /// Taken by `run`, which happens once.
     process: Mutex<Option<Process<T>>>,
+    /// Whether the process loop is running: for messages only.
+    processing: AtomicBool,
 }
 
 struct Process<T> {
@@ -114,7 +117,13 @@ impl<T: Object + DeserializeOwned> Controller<T> {
         let sink: Arc<dyn Queue<T>> = Arc::clone(&queue);
         let reflector = Reflector::new(lister_watcher, sink, reflector);
         let process = Process { one: process, batch: process_batch, begins };
-        Self { name, queue, reflector, process: Mutex::new(Some(process)) }
+        Self {
+            name,
+            queue,
+            reflector,
+            process: Mutex::new(Some(process)),
+            processing: AtomicBool::new(false),
+        }
     }
 }
 
@@ -143,7 +152,9 @@ impl<T: Object> Controller<T> {
                 name: Arc::clone(&self.name),
                 source: Arc::new(error),
             })?;
+            self.processing.store(true, Ordering::Relaxed);
             self.process_loop(&mut process, stop);
+            self.processing.store(false, Ordering::Relaxed);
             if let Err(panic) = reflector.join() {
                 log::error!("{}: the reflector {}", self.name, panic::message(&*panic));
             }
@@ -170,6 +181,13 @@ impl<T: Object> Controller<T> {
     /// first list.
     pub fn last_sync_resource_version(&self) -> String {
         self.reflector.last_sync_resource_version()
+    }
+
+    /// Which of its threads have not ended, by name: that of the process loop is called after `process`.
+    pub(super) fn running_threads(&self, process: &str) -> impl Iterator<Item = String> {
+        let processes = self.processing.load(Ordering::Relaxed).then(|| format!("{process} process"));
+        let reflects = self.status().state != ReflectorState::Stopped;
+        processes.into_iter().chain(reflects.then(|| format!("{} reflector", self.name)))
     }
 
     /// How the reflector stands.

@@ -7,7 +7,8 @@ use super::Object;
 /// The part of an object's metadata that a cache needs, for structs of your own.
 ///
 /// It leaves out annotations, owner references, managed fields and the rest: what is not decoded costs no
-/// memory. A struct that wants more has a metadata type of its own that implements [`Object`].
+/// memory. A struct that wants more has a [`FullObjectMeta`](crate::FullObjectMeta), or a metadata type of its
+/// own that implements [`Object`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
@@ -30,7 +31,9 @@ pub struct ObjectMeta {
 }
 
 /// Kubernetes writes an absent field as nothing or as `null`.
-fn null_is_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(d: D) -> Result<T, D::Error> {
+pub(super) fn null_is_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    d: D,
+) -> Result<T, D::Error> {
     Option::deserialize(d).map(Option::unwrap_or_default)
 }
 

@@ -11,14 +11,18 @@ mod key;
 mod meta;
 #[cfg(feature = "k8s-openapi")]
 mod openapi;
+mod partial;
 mod resource;
+mod whole;
 
 pub use deleted::Deleted;
 pub use dynamic::DynamicObject;
 pub(crate) use key::namespaced_key;
 pub use key::{Accessor, Key, KeyError, ObjectName, meta_namespace_key, split_meta_namespace_key};
 pub use meta::{ObjectMeta, api_version_group, api_version_version};
+pub use partial::{FullObjectMeta, OwnerReference, PartialObjectMetadata};
 pub use resource::{GroupVersionKind, GroupVersionResource, Resource, Scope};
+pub use whole::WholeObject;
 
 /// The few things of an object's metadata that a cache needs.
 ///

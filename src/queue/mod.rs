@@ -11,6 +11,8 @@ mod heap;
 mod models;
 mod real_fifo;
 mod timing;
+mod told;
+mod watermark;
 
 pub use delta::{Delta, Deltas, ReplacedAll};
 pub use delta_fifo::{DeltaFifo, DeltaFifoBuilder};
@@ -18,6 +20,7 @@ pub use error::{PopError, ProcessError, Refused, Requeue};
 pub use fifo::Fifo;
 pub use heap::Heap;
 pub use real_fifo::{RealFifo, RealFifoBuilder, RealFifoMode};
+pub use watermark::{WaitError, Watermark};
 
 use crate::stop::Done;
 use crate::store::ReflectorStore;
@@ -68,6 +71,43 @@ pub trait Queue<T>: ReflectorStore<T> {
 
     /// Happens when [`has_synced`](Self::has_synced) turns true.
     fn synced(&self) -> Done;
+
+    /// The resourceVersion up to which everything that the queue was told has been processed: the callbacks
+    /// have returned, whether or not they failed; what is to be processed again has not been. Each call
+    /// answers the same one. `None`, the default, from a queue that keeps no count of that.
+    ///
+    /// For the queues of this crate, in whatever order they hand out what they hold:
+    ///
+    /// - a version is that of a list once all that the list comes to has been processed, of an object that
+    ///   was added, changed or deleted, as the [`Accessor`](crate::Accessor) reads it before any transform,
+    ///   or of a bookmark. Resyncs and tombstones have none, but are waited for if they came before one;
+    /// - an object or a bookmark without a version leaves the last one as it is; so does an object that is
+    ///   added as long as there is none, or "0": a watch that begins there tells what exists, in no order;
+    /// - what needs no processing, as a deletion of what nobody knows, counts as processed;
+    /// - what the queue refused, with an error, does not count: the next version stands for it, too.
+    ///
+    /// ```
+    /// use k8s_informer::{Accessor, DeltaFifo, DynamicObject, Queue, ReflectorStore};
+    /// use std::sync::Arc;
+    ///
+    /// let object = |text| serde_json::from_str::<DynamicObject>(text).map(Arc::new);
+    /// let queue = DeltaFifo::new(Accessor::object());
+    /// let processed = queue.processed().expect("it keeps count");
+    /// queue.replace(vec![object(r#"{"metadata": {"name": "a", "resourceVersion": "5"}}"#)?], "7")?;
+    /// queue.add(object(r#"{"metadata": {"name": "b", "resourceVersion": "8"}}"#)?)?;
+    /// queue.update(object(r#"{"metadata": {"name": "a", "resourceVersion": "9"}}"#)?)?;
+    /// queue.pop(&mut |deltas, _| {
+    ///     assert_eq!((deltas.key().map(|key| &**key), deltas.len()), (Some("a"), 2));
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(processed.current(), "7", "b is still to come");
+    /// queue.pop(&mut |_, _| Ok(()))?;
+    /// assert_eq!(processed.current(), "9");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn processed(&self) -> Option<Watermark> {
+        None
+    }
 
     /// Ends every [`pop`](Self::pop) that finds nothing any more. What is written later is still queued, and
     /// can be popped.

@@ -5,14 +5,16 @@ use crate::error::Error;
 use crate::object::{GroupVersionKind, Key, Object, meta_namespace_key, namespaced_key};
 use crate::panic;
 use crate::store::{ReflectorStore, StoreError};
-use crate::wire::{self, DecodeLimits, Event, EventKind, FieldPaths, Peek, Shown};
+use crate::wire::{self, DecodeLimits, Event, EventKind, FieldPaths, Peek, Shard, Shown};
 
-/// From bytes to objects: what is skipped, what is expected, and what became of an object that can't be read.
+/// From bytes to objects: what is skipped, what is expected, whose it is, and what became of an object that
+/// can't be read.
 pub(super) struct Decoder<T> {
     decode: Decode<T>,
     skip: FieldPaths,
     limits: DecodeLimits,
     expected: Option<Expected>,
+    shard: Option<Shard>,
     /// Where an object stands without what is skipped. Kept for the next one.
     room: Vec<u8>,
 }
@@ -44,6 +46,10 @@ pub(super) enum Read<T> {
     Object(T),
     /// One that the store has already, in this version.
     Unchanged(Key, Arc<T>),
+    /// One of another shard.
+    Elsewhere {
+        resource_version: String,
+    },
     /// One that can't be decoded, in a frame that can.
     Unreadable(Unreadable),
     /// One that says that it is something else than expected (W9).
@@ -72,7 +78,14 @@ impl<T> Decoder<T> {
             ];
             Expected { api_version, beginnings, kind }
         });
-        Self { decode, skip: options.skip.clone(), limits: options.limits, expected, room: Vec::new() }
+        Self {
+            decode,
+            skip: options.skip.clone(),
+            limits: options.limits,
+            expected,
+            shard: options.shard.clone(),
+            room: Vec::new(),
+        }
     }
 
     pub(super) fn limits(&self) -> DecodeLimits {
@@ -117,18 +130,21 @@ impl<T> Decoder<T> {
 
 impl<T: Object> Decoder<T> {
     /// One object of a list, as the store will keep it; the one that it has, if nothing has changed and
-    /// `reuse` says so.
+    /// `reuse` says so. `None` if it is one of another shard.
     pub(super) fn listed(
         &mut self,
         bytes: &[u8],
         store: &dyn ReflectorStore<T>,
         reuse: bool,
-    ) -> Result<(Key, Arc<T>), Unreadable> {
-        if reuse && let Some(kept) = unchanged(bytes, store) {
-            return Ok(kept);
+    ) -> Result<Option<(Key, Arc<T>)>, Unreadable> {
+        match self.at_a_glance(bytes, reuse.then_some(store)) {
+            Some(Read::Unchanged(key, object)) => return Ok(Some((key, object))),
+            Some(Read::Elsewhere { .. }) => return Ok(None),
+            Some(Read::Unreadable(unreadable)) => return Err(unreadable),
+            _ => {}
         }
         match self.object(bytes) {
-            Ok(object) => prepared(object, store),
+            Ok(object) => prepared(object, store).map(Some),
             Err(error) => Err(match Peek::whole(bytes) {
                 Ok(peek) => Unreadable::undecoded(&peek, error),
                 // Of what is no JSON it can't be told where it ends: other objects may be in it.
@@ -173,12 +189,12 @@ impl<T: Object> Decoder<T> {
         store: Option<&dyn ReflectorStore<T>>,
     ) -> Result<(EventKind, Read<T>), BadFrame> {
         if self.begins_as_expected(event.object) {
-            if event.kind == EventKind::Added
-                && let Some((key, object)) = store.and_then(|store| unchanged(event.object, store))
+            let reuse = store.filter(|_| event.kind == EventKind::Added);
+            if let Some(read) = self.at_a_glance(event.object, reuse)
                 // It is not read to its end: is that where it ends?
                 && wire::is_one_value(event.object)
             {
-                return Ok((event.kind, Read::Unchanged(key, object)));
+                return Ok((event.kind, read));
             }
             if let Ok(object) = self.object(event.object) {
                 return Ok((event.kind, Read::Object(object)));
@@ -190,11 +206,62 @@ impl<T: Object> Decoder<T> {
         if let Err(error) = self.check_kind(&peek) {
             return Ok((event.kind, Read::OtherKind(Unreadable::undecoded(&peek, error))));
         }
+        if let Some(read) = self.at_a_glance(event.object, None) {
+            return Ok((event.kind, read));
+        }
         let read = match self.object(event.object) {
             Ok(object) => Read::Object(object),
             Err(error) => Read::Unreadable(Unreadable::undecoded(&peek, error)),
         };
         Ok((event.kind, read))
+    }
+
+    /// What can be told of an object before it is decoded: that it is one of another shard, or that it can't
+    /// be told whose it is, or that this store, if one is given, has it already.
+    fn at_a_glance(&self, object: &[u8], store: Option<&dyn ReflectorStore<T>>) -> Option<Read<T>> {
+        if self.shard.is_none() && store.is_none() {
+            return None;
+        }
+        let identity = Peek::identity(object);
+        match self.is_elsewhere(&identity, object) {
+            Err(unreadable) => Some(Read::Unreadable(unreadable)),
+            Ok(true) => Some(Read::Elsewhere { resource_version: identity.resource_version.into_owned() }),
+            Ok(false) => store
+                .and_then(|store| unchanged(&identity, store))
+                .map(|(key, kept)| Read::Unchanged(key, kept)),
+        }
+    }
+
+    /// Whether it is one of another shard; an error if that can't be told.
+    fn is_elsewhere(&self, identity: &Peek<'_>, object: &[u8]) -> Result<bool, Unreadable> {
+        let Some(shard) = &self.shard else { return Ok(false) };
+        let (field, value) = match shard.is_by_namespace() {
+            true => ("namespace", &identity.namespace),
+            false => ("uid", &identity.uid),
+        };
+        if !value.is_empty() {
+            return Ok(!shard.contains(value));
+        }
+        // It has none, or it stands where it was not looked for. What can't be read or has no name goes on,
+        // and is told as such.
+        let Ok(peek) = Peek::whole(object) else { return Ok(false) };
+        let (value, is_odd) = match shard.is_by_namespace() {
+            true => (&peek.namespace, peek.is_ambiguous),
+            false => (&peek.uid, peek.has_odd_uid),
+        };
+        match peek.name.is_empty() {
+            true => Ok(false),
+            false if is_odd => {
+                let error = Error::decode(format!("whose shard it is can't be told by its {field}"));
+                Err(Unreadable::undecoded(&peek, error))
+            }
+            false => Ok(!shard.contains(value)),
+        }
+    }
+
+    /// Whether a list says of itself that the server has picked its items for this shard (SH3).
+    pub(super) fn is_picked(&self, selector: Option<&str>) -> bool {
+        self.shard.as_ref().is_some_and(|shard| selector == Some(&*shard.selector()))
     }
 
     fn begins_as_expected(&self, object: &[u8]) -> bool {
@@ -217,9 +284,8 @@ impl<T: Object> Decoder<T> {
 }
 
 /// What the store has already: the same object in the same version.
-fn unchanged<T: Object>(bytes: &[u8], store: &dyn ReflectorStore<T>) -> Option<(Key, Arc<T>)> {
+fn unchanged<T: Object>(peek: &Peek<'_>, store: &dyn ReflectorStore<T>) -> Option<(Key, Arc<T>)> {
     let staging = store.staging()?;
-    let peek = Peek::identity(bytes);
     if peek.is_ambiguous || peek.name.is_empty() || peek.uid.is_empty() || peek.resource_version.is_empty() {
         return None;
     }

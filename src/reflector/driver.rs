@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
+use super::failures::Failures;
 use super::machine::{Machine, Report, Step, View};
 use super::{Body, Decode, ListerWatcher, ReflectorOptions, ReflectorState, ReflectorStatus};
 use crate::error::Error;
@@ -57,6 +58,8 @@ pub struct Reflector<T> {
     options: ReflectorOptions,
     /// What `status` answers. Innermost: nothing is called under it.
     status: Mutex<ReflectorStatus>,
+    /// What has been logged. Only the thread of the run takes it; innermost but for the log.
+    logged: Mutex<Failures>,
 }
 
 impl<T: Object + DeserializeOwned> Reflector<T> {
@@ -72,6 +75,7 @@ impl<T: Object + DeserializeOwned> Reflector<T> {
             decode: |bytes| serde_json::from_slice(bytes),
             options,
             status: Mutex::default(),
+            logged: Mutex::default(),
         }
     }
 }
@@ -175,13 +179,17 @@ impl<T: Object> Reflector<T> {
                 if stop.is_stopped() {
                     return;
                 }
+                let now = clock.now();
+                if opened.as_ref().map_or_else(|error| error.status().is_some(), |_| true) {
+                    self.status.lock().last_contact = Some(now);
+                }
                 machine.opened(
                     opened.map(|opened| {
                         *body = Some(opened);
                     }),
                     options.timeout_seconds,
                     started,
-                    clock.now(),
+                    now,
                 );
             }
             Step::Read(patience) => {
@@ -195,7 +203,9 @@ impl<T: Object> Reflector<T> {
                 match read {
                     Come::Bytes(0) => machine.ended(Ok(()), &*self.store, clock.now()),
                     Come::Bytes(length) => {
-                        machine.received(&buffer[..length], &*self.store, clock.now());
+                        let now = clock.now();
+                        self.status.lock().last_contact = Some(now);
+                        machine.received(&buffer[..length], &*self.store, now);
                     }
                     Come::Nothing => machine.silent(clock.now()),
                     Come::Failure(error) => machine.ended(Err(error), &*self.store, clock.now()),
@@ -246,22 +256,38 @@ impl<T: Object> Reflector<T> {
                 status.received = machine.received_objects();
             }
             status.listed = machine.has_listed();
+            status.shard_applied = machine.shard_applied();
             let View { complete, unreadable } = machine.view();
             (status.complete, status.unreadable) = (complete, unreadable);
+            status.relists = machine.replaced().saturating_sub(1);
+            if machine.is_well() {
+                status.failures = 0;
+            }
             if let Some(report) = reports.last() {
                 status.last_error = Some(report.error.clone());
+                status.last_error_at = panic::catch(|| self.options.clock.now()).ok();
+                status.failures += reports.iter().filter(|report| !report.unreadable).count() as u64;
+            }
+        }
+        self.tell(machine, &reports);
+    }
+
+    /// Hands what went wrong to the handler, or logs it.
+    fn tell(&self, machine: &Machine<T>, reports: &[Report]) {
+        {
+            let mut logged = self.logged.lock();
+            if machine.is_well() {
+                logged.well(|| self.name());
+            }
+            if machine.view().complete {
+                logged.complete();
             }
         }
         for report in reports {
-            let name = self.name();
-            match &self.options.watch_error_handler {
-                Some(handler) if report.to_handler => {
-                    if let Err(panic) = panic::catch(|| handler(&report.error)) {
-                        log::error!("{name}: the watch error handler {panic}");
-                    }
-                }
-                _ if report.error.is_gone() => log::debug!("{name}: {}", report.error),
-                _ => log::warn!("{name}: {}", report.error),
+            let handler = self.options.watch_error_handler.as_ref().filter(|_| report.to_handler);
+            self.logged.lock().failed(&self.name(), report, handler.is_some());
+            if let Some(Err(panic)) = handler.map(|handler| panic::catch(|| handler(&report.error))) {
+                log::error!("{}: the watch error handler {panic}", self.name());
             }
         }
     }

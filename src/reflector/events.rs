@@ -84,6 +84,18 @@ impl<T: Object> Machine<T> {
                 }
                 self.count(kind, "", watching);
             }
+            Read::Elsewhere { resource_version } => {
+                self.shard_applied = Some(false);
+                self.count(kind, &resource_version, watching);
+                match &mut watching.initial {
+                    Some(initial) if kind == EventKind::Added => initial.pass(),
+                    // Nothing is told but what a bookmark would tell: that everything up to here is known.
+                    None if watching.versions_count && !resource_version.is_empty() => {
+                        self.stored(store.bookmark(&resource_version));
+                    }
+                    _ => {}
+                }
+            }
             Read::Object(object) => {
                 let version = object.resource_version().to_owned();
                 self.object(kind, object, watching, store);
@@ -190,8 +202,8 @@ impl<T: Object> Machine<T> {
         };
         self.version_unavailable = false;
         (watching.started, watching.events, watching.versions_count) = (now, 0, true);
-        let up_to_date = initial.is_up_to_date();
-        self.replace(initial.into_list(), store).map_err(Broken::Refused)?;
+        let (received, up_to_date) = (initial.received(), initial.is_up_to_date());
+        self.replace(initial.into_list(), received, store).map_err(Broken::Refused)?;
         self.view.complete &= up_to_date;
         Ok(())
     }
@@ -199,16 +211,16 @@ impl<T: Object> Machine<T> {
     /// What the store says to an event is told, and the watch goes on (W8).
     fn stored(&mut self, result: Result<(), StoreError>) {
         if let Err(error) = result {
-            if matches!(error, StoreError::Transform { .. } | StoreError::Key(_)) {
-                self.view.miss();
+            let failed = Error::other(format!("the store did not take an event: {error}"));
+            match error {
+                StoreError::Transform { .. } | StoreError::Key(_) => self.report_missed(failed),
+                _ => self.report(failed, false),
             }
-            self.report(Error::other(format!("the store did not take an event: {error}")), false);
         }
     }
 
     pub(super) fn report_unreadable(&mut self, unreadable: &Unreadable, place: impl FnOnce() -> String) {
-        self.view.miss();
-        self.report(unreadable.at(place), false);
+        self.report_missed(unreadable.at(place));
     }
 
     /// Where in the stream the next event is.

@@ -74,6 +74,18 @@ pub trait ListerWatcherSource: Send + Sync {
         resource: &GroupVersionResource,
         namespace: Option<&str>,
     ) -> Arc<dyn ListerWatcher>;
+
+    /// The same for the objects' metadata alone
+    /// ([`PartialObjectMetadata`](crate::PartialObjectMetadata)): one that asks the server to leave the rest
+    /// out. What knows no way to ask for that gives whole objects, as this does unless implemented: what is
+    /// not metadata is dropped as it is decoded.
+    fn metadata_lister_watcher(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Arc<dyn ListerWatcher> {
+        self.lister_watcher(resource, namespace)
+    }
 }
 
 /// The body of an answer: a stream of bytes that blocks.

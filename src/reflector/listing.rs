@@ -1,8 +1,10 @@
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::decode::{Decoder, Unreadable};
 use crate::error::Error;
 use crate::object::{Key, Object};
+use crate::resource_version::compare_resource_versions;
 use crate::store::{Gaps, ReflectorStore, StagedList};
 use crate::wire::{DecodeLimits, ListOptions, ListSplitter, SplitError};
 
@@ -31,6 +33,10 @@ pub(super) struct Listing<T> {
     /// Whether that is so, once the list's version is known.
     reuse: Option<bool>,
     objects: Vec<(Key, Arc<T>)>,
+    /// How many objects of other shards have come, and whether every page so far was one of this shard's only,
+    /// as it says itself.
+    elsewhere: usize,
+    picked: bool,
     gaps: Gaps,
     /// What could not be read, since the last look.
     unreadable: Vec<(usize, Unreadable)>,
@@ -41,6 +47,10 @@ pub(super) struct Listing<T> {
 /// What a list that has come whole consists of.
 pub(super) struct Listed<T> {
     pub(super) list: StagedList<T>,
+    /// How many objects of other shards were among what came.
+    pub(super) elsewhere: usize,
+    /// The server said of each page that it has only the objects of this shard.
+    pub(super) picked: bool,
     /// More than one page came although the state asked for was "0": the server has no watch cache (L10).
     pub(super) paginated_at_zero: bool,
 }
@@ -70,6 +80,8 @@ impl<T: Object> Listing<T> {
             since,
             reuse: None,
             objects: Vec::new(),
+            elsewhere: 0,
+            picked: true,
             gaps: Gaps::default(),
             unreadable: Vec::new(),
             items: 0,
@@ -93,7 +105,8 @@ impl<T: Object> Listing<T> {
     /// How many objects have come, and how many there are in all, where the server tells.
     pub(super) fn progress(&self) -> (usize, Option<usize>) {
         let remaining = self.remaining.and_then(|remaining| usize::try_from(remaining).ok());
-        (self.objects.len(), remaining.map(|remaining| self.objects.len().saturating_add(remaining)))
+        let received = self.objects.len() + self.elsewhere;
+        (received, remaining.map(|remaining| received.saturating_add(remaining)))
     }
 
     pub(super) fn feed(
@@ -102,7 +115,7 @@ impl<T: Object> Listing<T> {
         decoder: &mut Decoder<T>,
         store: &dyn ReflectorStore<T>,
     ) -> Result<(), Error> {
-        let Self { splitter, objects, gaps, unreadable, items, reuse, since, .. } = self;
+        let Self { splitter, objects, elsewhere, gaps, unreadable, items, reuse, since, .. } = self;
         splitter.feed(bytes, |item, version| {
             // Of the first page, whose version is the list's.
             let reuse = *reuse.get_or_insert_with(|| match (version, &*since) {
@@ -110,7 +123,8 @@ impl<T: Object> Listing<T> {
                 _ => false,
             });
             match decoder.listed(item, store, reuse) {
-                Ok(object) => objects.push(object),
+                Ok(Some(object)) => objects.push(object),
+                Ok(None) => *elsewhere += 1,
                 Err(error) => {
                     gaps.add(error.key(store));
                     unreadable.push((*items, error));
@@ -136,13 +150,16 @@ impl<T: Object> Listing<T> {
         if self.pages == 1 {
             meta.resource_version().clone_into(&mut self.list_version);
         }
-        self.remaining = meta.remaining_item_count();
+        self.picked &= decoder.is_picked(meta.shard_selector());
+        let remaining = meta.remaining_item_count();
+        // Of a shard that the server has picked, it counts the objects of all.
+        self.remaining = remaining.filter(|_| meta.shard_selector().is_none());
         if let Some(token) = meta.continue_token() {
             self.continue_token = Some(token.to_owned());
             return Ok(None);
         }
         // Objects that were not sent must not be taken for deleted.
-        if let Some(remaining @ 1..) = self.remaining {
+        if let Some(remaining @ 1..) = remaining {
             return Err(Error::decode(format!(
                 "the list ends, but says that {remaining} objects are to follow"
             )));
@@ -153,7 +170,8 @@ impl<T: Object> Listing<T> {
             gaps: std::mem::take(&mut self.gaps),
         };
         let at_zero = self.resource_version.as_deref() == Some("0");
-        Ok(Some(Listed { list, paginated_at_zero: self.pages > 1 && at_zero }))
+        let Self { elsewhere, picked, .. } = *self;
+        Ok(Some(Listed { list, elsewhere, picked, paginated_at_zero: self.pages > 1 && at_zero }))
     }
 
     /// A request failed: whether there is another one to make at once, and whether the version asked for
@@ -186,6 +204,7 @@ impl<T: Object> Listing<T> {
         self.splitter = ListSplitter::new(self.limits.object_bytes);
         self.reuse = None;
         self.objects.clear();
+        (self.elsewhere, self.picked) = (0, true);
         self.items = 0;
         self.gaps = Gaps::default();
     }
@@ -193,10 +212,7 @@ impl<T: Object> Listing<T> {
 
 /// Whether a state of the cluster is the same as another one or newer. What can't be compared is not.
 pub(super) fn is_no_older(version: &str, than: &str) -> bool {
-    match (version.parse::<u64>(), than.parse::<u64>()) {
-        (Ok(version), Ok(than)) => version >= than,
-        _ => false,
-    }
+    compare_resource_versions(version, than).is_some_and(Ordering::is_ge)
 }
 
 /// What follows from a failed request of a LIST.

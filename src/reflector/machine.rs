@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::object::Object;
 use crate::store::{ReflectorStore, StagedList};
 use crate::time::{Backoff, Random};
-use crate::wire::{FrameSplitter, ListOptions, ResourceVersionMatch};
+use crate::wire::{FrameSplitter, ListOptions, ResourceVersionMatch, Shard};
 
 /// A server ends a watch at its time; one that is silent for longer is dead.
 const SLACK: Duration = Duration::from_secs(30);
@@ -36,6 +36,10 @@ pub(super) struct Machine<T> {
     synced: bool,
     /// How many objects the last list or watch-list had that reached the store.
     received: usize,
+    /// Lists that have reached the store.
+    replaced: u64,
+    /// Whether the server is known to pick the objects of the shard, if there is one, or not to.
+    pub(super) shard_applied: Option<bool>,
     /// The last version can't be listed any more: ask for the most recent one (L8, L11).
     pub(super) version_unavailable: bool,
     /// A list at "0" came in pages: the server has no watch cache, so always ask for pages (L10).
@@ -64,6 +68,8 @@ struct Settings {
     watch_idle_timeout: Option<Duration>,
     watch_list: bool,
     reuse_unchanged: bool,
+    /// Of the shard; empty for everything.
+    shard_selector: String,
 }
 
 /// How much of what the server told could be read.
@@ -106,6 +112,8 @@ pub(super) struct Report {
     /// What was being read, "list" or "watch", when it came up: unlike the error of a request, it does not
     /// say.
     pub(super) reading: Option<&'static str>,
+    /// Whether nothing failed but the reading of an object.
+    pub(super) unreadable: bool,
 }
 
 enum Phase<T> {
@@ -148,12 +156,15 @@ impl<T: Object> Machine<T> {
                 watch_idle_timeout: options.watch_idle_timeout.filter(|timeout| !timeout.is_zero()),
                 watch_list: watch_list && options.watch_list,
                 reuse_unchanged: options.reuse_unchanged,
+                shard_selector: options.shard.as_ref().map(Shard::selector).unwrap_or_default(),
             },
             decoder: Decoder::new(decode, options),
             phase: Phase::Watch,
             version: String::new(),
             synced: false,
             received: 0,
+            replaced: 0,
+            shard_applied: None,
             version_unavailable: false,
             paginated: false,
             unfinished: 0,
@@ -182,19 +193,25 @@ impl<T: Object> Machine<T> {
             timeout_seconds: Some(self.watch_timeout()),
             ..ListOptions::default()
         };
+        let shard_selector = || self.settings.shard_selector.clone();
         match &self.phase {
-            Phase::List(listing) => Step::List(listing.options()),
+            Phase::List(listing) => {
+                Step::List(ListOptions { shard_selector: shard_selector(), ..listing.options() })
+            }
             Phase::ListBody(_) => Step::Read(None),
             Phase::WatchBody(watching) => Step::Read(Some(watching.patience(self.expects_bookmarks()))),
             Phase::Wait(duration, _) => Step::Wait(*duration),
-            Phase::Watch => {
-                Step::Watch(ListOptions { resource_version: Some(self.version.clone()), ..watch_options })
-            }
+            Phase::Watch => Step::Watch(ListOptions {
+                resource_version: Some(self.version.clone()),
+                shard_selector: shard_selector(),
+                ..watch_options
+            }),
             // WL2: never older than what has been seen; that is a consistent read if nothing has been.
             Phase::WatchList => Step::Watch(ListOptions {
                 resource_version: (!self.version_unavailable).then(|| self.version.clone()),
                 resource_version_match: Some(ResourceVersionMatch::NotOlderThan),
                 send_initial_events: true,
+                shard_selector: shard_selector(),
                 ..watch_options
             }),
         }
@@ -208,6 +225,16 @@ impl<T: Object> Machine<T> {
     /// Whether a list has reached the store.
     pub(super) fn has_listed(&self) -> bool {
         self.synced
+    }
+
+    /// How many lists have reached the store.
+    pub(super) fn replaced(&self) -> u64 {
+        self.replaced
+    }
+
+    /// Whether it works: a watch is open and has brought something.
+    pub(super) fn is_well(&self) -> bool {
+        matches!(&self.phase, Phase::WatchBody(watching) if watching.initial.is_none() && watching.events > 0)
     }
 
     /// How much of what the server told could be read.
@@ -250,9 +277,14 @@ impl<T: Object> Machine<T> {
         match &self.phase {
             Phase::List(listing) | Phase::ListBody(listing) => Some(listing.progress()),
             Phase::WatchList => Some((0, None)),
-            Phase::WatchBody(Watching { initial: Some(initial), .. }) => Some((initial.len(), None)),
+            Phase::WatchBody(Watching { initial: Some(initial), .. }) => Some((initial.received(), None)),
             _ => None,
         }
+    }
+
+    /// Whether the server is known to pick the objects of the shard.
+    pub(super) fn shard_applied(&self) -> Option<bool> {
+        self.shard_applied
     }
 
     /// How many objects the last list had that reached the store.
@@ -419,10 +451,14 @@ impl<T: Object> Machine<T> {
     }
 
     fn listed(&mut self, listed: Listed<T>, store: &dyn ReflectorStore<T>) {
-        let Listed { list, paginated_at_zero } = listed;
+        let Listed { list, elsewhere, picked, paginated_at_zero } = listed;
         self.version_unavailable = false;
         self.paginated |= paginated_at_zero;
-        match self.replace(list, store) {
+        if !self.settings.shard_selector.is_empty() {
+            self.shard_applied = Some(picked && elsewhere == 0);
+        }
+        let received = list.objects.len() + elsewhere;
+        match self.replace(list, received, store) {
             Ok(()) => self.phase = Phase::Watch,
             Err(error) => {
                 self.report(error, true);
@@ -434,10 +470,10 @@ impl<T: Object> Machine<T> {
     pub(super) fn replace(
         &mut self,
         list: StagedList<T>,
+        received: usize,
         store: &dyn ReflectorStore<T>,
     ) -> Result<(), Error> {
         let (version, complete) = (list.resource_version.clone(), list.gaps.is_empty());
-        let received = list.objects.len();
         let replaced = match store.staging() {
             Some(staging) => staging.replace_staged(list),
             None if complete => {
@@ -450,6 +486,7 @@ impl<T: Object> Machine<T> {
         replaced.map_err(|error| Error::other(format!("unable to sync list result: {error}")))?;
         self.version = version;
         self.synced = true;
+        self.replaced += 1;
         self.received = received;
         self.broken_at = None;
         self.view.complete = complete;
@@ -492,7 +529,13 @@ impl<T: Object> Machine<T> {
     }
 
     pub(super) fn report(&mut self, error: Error, to_handler: bool) {
-        self.reports.push(Report { error, to_handler, reading: self.reading });
+        self.reports.push(Report { error, to_handler, reading: self.reading, unreadable: false });
+    }
+
+    /// An object, or a change of one, could not be read or stored.
+    pub(super) fn report_missed(&mut self, error: Error) {
+        self.view.miss();
+        self.reports.push(Report { error, to_handler: false, reading: self.reading, unreadable: true });
     }
 
     /// Between the shortest and twice that, so that the watches of many clients do not end together (W1).

@@ -8,6 +8,7 @@
 mod decode;
 mod driver;
 mod events;
+mod failures;
 mod lister_watcher;
 mod listing;
 mod machine;

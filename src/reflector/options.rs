@@ -1,11 +1,11 @@
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::object::GroupVersionKind;
 use crate::time::{Backoff, Clock, RealClock};
-use crate::wire::{DecodeLimits, FieldPaths};
+use crate::wire::{DecodeLimits, FieldPaths, Shard};
 
 /// What is called when a LIST, or the request for a WATCH, has failed. client-go's `WatchErrorHandler`.
 pub type WatchErrorHandler = Arc<dyn Fn(&Error) + Send + Sync>;
@@ -14,7 +14,7 @@ pub type WatchErrorHandler = Arc<dyn Fn(&Error) + Send + Sync>;
 ///
 /// ```
 /// use k8s_informer::{Backoff, ReflectorOptions};
-/// use std::time::Duration;
+/// use std::time::{Duration, Instant};
 ///
 /// let mut options = ReflectorOptions::default();
 /// options.page_size = Some(100);
@@ -56,6 +56,16 @@ pub struct ReflectorOptions {
     /// something else are told and left out (W9). `None`, the default, takes everything; typed informers of
     /// a factory set it.
     pub expected_kind: Option<GroupVersionKind>,
+    /// Only the objects of this shard. `None`, the default, for all. **Experimental**, as [`Shard`] is.
+    ///
+    /// Each list and watch asks the server for the shard. Whether it complies or not, the objects of other
+    /// shards are left out here, too, by the same hash and before anything else of them is decoded: they are
+    /// neither kept nor told, but they count as received, and their versions as seen.
+    /// [`ReflectorStatus::shard_applied`] tells whether the server does its part.
+    ///
+    /// An object without a UID goes by the empty one, as with an API server. One whose UID is no text can't
+    /// be read.
+    pub shard: Option<Shard>,
     /// Fields that are not decoded, whatever the type: `managedFields` for example. None by default.
     pub skip: FieldPaths,
     /// Whether an object of a relist that is the one in the cache, by UID and resourceVersion, is kept and
@@ -91,6 +101,7 @@ impl Default for ReflectorOptions {
             internal_error_retry: Duration::ZERO,
             start_jitter: Duration::ZERO,
             expected_kind: None,
+            shard: None,
             skip: FieldPaths::default(),
             reuse_unchanged: true,
             limits: DecodeLimits::default(),
@@ -113,6 +124,7 @@ impl fmt::Debug for ReflectorOptions {
             .field("internal_error_retry", &self.internal_error_retry)
             .field("start_jitter", &self.start_jitter)
             .field("expected_kind", &self.expected_kind)
+            .field("shard", &self.shard)
             .field("skip", &self.skip)
             .field("reuse_unchanged", &self.reuse_unchanged)
             .field("limits", &self.limits)
@@ -131,10 +143,17 @@ pub struct ReflectorStatus {
     pub resource_version: String,
     /// Whether a whole list has reached the store since it runs.
     pub listed: bool,
-    /// How many objects of the current or last list have come.
+    /// How many objects of the current or last list have come, those of other shards that the server sent
+    /// all the same included.
     pub received: usize,
-    /// How many objects it has in all, where the server tells: paged lists without a selector.
+    /// How many objects it has in all, where the server tells: paged lists without a selector, if they are
+    /// not of one shard.
     pub expected: Option<usize>,
+    /// Whether the server itself picks the objects of the [shard](ReflectorOptions::shard). So if every page
+    /// of the last list said it; not so if one did not, or once an object of another shard came, by whatever
+    /// way: kube-apiserver 1.36 does not pick those of watches where it has no watch cache. `None` as long as
+    /// nothing has told either: a watch-list of a server that does pick them does not say it (SH3).
+    pub shard_applied: Option<bool>,
     /// Whether everything that the server told could be read: what is cached is what there is. Not so from
     /// an object on that could not be decoded, until a list comes that has none such.
     pub complete: bool,
@@ -143,10 +162,19 @@ pub struct ReflectorStatus {
     pub unreadable: u64,
     /// Requests for a LIST so far, pages counted one by one.
     pub lists: u64,
-    /// Requests for a WATCH so far.
+    /// Requests for a WATCH so far: one, and one for each restart.
     pub watches: u64,
+    /// How often everything was listed once more, after the first time: because the server could not go on
+    /// from where the watch was.
+    pub relists: u64,
+    /// When the server last answered or sent something, by the [clock](ReflectorOptions::clock).
+    pub last_contact: Option<Instant>,
+    /// How often something has failed since a watch last brought something: 0 if all is well.
+    pub failures: u64,
     /// What went wrong last, whatever came after.
     pub last_error: Option<Error>,
+    /// When that was.
+    pub last_error_at: Option<Instant>,
 }
 
 /// What a reflector is doing.

@@ -52,6 +52,8 @@ impl<T> Watching<T> {
 /// keeps what it has until then (WL3, WL7).
 pub(super) struct Initial<T> {
     objects: HashMap<Key, Arc<T>>,
+    /// How many of other shards have come.
+    elsewhere: usize,
     gaps: Gaps,
     /// Those of the objects that have changed into something that can't be read.
     outdated: Gaps,
@@ -67,6 +69,7 @@ impl<T: Object> Initial<T> {
     pub(super) fn new(reuse: bool) -> Self {
         Self {
             objects: HashMap::new(),
+            elsewhere: 0,
             gaps: Gaps::default(),
             outdated: Gaps::default(),
             version: String::new(),
@@ -75,8 +78,14 @@ impl<T: Object> Initial<T> {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.objects.len()
+    /// How many objects have come.
+    pub(super) fn received(&self) -> usize {
+        self.objects.len() + self.elsewhere
+    }
+
+    /// One of another shard.
+    pub(super) fn pass(&mut self) {
+        self.elsewhere += 1;
     }
 
     pub(super) fn put(&mut self, key: Key, object: Arc<T>) {
@@ -123,7 +132,7 @@ impl<T: Object> Initial<T> {
 
     /// All of them.
     pub(super) fn into_list(self) -> StagedList<T> {
-        let Self { objects, gaps, outdated: _, version, reuse: _, reused: _ } = self;
+        let Self { objects, elsewhere: _, gaps, outdated: _, version, reuse: _, reused: _ } = self;
         StagedList { objects: objects.into_iter().collect(), resource_version: version, gaps }
     }
 }

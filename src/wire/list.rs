@@ -71,7 +71,28 @@ struct Metadata {
     resource_version: Option<String>,
     #[serde(rename = "continue")]
     continue_token: Option<String>,
-    remaining_item_count: Option<u64>,
+    remaining_item_count: Option<Count>,
+    #[serde(rename = "shardInfo", deserialize_with = "selector_or_none")]
+    shard_selector: Option<String>,
+}
+
+/// Of a shard's page that is not the last kube-apiserver tells how many objects it had before it, less the
+/// page's limit: where it looks at them in portions, that may be less than nothing.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Count {
+    Known(u64),
+    Unknown(#[allow(dead_code, reason = "that there is one is all")] i64),
+}
+
+/// A mark that can't be read is none: it only tells what the server has done.
+fn selector_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    #[derive(Deserialize)]
+    struct ShardInfo {
+        selector: String,
+    }
+    let info = <&RawValue>::deserialize(deserializer)?;
+    Ok(serde_json::from_str(info.get()).ok().map(|ShardInfo { selector }| selector))
 }
 
 /// serde would take an array for it, too, field by field.
@@ -106,7 +127,21 @@ impl ListMeta {
 
     /// How many items follow on further pages, where the server tells.
     pub(crate) fn remaining_item_count(&self) -> Option<u64> {
-        self.metadata.as_ref().and_then(|meta| meta.remaining_item_count)
+        match self.metadata.as_ref()?.remaining_item_count.as_ref()? {
+            Count::Known(count) => Some(*count),
+            Count::Unknown(_) => None,
+        }
+    }
+
+    /// Whether fewer than no items are to follow, and no page.
+    fn has_odd_count(&self) -> bool {
+        let count = self.metadata.as_ref().and_then(|meta| meta.remaining_item_count.as_ref());
+        matches!(count, Some(Count::Unknown(_))) && self.continue_token().is_none()
+    }
+
+    /// The selector of the shards that the server has picked the items by, if it has (SH3).
+    pub(crate) fn shard_selector(&self) -> Option<&str> {
+        self.metadata.as_ref().and_then(|meta| meta.shard_selector.as_deref())
     }
 }
 
@@ -183,7 +218,8 @@ impl ListSplitter {
             // As for the metadata.
             _ => return Err(malformed),
         }
-        let meta: ListMeta = serde_json::from_slice(&self.rest).map_err(|_| malformed)?;
+        let meta = serde_json::from_slice(&self.rest).ok();
+        let meta: ListMeta = meta.filter(|meta: &ListMeta| !meta.has_odd_count()).ok_or(malformed)?;
         // Anything else that answers 200 must not be taken for an empty list (L15).
         if !self.has_items || meta.kind.is_empty() || matches!(meta.kind.as_str(), "Status" | "Table") {
             return Err(SplitError::NoList { kind: meta.kind });

@@ -8,6 +8,7 @@ mod list;
 mod options;
 mod peek;
 mod scan;
+mod shard;
 
 pub(crate) use event::{Event, EventKind, error_status, has_several};
 pub use fields::{FieldPathError, FieldPaths};
@@ -19,6 +20,9 @@ pub use options::{ListOptions, ResourceVersionMatch};
 pub(crate) use options::{UNRESERVED, percent_encoded};
 pub(crate) use peek::Peek;
 pub(crate) use scan::is_one_value;
+#[cfg(feature = "testing")]
+pub(crate) use shard::fnv1a;
+pub use shard::{Shard, ShardError};
 
 /// Why bytes could not be taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]

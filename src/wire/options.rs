@@ -20,6 +20,9 @@ pub struct ListOptions {
     pub label_selector: String,
     /// Only objects whose fields match.
     pub field_selector: String,
+    /// Only objects of these shards, as [`Shard::selector`](crate::Shard::selector) says it. A server whose
+    /// feature gate `ShardedListAndWatch` is off, as it is by default, does not look at it (SH4).
+    pub shard_selector: String,
     /// Which state to list, or from which on to watch. `None` asks for the most recent one, `"0"` for any
     /// that the server has at hand.
     pub resource_version: Option<String>,
@@ -65,6 +68,7 @@ impl ListOptions {
         let Self {
             label_selector,
             field_selector,
+            shard_selector,
             resource_version,
             resource_version_match,
             limit,
@@ -76,6 +80,7 @@ impl ListOptions {
         let mut query = Query::default();
         query.text("labelSelector", label_selector);
         query.text("fieldSelector", field_selector);
+        query.text("shardSelector", shard_selector);
         query.text("resourceVersion", resource_version.as_deref().unwrap_or_default());
         query.text("resourceVersionMatch", resource_version_match.map_or("", ResourceVersionMatch::as_str));
         query.number("limit", *limit);

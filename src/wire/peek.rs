@@ -12,6 +12,8 @@ pub(crate) struct Peek<'a> {
     pub(crate) name: Cow<'a, str>,
     pub(crate) namespace: Cow<'a, str>,
     pub(crate) uid: Cow<'a, str>,
+    /// Whether there is a UID that is neither text nor null.
+    pub(crate) has_odd_uid: bool,
     pub(crate) resource_version: Cow<'a, str>,
     /// Whether it is not clear which object it is: name, namespace or all of the metadata is there twice, or
     /// is neither text nor null.
@@ -115,7 +117,11 @@ impl<'de> OnMap<'de> for Metadata<'_, 'de> {
                     peek.is_ambiguous |= std::mem::replace(has, true) || text.is_none();
                     *place = text.unwrap_or_default();
                 }
-                "uid" => peek.uid = map.next_value_seed(TextSeed)?.0,
+                "uid" => {
+                    let text = map.next_value_seed(NameSeed)?;
+                    peek.has_odd_uid = text.is_none();
+                    peek.uid = text.unwrap_or_default();
+                }
                 "resourceVersion" => peek.resource_version = map.next_value_seed(TextSeed)?.0,
                 "annotations" if !identity_only => {
                     peek.initial_events_end = map.next_value_seed(Annotations)?;
@@ -317,6 +323,16 @@ mod tests {
         }
         let some = r#"{"metadata":{"name":7,"namespace":"ns","resourceVersion":-7,"uid":true}}"#;
         assert_eq!(peek(some), "||ns/?|@|false");
+    }
+
+    #[test]
+    fn a_uid_that_is_no_text_is_told_from_none() {
+        for (uid, odd) in [("null", false), ("\"u\"", false), ("7", true), ("[\"u\"]", true), ("{}", true)] {
+            let object = format!(r#"{{"metadata":{{"uid":{uid},"name":"a"}}}}"#);
+            assert_eq!(Peek::whole(object.as_bytes()).unwrap().has_odd_uid, odd, "{uid}");
+            assert_eq!(Peek::identity(object.as_bytes()).has_odd_uid, odd, "{uid}");
+        }
+        assert!(!Peek::identity(b"{}").has_odd_uid);
     }
 
     #[test]

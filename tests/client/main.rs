@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod api;
 mod cluster;
 mod config;
 mod hostile;

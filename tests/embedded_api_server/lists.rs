@@ -213,9 +213,23 @@ fn metadata_alone_is_served_to_those_who_ask() {
         ("application/json;as=Table;g=meta.k8s.io;v=v1,application/json", 200, "ConfigMap"),
         ("application/json;as=Table;g=meta.k8s.io;v=v1", 406, "Status"),
         ("application/yaml", 406, "Status"),
+        ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json", 406, "Status"),
     ] {
         client.send("GET", &format!("{CONFIGMAPS}/a"), &accept(what), "");
         let answer = client.answer();
         assert_eq!((answer.status, answer.json()["kind"].as_str()), (status, Some(kind)), "{what}");
     }
+    // Lists have a form of their own, and no other will do.
+    client.send("GET", CONFIGMAPS, &accept(partial), "");
+    let refused = client.answer();
+    let message =
+        "you requested PartialObjectMetadata, but the requested object is a list (*core.ConfigMapList)";
+    assert_eq!((refused.status, refused.json()["message"].as_str()), (406, Some(message)));
+    client.send("GET", CONFIGMAPS, &accept(&partial.replace("Metadata;", "MetadataList;")), "");
+    assert_eq!(client.answer().json()["kind"], "PartialObjectMetadataList");
+    // What writes answer, too.
+    let body = json!({ "metadata": { "name": "b" }, "data": { "x": "y" } }).to_string();
+    client.send("POST", CONFIGMAPS, &accept(partial), &body);
+    let created = client.answer().json();
+    assert_eq!((&created["kind"], created.get("data")), (&"PartialObjectMetadata".into(), None));
 }

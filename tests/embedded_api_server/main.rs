@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
+mod applies;
 mod broken_answers;
 mod client;
 mod disturbed_watches;
@@ -11,6 +12,7 @@ mod lists;
 mod protocol;
 mod replay;
 mod restore;
+mod shards;
 mod watches;
 mod writes;
 

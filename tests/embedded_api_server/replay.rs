@@ -256,9 +256,9 @@ fn recorded_exchanges_are_answered_word_for_word() {
     for name in ["10-patch-merge", "10-patch-json", "10-patch-json-test-fails", "10-patch-strategic"] {
         replay(&server, name);
     }
-    server.create(SAMPLE, json!({ "metadata": { "name": "applied" }, "data": { "k": "a" } })).unwrap();
-    patch(&server, "applied", json!({ "data": { "k": "b" } }));
-    replay(&server, "10-create-generatename");
+    for name in ["10-apply", "10-apply-conflict-409", "10-apply-force", "10-create-generatename"] {
+        replay(&server, name);
+    }
 
     fill(&server, 285);
     for name in [

@@ -96,6 +96,14 @@ fn bad_writes_are_refused_in_the_words_of_kubernetes() {
         (
             "DELETE",
             "/a",
+            json!({ "propagationPolicy": "Nope" }),
+            422,
+            "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"Nope\": supported \
+             values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"",
+        ),
+        (
+            "DELETE",
+            "/a",
             json!({ "preconditions": { "uid": "xxx" } }),
             409,
             &format!(

@@ -22,3 +22,4 @@ mod shutdown;
 mod support;
 mod unreadable;
 mod watch_lists;
+mod writes;

@@ -8,6 +8,7 @@ mod false_deletes;
 mod limits;
 mod objects;
 mod secrets;
+mod shards;
 mod skipped;
 mod support;
 mod unchanged;

@@ -12,3 +12,5 @@ mod heap;
 mod metrics;
 mod real_fifo;
 mod things;
+mod watermark;
+mod watermark_model;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use k8s_informer::testing::{ApiServer, Fault, Verb};
 use k8s_informer::{
-    Backoff, Client, Config, DynamicObject, GroupVersionResource, Object, ReflectorOptions,
-    SharedInformerFactory, Stop,
+    Backoff, Client, Config, DynamicObject, GroupVersionResource, Object, ReflectorOptions, Shard,
+    SharedIndexInformer, SharedInformerFactory, Stop,
 };
 use serde_json::json;
 
@@ -94,4 +95,98 @@ fn w4_an_informer_whose_watch_hangs_sees_what_happens_later() {
         factory.shutdown();
         assert_eq!(server.pending_faults(), 0);
     }
+}
+
+/// Three informers of one kind, each with a shard, and whether their servers pick the objects.
+fn three_shards(server: &ApiServer, watch_list: bool) -> Vec<Option<bool>> {
+    let mut objects = BTreeMap::new();
+    let stop = Stop::new();
+    let factories: Vec<_> = (0..3)
+        .map(|index| {
+            let mut options = options();
+            options.watch_list = watch_list;
+            options.shard = Some(Shard::new(index, 3).unwrap());
+            factory(server, options)
+        })
+        .collect();
+    let informers: Vec<_> = factories.iter().map(|factory| factory.dynamic(pods())).collect();
+    for factory in &factories {
+        factory.start(&stop).unwrap();
+        factory.wait_for_cache_sync(&stop).unwrap();
+    }
+    // And what happens afterwards.
+    for number in 30..60 {
+        server.create(PODS, json!({ "metadata": { "name": format!("pod-{number}") } })).unwrap();
+    }
+    for number in (0..60).step_by(3) {
+        server.delete(&format!("{PODS}/pod-{number}")).unwrap();
+    }
+    for number in (1..60).step_by(3) {
+        let patch = json!({ "metadata": { "labels": { "app": "web" } } });
+        server.patch(&format!("{PODS}/pod-{number}"), patch).unwrap();
+    }
+    let is_over = |informer: &SharedIndexInformer<DynamicObject>| {
+        let pods = informer.lister().list();
+        let has_label = |pod: &DynamicObject| pod.label("app").is_some();
+        let number = |pod: &DynamicObject| pod.name()["pod-".len()..].parse::<u32>().unwrap();
+        pods.iter().all(|pod| number(pod) % 3 != 0 && has_label(pod) == (number(pod) % 3 == 1))
+    };
+    let deadline = Instant::now() + SOON;
+    let count = || informers.iter().map(|informer| informer.lister().list().len()).sum::<usize>();
+    while count() != 40 || !informers.iter().all(is_over) {
+        assert!(Instant::now() < deadline, "{} of 40", count());
+        thread::yield_now();
+    }
+    for (index, informer) in informers.iter().enumerate() {
+        let pods = informer.lister().list();
+        assert!(!pods.is_empty());
+        for pod in pods {
+            assert_eq!(objects.insert(pod.name().to_owned(), index), None, "{} is there twice", pod.name());
+        }
+        let status = informer.status();
+        assert!(status.complete && status.last_error.is_none(), "{status:?}");
+    }
+    assert_eq!(objects.len(), 40);
+    for factory in &factories {
+        factory.shutdown();
+    }
+    informers.iter().map(|informer| informer.status().shard_applied).collect()
+}
+
+#[test]
+fn sh2_sh4_three_informers_hold_each_object_once_whether_or_not_the_server_picks_them() {
+    for (gate, watch_list, applied) in [
+        (true, false, Some(true)),
+        (true, true, None), // SH3: it has no way to say it.
+        (false, false, Some(false)),
+        (false, true, Some(false)),
+    ] {
+        let server = ApiServer::builder().sharded_list_and_watch(gate).seed(7).start().unwrap();
+        for number in 0..30 {
+            server.create(PODS, json!({ "metadata": { "name": format!("pod-{number}") } })).unwrap();
+        }
+        assert_eq!(three_shards(&server, watch_list), [applied; 3], "gate: {gate}, watch-list: {watch_list}");
+    }
+}
+
+#[test]
+fn sh5_a_server_that_refuses_a_selector_says_why() {
+    let server = ApiServer::builder().sharded_list_and_watch(true).start().unwrap();
+    let client = Client::new(Config::new(server.url())).unwrap();
+    let factory = SharedInformerFactory::builder(client)
+        .tweak_list_options(|options| options.shard_selector = "shardRange(object.metadata.name)".into())
+        .reflector_options(options())
+        .build();
+    let stop = Stop::new();
+    let pods = factory.dynamic(pods());
+    factory.start(&stop).unwrap();
+    let deadline = Instant::now() + SOON;
+    while pods.status().last_error.is_none() {
+        assert!(Instant::now() < deadline);
+        thread::yield_now();
+    }
+    let error = pods.status().last_error.unwrap();
+    assert!(error.to_string().contains("invalid shard selector: "), "{error}");
+    assert_eq!(error.status().map(|status| (status.code, &*status.reason)), Some((500, "")));
+    factory.shutdown();
 }

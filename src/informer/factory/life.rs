@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Entry, Factory, Run, SharedInformerFactory};
+use super::{Entry, Factory, Informers, Run, SharedInformerFactory};
 use crate::informer::error::InformerError;
 use crate::informer::shared_informer::SharedIndexInformer;
 use crate::informer::wait::{SyncError, Unsynced};
@@ -146,23 +146,29 @@ impl SharedInformerFactory {
 
     /// Ends and forgets the informer with this owner, if `ends` says so; whether it has ended then.
     fn end_one(&self, owner: Owner, ends: impl FnOnce(&mut Entry) -> bool) -> bool {
-        let mut informers = self.factory.informers.lock();
-        let found = informers.all.iter_mut().find(|(_, entry)| entry.informer.owner() == owner);
-        let Some((identity, entry)) = found else { return true };
-        if !ends(entry) {
-            return true;
-        }
-        let identity = identity.clone();
-        let Some(entry) = informers.all.remove(&identity) else { return true };
-        let Some(Run { stop, ended }) = entry.run.clone() else { return true };
-        let name = entry.informer.name().to_owned();
-        let is_own_thread = owner.is_current();
-        if is_own_thread {
-            informers.leaving.push(entry);
-        }
-        drop(informers);
+        let (entry, forgotten) = {
+            let mut informers = self.factory.informers.lock();
+            let Informers { all, stopping, .. } = &mut *informers;
+            let is_it = |entry: &Entry| entry.informer.owner() == owner;
+            if let Some((identity, entry)) = all.iter_mut().find(|(_, entry)| is_it(entry)) {
+                if !ends(entry) {
+                    return true;
+                }
+                let identity = identity.clone();
+                stopping.extend(all.remove(&identity));
+            }
+            let stopped = stopping.iter().find(|entry| is_it(entry));
+            let stopped = stopped.and_then(|entry| Some((Arc::clone(&entry.informer), entry.run.clone()?)));
+            let runs = |entry: &Entry| entry.run.as_ref().is_some_and(|run| !run.ended.is_done());
+            let forgotten: Vec<_> = stopping.extract_if(.., |entry| !runs(entry)).collect();
+            (stopped, forgotten)
+        };
+        // Not under the lock: handlers may go with them, and their destructors are a user's code.
+        drop(forgotten);
+        let Some((informer, Run { stop, ended })) = entry else { return true };
         stop.stop();
-        if is_own_thread {
+        if owner.is_current() {
+            let name = informer.name();
             log::warn!("{name}: stopped from within one of its own callbacks: not waiting for it");
             return false;
         }
@@ -217,16 +223,17 @@ impl SharedInformerFactory {
         self.stop_all()?;
         let running: Vec<_> = {
             let informers = self.factory.informers.lock();
-            let entries = informers.all.values();
-            entries
-                .filter_map(|entry| Some((Arc::clone(&entry.informer), entry.run.clone()?.ended)))
-                .collect()
+            informers.running().map(|(informer, run)| (Arc::clone(informer), run.ended.clone())).collect()
         };
         let never = Stop::new();
         let mut stuck = Vec::new();
         for (informer, ended) in running {
             if !ended.wait_until(deadline, &never) {
-                stuck.extend(informer.running_threads());
+                match informer.running_threads() {
+                    // Its run is about to return.
+                    threads if threads.is_empty() => stuck.push(format!("{} process", informer.name())),
+                    threads => stuck.extend(threads),
+                }
             }
         }
         if stuck.is_empty() {
@@ -247,12 +254,9 @@ impl SharedInformerFactory {
         let (stops, from_within): (Vec<Stop>, bool) = {
             let mut informers = self.factory.informers.lock();
             informers.shut_down = true;
-            informers.leaving.retain(|entry| entry.run.as_ref().is_some_and(|run| !run.ended.is_done()));
-            let from_within = informers.entries().any(|entry| entry.informer.owner().is_current());
-            (
-                informers.entries().filter_map(|entry| Some(entry.run.as_ref()?.stop.clone())).collect(),
-                from_within,
-            )
+            let running = informers.running();
+            let from_within = running.clone().any(|(informer, _)| informer.owner().is_current());
+            (running.map(|(_, run)| run.stop.clone()).collect(), from_within)
         };
         for stop in stops {
             stop.stop();

@@ -22,7 +22,9 @@ use super::handler::ResourceEventHandler;
 use super::options::SharedIndexInformerOptions;
 use super::queue::InformerQueue;
 use super::shared_informer::{SharedIndexInformer, Source};
-use crate::object::{DynamicObject, GroupVersionKind, GroupVersionResource, Object, Resource};
+use crate::object::{
+    DynamicObject, GroupVersionKind, GroupVersionResource, Object, PartialObjectMetadata, Resource,
+};
 use crate::reflector::{ListerWatcher, ListerWatcherSource, ReflectorOptions};
 use crate::stop::{Done, Stop};
 use crate::store::Indexers;
@@ -89,15 +91,16 @@ struct Common {
 #[derive(Default)]
 struct Informers {
     all: HashMap<Identity, Entry>,
-    /// Forgotten, but stopped from within, so that they may not have ended.
-    leaving: Vec<Entry>,
+    /// Those that were stopped alone and are forgotten, till they have ended: a shutdown waits for them, too.
+    stopping: Vec<Entry>,
     shut_down: bool,
 }
 
 impl Informers {
-    /// All that may have threads.
-    fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.all.values().chain(&self.leaving)
+    /// What runs, or has not ended.
+    fn running(&self) -> impl Iterator<Item = (&Arc<dyn AnyInformer>, &Run)> + Clone {
+        let entries = self.all.values().chain(&self.stopping);
+        entries.filter_map(|entry| Some((&entry.informer, entry.run.as_ref()?)))
     }
 }
 
@@ -115,6 +118,13 @@ impl Identity {
     fn new<T: 'static>(resource: GroupVersionResource, scope: &InformerScope) -> Self {
         Self { type_id: TypeId::of::<T>(), resource, scope: scope.clone(), exclusive: 0 }
     }
+}
+
+/// What there is to list.
+#[derive(Clone, Copy)]
+enum What<'a> {
+    Objects(&'a GroupVersionResource),
+    Metadata(&'a GroupVersionResource),
 }
 
 struct Entry {
@@ -167,7 +177,9 @@ impl SharedInformerFactory {
         &self,
         scope: &InformerScope,
     ) -> SharedIndexInformer<T> {
-        self.typed(scope, |factory, options| factory.make(T::group_version_resource(), scope, options, None))
+        self.typed(scope, |factory, options| {
+            factory.make(What::Objects(&T::group_version_resource()), scope, options, None)
+        })
     }
 
     /// The informer for a type, made by you if there is none yet: `new` gets what the factory would take
@@ -208,7 +220,43 @@ impl SharedInformerFactory {
     ) -> SharedIndexInformer<DynamicObject> {
         let identity = Identity::new::<DynamicObject>(resource.clone(), scope);
         self.informer_or(identity, None, false, |factory, options| {
-            factory.make(resource, scope, options, None)
+            factory.make(What::Objects(&resource), scope, options, None)
+        })
+    }
+
+    /// The informer for nothing but the metadata of a resource's objects: the server leaves the rest out, so
+    /// that neither it nor this program has to read it. client-go's `metadatainformer`.
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, GroupVersionResource, Object, SharedInformerFactory, Stop};
+    /// use serde_json::json;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let secret = json!({"metadata": {"name": "a"}, "stringData": {"password": "x"}});
+    /// server.create("/api/v1/namespaces/web/secrets", secret)?;
+    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let secrets = factory.metadata(GroupVersionResource::new("", "v1", "secrets"));
+    /// let stop = Stop::new();
+    /// factory.start(&stop)?;
+    /// factory.wait_for_cache_sync(&stop)?;
+    /// assert_eq!(secrets.lister().list()[0].name(), "a");
+    /// # factory.shutdown();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn metadata(&self, resource: GroupVersionResource) -> SharedIndexInformer<PartialObjectMetadata> {
+        self.metadata_in(resource, &self.factory.scope)
+    }
+
+    /// As [`metadata`](Self::metadata), of the objects in a scope.
+    pub fn metadata_in(
+        &self,
+        resource: GroupVersionResource,
+        scope: &InformerScope,
+    ) -> SharedIndexInformer<PartialObjectMetadata> {
+        let identity = Identity::new::<PartialObjectMetadata>(resource.clone(), scope);
+        self.informer_or(identity, None, false, |factory, options| {
+            factory.make(What::Metadata(&resource), scope, options, None)
         })
     }
 
@@ -268,6 +316,7 @@ impl Factory {
         let Common { reflector, queue, tell_recreation } = &self.common;
         let mut reflector = reflector.clone();
         reflector.expected_kind = reflector.expected_kind.or(kind);
+        reflector.shard = identity.scope.shard_of().cloned().or(reflector.shard);
         if let Some(period) = self.resync.get(&identity.resource) {
             reflector.resync_period = *period;
         }
@@ -283,14 +332,17 @@ impl Factory {
 
     fn make<T: Object + DeserializeOwned>(
         &self,
-        resource: GroupVersionResource,
+        what: What<'_>,
         scope: &InformerScope,
         options: SharedIndexInformerOptions<T>,
         inline: Option<Box<dyn ResourceEventHandler<T>>>,
     ) -> SharedIndexInformer<T> {
         let lister_watcher = |namespace| -> Arc<dyn ListerWatcher> {
             Arc::new(Tweaked {
-                lister_watcher: self.source.lister_watcher(&resource, namespace),
+                lister_watcher: match what {
+                    What::Objects(resource) => self.source.lister_watcher(resource, namespace),
+                    What::Metadata(resource) => self.source.metadata_lister_watcher(resource, namespace),
+                },
                 scope: scope.clone(),
                 tweak: self.tweak_list_options.clone(),
             })

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::{Identity, InformerScope, SharedInformerFactory};
+use super::{Identity, InformerScope, SharedInformerFactory, What};
 use crate::informer::error::InformerError;
 use crate::informer::handler::{Event, ResourceEventHandler};
 use crate::informer::listener::HandlerBuffer;
@@ -163,7 +163,7 @@ impl<T: Object + DeserializeOwned> Observe<T> {
             (None, Some(observer))
         };
         let informer = factory.informer_or(identity, kind, true, |factory, options| {
-            factory.make(resource, &scope, options, inline)
+            factory.make(What::Objects(&resource), &scope, options, inline)
         });
         // From here on a failure takes it back.
         let mut observation = Observation { factory, owns_factory, informer, handler: None, is_over: false };

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::reflector::{Body, ListerWatcher};
 use crate::selector::Selector;
 use crate::stop::Stop;
-use crate::wire::ListOptions;
+use crate::wire::{ListOptions, Shard};
 
 /// Which objects of a kind an informer is about: all of them, or fewer. Two informers of a factory are one
 /// only if their scopes are equal.
@@ -23,6 +23,7 @@ pub struct InformerScope {
     namespaces: Vec<String>,
     label_selector: String,
     field_selector: String,
+    shard: Option<Shard>,
 }
 
 impl InformerScope {
@@ -55,6 +56,19 @@ impl InformerScope {
     pub fn field_selector(mut self, selector: impl Into<String>) -> Self {
         self.field_selector = selector.into();
         self
+    }
+
+    /// One shard of several: this program holds a part of the objects, and others the rest. Experimental, as
+    /// it is in Kubernetes: [`Shard`] says what a server has to do with it.
+    #[must_use]
+    pub fn shard(mut self, shard: Shard) -> Self {
+        self.shard = Some(shard);
+        self
+    }
+
+    /// The shard that was named.
+    pub(super) fn shard_of(&self) -> Option<&Shard> {
+        self.shard.as_ref()
     }
 
     /// The namespaces that were named, sorted; none for all.

@@ -4,7 +4,7 @@ use super::buffer::Merged;
 use crate::informer::handler::{Event, Notification};
 use crate::object::Key;
 
-/// For how many keys room is kept when nothing waits any more.
+/// For how many keys room is kept, however few wait.
 const KEEP: usize = 1024;
 
 /// What waits for a handler that wants to be told how things stand: at most two events of an object, by the
@@ -89,8 +89,9 @@ impl<T> Coalescing<T> {
                 }
             }
         }
-        if self.places.is_empty() && self.places.capacity() > KEEP {
-            self.places.shrink_to(KEEP);
+        let capacity = self.places.capacity();
+        if capacity > KEEP && self.places.len() <= capacity / 4 {
+            self.places.shrink_to((capacity / 2).max(KEEP));
         }
     }
 }

@@ -195,6 +195,8 @@ impl<T> Drop for ProcessorListener<T> {
     fn drop(&mut self) {
         self.handler.removed.stop();
         if let Some(idle) = self.idle.lock().take() {
+            // What it does from now on it does on this thread.
+            *self.handler.thread.lock() = Some(thread::current().id());
             // A handler that never ran: its destructor is a user's code, too.
             if let Err(panic) = panic::catch(|| drop(idle)) {
                 log::error!("handler {:?}, being dropped, {panic}", self.handler.name);
@@ -204,17 +206,21 @@ impl<T> Drop for ProcessorListener<T> {
     }
 }
 
+/// What the pop thread hands to the run thread.
+struct Next<T> {
+    /// Adds of the initial list that nobody will be told. They are counted on the run thread: whoever waits
+    /// for the handler's sync is called by who counts the last one, and the pop thread must never wait.
+    came_to_nothing: usize,
+    event: Option<Event<T>>,
+}
+
 /// The pop thread: from the add channel to the next channel, by way of the buffer (SP8).
-fn pop<T>(
-    add: &Receiver<Notification<T>>,
-    next: &Sender<Event<T>>,
-    mut buffer: Buffer<T>,
-    handler: &Handler,
-) {
-    let Handler { counters, tracker, .. } = handler;
+fn pop<T>(add: &Receiver<Notification<T>>, next: &Sender<Next<T>>, mut buffer: Buffer<T>, handler: &Handler) {
+    let counters = &handler.counters;
+    let mut came_to_nothing = 0;
     loop {
         // What is offered can still be merged with what comes, so it stays where it is till it is taken.
-        let added = if buffer.len() == 0 {
+        let added = if buffer.len() == 0 && came_to_nothing == 0 {
             add.recv().ok()
         } else {
             let mut select = Select::new();
@@ -224,8 +230,8 @@ fn pop<T>(
             if ready.index() == added {
                 ready.recv(add).ok()
             } else {
-                let Some(event) = buffer.read() else { return };
-                if ready.send(next, event).is_err() {
+                let came_to_nothing = std::mem::take(&mut came_to_nothing);
+                if ready.send(next, Next { came_to_nothing, event: buffer.read() }).is_err() {
                     return;
                 }
                 counters.waits(buffer.len());
@@ -236,14 +242,14 @@ fn pop<T>(
         let merged = buffer.write(notification);
         counters.waits(buffer.len());
         counters.merged(merged.events);
-        (0..merged.initial).for_each(|_| tracker.finished());
+        came_to_nothing += merged.initial;
         drop_quietly(merged.dropped, &handler.name);
     }
 }
 
 /// The run thread: from the next channel to the handler, one call after the other (SP9).
 fn run<T>(
-    nexts: &Receiver<Event<T>>,
+    nexts: &Receiver<Next<T>>,
     mut callee: Box<dyn ResourceEventHandler<T>>,
     handler: &Handler,
     clock: &dyn Clock,
@@ -253,7 +259,9 @@ fn run<T>(
     if let Err(panic) = panic::catch(|| callee.begin(&handler.removed)) {
         log::error!("handler {name:?}, beginning, {panic}");
     }
-    for event in nexts {
+    for Next { came_to_nothing, event } in nexts {
+        (0..came_to_nothing).for_each(|_| tracker.finished());
+        let Some(event) = event else { continue };
         let is_in_initial_list = event.is_in_initial_list();
         let waiting = counters.waiting();
         let began = (waiting > MANY).then(|| clock.now());

@@ -2,8 +2,8 @@ use std::collections::VecDeque;
 
 /// A ring buffer that grows when it is full: what waits for a slow handler. client-go's `buffer.RingGrowing`.
 ///
-/// It doubles from its initial size on, and unlike client-go's gives the memory back when it runs empty
-/// (SP7).
+/// It doubles from its initial size on, and unlike client-go's gives the memory back: it halves, down to its
+/// initial size, when no more than a quarter of it is full (SP7).
 ///
 /// ```
 /// use k8s_informer::RingGrowing;
@@ -40,8 +40,10 @@ impl<T> RingGrowing<T> {
     /// Takes out the one that has waited longest.
     pub fn read(&mut self) -> Option<T> {
         let item = self.items.pop_front();
-        if self.items.is_empty() && self.items.capacity() > self.initial {
-            self.items.shrink_to(self.initial);
+        let capacity = self.items.capacity();
+        // Not at a half: it would grow again with the next one.
+        if capacity > self.initial && self.items.len() <= capacity / 4 {
+            self.items.shrink_to((capacity / 2).max(self.initial));
         }
         item
     }

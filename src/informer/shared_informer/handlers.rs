@@ -127,7 +127,7 @@ impl<T: Object> SharedIndexInformer<T> {
         if registration.informer != self.shared.owner {
             return false;
         }
-        if registration.handler.is_current() {
+        if registration.handler.is_current() && !registration.ended().is_done() {
             let name = registration.name();
             log::warn!(
                 "handler {name:?} shuts itself down: it is removed, and does not wait for its own end"

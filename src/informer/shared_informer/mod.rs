@@ -1,6 +1,7 @@
 //! One cache, and any number of handlers.
 
 mod handlers;
+mod mutations;
 mod read;
 mod run;
 

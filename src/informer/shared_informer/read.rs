@@ -116,18 +116,16 @@ impl<T: Object> SharedIndexInformer<T> {
         self.shared.controllers.get().map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The threads that still run, by name: those of handlers, or else what the handlers' end waits for.
+    /// The threads that have not ended after a stop, by name: reflectors and process loops, or, once these
+    /// have (I3), handlers.
     pub(crate) fn running_threads(&self) -> Vec<String> {
-        let mut running = self.shared.processor.running_threads();
-        if running.is_empty() && !self.shared.ended.is_done() {
-            let controllers = self.controllers().iter();
-            let reflecting = controllers.filter(|one| one.status().state != ReflectorState::Stopped);
-            running.extend(reflecting.map(|controller| format!("{} reflector", controller.name())));
-            if running.is_empty() {
-                running.push(format!("{} process", self.name()));
-            }
+        if self.is_stopped() {
+            return self.shared.processor.running_threads();
         }
-        running
+        let controllers = self.controllers().iter().enumerate();
+        // The first has its process loop on the thread of the run.
+        let names = controllers.map(|(at, one)| (one, if at == 0 { self.name() } else { one.name() }));
+        names.flat_map(|(controller, name)| controller.running_threads(name)).collect()
     }
 
     /// To whom its threads belong.
@@ -152,6 +150,15 @@ fn both(one: ReflectorStatus, other: ReflectorStatus) -> ReflectorStatus {
     both.unreadable += other.unreadable;
     both.lists += other.lists;
     both.watches += other.watches;
-    both.last_error = other.last_error.or(both.last_error);
+    both.relists += other.relists;
+    both.failures += other.failures;
+    both.last_contact = both.last_contact.max(other.last_contact);
+    both.shard_applied = match (both.shard_applied, other.shard_applied) {
+        (Some(one), Some(other)) => Some(one && other),
+        (one, other) => one.or(other).filter(|applied| !applied),
+    };
+    if other.last_error_at >= both.last_error_at {
+        (both.last_error, both.last_error_at) = (other.last_error, other.last_error_at);
+    }
     both
 }

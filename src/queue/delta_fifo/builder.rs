@@ -2,10 +2,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Compressor, DeltaFifo, State};
+use super::{Compressor, DeltaFifo, Late, State};
 use crate::metrics::{InformerMetrics, Meter};
 use crate::object::Accessor;
 use crate::queue::timing::Timing;
+use crate::queue::told::Told;
 use crate::queue::{Delta, Deltas};
 use crate::stop::Done;
 use crate::store::{KnownObjects, Transform};
@@ -131,6 +132,8 @@ impl<T> DeltaFifoBuilder<T> {
                 closed: false,
                 resyncs: 0,
                 popped: HashSet::new(),
+                told: Told::new(),
+                late: Late::default(),
             }),
             changed: Condvar::new(),
         }

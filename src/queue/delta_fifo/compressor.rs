@@ -29,7 +29,9 @@ impl<T> DeltaFifo<T> {
                 Some(now) if same(now, &before) && !after.is_empty() => Some(std::mem::replace(now, after)),
                 Some(now) if same(now, &before) => {
                     let emptied = state.items.remove(key);
+                    state.late.take(key);
                     state.tidy();
+                    state.publish();
                     emptied
                 }
                 _ => Some(after),

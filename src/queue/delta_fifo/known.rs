@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{DeltaFifo, State};
+use super::{DeltaFifo, Since, State};
 use crate::object::{Deleted, Key};
 use crate::panic::catch;
 use crate::queue::{Delta, Deltas};
@@ -15,24 +15,30 @@ pub(super) struct Flight<T> {
     /// What the known objects will hold of it when the processing is over: nothing after a deletion.
     pub(super) newest: Option<Arc<T>>,
     pub(super) thread: ThreadId,
+    /// Its oldest change.
+    pub(super) since: Since,
     /// A deletion that came while another one was being processed: of no interest, unless that one fails.
-    pub(super) missed: Option<Deleted<T>>,
+    pub(super) missed: Option<(Deleted<T>, Since)>,
 }
 
 impl<T> Flight<T> {
-    pub(super) fn new(key: Key, deltas: &Deltas<T>, thread: ThreadId) -> Self {
+    pub(super) fn new(key: Key, deltas: &Deltas<T>, thread: ThreadId, since: Since) -> Self {
         let newest = match deltas.newest() {
             Some(Delta::Deleted(_)) | None => None,
             Some(delta) => delta.object().cloned(),
         };
-        Self { key, newest, thread, missed: None }
+        Self { key, newest, thread, since, missed: None }
     }
 
     /// Remembers a deletion, or answers the one that there is no need to remember (D4).
-    pub(super) fn miss(&mut self, gone: Deleted<T>) -> Option<Deleted<T>> {
+    pub(super) fn miss(&mut self, gone: Deleted<T>, since: Since) -> Option<Deleted<T>> {
         match &mut self.missed {
-            Some(older) if !older.is_final_state_unknown() => Some(gone),
-            missed => missed.replace(gone),
+            Some((older, _)) if !older.is_final_state_unknown() => Some(gone),
+            Some((older, _)) => Some(std::mem::replace(older, gone)),
+            none => {
+                *none = Some((gone, since));
+                None
+            }
         }
     }
 }

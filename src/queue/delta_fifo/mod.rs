@@ -1,6 +1,7 @@
 mod builder;
 mod compressor;
 mod known;
+mod place;
 mod pop;
 mod read;
 
@@ -12,7 +13,9 @@ pub use builder::DeltaFifoBuilder;
 
 use self::compressor::Compressor;
 use self::known::{Everything, Flight, Known, asking};
+use self::place::{Late, Place, Since};
 use super::timing::Timing;
+use super::told::Told;
 use super::{Delta, Deltas};
 use crate::object::{Accessor, Deleted, Key};
 use crate::stop::Done;
@@ -85,7 +88,7 @@ struct State<T> {
     /// What waits; never empty deltas (D1).
     items: HashMap<Key, Deltas<T>>,
     /// Each key that has items; and, which a pop passes, keys that have none any more, and second mentions.
-    order: VecDeque<Key>,
+    order: VecDeque<Place>,
     in_flight: Option<Flight<T>>,
     /// Whether the first write, or the first replace that succeeded, has come (D2, D8).
     populated: bool,
@@ -96,6 +99,8 @@ struct State<T> {
     /// them began.
     resyncs: usize,
     popped: HashSet<Key>,
+    told: Told,
+    late: Late,
 }
 
 impl<T> State<T> {
@@ -107,14 +112,15 @@ impl<T> State<T> {
     fn waiting(&self) -> impl Iterator<Item = (&Key, &Deltas<T>)> {
         let mut seen = HashSet::new();
         let first = move |key: &&Key| seen.insert(Arc::clone(key));
-        self.order.iter().filter(first).filter_map(|key| self.items.get_key_value(key))
+        let keys = self.order.iter().map(|place| &place.key);
+        keys.filter(first).filter_map(|key| self.items.get_key_value(key))
     }
 
     /// Takes out of `order` what a pop would pass, once it is most of it: not while the initial list is
     /// counted by it.
     fn tidy(&mut self) {
         if self.initial == 0 && self.order.len() > 2 * self.items.len() + KEEP {
-            self.order = self.waiting().map(|(key, _)| Arc::clone(key)).collect();
+            self.pass_over();
         }
     }
 }
@@ -138,12 +144,16 @@ impl<T> DeltaFifo<T> {
     }
 
     fn write(&self, object: Arc<T>, delta: fn(Arc<T>) -> Delta<T>) -> Result<(), StoreError> {
+        let version = Told::version_of(&self.accessor, &object);
         let prepared = self.prepare(object);
         let mut state = self.state.lock();
         // A write that fails populates too (D2).
         state.populated = true;
         let result = prepared.map(|(key, object)| {
-            let left_out = self.push(&mut state, &key, delta(object));
+            let delta = delta(object);
+            let is_added = matches!(delta, Delta::Added(_));
+            let left_out = self.push(&mut state, &key, delta);
+            state.told.object(version, is_added);
             (key, left_out)
         });
         self.unlock(state);
@@ -159,7 +169,7 @@ impl<T> DeltaFifo<T> {
             deltas.push(delta);
             return deltas.compress();
         }
-        state.order.push_back(Arc::clone(key));
+        state.queue(key);
         state.items.insert(Arc::clone(key), Deltas::one(Some(Arc::clone(key)), delta));
         self.changed.notify_one();
         None
@@ -183,7 +193,12 @@ impl<T> DeltaFifo<T> {
 
     /// The list, then tombstones for what is queued, in flight or known, and not in it and in none of its
     /// gaps.
-    fn replace_prepared(&self, prepared: Vec<(Key, Arc<T>)>, gaps: &Gaps) -> Result<(), StoreError> {
+    fn replace_prepared(
+        &self,
+        prepared: Vec<(Key, Arc<T>)>,
+        gaps: &Gaps,
+        resource_version: &str,
+    ) -> Result<(), StoreError> {
         // Built and dropped outside the lock.
         let keys: HashSet<Key> = prepared.iter().map(|(key, _)| Arc::clone(key)).collect();
         let mut left_out = Vec::new();
@@ -215,18 +230,20 @@ impl<T> DeltaFifo<T> {
             left_out.extend(self.push(&mut state, &key, Delta::Deleted(tombstone)));
             touched.push(key);
         }
-        if let (Some(flight), Some(gone)) = (&mut state.in_flight, known.leaving) {
-            left_out.extend(flight.miss(gone).map(Delta::Deleted));
+        if let Some(gone) = known.leaving {
+            left_out.extend(state.miss(gone).map(Delta::Deleted));
         }
+        state.told.list(resource_version.into());
         if !state.populated {
             state.populated = true;
             // All that waits now is of the list, or is not in it any more (D8). But a list that failed may
             // have left keys behind that a compressor has emptied.
             if state.order.len() > state.items.len() {
-                state.order = state.waiting().map(|(key, _)| Arc::clone(key)).collect();
+                state.pass_over();
             }
             state.initial = state.order.len();
         }
+        state.publish();
         self.unlock(state);
         drop(left_out);
         self.compress(&touched);
@@ -273,6 +290,11 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     /// [`StoreError::Other`] if the known objects panic.
     fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
         let key = self.accessor.key_of_deleted(&gone)?;
+        let version = match &gone {
+            Deleted::Final(object) => Told::version_of(&self.accessor, object),
+            // What it knows of the object is older than the deletion.
+            Deleted::FinalStateUnknown { .. } => None,
+        };
         let mut state = self.state.lock();
         state.populated = true;
         let known = self.is_known(&state, &key);
@@ -289,11 +311,13 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         };
         let left_out = match &known {
             Ok(Known::Yes(_)) => self.push(&mut state, &key, Delta::Deleted(gone)),
-            Ok(Known::Leaving) => {
-                state.in_flight.as_mut().and_then(|flight| flight.miss(gone)).map(Delta::Deleted)
-            }
+            Ok(Known::Leaving) => state.miss(gone).map(Delta::Deleted),
             Ok(Known::No) | Err(_) => Some(Delta::Deleted(gone)),
         };
+        if known.is_ok() {
+            state.told.event(version);
+            state.publish();
+        }
         self.unlock(state);
         drop(left_out);
         self.compress(&[key]);
@@ -309,7 +333,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     /// [`StoreError`] if an object has no key or the transform fails on it: what came before it in the list
     /// has been queued, the rest has not, and nothing is taken for deleted. [`StoreError::Other`] if the
     /// known objects panic: nothing has changed then.
-    fn replace(&self, objects: Vec<Arc<T>>, _resource_version: &str) -> Result<(), StoreError> {
+    fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
         let mut failed = None;
         let mut prepared = Vec::with_capacity(objects.len());
         for object in objects {
@@ -322,7 +346,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
             }
         }
         match failed {
-            None => self.replace_prepared(prepared, &Gaps::default()),
+            None => self.replace_prepared(prepared, &Gaps::default(), resource_version),
             Some(error) => {
                 self.push_listed(prepared);
                 Err(error)
@@ -378,6 +402,18 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
+    /// Queues nothing: it [counts](super::Queue::processed) once what came before it has been processed.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        state.told.event(Told::version(resource_version));
+        state.publish();
+        Ok(())
+    }
+
     fn staging(&self) -> Option<&dyn Staging<T>> {
         Some(self)
     }
@@ -403,7 +439,7 @@ impl<T: Send + Sync> Staging<T> for DeltaFifo<T> {
     }
 
     fn replace_staged(&self, list: StagedList<T>) -> Result<(), StoreError> {
-        self.replace_prepared(list.objects, &list.gaps)
+        self.replace_prepared(list.objects, &list.gaps, &list.resource_version)
     }
 }
 

@@ -3,11 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::{DeltaFifo, Flight, KEEP, State, asking};
+use super::{DeltaFifo, Flight, KEEP, Place, State, asking};
 use crate::object::Key;
 use crate::panic::catch;
 use crate::queue::error::Processed;
-use crate::queue::{Delta, Deltas, PopError, Process, Queue, Refused};
+use crate::queue::{Delta, Deltas, PopError, Process, Queue, Refused, Watermark};
 use crate::stop::Done;
 use crate::store::StoreError;
 use crate::sync::thread;
@@ -37,7 +37,9 @@ impl<T> DeltaFifo<T> {
                 }
                 Some(_) => {}
                 None => {
-                    if let Some((key, deltas)) = state.next() {
+                    if let Some((place, deltas)) = state.next() {
+                        let since = state.since(&place);
+                        let key = place.key;
                         let taken = Taken {
                             key: Arc::clone(&key),
                             in_initial_list: !state.synced(),
@@ -48,7 +50,7 @@ impl<T> DeltaFifo<T> {
                         if state.resyncs > 0 {
                             state.popped.insert(Arc::clone(&key));
                         }
-                        state.in_flight = Some(Flight::new(key, &taken.deltas, this));
+                        state.in_flight = Some(Flight::new(key, &taken.deltas, this, since));
                         // It may have passed the last of the initial list.
                         self.unlock(state);
                         return Some(taken);
@@ -71,13 +73,14 @@ impl<T> DeltaFifo<T> {
     /// What was in flight has been processed.
     fn land(&self, taken: &Taken<T>, processed: &Processed) {
         let mut state = self.state.lock();
-        let mut flight = state.in_flight.take();
-        let missed = flight.as_mut().and_then(|flight| flight.missed.take());
+        let Some(mut flight) = state.in_flight.take() else { return };
+        let missed = flight.missed.take();
         let mut left_out = Vec::new();
         let mut known_object = None;
         if processed.again {
             // A deletion that was missed is the one that is told again.
-            left_out.extend(missed.map(Delta::Deleted));
+            left_out.extend(missed.map(|(gone, _)| Delta::Deleted(gone)));
+            state.late.put(&taken.key, flight.since.clone());
             left_out.extend(self.put_back(&mut state, &taken.key, taken.deltas.clone(), taken.counts));
         } else {
             if taken.counts {
@@ -87,11 +90,12 @@ impl<T> DeltaFifo<T> {
             let known = self.known_objects.as_ref().filter(|_| processed.result.is_err() && missed.is_some());
             known_object = known.map(|known| asking(|| known.get_by_key(&taken.key)));
             match missed {
-                Some(gone) if !matches!(known_object, None | Some(Ok(Ok(None)))) => {
+                Some((gone, since)) if !matches!(known_object, None | Some(Ok(Ok(None)))) => {
+                    state.late.put(&taken.key, since);
                     let deltas = Deltas::one(Some(Arc::clone(&taken.key)), Delta::Deleted(gone));
                     left_out.extend(self.put_back(&mut state, &taken.key, deltas, false));
                 }
-                missed => left_out.extend(missed.map(Delta::Deleted)),
+                missed => left_out.extend(missed.map(|(gone, _)| Delta::Deleted(gone))),
             }
         }
         if state.closed {
@@ -99,6 +103,7 @@ impl<T> DeltaFifo<T> {
         } else if !state.order.is_empty() {
             self.changed.notify_one();
         }
+        state.publish();
         self.unlock(state);
         drop((flight, left_out, known_object));
     }
@@ -110,9 +115,13 @@ impl<T> DeltaFifo<T> {
         let newer = state.items.remove(key);
         if initial {
             let at = state.order.len().min(state.initial - 1);
-            state.order.insert(at, Arc::clone(key));
+            // As late as what it is put before.
+            match state.order.get(at).map(|place| place.number) {
+                Some(number) => state.order.insert(at, Place { key: Arc::clone(key), number }),
+                None => state.queue(key),
+            }
         } else if newer.is_none() {
-            state.order.push_back(Arc::clone(key));
+            state.queue(key);
         }
         let mut left_out = Vec::new();
         let mut all = deltas.keyed(key);
@@ -167,6 +176,10 @@ impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
         self.synced.clone()
     }
 
+    fn processed(&self) -> Option<Watermark> {
+        Some(self.state.lock().told.watermark())
+    }
+
     fn close(&self) {
         self.state.lock().closed = true;
         self.changed.notify_all();
@@ -179,13 +192,14 @@ impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
 
 impl<T> State<T> {
     /// The next item, past the keys that a compressor has left with none.
-    fn next(&mut self) -> Option<(Key, Deltas<T>)> {
+    fn next(&mut self) -> Option<(Place, Deltas<T>)> {
         let next = loop {
-            let Some(key) = self.order.pop_front() else { break None };
-            if let Some(deltas) = self.items.remove(&key) {
-                break Some((key, deltas));
+            let Some(place) = self.order.pop_front() else { break None };
+            if let Some(deltas) = self.items.remove(&place.key) {
+                break Some((place, deltas));
             }
             self.initial = self.initial.saturating_sub(1);
+            self.publish();
         };
         if self.order.is_empty() && self.order.capacity() > KEEP {
             self.order = VecDeque::new();

@@ -4,6 +4,7 @@ mod delta_fifo;
 mod fifo;
 mod heap;
 mod real_fifo;
+mod watermark;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -139,13 +140,18 @@ fn delta_fifo() -> Arc<DeltaFifo<Item>> {
 /// In one of its modes.
 fn real_fifo() -> Arc<RealFifo<Item>> {
     match any(3) {
-        0 => Arc::new(RealFifo::atomic(accessor())),
-        1 => {
-            let mode = RealFifoMode::Atomic { unlock_while_processing: false, bookmarks: true };
-            Arc::new(RealFifo::builder(accessor(), mode).build())
-        }
-        _ => real_fifo_in_order(),
+        2 => real_fifo_in_order(),
+        _ => real_fifo_of(accessor()),
     }
+}
+
+/// In one of its atomic modes.
+fn real_fifo_of(accessor: Accessor<Item>) -> Arc<RealFifo<Item>> {
+    if any(2) == 0 {
+        return Arc::new(RealFifo::atomic(accessor));
+    }
+    let mode = RealFifoMode::Atomic { unlock_while_processing: false, bookmarks: true };
+    Arc::new(RealFifo::builder(accessor, mode).build())
 }
 
 fn real_fifo_in_order() -> Arc<RealFifo<Item>> {

@@ -6,6 +6,7 @@ use super::{RealFifo, State};
 use crate::metrics::{InformerMetrics, Meter};
 use crate::object::Accessor;
 use crate::queue::timing::Timing;
+use crate::queue::told::Told;
 use crate::stop::Done;
 use crate::store::{KnownObjects, Transform};
 use crate::sync::{Condvar, Mutex};
@@ -150,6 +151,8 @@ impl<T> RealFifoBuilder<T> {
                 initial: 0,
                 synced: false,
                 closed: false,
+                told: Told::new(),
+                done: 0,
             }),
             changed: Condvar::new(),
             landed: Condvar::new(),

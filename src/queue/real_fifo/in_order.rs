@@ -16,35 +16,36 @@ impl<T> RealFifo<T> {
         &self,
         known: &dyn KnownObjects<T>,
         objects: Vec<Arc<T>>,
+        resource_version: &str,
     ) -> Result<(), StoreError> {
         let mut listed = HashSet::with_capacity(objects.len());
         for object in &objects {
             listed.insert(self.accessor.key(object)?);
         }
         // Made before anybody has to wait. Those before the one that fails count.
-        let mut failed = None;
+        let mut whole = Ok(resource_version);
         let mut replaced = Vec::with_capacity(objects.len());
         for object in objects {
             match self.prepare(object) {
                 Ok(prepared) => replaced.push(prepared),
                 Err(error) => {
-                    failed = Some(error);
+                    whole = Err(error);
                     break;
                 }
             }
         }
-        self.replace_prepared(known, &listed, replaced, &Gaps::default(), failed)
+        self.replace_prepared(known, &listed, replaced, &Gaps::default(), whole)
     }
 
-    /// The same for a list that has been prepared, or the part of it that came before what `failed`. What may
-    /// be in one of its gaps is not gone.
+    /// The same for a list that has been prepared: `whole` is its version, or why it is only the part that
+    /// came before an object that failed. What may be in one of its gaps is not gone.
     pub(super) fn replace_prepared(
         &self,
         known: &dyn KnownObjects<T>,
         listed: &HashSet<Key>,
         replaced: Vec<(Option<Key>, Arc<T>)>,
         gaps: &Gaps,
-        failed: Option<StoreError>,
+        whole: Result<&str, StoreError>,
     ) -> Result<(), StoreError> {
         self.exclusively(|| {
             let mut gone = Vec::new();
@@ -70,11 +71,13 @@ impl<T> RealFifo<T> {
             for (key, object) in replaced {
                 self.push(&mut state, key, Delta::Replaced(object));
             }
-            if failed.is_none() {
+            let result = whole.map(|version| {
                 state.replaced();
-            }
+                state.told.list(version.into());
+                state.publish();
+            });
             self.unlock(state);
-            failed.map_or(Ok(()), Err)
+            result
         })
     }
 

@@ -13,6 +13,8 @@ use super::{Delta, Deltas, ReplacedAll};
 use crate::object::{Accessor, Deleted, Key, KeyError};
 use crate::panic::catch;
 use crate::queue::timing::Timing;
+use crate::queue::told::Told;
+use crate::resource_version::ResourceVersion;
 use crate::stop::Done;
 use crate::store::{Gaps, KnownObjects, ReflectorStore, StagedList, Staging, StoreError, Transform};
 use crate::sync::thread::{self, ThreadId};
@@ -93,6 +95,9 @@ struct State<T> {
     /// Once it has, it has.
     synced: bool,
     closed: bool,
+    told: Told,
+    /// How many items have been processed for good, which is the number of the first one's place.
+    done: u64,
 }
 
 /// Somebody processes, or asks the known objects.
@@ -137,6 +142,7 @@ impl<T> RealFifo<T> {
 
     fn push(&self, state: &mut State<T>, key: Option<Key>, delta: Delta<T>) {
         state.items.push_back(Deltas::one(key, delta));
+        state.told.place();
         self.changed.notify_one();
     }
 
@@ -150,11 +156,24 @@ impl<T> RealFifo<T> {
         Ok((self.accessor.key(&object).ok(), object))
     }
 
-    fn write(&self, prepared: Result<(Option<Key>, Delta<T>), StoreError>) -> Result<(), StoreError> {
+    fn upsert(&self, object: Arc<T>, delta: fn(Arc<T>) -> Delta<T>) -> Result<(), StoreError> {
+        let version = Told::version_of(&self.accessor, &object);
+        self.write(self.prepare(object).map(|(key, object)| (key, delta(object))), version)
+    }
+
+    fn write(
+        &self,
+        prepared: Result<(Option<Key>, Delta<T>), StoreError>,
+        version: Option<ResourceVersion>,
+    ) -> Result<(), StoreError> {
         let mut state = self.lock();
         // A write that fails populates too (R2, R3).
         state.populated = true;
-        let result = prepared.map(|(key, delta)| self.push(&mut state, key, delta));
+        let result = prepared.map(|(key, delta)| {
+            let is_added = matches!(delta, Delta::Added(_));
+            self.push(&mut state, key, delta);
+            state.told.object(version, is_added);
+        });
         self.unlock(state);
         result
     }
@@ -176,8 +195,10 @@ impl<T> RealFifo<T> {
     }
 
     fn push_list(&self, list: ReplacedAll<T>) {
+        let version = ResourceVersion::from(&*list.resource_version);
         let mut state = self.lock();
         self.push(&mut state, None, Delta::ReplacedAll(Arc::new(list)));
+        state.told.list(version);
         state.replaced();
         self.unlock(state);
     }
@@ -191,6 +212,13 @@ impl<T> State<T> {
             self.initial = self.items.len();
         }
     }
+
+    /// To be called when there are fewer items, or more versions without one.
+    fn publish(&mut self) {
+        if self.told.pass(Some(self.done)) {
+            self.told.publish(None);
+        }
+    }
 }
 
 impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
@@ -201,7 +229,7 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     /// [`StoreError`] if the object has no key or the transform fails. The queue counts as populated all the
     /// same (R3).
     fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.write(self.prepare(object).map(|(key, object)| (key, Delta::Added(object))))
+        self.upsert(object, Delta::Added)
     }
 
     /// Queues [`Delta::Updated`].
@@ -210,7 +238,7 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     ///
     /// As for `add`.
     fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.write(self.prepare(object).map(|(key, object)| (key, Delta::Updated(object))))
+        self.upsert(object, Delta::Updated)
     }
 
     /// Queues [`Delta::Deleted`], whether anybody knows of the object or not (R1).
@@ -219,12 +247,13 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     ///
     /// As for `add`. The transform is not asked about tombstones.
     fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
-        self.write(match gone {
-            Deleted::Final(object) => {
-                self.prepare(object).map(|(key, object)| (key, Delta::Deleted(Deleted::Final(object))))
+        match gone {
+            Deleted::Final(object) => self.upsert(object, |object| Delta::Deleted(Deleted::Final(object))),
+            // What it knows of the object is older than the deletion.
+            Deleted::FinalStateUnknown { ref key, .. } => {
+                self.write(Ok((Some(Arc::clone(key)), Delta::Deleted(gone))), None)
             }
-            Deleted::FinalStateUnknown { ref key, .. } => Ok((Some(Arc::clone(key)), Delta::Deleted(gone))),
-        })
+        }
     }
 
     /// Queues [`Delta::ReplacedAll`]; in order, what it comes to: see [`RealFifo`] (R5, R7).
@@ -238,7 +267,7 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
         match &self.mode {
             RealFifoMode::Atomic { .. } => self.replace_all(objects, resource_version),
-            RealFifoMode::InOrder(known) => self.replace_each(&**known, objects),
+            RealFifoMode::InOrder(known) => self.replace_each(&**known, objects, resource_version),
         }
     }
 
@@ -262,16 +291,22 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
         }
     }
 
-    /// Queues [`Delta::Bookmark`], in atomic mode if it was asked for (R11).
+    /// Queues [`Delta::Bookmark`], in atomic mode if it was asked for (R11). In any case it
+    /// [counts](super::Queue::processed) once what came before it has been processed.
     ///
     /// # Errors
     ///
     /// None.
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        if let RealFifoMode::Atomic { bookmarks: true, .. } = self.mode {
+        let mut state = if let RealFifoMode::Atomic { bookmarks: true, .. } = self.mode {
             let mut state = self.lock();
             self.push(&mut state, None, Delta::Bookmark(resource_version.into()));
-        }
+            state
+        } else {
+            self.state.lock()
+        };
+        state.told.event(Told::version(resource_version));
+        state.publish();
         Ok(())
     }
 
@@ -312,7 +347,7 @@ impl<T: Send + Sync> Staging<T> for RealFifo<T> {
             RealFifoMode::InOrder(known) => {
                 let listed = objects.iter().map(|(key, _)| Arc::clone(key)).collect();
                 let objects = objects.into_iter().map(|(key, object)| (Some(key), object)).collect();
-                self.replace_prepared(&**known, &listed, objects, &gaps, None)
+                self.replace_prepared(&**known, &listed, objects, &gaps, Ok(&resource_version))
             }
         }
     }

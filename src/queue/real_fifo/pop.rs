@@ -5,12 +5,13 @@ use std::collections::{HashSet, VecDeque};
 use super::{BATCH, Flight, KEEP, RealFifo, RealFifoMode, State};
 use crate::panic::catch;
 use crate::queue::error::Processed;
-use crate::queue::{Delta, Deltas, PopError, Process, ProcessBatch, Queue};
+use crate::queue::{Delta, Deltas, PopError, Process, ProcessBatch, Queue, Watermark};
 use crate::stop::Done;
 use crate::sync::{MutexGuard, thread};
 
 /// What a pop knows of what it took.
 struct Taken {
+    items: usize,
     in_initial_list: bool,
     /// How many of them `initial` counts. Not decided at the end: a first replace that comes meanwhile does
     /// not count them (R13).
@@ -49,7 +50,8 @@ impl<T> RealFifo<T> {
         let exclusive = !unlocked || state.items.len() >= 2 * BATCH;
         state.in_flight = Some(Flight { thread: thread::current().id(), exclusive });
         let in_initial_list = !state.synced;
-        let taken = Taken { in_initial_list, counted: taken.min(state.initial), depth: state.items.len() };
+        let counted = taken.min(state.initial);
+        let taken = Taken { items: taken, in_initial_list, counted, depth: state.items.len() };
         drop(state);
         self.timing.depth(|| self.len());
         taken
@@ -64,6 +66,8 @@ impl<T> RealFifo<T> {
         let back = state.items.len() - before;
         if back == 0 {
             state.initial -= taken.counted;
+            state.done += taken.items as u64;
+            state.publish();
         } else if taken.counted == 0 && state.initial > 0 {
             // They precede what came with a first replace meanwhile.
             state.initial += back;
@@ -139,6 +143,10 @@ impl<T: Send + Sync> Queue<T> for RealFifo<T> {
 
     fn synced(&self) -> Done {
         self.synced.clone()
+    }
+
+    fn processed(&self) -> Option<Watermark> {
+        Some(self.state.lock().told.watermark())
     }
 
     fn close(&self) {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 use serde_json::json;
 
+use super::apply::Apply;
 use super::http::{Head, Response};
 use super::list::{self, Options, Page, flag, parse_version};
 use super::log::{RequestRecord, Verb};
@@ -12,7 +13,7 @@ use super::patch::Patch;
 use super::resources::{ApiResource, Resources, Route, Target};
 use super::select::Selection;
 use super::server::Shared;
-use super::status::StatusError;
+use super::status::{Cause, StatusError};
 use super::store::{Collection, Form, Key, Object};
 use super::validate::parse_object;
 use super::watch::Watch;
@@ -141,39 +142,54 @@ fn answer_object<'a>(
 ) -> Result<Answer<'a>, StatusError> {
     let head = request.head();
     let resource = shared.resources.get(target.resource);
-    let form = accepted(head)?;
+    let accepted = accepted(head)?;
+    let form = accepted.form();
     let dry_run = head.param("dryRun").is_some_and(|value| !value.is_empty());
     let object = |status: u16, object: &Object| {
+        accepted.check(resource, false)?;
         let mut body = Vec::new();
         object.write(resource, form, &mut body);
         body.push(b'\n');
-        Response::json(status, body)
+        Ok(Response::json(status, body))
     };
     let response = match request.verb() {
         Verb::Watch => {
             let options = Options::parse(head)?;
-            let (collection, selection) = selected(target, resource, &options)?;
+            let (collection, selection) = selected(shared, target, &options)?;
             let watch = Watch::open(shared, collection, selection, form, &options, request.clone())?;
             return Ok(Answer::Watch(watch));
         }
         Verb::List => {
             let page = list_page(shared, target, &Options::parse(head)?)?;
+            accepted.check(resource, true)?;
             Response::json(200, page.body(resource, form))
         }
-        Verb::Get => object(200, &*get(shared, target, head.param("resourceVersion"))?),
+        Verb::Get => object(200, &*get(shared, target, head.param("resourceVersion"))?)?,
         Verb::Create => {
             check_content_type(head)?;
             let content = parse_object(body, resource)?;
-            object(201, &*shared.write(true, dry_run, |writer| writer.create(target, content))?)
+            object(201, &*shared.write(true, dry_run, |writer| writer.create(target, content))?)?
         }
         Verb::Update => {
             check_content_type(head)?;
             let content = parse_object(body, resource)?;
-            object(200, &*shared.write(true, dry_run, |writer| writer.update(target, content))?)
+            object(200, &*shared.write(true, dry_run, |writer| writer.update(target, content))?)?
+        }
+        Verb::Patch if target.name.is_some() && media_type(head) == "application/apply-patch+yaml" => {
+            let apply = Apply::parse(head, body)?;
+            let (applied, created) = shared.write(true, dry_run, |writer| writer.apply(target, apply))?;
+            object(if created { 201 } else { 200 }, &applied)?
         }
         Verb::Patch if target.name.is_some() => {
-            let patch = Patch::parse(head.header("content-type").unwrap_or_default(), body, resource)?;
-            object(200, &*shared.write(true, dry_run, |writer| writer.patch(target, patch))?)
+            let patch = Patch::parse(media_type(head), body, resource)?;
+            if head.param("force").is_some() {
+                return Err(StatusError::invalid_patch_options(Cause {
+                    reason: "FieldValueForbidden",
+                    message: "Forbidden: may not be specified for non-apply patch".to_owned(),
+                    field: "force",
+                }));
+            }
+            object(200, &*shared.write(true, dry_run, |writer| writer.patch(target, patch))?)?
         }
         Verb::Delete if !target.status => {
             let preconditions = Preconditions::parse(body)?;
@@ -182,11 +198,11 @@ fn answer_object<'a>(
                 Deleted { object: last, gone: true } if !resource.delete_returns_object => {
                     Response::json(200, success(resource, &last))
                 }
-                Deleted { object: last, .. } => object(200, &last),
+                Deleted { object: last, .. } => object(200, &last)?,
             }
         }
         Verb::DeleteCollection if target.namespace.is_some() || !resource.namespaced => {
-            let (collection, selection) = selected(target, resource, &Options::parse(head)?)?;
+            let (collection, selection) = selected(shared, target, &Options::parse(head)?)?;
             let page = shared.write(true, dry_run, |writer| {
                 let version = writer.store.version();
                 Page::of(writer.delete_collection(&collection, &selection), version)
@@ -200,17 +216,20 @@ fn answer_object<'a>(
 
 /// The collection that `target` names and what the options select of it.
 fn selected(
+    shared: &Shared,
     target: &Target,
-    resource: &ApiResource,
     options: &Options,
 ) -> Result<(Collection, Selection), StatusError> {
-    let selection = Selection::parse(&options.label_selector, &options.field_selector, resource)?;
+    let resource = shared.resources.get(target.resource);
+    let mut selection = Selection::parse(&options.label_selector, &options.field_selector, resource)?;
+    if shared.settings.shards && !options.shard_selector.is_empty() {
+        selection = selection.of_shards(&options.shard_selector)?;
+    }
     Ok((Collection::new(target.resource, target.namespace.as_deref()), selection))
 }
 
 pub(crate) fn list_page(shared: &Shared, target: &Target, options: &Options) -> Result<Page, StatusError> {
-    let resource = shared.resources.get(target.resource);
-    let (collection, selection) = selected(target, resource, options)?;
+    let (collection, selection) = selected(shared, target, options)?;
     list::list(&shared.state.lock().store, &collection, &selection, options)
 }
 
@@ -231,24 +250,57 @@ pub(crate) fn get(
     found.ok_or_else(|| StatusError::not_found(name, &resource.group, &resource.plural))
 }
 
-/// The form of objects that the client accepts first of those the server has.
-fn accepted(head: &Head) -> Result<Form, StatusError> {
+/// What the client accepts first of those forms that the server has.
+#[derive(Clone, Copy)]
+enum Accepted {
+    Full,
+    Metadata,
+    MetadataList,
+}
+
+impl Accepted {
+    fn form(self) -> Form {
+        match self {
+            Self::Full => Form::Full,
+            Self::Metadata | Self::MetadataList => Form::Metadata,
+        }
+    }
+
+    /// Lists and objects have each their own form of metadata. Watches take both.
+    fn check(self, resource: &ApiResource, is_list: bool) -> Result<(), StatusError> {
+        let asked = match (self, is_list) {
+            (Self::Metadata, true) => "PartialObjectMetadata",
+            (Self::MetadataList, false) => "PartialObjectMetadataList",
+            _ => return Ok(()),
+        };
+        let (package, list) = match resource.group.split('.').next() {
+            _ if resource.custom => ("unstructured", "Unstructured"),
+            None | Some("") => ("core", &*resource.kind),
+            Some(group) => (group, &*resource.kind),
+        };
+        let list = if is_list { format!("*{package}.{list}List") } else { format!("*{package}.{list}") };
+        Err(StatusError::not_acceptable_form(asked, is_list, &list))
+    }
+}
+
+fn accepted(head: &Head) -> Result<Accepted, StatusError> {
     let accept = head.header("accept").unwrap_or_default();
     if accept.trim().is_empty() {
-        return Ok(Form::Full);
+        return Ok(Accepted::Full);
     }
     accept.split(',').find_map(accepted_range).ok_or_else(StatusError::not_acceptable)
 }
 
-fn accepted_range(range: &str) -> Option<Form> {
+fn accepted_range(range: &str) -> Option<Accepted> {
     let mut parts = range.split(';').map(str::trim);
     if !matches!(parts.next()?, "application/json" | "application/*" | "*/*") {
         return None;
     }
-    let mut form = Form::Full;
+    let mut form = Accepted::Full;
     for (key, value) in parts.filter_map(|part| part.split_once('=')) {
         match (key, value) {
-            ("as", "PartialObjectMetadata" | "PartialObjectMetadataList") => form = Form::Metadata,
+            ("as", "PartialObjectMetadata") => form = Accepted::Metadata,
+            ("as", "PartialObjectMetadataList") => form = Accepted::MetadataList,
             ("as", _) => return None,
             ("g", group) if group != "meta.k8s.io" => return None,
             ("v", version) if version != "v1" => return None,
@@ -258,8 +310,12 @@ fn accepted_range(range: &str) -> Option<Form> {
     Some(form)
 }
 
+fn media_type(head: &Head) -> &str {
+    head.header("content-type").unwrap_or_default().split(';').next().unwrap_or_default().trim()
+}
+
 fn check_content_type(head: &Head) -> Result<(), StatusError> {
-    let media = head.header("content-type").unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    let media = media_type(head);
     if media.is_empty() || media.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }

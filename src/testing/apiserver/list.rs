@@ -15,6 +15,7 @@ use super::store::{Collection, Form, Object, Store};
 pub(crate) struct Options {
     pub(crate) label_selector: String,
     pub(crate) field_selector: String,
+    pub(crate) shard_selector: String,
     limit: usize,
     token: String,
     pub(crate) resource_version: String,
@@ -37,6 +38,7 @@ impl Options {
         Ok(Self {
             label_selector: text("labelSelector"),
             field_selector: text("fieldSelector"),
+            shard_selector: text("shardSelector"),
             limit: usize::try_from(number("limit")?).unwrap_or(usize::MAX),
             token: text("continue"),
             resource_version: text("resourceVersion"),
@@ -142,6 +144,8 @@ pub(crate) struct Page {
     version: u64,
     token: Option<String>,
     remaining: Option<usize>,
+    /// The shards that were asked for.
+    shards: Option<String>,
 }
 
 /// Answers a list from the store.
@@ -196,16 +200,18 @@ pub(crate) fn list(
     if let Some(start) = start {
         items.retain(|(path, _)| name(path) >= start);
     }
+    // The real one forgets the shards here, which makes it count too many.
+    let remaining = items.len();
     items.retain(|(_, object)| selection.matches(object.content()));
-    let mut page = Page { items: Vec::new(), version, token: None, remaining: None };
+    let shards = selection.shards();
+    let mut page = Page { items: Vec::new(), version, token: None, remaining: None, shards };
     if let Some(limit) = limit.filter(|&limit| limit < items.len()) {
-        let rest = items.len() - limit;
         items.truncate(limit);
         if let (Some((last, _)), Ok(version)) = (items.last(), i64::try_from(version)) {
             page.token = Some(Token { version, start: name(last) + "\0" }.encode());
         }
         // Counting would mean to look at everything, so the real one doesn't either.
-        page.remaining = selection.is_everything().then_some(rest);
+        page.remaining = selection.is_all_of_its_shards().then_some(remaining - limit);
     }
     page.items = items.into_iter().map(|(_, object)| object).collect();
     Ok(page)
@@ -214,7 +220,7 @@ pub(crate) fn list(
 impl Page {
     /// A list of just these objects.
     pub(crate) fn of(items: Vec<Arc<Object>>, version: u64) -> Self {
-        Self { items, version, token: None, remaining: None }
+        Self { items, version, token: None, remaining: None, shards: None }
     }
 
     /// The list as JSON.
@@ -227,6 +233,9 @@ impl Page {
         }
         if let Some(remaining) = self.remaining {
             metadata["remainingItemCount"] = remaining.into();
+        }
+        if let Some(selector) = &self.shards {
+            metadata["shardInfo"] = json!({ "selector": selector });
         }
         let (kind, version) = match form {
             Form::Full => (format!("{}List", resource.kind), resource.api_version()),

@@ -1,6 +1,7 @@
 //! An API server on loopback; its guide is in the docs of the room above.
 
 mod api;
+mod apply;
 mod builder;
 mod connection;
 mod faults;
@@ -12,6 +13,7 @@ mod patch;
 mod resources;
 mod select;
 mod server;
+mod shards;
 mod status;
 mod store;
 mod validate;

@@ -36,13 +36,8 @@ enum Action {
 }
 
 impl Patch {
-    /// Reads a patch of the type that the `Content-Type` header names.
-    pub(crate) fn parse(
-        content_type: &str,
-        body: &[u8],
-        resource: &ApiResource,
-    ) -> Result<Self, StatusError> {
-        let media = content_type.split(';').next().unwrap_or_default().trim();
+    /// Reads a patch of this media type.
+    pub(crate) fn parse(media: &str, body: &[u8], resource: &ApiResource) -> Result<Self, StatusError> {
         let json = || {
             serde_json::from_slice::<Value>(body).map_err(|error| {
                 let what = if error.is_eof() {

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::resources::ApiResource;
+use super::shards::Shards;
 use super::status::StatusError;
 use crate::selector::{Selector, SelectorError};
 
@@ -11,6 +12,7 @@ use crate::selector::{Selector, SelectorError};
 pub(crate) struct Selection {
     labels: Selector,
     fields: Vec<FieldRequirement>,
+    shards: Option<Shards>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -27,11 +29,25 @@ impl Selection {
                 .parse()
                 .map_err(|error: SelectorError| StatusError::bad_request(error.to_string()))?,
             fields: parse_fields(fields, resource).map_err(StatusError::bad_request)?,
+            shards: None,
         })
     }
 
-    pub(crate) fn is_everything(&self) -> bool {
+    /// The same, but only what these shards have of it.
+    pub(crate) fn of_shards(self, selector: &str) -> Result<Self, StatusError> {
+        let shards = Shards::parse(selector)
+            .map_err(|why| StatusError::internal(format!("invalid shard selector: {why}")))?;
+        Ok(Self { shards: Some(shards), ..self })
+    }
+
+    /// Whether everything matches, but for the shards.
+    pub(crate) fn is_all_of_its_shards(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    /// The selector of the shards, if there are some.
+    pub(crate) fn shards(&self) -> Option<String> {
+        self.shards.as_ref().map(ToString::to_string)
     }
 
     pub(crate) fn matches(&self, object: &Map<String, Value>) -> bool {
@@ -41,6 +57,7 @@ impl Selection {
                 .fields
                 .iter()
                 .all(|field| (field_value(object, &field.path) == field.value) == field.equal)
+            && self.shards.as_ref().is_none_or(|shards| shards.contain(object))
     }
 }
 

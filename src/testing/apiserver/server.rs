@@ -53,6 +53,7 @@ pub(crate) struct Settings {
     pub(crate) bookmark_interval: Duration,
     pub(crate) watch_timeout: Duration,
     pub(crate) watch_list: bool,
+    pub(crate) shards: bool,
 }
 
 impl Shared {

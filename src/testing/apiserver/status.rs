@@ -1,5 +1,6 @@
 //! The `Status` objects with which the API server says no, word for word as kube-apiserver writes them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_json::{Map, Value, json};
@@ -227,6 +228,48 @@ impl StatusError {
     /// Options of a list or watch that don't go together.
     pub(crate) fn invalid_options(causes: &[Cause]) -> Self {
         Self::invalid("", "meta.k8s.io", "ListOptions", causes)
+    }
+
+    /// Options of a patch that are missing, or don't go with its kind.
+    pub(crate) fn invalid_patch_options(cause: Cause) -> Self {
+        Self::invalid("", "meta.k8s.io", "PatchOptions", &[cause])
+    }
+
+    /// Other managers own fields that are applied with other values: manager and field of each.
+    pub(crate) fn apply_conflict(conflicts: &[(String, String)]) -> Self {
+        let causes: Vec<Value> = conflicts
+            .iter()
+            .map(|(manager, field)| {
+                json!({
+                    "reason": "FieldManagerConflict",
+                    "message": format!("conflict with \"{manager}\""),
+                    "field": field,
+                })
+            })
+            .collect();
+        let message = match conflicts {
+            [(manager, field)] => {
+                format!("Apply failed with 1 conflict: conflict with \"{manager}\": {field}")
+            }
+            many => {
+                let mut managers: BTreeMap<&str, String> = BTreeMap::new();
+                for (manager, field) in many {
+                    managers.entry(manager).or_default().push_str(&format!("\n- {field}"));
+                }
+                let each =
+                    managers.iter().map(|(manager, fields)| format!("conflicts with \"{manager}\":{fields}"));
+                let each: Vec<String> = each.collect();
+                format!("Apply failed with {} conflicts: {}", many.len(), each.join("\n"))
+            }
+        };
+        Self::new(409, "Conflict", message).detail("causes", causes)
+    }
+
+    /// Metadata was asked for in the form that an answer of this kind has not.
+    pub(crate) fn not_acceptable_form(asked: &str, is_list: bool, go_type: &str) -> Self {
+        let what = if is_list { "is a list" } else { "is not a list" };
+        let message = format!("you requested {asked}, but the requested object {what} ({go_type})");
+        Self::new(406, "NotAcceptable", message)
     }
 
     /// The patch is well-formed but does not apply.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::apply::Apply;
 use super::patch::Patch;
 use super::resources::{ApiResource, Resources, Target};
 use super::select::Selection;
@@ -37,7 +38,7 @@ pub(crate) struct Preconditions {
 }
 
 impl Preconditions {
-    /// Reads `DeleteOptions`; nothing but the preconditions matters here.
+    /// Reads `DeleteOptions`. Nothing but the preconditions matters here, but the rest must be right.
     pub(crate) fn parse(body: &[u8]) -> Result<Self, StatusError> {
         if body.is_empty() {
             return Ok(Self::default());
@@ -48,6 +49,18 @@ impl Preconditions {
                 go_error(&error)
             ))
         })?;
+        let policy = options.get("propagationPolicy").and_then(Value::as_str).unwrap_or("Background");
+        if !["Foreground", "Background", "Orphan"].contains(&policy) {
+            let cause = Cause {
+                reason: "FieldValueNotSupported",
+                message: format!(
+                    "Unsupported value: \"{policy}\": supported values: \"Foreground\", \"Background\", \"Orphan\", \
+                     \"nil\""
+                ),
+                field: "propagationPolicy",
+            };
+            return Err(StatusError::invalid("", "meta.k8s.io", "DeleteOptions", &[cause]));
+        }
         let text = |field: &str| Some(options.get("preconditions")?.get(field)?.as_str()?.to_owned());
         Ok(Self { uid: text("uid"), resource_version: text("resourceVersion") })
     }
@@ -111,7 +124,7 @@ impl Writer<'_> {
     pub(crate) fn update(&mut self, target: &Target, body: Value) -> Result<Arc<Object>, StatusError> {
         let resource = self.resources.get(target.resource);
         let (key, name) = self.key(target)?;
-        let content = check_object(resource, target, body)?;
+        let mut content = check_object(resource, target, body)?;
         match meta_str(&content, "name") {
             "" => {
                 return Err(StatusError::bad_request(format!(
@@ -122,6 +135,7 @@ impl Writer<'_> {
             _ => {}
         }
         let old = self.stored(&key, name, resource)?;
+        self.keep_managers(&old, &mut content);
         let version = meta_str(&content, "resourceVersion");
         if version.is_empty() && resource.custom && self.client {
             let cause = Cause {
@@ -147,7 +161,8 @@ impl Writer<'_> {
         let resource = self.resources.get(target.resource);
         let (key, name) = self.key(target)?;
         let old = self.stored(&key, name, resource)?;
-        let content = check_object(resource, target, patch.apply(old.to_value(resource))?)?;
+        let mut content = check_object(resource, target, patch.apply(old.to_value(resource))?)?;
+        self.keep_managers(&old, &mut content);
         let new_name = meta_str(&content, "name");
         if new_name != name {
             return Err(name_mismatch(new_name, name));
@@ -161,6 +176,48 @@ impl Writer<'_> {
             return Err(StatusError::invalid(name, &resource.group, &resource.kind, &[cause(), cause()]));
         }
         self.replace(target, key, name, &old, content)
+    }
+
+    /// Applies; says whether the object was made by that.
+    pub(crate) fn apply(
+        &mut self,
+        target: &Target,
+        apply: Apply,
+    ) -> Result<(Arc<Object>, bool), StatusError> {
+        let resource = self.resources.get(target.resource);
+        let (key, name) = self.key(target)?;
+        apply.check(resource, name)?;
+        let Some(old) = self.store.get(&key).cloned() else {
+            if target.status {
+                return Err(StatusError::not_found(name, &resource.group, &resource.plural));
+            }
+            let mut object = apply.apply(Content::new(), target, resource, now())?;
+            if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+                metadata.remove("resourceVersion");
+            }
+            let collection = Target { name: None, ..target.clone() };
+            return Ok((self.create(&collection, object)?, true));
+        };
+        let content =
+            check_object(resource, target, apply.apply(old.content().clone(), target, resource, now())?)?;
+        let uid = meta_str(&content, "uid");
+        if uid != meta_str(old.content(), "uid") {
+            let message = format!("Invalid value: \"{uid}\": field is immutable");
+            let cause = Cause { reason: "FieldValueInvalid", message, field: "metadata.uid" };
+            return Err(StatusError::invalid(name, &resource.group, &resource.kind, &[cause]));
+        }
+        Ok((self.replace(target, key, name, &old, content)?, false))
+    }
+
+    /// Who has applied what is the system's to say.
+    fn keep_managers(&self, old: &Object, content: &mut Content) {
+        if !self.client {
+            return;
+        }
+        match meta(old.content(), "managedFields") {
+            Some(managers) => set_meta(content, "managedFields", managers.clone()),
+            None => remove_meta(content, "managedFields"),
+        }
     }
 
     /// Puts `content` in the place of `old`, where it may have changed what the path and the writer allow.
@@ -182,6 +239,7 @@ impl Writer<'_> {
         }
         if target.status {
             let status = content.remove("status");
+            let managers = meta(&content, "managedFields").cloned();
             let metadata = content.remove("metadata");
             content.clone_from(before);
             // Of a custom resource, its status alone; of a built-in one, its metadata too.
@@ -189,6 +247,9 @@ impl Writer<'_> {
                 content.insert("metadata".to_owned(), metadata);
             }
             set_or_remove(&mut content, "status", status);
+            if let Some(managers) = managers {
+                set_meta(&mut content, "managedFields", managers);
+            }
         } else if self.client && resource.status {
             set_or_remove(&mut content, "status", before.get("status").cloned());
         }
@@ -204,7 +265,7 @@ impl Writer<'_> {
             }
         }
         // What is absent, null or empty is all the same to an object that passes through Go.
-        for field in ["finalizers", "labels", "annotations", "ownerReferences"] {
+        for field in ["finalizers", "labels", "annotations", "ownerReferences", "managedFields"] {
             let empty = match meta(&content, field) {
                 None => true,
                 Some(Value::Array(items)) => items.is_empty(),

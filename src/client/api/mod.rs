@@ -1,0 +1,456 @@
+//! Reading and writing single objects.
+
+mod delete;
+mod fetched;
+mod patch;
+mod retry;
+mod status;
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Serialize;
+use serde_json::Value;
+
+pub use delete::{DeleteOptions, PropagationPolicy};
+pub use fetched::Fetched;
+pub use patch::Patch;
+pub use retry::retry_on_conflict;
+pub use status::StatusApi;
+
+use super::resource::{PARTIAL, describe};
+use super::{Client, Request, answer, deadline};
+use crate::error::{Error, ErrorKind};
+use crate::object::{
+    DynamicObject, GroupVersionKind, GroupVersionResource, Object, PartialObjectMetadata, Resource, Scope,
+    WholeObject,
+};
+use crate::stop::Stop;
+use crate::wire::{UNRESERVED, percent_encoded};
+
+/// The objects of one resource, to be read and written one by one: in a namespace, or of a resource that has
+/// none. client-go's typed, dynamic and metadata clients.
+///
+/// [`Client::api`] makes it for types that know their [`Resource`] (k8s-openapi's, your own),
+/// [`Client::dynamic_api`] for any resource at run time, [`Client::metadata_api`] for metadata alone. It is
+/// cheap to clone.
+///
+/// Every call blocks until the whole answer is there, no longer than the client's
+/// [`response_timeout`](crate::Config::response_timeout) for its head, and as long again for its body; a
+/// [`Stop`] ends it at once. None that writes is ever sent twice: after an error that
+/// [is one of the connection](Error::is_connection), or of [time](Error::is_timeout), nobody knows whether it
+/// was done. Messages say verb, resource, name and namespace, and nothing of what was sent.
+///
+/// ```
+/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer::{Client, Config, DeleteOptions, Patch, Stop};
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use serde_json::json;
+///
+/// let server = ApiServer::start()?;
+/// let client = Client::new(Config::new(server.url()))?;
+/// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::new());
+///
+/// maps.create(&json!({"metadata": {"name": "settings"}, "data": {"colour": "red"}}), &stop)?;
+/// let error = maps.create(&json!({"metadata": {"name": "settings"}}), &stop).unwrap_err();
+/// assert!(error.is_already_exists());
+///
+/// // Say what is to be different ...
+/// let map = maps.patch("settings", &Patch::merge(json!({"data": {"size": "3"}})), &stop)?;
+/// assert_eq!(map.data.as_ref().unwrap()["colour"], "red");
+/// // ... or what you want to be there, as the owner of just that ...
+/// let wanted = json!({"metadata": {"name": "settings"}, "data": {"shape": "round"}});
+/// maps.patch("settings", &Patch::apply("my-controller", wanted), &stop)?;
+/// // ... or read, change and put back, again if somebody else was faster.
+/// let map = maps.modify("settings", |map| map.data.as_mut().unwrap().retain(|key, _| key != "colour"), &stop)?;
+/// assert_eq!(map.data.as_ref().unwrap().len(), 2);
+///
+/// // Deletes this very state of this very object, and nothing else.
+/// maps.delete("settings", &DeleteOptions::unchanged(&*map), &stop)?;
+/// assert!(maps.get("settings", &stop).unwrap_err().is_not_found());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub struct Api<T> {
+    client: Client,
+    resource: GroupVersionResource,
+    /// Known for types that know it: what a body has to say, and whether there are namespaces.
+    kind: Option<(GroupVersionKind, Scope)>,
+    namespace: Option<String>,
+    accept: &'static str,
+    objects: PhantomData<fn() -> T>,
+}
+
+impl Api<DynamicObject> {
+    pub(super) fn dynamic(client: Client, resource: &GroupVersionResource, namespace: Option<&str>) -> Self {
+        Self::new(client, resource.clone(), None, namespace, "application/json")
+    }
+}
+
+impl Api<PartialObjectMetadata> {
+    pub(super) fn metadata(client: Client, resource: &GroupVersionResource, namespace: Option<&str>) -> Self {
+        Self::new(client, resource.clone(), None, namespace, PARTIAL)
+    }
+}
+
+impl<T: Resource> Api<T> {
+    pub(super) fn typed(client: Client, namespace: Option<&str>) -> Self {
+        let kind = Some((T::group_version_kind(), T::SCOPE));
+        Self::new(client, T::group_version_resource(), kind, namespace, "application/json")
+    }
+}
+
+impl<T> Api<T> {
+    fn new(
+        client: Client,
+        resource: GroupVersionResource,
+        kind: Option<(GroupVersionKind, Scope)>,
+        namespace: Option<&str>,
+        accept: &'static str,
+    ) -> Self {
+        let namespace = namespace.filter(|namespace| !namespace.is_empty()).map(str::to_owned);
+        Self { client, resource, kind, namespace, accept, objects: PhantomData }
+    }
+
+    /// The resource whose objects they are.
+    pub fn resource(&self) -> &GroupVersionResource {
+        &self.resource
+    }
+
+    /// The namespace, if there is one.
+    pub fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    /// The status of the objects, which is written apart from the rest.
+    pub fn status(&self) -> StatusApi<'_, T> {
+        StatusApi::new(self)
+    }
+
+    /// Deletes an object. That it succeeds does not say that the object is gone: finalizers and grace periods
+    /// may hold it, with a `deletionTimestamp`.
+    ///
+    /// # Errors
+    ///
+    /// [`is_not_found`](Error::is_not_found) if it is not there, [`is_conflict`](Error::is_conflict) if it is
+    /// not as the preconditions have it.
+    pub fn delete(&self, name: &str, options: &DeleteOptions, stop: &Stop) -> Result<(), Error> {
+        self.about("delete", "", name, || {
+            let request = Request::delete(self.path_of(name, "")?).json(options)?.accept(self.accept);
+            // What is answered is the object or a Status, depending on the kind. It is read to its end, so
+            // that the connection can be used again.
+            self.whole(&request, stop, |response| response.bytes().map(drop))
+        })
+    }
+
+    /// Puts verb, resource, name and namespace before what went wrong.
+    fn about<R>(
+        &self,
+        verb: &str,
+        subresource: &str,
+        name: &str,
+        work: impl FnOnce() -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        work().map_err(|error| {
+            let name = Some(name).filter(|name| !name.is_empty());
+            let what = describe(&self.resource, subresource, name, self.namespace());
+            error.context(format!("{verb} {what}"))
+        })
+    }
+
+    /// Makes a request whose whole answer is there when this is done.
+    fn whole<R>(
+        &self,
+        request: &Request,
+        stop: &Stop,
+        read: impl FnOnce(super::Response) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let response = self.client.request(request, stop)?;
+        deadline::within(self.client.response_timeout(request), || read(response))
+    }
+
+    /// The path of the collection.
+    fn path(&self) -> Result<String, Error> {
+        let namespace = match (&self.kind, self.namespace()) {
+            (Some((_, Scope::Namespaced)), None) => {
+                return Err(refused("this kind lives in namespaces, and none is given"));
+            }
+            (Some((_, Scope::Cluster)), Some(_)) => {
+                return Err(refused("this kind does not live in namespaces, and one is given"));
+            }
+            (_, None) => None,
+            (_, Some(namespace)) => Some(segment("namespace", namespace)?),
+        };
+        Ok(self.resource.path(namespace.as_deref()))
+    }
+
+    /// The path of an object.
+    fn path_of(&self, name: &str, subresource: &str) -> Result<String, Error> {
+        let path = format!("{}/{}", self.path()?, segment("name", name)?);
+        Ok(if subresource.is_empty() { path } else { format!("{path}/{subresource}") })
+    }
+
+    /// An object to be written, as JSON, with the kind that it may have left out.
+    fn body<B: Serialize + ?Sized>(&self, body: &B) -> Result<Value, Error> {
+        let mut body =
+            serde_json::to_value(body).map_err(|_| refused("the body can't be written as JSON"))?;
+        let Value::Object(fields) = &mut body else {
+            return Err(refused("the body is no object"));
+        };
+        if let Some((kind, _)) = &self.kind {
+            fields.entry("apiVersion").or_insert_with(|| kind.api_version().into());
+            fields.entry("kind").or_insert_with(|| kind.kind().into());
+        }
+        Ok(body)
+    }
+}
+
+impl<T: Object + serde::de::DeserializeOwned> Api<T> {
+    /// Reads an object. client-go's `Get`.
+    ///
+    /// # Errors
+    ///
+    /// [`is_not_found`](Error::is_not_found) if it is not there; [`is_decode`](Error::is_decode) if the answer
+    /// is not a `T`, or another object.
+    pub fn get(&self, name: &str, stop: &Stop) -> Result<Fetched<T>, Error> {
+        self.get_at("", name, stop)
+    }
+
+    /// Creates an object from anything that is one as JSON: a `T`, or whatever else has its fields. Its
+    /// apiVersion and kind may be left out where a type knows them. client-go's `Create`.
+    ///
+    /// # Errors
+    ///
+    /// [`is_already_exists`](Error::is_already_exists) if there is one of that name,
+    /// [`is_invalid`](Error::is_invalid) if the server finds something wrong with it,
+    /// [`is_namespace_terminating`](Error::is_namespace_terminating) if nothing new comes into the namespace.
+    pub fn create<B: Serialize + ?Sized>(&self, object: &B, stop: &Stop) -> Result<Fetched<T>, Error> {
+        let body = self.body(object);
+        // A copy, as what is wrong with the body is told with the verb, too.
+        let name = body.as_ref().ok().and_then(|body| body.pointer("/metadata/name")?.as_str());
+        let name = name.unwrap_or_default().to_owned();
+        self.about("create", "", &name, || {
+            let request = Request::post(self.path()?).json(&body?)?;
+            // One whose name the server makes is whichever it is.
+            self.fetch(request, Some(&*name).filter(|name| !name.is_empty()), stop)
+        })
+    }
+
+    /// Changes an object by saying what is to be different, or what is to be there. client-go's `Patch` and
+    /// `Apply`.
+    ///
+    /// # Errors
+    ///
+    /// [`is_not_found`](Error::is_not_found) if it is not there and the patch is not one that creates it;
+    /// [`is_conflict`](Error::is_conflict) if the patch names another resourceVersion, or applies what another
+    /// manager owns; [`is_invalid`](Error::is_invalid) if it can't be applied, or what comes of it is wrong.
+    pub fn patch<B: Serialize>(
+        &self,
+        name: &str,
+        patch: &Patch<B>,
+        stop: &Stop,
+    ) -> Result<Fetched<T>, Error> {
+        self.patch_at("", name, patch, stop)
+    }
+
+    /// Puts an object in the place of that of its name: what was fetched before, with changes. client-go's
+    /// `Update`.
+    ///
+    /// The object's resourceVersion goes along, so that nobody's change in between is lost: that is a
+    /// conflict. Read again and try again, as [`modify`](Self::modify) does.
+    ///
+    /// It takes only what this client has [fetched](Fetched) as a whole: an object from an informer's cache
+    /// may have lost fields on its way there ([`FieldPaths`](crate::FieldPaths)), and a type that is no
+    /// [`WholeObject`] never had them.
+    ///
+    /// # Errors
+    ///
+    /// [`is_conflict`](Error::is_conflict) if it has changed, [`is_not_found`](Error::is_not_found) if it is
+    /// gone, [`is_invalid`](Error::is_invalid) if the server finds something wrong with it.
+    ///
+    /// # What does not compile
+    ///
+    /// A type of your own, or metadata alone, would erase the rest of the object:
+    ///
+    /// ```compile_fail,E0277
+    /// # use k8s_informer::{Client, ObjectMeta, Stop, impl_object};
+    /// #[derive(serde::Deserialize, serde::Serialize)]
+    /// struct Slim { metadata: ObjectMeta }
+    /// impl_object!(Slim, "v1", "ConfigMap", "configmaps", Namespaced);
+    /// # fn slim(client: Client, stop: Stop) -> Result<(), k8s_informer::Error> {
+    /// let maps = client.api::<Slim>(Some("default"));
+    /// let map = maps.get("settings", &stop)?;
+    /// maps.replace(&map, &stop)?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// ```compile_fail,E0277
+    /// # use k8s_informer::{Client, GroupVersionResource, Stop};
+    /// # fn metadata(client: Client, stop: Stop) -> Result<(), k8s_informer::Error> {
+    /// let maps = client.metadata_api(&GroupVersionResource::new("", "v1", "configmaps"), Some("default"));
+    /// let map = maps.get("settings", &stop)?;
+    /// maps.replace(&map, &stop)?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// An informer's object may have been stripped:
+    ///
+    /// ```compile_fail,E0308
+    /// # use k8s_informer::{Api, Lister, Stop};
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # fn cached(lister: Lister<ConfigMap>, maps: Api<ConfigMap>, stop: Stop) -> Result<(), k8s_informer::Error> {
+    /// let map = lister.get("default", "settings").unwrap();
+    /// maps.replace(&map, &stop)?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// While this does:
+    ///
+    /// ```
+    /// # use k8s_informer::{Api, Error, Stop};
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// fn freeze(maps: Api<ConfigMap>, stop: Stop) -> Result<(), Error> {
+    ///     let mut map = maps.get("settings", &stop)?;
+    ///     map.immutable = Some(true);
+    ///     maps.replace(&map, &stop)?;
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn replace(&self, object: &Fetched<T>, stop: &Stop) -> Result<Fetched<T>, Error>
+    where
+        T: WholeObject,
+    {
+        self.replace_at("", object, stop)
+    }
+
+    /// Reads an object, changes it, and puts it back; all of it again if somebody else was faster, as often
+    /// and as fast as [`retry_on_conflict`] does. So `change` may be called several times, each time with a
+    /// newer object.
+    ///
+    /// ```
+    /// # use k8s_informer::testing::ApiServer;
+    /// # use k8s_informer::{Client, Config, Stop};
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # let server = ApiServer::start()?;
+    /// # let client = Client::new(Config::new(server.url()))?;
+    /// # let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::new());
+    /// # maps.create(&serde_json::json!({"metadata": {"name": "settings"}}), &stop)?;
+    /// let map = maps.modify("settings", |map| map.immutable = Some(true), &stop)?;
+    /// assert_eq!(map.immutable, Some(true));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get) and [`replace`](Self::replace).
+    pub fn modify(&self, name: &str, change: impl FnMut(&mut T), stop: &Stop) -> Result<Fetched<T>, Error>
+    where
+        T: WholeObject,
+    {
+        self.modify_at("", name, change, stop)
+    }
+
+    fn get_at(&self, subresource: &str, name: &str, stop: &Stop) -> Result<Fetched<T>, Error> {
+        self.about("get", subresource, name, || {
+            self.fetch(Request::get(self.path_of(name, subresource)?), Some(name), stop)
+        })
+    }
+
+    fn patch_at<B: Serialize>(
+        &self,
+        subresource: &str,
+        name: &str,
+        patch: &Patch<B>,
+        stop: &Stop,
+    ) -> Result<Fetched<T>, Error> {
+        self.about(patch.verb(), subresource, name, || {
+            let request = Request::patch(self.path_of(name, subresource)?);
+            let request = patch.request(request, |body| self.body(body))?;
+            self.fetch(request, Some(name), stop)
+        })
+    }
+
+    /// Makes a request whose answer is the object of this name, if it is known.
+    fn fetch(&self, request: Request, name: Option<&str>, stop: &Stop) -> Result<Fetched<T>, Error> {
+        self.whole(&request.accept(self.accept), stop, |response| {
+            let context = response.body.context.clone();
+            let with_context = |error: Error| error.context(context.to_string());
+            answer::check_json(&response.headers).map_err(with_context)?;
+            let object: T = response.json()?;
+            // It may be put back: under its own name.
+            let is_it = match name {
+                Some(name) => object.name() == name,
+                None => !object.name().is_empty(),
+            };
+            let namespace = self.namespace().unwrap_or_default();
+            if is_it && (object.namespace().is_empty() || object.namespace() == namespace) {
+                Ok(Fetched::new(object))
+            } else {
+                Err(with_context(Error::decode("it is not the object that was asked for")))
+            }
+        })
+    }
+}
+
+/// With the bound on the methods above, a type that is none gets the trait's own words.
+impl<T: WholeObject> Api<T> {
+    fn replace_at(&self, subresource: &str, object: &Fetched<T>, stop: &Stop) -> Result<Fetched<T>, Error> {
+        let name = object.name();
+        self.about("replace", subresource, name, || {
+            let request = Request::put(self.path_of(name, subresource)?).json(&**object)?;
+            self.fetch(request, Some(name), stop)
+        })
+    }
+
+    fn modify_at(
+        &self,
+        subresource: &str,
+        name: &str,
+        mut change: impl FnMut(&mut T),
+        stop: &Stop,
+    ) -> Result<Fetched<T>, Error> {
+        retry_on_conflict(stop, || {
+            let mut object = self.get_at(subresource, name, stop)?;
+            change(&mut object);
+            self.replace_at(subresource, &object, stop)
+        })
+    }
+}
+
+impl<T> Clone for Api<T> {
+    fn clone(&self) -> Self {
+        let Self { client, resource, kind, namespace, accept, objects } = self;
+        Self {
+            client: client.clone(),
+            resource: resource.clone(),
+            kind: kind.clone(),
+            namespace: namespace.clone(),
+            accept,
+            objects: *objects,
+        }
+    }
+}
+
+impl<T> fmt::Debug for Api<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Api")
+            .field("client", &self.client)
+            .field("resource", &self.resource)
+            .field("namespace", &self.namespace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is not even asked for.
+fn refused(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Other(message.into()))
+}
+
+/// A name as one segment of a path. One that is none would ask for something else: a DELETE of `""` is one of
+/// the whole collection. client-go's `IsValidPathSegmentName`.
+fn segment(what: &str, name: &str) -> Result<String, Error> {
+    if name.is_empty() || name == "." || name == ".." || name.contains(['/', '%']) {
+        return Err(refused(format!("{name:?} can't be a {what}")));
+    }
+    Ok(percent_encoded(name, UNRESERVED))
+}

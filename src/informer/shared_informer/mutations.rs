@@ -1,0 +1,92 @@
+//! Your own writes, seen before the watch brings them.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::SharedIndexInformer;
+use crate::informer::error::InformerError;
+use crate::informer::handler::ResourceEventHandler;
+use crate::informer::listener::HandlerBuffer;
+use crate::informer::registration::HandlerOptions;
+use crate::object::{Deleted, Object};
+use crate::store::{MutationCache, MutationCacheBuilder, Store, StoreError};
+
+impl<T: Object> SharedIndexInformer<T> {
+    /// The cache as it will be once the watch has brought what you have written yourself: hand it what the
+    /// server answers to your writes, and read there instead of in the cache. `set` sets its options. It
+    /// learns from a handler of its own what the watch brings, and forgets what is overtaken.
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, Request, SharedInformerFactory, Stop};
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use serde_json::json;
+    /// use std::sync::Arc;
+    ///
+    /// let server = ApiServer::start()?;
+    /// server.create("/api/v1/namespaces/web/configmaps", json!({"metadata": {"name": "a"}}))?;
+    /// let client = Client::new(Config::new(server.url()))?;
+    /// let factory = SharedInformerFactory::builder(client.clone()).build();
+    /// let maps = factory.informer::<ConfigMap>();
+    /// let fresh = maps.mutation_cache(|cache| cache.include_adds(true))?;
+    /// let stop = Stop::new();
+    /// factory.start(&stop)?;
+    /// factory.wait_for_cache_sync(&stop)?;
+    ///
+    /// let patch = Request::patch("/api/v1/namespaces/web/configmaps/a")
+    ///     .content_type("application/merge-patch+json")
+    ///     .json(&json!({"data": {"k": "v"}}))?;
+    /// let written: ConfigMap = client.request(&patch, &stop)?.json()?;
+    /// fresh.mutation(Arc::new(written))?;
+    /// let read = fresh.get_by_key("web/a")?.expect("it is there");
+    /// assert_eq!(read.data.as_ref().expect("the new data")["k"], "v"); // Whatever the watch has brought.
+    /// # factory.shutdown();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`add_handler`](Self::add_handler).
+    pub fn mutation_cache(
+        &self,
+        set: impl FnOnce(MutationCacheBuilder<T>) -> MutationCacheBuilder<T>,
+    ) -> Result<Arc<MutationCache<T>>, InformerError> {
+        let indexer = &self.shared.indexer;
+        let store: Arc<dyn Store<T>> = Arc::clone(indexer) as _;
+        let cache = MutationCache::builder(indexer.accessor().clone(), store).indexer(Arc::clone(indexer));
+        let cache = Arc::new(set(cache).build());
+        let options = HandlerOptions {
+            name: format!("mutation cache of {}", self.name()),
+            resync_period: Some(Duration::ZERO),
+            buffer: HandlerBuffer::Coalescing,
+        };
+        self.add_handler_with_options(Overtakes(Arc::downgrade(&cache)), options)?;
+        Ok(cache)
+    }
+}
+
+/// Tells a mutation cache, while somebody has it, what the watch brings (M4).
+struct Overtakes<T>(Weak<MutationCache<T>>);
+
+impl<T> Overtakes<T> {
+    fn tell(&self, tell: impl FnOnce(&MutationCache<T>) -> Result<(), StoreError>) {
+        // An object whose version can't be compared counts as newer than any mutation, whatever is told.
+        if let Some(Err(error)) = self.0.upgrade().map(|cache| tell(&cache)) {
+            log::debug!("a mutation cache was not told: {error}");
+        }
+    }
+}
+
+impl<T: Object> ResourceEventHandler<T> for Overtakes<T> {
+    fn on_add(&mut self, object: &Arc<T>, _is_in_initial_list: bool) {
+        self.tell(|cache| cache.on_add_or_update(object));
+    }
+
+    fn on_update(&mut self, _old: &Arc<T>, new: &Arc<T>) {
+        self.on_add(new, false);
+    }
+
+    fn on_delete(&mut self, gone: &Deleted<T>) {
+        self.tell(|cache| cache.on_delete(gone));
+    }
+}

@@ -1,0 +1,106 @@
+//! [`Watermark`]: who waits for a version is woken, and then all that was told up to it has been processed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Item;
+use crate::object::{Accessor, KeyError};
+use crate::queue::{DeltaFifo, PopError, Queue, Requeue, WaitError, Watermark};
+use crate::stop::Stop;
+use crate::sync::{Mutex, any, check, join_all, thread};
+
+/// No deadline: a wait that nobody wakes hangs.
+const EVER: Duration = Duration::MAX;
+const VERSIONS: [&str; 5] = ["", "1", "2", "3", "4"];
+const TOLD: [Item; 4] = [("a", 1), ("b", 2), ("a", 3), ("c", 4)];
+
+fn accessor() -> Accessor<Item> {
+    let accessor = Accessor::new(|item: &Item| Ok::<_, KeyError>(item.0.into()));
+    accessor.with_resource_version(|item| Some(VERSIONS[item.1]))
+}
+
+fn a_wait_ends_when_all_before_is_processed(queue: Arc<dyn Queue<Item>>) {
+    let processed = Arc::new(Mutex::new(Vec::new()));
+    let watermark = queue.processed().unwrap();
+    let waits = [(); 2].map(|()| {
+        let (watermark, processed) = (watermark.clone(), Arc::clone(&processed));
+        let wanted = 1 + any(TOLD.len());
+        thread::spawn(move || {
+            watermark.wait(VERSIONS[wanted], EVER, &Stop::new()).unwrap();
+            let before = watermark.current();
+            let processed = processed.lock().clone();
+            assert!(TOLD.iter().all(|item| item.1 > wanted || processed.contains(item)), "{processed:?}");
+            assert!(watermark.current() >= before);
+        })
+    });
+    let consumers = [(); 2].map(|()| {
+        let (queue, processed) = (Arc::clone(&queue), Arc::clone(&processed));
+        thread::spawn(move || {
+            let ended = loop {
+                let popped = queue.pop(&mut |deltas, _| {
+                    if any(3) == 0 {
+                        return Err(Requeue::new().into());
+                    }
+                    processed.lock().extend(super::items_of(deltas));
+                    Ok(())
+                });
+                if let Err(ended) = popped {
+                    break ended;
+                }
+            };
+            assert!(matches!(ended, PopError::Closed));
+        })
+    });
+    for item in TOLD {
+        queue.update(Arc::new(item)).unwrap();
+    }
+    // Nobody else wakes those who wait.
+    join_all(waits);
+    queue.close();
+    join_all(consumers);
+    assert_eq!(watermark.current(), "4");
+}
+
+#[test]
+fn a_wait_ends_when_all_before_is_processed_in_a_delta_fifo() {
+    check(|| a_wait_ends_when_all_before_is_processed(Arc::new(DeltaFifo::new(accessor()))));
+}
+
+#[test]
+fn a_wait_ends_when_all_before_is_processed_in_a_real_fifo() {
+    check(|| a_wait_ends_when_all_before_is_processed(super::real_fifo_of(accessor())));
+}
+
+/// A version that is told where nothing waits, and one that is told while something is processed.
+#[test]
+fn a_bookmark_wakes_who_waits_for_it() {
+    check(|| {
+        let queue: Arc<dyn Queue<Item>> = Arc::new(DeltaFifo::new(accessor()));
+        let watermark = queue.processed().unwrap();
+        let waiter = thread::spawn(move || watermark.wait("3", EVER, &Stop::new()));
+        let consumer = thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || queue.pop(&mut |_, _| Ok(())).map(drop).unwrap()
+        });
+        queue.update(Arc::new(("a", 2))).unwrap();
+        queue.bookmark("3").unwrap();
+        waiter.join().unwrap().unwrap();
+        consumer.join().unwrap();
+    });
+}
+
+#[test]
+fn a_stop_at_any_point_ends_a_wait() {
+    check(|| {
+        let (watermark, stop) = (Watermark::new(), Stop::new());
+        let waits = [(); 2].map(|()| {
+            let (watermark, stop) = (watermark.clone(), stop.clone());
+            thread::spawn(move || watermark.wait("2", EVER, &stop))
+        });
+        watermark.set("1");
+        stop.stop();
+        for result in join_all(waits) {
+            assert!(matches!(result, Err(WaitError::Stopped { .. })));
+        }
+    });
+}

@@ -1,0 +1,108 @@
+//! resourceVersions, and which of two is the later one.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+/// The later one of two resourceVersions: the greater decimal number, of any length. `None` if one of them
+/// is no such number, or begins with a zero. apimachinery's `CompareResourceVersion`.
+pub(crate) fn compare_resource_versions(a: &str, b: &str) -> Option<Ordering> {
+    let comparable = is_comparable(a) && is_comparable(b);
+    comparable.then(|| a.len().cmp(&b.len()).then_with(|| a.cmp(b)))
+}
+
+/// Whether a resourceVersion can be compared with others.
+pub(crate) fn is_comparable(version: &str) -> bool {
+    !version.is_empty() && !version.starts_with('0') && version.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// A resourceVersion in two words, and without an allocation where it is a usual one.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum ResourceVersion {
+    /// That can be compared, and has no more digits than always fit.
+    Number(u64),
+    Text(Arc<str>),
+}
+
+impl ResourceVersion {
+    /// Whether it says anything: an empty one and "0" do not.
+    pub(crate) fn is_known(&self) -> bool {
+        !matches!(self, Self::Text(text) if matches!(&**text, "" | "0"))
+    }
+
+    /// `None` if one of them can't be compared.
+    pub(crate) fn compare(&self, other: &Self) -> Option<Ordering> {
+        match (self, other) {
+            (Self::Number(a), Self::Number(b)) => Some(a.cmp(b)),
+            _ => compare_resource_versions(&self.to_string(), &other.to_string()),
+        }
+    }
+
+    pub(crate) fn is_comparable(&self) -> bool {
+        match self {
+            Self::Number(_) => true,
+            Self::Text(text) => is_comparable(text),
+        }
+    }
+}
+
+/// The empty one.
+impl Default for ResourceVersion {
+    fn default() -> Self {
+        Self::Text(Arc::default())
+    }
+}
+
+impl From<&str> for ResourceVersion {
+    fn from(version: &str) -> Self {
+        // Any 19 digits are a `u64`. Each event comes by here: one pass over them.
+        let digit =
+            |number: u64, byte: u8| byte.is_ascii_digit().then(|| number * 10 + u64::from(byte - b'0'));
+        let is_usual = (1..20).contains(&version.len()) && !version.starts_with('0');
+        match is_usual.then(|| version.bytes().try_fold(0, digit)).flatten() {
+            Some(number) => Self::Number(number),
+            None => Self::Text(version.into()),
+        }
+    }
+}
+
+impl fmt::Display for ResourceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_compare_as_in_apimachinery() {
+        let long = "9".repeat(40);
+        let longer = format!("1{long}");
+        let versions = ["1", "9", "10", "9999999999999999999", "18446744073709551616", &long, &longer];
+        for (at, a) in versions.into_iter().enumerate() {
+            for (other, b) in versions.into_iter().enumerate() {
+                assert_eq!(compare_resource_versions(a, b), Some(at.cmp(&other)), "{a} {b}");
+                assert_eq!(ResourceVersion::from(a).compare(&b.into()), Some(at.cmp(&other)), "{a} {b}");
+            }
+        }
+        for none in ["", "0", "01", "+1", "-1", "1.0", "1 ", "a", "٣"] {
+            assert_eq!(compare_resource_versions(none, "1"), None, "{none}");
+            assert_eq!(compare_resource_versions("1", none), None, "{none}");
+            assert_eq!(compare_resource_versions(none, none), None, "{none}");
+            assert_eq!(ResourceVersion::from(none).compare(&none.into()), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn a_version_is_two_words_and_keeps_its_text() {
+        assert_eq!(size_of::<ResourceVersion>(), 16);
+        for text in ["", "0", "7", "007", "9999999999999999999", "18446744073709551616", "abc"] {
+            assert_eq!(ResourceVersion::from(text).to_string(), text);
+        }
+    }
+}

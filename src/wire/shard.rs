@@ -1,0 +1,201 @@
+use std::fmt;
+
+/// One of several equal parts of the objects of a kind: with one each, the replicas of a program hold between
+/// them what is too much for a single one.
+///
+/// **Experimental**: the API server's side of it is alpha in Kubernetes 1.36 (KEP-5866, feature gate
+/// `ShardedListAndWatch`). client-go has nothing like it.
+///
+/// Which part an object is in is told by a hash of its UID, or of its namespace: FNV-1a with 64 bits, as the
+/// server has it. Shard `i` of `n` has the hashes from `i * 2^64 / n` on and below `(i + 1) * 2^64 / n`, both
+/// rounded down. So each hash is in one shard, and no shard has more than one hash more than another,
+/// whatever `n` is.
+///
+/// A UID never changes, so an object never goes from one shard to another. But all replicas have to agree on
+/// `n`: another `n` is another split.
+///
+/// ```
+/// use k8s_informer::{ReflectorOptions, Shard};
+///
+/// let shards = (0..3).map(|index| Shard::new(index, 3)).collect::<Result<Vec<_>, _>>()?;
+/// let uid = "0c1ba5ee-1a5c-4c41-8d5b-0b4ab1b3a9b1";
+/// assert_eq!(shards.iter().filter(|shard| shard.contains(uid)).count(), 1);
+///
+/// let mut options = ReflectorOptions::default();
+/// options.shard = Some(shards[1].clone());
+/// assert_eq!(
+///     shards[1].selector(),
+///     "shardRange(object.metadata.uid, '0x5555555555555555', '0xaaaaaaaaaaaaaaaa')"
+/// );
+/// assert!(Shard::new(3, 3).is_err());
+/// # Ok::<(), k8s_informer::ShardError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Shard {
+    by: Field,
+    first: u64,
+    last: u64,
+}
+
+/// What is hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Field {
+    Uid,
+    Namespace,
+}
+
+impl Shard {
+    /// Shard `index`, counted from 0, of `count` shards, by UID.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such shard: `index` has to be less than `count`.
+    pub fn new(index: u32, count: u32) -> Result<Self, ShardError> {
+        if index >= count {
+            return Err(ShardError { index, count });
+        }
+        let begin = |index: u64| (u128::from(index) << 64) / u128::from(count);
+        let (first, end) = (begin(index.into()), begin(u64::from(index) + 1));
+        // Both are below 2^64, and no shard is empty.
+        Ok(Self { by: Field::Uid, first: first as u64, last: (end - 1) as u64 })
+    }
+
+    /// The same, but by namespace: all objects of a namespace are in one shard. All cluster-scoped objects
+    /// are in one, too.
+    #[must_use]
+    pub fn by_namespace(self) -> Self {
+        Self { by: Field::Namespace, ..self }
+    }
+
+    /// As an API server wants to have it: the `shardSelector` of a list or watch (SH1).
+    pub fn selector(&self) -> String {
+        let path = match self.by {
+            Field::Uid => "object.metadata.uid",
+            Field::Namespace => "object.metadata.namespace",
+        };
+        let (start, end) = (self.first, u128::from(self.last) + 1);
+        format!("shardRange({path}, '0x{start:016x}', '0x{end:016x}')")
+    }
+
+    /// Whether the objects with this UID, or in this namespace, are in this shard. An object that has none
+    /// goes by the empty string, as with an API server.
+    pub fn contains(&self, value: &str) -> bool {
+        self.contains_hash(fnv1a(value))
+    }
+
+    /// Whether the objects of which the UID, or the namespace, has this hash are in this shard.
+    pub fn contains_hash(&self, hash: u64) -> bool {
+        (self.first..=self.last).contains(&hash)
+    }
+
+    /// Whether the namespace counts, and not the UID.
+    pub(crate) fn is_by_namespace(&self) -> bool {
+        self.by == Field::Namespace
+    }
+}
+
+/// FNV-1a with 64 bits (SH2).
+pub(crate) fn fnv1a(text: &str) -> u64 {
+    const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    text.bytes().fold(OFFSET_BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+}
+
+/// There is no such shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardError {
+    index: u32,
+    count: u32,
+}
+
+impl fmt::Display for ShardError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { index, count } = self;
+        write!(f, "there is no shard {index} of {count}: they are counted from 0")
+    }
+}
+
+impl std::error::Error for ShardError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the authors of FNV publish them, and Go's `hash/fnv` tests them.
+    #[test]
+    fn sh2_the_hash_is_fnv_1a() {
+        for (text, hash) in [
+            ("", 0xcbf2_9ce4_8422_2325),
+            ("a", 0xaf63_dc4c_8601_ec8c),
+            ("ab", 0x089c_4407_b545_986a),
+            ("abc", 0xe71f_a219_0541_574b),
+            ("foobar", 0x8594_4171_f739_67e8),
+        ] {
+            assert_eq!(fnv1a(text), hash, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn sh1_the_shards_are_the_whole_range_without_gaps_and_as_long_as_each_other() {
+        for count in (1..=100).chain([127, 128, 1000, 65_535, 65_536, u32::MAX]) {
+            // All of them, or the first and the last ones and some in between.
+            let indices = match count {
+                ..=1000 => (0..count).collect::<Vec<_>>(),
+                _ => [0, 1, count / 3, count / 3 + 1, count - 2, count - 1].to_vec(),
+            };
+            let shards: Vec<_> = indices.iter().map(|&index| Shard::new(index, count).unwrap()).collect();
+            assert_eq!((shards[0].first, shards[shards.len() - 1].last), (0, u64::MAX), "{count}");
+            for (pair, next) in shards.windows(2).zip(indices.windows(2)) {
+                if next[0] + 1 == next[1] {
+                    assert_eq!(u128::from(pair[0].last) + 1, pair[1].first.into(), "{next:?} of {count}");
+                }
+            }
+            let even = (1_u128 << 64) / u128::from(count);
+            for shard in &shards {
+                let length = u128::from(shard.last - shard.first) + 1;
+                assert!(length == even || length == even + 1, "{length} of {count}");
+                for (hash, inside) in [
+                    (Some(shard.first), true),
+                    (Some(shard.last), true),
+                    (shard.first.checked_sub(1), false),
+                    (shard.last.checked_add(1), false),
+                ] {
+                    assert!(hash.is_none_or(|hash| shard.contains_hash(hash) == inside), "{count}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sh1_a_selector_is_in_the_words_of_the_api_server() {
+        let selector = |index, count| Shard::new(index, count).unwrap().selector();
+        assert_eq!(
+            selector(0, 2),
+            "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')"
+        );
+        assert_eq!(
+            selector(3, 4),
+            "shardRange(object.metadata.uid, '0xc000000000000000', '0x10000000000000000')"
+        );
+        assert_eq!(
+            Shard::new(0, 1).unwrap().by_namespace().selector(),
+            "shardRange(object.metadata.namespace, '0x0000000000000000', '0x10000000000000000')"
+        );
+    }
+
+    #[test]
+    fn a_shard_that_there_is_not_is_an_error() {
+        for (index, count) in [(0, 0), (1, 1), (3, 3), (u32::MAX, u32::MAX), (7, 3)] {
+            let error = Shard::new(index, count).unwrap_err().to_string();
+            assert_eq!(error, format!("there is no shard {index} of {count}: they are counted from 0"));
+        }
+    }
+
+    #[test]
+    fn what_is_another_shard_is_not_equal() {
+        let shard = Shard::new(0, 2).unwrap();
+        assert_eq!(shard, Shard::new(0, 2).unwrap());
+        assert_ne!(shard, Shard::new(1, 2).unwrap());
+        assert_ne!(shard, shard.clone().by_namespace());
+    }
+}

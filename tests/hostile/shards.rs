@@ -1,0 +1,157 @@
+//! One shard of the objects: what is wrong with those of others costs nothing, and what can't be told whose it is
+//! is not taken for another's.
+
+use k8s_informer::testing::Answer;
+use k8s_informer::{DynamicObject, InformerQueue, Object, ReflectorOptions, Shard};
+use serde::de::DeserializeOwned;
+
+use crate::objects::Small;
+use crate::support::{Informed, QUEUES, SENDINGS, Sending, event};
+
+/// Of two, the one in which what has no UID is: the last event of the scripts.
+fn mine() -> Shard {
+    Shard::new(1, 2).unwrap()
+}
+
+fn set(options: &mut ReflectorOptions) {
+    options.shard = Some(mine());
+}
+
+/// A UID that is in this shard, or in the other one.
+fn uid(name: &str, is_mine: bool) -> String {
+    let mut uids = (0..).map(|number| format!("{name}-{number}"));
+    uids.find(|uid| mine().contains(uid) == is_mine).unwrap()
+}
+
+fn object(name: &str, version: &str, is_mine: bool) -> Vec<u8> {
+    with(name, version, is_mine, "", "")
+}
+
+/// The same with more in its metadata, and more beside that: each begins with a comma.
+fn with(name: &str, version: &str, is_mine: bool, metadata: &str, beside: &str) -> Vec<u8> {
+    let uid = uid(name, is_mine);
+    format!(
+        r#"{{"metadata":{{"name":"{name}","namespace":"ns","uid":"{uid}","resourceVersion":"{version}"{metadata}}}{beside}}}"#
+    )
+    .into_bytes()
+}
+
+/// "other", of another shard, broken as no "Small" can be decoded from.
+fn broken(version: &str) -> Vec<Vec<u8>> {
+    let deep = format!(r#","x":{}{}"#, "[".repeat(200), "]".repeat(200));
+    vec![
+        with("other", version, false, "", r#","spec":7"#),
+        with("other", version, false, r#","labels":[1,"two"]"#, ""),
+        with("other", version, false, "", &deep),
+        with("other", version, false, r#","name":"other""#, ""),
+    ]
+}
+
+#[test]
+fn what_is_broken_in_another_shard_costs_nothing() {
+    for sending in SENDINGS {
+        for queue in QUEUES {
+            let mut items = vec![object("a", "1", true)];
+            items.extend(broken("2"));
+            let mut events = event("ADDED", &object("b", "5", true));
+            for kind in ["ADDED", "MODIFIED", "DELETED"] {
+                events.extend(broken("6").iter().flat_map(|broken| event(kind, broken)));
+            }
+            events.extend(event("MODIFIED", &object("a", "7", true)));
+            let states = [("3", items.clone()), ("4", items)];
+            let informed = Informed::<Small>::run(sending.script(&states, &events), queue, set);
+            assert_eq!(informed.cache(), ["ns/a@7", "ns/b@5"], "{sending:?} {queue:?}");
+            let mut told = informed.told();
+            told.sort();
+            assert_eq!(told, ["+ns/a@1", "+ns/b@5", "ns/a@1>7"], "{sending:?} {queue:?}");
+            let status = informed.status();
+            assert_eq!((status.complete, status.unreadable), (true, 0), "{sending:?} {queue:?}");
+            assert_eq!(status.shard_applied, Some(false));
+        }
+    }
+}
+
+/// A relist in which the UID of "b", or its namespace, can't be read, and from which "c" is missing.
+fn is_not_taken_for_anothers<T: Object + DeserializeOwned>(shard: &Shard, garbled: &[u8]) {
+    for sending in SENDINGS {
+        for queue in QUEUES {
+            let garbled_text = String::from_utf8_lossy(garbled);
+            let states = [
+                ("4", vec![object("a", "1", true), object("b", "2", true), object("c", "3", true)]),
+                ("6", vec![object("a", "1", true), garbled.to_vec()]),
+            ];
+            let informed = Informed::<T>::run(sending.script(&states, b""), queue, |options| {
+                options.shard = Some(shard.clone());
+            });
+            assert!(!informed.gone().contains(&"ns/b".to_owned()), "{garbled_text} by {sending:?}");
+            assert!(informed.cache().contains(&"ns/b@2".to_owned()), "{garbled_text} by {sending:?}");
+            let status = informed.status();
+            assert_eq!((status.complete, status.unreadable), (false, 1), "{garbled_text} by {sending:?}");
+        }
+    }
+}
+
+#[test]
+fn what_can_not_be_told_whose_it_is_is_not_taken_for_anothers() {
+    for odd in ["7", "true", r#"["b-0"]"#, r#"{"b":0}"#] {
+        let uid =
+            format!(r#"{{"metadata":{{"name":"b","namespace":"ns","uid":{odd},"resourceVersion":"5"}}}}"#);
+        is_not_taken_for_anothers::<DynamicObject>(&mine(), uid.as_bytes());
+        is_not_taken_for_anothers::<Small>(&mine(), uid.as_bytes());
+        let by_namespace = Shard::new(0, 1).unwrap().by_namespace();
+        let namespace =
+            format!(r#"{{"metadata":{{"name":"b","namespace":{odd},"uid":"u","resourceVersion":"5"}}}}"#);
+        is_not_taken_for_anothers::<DynamicObject>(&by_namespace, namespace.as_bytes());
+    }
+}
+
+#[test]
+fn a_uid_that_is_no_text_is_told_with_the_object_and_its_deletion_still_deletes() {
+    let odd = br#"{"metadata":{"name":"b","namespace":"ns","uid":7,"resourceVersion":"5"}}"#;
+    let states = [("4", vec![object("b", "2", true)])];
+    for kind in ["MODIFIED", "DELETED"] {
+        let script = Sending::List.script(&states, &event(kind, odd));
+        let informed = Informed::<DynamicObject>::run_patiently(script, InformerQueue::DeltaFifo, 1, set);
+        let told: &[&str] = if kind == "DELETED" { &["+ns/b@2", "-ns/b@?2"] } else { &["+ns/b@2"] };
+        assert_eq!(informed.told(), told);
+        let error = informed.status().last_error.unwrap().to_string();
+        assert!(
+            error.ends_with("ns/b: unexpected answer: whose shard it is can't be told by its uid"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn what_stands_behind_an_object_of_another_shard_is_not_lost_with_it() {
+    let other = String::from_utf8(event("MODIFIED", &object("other", "5", false))).unwrap();
+    let mine = String::from_utf8(event("ADDED", &object("a", "6", true))).unwrap();
+    let cases = [
+        // Two events on one line, and an event with more in it than there should be.
+        (other.trim_end().to_owned() + &mine, 1),
+        (other.replacen(r#"{"type""#, r#"{"x":[1],"type""#, 1) + &mine, 1),
+        (other.replacen("}}\n", r#"},"x":{}}"#, 1) + "\n" + &mine, 1),
+        // A frame that is none ends the watch, and the next one goes on from where it was.
+        (other.replacen("}}\n", "}", 1) + "\n" + &mine, 2),
+        (other.replacen("}}\n", r#"}x}"#, 1) + "\n" + &mine, 2),
+    ];
+    for (events, watches) in cases {
+        let states = [("4", vec![])];
+        let script = if watches == 1 {
+            Sending::List.script(&states, events.as_bytes())
+        } else {
+            let last = [mine.as_bytes(), crate::support::LAST.as_bytes()].concat();
+            let list = crate::support::list("4", "", &[]);
+            k8s_informer::testing::ScriptedListerWatcher::new([
+                Answer::body(list),
+                Answer::body(events.as_bytes()),
+                Answer::open(last),
+            ])
+        };
+        let informed = Informed::<Small>::run(script, InformerQueue::DeltaFifo, set);
+        assert_eq!(informed.told(), ["+ns/a@6"], "{events}");
+        assert_eq!(informed.status().watches, watches, "{events}");
+        let resumed = informed.script.requests().last().unwrap().options().resource_version.clone();
+        assert_eq!(resumed.as_deref(), Some("4"), "{events}");
+    }
+}
