@@ -15,6 +15,7 @@ use crate::time::RealClock;
 fn listener(id: u64, recorder: &Recorder) -> ProcessorListener<Thing> {
     ProcessorListener::new(NewListener {
         id,
+        informer: "informer".into(),
         name: "handler".into(),
         handler: Box::new(recorder.clone()),
         buffer: HandlerBuffer::Unbounded,

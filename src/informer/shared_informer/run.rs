@@ -127,7 +127,12 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         config.reflector.name = source.name(&life.options);
         let (shared, clock) = (Arc::downgrade(&self.shared), Arc::clone(&reflector.clock));
         config.reflector.should_resync = Some(Arc::new(move || {
-            shared.upgrade().is_some_and(|shared| shared.processor.should_resync(clock.now()))
+            let Some(shared) = shared.upgrade() else { return false };
+            let resyncs = shared.processor.should_resync(clock.now());
+            if resyncs {
+                log::trace!("{}: forcing a resync", shared.name);
+            }
+            resyncs
         }));
         life.initial_lists_are_processed.push(synced);
         Controller::new(config)
@@ -137,6 +142,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
 impl<T: Send + Sync + 'static> Shared<T> {
     /// Everything of the initial lists is in the cache and on its way to the handlers.
     fn has_synced(&self) {
+        log::debug!("{}: cache populated", self.name);
         self.synced.set();
         self.processor.upstream_has_synced();
     }
