@@ -6,7 +6,9 @@ use std::time::Duration;
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{DynamicObject, Indexer, ReflectorState};
 
-use crate::support::{Running, connection_refused, error_event, event, list, logged, logging, refused};
+use crate::support::{
+    Running, connection_refused, error_event, event, list, logged, logging, refused, run_until_read_with,
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -67,7 +69,7 @@ fn an_object_that_can_not_be_read_is_logged_once_until_a_list_is_complete() {
     ];
     let store = Arc::new(Indexer::<DynamicObject>::for_objects());
     let script = ScriptedListerWatcher::new(answers);
-    let status = run_until_read_with(&store, &script, 8, |options| options.name = "unreadable".to_owned());
+    let status = run_until_read_with(&store, &script, 5, |options| options.name = "unreadable".to_owned());
     assert_eq!((status.unreadable, status.complete, status.relists), (3, false, 3));
     let lines = logged("unreadable: ");
     let lines: Vec<_> = lines.iter().filter(|line| line.starts_with("WARN ")).collect();

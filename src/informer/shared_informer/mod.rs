@@ -4,6 +4,7 @@ mod handlers;
 mod mutations;
 mod read;
 mod run;
+mod versions;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -17,6 +18,7 @@ use super::handler::ResourceEventHandler;
 use super::options::SharedIndexInformerOptions;
 use super::shared_processor::SharedProcessor;
 use crate::object::{Accessor, Object};
+use crate::queue::Watermark;
 use crate::reflector::{ListerWatcher, WatchErrorHandler};
 use crate::stop::{Done, Subscription};
 use crate::store::{Indexer, Transform};
@@ -74,6 +76,10 @@ struct Shared<T> {
     life: Mutex<Life<T>>,
     /// What runs, once it does: one for each source.
     controllers: OnceLock<Vec<Controller<T>>>,
+    /// How far each of them has come, once they run.
+    watermarks: OnceLock<Vec<Watermark>>,
+    /// Happens when both are there.
+    started: Done,
     /// Whether the run has ended, or is about to. Set under `life`'s lock; read without it where nothing
     /// depends on the moment.
     stopped: AtomicBool,
@@ -172,7 +178,6 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             shared: Arc::new(Shared {
                 synced: Done::new(&*name),
                 ended: Done::new(&*name),
-                name,
                 sources,
                 indexer: Arc::new(indexer),
                 processor: SharedProcessor::new(owner),
@@ -180,10 +185,13 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 default_resync_period: options.reflector.resync_period,
                 life: Mutex::new(Life { started: false, options, initial_lists_are_processed: Vec::new() }),
                 controllers: OnceLock::new(),
+                watermarks: OnceLock::new(),
+                started: Done::new(&*name),
                 stopped: AtomicBool::new(false),
                 block_deltas: Mutex::new(()),
                 next_handler: AtomicU64::new(1),
                 owner,
+                name,
             }),
         }
     }

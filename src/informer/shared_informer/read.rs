@@ -1,5 +1,6 @@
 //! What can be read of a shared informer at any time.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use crate::informer::error::InformerError;
 use crate::informer::wait::{SyncError, Unsynced};
 use crate::object::Object;
 use crate::reflector::{ReflectorState, ReflectorStatus};
+use crate::resource_version::compare_resource_versions;
 use crate::stop::{Done, Stop};
 use crate::store::{IndexFunc, Indexer, Indexers, Lister};
 use crate::threads::Owner;
@@ -87,7 +89,8 @@ impl<T: Object> SharedIndexInformer<T> {
     /// first list. With several namespaces it is the least of theirs, empty before each has one.
     pub fn last_sync_resource_version(&self) -> String {
         let versions = self.controllers().iter().map(Controller::last_sync_resource_version);
-        versions.min_by(|a, b| (a.len(), a).cmp(&(b.len(), b))).unwrap_or_default()
+        let later = |a: &String, b: &String| compare_resource_versions(a, b).unwrap_or(Ordering::Equal);
+        versions.min_by(later).unwrap_or_default()
     }
 
     /// How the reflector stands: what it does, how far the initial list has come, and what went wrong last.

@@ -14,7 +14,7 @@ use crate::informer::queue::QueueOptions;
 use crate::metrics::{self, InformerMetrics, shares};
 use crate::object::Object;
 use crate::panic;
-use crate::queue::Queue;
+use crate::queue::{Queue, Watermark};
 use crate::stop::Stop;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread;
@@ -69,9 +69,12 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         let unsynced = Arc::new(AtomicUsize::new(sources.len()));
         let metrics = shares(life.options.metrics.as_ref(), sources.len());
         let all = sources.iter().zip(metrics);
-        let all =
-            all.map(|(source, metrics)| self.controller(source, metrics, &mut life, &unsynced)).collect();
-        Ok(controllers.get_or_init(|| all))
+        let all = all.map(|(source, metrics)| self.controller(source, metrics, &mut life, &unsynced));
+        let (all, marks): (Vec<_>, Vec<_>) = all.unzip();
+        let all = controllers.get_or_init(|| all);
+        self.shared.watermarks.get_or_init(|| marks);
+        self.shared.started.set();
+        Ok(all)
     }
 
     /// What fills the part of the cache that a source is about. The last of them to process its initial list
@@ -82,7 +85,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         metrics: Option<Arc<dyn InformerMetrics>>,
         life: &mut Life<T>,
         unsynced: &Arc<AtomicUsize>,
-    ) -> Controller<T> {
+    ) -> (Controller<T>, Watermark) {
         let SharedIndexInformerOptions { reflector, queue, transform, tell_recreation, .. } = &life.options;
         let indexer = Arc::clone(&self.shared.indexer);
         let part = Arc::new(Part::new(indexer, source.namespace.as_deref(), *tell_recreation));
@@ -95,6 +98,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 clock: Arc::clone(&reflector.clock),
             },
         );
+        // Of the queue itself: what is put around it need not know of such things.
+        let watermark = queue.processed().unwrap_or_default();
         let queue = match &life.options.wrap_queue {
             Some(wrap) => wrap(queue),
             None => queue,
@@ -135,16 +140,16 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             resyncs
         }));
         life.initial_lists_are_processed.push(synced);
-        Controller::new(config)
+        (Controller::new(config), watermark)
     }
 }
 
 impl<T: Send + Sync + 'static> Shared<T> {
     /// Everything of the initial lists is in the cache and on its way to the handlers.
     fn has_synced(&self) {
-        log::debug!("{}: cache populated", self.name);
         self.synced.set();
         self.processor.upstream_has_synced();
+        log::debug!("{}: cache populated", self.name);
     }
 }
 

@@ -1,0 +1,95 @@
+//! How far the cache has come.
+
+use std::time::{Duration, Instant};
+
+use super::SharedIndexInformer;
+use crate::object::Object;
+use crate::queue::{WaitError, Watermark};
+use crate::stop::Stop;
+
+impl<T: Object> SharedIndexInformer<T> {
+    /// The resourceVersion that the cache has reached: everything that the server told up to there is in it,
+    /// and on its way to the handlers, in whatever order the queue let it through. Empty before the first
+    /// list. With several namespaces it is the least of theirs.
+    pub fn store_resource_version(&self) -> String {
+        Watermark::lowest(self.shared.watermarks.get().into_iter().flatten())
+    }
+
+    /// Blocks until the cache [has reached](Self::store_resource_version) this resourceVersion, for this long,
+    /// or until `stop` is given: whoever has written something waits for the version that the server answered,
+    /// and reads the cache then.
+    ///
+    /// Where nothing happens the server tells how far it is about once a minute, by a bookmark: a wait for the
+    /// version of another kind's object, or with several namespaces, may take as long.
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use serde_json::json;
+    /// use std::time::Duration;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let maps = factory.informer::<ConfigMap>();
+    /// let stop = Stop::new();
+    /// factory.start(&stop)?;
+    /// let map = server.create("/api/v1/namespaces/web/configmaps", json!({"metadata": {"name": "a"}}))?;
+    /// let version = map["metadata"]["resourceVersion"].as_str().expect("it has one");
+    /// maps.wait_for_resource_version(version, Duration::from_secs(10), &stop)?;
+    /// assert!(maps.lister().get("web", "a").is_some());
+    /// # factory.shutdown();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError`]: after this time, at the stop, and if the versions can't be compared.
+    pub fn wait_for_resource_version(
+        &self,
+        resource_version: &str,
+        timeout: Duration,
+        stop: &Stop,
+    ) -> Result<(), WaitError> {
+        self.wait_for_version(resource_version, None, timeout, stop)
+    }
+
+    /// As [`wait_for_resource_version`](Self::wait_for_resource_version), until the cache has this object in
+    /// this version or a later one, or knows that it is gone. With several namespaces only its own is waited
+    /// for.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn wait_for_object(&self, object: &T, timeout: Duration, stop: &Stop) -> Result<(), WaitError> {
+        self.wait_for_version(object.resource_version(), Some(object.namespace()), timeout, stop)
+    }
+
+    /// Waits for the sources that can tell about a namespace, or all; also for the start, and not beyond the
+    /// end.
+    fn wait_for_version(
+        &self,
+        version: &str,
+        namespace: Option<&str>,
+        timeout: Duration,
+        stop: &Stop,
+    ) -> Result<(), WaitError> {
+        let began = Instant::now();
+        let stop = stop.child();
+        let _ends = self.shared.ended.on_done({
+            let stop = stop.clone();
+            move || stop.stop()
+        });
+        self.shared.started.wait_until(began.checked_add(timeout), &stop);
+        let rest = timeout.saturating_sub(began.elapsed());
+        let Some(watermarks) = self.shared.watermarks.get() else {
+            return Watermark::new().wait(version, rest, &stop);
+        };
+        let sources = self.shared.sources.iter().zip(watermarks);
+        let concerned = sources.filter(|(source, _)| match (&source.namespace, namespace) {
+            (Some(of), Some(namespace)) => of == namespace,
+            _ => true,
+        });
+        Watermark::wait_all(concerned.map(|(_, watermark)| watermark), version, rest, &stop)
+    }
+}
