@@ -52,6 +52,7 @@
 //! | a reflector, a queue, and the loop that empties it | [`Controller`], [`new_informer`], [`new_indexer_informer`] |
 //! | caches | [`Indexer`], [`ThreadSafeStore`], read through a [`Lister`]; [`ExpirationCache`], [`UndeltaStore`] |
 //! | your own writes, seen before the watch brings them | [`MutationCache`] |
+//! | queues of what is to be done, for controllers | [`WorkQueue`](workqueue::WorkQueue), [delaying](workqueue::DelayingQueue), [rate limiting](workqueue::RateLimitingQueue) |
 //! | one cache, many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
 //! | single objects, read and written | [`Api`], [`Patch`], [`retry_on_conflict`] |
 //!
@@ -94,6 +95,8 @@ mod store;
 
 mod queue;
 mod wire;
+
+pub mod workqueue;
 
 mod reflector;
 

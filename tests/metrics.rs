@@ -16,6 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::testing::{Answer, ApiServer, ScriptedListerWatcher};
+use k8s_informer::workqueue::{WorkQueue, WorkQueueMetrics};
 use k8s_informer::{
     Client, Config, DynamicObject, GroupVersionResource, HandlerFuncs, IndexFunc, Indexers, InformerMetrics,
     InformerName, InformerNameAndResource, InformerNameError, InformerOptions, InformerQueue, InformerScope,
@@ -95,6 +96,17 @@ impl MetricsProvider for Noted {
             Answers::Panics => panic!("this provider is broken"),
             Answers::Metrics | Answers::PanickingMetrics => Some(self.told.clone()),
         }
+    }
+
+    fn work_queue_metrics(&self, name: &str) -> Option<Arc<dyn WorkQueueMetrics>> {
+        assert!(self.answer == Answers::Metrics, "this provider has nothing for {name}");
+        (name == "pods").then(|| self.told.clone() as _)
+    }
+}
+
+impl WorkQueueMetrics for Told {
+    fn depth(&self, items: usize) {
+        self.queued_items(items);
     }
 }
 
@@ -354,6 +366,28 @@ fn where_nobody_wants_to_know_nobody_is_told() {
     }
     logged(&["ERROR nobody-1 pods.v1: ", "this provider is broken"]);
     logged(&["ERROR metrics of an informer panicked: these metrics are broken"]);
+}
+
+#[test]
+fn q18_a_work_queue_with_a_name_asks_the_provider_too() {
+    logging();
+    let noted = Arc::new(Noted::default());
+    let add = |provider: &Arc<Noted>, name: Option<&str>| {
+        let builder = WorkQueue::builder().metrics_provider(provider.clone());
+        let builder = match name {
+            Some(name) => builder.name(name),
+            None => builder,
+        };
+        let queue = builder.build().unwrap();
+        queue.add("a");
+        queue.shut_down();
+    };
+    add(&noted, Some("pods"));
+    add(&noted, Some("nodes"));
+    add(&noted, None);
+    assert_eq!(*noted.told.levels.lock().unwrap(), [1]);
+    add(&Noted::that(Answers::Panics), Some("pods"));
+    logged(&["ERROR work queue \"pods\": ", "this provider has nothing for pods"]);
 }
 
 /// The samples of a text, by name and labels; checks that it is in the format.

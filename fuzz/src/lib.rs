@@ -35,6 +35,7 @@ pub mod status;
 pub mod thread_safe_store;
 pub mod undelta_store;
 pub mod watch_frames;
+pub mod workqueue;
 
 /// The body of a target.
 pub type Body = fn(&[u8]);
@@ -56,4 +57,5 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("thread_safe_store", thread_safe_store::run),
     ("undelta_store", undelta_store::run),
     ("watch_frames", watch_frames::run),
+    ("workqueue", workqueue::run),
 ];

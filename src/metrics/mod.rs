@@ -4,6 +4,7 @@
 mod identity;
 mod meter;
 mod shares;
+mod work_queue;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ pub(crate) use identity::ReservedMetrics;
 pub use identity::{InformerName, InformerNameAndResource, InformerNameError};
 pub(crate) use meter::{Meter, resource_version_metric, say};
 pub(crate) use shares::shares;
+pub use work_queue::WorkQueueMetrics;
 
 /// Is told how an informer's queue and store stand; asked for with a [`MetricsProvider`], or given to one queue,
 /// store or informer by hand. In client-go each of the figures is a metric of its own.
@@ -65,7 +67,8 @@ pub trait InformerMetrics: Send + Sync + 'static {
     fn ended(&self) {}
 }
 
-/// Gives each informer whom to tell. client-go's `InformerMetricsProvider`.
+/// Gives each informer, and each work queue, whom to tell. client-go's `InformerMetricsProvider`, and the
+/// `MetricsProvider` of its work queues.
 ///
 /// A factory that [has one](crate::SharedInformerFactoryBuilder::metrics) asks it for each informer that it
 /// makes. What it answers is told until the informer has ended, or its [name](InformerName) is released; a
@@ -135,6 +138,14 @@ pub trait MetricsProvider: Send + Sync + 'static {
     /// makes it and under a lock of the factory's: it must not ask the factory for an informer.
     fn informer_metrics(&self, informer: InformerNameAndResource) -> Option<Arc<dyn InformerMetrics>> {
         let _ = informer;
+        None
+    }
+
+    /// Whom a work queue of this name tells; `None`, the default, for nobody. Asked by
+    /// [`WorkQueueBuilder::metrics_provider`](crate::workqueue::WorkQueueBuilder::metrics_provider). Two queues
+    /// may have one name: it is the provider that tells them apart, or adds them up.
+    fn work_queue_metrics(&self, name: &str) -> Option<Arc<dyn WorkQueueMetrics>> {
+        let _ = name;
         None
     }
 }

@@ -14,11 +14,13 @@ mod keys;
 mod known;
 mod mutation_cache;
 mod object;
+mod rate_limiter;
 mod real_fifo;
 mod reflector_wire;
 mod store;
 mod thread_safe_store;
 mod undelta_store;
+mod workqueue;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -61,11 +63,13 @@ const SUITES: &[Suite] = &[
     Suite { name: "heap", build: heap::build, info: &[], floor: 100.0 },
     Suite { name: "keys", build: keys::build, info: &[], floor: 100.0 },
     Suite { name: "mutation_cache", build: mutation_cache::build, info: &[], floor: 75.0 },
+    Suite { name: "rate_limiter", build: rate_limiter::build, info: &[], floor: 100.0 },
     Suite { name: "real_fifo", build: real_fifo::build, info: &["locked_during"], floor: 95.0 },
     Suite { name: "reflector_wire", build: reflector_wire::build, info: &[], floor: 55.0 },
     Suite { name: "store", build: store::build, info: &[], floor: 90.0 },
     Suite { name: "thread_safe_store", build: thread_safe_store::build, info: &[], floor: 99.0 },
     Suite { name: "undelta_store", build: undelta_store::build, info: &[], floor: 100.0 },
+    Suite { name: "workqueue", build: workqueue::build, info: &[], floor: 95.0 },
 ];
 
 #[derive(Default)]

@@ -1,0 +1,174 @@
+use std::fmt;
+use std::hash::Hash;
+use std::io;
+use std::sync::Arc;
+
+use super::shared::Shared;
+use super::{
+    ArrivalOrder, DelayingQueue, Order, RateLimiter, RateLimitingQueue, WorkQueue, WorkQueueMetrics,
+};
+use crate::metrics::MetricsProvider;
+use crate::panic::catch;
+use crate::threads::{Owner, Threads};
+use crate::time::{Clock, RealClock};
+
+/// The options of a work queue. client-go's `TypedQueueConfig`, `TypedDelayingQueueConfig` and
+/// `TypedRateLimitingQueueConfig`.
+///
+/// ```
+/// use k8s_informer::workqueue::{ItemFastSlowRateLimiter, WorkQueue};
+/// use std::time::Duration;
+///
+/// let (fast, slow) = (Duration::from_millis(5), Duration::from_secs(10));
+/// let limiter = ItemFastSlowRateLimiter::new(fast, slow, 3);
+/// let queue = WorkQueue::builder().name("pods").build_rate_limiting(limiter)?;
+/// queue.add_rate_limited("a");
+/// assert_eq!((queue.name(), queue.num_requeues(&"a")), ("pods", 1));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct WorkQueueBuilder<T> {
+    name: Option<String>,
+    clock: Arc<dyn Clock>,
+    metrics: Option<Arc<dyn WorkQueueMetrics>>,
+    provider: Option<Arc<dyn MetricsProvider>>,
+    order: Box<dyn Order<T>>,
+}
+
+impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
+    pub(super) fn new() -> Self {
+        Self {
+            name: None,
+            clock: Arc::new(RealClock),
+            metrics: None,
+            provider: None,
+            order: Box::new(ArrivalOrder::new()),
+        }
+    }
+
+    /// What it is called in logs, and its thread, if it has one. `workqueue` by default.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// The clock by which items are delayed and measured; the machine's by default.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Who is told how the queue stands; nobody by default.
+    #[must_use]
+    pub fn metrics(mut self, metrics: Arc<dyn WorkQueueMetrics>) -> Self {
+        self.metrics = Some(metrics);
+        self
+    }
+
+    /// Who is asked for [metrics](Self::metrics), if none are given and the queue has a name (Q18).
+    ///
+    /// ```
+    /// use k8s_informer::MetricsProvider;
+    /// use k8s_informer::workqueue::{WorkQueue, WorkQueueMetrics};
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicUsize, Ordering};
+    ///
+    /// #[derive(Default)]
+    /// struct Depth(AtomicUsize);
+    ///
+    /// impl WorkQueueMetrics for Depth {
+    ///     fn depth(&self, items: usize) {
+    ///         self.0.store(items, Ordering::Relaxed);
+    ///     }
+    /// }
+    ///
+    /// #[derive(Default)]
+    /// struct Provider(Arc<Depth>);
+    ///
+    /// impl MetricsProvider for Provider {
+    ///     fn work_queue_metrics(&self, name: &str) -> Option<Arc<dyn WorkQueueMetrics>> {
+    ///         assert_eq!(name, "pods");
+    ///         Some(self.0.clone())
+    ///     }
+    /// }
+    ///
+    /// let provider = Arc::new(Provider::default());
+    /// let queue = WorkQueue::builder().metrics_provider(provider.clone()).name("pods").build()?;
+    /// queue.add("a");
+    /// assert_eq!(provider.0.0.load(Ordering::Relaxed), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn metrics_provider(mut self, provider: Arc<dyn MetricsProvider>) -> Self {
+        self.provider = Some(provider);
+        self
+    }
+
+    /// In which order items are handed out; in that of arrival by default.
+    #[must_use]
+    pub fn order(mut self, order: impl Order<T>) -> Self {
+        self.order = Box::new(order);
+        self
+    }
+
+    /// The queue. It has a thread only if it has metrics. client-go's `NewTypedWithConfig`.
+    ///
+    /// # Errors
+    ///
+    /// If the system has no thread.
+    pub fn build(self) -> io::Result<WorkQueue<T>> {
+        self.start(false)
+    }
+
+    /// The queue, with delays. client-go's `NewTypedDelayingQueueWithConfig`.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Self::build).
+    pub fn build_delaying(self) -> io::Result<DelayingQueue<T>> {
+        Ok(DelayingQueue { queue: self.start(true)? })
+    }
+
+    /// The queue, with delays that a limiter picks. client-go's `NewTypedRateLimitingQueueWithConfig`.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Self::build).
+    pub fn build_rate_limiting(self, limiter: impl RateLimiter<T>) -> io::Result<RateLimitingQueue<T>> {
+        Ok(RateLimitingQueue { queue: self.build_delaying()?, limiter: Box::new(limiter) })
+    }
+
+    fn start(self, delaying: bool) -> io::Result<WorkQueue<T>> {
+        let queue = self.assemble(delaying);
+        if queue.shared.is_timed() {
+            let shared = Arc::clone(&queue.shared);
+            queue.threads.spawn(format!("{} timer", queue.shared.name), move || shared.keep_time())?;
+        }
+        Ok(queue)
+    }
+
+    /// Without its thread.
+    pub(super) fn assemble(self, delaying: bool) -> WorkQueue<T> {
+        let Self { name, clock, mut metrics, provider, order } = self;
+        if let (None, Some(name), Some(provider)) = (&metrics, &name, provider) {
+            metrics = catch(|| provider.work_queue_metrics(name)).unwrap_or_else(|panic| {
+                log::error!("work queue {name:?}: the metrics provider {panic}");
+                None
+            });
+        }
+        let name = name.unwrap_or_else(|| "workqueue".to_owned());
+        let shared = Arc::new(Shared::new(name, clock, delaying, metrics, order));
+        let owner = Owner::new();
+        WorkQueue { shared, owner, threads: Threads::new(owner) }
+    }
+}
+
+impl<T> fmt::Debug for WorkQueueBuilder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkQueueBuilder")
+            .field("name", &self.name)
+            .field("metrics", &(self.metrics.is_some() || self.provider.is_some()))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,68 @@
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::time::Instant;
+
+use super::KEEP;
+
+/// When an item is due; of those that are due at once, the first one that was asked for.
+type Due = (Instant, u64);
+
+/// Items that wait for their time, each once.
+#[derive(Debug)]
+pub(super) struct Delayed<T> {
+    by_time: BTreeMap<Due, T>,
+    by_item: HashMap<T, Due>,
+    next: u64,
+}
+
+impl<T: Clone + Eq + Hash> Delayed<T> {
+    pub(super) fn new() -> Self {
+        Self { by_time: BTreeMap::new(), by_item: HashMap::new(), next: 0 }
+    }
+
+    /// Takes an item in; of two times for one item the earlier one counts (Q11). What it has no use for comes
+    /// back, to be dropped elsewhere.
+    #[must_use]
+    pub(super) fn insert(&mut self, item: T, at: Instant) -> Option<T> {
+        let due = (at, self.next);
+        match self.by_item.get_mut(&item) {
+            Some(known) => {
+                if at < known.0 {
+                    if let Some(waiting) = self.by_time.remove(known) {
+                        self.by_time.insert(due, waiting);
+                    }
+                    *known = due;
+                }
+                self.next += 1;
+                Some(item)
+            }
+            None => {
+                let copy = item.clone();
+                self.by_item.insert(item, due);
+                self.by_time.insert(due, copy);
+                self.next += 1;
+                None
+            }
+        }
+    }
+
+    /// Gives out the next item that is due by now, and its copy.
+    pub(super) fn pop(&mut self, now: Instant) -> Option<(T, Option<T>)> {
+        let first = self.by_time.first_entry().filter(|first| first.key().0 <= now)?;
+        let item = first.remove();
+        let copy = self.by_item.remove_entry(&item).map(|(copy, _)| copy);
+        if self.by_item.is_empty() && self.by_item.capacity() > KEEP {
+            self.by_item = HashMap::new();
+        }
+        Some((item, copy))
+    }
+
+    /// When the first one is due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.by_time.first_key_value().map(|(due, _)| due.0)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_time.len()
+    }
+}

@@ -1,0 +1,316 @@
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::BucketRateLimiter;
+use crate::sync::Mutex;
+use crate::time::{Clock, RealClock};
+
+/// Says how long an item has to wait before it is tried again. client-go's `TypedRateLimiter`.
+///
+/// Each call of [`when`](Self::when) counts as one more failure. It is called on the thread of whoever adds
+/// the item, under no lock of the queue; a panic is that of his call.
+///
+/// ```
+/// use k8s_informer::workqueue::{RateLimiter, RateLimitingQueue};
+/// use std::time::Duration;
+///
+/// /// The same for all, always.
+/// struct Constant(Duration);
+///
+/// impl<T> RateLimiter<T> for Constant {
+///     fn when(&self, _: &T) -> Duration {
+///         self.0
+///     }
+///     fn forget(&self, _: &T) {}
+///     fn num_requeues(&self, _: &T) -> usize {
+///         0
+///     }
+/// }
+///
+/// let queue = RateLimitingQueue::new(Constant(Duration::ZERO))?;
+/// queue.add_rate_limited("a");
+/// assert_eq!(queue.len(), 1);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub trait RateLimiter<T>: Send + Sync + 'static {
+    /// How long the item has to wait this time.
+    fn when(&self, item: &T) -> Duration;
+
+    /// The item has succeeded, or is given up: it begins anew.
+    fn forget(&self, item: &T);
+
+    /// How often the item was limited since it was forgotten; 0 where that is not counted.
+    fn num_requeues(&self, item: &T) -> usize;
+}
+
+impl<T, L: RateLimiter<T> + ?Sized> RateLimiter<T> for Box<L> {
+    fn when(&self, item: &T) -> Duration {
+        (**self).when(item)
+    }
+
+    fn forget(&self, item: &T) {
+        (**self).forget(item);
+    }
+
+    fn num_requeues(&self, item: &T) -> usize {
+        (**self).num_requeues(item)
+    }
+}
+
+impl<T, L: RateLimiter<T> + ?Sized> RateLimiter<T> for Arc<L> {
+    fn when(&self, item: &T) -> Duration {
+        (**self).when(item)
+    }
+
+    fn forget(&self, item: &T) {
+        (**self).forget(item);
+    }
+
+    fn num_requeues(&self, item: &T) -> usize {
+        (**self).num_requeues(item)
+    }
+}
+
+/// How often each item has failed.
+#[derive(Debug)]
+struct Failures<T>(Mutex<HashMap<T, usize>>);
+
+impl<T: Clone + Eq + Hash> Failures<T> {
+    fn new() -> Self {
+        Self(Mutex::new(HashMap::new()))
+    }
+
+    /// One more; answers how many there were before.
+    fn count(&self, item: &T) -> usize {
+        let mut failures = self.0.lock();
+        match failures.get_mut(item) {
+            Some(failures) => {
+                let before = *failures;
+                *failures = before.saturating_add(1);
+                before
+            }
+            None => {
+                failures.insert(item.clone(), 1);
+                0
+            }
+        }
+    }
+
+    fn of(&self, item: &T) -> usize {
+        self.0.lock().get(item).copied().unwrap_or(0)
+    }
+
+    fn forget(&self, item: &T) {
+        let forgotten = self.0.lock().remove_entry(item);
+        drop(forgotten);
+    }
+}
+
+/// Doubles the wait with each failure of an item, up to a most. client-go's
+/// `TypedItemExponentialFailureRateLimiter`.
+///
+/// ```
+/// use k8s_informer::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter};
+/// use std::time::Duration;
+///
+/// let limiter = ItemExponentialFailureRateLimiter::new(Duration::from_millis(1), Duration::from_millis(5));
+/// let waits: Vec<u128> = (0..4).map(|_| limiter.when(&"a").as_millis()).collect();
+/// assert_eq!(waits, [1, 2, 4, 5]);
+/// assert_eq!(limiter.when(&"b").as_millis(), 1);
+/// limiter.forget(&"a");
+/// assert_eq!(limiter.when(&"a").as_millis(), 1);
+/// ```
+#[derive(Debug)]
+pub struct ItemExponentialFailureRateLimiter<T> {
+    failures: Failures<T>,
+    base: Duration,
+    most: Duration,
+}
+
+impl<T: Clone + Eq + Hash> ItemExponentialFailureRateLimiter<T> {
+    /// From the first wait, and the longest.
+    pub fn new(base: Duration, most: Duration) -> Self {
+        Self { failures: Failures::new(), base, most }
+    }
+}
+
+impl<T: Clone + Eq + Hash + Send + 'static> RateLimiter<T> for ItemExponentialFailureRateLimiter<T> {
+    /// In floating point, as client-go does it, so that all nanoseconds are the same; what its `Duration` can't
+    /// hold is the most (Q16).
+    fn when(&self, item: &T) -> Duration {
+        let failures = self.failures.count(item);
+        if self.base.is_zero() {
+            return Duration::ZERO;
+        }
+        // 2^1024 is more than a float holds, so no more than that need be told apart.
+        let factor = f64::powi(2.0, i32::try_from(failures).unwrap_or(i32::MAX).min(1024));
+        match nanoseconds(self.base.as_nanos() as f64 * factor) {
+            Some(wait) => wait.min(self.most),
+            None => self.most,
+        }
+    }
+
+    fn forget(&self, item: &T) {
+        self.failures.forget(item);
+    }
+
+    fn num_requeues(&self, item: &T) -> usize {
+        self.failures.of(item)
+    }
+}
+
+/// As many as Go's `Duration` holds; `None` for more.
+pub(super) fn nanoseconds(number: f64) -> Option<Duration> {
+    (number < i64::MAX as f64).then(|| Duration::from_nanos(number as u64))
+}
+
+/// A short wait for an item's first failures, and a long one from there on. client-go's
+/// `TypedItemFastSlowRateLimiter`.
+///
+/// ```
+/// use k8s_informer::workqueue::{ItemFastSlowRateLimiter, RateLimiter};
+/// use std::time::Duration;
+///
+/// let limiter = ItemFastSlowRateLimiter::new(Duration::from_millis(5), Duration::from_secs(10), 2);
+/// let waits: Vec<u128> = (0..3).map(|_| limiter.when(&"a").as_millis()).collect();
+/// assert_eq!(waits, [5, 5, 10_000]);
+/// ```
+#[derive(Debug)]
+pub struct ItemFastSlowRateLimiter<T> {
+    failures: Failures<T>,
+    fast: Duration,
+    slow: Duration,
+    max_fast: usize,
+}
+
+impl<T: Clone + Eq + Hash> ItemFastSlowRateLimiter<T> {
+    /// From the short wait, the long one, and how many of an item's waits are short.
+    pub fn new(fast: Duration, slow: Duration, max_fast: usize) -> Self {
+        Self { failures: Failures::new(), fast, slow, max_fast }
+    }
+}
+
+impl<T: Clone + Eq + Hash + Send + 'static> RateLimiter<T> for ItemFastSlowRateLimiter<T> {
+    fn when(&self, item: &T) -> Duration {
+        if self.failures.count(item) < self.max_fast { self.fast } else { self.slow }
+    }
+
+    fn forget(&self, item: &T) {
+        self.failures.forget(item);
+    }
+
+    fn num_requeues(&self, item: &T) -> usize {
+        self.failures.of(item)
+    }
+}
+
+/// The longest wait that any of several limiters says. client-go's `TypedMaxOfRateLimiter`.
+///
+/// Each of them counts each failure, so with a bucket more may come at once than its burst: those that others
+/// have made wait longer.
+///
+/// ```
+/// use k8s_informer::workqueue::{ItemFastSlowRateLimiter, MaxOfRateLimiter, RateLimiter};
+/// use std::time::Duration;
+///
+/// let limiter = |fast, slow| {
+///     ItemFastSlowRateLimiter::new(Duration::from_secs(fast), Duration::from_secs(slow), 1)
+/// };
+/// let limiter = MaxOfRateLimiter::new(vec![Box::new(limiter(1, 9)), Box::new(limiter(5, 5))]);
+/// let waits: Vec<u64> = (0..2).map(|_| limiter.when(&"a").as_secs()).collect();
+/// assert_eq!((waits, limiter.num_requeues(&"a")), (vec![5, 9], 2));
+/// ```
+pub struct MaxOfRateLimiter<T> {
+    limiters: Vec<Box<dyn RateLimiter<T>>>,
+}
+
+impl<T> MaxOfRateLimiter<T> {
+    /// Of these; of none, nothing waits.
+    pub fn new(limiters: Vec<Box<dyn RateLimiter<T>>>) -> Self {
+        Self { limiters }
+    }
+}
+
+impl<T: 'static> RateLimiter<T> for MaxOfRateLimiter<T> {
+    fn when(&self, item: &T) -> Duration {
+        self.limiters.iter().map(|limiter| limiter.when(item)).max().unwrap_or_default()
+    }
+
+    fn forget(&self, item: &T) {
+        self.limiters.iter().for_each(|limiter| limiter.forget(item));
+    }
+
+    fn num_requeues(&self, item: &T) -> usize {
+        self.limiters.iter().map(|limiter| limiter.num_requeues(item)).max().unwrap_or_default()
+    }
+}
+
+impl<T> std::fmt::Debug for MaxOfRateLimiter<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MaxOfRateLimiter").field("limiters", &self.limiters.len()).finish()
+    }
+}
+
+/// What another limiter says, but never longer than this. client-go's `TypedWithMaxWaitRateLimiter`.
+///
+/// ```
+/// use k8s_informer::workqueue::{ItemExponentialFailureRateLimiter, RateLimiter, WithMaxWaitRateLimiter};
+/// use std::time::Duration;
+///
+/// let limiter = ItemExponentialFailureRateLimiter::new(Duration::from_secs(1), Duration::from_secs(1000));
+/// let limiter = WithMaxWaitRateLimiter::new(limiter, Duration::from_secs(3));
+/// let waits: Vec<u64> = (0..3).map(|_| limiter.when(&"a").as_secs()).collect();
+/// assert_eq!(waits, [1, 2, 3]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct WithMaxWaitRateLimiter<L> {
+    limiter: L,
+    most: Duration,
+}
+
+impl<L> WithMaxWaitRateLimiter<L> {
+    /// From the limiter, and the longest wait.
+    pub fn new(limiter: L, most: Duration) -> Self {
+        Self { limiter, most }
+    }
+}
+
+impl<T, L: RateLimiter<T>> RateLimiter<T> for WithMaxWaitRateLimiter<L> {
+    fn when(&self, item: &T) -> Duration {
+        self.limiter.when(item).min(self.most)
+    }
+
+    fn forget(&self, item: &T) {
+        self.limiter.forget(item);
+    }
+
+    fn num_requeues(&self, item: &T) -> usize {
+        self.limiter.num_requeues(item)
+    }
+}
+
+/// What a controller usually wants: an item waits 5 ms after its first failure, twice as long after each further
+/// one, up to 1000 s; and all items together come ten times a second, after a hundred at once. client-go's
+/// `DefaultTypedControllerRateLimiter`.
+pub fn default_controller_rate_limiter<T: Clone + Eq + Hash + Send + 'static>() -> MaxOfRateLimiter<T> {
+    default_controller_rate_limiter_with_clock(Arc::new(RealClock))
+}
+
+/// As [`default_controller_rate_limiter`], by a clock of your own.
+pub fn default_controller_rate_limiter_with_clock<T: Clone + Eq + Hash + Send + 'static>(
+    clock: Arc<dyn Clock>,
+) -> MaxOfRateLimiter<T> {
+    let (base, most) = (Duration::from_millis(5), Duration::from_secs(1000));
+    MaxOfRateLimiter::new(vec![
+        Box::new(ItemExponentialFailureRateLimiter::new(base, most)),
+        Box::new(BucketRateLimiter::new(10.0, 100).with_clock(clock)),
+    ])
+}
+
+/// Only by the item: 1 ms after its first failure, twice as long after each further one, up to 1000 s.
+/// client-go's `DefaultTypedItemBasedRateLimiter`.
+pub fn default_item_based_rate_limiter<T: Clone + Eq + Hash>() -> ItemExponentialFailureRateLimiter<T> {
+    ItemExponentialFailureRateLimiter::new(Duration::from_millis(1), Duration::from_secs(1000))
+}

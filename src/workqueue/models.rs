@@ -1,0 +1,253 @@
+//! Models of interleavings of work queues: who waits for an item, for a drain, for the time.
+//!
+//! Time passes as the schedule decides; see the `Moment` clock.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{DelayingQueue, RateLimiter, RateLimitingQueue, WorkItem, WorkQueue, parallelize_until};
+use crate::stop::Stop;
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::{any, check, check_times, join_all, thread};
+use crate::time::Clock;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+type Queue = Arc<WorkQueue<&'static str>>;
+
+fn queue() -> Queue {
+    Arc::new(WorkQueue::new())
+}
+
+/// Takes items until nothing is to come; how many.
+fn worker(queue: &Queue) -> thread::JoinHandle<usize> {
+    let queue = Arc::clone(queue);
+    thread::spawn(move || std::iter::from_fn(|| queue.take().map(WorkItem::done)).count())
+}
+
+#[test]
+fn every_item_is_taken_by_somebody() {
+    check(|| {
+        let queue = queue();
+        let workers = [worker(&queue), worker(&queue)];
+        let producers = ["a", "b"].map(|item| {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.add(item))
+        });
+        join_all(producers);
+        queue.shut_down();
+        assert_eq!(join_all(workers).iter().sum::<usize>(), 2);
+        assert!(queue.is_empty());
+    });
+}
+
+/// Q5: whatever is added is seen by a processing that begins afterwards, and by one at a time.
+#[test]
+fn q5_no_item_by_two_at_once_and_no_change_is_missed() {
+    check(|| {
+        let queue = queue();
+        let (newest, seen, running) =
+            (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let workers = [(); 2].map(|()| {
+            let (queue, newest) = (Arc::clone(&queue), Arc::clone(&newest));
+            let (seen, running) = (Arc::clone(&seen), Arc::clone(&running));
+            thread::spawn(move || {
+                while let Some(_item) = queue.take() {
+                    assert!(!running.swap(true, Ordering::SeqCst));
+                    seen.store(newest.load(Ordering::SeqCst), Ordering::SeqCst);
+                    running.store(false, Ordering::SeqCst);
+                }
+            })
+        });
+        for number in 1..=3 {
+            newest.store(number, Ordering::SeqCst);
+            queue.add("a");
+        }
+        assert!(queue.shut_down_with_drain());
+        assert_eq!(seen.load(Ordering::SeqCst), 3);
+        join_all(workers);
+    });
+}
+
+/// A worker that was woken for an item and is stopped leaves it to the next.
+#[test]
+fn a_stopped_worker_passes_the_item_on() {
+    check(|| {
+        let (queue, stop) = (queue(), Stop::new());
+        let stopped = thread::spawn({
+            let (queue, stop) = (Arc::clone(&queue), stop.clone());
+            move || usize::from(queue.take_or_stop(&stop).is_some())
+        });
+        // It ends only with an item.
+        let other = thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || usize::from(queue.take().is_some())
+        });
+        let adds = thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || queue.add("a")
+        });
+        stop.stop();
+        if stopped.join().unwrap() == 1 {
+            queue.add("b");
+        }
+        assert_eq!(other.join().unwrap(), 1);
+        adds.join().unwrap();
+    });
+}
+
+/// Q7: two drains, with a worker that processes one item twice.
+#[test]
+fn q7_every_drain_returns() {
+    check(|| {
+        let queue = queue();
+        queue.add("a");
+        let item = queue.get().unwrap();
+        queue.add("a");
+        queue.add("b");
+        let drains = [(); 2].map(|()| {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.shut_down_with_drain())
+        });
+        let worker = worker(&queue);
+        queue.done(&item);
+        // The other worker may have been sent home before "a" came again.
+        while queue.take().is_some() {}
+        assert_eq!(join_all(drains), [true, true]);
+        worker.join().unwrap();
+        assert!(queue.is_empty());
+    });
+}
+
+/// Q7: with nobody to process what waits.
+#[test]
+fn q7_a_shutdown_at_any_point_ends_a_drain() {
+    check(|| {
+        let queue = queue();
+        queue.add("a");
+        let drain = thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || queue.shut_down_with_drain()
+        });
+        while !queue.shutting_down() {
+            thread::yield_now();
+        }
+        queue.shut_down();
+        assert!(!drain.join().unwrap());
+    });
+}
+
+/// A clock of which a wait is over at any moment, and after which all time has passed that was waited for.
+struct Moment {
+    start: Instant,
+    seconds: AtomicUsize,
+}
+
+impl Moment {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { start: Instant::now(), seconds: AtomicUsize::new(0) })
+    }
+}
+
+impl Clock for Moment {
+    fn now(&self) -> Instant {
+        self.start + SECOND * self.seconds.load(Ordering::SeqCst) as u32
+    }
+
+    fn wait(&self, duration: Duration, stop: &Stop) -> bool {
+        let until = self.seconds.load(Ordering::SeqCst) + duration.as_secs() as usize;
+        for _ in 0..any(3) {
+            thread::yield_now();
+        }
+        if stop.is_stopped() {
+            return false;
+        }
+        self.seconds.fetch_max(until, Ordering::SeqCst);
+        true
+    }
+}
+
+fn delaying() -> Arc<DelayingQueue<&'static str>> {
+    Arc::new(WorkQueue::builder().clock(Moment::new()).build_delaying().unwrap())
+}
+
+/// Q11: the thread wakes who waits, whenever the item was delayed: also while it goes to sleep.
+#[test]
+fn q11_what_is_delayed_is_got() {
+    check(|| {
+        let queue = delaying();
+        let worker = thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || [queue.get(), queue.get()].map(Option::unwrap)
+        });
+        queue.add_after("b", SECOND * 5);
+        queue.add_after("a", SECOND * 2);
+        let mut got = worker.join().unwrap();
+        got.sort_unstable();
+        assert_eq!(got, ["a", "b"]);
+    });
+}
+
+/// Q14: whatever the thread does at that moment; `shut_down` and the drop join it.
+#[test]
+fn q14_the_thread_ends_with_the_queue() {
+    check(|| {
+        let queue = delaying();
+        let adds = thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || queue.add_after("a", SECOND)
+        });
+        match any(3) {
+            0 => queue.shut_down(),
+            1 => queue.add_after("b", SECOND * 2),
+            _ => {}
+        }
+        drop(queue);
+        adds.join().unwrap();
+    });
+}
+
+/// Q15: over all layers.
+#[test]
+fn q15_what_fails_comes_again() {
+    struct Later;
+    impl RateLimiter<&'static str> for Later {
+        fn when(&self, _: &&'static str) -> Duration {
+            SECOND
+        }
+        fn forget(&self, _: &&'static str) {}
+        fn num_requeues(&self, _: &&'static str) -> usize {
+            0
+        }
+    }
+    check_times(0.5, || {
+        let builder = WorkQueue::builder().clock(Moment::new());
+        let queue: Arc<RateLimitingQueue<_>> = Arc::new(builder.build_rate_limiting(Later).unwrap());
+        queue.add("a");
+        let tries = Arc::new(AtomicUsize::new(0));
+        let workers = [(); 2].map(|()| {
+            let (queue, tries) = (Arc::clone(&queue), Arc::clone(&tries));
+            thread::spawn(move || {
+                while let Some(item) = queue.take() {
+                    match tries.fetch_add(1, Ordering::SeqCst) {
+                        2 => queue.shut_down(),
+                        _ => queue.add_rate_limited(*item),
+                    }
+                }
+            })
+        });
+        join_all(workers);
+        assert_eq!(tries.load(Ordering::SeqCst), 3);
+    });
+}
+
+#[test]
+fn q19_each_piece_once() {
+    check(|| {
+        let done = [(); 3].map(|()| AtomicUsize::new(0));
+        parallelize_until(&Stop::new(), 2, 3, 1 + any(2), |piece| {
+            done[piece].fetch_add(1, Ordering::SeqCst);
+        });
+        assert_eq!(done.map(|done| done.load(Ordering::SeqCst)), [1, 1, 1]);
+    });
+}

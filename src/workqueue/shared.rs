@@ -1,0 +1,297 @@
+use std::hash::Hash;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::delayed::Delayed;
+use super::metrics::Meter;
+use super::state::{After, Ended, State, Ticket};
+use super::{Order, WorkQueueMetrics};
+use crate::stop::Stop;
+use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::time::Clock;
+
+/// How often work that is not done is measured (Q18).
+const REFRESH: Duration = Duration::from_millis(500);
+
+/// For delays beyond what an `Instant` can hold.
+const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// What a queue and its thread share.
+///
+/// Every call first queues the delayed items that are due: so they come in the order of their times whatever
+/// else happens then, and the thread is only there for when nobody calls.
+pub(super) struct Shared<T> {
+    pub(super) name: String,
+    clock: Arc<dyn Clock>,
+    /// Whether items may be delayed. Without that, and without metrics, the clock is never asked.
+    delaying: bool,
+    meter: Meter,
+    /// Guards everything that changes. Under it run the order of the items, and their `Hash`, `Eq` and
+    /// `Clone`; nothing is dropped, and no metrics, clock or log is called, under it.
+    state: Mutex<State<T>>,
+    /// Waits for an item to be got; one is woken by each that is queued, all by a shutdown. Who leaves without
+    /// an item wakes the next one.
+    items: Condvar,
+    /// Waits until nothing is left, or for a release; all are woken by the end of the last processing, and by
+    /// `shut_down`.
+    drained: Condvar,
+}
+
+/// Wakes the next one who waits, unless it is disarmed: who was woken for an item and whose order or clock then
+/// panics is the only one who knows of it.
+struct Baton<'a>(Option<&'a Condvar>);
+
+impl Drop for Baton<'_> {
+    fn drop(&mut self) {
+        if let Some(items) = self.0 {
+            items.notify_one();
+        }
+    }
+}
+
+/// What is left of a shutdown for when the lock is given back.
+struct End<T> {
+    _delayed: Delayed<T>,
+    timer: Option<Stop>,
+    releases: u64,
+}
+
+impl<T> End<T> {
+    fn finish(self) -> u64 {
+        if let Some(timer) = &self.timer {
+            timer.stop();
+        }
+        self.releases
+    }
+}
+
+impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
+    pub(super) fn new(
+        name: String,
+        clock: Arc<dyn Clock>,
+        delaying: bool,
+        metrics: Option<Arc<dyn WorkQueueMetrics>>,
+        order: Box<dyn Order<T>>,
+    ) -> Self {
+        Self {
+            name,
+            clock,
+            delaying,
+            meter: Meter::new(metrics),
+            state: Mutex::new(State::new(order)),
+            items: Condvar::new(),
+            drained: Condvar::new(),
+        }
+    }
+
+    /// Whether it needs a thread.
+    pub(super) fn is_timed(&self) -> bool {
+        self.delaying || self.meter.is_on()
+    }
+
+    fn now(&self) -> Option<Instant> {
+        self.is_timed().then(|| self.clock.now())
+    }
+
+    /// Runs `change` on the state as it is now, and does what is to be done after it.
+    pub(super) fn change<R>(
+        &self,
+        change: impl FnOnce(&mut State<T>, Option<Instant>, &mut After<T>) -> R,
+    ) -> R {
+        let now = self.now();
+        let mut after = After::default();
+        let result = {
+            let mut state = self.state.lock();
+            self.promote(&mut state, now, &mut after);
+            change(&mut state, now, &mut after)
+        };
+        self.finish(after);
+        result
+    }
+
+    fn promote(&self, state: &mut State<T>, now: Option<Instant>, after: &mut After<T>) {
+        if let (true, Some(now)) = (self.delaying, now) {
+            state.promote(now, after);
+        }
+        self.wake(after);
+    }
+
+    /// At once: what comes next may panic.
+    fn wake(&self, after: &mut After<T>) {
+        for _ in 0..std::mem::take(&mut after.pushed) {
+            self.items.notify_one();
+        }
+    }
+
+    fn finish(&self, mut after: After<T>) {
+        self.wake(&mut after);
+        for _ in 0..after.added {
+            self.meter.event(|metrics| metrics.added());
+        }
+        if after.added > 0 || after.queued_for.is_some() {
+            self.meter.depth(|| self.state.lock().depth());
+        }
+        if let Some(waited) = after.queued_for {
+            self.meter.event(|metrics| metrics.queue_duration(waited));
+        }
+        if let Some(worked) = after.worked_for {
+            self.meter.event(|metrics| metrics.work_duration(worked));
+        }
+        for panic in after.panics {
+            log::error!("work queue {:?}: queueing a delayed item {panic}; it is lost", self.name);
+        }
+    }
+
+    pub(super) fn add(&self, item: T) {
+        self.change(|state, now, after| state.add(item, None, now, after));
+    }
+
+    /// Q10: nothing after a shutdown, and without a delay at once.
+    pub(super) fn add_after(&self, item: T, delay: Duration) {
+        let (refused, timer) = self.change(|state, now, after| {
+            let Some(now) = now.filter(|_| !state.shutting_down) else {
+                after.dropped.push(item);
+                return (true, None);
+            };
+            if delay.is_zero() {
+                state.add(item, None, Some(now), after);
+                return (false, None);
+            }
+            let due = now.checked_add(delay).unwrap_or_else(|| now + CENTURY);
+            let next = state.delayed.next_due();
+            after.dropped.extend(state.delayed.insert(item, due));
+            let sooner = next.is_none_or(|next| due < next);
+            (false, if sooner { state.timer.take() } else { None })
+        });
+        if let Some(timer) = timer {
+            timer.stop();
+        }
+        if !refused {
+            self.meter.event(|metrics| metrics.retried());
+        }
+    }
+
+    /// Blocks until there is an item, or nothing is to come, or `stopped`.
+    pub(super) fn get(&self, stopped: impl Fn() -> bool) -> Option<(T, Ticket)> {
+        let mut baton = Baton(None);
+        loop {
+            let now = self.now();
+            let mut after = After::default();
+            let mut state = self.state.lock();
+            self.promote(&mut state, now, &mut after);
+            let stopped = stopped();
+            let next = if stopped { None } else { state.next(now, &mut after) };
+            let over = next.is_some() || stopped || state.shutting_down;
+            if !over && after.is_empty() {
+                self.items.wait(&mut state);
+                baton.0 = Some(&self.items);
+                continue;
+            }
+            drop(state);
+            if next.is_some() {
+                baton.0 = None;
+            }
+            self.finish(after);
+            if over {
+                return next;
+            }
+        }
+    }
+
+    pub(super) fn done(&self, item: &T, ticket: Option<Ticket>) {
+        let ended = self.change(|state, now, after| {
+            let ended = state.done(item, ticket, now, after);
+            if state.is_drained() {
+                self.drained.notify_all();
+            }
+            ended
+        });
+        match ended {
+            Ended::Done => {}
+            Ended::Unknown if ticket.is_none() => {
+                log::warn!("work queue {:?}: done with an item that is not being processed", self.name);
+            }
+            Ended::Unknown => {}
+            Ended::Lost(panic) => resume_unwind(panic),
+        }
+    }
+
+    /// Q6: nothing is taken in any more, but what is due by now. With `release`, who waits for a drain waits no
+    /// more. Answers how often that has been.
+    pub(super) fn shut_down(&self, release: bool) -> u64 {
+        self.change(|state, _, _| self.end(state, release)).finish()
+    }
+
+    /// As `shut_down` with `release`, and asks nobody for the time.
+    pub(super) fn close(&self) {
+        let end = self.end(&mut self.state.lock(), true);
+        end.finish();
+    }
+
+    fn end(&self, state: &mut State<T>, release: bool) -> End<T> {
+        state.releases += u64::from(release);
+        self.items.notify_all();
+        self.drained.notify_all();
+        End { _delayed: state.shut_down(), timer: state.timer.take(), releases: state.releases }
+    }
+
+    /// Blocks until nothing is left, or until a release; says which.
+    pub(super) fn drain(&self) -> bool {
+        let releases = self.shut_down(false);
+        let mut state = self.state.lock();
+        while !state.is_drained() && state.releases == releases {
+            self.drained.wait(&mut state);
+        }
+        state.is_drained()
+    }
+
+    pub(super) fn wake_all(&self) {
+        // The lock, so that this can't fall between a look at what ends a wait and the wait.
+        let _state = self.state.lock();
+        self.items.notify_all();
+    }
+
+    pub(super) fn peek(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock()
+    }
+
+    /// The thread: queues what is due when it is, and measures.
+    pub(super) fn keep_time(&self) {
+        let mut now = self.clock.now();
+        let mut refresh = self.meter.is_on().then(|| now + REFRESH);
+        loop {
+            let wake = Stop::new();
+            let measured = refresh.is_some_and(|refresh| refresh <= now);
+            if measured {
+                refresh = Some(now + REFRESH);
+            }
+            let mut after = After::default();
+            let (until, unfinished) = {
+                let mut state = self.state.lock();
+                if state.shutting_down {
+                    return;
+                }
+                self.promote(&mut state, Some(now), &mut after);
+                state.timer = Some(wake.clone());
+                let until = [refresh, state.delayed.next_due()].into_iter().flatten().min();
+                (until, measured.then(|| state.unfinished(now)))
+            };
+            self.finish(after);
+            if let Some(unfinished) = unfinished {
+                self.meter.event(|metrics| {
+                    metrics.unfinished_work(unfinished.total);
+                    metrics.longest_running_processor(unfinished.longest);
+                });
+            }
+            match until {
+                Some(until) => {
+                    let wait = until.saturating_duration_since(self.clock.now());
+                    self.clock.wait(wait, &wake);
+                }
+                None => wake.wait(),
+            }
+            now = self.clock.now();
+        }
+    }
+}

@@ -1,0 +1,77 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_informer::testing::FakeClock;
+use k8s_informer::workqueue::{
+    BucketRateLimiter, ItemExponentialFailureRateLimiter, ItemFastSlowRateLimiter, MaxOfRateLimiter,
+    RateLimiter, WithMaxWaitRateLimiter, default_controller_rate_limiter_with_clock,
+    default_item_based_rate_limiter,
+};
+use serde_json::{Value, json};
+
+use super::Replay;
+use super::object::text;
+
+pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
+    let clock = FakeClock::new();
+    Box::new(Subject { limiter: limiter(&config["limiter"], &clock), clock })
+}
+
+pub(crate) fn limiter(config: &Value, clock: &FakeClock) -> Box<dyn RateLimiter<String>> {
+    let time = |field| nanoseconds(&config[field]);
+    let clock_of_it = || Arc::new(clock.clone());
+    match text(&config["kind"]) {
+        "item_exponential" => {
+            Box::new(ItemExponentialFailureRateLimiter::new(time("base_ns"), time("max_ns")))
+        }
+        "item_fast_slow" => {
+            // Here there can't be fewer than none; that is the same.
+            let max_fast = config["max_fast"].as_i64().unwrap().try_into().unwrap_or(0);
+            Box::new(ItemFastSlowRateLimiter::new(time("fast_ns"), time("slow_ns"), max_fast))
+        }
+        "bucket" => {
+            let burst = config["burst"].as_i64().unwrap().try_into().unwrap_or(0);
+            let bucket = BucketRateLimiter::new(config["qps"].as_f64().unwrap(), burst);
+            Box::new(bucket.with_clock(clock_of_it()))
+        }
+        "max_of" => {
+            let limiters = config["limiters"].as_array().unwrap();
+            Box::new(MaxOfRateLimiter::new(limiters.iter().map(|config| limiter(config, clock)).collect()))
+        }
+        "with_max_wait" => {
+            Box::new(WithMaxWaitRateLimiter::new(limiter(&config["limiter"], clock), time("max_ns")))
+        }
+        "default_controller" => Box::new(default_controller_rate_limiter_with_clock(clock_of_it())),
+        "default_item" => Box::new(default_item_based_rate_limiter()),
+        other => panic!("limiter {other}"),
+    }
+}
+
+/// Here no time is negative; none at all means the same.
+fn nanoseconds(value: &Value) -> Duration {
+    Duration::from_nanos(value.as_i64().unwrap().try_into().unwrap_or(0))
+}
+
+struct Subject {
+    limiter: Box<dyn RateLimiter<String>>,
+    clock: FakeClock,
+}
+
+impl Replay for Subject {
+    fn step(&mut self, op: &str, step: &Value) -> Value {
+        let item = || text(&step["item"]).to_owned();
+        match op {
+            "when" => json!({"ns": u64::try_from(self.limiter.when(&item()).as_nanos()).unwrap()}),
+            "forget" => {
+                self.limiter.forget(&item());
+                json!({})
+            }
+            "num_requeues" => json!({"value": self.limiter.num_requeues(&item())}),
+            "advance_ns" => {
+                self.clock.advance(nanoseconds(&step["ns"]));
+                json!({})
+            }
+            other => panic!("op {other}"),
+        }
+    }
+}

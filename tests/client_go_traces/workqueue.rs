@@ -1,0 +1,175 @@
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::testing::FakeClock;
+use k8s_informer::workqueue::{DelayingQueue, Order, RateLimitingQueue, WorkQueue};
+use serde_json::{Value, json};
+
+use super::Replay;
+use super::object::text;
+use super::rate_limiter;
+
+/// How long to wait for a drain that has to return, and for one that must not.
+const PATIENCE: [Duration; 2] = [Duration::from_secs(20), Duration::from_millis(5)];
+
+pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
+    let clock = FakeClock::new();
+    let touches = Arc::<Mutex<Vec<String>>>::default();
+    let recording =
+        |to_front| Recording { waiting: VecDeque::new(), touches: Arc::clone(&touches), to_front };
+    let mut builder = WorkQueue::builder().clock(Arc::new(clock.clone()));
+    match text(&config["queue"]) {
+        "default" => {}
+        "recording" => builder = builder.order(recording(false)),
+        "touch_to_front" => builder = builder.order(recording(true)),
+        other => panic!("queue {other}"),
+    }
+    let queue = match text(&config["kind"]) {
+        "plain" => Kind::Plain(builder.build().unwrap()),
+        "delaying" => Kind::Delaying(builder.build_delaying().unwrap()),
+        "rate_limiting" => {
+            let limiter = rate_limiter::limiter(&config["limiter"], &clock);
+            Kind::RateLimiting(builder.build_rate_limiting(limiter).unwrap())
+        }
+        other => panic!("kind {other}"),
+    };
+    Box::new(Subject { queue: Arc::new(queue), clock, touches, drains: Vec::new() })
+}
+
+enum Kind {
+    Plain(WorkQueue<String>),
+    Delaying(DelayingQueue<String>),
+    RateLimiting(RateLimitingQueue<String>),
+}
+
+impl Kind {
+    fn plain(&self) -> &WorkQueue<String> {
+        match self {
+            Self::Plain(queue) => queue,
+            Self::Delaying(queue) => queue,
+            Self::RateLimiting(queue) => queue,
+        }
+    }
+
+    fn delaying(&self) -> &DelayingQueue<String> {
+        match self {
+            Self::Plain(_) => panic!("it does not delay"),
+            Self::Delaying(queue) => queue,
+            Self::RateLimiting(queue) => queue,
+        }
+    }
+
+    fn rate_limiting(&self) -> &RateLimitingQueue<String> {
+        match self {
+            Self::RateLimiting(queue) => queue,
+            _ => panic!("it has no limiter"),
+        }
+    }
+}
+
+/// First come, first served; writes down what is touched.
+struct Recording {
+    waiting: VecDeque<String>,
+    touches: Arc<Mutex<Vec<String>>>,
+    /// What is touched comes next.
+    to_front: bool,
+}
+
+impl Order<String> for Recording {
+    fn touch(&mut self, item: &String) {
+        self.touches.lock().unwrap().push(item.clone());
+        if let (true, Some(at)) = (self.to_front, self.waiting.iter().position(|waiting| waiting == item)) {
+            let item = self.waiting.remove(at).unwrap();
+            self.waiting.push_front(item);
+        }
+    }
+
+    fn push(&mut self, item: String) {
+        self.waiting.push_back(item);
+    }
+
+    fn pop(&mut self) -> Option<String> {
+        self.waiting.pop_front()
+    }
+}
+
+struct Subject {
+    queue: Arc<Kind>,
+    clock: FakeClock,
+    touches: Arc<Mutex<Vec<String>>>,
+    /// Those that have not returned: each hears of its end.
+    drains: Vec<(thread::JoinHandle<()>, mpsc::Receiver<()>)>,
+}
+
+impl Subject {
+    /// Whether all drains have returned by now.
+    fn drained(&mut self, wanted: &Value) -> bool {
+        let patience = PATIENCE[usize::from(wanted == &json!(false))];
+        let waiting = |(_, end): &(_, mpsc::Receiver<()>)| {
+            end.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout)
+        };
+        self.drains.retain(waiting);
+        self.drains.is_empty()
+    }
+}
+
+impl Replay for Subject {
+    fn step(&mut self, op: &str, step: &Value) -> Value {
+        let item = || text(&step["item"]).to_owned();
+        let queue = self.queue.plain();
+        match op {
+            "add" => queue.add(item()),
+            "done" => queue.done(&item()),
+            "get" if queue.is_empty() && !queue.shutting_down() => return json!({"would_block": true}),
+            "get" => {
+                return match queue.get() {
+                    Some(item) => json!({"item": item, "shutdown": false}),
+                    None => json!({"shutdown": true}),
+                };
+            }
+            "len" => return json!({"value": queue.len()}),
+            "add_after" => {
+                // Here no delay is negative; none at all means the same.
+                let delay = step["ms"].as_i64().unwrap().try_into().unwrap_or(0);
+                self.queue.delaying().add_after(item(), Duration::from_millis(delay));
+            }
+            "add_rate_limited" => self.queue.rate_limiting().add_rate_limited(item()),
+            "forget" => self.queue.rate_limiting().forget(&item()),
+            "num_requeues" => return json!({"value": self.queue.rate_limiting().num_requeues(&item())}),
+            "advance_ms" => self.clock.advance(Duration::from_millis(step["ms"].as_u64().unwrap())),
+            "shutdown" => queue.shut_down(),
+            "shutdown_with_drain" => {
+                let (queue, (ended, end)) = (Arc::clone(&self.queue), mpsc::channel());
+                let drain = thread::spawn(move || {
+                    queue.plain().shut_down_with_drain();
+                    let _ = ended.send(());
+                });
+                self.drains.push((drain, end));
+                while !self.queue.plain().shutting_down() {
+                    thread::yield_now();
+                }
+                return json!({"returned": self.drained(&step["want"]["returned"])});
+            }
+            "drain_returned" => return json!({"value": self.drained(&step["want"]["value"])}),
+            "shutting_down" => return json!({"value": queue.shutting_down()}),
+            "touches" => {
+                // Looks at the queue, so that what is due is in it.
+                let _ = queue.len();
+                return json!({"items": *self.touches.lock().unwrap()});
+            }
+            other => panic!("op {other}"),
+        }
+        json!({})
+    }
+}
+
+impl Drop for Subject {
+    fn drop(&mut self) {
+        self.queue.plain().shut_down();
+        for (drain, _) in self.drains.drain(..) {
+            let _ = drain.join();
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The delaying queue.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use k8s_informer::testing::FakeClock;
+use k8s_informer::workqueue::{DelayingQueue, WorkQueue};
+use k8s_informer::{Clock, Stop};
+
+use super::support::*;
+
+#[test]
+fn q10_without_a_delay_it_is_there_at_once_and_after_a_shutdown_never() {
+    let (queue, clock) = delaying();
+    queue.add_after("a", Duration::ZERO);
+    assert_eq!(queue.len(), 1);
+    queue.shut_down();
+    queue.add_after("b", Duration::ZERO);
+    queue.add_after("c", millis(1));
+    clock.advance(millis(1));
+    assert_eq!((queue.get(), queue.get()), (Some("a"), None));
+}
+
+#[test]
+fn q10_delaying_never_blocks() {
+    let (queue, clock) = delaying();
+    (0..10_000).for_each(|item| queue.add_after(item, millis(1 + item)));
+    clock.advance(millis(5000));
+    assert_eq!(queue.len(), 5000);
+}
+
+#[test]
+fn q11_it_comes_when_its_time_has_come() {
+    let (queue, clock) = delaying();
+    queue.add_after("a", millis(50));
+    clock.advance(millis(50) - Duration::from_nanos(1));
+    assert_eq!(queue.len(), 0);
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!(queue.take().as_deref(), Some(&"a"));
+    queue.add_after("a", millis(50));
+    clock.advance(millis(50));
+    assert_eq!(queue.len(), 1, "it can be delayed again");
+}
+
+#[test]
+fn q11_of_two_times_the_earlier_one_counts() {
+    let (queue, clock) = delaying();
+    queue.add_after("a", millis(50));
+    queue.add_after("a", millis(30));
+    queue.add_after("a", millis(70));
+    clock.advance(millis(30));
+    assert_eq!(queue.take().as_deref(), Some(&"a"));
+    clock.advance(millis(100));
+    assert_eq!(queue.len(), 0);
+}
+
+#[test]
+fn q11_items_come_in_the_order_of_their_times() {
+    let (queue, clock) = delaying();
+    let items = [("c", 3), ("a", 1), ("d", 4), ("b", 2)];
+    items.into_iter().for_each(|(item, at)| queue.add_after(item, millis(at)));
+    clock.advance(millis(10));
+    queue.add("e");
+    let order: Vec<_> = (0..5).map(|_| queue.get().unwrap()).collect();
+    assert_eq!(order, ["a", "b", "c", "d", "e"]);
+}
+
+/// Here nobody asks the queue but who already waits for it.
+#[test]
+fn q11_the_thread_wakes_who_waits() {
+    in_time(|| {
+        let (queue, clock) = delaying();
+        let queue = Arc::new(queue);
+        let worker = thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || [queue.get(), queue.get(), queue.get()]
+        });
+        queue.add_after("b", millis(20));
+        assert!(clock.until_waits(1, PATIENCE));
+        // An earlier one ends the wait for the first.
+        queue.add_after("a", millis(10));
+        assert!(clock.until_waits(2, PATIENCE));
+        // A later one does not.
+        queue.add_after("c", millis(30));
+        for waits in [3, 4] {
+            clock.advance(millis(10));
+            assert!(clock.until_waits(waits, PATIENCE));
+        }
+        clock.advance(millis(10));
+        assert_eq!(worker.join().unwrap(), [Some("a"), Some("b"), Some("c")]);
+        assert_eq!(clock.waits(), [20, 10, 10, 10].map(millis));
+    });
+}
+
+/// No heartbeat.
+#[test]
+fn q11_the_thread_sleeps_until_something_is_due() {
+    let (queue, clock) = delaying();
+    clock.advance(Duration::from_secs(100));
+    queue.add_after("a", Duration::from_secs(3600));
+    assert!(clock.until_waits(1, PATIENCE));
+    clock.advance(Duration::from_secs(3599));
+    assert_eq!((queue.len(), clock.waits().len()), (0, 1));
+}
+
+#[test]
+fn q12_an_item_may_wait_and_be_delayed() {
+    let (queue, clock) = delaying();
+    queue.add_after("a", millis(10));
+    queue.add("a");
+    drop(queue.take().unwrap());
+    assert_eq!(queue.len(), 0);
+    clock.advance(millis(10));
+    assert_eq!(queue.len(), 1);
+}
+
+#[test]
+fn q13_what_is_delayed_is_dropped_by_a_shutdown() {
+    let (queue, clock) = delaying();
+    let item = Arc::new(1);
+    queue.add_after(Arc::clone(&item), millis(10));
+    queue.shut_down();
+    assert_eq!(Arc::strong_count(&item), 1);
+    clock.advance(millis(10));
+    assert_eq!(queue.get(), None);
+}
+
+#[test]
+fn q13_what_is_due_when_it_is_shut_down_still_comes() {
+    let (queue, clock) = delaying();
+    queue.add_after("a", millis(10));
+    clock.advance(millis(10));
+    queue.shut_down();
+    assert_eq!((queue.get(), queue.get()), (Some("a"), None));
+}
+
+#[test]
+fn q14_a_shutdown_after_a_drain_ends_it() {
+    in_time(|| {
+        let (queue, _clock) = delaying();
+        let queue = Arc::new(queue);
+        queue.add("a");
+        let item = queue.take().unwrap();
+        let drain = thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || queue.shut_down_with_drain()
+        });
+        while !drain.is_finished() {
+            if queue.shutting_down() {
+                queue.shut_down();
+            }
+            thread::yield_now();
+        }
+        assert!(!drain.join().unwrap());
+        drop(item);
+    });
+}
+
+/// A clock that says when nobody has it any more.
+struct Held(FakeClock, #[allow(dead_code)] Arc<()>);
+
+impl Clock for Held {
+    fn now(&self) -> Instant {
+        self.0.now()
+    }
+
+    fn wait(&self, duration: Duration, stop: &Stop) -> bool {
+        self.0.wait(duration, stop)
+    }
+}
+
+#[test]
+fn q14_the_thread_ends_with_either_shutdown_and_with_the_queue() {
+    in_time(|| {
+        type End = fn(&DelayingQueue<&'static str>);
+        let ends: [End; 3] =
+            [|queue| queue.shut_down(), |queue| assert!(queue.shut_down_with_drain()), |_| {}];
+        for (end, idle) in ends.into_iter().flat_map(|end| [(end, true), (end, false)]) {
+            let (clock, held) = (FakeClock::new(), Arc::new(()));
+            let of_it = Arc::new(Held(clock.clone(), Arc::clone(&held)));
+            let queue = WorkQueue::builder().clock(of_it).build_delaying().unwrap();
+            if !idle {
+                queue.add_after("a", Duration::from_secs(3600));
+                assert!(clock.until_waits(1, PATIENCE));
+            }
+            end(&queue);
+            drop(queue);
+            // The thread had its share of it too.
+            assert_eq!(Arc::strong_count(&held), 1);
+        }
+    });
+}
+
+#[test]
+fn a_delay_beyond_all_time_is_no_error() {
+    let (queue, clock) = delaying();
+    queue.add_after("a", Duration::MAX);
+    assert!(clock.until_waits(1, PATIENCE));
+    queue.add_after("a", millis(1));
+    clock.advance(millis(1));
+    assert_eq!(queue.len(), 1);
+}
+
+#[test]
+fn it_works_by_the_machines_clock() {
+    in_time(|| {
+        let queue = DelayingQueue::new().unwrap();
+        queue.add_after("b", millis(20));
+        queue.add_after("a", millis(1));
+        assert_eq!((queue.get(), queue.get()), (Some("a"), Some("b")));
+    });
+}

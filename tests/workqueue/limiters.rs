@@ -1,0 +1,121 @@
+//! Rate limiters. More, to the nanosecond, in `tests/client_go_traces`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_informer::testing::FakeClock;
+use k8s_informer::workqueue::{
+    BucketRateLimiter, ItemExponentialFailureRateLimiter, ItemFastSlowRateLimiter, MaxOfRateLimiter,
+    RateLimiter, WithMaxWaitRateLimiter, default_controller_rate_limiter_with_clock,
+    default_item_based_rate_limiter,
+};
+
+use super::support::*;
+
+const NEVER: Duration = Duration::from_nanos(i64::MAX as u64);
+
+fn waits(limiter: &impl RateLimiter<&'static str>, item: &'static str, times: usize) -> Vec<Duration> {
+    (0..times).map(|_| limiter.when(&item)).collect()
+}
+
+#[test]
+fn q16_each_failure_doubles_the_wait_of_its_item_up_to_the_most() {
+    let limiter = ItemExponentialFailureRateLimiter::new(millis(1), millis(10));
+    assert_eq!(waits(&limiter, "a", 6), [1, 2, 4, 8, 10, 10].map(millis));
+    assert_eq!(waits(&limiter, "b", 2), [1, 2].map(millis));
+    assert_eq!(limiter.num_requeues(&"a"), 6);
+    limiter.forget(&"a");
+    assert_eq!((limiter.num_requeues(&"a"), limiter.when(&"a")), (0, millis(1)));
+}
+
+#[test]
+fn q16_no_number_of_failures_is_too_many() {
+    let most = Duration::from_secs(1000);
+    for base in [Duration::from_nanos(1), millis(1), most, Duration::MAX] {
+        let limiter = ItemExponentialFailureRateLimiter::new(base, most);
+        assert_eq!(waits(&limiter, "a", 2000).last(), Some(&most));
+    }
+    let limiter = ItemExponentialFailureRateLimiter::new(Duration::ZERO, most);
+    assert!(waits(&limiter, "a", 2000).iter().all(Duration::is_zero), "twice nothing is nothing");
+}
+
+#[test]
+fn q16_a_wait_that_is_just_too_long_is_the_most() {
+    // 2^62 ns, 2^63 ns.
+    let limiter = ItemExponentialFailureRateLimiter::new(Duration::from_nanos(1 << 62), NEVER);
+    assert_eq!(waits(&limiter, "a", 2), [Duration::from_nanos(1 << 62), NEVER]);
+}
+
+#[test]
+fn q16_the_defaults() {
+    let limiter = default_item_based_rate_limiter();
+    assert_eq!(waits(&limiter, "a", 3), [1, 2, 4].map(millis));
+    assert_eq!(waits(&limiter, "a", 60).last(), Some(&Duration::from_secs(1000)));
+
+    let limiter = default_controller_rate_limiter_with_clock(Arc::new(FakeClock::new()));
+    assert_eq!(waits(&limiter, "a", 3), [5, 10, 20].map(millis));
+    assert_eq!(waits(&limiter, "a", 60).last(), Some(&Duration::from_secs(1000)));
+    // 63 of the hundred are taken.
+    let all: Vec<_> = (0..39).map(|item: usize| limiter.when(&["b", "c"][item % 2])).collect();
+    assert_eq!((limiter.when(&"d"), limiter.when(&"e")), (millis(300), millis(400)));
+    assert_eq!(all[0], millis(5));
+}
+
+#[test]
+fn q17_the_first_waits_of_an_item_are_short() {
+    let limiter = ItemFastSlowRateLimiter::new(millis(5), millis(100), 3);
+    assert_eq!(waits(&limiter, "a", 5), [5, 5, 5, 100, 100].map(millis));
+    assert_eq!(limiter.num_requeues(&"a"), 5);
+    limiter.forget(&"a");
+    assert_eq!(waits(&limiter, "a", 1), [millis(5)]);
+    assert_eq!(waits(&ItemFastSlowRateLimiter::new(millis(5), millis(100), 0), "a", 1), [millis(100)]);
+}
+
+#[test]
+fn q17_a_bucket_empties_and_fills() {
+    let clock = FakeClock::new();
+    let bucket = BucketRateLimiter::new(2.0, 2).with_clock(Arc::new(clock.clone()));
+    assert_eq!(waits(&bucket, "a", 4), [0, 0, 500, 1000].map(millis));
+    clock.advance(millis(750));
+    assert_eq!(waits(&bucket, "b", 1), [millis(750)], "who owes goes on owing");
+    clock.advance(Duration::from_secs(3600));
+    assert_eq!(waits(&bucket, "a", 3), [0, 0, 500].map(millis), "no more than it holds");
+    bucket.forget(&"a");
+    assert_eq!((RateLimiter::num_requeues(&bucket, &"a"), waits(&bucket, "a", 1)), (0, vec![millis(1000)]));
+}
+
+#[test]
+fn q17_buckets_at_the_edges() {
+    let bucket = |rate, burst| waits(&BucketRateLimiter::new(rate, burst), "a", 3);
+    assert_eq!(bucket(0.0, 1), [Duration::ZERO, NEVER, NEVER]);
+    assert_eq!(bucket(-1.0, 1), [Duration::ZERO, NEVER, NEVER]);
+    assert_eq!(bucket(f64::NAN, 1), [Duration::ZERO, NEVER, NEVER]);
+    assert_eq!(bucket(5.0, 0), [NEVER; 3]);
+    assert_eq!(bucket(f64::INFINITY, 0), [Duration::ZERO; 3]);
+    assert_eq!(bucket(1e-300, 1), [Duration::ZERO, NEVER, NEVER]);
+}
+
+#[test]
+fn q17_the_slowest_limiter_counts_and_each_is_asked() {
+    let fast_slow = Arc::new(ItemFastSlowRateLimiter::new(millis(3), millis(5), 2));
+    let exponential = ItemExponentialFailureRateLimiter::new(millis(1), millis(1000));
+    let both = MaxOfRateLimiter::new(vec![Box::new(Arc::clone(&fast_slow)), Box::new(exponential)]);
+    assert_eq!(waits(&both, "a", 5), [3, 3, 5, 8, 16].map(millis));
+    assert_eq!((fast_slow.num_requeues(&"a"), both.num_requeues(&"a")), (5, 5));
+    fast_slow.forget(&"a");
+    assert_eq!(both.num_requeues(&"a"), 5, "the other one has not forgotten");
+    both.forget(&"a");
+    assert_eq!(both.num_requeues(&"a"), 0);
+    let none = MaxOfRateLimiter::<&str>::new(Vec::new());
+    assert_eq!((waits(&none, "a", 1), none.num_requeues(&"a")), (vec![Duration::ZERO], 0));
+}
+
+#[test]
+fn q17_no_longer_than_this() {
+    let exponential = ItemExponentialFailureRateLimiter::new(millis(1), millis(1000));
+    let limiter = WithMaxWaitRateLimiter::new(exponential, millis(3));
+    assert_eq!(waits(&limiter, "a", 4), [1, 2, 3, 3].map(millis));
+    assert_eq!(limiter.num_requeues(&"a"), 4);
+    limiter.forget(&"a");
+    assert_eq!(waits(&limiter, "a", 1), [millis(1)]);
+}

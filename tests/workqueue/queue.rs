@@ -1,0 +1,278 @@
+//! The plain queue.
+
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use k8s_informer::Stop;
+use k8s_informer::workqueue::WorkQueue;
+
+use super::support::*;
+
+/// All that waits, without a word about it being done.
+fn all(queue: &WorkQueue<&'static str>) -> Vec<&'static str> {
+    (0..queue.len()).map(|_| queue.get().unwrap()).collect()
+}
+
+#[test]
+fn q1_what_waits_is_not_being_processed_and_what_is_being_processed_does_not_wait() {
+    let queue = WorkQueue::new();
+    queue.add("a");
+    assert_eq!(queue.len(), 1);
+    let item = queue.take().unwrap();
+    queue.add("a");
+    assert!(queue.is_empty());
+    item.done();
+    assert_eq!(all(&queue), ["a"]);
+}
+
+#[test]
+fn q2_an_item_that_waits_keeps_its_place_and_one_that_is_new_wakes_a_worker() {
+    in_time(|| {
+        let queue = Arc::new(WorkQueue::new());
+        ["b", "a", "b", "c", "a"].into_iter().for_each(|item| queue.add(item));
+        assert_eq!(all(&queue), ["b", "a", "c"]);
+        let worker = thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || queue.get()
+        });
+        queue.add("d");
+        assert_eq!(worker.join().unwrap(), Some("d"));
+    });
+}
+
+#[test]
+fn q2_nothing_is_added_after_a_shutdown() {
+    let queue = WorkQueue::new();
+    queue.add("a");
+    queue.shut_down();
+    queue.add("b");
+    assert!(queue.shutting_down());
+    assert_eq!(all(&queue), ["a"]);
+    queue.add("a");
+    queue.done(&"a");
+    assert_eq!(queue.get(), None, "not while it is being processed either");
+}
+
+#[test]
+fn q3_who_waits_for_an_item_hears_of_the_shutdown() {
+    in_time(|| {
+        let queue = Arc::new(WorkQueue::<u32>::new());
+        let workers: Vec<_> = (0..3)
+            .map(|_| {
+                let queue = Arc::clone(&queue);
+                thread::spawn(move || queue.get())
+            })
+            .collect();
+        queue.shut_down();
+        for worker in workers {
+            assert_eq!(worker.join().unwrap(), None);
+        }
+    });
+}
+
+#[test]
+fn q4_what_was_added_while_it_was_processed_goes_to_the_end() {
+    let queue = WorkQueue::new();
+    queue.add("a");
+    queue.add("b");
+    let item = queue.take().unwrap();
+    queue.add("a");
+    queue.add("c");
+    drop(item);
+    assert_eq!(all(&queue), ["b", "c", "a"]);
+}
+
+#[test]
+fn q4_done_of_an_item_that_waits_is_ignored() {
+    let queue = WorkQueue::new();
+    queue.add("a");
+    queue.done(&"a");
+    queue.done(&"never seen");
+    assert_eq!(all(&queue), ["a"]);
+    queue.done(&"a");
+    queue.done(&"a");
+    queue.add("a");
+    assert_eq!(all(&queue), ["a"]);
+}
+
+#[test]
+fn q4_an_item_that_was_done_by_its_name_is_not_done_again_by_its_guard() {
+    let queue = WorkQueue::new();
+    queue.add("a");
+    let first = queue.take().unwrap();
+    queue.done(&"a");
+    queue.add("a");
+    let second = queue.take().unwrap();
+    queue.add("a");
+    drop(first);
+    assert!(queue.is_empty(), "the second one is still at it");
+    drop(second);
+    assert_eq!(all(&queue), ["a"]);
+}
+
+#[test]
+fn q5_many_adds_are_one_before_and_one_during_the_processing() {
+    let queue = WorkQueue::new();
+    (0..100).for_each(|_| queue.add("a"));
+    let item = queue.take().unwrap();
+    assert!(queue.is_empty());
+    (0..100).for_each(|_| queue.add("a"));
+    drop(item);
+    drop(queue.take());
+    assert!(queue.is_empty());
+    queue.shut_down();
+    assert_eq!(queue.get(), None);
+}
+
+#[test]
+fn q6_what_waits_is_handed_out_after_a_shutdown_and_what_is_dirty_comes_again() {
+    let queue = WorkQueue::new();
+    ["a", "b"].into_iter().for_each(|item| queue.add(item));
+    let item = queue.take().unwrap();
+    queue.add("a");
+    queue.shut_down();
+    assert!(queue.is_empty() || queue.len() == 1);
+    item.done();
+    assert_eq!(all(&queue), ["b", "a"]);
+    assert_eq!(queue.get(), None);
+}
+
+/// The drain of a queue on a thread of its own; it has begun.
+fn drain(queue: &Arc<WorkQueue<&'static str>>) -> mpsc::Receiver<bool> {
+    let (sender, drained) = mpsc::channel();
+    let draining = Arc::clone(queue);
+    thread::spawn(move || sender.send(draining.shut_down_with_drain()));
+    while !queue.shutting_down() {
+        thread::yield_now();
+    }
+    drained
+}
+
+#[test]
+fn q7_a_drain_waits_for_what_is_being_processed_and_what_comes_of_it() {
+    let queue = Arc::new(WorkQueue::new());
+    queue.add("a");
+    let item = queue.take().unwrap();
+    queue.add("a");
+    let drained = drain(&queue);
+    drop(item);
+    let again = queue.take().unwrap();
+    assert!(drained.try_recv().is_err());
+    drop(again);
+    assert_eq!(drained.recv_timeout(PATIENCE), Ok(true));
+}
+
+#[test]
+fn q7_a_drain_waits_for_what_nobody_has_taken_yet() {
+    let queue = Arc::new(WorkQueue::new());
+    ["a", "b"].into_iter().for_each(|item| queue.add(item));
+    let drained = drain(&queue);
+    let (a, b) = (queue.take().unwrap(), queue.take().unwrap());
+    drop(a);
+    assert!(drained.try_recv().is_err());
+    drop(b);
+    assert_eq!(drained.recv_timeout(PATIENCE), Ok(true));
+    assert!(queue.shut_down_with_drain(), "there is nothing to wait for");
+}
+
+#[test]
+fn q7_all_who_wait_for_a_drain_return() {
+    let queue = Arc::new(WorkQueue::new());
+    queue.add("a");
+    let item = queue.take().unwrap();
+    let drains = [drain(&queue), drain(&queue), drain(&queue)];
+    drop(item);
+    assert_eq!(drains.map(|drained| drained.recv_timeout(PATIENCE)), [Ok(true); 3]);
+}
+
+#[test]
+fn q7_a_shutdown_ends_every_drain() {
+    let queue = Arc::new(WorkQueue::new());
+    ["a", "b"].into_iter().for_each(|item| queue.add(item));
+    let item = queue.take().unwrap();
+    let drains = [drain(&queue), drain(&queue)];
+    // The threads may not have come to their wait; they must not come to a later one either.
+    let ended = drains.map(|drained| {
+        loop {
+            queue.shut_down();
+            if let Ok(drained) = drained.recv_timeout(millis(1)) {
+                break drained;
+            }
+        }
+    });
+    assert_eq!(ended, [false, false]);
+    drop(item);
+    assert_eq!(all(&queue), ["b"]);
+}
+
+#[test]
+fn q8_the_length_is_of_what_waits() {
+    let queue = WorkQueue::new();
+    ["a", "b", "a"].into_iter().for_each(|item| queue.add(item));
+    assert_eq!((queue.len(), queue.is_empty()), (2, false));
+    let item = queue.take().unwrap();
+    queue.add("a");
+    assert_eq!(queue.len(), 1);
+    drop(item);
+    assert_eq!(queue.len(), 2);
+}
+
+#[test]
+fn q8_what_is_done_is_dropped() {
+    let queue = WorkQueue::new();
+    let item = Arc::new(1);
+    queue.add(Arc::clone(&item));
+    queue.add(Arc::clone(&item));
+    let taken = queue.take().unwrap();
+    queue.add(Arc::clone(&item));
+    drop(taken);
+    drop(queue.take());
+    assert_eq!(Arc::strong_count(&item), 1);
+}
+
+#[test]
+fn q9_only_what_waits_is_touched() {
+    let (order, touches) = recording();
+    let queue = WorkQueue::builder().order(order).build().unwrap();
+    queue.add("a");
+    assert_eq!(touches.lock().unwrap().len(), 0);
+    queue.add("a");
+    let item = queue.take().unwrap();
+    queue.add("a");
+    queue.add("a");
+    assert_eq!(*touches.lock().unwrap(), ["a"]);
+    drop(item);
+    queue.add("a");
+    queue.shut_down();
+    queue.add("a");
+    assert_eq!(*touches.lock().unwrap(), ["a", "a"]);
+}
+
+#[test]
+fn a_stop_ends_one_workers_wait_and_leaves_the_queue() {
+    in_time(|| {
+        let (queue, stop) = (Arc::new(WorkQueue::new()), Stop::new());
+        queue.add("a");
+        assert_eq!(queue.take_or_stop(&stop).as_deref(), Some(&"a"));
+        let worker = thread::spawn({
+            let (queue, stop) = (Arc::clone(&queue), stop.clone());
+            move || queue.take_or_stop(&stop).is_none()
+        });
+        stop.stop();
+        assert!(worker.join().unwrap());
+        queue.add("b");
+        assert!(queue.take_or_stop(&stop).is_none());
+        assert!(!queue.shutting_down());
+        assert_eq!(all(&queue), ["b"]);
+    });
+}
+
+#[test]
+fn it_shows_how_it_stands() {
+    let queue = WorkQueue::builder().name("pods").build().unwrap();
+    ["a", "b", "c"].into_iter().for_each(|item| queue.add(item));
+    let item = queue.take().unwrap();
+    let shown = format!("{queue:?}, {item:?}");
+    let wanted = "WorkQueue { name: \"pods\", len: 2, processing: 1, delayed: 0, shutting_down: false, .. }";
+    assert_eq!(shown, format!("{wanted}, WorkItem(\"a\")"));
+}

@@ -1,0 +1,66 @@
+//! What the tests have in common.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::testing::FakeClock;
+use k8s_informer::workqueue::{DelayingQueue, Order, WorkQueue};
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Runs what would hang if a lock were held, or a wake-up lost.
+pub(crate) fn in_time(test: impl FnOnce() + Send + 'static) {
+    let (done, finished) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        test();
+        let _ = done.send(());
+    });
+    let in_time = finished.recv_timeout(PATIENCE);
+    if in_time != Err(mpsc::RecvTimeoutError::Timeout) {
+        thread.join().unwrap();
+    }
+    in_time.unwrap();
+}
+
+/// A queue that delays, and its clock.
+pub(crate) fn delaying<T>() -> (DelayingQueue<T>, FakeClock)
+where
+    T: Clone + Eq + std::hash::Hash + Send + 'static,
+{
+    let clock = FakeClock::new();
+    (WorkQueue::builder().clock(Arc::new(clock.clone())).build_delaying().unwrap(), clock)
+}
+
+/// First come, first served, and writes down what was touched.
+pub(crate) struct Recording {
+    waiting: VecDeque<&'static str>,
+    touches: Touches,
+}
+
+pub(crate) type Touches = Arc<Mutex<Vec<&'static str>>>;
+
+pub(crate) fn recording() -> (Recording, Touches) {
+    let touches = Touches::default();
+    (Recording { waiting: VecDeque::new(), touches: Arc::clone(&touches) }, touches)
+}
+
+impl Order<&'static str> for Recording {
+    fn touch(&mut self, item: &&'static str) {
+        self.touches.lock().unwrap().push(item);
+    }
+
+    fn push(&mut self, item: &'static str) {
+        assert!(!self.waiting.contains(&item), "{item} waits twice");
+        self.waiting.push_back(item);
+    }
+
+    fn pop(&mut self) -> Option<&'static str> {
+        self.waiting.pop_front()
+    }
+}

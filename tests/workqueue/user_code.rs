@@ -1,0 +1,293 @@
+//! Items, orders, limiters and clocks that panic, or use the queue when they must not be under its lock.
+
+use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use k8s_informer::testing::FakeClock;
+use k8s_informer::workqueue::{DelayingQueue, Order, RateLimiter, RateLimitingQueue, WorkQueue};
+use k8s_informer::{Clock, Stop};
+
+use super::support::*;
+
+/// Without the panic hook: logs stay readable.
+fn boom() -> ! {
+    resume_unwind(Box::new("boom"))
+}
+
+fn panics<R>(call: impl FnOnce() -> R) -> bool {
+    catch_unwind(AssertUnwindSafe(call)).is_err()
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Bad(&'static str);
+
+impl Hash for Bad {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        if self.0 == "hash" {
+            boom();
+        }
+        self.0.len().hash(state);
+    }
+}
+
+impl Clone for Bad {
+    fn clone(&self) -> Self {
+        if self.0 == "clone" {
+            boom();
+        }
+        Self(self.0)
+    }
+}
+
+#[test]
+fn an_item_that_panics_costs_only_its_own_call() {
+    in_time(|| {
+        let (queue, clock) = delaying();
+        assert!(panics(|| queue.add(Bad("hash"))), "an empty map need not ask for it");
+        queue.add(Bad("a"));
+        for bad in ["hash", "clone"] {
+            assert!(panics(|| queue.add(Bad(bad))), "{bad}");
+            assert!(panics(|| queue.add_after(Bad(bad), millis(1))), "{bad}");
+        }
+        assert!(panics(|| queue.done(&Bad("hash"))));
+        queue.add_after(Bad("b"), millis(1));
+        clock.advance(millis(1));
+        assert_eq!(queue.len(), 2);
+        assert_eq!((queue.get(), queue.get()), (Some(Bad("a")), Some(Bad("b"))));
+        assert!(panics(|| queue.done(&Bad("hash"))));
+        queue.done(&Bad("a"));
+        queue.done(&Bad("b"));
+        assert!(queue.shut_down_with_drain());
+    });
+}
+
+/// Panics when it is asked for what it is told to.
+struct BadOrder(VecDeque<&'static str>, Arc<AtomicBool>);
+
+impl Order<&'static str> for BadOrder {
+    fn touch(&mut self, _: &&'static str) {
+        boom();
+    }
+
+    fn push(&mut self, item: &'static str) {
+        if self.1.load(Ordering::SeqCst) {
+            boom();
+        }
+        self.0.push_back(item);
+    }
+
+    fn pop(&mut self) -> Option<&'static str> {
+        if self.1.load(Ordering::SeqCst) {
+            boom();
+        }
+        self.0.pop_front()
+    }
+}
+
+#[test]
+fn an_order_that_panics_costs_only_that_call() {
+    in_time(|| {
+        let (bad, clock) = (Arc::new(AtomicBool::new(false)), FakeClock::new());
+        let set = |to| bad.store(to, Ordering::SeqCst);
+        let order = BadOrder(VecDeque::new(), Arc::clone(&bad));
+        let builder = WorkQueue::builder().order(order).clock(Arc::new(clock.clone()));
+        let queue = builder.build_delaying().unwrap();
+        queue.add("a");
+        assert!(panics(|| queue.add("a")), "touch");
+        set(true);
+        assert!(panics(|| queue.add("b")), "push");
+        assert!(panics(|| queue.get()), "pop");
+        set(false);
+        assert_eq!((queue.len(), queue.get()), (1, Some("a")));
+
+        // What can't be queued again is lost, and comes with its next change.
+        queue.add("a");
+        set(true);
+        assert!(panics(|| queue.done(&"a")));
+        set(false);
+        assert_eq!(queue.len(), 0);
+        queue.add("a");
+        let item = queue.take().unwrap();
+        queue.add("a");
+        set(true);
+        drop(item);
+        set(false);
+        assert_eq!(queue.len(), 0);
+
+        // What is delayed is nobody's who happens to call.
+        queue.add_after("c", millis(1));
+        set(true);
+        clock.advance(millis(1));
+        assert_eq!(queue.len(), 0);
+        set(false);
+        queue.add("d");
+        assert_eq!(queue.get(), Some("d"));
+        queue.done(&"d");
+        assert!(queue.shut_down_with_drain());
+    });
+}
+
+/// A worker whose order panics passes the item's wake-up on.
+#[test]
+fn a_worker_that_an_order_ends_leaves_the_item_to_another() {
+    struct Once(VecDeque<u32>, bool);
+    impl Order<u32> for Once {
+        fn push(&mut self, item: u32) {
+            self.0.push_back(item);
+        }
+        fn pop(&mut self) -> Option<u32> {
+            if std::mem::take(&mut self.1) {
+                boom();
+            }
+            self.0.pop_front()
+        }
+    }
+    in_time(|| {
+        for _ in 0..100 {
+            let queue = WorkQueue::builder().order(Once(VecDeque::new(), true)).build().unwrap();
+            let queue = Arc::new(queue);
+            let workers = [(); 2].map(|()| {
+                let queue = Arc::clone(&queue);
+                thread::spawn(move || queue.get())
+            });
+            queue.add(1);
+            let ended = workers.map(|worker| {
+                // The one that panics ends, and so must the other.
+                worker.join().ok()
+            });
+            assert!(ended.contains(&Some(Some(1))) && ended.contains(&None), "{ended:?}");
+        }
+    });
+}
+
+#[test]
+fn q5_an_order_that_hands_out_anything_hands_out_nothing_twice() {
+    struct Liar(VecDeque<u32>);
+    impl Order<u32> for Liar {
+        fn push(&mut self, item: u32) {
+            self.0.extend([item, item + 100, item]);
+        }
+        fn pop(&mut self) -> Option<u32> {
+            self.0.pop_front()
+        }
+    }
+    let queue = WorkQueue::builder().order(Liar(VecDeque::new())).build().unwrap();
+    queue.add(1);
+    queue.add(2);
+    assert_eq!((queue.get(), queue.get(), queue.len()), (Some(1), Some(2), 0));
+    queue.shut_down();
+    assert_eq!(queue.get(), None);
+}
+
+#[test]
+fn a_limiter_that_panics_costs_only_that_call() {
+    struct BadLimiter;
+    impl RateLimiter<&'static str> for BadLimiter {
+        fn when(&self, item: &&'static str) -> Duration {
+            if *item == "bad" { boom() } else { Duration::ZERO }
+        }
+        fn forget(&self, _: &&'static str) {
+            boom()
+        }
+        fn num_requeues(&self, _: &&'static str) -> usize {
+            boom()
+        }
+    }
+    let queue = RateLimitingQueue::new(BadLimiter).unwrap();
+    assert!(panics(|| queue.add_rate_limited("bad")));
+    assert!(panics(|| queue.forget(&"a")) && panics(|| queue.num_requeues(&"a")));
+    queue.add_rate_limited("a");
+    assert_eq!((queue.len(), queue.get()), (1, Some("a")));
+}
+
+#[test]
+fn a_clock_that_panics_leaves_no_thread_and_no_lock() {
+    struct BadClock(FakeClock, Arc<AtomicBool>);
+    impl Clock for BadClock {
+        fn now(&self) -> Instant {
+            if self.1.load(Ordering::SeqCst) {
+                boom();
+            }
+            self.0.now()
+        }
+        fn wait(&self, duration: Duration, stop: &Stop) -> bool {
+            self.0.wait(duration, stop)
+        }
+    }
+    in_time(|| {
+        let (bad, clock) = (Arc::new(AtomicBool::new(false)), FakeClock::new());
+        let of_it = Arc::new(BadClock(clock.clone(), Arc::clone(&bad)));
+        let queue = WorkQueue::builder().clock(of_it).build_delaying().unwrap();
+        queue.add_after("a", millis(10));
+        queue.add("b");
+        let item = queue.take().unwrap();
+        assert!(clock.until_waits(1, PATIENCE));
+        bad.store(true, Ordering::SeqCst);
+        assert!(panics(|| queue.add("c")) && panics(|| queue.len()));
+        drop(item);
+        // It ends the thread; what is due comes all the same.
+        clock.advance(millis(10));
+        bad.store(false, Ordering::SeqCst);
+        assert_eq!(queue.get(), Some("a"));
+        bad.store(true, Ordering::SeqCst);
+        drop(queue);
+    });
+}
+
+/// Uses the queue when it is dropped.
+#[derive(Clone)]
+struct Noisy(u32, Weak<DelayingQueue<Self>>);
+
+impl PartialEq for Noisy {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Noisy {}
+
+impl Hash for Noisy {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl Drop for Noisy {
+    fn drop(&mut self) {
+        if let Some(queue) = self.1.upgrade() {
+            let _ = queue.len();
+        }
+    }
+}
+
+#[test]
+fn items_are_dropped_under_no_lock() {
+    in_time(|| {
+        let (queue, clock) = delaying();
+        let queue = Arc::new(queue);
+        let noisy = |number| Noisy(number, Arc::downgrade(&queue));
+        queue.add(noisy(1));
+        queue.add(noisy(1));
+        let item = queue.take().unwrap();
+        queue.add(noisy(1));
+        queue.add(noisy(1));
+        drop(item);
+        drop(queue.take());
+        queue.done(&noisy(2));
+        for delay in [3, 2, 4] {
+            queue.add_after(noisy(2), millis(delay));
+        }
+        queue.add(noisy(2));
+        clock.advance(millis(2));
+        assert_eq!(queue.len(), 1);
+        queue.add_after(noisy(3), millis(1));
+        queue.shut_down();
+        queue.add(noisy(3));
+        queue.add_after(noisy(3), millis(1));
+    });
+}
