@@ -124,7 +124,9 @@ pub use informer::{
     ShutdownError, SyncError, Unsynced, WrapQueue, new_indexer_informer, new_informer, observe,
     observe_dynamic, wait_for_cache_sync, wait_for_cache_sync_timeout,
 };
-pub use metrics::InformerMetrics;
+pub use metrics::{
+    InformerMetrics, InformerName, InformerNameAndResource, InformerNameError, MetricsProvider,
+};
 pub use object::{
     Accessor, Deleted, DynamicObject, FullObjectMeta, GroupVersionKind, GroupVersionResource, Key, KeyError,
     Object, ObjectMeta, ObjectName, OwnerReference, PartialObjectMetadata, Resource, Scope, WholeObject,

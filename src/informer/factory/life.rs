@@ -185,7 +185,7 @@ impl SharedInformerFactory {
         if self.stop_all().is_err() {
             return false;
         }
-        self.factory.threads.join();
+        self.factory.join();
         true
     }
 
@@ -237,7 +237,7 @@ impl SharedInformerFactory {
             }
         }
         if stuck.is_empty() {
-            self.factory.threads.join();
+            self.factory.join();
             return Ok(());
         }
         stuck.sort();

@@ -6,6 +6,7 @@ mod ring_growing;
 mod stats;
 mod sync_tracker;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,6 +55,8 @@ pub(super) struct ProcessorListener<T> {
 #[derive(Debug)]
 pub(super) struct Handler {
     pub(super) name: Arc<str>,
+    /// Whose it is: for the log.
+    informer: Arc<str>,
     tracker: SyncTracker,
     counters: Counters,
     /// Given when the listener is dropped.
@@ -65,7 +68,7 @@ pub(super) struct Handler {
 }
 
 impl Handler {
-    fn new(name: Arc<str>) -> Self {
+    fn new(name: Arc<str>, informer: Arc<str>) -> Self {
         Self {
             tracker: SyncTracker::new(&*name),
             counters: Counters::default(),
@@ -73,6 +76,7 @@ impl Handler {
             ended: Done::new(&*name),
             thread: Mutex::new(None),
             name,
+            informer,
         }
     }
 
@@ -101,10 +105,18 @@ impl Handler {
     }
 }
 
+/// As it stands in the log.
+impl fmt::Display for Handler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: handler {:?}", self.informer, self.name)
+    }
+}
+
 /// What a listener is made of.
 pub(super) struct NewListener<T> {
     pub(super) id: u64,
     pub(super) name: Arc<str>,
+    pub(super) informer: Arc<str>,
     pub(super) handler: Box<dyn ResourceEventHandler<T>>,
     pub(super) buffer: HandlerBuffer,
     /// The resync period that was asked for.
@@ -141,13 +153,14 @@ struct Turn {
 
 impl<T: Send + Sync + 'static> ProcessorListener<T> {
     pub(super) fn new(new: NewListener<T>) -> Self {
-        let NewListener { id, name, handler: callee, buffer, requested, period, sources, clock } = new;
+        let NewListener { id, name, informer, handler: callee, buffer, requested, period, sources, clock } =
+            new;
         let (add, added) = channel::bounded(0);
         let next = clock.now().checked_add(period);
         let turns = (0..sources).map(|_| Turn { next, syncing: true }).collect();
         Self {
             id,
-            handler: Arc::new(Handler::new(name)),
+            handler: Arc::new(Handler::new(name, informer)),
             add,
             idle: Mutex::new(Some(Idle { added, callee, buffer, clock })),
             resync: Mutex::new(Resync { requested, period, turns }),
@@ -215,7 +228,7 @@ impl<T> Drop for ProcessorListener<T> {
             *self.handler.thread.lock() = Some(thread::current().id());
             // A handler that never ran: its destructor is a user's code, too.
             if let Err(panic) = panic::catch(|| drop(idle)) {
-                log::error!("handler {:?}, being dropped, {panic}", self.handler.name);
+                log::error!("{}, being dropped, {panic}", self.handler);
             }
             *self.handler.thread.lock() = None;
             self.handler.ended.set();
@@ -260,7 +273,7 @@ fn pop<T>(add: &Receiver<Notification<T>>, next: &Sender<Next<T>>, mut buffer: B
         counters.waits(buffer.len());
         counters.merged(merged.events);
         came_to_nothing += merged.initial;
-        drop_quietly(merged.dropped, &handler.name);
+        drop_quietly(merged.dropped, handler);
     }
 }
 
@@ -271,15 +284,15 @@ fn run<T>(
     handler: &Handler,
     clock: &dyn Clock,
 ) {
-    let Handler { name, counters, tracker, .. } = handler;
+    let Handler { counters, tracker, .. } = handler;
     *handler.thread.lock() = Some(thread::current().id());
     if let Err(panic) = panic::catch(|| callee.begin(&handler.removed)) {
-        log::error!("handler {name:?}, beginning, {panic}");
+        log::error!("{handler}, beginning, {panic}");
     }
     for Next { came_to_nothing, event } in nexts {
         // The pop thread may not have noticed yet.
         if handler.removed.is_stopped() {
-            drop_quietly(event.into_iter().collect(), name);
+            drop_quietly(event.into_iter().collect(), handler);
             break;
         }
         (0..came_to_nothing).for_each(|_| tracker.finished());
@@ -293,10 +306,10 @@ fn run<T>(
         let called = panic::catch(move || event.deliver(callee));
         counters.delivered(called.is_err());
         if let Err(panic) = called {
-            log::error!("handler {name:?} {panic}; the next event follows");
+            log::error!("{handler} {panic}; the next event follows");
         }
         if let Some(took) = began.map(|began| clock.now().duration_since(began)).filter(|took| *took > SLOW) {
-            log::warn!("handler {name:?} took {} ms for an event while {waiting} waited", took.as_millis());
+            log::warn!("{handler} took {} ms for an event while {waiting} waited", took.as_millis());
         }
         // Also after a panic: one bad object must not keep the handler unsynced for ever (SP13).
         if is_in_initial_list {
@@ -305,16 +318,16 @@ fn run<T>(
     }
     // A destructor is a user's code, too.
     if let Err(panic) = panic::catch(|| drop(callee)) {
-        log::error!("handler {name:?}, being dropped, {panic}");
+        log::error!("{handler}, being dropped, {panic}");
     }
     handler.ended.set();
 }
 
 /// Each by itself: a destructor that panics while another one's panic unwinds would end the process.
-fn drop_quietly<T>(dropped: Vec<Event<T>>, name: &str) {
+fn drop_quietly<T>(dropped: Vec<Event<T>>, handler: &Handler) {
     for event in dropped {
         if let Err(panic) = panic::catch(|| drop(event)) {
-            log::error!("handler {name:?}: an object, being dropped, {panic}");
+            log::error!("{handler}: an object, being dropped, {panic}");
         }
     }
 }

@@ -19,6 +19,7 @@ fn listener(id: u64, recorder: &Recorder) -> ProcessorListener<Thing> {
 fn listener_with(id: u64, recorder: &Recorder, buffer: HandlerBuffer) -> ProcessorListener<Thing> {
     ProcessorListener::new(NewListener {
         id,
+        informer: "informer".into(),
         name: "handler".into(),
         handler: Box::new(recorder.clone()),
         buffer,

@@ -1,5 +1,6 @@
 //! What can be read of a shared informer at any time.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
