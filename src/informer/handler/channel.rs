@@ -43,8 +43,8 @@ pub struct ChannelHandler<T> {
 }
 
 impl<T> ChannelHandler<T> {
-    /// The handler, and what it sends to; the channel has room for `capacity` events.
-    #[cfg_attr(all(test, shuttle), allow(private_interfaces, reason = "the stand-in is the crate's own"))]
+    /// The handler, and the end where its events come out; the channel has room for `capacity` events.
+    #[cfg_attr(all(test, shuttle), expect(private_interfaces, reason = "the models' channel"))]
     pub fn new(capacity: usize) -> (Self, Receiver<Event<T>>) {
         let (events, receiver) = channel::bounded(capacity);
         (Self { events, removed: None }, receiver)
