@@ -39,6 +39,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Who wants no more than to be told when something is added, modified or deleted calls [`observe`], which
+//! takes care of all of that. Where the names of other systems are to be found here: [`coming_from`].
+//!
 //! # What it is made of
 //!
 //! Each layer can be used by itself, as in Go:
@@ -121,7 +124,9 @@ pub use informer::{
     ShutdownError, SyncError, Unsynced, WrapQueue, new_indexer_informer, new_informer, observe,
     observe_dynamic, wait_for_cache_sync, wait_for_cache_sync_timeout,
 };
-pub use metrics::InformerMetrics;
+pub use metrics::{
+    InformerMetrics, InformerName, InformerNameAndResource, InformerNameError, MetricsProvider,
+};
 pub use object::{
     Accessor, Deleted, DynamicObject, FullObjectMeta, GroupVersionKind, GroupVersionResource, Key, KeyError,
     Object, ObjectMeta, ObjectName, OwnerReference, PartialObjectMetadata, Resource, Scope, WholeObject,

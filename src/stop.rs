@@ -83,7 +83,7 @@ impl Done {
         for (_, callback) in callbacks {
             // It runs on whatever thread makes it happen, and the next one may be what ends a thread.
             if let Err(panic) = panic::catch(callback) {
-                log::error!("a callback of {:?} {panic}", self.name());
+                log::error!("{}: a callback {panic}", self.name());
             }
         }
     }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::testing::{Answer, ApiServer, FakeClock, ScriptedListerWatcher};
 use k8s_informer::{
-    Backoff, Client, Config, DynamicObject, Error, GroupVersionResource, HandlerFuncs, HandlerOptions,
-    HandlerRegistration, InformerError, ListerWatcher, ListerWatcherSource, ReflectorState,
+    Backoff, ChannelHandler, Client, Config, DynamicObject, Error, GroupVersionResource, HandlerFuncs,
+    HandlerOptions, HandlerRegistration, InformerError, ListerWatcher, ListerWatcherSource, ReflectorState,
     SharedIndexInformer, SharedIndexInformerOptions, SharedInformerFactory, Stop, new_informer,
 };
 use parking_lot::{Mutex, MutexGuard};
@@ -68,6 +68,7 @@ const TESTS: &[&str] = &[
     "an_informer_leaves_no_thread_behind",
     "a_late_or_removed_handler_leaves_no_thread_behind",
     "what_never_ran_has_no_threads",
+    "several_namespaces_have_the_threads_that_they_say_and_end_with_a_handler_that_waits",
     "a_stop_is_quick_in_every_phase",
     "a_factory_with_a_client_leaves_no_thread_behind",
     "a_controller_leaves_no_thread_behind",
@@ -186,6 +187,35 @@ fn an_idle_informer_has_the_threads_that_it_says() {
     }
     stop.stop();
     ended.recv_timeout(QUICK).unwrap().unwrap();
+}
+
+#[test]
+fn several_namespaces_have_the_threads_that_they_say_and_end_with_a_handler_that_waits() {
+    let alone = Alone::new();
+    let scripts = ["blue", "green"].map(|name| (name, ScriptedListerWatcher::new([list(&["a", "b"])])));
+    let mut options = SharedIndexInformerOptions::default();
+    options.reflector.name = "pods".to_owned();
+    let sources = scripts.clone().map(|(namespace, script)| (namespace.to_owned(), Arc::new(script) as _));
+    let informer = Informer::for_namespaces(sources, options);
+    // Nobody receives: its handler waits for room.
+    let (handler, channel) = ChannelHandler::new(1);
+    let handler = informer.add_handler(handler).unwrap();
+    let stop = Stop::new();
+    let ended = run(&informer, &stop);
+    assert!(informer.synced().wait_timeout(SOON));
+    for (_, script) in &scripts {
+        assert!(script.until_requests(2, SOON));
+    }
+    let names =
+        ["handler-1 pop", "handler-1 run", "pods in blue re", "pods in green p", "pods in green r", "runs"];
+    let deadline = Instant::now() + SOON;
+    while alone.new_threads() != names || handler.stats().waiting == 0 {
+        assert!(Instant::now() < deadline, "{:?}", alone.new_threads());
+        thread::yield_now();
+    }
+    stop.stop();
+    ended.recv_timeout(QUICK).unwrap().unwrap();
+    assert!(channel.iter().count() <= 2, "what is in it can be received, then it ends");
 }
 
 #[test]

@@ -54,7 +54,7 @@ impl Auth {
                 Some(token)
             }
             Err(problem) => {
-                log::warn!("{problem}; using the last good token");
+                log::error!("{problem}; using the last good token");
                 file.last.lock().clone()
             }
         };

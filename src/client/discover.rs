@@ -86,7 +86,7 @@ impl Places {
         if ca.exists() {
             config.ca = Some(Material::file("the service account's CA", ca));
         } else {
-            log::warn!("{} is not there: trusting the authorities of the system", ca.display());
+            log::error!("{} is not there: trusting the authorities of the system", ca.display());
         }
         match read_trimmed(&self.service_account.join("namespace")) {
             Ok(namespace) if !namespace.is_empty() => config.default_namespace = namespace,

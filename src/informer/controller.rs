@@ -143,6 +143,7 @@ impl<T: Object> Controller<T> {
         }
         let queue = Arc::clone(&self.queue);
         let _closes_queue = stop.on_stop(move || queue.close());
+        log::debug!("{}: starting", self.name);
         thread::scope(|scope| {
             let owner = Owner::current();
             let reflector = threads::named(format!("{} reflector", self.name));
@@ -158,6 +159,7 @@ impl<T: Object> Controller<T> {
             if let Err(panic) = reflector.join() {
                 log::error!("{}: the reflector {}", self.name, panic::message(&*panic));
             }
+            log::debug!("{}: stopped", self.name);
             Ok(())
         })
     }

@@ -7,6 +7,7 @@ use super::controller::{Controller, ControllerConfig, reflector_name};
 use super::handler::ResourceEventHandler;
 use super::process::Part;
 use super::queue::{InformerQueue, QueueOptions};
+use crate::metrics::InformerMetrics;
 use crate::object::{Accessor, Object};
 use crate::panic;
 use crate::reflector::{ListerWatcher, ReflectorOptions};
@@ -30,6 +31,8 @@ pub struct InformerOptions<T> {
     pub queue: InformerQueue,
     /// Changes every object before it is queued.
     pub transform: Option<Transform<T>>,
+    /// Is told how the queue and the store stand.
+    pub metrics: Option<Arc<dyn InformerMetrics>>,
 }
 
 impl<T> InformerOptions<T> {
@@ -45,6 +48,7 @@ impl<T> InformerOptions<T> {
             reflector: ReflectorOptions::default(),
             queue: InformerQueue::default(),
             transform: None,
+            metrics: None,
         }
     }
 }
@@ -119,12 +123,17 @@ pub fn new_informer<T: Object + DeserializeOwned>(
 pub fn new_indexer_informer<T: Object + DeserializeOwned>(
     options: InformerOptions<T>,
 ) -> (Arc<Indexer<T>>, Controller<T>) {
-    let InformerOptions { lister_watcher, mut handler, indexers, reflector, queue, transform } = options;
-    let indexer = Arc::new(Indexer::new(Accessor::object(), indexers));
+    let InformerOptions { lister_watcher, mut handler, indexers, reflector, queue, transform, metrics } =
+        options;
+    let mut indexer = Indexer::new(Accessor::object(), indexers);
+    if let Some(metrics) = &metrics {
+        indexer = indexer.with_metrics(Arc::clone(metrics));
+    }
+    let indexer = Arc::new(indexer);
     let part = Arc::new(Part::new(Arc::clone(&indexer), None, false));
     let name = reflector_name(&reflector, &*lister_watcher);
     let clock = Arc::clone(&reflector.clock);
-    let options = QueueOptions { transform, ..QueueOptions::new(Arc::clone(&name), clock) };
+    let options = QueueOptions { transform, metrics, ..QueueOptions::new(Arc::clone(&name), clock) };
     let queue = queue.build(&part, options);
     let source = Arc::clone(&queue);
     let begins: Arc<Mutex<Option<Stop>>> = Arc::default();

@@ -41,7 +41,10 @@ pub struct SharedIndexInformerOptions<T> {
     /// Whether an object that was deleted and created again while nobody watched, which a list gives away by
     /// its UID, is told as a deletion and an add. By default it is told as an update, as in client-go (I18).
     pub tell_recreation: bool,
-    /// Is told how the queue and the cache stand.
+    /// Is told how the queue and the cache stand. A [`MetricsProvider`](crate::MetricsProvider) gives one to
+    /// each informer of a factory, and, by
+    /// [`InformerNameAndResource::metrics`](crate::InformerNameAndResource::metrics), to one that no factory
+    /// makes.
     pub metrics: Option<Arc<dyn InformerMetrics>>,
     /// Puts something around the queue: to hold it, to count, to look on. It has to hand on everything, the
     /// [staging](crate::ReflectorStore::staging) too. One for each namespace, if there are several.

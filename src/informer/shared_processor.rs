@@ -68,10 +68,13 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         self.threads.join();
     }
 
-    /// Hands a notification to all handlers, or, if it is of a resync, to those that take part in it (SP3).
-    pub(super) fn distribute(&self, notification: Notification<T>, sync: bool) {
+    /// Hands a notification to all handlers, or, if it is of a resync of that reflector, to those that take
+    /// part in it (SP3).
+    pub(super) fn distribute(&self, notification: Notification<T>, sync: Option<usize>) {
         let listeners = self.listeners.read();
-        let mut selected = listeners.all.iter().filter(|listener| !sync || listener.is_syncing());
+        let takes_part =
+            |listener: &&_| sync.is_none_or(|source| ProcessorListener::is_syncing(listener, source));
+        let mut selected = listeners.all.iter().filter(takes_part);
         let Some(mut listener) = selected.next() else { return };
         for next in selected {
             listener.add(notification.clone());
@@ -95,11 +98,11 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         self.threads.running()
     }
 
-    /// Whether any handler wants to resync now (SP2).
-    pub(super) fn should_resync(&self, now: Instant) -> bool {
+    /// Whether any handler wants to resync with this reflector now (SP2).
+    pub(super) fn should_resync(&self, source: usize, now: Instant) -> bool {
         let listeners = self.listeners.read();
         // Every one has to be asked: asking sets its next time.
-        listeners.all.iter().fold(false, |any, listener| listener.should_resync(now) | any)
+        listeners.all.iter().fold(false, |any, listener| listener.should_resync(source, now) | any)
     }
 
     /// The informer's own period has changed (I9).

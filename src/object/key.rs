@@ -193,7 +193,7 @@ impl<T> Accessor<T> {
     /// The resourceVersion of an object, `None` if it has no metadata, or if the function panics.
     pub fn resource_version<'a>(&self, object: &'a T) -> Option<&'a str> {
         catch(|| (self.resource_version)(object)).unwrap_or_else(|message| {
-            log::error!("reading a resourceVersion: {message}");
+            log::error!("the accessor of a resourceVersion {message}");
             None
         })
     }

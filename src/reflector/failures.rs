@@ -38,8 +38,8 @@ impl Failures {
         };
         match is_new {
             _ if is_handled => {}
-            true => log::warn!("{name}: {error}"),
-            false => log::debug!("{name}: {error}"),
+            true => log::warn!("{}", named(name, &error)),
+            false => log::debug!("{}", named(name, &error)),
         }
     }
 
@@ -56,5 +56,15 @@ impl Failures {
     /// Every object could be read.
     pub(super) fn complete(&mut self) {
         self.unreadable.clear();
+    }
+}
+
+/// An error with the name of whom it concerns, once: that of a request says what was listed or watched, which
+/// is what a reflector is called that was not given a name.
+fn named(name: &str, error: &str) -> String {
+    let what = error.strip_prefix("list ").or_else(|| error.strip_prefix("watch "));
+    match what.and_then(|what| what.strip_prefix(name)) {
+        Some(rest) if rest.starts_with(": ") => error.to_owned(),
+        _ => format!("{name}: {error}"),
     }
 }

@@ -1,5 +1,6 @@
-//! For tests, yours and ours: an API server, a lister-watcher that answers from a script
-//! ([`ScriptedListerWatcher`]), and a clock that stands still until it is turned ([`FakeClock`]).
+//! For tests, yours and ours: an API server, a source of objects that needs none
+//! ([`FakeControllerSource`]), a lister-watcher that answers from a script ([`ScriptedListerWatcher`]), and a
+//! clock that stands still until it is turned ([`FakeClock`]).
 //!
 //! # The API server
 //!
@@ -124,10 +125,12 @@
 
 mod apiserver;
 mod clock;
+mod fake_controller_source;
 mod scripted;
 
 pub use apiserver::{
     ApiResource, ApiServer, ApiServerBuilder, Backup, Fault, RequestRecord, StatusError, Verb,
 };
 pub use clock::FakeClock;
+pub use fake_controller_source::FakeControllerSource;
 pub use scripted::{Answer, Request, ScriptedListerWatcher};

@@ -7,6 +7,8 @@ use super::shared::Shared;
 use super::{
     ArrivalOrder, DelayingQueue, Order, RateLimiter, RateLimitingQueue, WorkQueue, WorkQueueMetrics,
 };
+use crate::metrics::MetricsProvider;
+use crate::panic::catch;
 use crate::threads::{Owner, Threads};
 use crate::time::{Clock, RealClock};
 
@@ -25,18 +27,20 @@ use crate::time::{Clock, RealClock};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct WorkQueueBuilder<T> {
-    name: String,
+    name: Option<String>,
     clock: Arc<dyn Clock>,
     metrics: Option<Arc<dyn WorkQueueMetrics>>,
+    provider: Option<Arc<dyn MetricsProvider>>,
     order: Box<dyn Order<T>>,
 }
 
 impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
     pub(super) fn new() -> Self {
         Self {
-            name: "workqueue".to_owned(),
+            name: None,
             clock: Arc::new(RealClock),
             metrics: None,
+            provider: None,
             order: Box::new(ArrivalOrder::new()),
         }
     }
@@ -44,7 +48,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
     /// What it is called in logs, and its thread, if it has one. `workqueue` by default.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
+        self.name = Some(name.into());
         self
     }
 
@@ -59,6 +63,45 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
     #[must_use]
     pub fn metrics(mut self, metrics: Arc<dyn WorkQueueMetrics>) -> Self {
         self.metrics = Some(metrics);
+        self
+    }
+
+    /// Who is asked for [metrics](Self::metrics), if none are given and the queue has a name (Q18).
+    ///
+    /// ```
+    /// use k8s_informer::MetricsProvider;
+    /// use k8s_informer::workqueue::{WorkQueue, WorkQueueMetrics};
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicUsize, Ordering};
+    ///
+    /// #[derive(Default)]
+    /// struct Depth(AtomicUsize);
+    ///
+    /// impl WorkQueueMetrics for Depth {
+    ///     fn depth(&self, items: usize) {
+    ///         self.0.store(items, Ordering::Relaxed);
+    ///     }
+    /// }
+    ///
+    /// #[derive(Default)]
+    /// struct Provider(Arc<Depth>);
+    ///
+    /// impl MetricsProvider for Provider {
+    ///     fn work_queue_metrics(&self, name: &str) -> Option<Arc<dyn WorkQueueMetrics>> {
+    ///         assert_eq!(name, "pods");
+    ///         Some(self.0.clone())
+    ///     }
+    /// }
+    ///
+    /// let provider = Arc::new(Provider::default());
+    /// let queue = WorkQueue::builder().metrics_provider(provider.clone()).name("pods").build()?;
+    /// queue.add("a");
+    /// assert_eq!(provider.0.0.load(Ordering::Relaxed), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn metrics_provider(mut self, provider: Arc<dyn MetricsProvider>) -> Self {
+        self.provider = Some(provider);
         self
     }
 
@@ -107,7 +150,14 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
 
     /// Without its thread.
     pub(super) fn assemble(self, delaying: bool) -> WorkQueue<T> {
-        let Self { name, clock, metrics, order } = self;
+        let Self { name, clock, mut metrics, provider, order } = self;
+        if let (None, Some(name), Some(provider)) = (&metrics, &name, provider) {
+            metrics = catch(|| provider.work_queue_metrics(name)).unwrap_or_else(|panic| {
+                log::error!("work queue {name:?}: the metrics provider {panic}");
+                None
+            });
+        }
+        let name = name.unwrap_or_else(|| "workqueue".to_owned());
         let shared = Arc::new(Shared::new(name, clock, delaying, metrics, order));
         let owner = Owner::new();
         WorkQueue { shared, owner, threads: Threads::new(owner) }
@@ -118,7 +168,7 @@ impl<T> fmt::Debug for WorkQueueBuilder<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WorkQueueBuilder")
             .field("name", &self.name)
-            .field("metrics", &self.metrics.is_some())
+            .field("metrics", &(self.metrics.is_some() || self.provider.is_some()))
             .finish_non_exhaustive()
     }
 }

@@ -47,7 +47,7 @@
 //! | `TypedQueueConfig`, `TypedDelayingQueueConfig`, `TypedRateLimitingQueueConfig` | [`WorkQueueBuilder`] |
 //! | `Get`, `Done` | [`WorkQueue::take`], whose [`WorkItem`] is done when it is dropped; [`get`](WorkQueue::get) and [`done`](WorkQueue::done) |
 //! | `Queue`, `DefaultQueue` | [`Order`], [`ArrivalOrder`] |
-//! | `MetricsProvider`, `SetProvider` | [`WorkQueueMetrics`], by [`WorkQueueBuilder::metrics`] |
+//! | `MetricsProvider`, `SetProvider` | [`WorkQueueMetrics`], by [`WorkQueueBuilder::metrics`], or a [`MetricsProvider`](crate::MetricsProvider) that gives them |
 //! | `TypedRateLimiter` | [`RateLimiter`] |
 //! | `TypedItemExponentialFailureRateLimiter`, `TypedItemFastSlowRateLimiter` | [`ItemExponentialFailureRateLimiter`], [`ItemFastSlowRateLimiter`] |
 //! | `TypedBucketRateLimiter` and `rate.Limiter` | [`BucketRateLimiter`] |
@@ -71,6 +71,7 @@ mod rate_limiting;
 mod shared;
 mod state;
 
+pub use crate::metrics::WorkQueueMetrics;
 pub use bucket::BucketRateLimiter;
 pub use builder::WorkQueueBuilder;
 pub use delaying::DelayingQueue;
@@ -79,7 +80,6 @@ pub use limiter::{
     WithMaxWaitRateLimiter, default_controller_rate_limiter, default_controller_rate_limiter_with_clock,
     default_item_based_rate_limiter,
 };
-pub use metrics::WorkQueueMetrics;
 pub use order::{ArrivalOrder, Order};
 pub use parallelize::parallelize_until;
 pub use queue::{WorkItem, WorkQueue};

@@ -9,7 +9,9 @@ mod delta_fifo;
 mod deltas;
 mod expiration_cache;
 mod fifo;
+mod filtering_handler;
 mod heap;
+mod informer;
 mod keys;
 mod known;
 mod mutation_cache;
@@ -60,7 +62,9 @@ const SUITES: &[Suite] = &[
     Suite { name: "delta_fifo", build: delta_fifo::build, info: &["done_during"], floor: 100.0 },
     Suite { name: "expiration_cache", build: expiration_cache::build, info: &[], floor: 100.0 },
     Suite { name: "fifo", build: fifo::build, info: &[], floor: 100.0 },
+    Suite { name: "filtering_handler", build: filtering_handler::build, info: &[], floor: 100.0 },
     Suite { name: "heap", build: heap::build, info: &[], floor: 100.0 },
+    Suite { name: "informer", build: informer::build, info: &[], floor: 90.0 },
     Suite { name: "keys", build: keys::build, info: &[], floor: 100.0 },
     Suite { name: "mutation_cache", build: mutation_cache::build, info: &[], floor: 75.0 },
     Suite { name: "rate_limiter", build: rate_limiter::build, info: &[], floor: 100.0 },

@@ -163,7 +163,7 @@ fn everything_is_decoded_again_when_the_lists_version_went_back() {
 #[test]
 fn everything_is_decoded_again_when_the_lists_version_is_no_number() {
     everything_is_decoded("words", "x7", |_| {});
-    everything_is_decoded("huge", "99999999999999999999999999", |_| {});
+    everything_is_decoded("zero", "07", |_| {});
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::{Clock, DynamicObject, RealClock, Stop};
 
-use super::support::*;
+use super::informer;
+use crate::support::{Door, Feed, SOON, object, run_synced, until};
 
 /// Also of what came and went meanwhile: it may have been in the cache just when it was looked at.
 #[test]

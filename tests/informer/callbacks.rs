@@ -5,7 +5,8 @@ use std::sync::{Arc, mpsc};
 use k8s_informer::{HandlerRegistration, Object};
 use parking_lot::Mutex;
 
-use crate::support::{Door, Feed, SOON, informer, logged, logging, record, recorder, run, run_synced, until};
+use super::informer;
+use crate::support::{Door, Feed, SOON, logged, logging, record, recorder, run, run_synced, until};
 
 /// Where a callback finds the registration that it was given.
 type Slot = Arc<Mutex<Option<HandlerRegistration>>>;

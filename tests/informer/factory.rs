@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use parking_lot::Mutex;
 use serde_json::json;
 
+use super::QUEUE;
 use crate::support::{Door, Feed, Informer, SOON, options, record, recorder, soon, status, until};
 
 /// A resource, and the namespace.
@@ -45,7 +46,7 @@ impl ListerWatcherSource for Source {
 }
 
 fn builder(source: &Source) -> SharedInformerFactoryBuilder {
-    SharedInformerFactory::builder(source.clone()).reflector_options(options(&FakeClock::new()))
+    SharedInformerFactory::builder(source.clone()).queue(QUEUE).reflector_options(options(&FakeClock::new()))
 }
 
 fn gvr(resource: &str) -> GroupVersionResource {
@@ -282,7 +283,7 @@ fn fa7_a_client_is_a_source_of_typed_and_dynamic_informers() {
     let maps = "/api/v1/namespaces/default/configmaps";
     server.create(maps, json!({ "metadata": { "name": "a" }, "data": { "x": "1" } })).unwrap();
     let client = Client::new(Config::new(server.url())).unwrap();
-    let factory = SharedInformerFactory::builder(client).build();
+    let factory = SharedInformerFactory::builder(client).queue(QUEUE).build();
     let (typed, dynamic) = (factory.informer::<ConfigMap>(), factory.dynamic(gvr("configmaps")));
     let (seen, names) = mpsc::channel();
     typed
@@ -317,7 +318,7 @@ fn watch_without_connections(options: ReflectorOptions, lists: u64) {
     let server = ApiServer::start().unwrap();
     let maps = "/api/v1/namespaces/default/configmaps";
     let client = Client::new(Config::new(server.url())).unwrap();
-    let factory = SharedInformerFactory::builder(client).reflector_options(options).build();
+    let factory = SharedInformerFactory::builder(client).queue(QUEUE).reflector_options(options).build();
     let informer = factory.dynamic(gvr("configmaps"));
     let (_handler, events) = record(&informer);
     factory.start(&Stop::new()).unwrap();

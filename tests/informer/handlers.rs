@@ -5,9 +5,8 @@ use std::sync::{Arc, mpsc};
 use k8s_informer::{DynamicObject, HandlerOptions, Object, ResourceEventHandler, RingGrowing, impl_object};
 use parking_lot::Mutex;
 
-use crate::support::{
-    Door, Feed, Informer, SOON, informer, logged, logging, record, recorder, run, run_synced, soon,
-};
+use super::informer;
+use crate::support::{Door, Feed, Informer, SOON, logged, logging, record, recorder, run, run_synced, soon};
 
 fn add_named(
     informer: &Informer,
@@ -80,7 +79,7 @@ fn sp7_sp8_a_handler_that_is_far_behind_gets_everything_in_order() {
 }
 
 #[test]
-fn sp7_the_ring_grows_by_doubling_and_shrinks_when_it_is_empty() {
+fn sp7_the_ring_doubles_when_it_is_full_and_halves_when_a_quarter_is_left() {
     let mut ring = RingGrowing::new(4);
     for round in 0..3 {
         for n in 0..100 {
@@ -89,9 +88,35 @@ fn sp7_the_ring_grows_by_doubling_and_shrinks_when_it_is_empty() {
         assert_eq!((ring.len(), ring.capacity(), round), (100, 128, round));
         for n in 0..100 {
             assert_eq!(ring.read(), Some(n));
+            let capacity = ring.capacity();
+            assert!(capacity == 4 || ring.len() > capacity / 4, "{} of {capacity}", ring.len());
         }
         assert_eq!((ring.read(), ring.capacity(), ring.is_empty()), (None, 4, true));
     }
+    // One in, one out, at any level: it does not grow and shrink all the time.
+    for n in 0..17 {
+        ring.write(n);
+    }
+    let capacities: Vec<_> = (0..100)
+        .map(|n| {
+            ring.write(n);
+            ring.read();
+            ring.capacity()
+        })
+        .collect();
+    assert_eq!(capacities, [32; 100]);
+}
+
+#[test]
+fn sp7_a_burst_does_not_cost_memory_for_as_long_as_something_waits() {
+    let mut ring = RingGrowing::new(1024);
+    for n in 0..1_000_000 {
+        ring.write(n);
+    }
+    while ring.len() > 10 {
+        ring.read();
+    }
+    assert_eq!((ring.capacity(), ring.read()), (1024, Some(999_990)));
 }
 
 #[test]
@@ -255,7 +280,7 @@ fn sp16_one_handler_can_be_added_many_times_and_removed_one_by_one() {
 }
 
 #[test]
-fn handlers_have_names() {
+fn h4_a_handler_has_the_name_that_it_is_given_or_a_number() {
     let informer = informer(&Feed::new("names"));
     assert_eq!(add_named(&informer, "audit", recorder().0).name(), "audit");
     assert_eq!(record(&informer).0.name(), "handler-2");
@@ -338,8 +363,7 @@ impl_object!(Fragile, "v1", "Fragile", "fragiles", Namespaced);
 fn a_destructor_of_an_object_that_panics_ends_no_thread() {
     let feed = Feed::new("fragile");
     feed.list("10", &[("a", "bomb")]);
-    let mut options = k8s_informer::SharedIndexInformerOptions::default();
-    options.reflector = crate::support::options(&k8s_informer::testing::FakeClock::new());
+    let options = super::informer_options(crate::support::options(&k8s_informer::testing::FakeClock::new()));
     let informer = k8s_informer::SharedIndexInformer::<Fragile>::new(Arc::new(feed.clone()), options);
     let (seen, versions) = mpsc::channel();
     informer

@@ -1,15 +1,49 @@
 //! The informer's rules, from outside: driven by a server that the test holds in its hands, and by a fake
-//! clock.
+//! clock. Those that concern a queue run on each of the three.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::duplicate_mod, reason = "one suite, three queues")]
 
-mod cache_readers;
-mod callbacks;
-mod controller;
-mod factory;
-mod handlers;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+mod delta_fifo;
 mod observe;
-mod queues;
-mod resync;
-mod shared;
-mod stress;
+mod real_fifo_atomic;
+mod real_fifo_in_order;
 mod support;
+mod versions;
+
+/// The names of the tests of a folder.
+fn tests(folder: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            tests(&path, found);
+        } else {
+            let text = fs::read_to_string(&path).unwrap();
+            let names =
+                text.split("#[test]").skip(1).filter_map(|rest| rest.split("fn ").nth(1)?.split('(').next());
+            found.extend(names.map(str::to_owned));
+        }
+    }
+}
+
+/// Or it has a row in DEVIATIONS.md, which names a test of its own.
+#[test]
+fn each_rule_is_named_by_a_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut names = Vec::new();
+    tests(&root.join("tests/informer"), &mut names);
+    tests(&root.join("src/informer"), &mut names);
+    let parts: BTreeSet<_> = names.iter().flat_map(|name| name.split('_')).collect();
+    let deviations = fs::read_to_string(root.join("DEVIATIONS.md")).unwrap();
+    let rules =
+        [("P", 12), ("C", 11), ("I", 21), ("SP", 16), ("H", 4), ("T", 4), ("WT", 3), ("FA", 10), ("FS", 5)];
+    let all = rules.iter().flat_map(|(letters, last)| (1..=*last).map(move |n| format!("{letters}{n}")));
+    let missing: Vec<_> = all
+        .filter(|rule| !parts.contains(rule.to_lowercase().as_str()))
+        .filter(|rule| !deviations.contains(&format!("\n| {rule} | ")))
+        .collect();
+    assert!(missing.is_empty(), "no test names {missing:?}");
+}

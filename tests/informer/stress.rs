@@ -8,12 +8,14 @@ use std::thread;
 
 use k8s_informer::testing::ApiServer;
 use k8s_informer::{
-    Client, Config, Deleted, DynamicObject, Object, ResourceEventHandler, SharedInformerFactory, Stop,
+    Client, Config, Deleted, DynamicObject, HandlerBuffer, HandlerOptions, Object, ResourceEventHandler,
+    SharedInformerFactory, Stop,
 };
 use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::support::{Feed, SOON, informer, record, run_synced};
+use super::informer;
+use crate::support::{Feed, SOON, record, run_synced};
 
 const OBJECTS: usize = 40;
 
@@ -84,7 +86,11 @@ fn handler_abuse_every_handler_gets_everything_once_and_in_order() {
                 let mut kept = Vec::new();
                 while !over.load(Ordering::Relaxed) {
                     let follows = Follows::default();
-                    let handler = informer.add_handler(follows.clone()).unwrap();
+                    let mut options = HandlerOptions::default();
+                    if handlers % 3 == 0 {
+                        options.buffer = HandlerBuffer::Coalescing;
+                    }
+                    let handler = informer.add_handler_with_options(follows.clone(), options).unwrap();
                     handlers += 1;
                     if handlers % 10 == 1 && kept.len() < 5 {
                         kept.push((handler, follows));
@@ -159,7 +165,8 @@ fn handlers_follow_a_real_server_through_broken_watches_and_relists() {
     let client = Client::new(Config::new(server.url())).unwrap();
     let mut options = crate::support::options(&k8s_informer::testing::FakeClock::new());
     options.page_size = Some(3);
-    let factory = SharedInformerFactory::builder(client).reflector_options(options).build();
+    let factory =
+        SharedInformerFactory::builder(client).queue(super::QUEUE).reflector_options(options).build();
     let informer = factory.dynamic(k8s_informer::GroupVersionResource::new("", "v1", "configmaps"));
     let early = Follows::default();
     informer.add_handler(early.clone()).unwrap();

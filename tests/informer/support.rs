@@ -8,8 +8,8 @@ use crossbeam_channel::{Receiver, Sender, bounded, select, unbounded};
 use k8s_informer::testing::FakeClock;
 use k8s_informer::{
     Backoff, Body, Deleted, DynamicObject, Error, HandlerOptions, HandlerRegistration, InformerError,
-    ListOptions, ListerWatcher, Object, ReflectorOptions, ResourceEventHandler, SharedIndexInformer,
-    SharedIndexInformerOptions, Status, Stop,
+    ListOptions, ListerWatcher, Object, ReflectorOptions, ResourceEventHandler, SharedIndexInformer, Status,
+    Stop,
 };
 use parking_lot::{Condvar, Mutex};
 use serde_json::json;
@@ -142,15 +142,6 @@ pub(crate) fn options(clock: &FakeClock) -> ReflectorOptions {
     options.clock = Arc::new(clock.clone());
     options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
     options
-}
-
-pub(crate) fn informer(feed: &Feed) -> Informer {
-    informer_with(feed, options(&FakeClock::new()))
-}
-
-pub(crate) fn informer_with(feed: &Feed, reflector: ReflectorOptions) -> Informer {
-    let options = SharedIndexInformerOptions { reflector, ..SharedIndexInformerOptions::default() };
-    SharedIndexInformer::new(Arc::new(feed.clone()), options)
 }
 
 /// Something that runs on a thread of its own until it is stopped, at the latest when the test is over.

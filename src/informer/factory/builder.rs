@@ -3,9 +3,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::metrics::FactoryMetrics;
 use super::scope::TweakListOptions;
 use super::{Common, Factory, InformerScope, Informers, SharedInformerFactory};
 use crate::informer::queue::InformerQueue;
+use crate::metrics::{InformerName, MetricsProvider};
 use crate::object::GroupVersionResource;
 use crate::reflector::{ListerWatcherSource, ReflectorOptions};
 use crate::sync::Mutex;
@@ -43,12 +45,20 @@ pub struct SharedInformerFactoryBuilder {
     tweak_list_options: Option<Arc<TweakListOptions>>,
     common: Common,
     resync: HashMap<GroupVersionResource, Duration>,
+    metrics: Option<FactoryMetrics>,
 }
 
 impl SharedInformerFactoryBuilder {
     pub(super) fn new(source: Arc<dyn ListerWatcherSource>) -> Self {
         let common = Common::default();
-        Self { source, scope: InformerScope::all(), tweak_list_options: None, common, resync: HashMap::new() }
+        Self {
+            source,
+            scope: InformerScope::all(),
+            tweak_list_options: None,
+            common,
+            resync: HashMap::new(),
+            metrics: None,
+        }
     }
 
     /// Handlers are told about everything once more in this period; never by default.
@@ -102,9 +112,17 @@ impl SharedInformerFactoryBuilder {
         self
     }
 
+    /// Has the informers tell how they stand: the provider is asked for each of them, under this name. Of
+    /// several informers of one resource, the first has metrics (ID2). See [`MetricsProvider`]; client-go's
+    /// `WithInformerName` and `SetInformerMetricsProvider`, which here is no matter of the whole process.
+    pub fn metrics(mut self, name: InformerName, provider: Arc<dyn MetricsProvider>) -> Self {
+        self.metrics = Some(FactoryMetrics::new(name, provider));
+        self
+    }
+
     /// The factory.
     pub fn build(self) -> SharedInformerFactory {
-        let Self { source, scope, tweak_list_options, common, resync } = self;
+        let Self { source, scope, tweak_list_options, common, resync, metrics } = self;
         SharedInformerFactory {
             factory: Arc::new(Factory {
                 source,
@@ -112,6 +130,7 @@ impl SharedInformerFactoryBuilder {
                 tweak_list_options,
                 common,
                 resync,
+                metrics,
                 informers: Mutex::new(Informers::default()),
                 threads: Threads::new(Owner::new()),
             }),

@@ -118,7 +118,7 @@ impl SharedInformerFactory {
     /// is no such thing in client-go (FA6).
     ///
     /// Called from within one of its callbacks it stops the informer, but does not wait: it would be for
-    /// itself. It says so in the log, and answers `false`.
+    /// itself. It says so in the log, and answers `false`. Callbacks of two informers must not stop each other's.
     pub fn stop_informer<T: Object>(&self, informer: &SharedIndexInformer<T>) -> bool {
         self.end_one(informer.owner(), |_| true)
     }
@@ -185,7 +185,7 @@ impl SharedInformerFactory {
         if self.stop_all().is_err() {
             return false;
         }
-        self.factory.threads.join();
+        self.factory.join();
         true
     }
 
@@ -237,7 +237,7 @@ impl SharedInformerFactory {
             }
         }
         if stuck.is_empty() {
-            self.factory.threads.join();
+            self.factory.join();
             return Ok(());
         }
         stuck.sort();
@@ -293,7 +293,8 @@ pub enum ShutdownError {
     TimedOut {
         /// How long it waited.
         after: Duration,
-        /// Their names: of handlers that are in a callback, or, if no handler is, of what else runs user code.
+        /// Their names: of reflectors and process loops, which are stuck in a transform or an index function, or
+        /// else, as these end first, of handlers that are in a callback.
         stuck: Vec<String>,
     },
     /// It was called from within a callback of one of the informers: it would have waited for itself.

@@ -3,6 +3,7 @@
 mod any_informer;
 mod builder;
 mod life;
+mod metrics;
 mod observe;
 mod scope;
 
@@ -15,6 +16,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use self::any_informer::AnyInformer;
+use self::metrics::FactoryMetrics;
 use self::scope::{TweakListOptions, Tweaked};
 use super::handler::ResourceEventHandler;
 use super::options::SharedIndexInformerOptions;
@@ -70,6 +72,8 @@ struct Factory {
     common: Common,
     /// The resync periods of single resources.
     resync: HashMap<GroupVersionResource, Duration>,
+    /// Who is told how the informers stand, if anybody is.
+    metrics: Option<FactoryMetrics>,
     /// Which informers there are, and whether the factory was shut down. Nothing blocks under it.
     informers: Mutex<Informers>,
     /// The threads on which informers run.
@@ -296,16 +300,24 @@ impl SharedInformerFactory {
 }
 
 impl Factory {
+    /// Waits until all threads have ended. Then the name of the metrics is free for another factory (ID3).
+    fn join(&self) {
+        self.threads.join();
+        if let Some(metrics) = &self.metrics {
+            metrics.release();
+        }
+    }
+
     fn options<T: Object>(
         &self,
-        Identity { resource, scope, .. }: &Identity,
+        identity: &Identity,
         kind: Option<GroupVersionKind>,
     ) -> SharedIndexInformerOptions<T> {
         let Common { reflector, queue, tell_recreation } = &self.common;
         let mut reflector = reflector.clone();
         reflector.expected_kind = reflector.expected_kind.or(kind);
-        reflector.shard = scope.shard_of().cloned().or(reflector.shard);
-        if let Some(period) = self.resync.get(resource) {
+        reflector.shard = identity.scope.shard_of().cloned().or(reflector.shard);
+        if let Some(period) = self.resync.get(&identity.resource) {
             reflector.resync_period = *period;
         }
         SharedIndexInformerOptions {
@@ -313,6 +325,7 @@ impl Factory {
             reflector,
             queue: *queue,
             tell_recreation: *tell_recreation,
+            metrics: self.metrics.as_ref().and_then(|metrics| metrics.of(identity)),
             ..SharedIndexInformerOptions::default()
         }
     }

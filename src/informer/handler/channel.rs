@@ -44,7 +44,7 @@ pub struct ChannelHandler<T> {
 
 impl<T> ChannelHandler<T> {
     /// The handler, and the end where its events come out; the channel has room for `capacity` events.
-    #[cfg_attr(shuttle, expect(private_interfaces, reason = "the models' channel"))]
+    #[cfg_attr(all(test, shuttle), expect(private_interfaces, reason = "the models' channel"))]
     pub fn new(capacity: usize) -> (Self, Receiver<Event<T>>) {
         let (events, receiver) = channel::bounded(capacity);
         (Self { events, removed: None }, receiver)

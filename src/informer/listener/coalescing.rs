@@ -19,7 +19,7 @@ pub(super) struct Coalescing<T> {
 
 struct Places {
     first: u64,
-    /// Only behind a deletion.
+    /// An add behind a deletion.
     second: Option<u64>,
 }
 
@@ -134,8 +134,16 @@ fn merge<T>(older: Event<T>, newer: Event<T>, dropped: &mut Vec<Event<T>>) -> Be
             let unknown = matches!(&older, Deleted(gone) if gone.is_final_state_unknown());
             if unknown { (newer, older) } else { (older, newer) }
         }
-        (older @ Deleted(_), newer) => return Became::Both(older, newer),
+        (older @ Deleted(_), newer @ Added { .. }) => return Became::Both(older, newer),
+        // It is news to the handler. What is behind a deletion is an add, so that there are never three.
+        (older @ Deleted(_), Modified { old, new }) => {
+            dropped.push(Added { object: old, is_in_initial_list: false });
+            return Became::Both(older, Added { object: new, is_in_initial_list: false });
+        }
     };
     dropped.push(superfluous);
     Became::One(became)
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@ mod ring_growing;
 mod stats;
 mod sync_tracker;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,6 +55,8 @@ pub(super) struct ProcessorListener<T> {
 #[derive(Debug)]
 pub(super) struct Handler {
     pub(super) name: Arc<str>,
+    /// Whose it is: for the log.
+    informer: Arc<str>,
     tracker: SyncTracker,
     counters: Counters,
     /// Given when the listener is dropped.
@@ -65,7 +68,7 @@ pub(super) struct Handler {
 }
 
 impl Handler {
-    fn new(name: Arc<str>) -> Self {
+    fn new(name: Arc<str>, informer: Arc<str>) -> Self {
         Self {
             tracker: SyncTracker::new(&*name),
             counters: Counters::default(),
@@ -73,6 +76,7 @@ impl Handler {
             ended: Done::new(&*name),
             thread: Mutex::new(None),
             name,
+            informer,
         }
     }
 
@@ -101,16 +105,26 @@ impl Handler {
     }
 }
 
+/// As it stands in the log.
+impl fmt::Display for Handler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: handler {:?}", self.informer, self.name)
+    }
+}
+
 /// What a listener is made of.
 pub(super) struct NewListener<T> {
     pub(super) id: u64,
     pub(super) name: Arc<str>,
+    pub(super) informer: Arc<str>,
     pub(super) handler: Box<dyn ResourceEventHandler<T>>,
     pub(super) buffer: HandlerBuffer,
     /// The resync period that was asked for.
     pub(super) requested: Duration,
     /// What is done: `requested` as the informer's own period allows.
     pub(super) period: Duration,
+    /// How many reflectors the informer has: each has resyncs of its own.
+    pub(super) sources: usize,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -126,6 +140,11 @@ struct Resync {
     requested: Duration,
     /// What is done: [`requested`](Self::requested) as the informer's own period allows.
     period: Duration,
+    /// For each reflector.
+    turns: Vec<Turn>,
+}
+
+struct Turn {
     /// `None` when that is further away than the clock can tell.
     next: Option<Instant>,
     /// Whether it takes part in the resync that is under way; true before the first (SP1).
@@ -134,15 +153,17 @@ struct Resync {
 
 impl<T: Send + Sync + 'static> ProcessorListener<T> {
     pub(super) fn new(new: NewListener<T>) -> Self {
-        let NewListener { id, name, handler: callee, buffer, requested, period, clock } = new;
+        let NewListener { id, name, informer, handler: callee, buffer, requested, period, sources, clock } =
+            new;
         let (add, added) = channel::bounded(0);
         let next = clock.now().checked_add(period);
+        let turns = (0..sources).map(|_| Turn { next, syncing: true }).collect();
         Self {
             id,
-            handler: Arc::new(Handler::new(name)),
+            handler: Arc::new(Handler::new(name, informer)),
             add,
             idle: Mutex::new(Some(Idle { added, callee, buffer, clock })),
-            resync: Mutex::new(Resync { requested, period, next, syncing: true }),
+            resync: Mutex::new(Resync { requested, period, turns }),
         }
     }
 
@@ -154,7 +175,10 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         let runs = threads.spawn(format!("{name} run"), move || run(&nexts, callee, &handler, &*clock));
         runs.inspect_err(|_| self.handler.ended.set())?;
         let handler = Arc::clone(&self.handler);
-        let pops = move || pop(&added, &next, Buffer::new(buffer), &handler);
+        let pops = move || {
+            pop(&added, &next, Buffer::new(buffer), &handler);
+            handler.counters.waits(0);
+        };
         threads.spawn(format!("{name} pop"), pops)
     }
 
@@ -163,23 +187,27 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         if notification.event.is_in_initial_list() {
             self.handler.tracker.start();
         }
+        self.handler.counters.received();
         // It fails only if the threads could not be started, and then nobody is there to be told.
         let _ = self.add.send(notification);
     }
 
-    /// Whether it takes part in the resync that is under way.
-    pub(super) fn is_syncing(&self) -> bool {
-        self.resync.lock().syncing
+    /// Whether it takes part in the resync of this reflector that is under way.
+    pub(super) fn is_syncing(&self, source: usize) -> bool {
+        self.resync.lock().turns.get(source).is_some_and(|turn| turn.syncing)
     }
 
-    /// Whether its time to resync has come; if so it takes part, and the next one is set (SP2).
-    pub(super) fn should_resync(&self, now: Instant) -> bool {
+    /// Whether its time to resync with this reflector has come; if so it takes part, and the next one is set
+    /// (SP2).
+    pub(super) fn should_resync(&self, source: usize, now: Instant) -> bool {
         let mut resync = self.resync.lock();
-        resync.syncing = !resync.period.is_zero() && resync.next.is_some_and(|next| now >= next);
-        if resync.syncing {
-            resync.next = now.checked_add(resync.period);
+        let Resync { period, turns, .. } = &mut *resync;
+        let Some(turn) = turns.get_mut(source) else { return false };
+        turn.syncing = !period.is_zero() && turn.next.is_some_and(|next| now >= next);
+        if turn.syncing {
+            turn.next = now.checked_add(*period);
         }
-        resync.syncing
+        turn.syncing
     }
 
     /// The informer's own period has changed: `effective` says what becomes of the one that was asked for
@@ -187,7 +215,8 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
     pub(super) fn resync_period_changed(&self, effective: impl FnOnce(Duration) -> Duration, now: Instant) {
         let mut resync = self.resync.lock();
         resync.period = effective(resync.requested);
-        resync.next = now.checked_add(resync.period);
+        let next = now.checked_add(resync.period);
+        resync.turns.iter_mut().for_each(|turn| turn.next = next);
     }
 }
 
@@ -199,8 +228,9 @@ impl<T> Drop for ProcessorListener<T> {
             *self.handler.thread.lock() = Some(thread::current().id());
             // A handler that never ran: its destructor is a user's code, too.
             if let Err(panic) = panic::catch(|| drop(idle)) {
-                log::error!("handler {:?}, being dropped, {panic}", self.handler.name);
+                log::error!("{}, being dropped, {panic}", self.handler);
             }
+            *self.handler.thread.lock() = None;
             self.handler.ended.set();
         }
     }
@@ -243,7 +273,7 @@ fn pop<T>(add: &Receiver<Notification<T>>, next: &Sender<Next<T>>, mut buffer: B
         counters.waits(buffer.len());
         counters.merged(merged.events);
         came_to_nothing += merged.initial;
-        drop_quietly(merged.dropped, &handler.name);
+        drop_quietly(merged.dropped, handler);
     }
 }
 
@@ -254,12 +284,17 @@ fn run<T>(
     handler: &Handler,
     clock: &dyn Clock,
 ) {
-    let Handler { name, counters, tracker, .. } = handler;
+    let Handler { counters, tracker, .. } = handler;
     *handler.thread.lock() = Some(thread::current().id());
     if let Err(panic) = panic::catch(|| callee.begin(&handler.removed)) {
-        log::error!("handler {name:?}, beginning, {panic}");
+        log::error!("{handler}, beginning, {panic}");
     }
     for Next { came_to_nothing, event } in nexts {
+        // The pop thread may not have noticed yet.
+        if handler.removed.is_stopped() {
+            drop_quietly(event.into_iter().collect(), handler);
+            break;
+        }
         (0..came_to_nothing).for_each(|_| tracker.finished());
         let Some(event) = event else { continue };
         let is_in_initial_list = event.is_in_initial_list();
@@ -271,10 +306,10 @@ fn run<T>(
         let called = panic::catch(move || event.deliver(callee));
         counters.delivered(called.is_err());
         if let Err(panic) = called {
-            log::error!("handler {name:?} {panic}; the next event follows");
+            log::error!("{handler} {panic}; the next event follows");
         }
         if let Some(took) = began.map(|began| clock.now().duration_since(began)).filter(|took| *took > SLOW) {
-            log::warn!("handler {name:?} took {} ms for an event while {waiting} waited", took.as_millis());
+            log::warn!("{handler} took {} ms for an event while {waiting} waited", took.as_millis());
         }
         // Also after a panic: one bad object must not keep the handler unsynced for ever (SP13).
         if is_in_initial_list {
@@ -283,16 +318,16 @@ fn run<T>(
     }
     // A destructor is a user's code, too.
     if let Err(panic) = panic::catch(|| drop(callee)) {
-        log::error!("handler {name:?}, being dropped, {panic}");
+        log::error!("{handler}, being dropped, {panic}");
     }
     handler.ended.set();
 }
 
-fn drop_quietly<T>(dropped: Vec<Event<T>>, name: &str) {
-    if dropped.is_empty() {
-        return;
-    }
-    if let Err(panic) = panic::catch(|| drop(dropped)) {
-        log::error!("handler {name:?}: an object, being dropped, {panic}");
+/// Each by itself: a destructor that panics while another one's panic unwinds would end the process.
+fn drop_quietly<T>(dropped: Vec<Event<T>>, handler: &Handler) {
+    for event in dropped {
+        if let Err(panic) = panic::catch(|| drop(event)) {
+            log::error!("{handler}: an object, being dropped, {panic}");
+        }
     }
 }

@@ -4,6 +4,8 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HandlerStats {
+    /// How many events have been handed to it so far.
+    pub received: u64,
     /// How many events wait for it now.
     pub waiting: usize,
     /// The most that ever did.
@@ -16,10 +18,11 @@ pub struct HandlerStats {
     pub panics: u64,
 }
 
-/// The same, being counted: the first three by the pop thread, the others by the run thread. Each is read by
-/// itself.
+/// The same, being counted: the first by who adds, the next three by the pop thread, the others by the run
+/// thread. Each is read by itself.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
+    received: AtomicU64,
     waiting: AtomicUsize,
     most_waiting: AtomicUsize,
     merged: AtomicU64,
@@ -28,6 +31,10 @@ pub(super) struct Counters {
 }
 
 impl Counters {
+    pub(super) fn received(&self) {
+        self.received.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn waits(&self, waiting: usize) {
         self.waiting.store(waiting, Ordering::Relaxed);
         if waiting > self.most_waiting.load(Ordering::Relaxed) {
@@ -50,6 +57,7 @@ impl Counters {
 
     pub(super) fn read(&self) -> HandlerStats {
         HandlerStats {
+            received: self.received.load(Ordering::Relaxed),
             waiting: self.waiting(),
             most_waiting: self.most_waiting.load(Ordering::Relaxed),
             merged: self.merged.load(Ordering::Relaxed),

@@ -7,19 +7,25 @@ use super::{Recorder, Thing};
 use crate::informer::handler::{Event, Notification};
 use crate::informer::listener::{HandlerBuffer, NewListener, ProcessorListener};
 use crate::informer::shared_processor::SharedProcessor;
-use crate::object::Object;
+use crate::object::{Deleted, Object};
 use crate::sync::{any, check, join_all, thread};
 use crate::threads::{Owner, Threads};
 use crate::time::RealClock;
 
 fn listener(id: u64, recorder: &Recorder) -> ProcessorListener<Thing> {
+    listener_with(id, recorder, HandlerBuffer::Unbounded)
+}
+
+fn listener_with(id: u64, recorder: &Recorder, buffer: HandlerBuffer) -> ProcessorListener<Thing> {
     ProcessorListener::new(NewListener {
         id,
+        informer: "informer".into(),
         name: "handler".into(),
         handler: Box::new(recorder.clone()),
-        buffer: HandlerBuffer::Unbounded,
+        buffer,
         requested: Duration::ZERO,
         period: Duration::ZERO,
+        sources: 1,
         clock: Arc::new(RealClock),
     })
 }
@@ -111,12 +117,68 @@ fn sp6_a_handler_is_removed_while_others_are_told() {
             let processor = Arc::clone(&processor);
             move || drop(processor.remove_listener(2))
         });
-        things.iter().for_each(|thing| processor.distribute(initial(thing), false));
+        things.iter().for_each(|thing| processor.distribute(initial(thing), None));
         stays.wait_for(|view| view.told == 3);
         remover.join().unwrap();
         processor.stop();
         assert_eq!(delivered(&stays, &things), 3);
         delivered(&goes, &things);
         assert!(things.iter().all(|thing| Arc::strong_count(thing) == 1));
+    });
+}
+
+/// Events of two objects that belong together, some of them of the initial list.
+fn changes() -> Vec<Notification<Thing>> {
+    let thing = |version| Thing::new("a", version);
+    let update = |old, new| Event::Modified { old: thing(old), new: thing(new) };
+    let (other, delete) = (Thing::new("b", 1), |thing| Event::Deleted(Deleted::Final(thing)));
+    let of = |name: &str, event| Notification { key: name.into(), event };
+    vec![
+        initial(&thing(1)),
+        initial(&other),
+        of("a", update(1, 2)),
+        of("b", delete(Arc::clone(&other))),
+        of("a", delete(thing(3))),
+        of("a", Event::Added { object: thing(4), is_in_initial_list: false }),
+        of("a", update(4, 5)),
+    ]
+}
+
+/// However far the handler gets between two changes, what it is told makes sense step by step, it ends where
+/// the changes end, and it is synced; and whoever waits for that may remove it, on whatever thread he is
+/// called, while more changes come.
+#[test]
+fn sp8_sp11_a_coalescing_handler_ends_where_the_others_do() {
+    check(|| {
+        let (processor, recorder) = (Arc::new(SharedProcessor::new(Owner::new())), Recorder::new());
+        let listener = listener_with(1, &recorder, HandlerBuffer::Coalescing);
+        let handler = Arc::clone(&listener.handler);
+        processor.add_listener(listener, []).unwrap();
+        processor.start().unwrap();
+        let removes = any(2) == 0;
+        let remover = Arc::clone(&processor);
+        let _synced = handler.synced().on_done(move || {
+            if removes {
+                drop(remover.remove_listener(1));
+            }
+        });
+        let mut changes = changes();
+        let rest = changes.split_off(2);
+        changes.into_iter().for_each(|change| processor.distribute(change, None));
+        let syncing = thread::spawn({
+            let processor = Arc::clone(&processor);
+            move || processor.upstream_has_synced()
+        });
+        rest.into_iter().for_each(|change| processor.distribute(change, None));
+        handler.synced().wait();
+        if !removes {
+            recorder.wait_for(|view| view.there.iter().eq([(&"a".to_owned(), &5)]));
+            let stats = handler.stats();
+            let told = recorder.read(|view| view.told);
+            assert!(stats.merged as usize + told == 7 && stats.most_waiting <= 3, "{told} {stats:?}");
+        }
+        syncing.join().unwrap();
+        processor.stop();
+        assert_eq!(Arc::strong_count(&recorder.shared), 1);
     });
 }

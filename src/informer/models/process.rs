@@ -1,14 +1,16 @@
 //! From the queue to the cache: what is in flight counts as known.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Thing, View};
 use crate::informer::InformerQueue;
+use crate::informer::handler::Notification;
 use crate::informer::process::Part;
 use crate::informer::queue::QueueOptions;
 use crate::object::{Accessor, Deleted, Object};
-use crate::queue::{PopError, Queue, RealFifo, RealFifoMode, Requeue};
+use crate::queue::{Deltas, PopError, Queue, RealFifo, RealFifoMode, Requeue};
 use crate::stop::Done;
 use crate::store::{Indexer, Indexers, KnownObjects};
 use crate::sync::{any, check, join_all, thread};
@@ -71,26 +73,41 @@ fn build(queue: InformerQueue, store: &Arc<Indexer<Thing>>) -> Arc<dyn Queue<Thi
     queue.build(&part(store), QueueOptions::new("things".into(), Arc::new(RealClock)))
 }
 
-fn consume(queue: &dyn Queue<Thing>, store: &Arc<Indexer<Thing>>, mut requeue: usize) -> View {
-    let part = part(store);
-    let mut view = View::default();
+/// Pops one by one or, as the schedule decides, as many as go together.
+fn consume(queue: &dyn Queue<Thing>, store: &Arc<Indexer<Thing>>, requeue: usize) -> View {
+    let (part, view, requeue) = (part(store), RefCell::new(View::default()), Cell::new(requeue));
+    let goes_back = || {
+        let back = requeue.get() > 0 && any(2) == 0;
+        requeue.set(requeue.get() - usize::from(back));
+        back
+    };
+    let tell = |notification: Notification<Thing>, _| {
+        view.borrow_mut().tell(&notification.event);
+        true
+    };
+    let mut one = |deltas: &Deltas<Thing>, is_in_initial_list| match goes_back() {
+        true => Err(Requeue::new().into()),
+        false => Ok(part.process(deltas, is_in_initial_list, &mut { tell })?),
+    };
+    let mut many = |batch: &[Deltas<Thing>], is_in_initial_list| match goes_back() {
+        true => Err(Requeue::new().into()),
+        false => Ok(part.process_batch(batch, is_in_initial_list, &mut { tell })?),
+    };
     loop {
-        let popped = queue.pop(&mut |deltas, is_in_initial_list| {
-            if requeue > 0 && any(2) == 0 {
-                requeue -= 1;
-                return Err(Requeue::new().into());
-            }
-            Ok(part.process(deltas, is_in_initial_list, &mut |notification, _| {
-                view.tell(&notification.event);
-                true
-            })?)
-        });
-        match popped {
-            Ok(_) => {}
-            Err(PopError::Closed) => return view,
-            Err(error) => panic!("{error}"),
+        let closed = match any(2) {
+            0 => queue.pop(&mut one).map(drop).is_err_and(|error| is_closed(&error)),
+            _ => queue.pop_batch(&mut many, &mut one).map(drop).is_err_and(|error| is_closed(&error)),
+        };
+        if closed {
+            return view.into_inner();
         }
     }
+}
+
+/// Nothing else may go wrong.
+fn is_closed<P>(error: &PopError<P>) -> bool {
+    assert!(matches!(error, PopError::Closed), "{error}");
+    true
 }
 
 /// What there is on the server, which tells the queue, as a reflector does.

@@ -4,7 +4,10 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use super::{Recorder, Thing, View};
-use crate::informer::{HandlerRegistration, InformerError, SharedIndexInformer};
+use crate::informer::{
+    HandlerBuffer, HandlerOptions, HandlerRegistration, InformerError, InformerQueue, SharedIndexInformer,
+    SharedIndexInformerOptions,
+};
 use crate::reflector::{Body, ListWatch};
 use crate::stop::Stop;
 use crate::sync::{any, check_times, thread};
@@ -42,7 +45,9 @@ fn informer() -> SharedIndexInformer<Thing> {
         |_: &ListOptions, _: &Stop| Ok(Body::from(LIST)),
         |_: &ListOptions, stop: &Stop| Ok(Body::new(Watch { events: EVENTS, stop: stop.clone() })),
     );
-    SharedIndexInformer::new(Arc::new(server), Default::default())
+    let queues = [InformerQueue::DeltaFifo, InformerQueue::RealFifoAtomic, InformerQueue::RealFifoInOrder];
+    let options = SharedIndexInformerOptions { queue: queues[any(3)], ..Default::default() };
+    SharedIndexInformer::new(Arc::new(server), options)
 }
 
 /// What there is when all events have come.
@@ -60,7 +65,11 @@ fn add(
     recorder: &Recorder,
 ) -> thread::JoinHandle<Result<HandlerRegistration, InformerError>> {
     let (informer, recorder) = (informer.clone(), recorder.clone());
-    thread::spawn(move || informer.add_handler(recorder))
+    let mut options = HandlerOptions::default();
+    if any(2) == 0 {
+        options.buffer = HandlerBuffer::Coalescing;
+    }
+    thread::spawn(move || informer.add_handler_with_options(recorder, options))
 }
 
 /// A handler that is added at any point of the start and the run is told everything, nothing twice, and gets

@@ -64,15 +64,17 @@ impl<T: Object> SharedIndexInformer<T> {
         let requested = self.resync_period(&mut life, resync_period);
         let period = effective_resync_period(requested, life.options.reflector.resync_period);
         if period.is_zero() && !requested.is_zero() {
-            log::warn!("{informer}: {name:?} will not be told again, as the informer has no resync period");
+            log::warn!("{informer}: handler {name:?} is not told again: the informer has no resync period");
         }
         let listener = ProcessorListener::new(NewListener {
             id,
             name: Arc::clone(&name),
+            informer: Arc::clone(informer),
             handler: Box::new(handler),
             buffer,
             requested,
             period,
+            sources: self.shared.sources.len(),
             clock: Arc::clone(&life.options.reflector.clock),
         });
         let handler = Arc::clone(&listener.handler);
@@ -130,7 +132,8 @@ impl<T: Object> SharedIndexInformer<T> {
         if registration.handler.is_current() && !registration.ended().is_done() {
             let name = registration.name();
             log::warn!(
-                "handler {name:?} shuts itself down: it is removed, and does not wait for its own end"
+                "{}: handler {name:?} shuts itself down: it is removed, and does not wait for its own end",
+                self.name()
             );
             return false;
         }
@@ -148,6 +151,9 @@ impl<T: Object> SharedIndexInformer<T> {
             return asked;
         }
         let period = asked.max(MIN_RESYNC_PERIOD);
+        if asked < period {
+            log::warn!("{}: a resync period of {asked:?} is too short; it is {period:?}", self.name());
+        }
         if period >= check {
             return period;
         }

@@ -73,7 +73,7 @@ impl<T> Overtakes<T> {
     fn tell(&self, tell: impl FnOnce(&MutationCache<T>) -> Result<(), StoreError>) {
         // An object whose version can't be compared counts as newer than any mutation, whatever is told.
         if let Some(Err(error)) = self.0.upgrade().map(|cache| tell(&cache)) {
-            log::debug!("a mutation cache was not told: {error}");
+            log::debug!("mutation cache: not told: {error}");
         }
     }
 }

@@ -39,11 +39,19 @@ impl<T: Object> SharedIndexInformer<T> {
         name: &str,
         values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
     ) -> Result<(), InformerError> {
+        self.add_indexers(Indexers::new().with(name, IndexFunc::new(values)))
+    }
+
+    /// Adds several indices at once, as [`add_index`](Self::add_index) adds one. client-go's `AddIndexers`.
+    ///
+    /// # Errors
+    ///
+    /// As there; none has been added then.
+    pub fn add_indexers(&self, indexers: Indexers<T>) -> Result<(), InformerError> {
         if self.is_stopped() {
             let (name, what) = (Arc::clone(&self.shared.name), "the index was not added");
             return Err(InformerError::Stopped { name, what });
         }
-        let indexers = Indexers::new().with(name, IndexFunc::new(values));
         self.shared.indexer.add_indexers(indexers).map_err(InformerError::Index)
     }
 
@@ -86,11 +94,16 @@ impl<T: Object> SharedIndexInformer<T> {
     }
 
     /// The resourceVersion that the reflector has seen last; the cache may be behind it. Empty before the
-    /// first list. With several namespaces it is the least of theirs, empty before each has one.
+    /// first list. With several namespaces it is the least of theirs: empty before each has one, and if they
+    /// can't be compared.
     pub fn last_sync_resource_version(&self) -> String {
-        let versions = self.controllers().iter().map(Controller::last_sync_resource_version);
-        let later = |a: &String, b: &String| compare_resource_versions(a, b).unwrap_or(Ordering::Equal);
-        versions.min_by(later).unwrap_or_default()
+        let mut versions = self.controllers().iter().map(Controller::last_sync_resource_version);
+        let first = versions.next().unwrap_or_default();
+        let lower = |a: String, b: String| match compare_resource_versions(&a, &b)? {
+            Ordering::Greater => Some(b),
+            _ => Some(a),
+        };
+        versions.try_fold(first, lower).unwrap_or_default()
     }
 
     /// How the reflector stands: what it does, how far the initial list has come, and what went wrong last.

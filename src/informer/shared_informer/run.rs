@@ -4,13 +4,14 @@ use std::sync::{Arc, OnceLock};
 
 use serde::de::DeserializeOwned;
 
-use super::{Life, Shared, SharedIndexInformer, Source};
+use super::{Life, Shared, SharedIndexInformer};
 use crate::informer::controller::{Controller, ControllerConfig};
 use crate::informer::error::InformerError;
 use crate::informer::handler::Notification;
 use crate::informer::options::SharedIndexInformerOptions;
 use crate::informer::process::Part;
 use crate::informer::queue::QueueOptions;
+use crate::metrics::{self, InformerMetrics, shares};
 use crate::object::Object;
 use crate::panic;
 use crate::queue::{Queue, Watermark};
@@ -44,9 +45,13 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             if matches!(ended, Err(InformerError::AlreadyStarted { .. })) {
                 return ended;
             }
-            {
-                let _life = life.lock();
+            let metrics = {
+                let mut life = life.lock();
                 stopped.store(true, Ordering::Release);
+                life.options.metrics.take()
+            };
+            if let Some(metrics) = metrics {
+                metrics::say(|| metrics.ended());
             }
             processor.stop();
             self.shared.ended.set();
@@ -62,7 +67,9 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         }
         processor.start().map_err(|error| super::handlers::thread_error(name, error))?;
         let unsynced = Arc::new(AtomicUsize::new(sources.len()));
-        let all = sources.iter().map(|source| self.controller(source, &mut life, &unsynced));
+        let metrics = shares(life.options.metrics.as_ref(), sources.len());
+        let all = metrics.into_iter().enumerate();
+        let all = all.map(|(at, metrics)| self.controller(at, metrics, &mut life, &unsynced));
         let (all, marks): (Vec<_>, Vec<_>) = all.unzip();
         let all = controllers.get_or_init(|| all);
         self.shared.watermarks.get_or_init(|| marks);
@@ -74,12 +81,13 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     /// makes the informer synced.
     fn controller(
         &self,
-        source: &Source,
+        at: usize,
+        metrics: Option<Arc<dyn InformerMetrics>>,
         life: &mut Life<T>,
         unsynced: &Arc<AtomicUsize>,
     ) -> (Controller<T>, Watermark) {
-        let SharedIndexInformerOptions { reflector, queue, transform, tell_recreation, metrics, .. } =
-            &life.options;
+        let source = &self.shared.sources[at];
+        let SharedIndexInformerOptions { reflector, queue, transform, tell_recreation, .. } = &life.options;
         let indexer = Arc::clone(&self.shared.indexer);
         let part = Arc::new(Part::new(indexer, source.namespace.as_deref(), *tell_recreation));
         let queue = queue.build(
@@ -87,7 +95,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             QueueOptions {
                 name: Arc::clone(&self.shared.name),
                 transform: transform.clone(),
-                metrics: metrics.clone(),
+                metrics,
                 clock: Arc::clone(&reflector.clock),
             },
         );
@@ -97,7 +105,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             Some(wrap) => wrap(queue),
             None => queue,
         };
-        let process = Process { shared: Arc::clone(&self.shared), part, queue: Arc::clone(&queue) };
+        let process =
+            Process { shared: Arc::clone(&self.shared), source: at, part, queue: Arc::clone(&queue) };
         let process = Arc::new(process);
         let (one, batch) = (Arc::clone(&process), process);
         let lister_watcher = Arc::clone(&source.lister_watcher);
@@ -125,7 +134,12 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         config.reflector.name = source.name(&life.options);
         let (shared, clock) = (Arc::downgrade(&self.shared), Arc::clone(&reflector.clock));
         config.reflector.should_resync = Some(Arc::new(move || {
-            shared.upgrade().is_some_and(|shared| shared.processor.should_resync(clock.now()))
+            let Some(shared) = shared.upgrade() else { return false };
+            let resyncs = shared.processor.should_resync(at, clock.now());
+            if resyncs {
+                log::trace!("{}: forcing a resync", shared.name);
+            }
+            resyncs
         }));
         life.initial_lists_are_processed.push(synced);
         (Controller::new(config), watermark)
@@ -137,12 +151,15 @@ impl<T: Send + Sync + 'static> Shared<T> {
     fn has_synced(&self) {
         self.synced.set();
         self.processor.upstream_has_synced();
+        log::debug!("{}: cache populated", self.name);
     }
 }
 
 /// What a process loop does with what it pops.
 struct Process<T> {
     shared: Arc<Shared<T>>,
+    /// Which of the reflectors it is behind.
+    source: usize,
     part: Arc<Part<T>>,
     queue: Arc<dyn Queue<T>>,
 }
@@ -155,7 +172,7 @@ impl<T: Object> Process<T> {
         {
             log::error!("{}: the observer {panic}; the next event follows", self.shared.name);
         }
-        self.shared.processor.distribute(notification, sync);
+        self.shared.processor.distribute(notification, sync.then_some(self.source));
         !self.queue.is_closed()
     }
 }

@@ -20,7 +20,7 @@ impl<T> DeltaFifo<T> {
             let after = match catch(|| compressor(&before)) {
                 Ok(after) => Deltas::new(Key::clone(key), after),
                 Err(panic) => {
-                    log::error!("the compressor of a DeltaFifo {panic} on {key}");
+                    log::error!("{}: the compressor {panic} on {key}", self.timing.name);
                     continue;
                 }
             };

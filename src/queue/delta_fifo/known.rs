@@ -100,7 +100,7 @@ impl<T> DeltaFifo<T> {
         asking(|| {
             for key in known.list_keys() {
                 if !skip(&key) && flight.is_none_or(|flight| flight.key != key) {
-                    let object = look_up(&**known, &key);
+                    let object = look_up(&self.timing.name, &**known, &key);
                     objects.push((key, object));
                 }
             }
@@ -109,7 +109,7 @@ impl<T> DeltaFifo<T> {
             match newest {
                 Some(newest) => objects.push((key, Some(Arc::clone(newest)))),
                 None => {
-                    if let Some(object) = look_up(&**known, &key) {
+                    if let Some(object) = look_up(&self.timing.name, &**known, &key) {
                         *leaving = Some(Deleted::FinalStateUnknown { key, last_known: Some(object) });
                     }
                 }
@@ -123,9 +123,9 @@ pub(super) fn asking<R>(ask: impl FnOnce() -> R) -> Result<R, StoreError> {
     catch(ask).map_err(|panic| StoreError::other(format!("the known objects {panic}")))
 }
 
-fn look_up<T>(known: &dyn KnownObjects<T>, key: &str) -> Option<Arc<T>> {
+fn look_up<T>(queue: &str, known: &dyn KnownObjects<T>, key: &str) -> Option<Arc<T>> {
     known.get_by_key(key).unwrap_or_else(|error| {
-        log::error!("known object {key}: {error}");
+        log::error!("{queue}: known object {key}: {error}");
         None
     })
 }

@@ -59,7 +59,7 @@ impl<T> RealFifo<T> {
             let queued: HashSet<Key> = queued.into_iter().map(|(key, _)| key).collect();
             for key in known.list_keys() {
                 if !stays(&key) && !queued.contains(&key) {
-                    let last_known = look_up(known, &key);
+                    let last_known = look_up(&self.timing.name, known, &key);
                     gone.push((key, last_known));
                 }
             }
@@ -89,7 +89,7 @@ impl<T> RealFifo<T> {
                 if queued.contains(&known_key) {
                     continue;
                 }
-                let Some(object) = look_up(known, &known_key) else { continue };
+                let Some(object) = look_up(&self.timing.name, known, &known_key) else { continue };
                 let key = self.accessor.key(&object)?;
                 let mut state = self.lock();
                 self.push(&mut state, Some(key), Delta::Sync(object));
@@ -150,11 +150,11 @@ impl<T> RealFifo<T> {
     }
 }
 
-fn look_up<T>(known: &dyn KnownObjects<T>, key: &str) -> Option<Arc<T>> {
+fn look_up<T>(queue: &str, known: &dyn KnownObjects<T>, key: &str) -> Option<Arc<T>> {
     match known.get_by_key(key) {
         Ok(object) => object,
         Err(error) => {
-            log::error!("known object {key}: {error}");
+            log::error!("{queue}: known object {key}: {error}");
             None
         }
     }

@@ -144,7 +144,7 @@ impl<T> ExpirationCache<T> {
         for entry in entries {
             match self.unexpired(entry) {
                 Ok(object) => objects.extend(object),
-                Err(error) => log::error!("{error}"),
+                Err(error) => log::error!("expiration cache: {error}"),
             }
         }
         objects

@@ -20,6 +20,7 @@ use k8s_informer::{
 };
 use serde_json::{Map, Value, json};
 
+pub(crate) use self::observe::class;
 use self::observe::{Phase, Recorder};
 use self::script::Script;
 use super::Replay;

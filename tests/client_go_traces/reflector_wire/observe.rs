@@ -212,7 +212,7 @@ fn percent_decoded(text: &str) -> String {
 }
 
 /// The class of an error. Some have none but in their words.
-fn class(error: &Error) -> &'static str {
+pub(crate) fn class(error: &Error) -> &'static str {
     let says = |words| error.to_string().contains(words);
     let is_status = |code, reason| {
         error.status().is_some_and(|status| match status.reason.as_str() {

@@ -1,58 +1,9 @@
-//! Figures about queues and stores, for whoever wants to publish them. client-go's `informer_metrics.go`.
-
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::InformerMetrics;
 use crate::panic::catch;
 use crate::sync::Mutex;
-
-/// Is told how an informer's queue and store stand. client-go's `InformerMetricsProvider`, in which each of
-/// the figures is a metric of its own.
-///
-/// Each has a default that does nothing. They are called by the threads that write and process, so they must
-/// be quick, and under a lock of the metrics' own, so they must not write to what they measure; a panic in
-/// one is logged. Where nobody wants to know, nothing is measured.
-///
-/// ```
-/// use k8s_informer::{Accessor, DeltaFifo, InformerMetrics, KeyError, ReflectorStore};
-/// use std::sync::Arc;
-/// use std::sync::atomic::{AtomicUsize, Ordering};
-///
-/// #[derive(Default)]
-/// struct Depth(AtomicUsize);
-///
-/// impl InformerMetrics for Depth {
-///     fn queued_items(&self, items: usize) {
-///         self.0.store(items, Ordering::Relaxed);
-///     }
-/// }
-///
-/// let depth = Arc::new(Depth::default());
-/// let accessor = Accessor::new(|word: &String| Ok::<_, KeyError>(word.as_str().into()));
-/// let queue = DeltaFifo::builder(accessor).metrics(depth.clone()).build();
-/// queue.add(Arc::new("a".to_owned()))?;
-/// assert_eq!(depth.0.load(Ordering::Relaxed), 1);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub trait InformerMetrics: Send + Sync + 'static {
-    /// How much waits in the queue now: keys in a [`DeltaFifo`](crate::DeltaFifo), changes in a
-    /// [`RealFifo`](crate::RealFifo) (R22).
-    fn queued_items(&self, items: usize) {
-        let _ = items;
-    }
-
-    /// How long the processing of one item, or of one batch, took (R22).
-    fn processing_latency(&self, latency: Duration) {
-        let _ = latency;
-    }
-
-    /// The resourceVersion of the store: its last fifteen digits, which a `f64` holds exactly; 0 if there is
-    /// none. Not called for one that isn't a number (X13).
-    fn store_resource_version(&self, version: u64) {
-        let _ = version;
-    }
-}
 
 /// Somebody who is told, or nobody.
 pub(crate) struct Meter {
@@ -86,7 +37,8 @@ impl Meter {
     }
 }
 
-fn say(tell: impl FnOnce()) {
+/// Calls metrics, which are a user's code.
+pub(crate) fn say(tell: impl FnOnce()) {
     if let Err(panic) = catch(tell) {
         // If the logger panics too, nobody is left to tell.
         drop(catch(|| log::error!("metrics of an informer {panic}")));

@@ -1,0 +1,75 @@
+//! As much HTTP as a scrape needs: a listener, one request on each connection.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use k8s_informer::Stop;
+
+/// For how long a client may keep the others waiting: they are served one after the other.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// No head of a scrape is larger.
+const MOST: u64 = 16 << 10;
+
+/// Answers `GET /metrics` with this text until `stop` is given.
+pub(crate) fn serve(listener: &TcpListener, stop: &Stop, text: impl Fn() -> String) {
+    let address = listener.local_addr();
+    // What wakes a thread that waits for a connection is a connection.
+    let _wakes = stop.on_stop(move || {
+        if let Ok(address) = address {
+            let _ = TcpStream::connect(address);
+        }
+    });
+    for connection in listener.incoming() {
+        if stop.is_stopped() {
+            return;
+        }
+        match connection.and_then(|connection| answer(connection, &text)) {
+            Ok(()) => {}
+            Err(error) => {
+                eprintln!("metrics: a scrape failed: {error}");
+                // Where there are no more files to open, the next one fails at once, too.
+                stop.wait_timeout(Duration::from_millis(50));
+            }
+        }
+    }
+}
+
+fn answer(mut connection: TcpStream, text: &impl Fn() -> String) -> io::Result<()> {
+    connection.set_read_timeout(Some(PATIENCE))?;
+    connection.set_write_timeout(Some(PATIENCE))?;
+    let mut lines = BufReader::new(connection.try_clone()?).take(MOST).lines();
+    let request = lines.next().transpose()?.unwrap_or_default();
+    // The rest of the head, so that the connection isn't reset for what was not read of it.
+    for line in lines {
+        if line?.is_empty() {
+            break;
+        }
+    }
+    let mut words = request.split(' ');
+    let path = |word: &str| word.split('?').next().map(str::to_owned);
+    let (status, body) = match (words.next(), words.next().and_then(path).as_deref()) {
+        (Some("GET"), Some("/metrics")) => ("200 OK", text()),
+        (Some("GET"), _) => ("404 Not Found", "what there is, is at /metrics\n".to_owned()),
+        _ => ("405 Method Not Allowed", "GET\n".to_owned()),
+    };
+    write!(
+        connection,
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// The body of what is there.
+pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
+    let mut connection = TcpStream::connect(address)?;
+    write!(connection, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer)?;
+    match answer.split_once("\r\n\r\n") {
+        Some((head, body)) if head.starts_with("HTTP/1.1 200 ") => Ok(body.to_owned()),
+        _ => Err(io::Error::other(answer.lines().next().unwrap_or("no answer").to_owned())),
+    }
+}

@@ -1,0 +1,298 @@
+//! A metrics provider, and its figures in Prometheus' text format 0.0.4.
+//!
+//! Names, labels, help texts and buckets are those of Kubernetes' own components
+//! (`component-base/metrics/prometheus`) where they have them; those of the reflector are client-go's old ones.
+
+use std::fmt::{Display, Write};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_informer::{
+    GroupVersionResource, HandlerRegistration, HandlerStats, InformerMetrics, InformerNameAndResource,
+    MetricsProvider, ReflectorState, ReflectorStatus,
+};
+
+/// In seconds.
+const BUCKETS: [f64; 12] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// Is told by informers, reads reflectors and handlers, and says how it all stands.
+#[derive(Default)]
+pub(crate) struct Exporter {
+    informers: Mutex<Vec<(InformerNameAndResource, Arc<Figures>)>>,
+    reflectors: Mutex<Vec<(String, ReadStatus)>>,
+    handlers: Mutex<Vec<(String, HandlerRegistration)>>,
+}
+
+type ReadStatus = Box<dyn Fn() -> ReflectorStatus + Send>;
+
+impl MetricsProvider for Exporter {
+    fn informer_metrics(&self, informer: InformerNameAndResource) -> Option<Arc<dyn InformerMetrics>> {
+        let figures = Arc::new(Figures::default());
+        lock(&self.informers).push((informer, Arc::clone(&figures)));
+        Some(figures)
+    }
+}
+
+/// What one informer has told.
+#[derive(Default)]
+struct Figures {
+    queued_items: AtomicUsize,
+    store_resource_version: AtomicU64,
+    processing_latency: Mutex<Histogram>,
+}
+
+impl InformerMetrics for Figures {
+    fn queued_items(&self, items: usize) {
+        self.queued_items.store(items, Ordering::Relaxed);
+    }
+
+    fn processing_latency(&self, latency: Duration) {
+        lock(&self.processing_latency).observe(latency.as_secs_f64());
+    }
+
+    fn store_resource_version(&self, version: u64) {
+        self.store_resource_version.store(version, Ordering::Relaxed);
+    }
+}
+
+#[derive(Clone, Default)]
+struct Histogram {
+    /// As many as there are buckets, each without those before it.
+    counts: [u64; BUCKETS.len()],
+    count: u64,
+    sum: f64,
+}
+
+impl Histogram {
+    fn observe(&mut self, value: f64) {
+        let bucket = BUCKETS.iter().position(|most| value <= *most);
+        if let Some(count) = bucket.and_then(|bucket| self.counts.get_mut(bucket)) {
+            *count += 1;
+        }
+        self.count += 1;
+        self.sum += value;
+    }
+}
+
+impl Exporter {
+    /// From now on the status of this informer is published.
+    pub(crate) fn read_reflector(
+        &self,
+        resource: &GroupVersionResource,
+        name: &str,
+        status: impl Fn() -> ReflectorStatus + Send + 'static,
+    ) {
+        lock(&self.reflectors).push((labels(name, resource), Box::new(status)));
+    }
+
+    /// From now on the stats of this handler are published, as long as it is called.
+    pub(crate) fn read_handler(
+        &self,
+        resource: &GroupVersionResource,
+        name: &str,
+        handler: HandlerRegistration,
+    ) {
+        let labels = format!("{},{}", labels(name, resource), label("handler", handler.name()));
+        lock(&self.handlers).push((labels, handler));
+    }
+
+    /// Everything, as it is now.
+    pub(crate) fn text(&self) -> String {
+        let mut text = Text::default();
+        self.tell_informers(&mut text);
+        self.tell_reflectors(&mut text);
+        self.tell_handlers(&mut text);
+        text.0
+    }
+
+    fn tell_informers(&self, text: &mut Text) {
+        let informers: Vec<(String, Arc<Figures>)> = {
+            let mut informers = lock(&self.informers);
+            // Of those that have ended nothing is left.
+            informers.retain(|(informer, _)| informer.is_reserved());
+            let told = informers.iter();
+            told.map(|(id, figures)| (labels(id.name(), id.group_version_resource()), Arc::clone(figures)))
+                .collect()
+        };
+        text.family(
+            "informer_queued_items",
+            "gauge",
+            "Number of items currently queued in the FIFO.",
+            informers.iter().map(|(labels, figures)| (labels, figures.queued_items.load(Ordering::Relaxed))),
+        );
+        text.family(
+            "informer_store_resource_version",
+            "gauge",
+            "The 15 least significant digits of the resource version of the store.",
+            informers
+                .iter()
+                .map(|(labels, figures)| (labels, figures.store_resource_version.load(Ordering::Relaxed))),
+        );
+        text.histograms(
+            "informer_processing_latency_seconds",
+            "Time taken to process events after popping from the queue.",
+            informers.iter().map(|(labels, figures)| (labels, lock(&figures.processing_latency).clone())),
+        );
+    }
+
+    fn tell_reflectors(&self, text: &mut Text) {
+        let reflectors: Vec<(String, ReflectorStatus)> = {
+            let mut reflectors = lock(&self.reflectors);
+            let now: Vec<_> = reflectors.iter().map(|(labels, status)| (labels.clone(), status())).collect();
+            let mut states = now.iter().map(|(_, status)| status.state);
+            reflectors.retain(|_| states.next() != Some(ReflectorState::Stopped));
+            now
+        };
+        let mut family = |name, kind, help, figure: fn(&ReflectorStatus) -> Option<u64>| {
+            let samples = reflectors.iter().filter_map(|(labels, status)| Some((labels, figure(status)?)));
+            text.family(name, kind, help, samples);
+        };
+        family(
+            "reflector_lists_total",
+            "counter",
+            "Total number of API lists done by the reflectors; each page of a list is one.",
+            |status| Some(status.lists),
+        );
+        family(
+            "reflector_watches_total",
+            "counter",
+            "Total number of API watches done by the reflectors.",
+            |status| Some(status.watches),
+        );
+        family(
+            "reflector_listed_items",
+            "gauge",
+            "Number of items returned by the last API list, or by the one under way, for the reflectors.",
+            |status| Some(status.received as u64),
+        );
+        family(
+            "reflector_last_resource_version",
+            "gauge",
+            "Last resource version seen for the reflectors, its 15 least significant digits.",
+            |status| last_digits(&status.resource_version),
+        );
+        // What client-go has no name for.
+        family(
+            "reflector_unreadable_items_total",
+            "counter",
+            "Total number of items of API lists and watches that could not be decoded.",
+            |status| Some(status.unreadable),
+        );
+        family("reflector_synced", "gauge", "Whether a whole list has reached the store.", |status| {
+            Some(status.listed.into())
+        });
+    }
+
+    fn tell_handlers(&self, text: &mut Text) {
+        let handlers: Vec<(String, HandlerStats)> = {
+            let mut handlers = lock(&self.handlers);
+            handlers.retain(|(_, handler)| !handler.ended().is_done());
+            handlers.iter().map(|(labels, handler)| (labels.clone(), handler.stats())).collect()
+        };
+        let mut family = |name, kind, help, figure: fn(&HandlerStats) -> u64| {
+            let samples = handlers.iter().map(|(labels, stats)| (labels, figure(stats)));
+            text.family(name, kind, help, samples);
+        };
+        family(
+            "informer_pending_notifications",
+            "gauge",
+            "Number of pending notifications in the processor listener ring buffer.",
+            |stats| stats.waiting as u64,
+        );
+        // What client-go has no name for.
+        family(
+            "informer_notifications_total",
+            "counter",
+            "Total number of notifications that a handler was called with.",
+            |stats| stats.delivered,
+        );
+        family(
+            "informer_merged_notifications_total",
+            "counter",
+            "Total number of notifications that a handler was spared, merged with others.",
+            |stats| stats.merged,
+        );
+        family(
+            "informer_handler_panics_total",
+            "counter",
+            "Total number of calls of a handler that panicked.",
+            |stats| stats.panics,
+        );
+    }
+}
+
+/// The text format.
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn family<'a>(
+        &mut self,
+        name: &str,
+        kind: &str,
+        help: &str,
+        samples: impl Iterator<Item = (&'a String, impl Display)>,
+    ) {
+        self.head(name, kind, help);
+        for (labels, value) in samples {
+            self.line(name, labels, value);
+        }
+    }
+
+    fn histograms<'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl Iterator<Item = (&'a String, Histogram)>,
+    ) {
+        self.head(name, "histogram", help);
+        let bucket = format!("{name}_bucket");
+        for (labels, Histogram { counts, count, sum }) in samples {
+            let mut so_far = 0;
+            for (most, count) in BUCKETS.iter().zip(counts) {
+                so_far += count;
+                self.line(&bucket, &format!("{labels},{}", label("le", &most.to_string())), so_far);
+            }
+            self.line(&bucket, &format!("{labels},{}", label("le", "+Inf")), count);
+            self.line(&format!("{name}_sum"), labels, sum);
+            self.line(&format!("{name}_count"), labels, count);
+        }
+    }
+
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        let help = help.replace('\\', r"\\").replace('\n', r"\n");
+        // Writing to a string does not fail.
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn line(&mut self, name: &str, labels: &str, value: impl Display) {
+        let _ = writeln!(self.0, "{name}{{{labels}}} {value}");
+    }
+}
+
+/// What tells one informer's series from another's.
+fn labels(name: &str, resource: &GroupVersionResource) -> String {
+    let labels = [
+        ("name", name),
+        ("group", resource.group()),
+        ("version", resource.version()),
+        ("resource", resource.resource()),
+    ];
+    labels.map(|(name, value)| label(name, value)).join(",")
+}
+
+fn label(name: &str, value: &str) -> String {
+    format!("{name}=\"{}\"", value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n"))
+}
+
+/// As many as a float holds exactly; `None` for what is no number.
+fn last_digits(version: &str) -> Option<u64> {
+    let digits = version.get(version.len().saturating_sub(15)..)?;
+    digits.parse().ok()
+}
+
+/// What a scrape shows of a thread that panicked is what there is.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,38 @@
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use super::Identity;
+use crate::metrics::{InformerMetrics, InformerName, MetricsProvider, ReservedMetrics};
+use crate::sync::Mutex;
+
+/// Whom a factory's informers tell how they stand.
+pub(super) struct FactoryMetrics {
+    name: InformerName,
+    provider: Arc<dyn MetricsProvider>,
+    /// Who is told. If two threads make the same informer at once, one of which is then forgotten, they get the
+    /// same: else the one that stays could be the one without. The provider is asked under it.
+    given: Mutex<HashMap<Identity, Weak<ReservedMetrics>>>,
+}
+
+impl FactoryMetrics {
+    pub(super) fn new(name: InformerName, provider: Arc<dyn MetricsProvider>) -> Self {
+        Self { name, provider, given: Mutex::default() }
+    }
+
+    /// Whom an informer that is being made tells.
+    pub(super) fn of(&self, informer: &Identity) -> Option<Arc<dyn InformerMetrics>> {
+        let mut given = self.given.lock();
+        let others = given.get(informer).and_then(Weak::upgrade).filter(|metrics| metrics.is_reserved());
+        if let Some(metrics) = others {
+            return Some(metrics);
+        }
+        given.retain(|_, metrics| metrics.strong_count() > 0);
+        let metrics = self.name.with_resource(informer.resource.clone()).reserved_metrics(&*self.provider)?;
+        given.insert(informer.clone(), Arc::downgrade(&metrics));
+        Some(metrics)
+    }
+
+    pub(super) fn release(&self) {
+        self.name.release();
+    }
+}

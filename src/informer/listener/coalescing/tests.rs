@@ -1,0 +1,335 @@
+//! The algebra of [`HandlerBuffer::Coalescing`](crate::HandlerBuffer::Coalescing): line by line, and as
+//! properties of any sequence of events with reads at any points. Objects are versions.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use super::*;
+use crate::object::Deleted;
+
+fn add(version: u32) -> Event<u32> {
+    Event::Added { object: Arc::new(version), is_in_initial_list: false }
+}
+
+fn initial(version: u32) -> Event<u32> {
+    Event::Added { object: Arc::new(version), is_in_initial_list: true }
+}
+
+fn update(old: u32, new: u32) -> Event<u32> {
+    Event::Modified { old: Arc::new(old), new: Arc::new(new) }
+}
+
+fn delete(version: u32) -> Event<u32> {
+    Event::Deleted(Deleted::Final(Arc::new(version)))
+}
+
+fn gone(version: u32) -> Event<u32> {
+    Event::Deleted(Deleted::FinalStateUnknown { key: "a".into(), last_known: Some(Arc::new(version)) })
+}
+
+fn of(key: &str, event: Event<u32>) -> Notification<u32> {
+    Notification { key: key.into(), event }
+}
+
+/// `+3`, `initial +3`, `1>2`, `-3`, `gone 3`.
+fn text(event: &Event<u32>) -> String {
+    match event {
+        Event::Added { object, is_in_initial_list: false } => format!("+{object}"),
+        Event::Added { object, is_in_initial_list: true } => format!("initial +{object}"),
+        Event::Modified { old, new } => format!("{old}>{new}"),
+        Event::Deleted(Deleted::Final(object)) => format!("-{object}"),
+        Event::Deleted(Deleted::FinalStateUnknown { last_known, .. }) => {
+            format!("gone {}", last_known.as_ref().unwrap())
+        }
+    }
+}
+
+/// What becomes of these, all of one object; how many events fewer that is, and how many initial adds.
+fn become_of(events: impl IntoIterator<Item = Event<u32>>) -> (String, usize, usize) {
+    let mut coalescing = Coalescing::default();
+    let (mut fewer, mut initial, mut came) = (0, 0, 0);
+    for event in events {
+        let merged = coalescing.write(of("a", event));
+        came += 1;
+        fewer += merged.events;
+        initial += merged.initial;
+        assert_eq!(came, coalescing.len() + fewer);
+    }
+    let read = std::iter::from_fn(|| coalescing.read()).map(|event| text(&event)).collect::<Vec<_>>();
+    assert!(coalescing.places.is_empty() && coalescing.waiting.is_empty());
+    (read.join(" "), fewer, initial)
+}
+
+#[test]
+fn added_and_modified_is_added_in_the_new_state() {
+    assert_eq!(become_of([add(1), update(1, 2), update(2, 3)]), ("+3".into(), 2, 0));
+}
+
+#[test]
+fn added_and_deleted_is_nothing() {
+    assert_eq!(become_of([add(1), delete(2)]), (String::new(), 2, 0));
+    assert_eq!(become_of([add(1), update(1, 2), gone(2)]), (String::new(), 3, 0));
+}
+
+#[test]
+fn modified_and_modified_is_modified_from_the_oldest_to_the_newest() {
+    assert_eq!(become_of([update(1, 2), update(2, 3), update(3, 4)]), ("1>4".into(), 2, 0));
+    // A resync, which tells the same once more, is no more than any other.
+    assert_eq!(become_of([update(1, 2), update(2, 2)]), ("1>2".into(), 1, 0));
+}
+
+#[test]
+fn modified_and_deleted_is_deleted() {
+    assert_eq!(become_of([update(1, 2), delete(3)]), ("-3".into(), 1, 0));
+    assert_eq!(become_of([update(1, 2), gone(2)]), ("gone 2".into(), 1, 0));
+}
+
+#[test]
+fn deleted_and_added_stay_two() {
+    assert_eq!(become_of([delete(1), add(2)]), ("-1 +2".into(), 0, 0));
+    assert_eq!(become_of([delete(1), add(2), update(2, 3)]), ("-1 +3".into(), 1, 0));
+    assert_eq!(become_of([update(0, 1), delete(1), add(2), update(2, 3)]), ("-1 +3".into(), 2, 0));
+}
+
+#[test]
+fn deleted_added_and_deleted_is_deleted_as_it_was_first() {
+    assert_eq!(become_of([delete(1), add(2), delete(3)]), ("-1".into(), 2, 0));
+    assert_eq!(become_of([gone(1), add(2), update(2, 3), delete(3), add(4)]), ("gone 1 +4".into(), 3, 0));
+}
+
+#[test]
+fn an_initial_add_stays_one_and_counts_as_told_when_it_comes_to_nothing() {
+    assert_eq!(become_of([initial(1), update(1, 2)]), ("initial +2".into(), 1, 0));
+    assert_eq!(become_of([initial(1), delete(2)]), (String::new(), 2, 1));
+    assert_eq!(become_of([initial(1), update(1, 2), delete(2), initial(3)]), ("initial +3".into(), 3, 1));
+    assert_eq!(become_of([delete(1), initial(2), delete(3)]), ("-1".into(), 2, 1));
+}
+
+#[test]
+fn what_makes_no_sense_comes_to_the_last_state_and_is_counted_all_the_same() {
+    assert_eq!(become_of([initial(1), initial(2)]), ("initial +2".into(), 1, 1));
+    assert_eq!(become_of([add(1), initial(2)]), ("initial +2".into(), 1, 0));
+    assert_eq!(become_of([update(1, 2), initial(3)]), ("1>3".into(), 1, 1));
+    assert_eq!(become_of([delete(1), delete(2)]), ("-1".into(), 1, 0));
+    // D4: the one that knows more.
+    assert_eq!(become_of([gone(1), delete(2)]), ("-2".into(), 1, 0));
+    assert_eq!(become_of([delete(1), update(1, 2)]), ("-1 +2".into(), 0, 0));
+    assert_eq!(become_of([delete(1), update(1, 2), delete(2), delete(3), add(4)]), ("-1 +4".into(), 3, 0));
+}
+
+#[test]
+fn an_event_takes_the_place_of_what_waits_of_its_object() {
+    let mut coalescing = Coalescing::default();
+    for (key, event) in [
+        ("a", update(1, 2)),
+        ("b", delete(1)),
+        ("c", add(1)),
+        ("a", update(2, 3)),
+        ("b", add(2)),
+        ("c", update(1, 2)),
+        ("b", update(2, 3)),
+        ("a", delete(4)),
+        ("a", add(5)),
+    ] {
+        coalescing.write(of(key, event));
+    }
+    let read = std::iter::from_fn(|| coalescing.read()).map(|event| text(&event)).collect::<Vec<_>>();
+    assert_eq!(read, ["-4", "-1", "+2", "+3", "+5"]);
+}
+
+#[test]
+fn what_has_been_read_is_not_merged_with() {
+    let mut coalescing = Coalescing::default();
+    coalescing.write(of("a", add(1)));
+    assert_eq!(coalescing.read().as_ref().map(text).as_deref(), Some("+1"));
+    coalescing.write(of("a", delete(2)));
+    coalescing.write(of("a", add(3)));
+    assert_eq!(coalescing.read().as_ref().map(text).as_deref(), Some("-2"));
+    // The add that was behind it is the first now.
+    assert_eq!(coalescing.write(of("a", update(3, 4))).events, 1);
+    assert_eq!(coalescing.read().as_ref().map(text).as_deref(), Some("+4"));
+    assert!(coalescing.read().is_none());
+}
+
+#[test]
+fn a_million_updates_of_ten_objects_are_ten_events_and_what_is_merged_is_dropped() {
+    let mut coalescing = Coalescing::default();
+    let keys: Vec<Key> = (0..10).map(|key| format!("o{key}").into()).collect();
+    let objects: Vec<_> = (0..=100_000).map(Arc::new).collect();
+    let mut merged = 0;
+    for (at, pair) in objects.windows(2).enumerate() {
+        for key in &keys {
+            let event = Event::Modified { old: Arc::clone(&pair[0]), new: Arc::clone(&pair[1]) };
+            merged += coalescing.write(Notification { key: Key::clone(key), event }).events;
+        }
+        assert!(coalescing.len() <= 10, "after {at}");
+    }
+    assert_eq!((coalescing.len(), merged), (10, 999_990));
+    assert!(objects[1..100_000].iter().all(|object| Arc::strong_count(object) == 1));
+    let read = std::iter::from_fn(|| coalescing.read()).map(|event| text(&event)).collect::<Vec<_>>();
+    assert_eq!(read, ["0>100000"; 10]);
+}
+
+#[test]
+fn the_room_for_many_keys_is_given_back_before_the_last_one_is_read() {
+    let mut coalescing = Coalescing::default();
+    for key in 0..100_000 {
+        coalescing.write(of(&key.to_string(), add(key)));
+    }
+    let most = coalescing.places.capacity();
+    for _ in 0..95_000 {
+        coalescing.read();
+    }
+    let (few, len) = (coalescing.places.capacity(), coalescing.len());
+    assert!(len == 5000 && few <= most / 8, "{few} of {most} for {len}");
+    while coalescing.read().is_some() {}
+    assert!((KEEP..=2 * KEEP).contains(&coalescing.places.capacity()));
+}
+
+/// Numbers that are the same for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % below
+    }
+}
+
+/// What a handler that is told these events knows in the end. It panics when it is told what can't be.
+#[derive(Default, Debug, PartialEq)]
+struct View(BTreeMap<String, u32>);
+
+impl View {
+    fn tell(&mut self, key: &str, event: &Event<u32>, why: &str) {
+        let (before, after) = match event {
+            Event::Added { object, .. } => (None, Some(**object)),
+            Event::Modified { old, new } => (Some(**old), Some(**new)),
+            Event::Deleted(_) => {
+                assert!(self.0.remove(key).is_some(), "{key}: a deletion of what is not there, {why}");
+                return;
+            }
+        };
+        let known = after.and_then(|after| self.0.insert(key.to_owned(), after));
+        assert_eq!(known, before, "{key}: {}, {why}", text(event));
+    }
+}
+
+/// A buffer, and what must be true of it whatever comes.
+#[derive(Default)]
+struct Checked {
+    coalescing: Coalescing<u32>,
+    came: usize,
+    read: usize,
+    fewer: usize,
+    /// Initial adds that came and neither were read nor came to nothing.
+    initial: usize,
+    /// For each object, when each of its changes that wait began to wait, and whether it is a deletion.
+    since: BTreeMap<String, VecDeque<(usize, bool)>>,
+}
+
+impl Checked {
+    fn write(&mut self, key: &str, event: &Event<u32>) {
+        self.came += 1;
+        self.initial += usize::from(event.is_in_initial_list());
+        let deletes = matches!(event, Event::Deleted(_));
+        let added = self.coalescing.waiting.values().rfind(|waits| &*waits.key == key);
+        let added = added.is_some_and(|waits| matches!(waits.event, Event::Added { .. }));
+        let since = self.since.entry(key.to_owned()).or_default();
+        match since.back_mut() {
+            // It was never told, and is gone again.
+            Some(_) if deletes && added => drop(since.pop_back()),
+            Some((_, last)) if deletes || !*last => *last = deletes,
+            _ => since.push_back((self.came, deletes)),
+        }
+        let merged = self.coalescing.write(of(key, event.clone()));
+        self.fewer += merged.events;
+        self.initial -= merged.initial;
+        self.check();
+    }
+
+    fn read(&mut self) -> Option<(String, Event<u32>)> {
+        let key = self.coalescing.waiting.values().next().map(|waits| waits.key.to_string());
+        let event = self.coalescing.read();
+        assert_eq!(key.is_some(), event.is_some());
+        let (key, event) = key.zip(event)?;
+        self.read += 1;
+        self.initial -= usize::from(event.is_in_initial_list());
+        let oldest = self.since.iter().filter_map(|(key, since)| Some((since.front()?.0, key))).min();
+        assert_eq!(oldest.map(|(_, key)| key), Some(&key), "the change that has waited longest comes first");
+        self.since.get_mut(&key).unwrap().pop_front();
+        self.check();
+        Some((key, event))
+    }
+
+    fn check(&self) {
+        let Coalescing { waiting, places, .. } = &self.coalescing;
+        assert_eq!(self.came, self.read + self.fewer + waiting.len());
+        let mut counts = BTreeMap::<&str, usize>::new();
+        waiting.values().for_each(|waits| *counts.entry(&waits.key).or_default() += 1);
+        assert!(counts.values().all(|count| *count <= 2), "{counts:?}");
+        assert_eq!(counts.len(), places.len());
+        let initial = waiting.values().filter(|waits| waits.event.is_in_initial_list()).count();
+        assert_eq!(self.initial, initial, "synced if and only if nothing initial waits");
+    }
+}
+
+/// Runs `next` for many seeds; it gives the next event of a key.
+fn for_any_sequence(next: impl Fn(&mut Random, Option<u32>, u32) -> Event<u32>, views: bool) {
+    for seed in 0..400 {
+        let (random, mut checked) = (&mut Random(seed), Checked::default());
+        let (mut server, mut all, mut spared) = (BTreeMap::new(), View::default(), View::default());
+        let (keys, reads) = (1 + random.below(6), random.below(4));
+        for version in 1..300 {
+            if random.below(4) < reads {
+                if let Some((key, event)) = checked.read().filter(|_| views) {
+                    spared.tell(&key, &event, &format!("seed {seed}"));
+                }
+                continue;
+            }
+            let key = format!("o{}", random.below(keys));
+            let event = next(random, server.get(&key).copied(), version);
+            match event.object() {
+                Some(object) if !matches!(event, Event::Deleted(_)) => server.insert(key.clone(), **object),
+                _ => server.remove(&key),
+            };
+            if views {
+                all.tell(&key, &event, "unbounded");
+            }
+            checked.write(&key, &event);
+        }
+        while let Some((key, event)) = checked.read() {
+            if views {
+                spared.tell(&key, &event, &format!("seed {seed}"));
+            }
+        }
+        assert_eq!((spared, checked.initial), (all, 0), "seed {seed}");
+    }
+}
+
+#[test]
+fn the_last_word_is_the_same_as_without_and_every_word_makes_sense() {
+    let valid = |random: &mut Random, known: Option<u32>, version: u32| match known {
+        None if random.below(3) == 0 => initial(version),
+        None => add(version),
+        Some(known) => match random.below(6) {
+            0 | 1 => delete(version),
+            2 => gone(known),
+            3 => update(known, known),
+            _ => update(known, version),
+        },
+    };
+    for_any_sequence(valid, true);
+}
+
+#[test]
+fn no_sequence_however_senseless_breaks_the_bounds_or_the_counts() {
+    let any = |random: &mut Random, _: Option<u32>, version: u32| match random.below(5) {
+        0 => initial(version),
+        1 => add(version),
+        2 => update(version - 1, version),
+        3 => gone(version),
+        _ => delete(version),
+    };
+    for_any_sequence(any, false);
+}

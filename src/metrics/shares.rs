@@ -1,0 +1,42 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::InformerMetrics;
+use crate::sync::Mutex;
+
+/// The metrics of an informer's queues, so many of them: what waits in each is told as the sum of them all.
+pub(crate) fn shares(
+    metrics: Option<&Arc<dyn InformerMetrics>>,
+    queues: usize,
+) -> Vec<Option<Arc<dyn InformerMetrics>>> {
+    let Some(metrics) = metrics.filter(|_| queues > 1) else { return vec![metrics.cloned(); queues] };
+    let all = Arc::new(Shares { metrics: Arc::clone(metrics), waiting: Mutex::new(vec![0; queues]) });
+    let share = |at| -> Arc<dyn InformerMetrics> { Arc::new(Share { all: Arc::clone(&all), at }) };
+    (0..queues).map(share).map(Some).collect()
+}
+
+struct Shares {
+    metrics: Arc<dyn InformerMetrics>,
+    /// In each of the queues. Held while the sum is told, so that what is told last is how it is. After the
+    /// lock of the queue's own meter.
+    waiting: Mutex<Vec<usize>>,
+}
+
+struct Share {
+    all: Arc<Shares>,
+    at: usize,
+}
+
+impl InformerMetrics for Share {
+    fn queued_items(&self, items: usize) {
+        let mut waiting = self.all.waiting.lock();
+        if let Some(waiting) = waiting.get_mut(self.at) {
+            *waiting = items;
+        }
+        self.all.metrics.queued_items(waiting.iter().sum());
+    }
+
+    fn processing_latency(&self, latency: Duration) {
+        self.all.metrics.processing_latency(latency);
+    }
+}

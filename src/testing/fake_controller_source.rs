@@ -1,0 +1,261 @@
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::error::Error;
+use crate::reflector::{Body, ListerWatcher};
+use crate::status::Status;
+use crate::stop::{Stop, Subscription};
+use crate::sync::{Condvar, Mutex};
+use crate::wire::ListOptions;
+
+/// A kind of objects in memory that a test changes and an informer lists and watches: without a server, and
+/// with changes that a watch misses. client-go's `FakeControllerSource`.
+///
+/// Each change has the next resourceVersion, counted from 1, and is remembered for watches that ask for what
+/// came after an older one (FS1, FS2). Selectors and pages are not regarded. Clones are the same source.
+///
+/// ```
+/// use k8s_informer::testing::FakeControllerSource;
+/// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+/// use serde_json::json;
+/// use std::sync::Arc;
+///
+/// let source = FakeControllerSource::new();
+/// source.add(json!({ "metadata": { "name": "a" } }));
+/// let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(source.clone()), Default::default());
+/// let (sender, events) = std::sync::mpsc::channel();
+/// informer.add_event_handler(|handler| handler.on_delete(move |gone| sender.send(gone.key()).unwrap()))?;
+///
+/// let stop = Stop::new();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| informer.run(&stop));
+///     informer.synced().wait();
+///     // A deletion that the watch misses is found out by the list that follows its end.
+///     source.delete_drop_watch(json!({ "metadata": { "name": "a" } }));
+///     source.reset_watch();
+///     assert_eq!(&*events.recv().unwrap(), "a");
+///     stop.stop();
+/// });
+/// # Ok::<(), k8s_informer::InformerError>(())
+/// ```
+#[derive(Clone)]
+pub struct FakeControllerSource {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Innermost.
+    state: Mutex<State>,
+    /// Waits for a change of `state`, or for a stop; woken by each change, by each reset and by the stop.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    version: u64,
+    /// By namespace, name and UID (FS5).
+    items: BTreeMap<[String; 3], Value>,
+    changes: Vec<Change>,
+    /// What came up to this version is forgotten.
+    forgotten: u64,
+    /// How often watches were reset: those of earlier times have ended.
+    resets: u64,
+    list_error: Option<Error>,
+}
+
+struct Change {
+    version: u64,
+    /// Whether the watches that were open then are not told.
+    dropped: bool,
+    frame: String,
+}
+
+impl FakeControllerSource {
+    /// Without objects.
+    pub fn new() -> Self {
+        Self { shared: Arc::default() }
+    }
+
+    /// An object appears. Answers it with its resourceVersion.
+    pub fn add(&self, object: Value) -> Value {
+        self.change("ADDED", object, false)
+    }
+
+    /// An object changes. Answers it with its resourceVersion.
+    pub fn modify(&self, object: Value) -> Value {
+        self.change("MODIFIED", object, false)
+    }
+
+    /// An object is gone. Answers its last state, with the resourceVersion of the deletion.
+    pub fn delete(&self, object: Value) -> Value {
+        self.change("DELETED", object, false)
+    }
+
+    /// As [`add`](Self::add), but no watch that is open is told (FS3).
+    pub fn add_drop_watch(&self, object: Value) -> Value {
+        self.change("ADDED", object, true)
+    }
+
+    /// As [`modify`](Self::modify), but no watch that is open is told.
+    pub fn modify_drop_watch(&self, object: Value) -> Value {
+        self.change("MODIFIED", object, true)
+    }
+
+    /// As [`delete`](Self::delete), but no watch that is open is told.
+    pub fn delete_drop_watch(&self, object: Value) -> Value {
+        self.change("DELETED", object, true)
+    }
+
+    /// Ends all watches and forgets all changes: whoever watched has to list (FS4).
+    pub fn reset_watch(&self) {
+        let mut state = self.shared.state.lock();
+        state.resets += 1;
+        state.forgotten = state.version;
+        state.changes.clear();
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// With which error lists fail, until it is taken back with `None`.
+    pub fn set_list_error(&self, error: Option<Error>) {
+        self.shared.state.lock().list_error = error;
+    }
+
+    /// The resourceVersion of the last change; 0 before the first.
+    pub fn resource_version(&self) -> u64 {
+        self.shared.state.lock().version
+    }
+
+    fn change(&self, kind: &str, mut object: Value, dropped: bool) -> Value {
+        let mut state = self.shared.state.lock();
+        state.version += 1;
+        let version = state.version;
+        if let Some(fields) = object.as_object_mut() {
+            let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
+            if let Some(metadata) = metadata.as_object_mut() {
+                metadata.insert("resourceVersion".to_owned(), version.to_string().into());
+            }
+        }
+        let key = ["namespace", "name", "uid"]
+            .map(|field| object["metadata"][field].as_str().unwrap_or_default().to_owned());
+        match kind {
+            "DELETED" => drop(state.items.remove(&key)),
+            _ => drop(state.items.insert(key, object.clone())),
+        }
+        let frame = json!({ "type": kind, "object": &object });
+        state.changes.push(Change { version, dropped, frame: format!("{frame}\n") });
+        drop(state);
+        self.shared.changed.notify_all();
+        object
+    }
+}
+
+impl Default for FakeControllerSource {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ListerWatcher for FakeControllerSource {
+    fn list(&self, _: &ListOptions, _: &Stop) -> Result<Body, Error> {
+        let state = self.shared.state.lock();
+        if let Some(error) = &state.list_error {
+            return Err(error.clone());
+        }
+        let items: Vec<_> = state.items.values().collect();
+        let metadata = json!({ "resourceVersion": state.version.to_string() });
+        Ok(Body::from(json!({ "kind": "List", "metadata": metadata, "items": items }).to_string()))
+    }
+
+    /// Needs a resourceVersion that is a number; one that is forgotten is an error `Expired`, one that is yet
+    /// to come another error (FS2).
+    fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        let after = options.resource_version.as_deref().unwrap_or_default();
+        let Ok(after) = after.parse::<u64>() else {
+            return Err(Error::other("a watch of this source needs a resourceVersion that is a number"));
+        };
+        let state = self.shared.state.lock();
+        if after < state.forgotten {
+            return Err(Error::from_status(Status {
+                status: "Failure".to_owned(),
+                message: format!("too old resource version: {after} ({})", state.forgotten),
+                reason: "Expired".to_owned(),
+                code: 410,
+                ..Status::default()
+            }));
+        }
+        if after > state.version {
+            return Err(Error::other("a resourceVersion that is yet to come"));
+        }
+        let (opened, resets) = (state.version, state.resets);
+        drop(state);
+        let shared = Arc::clone(&self.shared);
+        let wakes = stop.on_stop(move || {
+            // The lock, so that the wake-up can't fall between a reader's look at the stop and its wait.
+            let _state = shared.state.lock();
+            shared.changed.notify_all();
+        });
+        let shared = Arc::clone(&self.shared);
+        let (stop, rest) = (stop.clone(), Vec::new());
+        Ok(Body::new(Watch { shared, after, opened, resets, rest, stop, _wakes: wakes }))
+    }
+
+    fn description(&self) -> String {
+        "fake objects".to_owned()
+    }
+}
+
+impl fmt::Debug for FakeControllerSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FakeControllerSource")
+            .field("resource_version", &self.resource_version())
+            .finish_non_exhaustive()
+    }
+}
+
+struct Watch {
+    shared: Arc<Shared>,
+    /// What came up to this version has been read.
+    after: u64,
+    /// The version when it was opened: what came before is told even if it was dropped.
+    opened: u64,
+    /// How many resets there had been then.
+    resets: u64,
+    rest: Vec<u8>,
+    stop: Stop,
+    _wakes: Subscription,
+}
+
+impl Read for Watch {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.rest.is_empty() {
+            let mut state = self.shared.state.lock();
+            loop {
+                if self.stop.is_stopped() {
+                    return Err(io::Error::other(Error::stopped()));
+                }
+                if state.resets > self.resets {
+                    return Ok(0);
+                }
+                let told = |change: &&Change| {
+                    change.version > self.after && (!change.dropped || change.version <= self.opened)
+                };
+                if let Some(change) = state.changes.iter().find(told) {
+                    self.after = change.version;
+                    self.rest = change.frame.clone().into_bytes();
+                    break;
+                }
+                self.shared.changed.wait(&mut state);
+            }
+        }
+        let length = self.rest.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&self.rest[..length]);
+        self.rest.drain(..length);
+        Ok(length)
+    }
+}

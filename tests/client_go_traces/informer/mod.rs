@@ -1,0 +1,393 @@
+//! A whole `SharedIndexInformer`, fed by a source that does what the script says, in virtual time.
+//!
+//! After each step all of its threads have settled: the reflector waits for the source or for the time, the
+//! process loop for the queue or for the gate before it, each handler has been called for everything that was
+//! handed to it, or hangs because it was told to. [`World`] knows, and nothing polls.
+
+mod gate;
+mod handlers;
+mod source;
+mod world;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use k8s_informer::{
+    HandlerOptions, InformerError, InformerQueue, Queue, ReflectorOptions, SharedIndexInformer,
+    SharedIndexInformerOptions, Stop, Transform,
+};
+use serde_json::{Value, json};
+
+use self::gate::{Depth, Gated};
+use self::handlers::handler;
+use self::source::{Item, Source};
+use self::world::{Gate, Reflector, State, Told, World};
+use crate::Replay;
+use crate::object::{keys, sorted, text};
+use crate::reflector_wire::class;
+
+/// A handler that has to be synced is so in this time, which is real.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Any back-off of the reflector is over by then.
+const BACKED_OFF: Duration = Duration::from_millis(120_100);
+
+pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
+    let world = World::new();
+    let errors = world.clone();
+    let mut reflector = ReflectorOptions::default();
+    reflector.clock = Arc::new(world.clone());
+    reflector.resync_period = millis(&config["resync_ms"]);
+    reflector.watch_list = false;
+    reflector.watch_error_handler = Some(Arc::new(move |error| {
+        errors.change(|state| state.errors.push(json!(class(error))));
+    }));
+    let gated = world.clone();
+    let queue = match text(&config["queue"]) {
+        "real" => InformerQueue::RealFifoAtomic,
+        "delta" => InformerQueue::DeltaFifo,
+        other => panic!("queue {other}"),
+    };
+    let is_real = queue == InformerQueue::RealFifoAtomic;
+    let options = SharedIndexInformerOptions {
+        indexers: source::indexers(&config["indexers"]),
+        reflector,
+        queue,
+        transform: source::transform(&config["transform"]),
+        metrics: Some(Arc::new(Depth(world.clone()))),
+        wrap_queue: Some(Arc::new(move |queue| {
+            Arc::new(Gated { world: gated.clone(), queue, keeps_bookmarks: is_real }) as Arc<dyn Queue<Item>>
+        })),
+        ..SharedIndexInformerOptions::default()
+    };
+    let informer = SharedIndexInformer::new(Arc::new(Source(world.clone())), options);
+    let mut subject = Subject {
+        world,
+        informer,
+        running: None,
+        period: millis(&config["resync_ms"]),
+        resyncs: has_period(config),
+        store_rv: is_real,
+        timeless: false,
+    };
+    for handler in config["handlers"].as_array().unwrap() {
+        subject.resyncs |= has_period(handler);
+        subject.add_handler(handler, false).unwrap();
+    }
+    Box::new(subject)
+}
+
+fn millis(value: &Value) -> Duration {
+    Duration::from_millis(value.as_u64().unwrap_or_default())
+}
+
+fn has_period(config: &Value) -> bool {
+    !millis(&config["resync_ms"]).is_zero()
+}
+
+struct Subject {
+    world: World,
+    informer: SharedIndexInformer<Item>,
+    running: Option<JoinHandle<()>>,
+    /// The informer's own resync period.
+    period: Duration,
+    /// Whether anything in the trace has a resync period.
+    resyncs: bool,
+    store_rv: bool,
+    /// The trace does not say any more what time it is.
+    timeless: bool,
+}
+
+impl Replay for Subject {
+    fn begin(&mut self, steps: &[Value], _deviations: &BTreeSet<String>) {
+        self.resyncs |= steps.iter().any(|step| has_period(&step["handler"]));
+    }
+
+    fn step(&mut self, op: &str, step: &Value) -> Value {
+        let mut delays = None;
+        let done = match op {
+            "start" => {
+                self.start();
+                self.answer(step);
+                Ok(())
+            }
+            "list" => {
+                self.answer(step);
+                Ok(())
+            }
+            "emit" => {
+                self.emit(step);
+                Ok(())
+            }
+            "close_watch" => {
+                self.world.change(|state| state.watch_ends = true);
+                Ok(())
+            }
+            "relist" => {
+                self.relist(step);
+                Ok(())
+            }
+            "fail_lists" => {
+                delays = Some(self.fail_lists(step));
+                Ok(())
+            }
+            "tick" => {
+                self.world.advance_to(self.world.elapsed() + millis(&step["ms"]));
+                Ok(())
+            }
+            "hold" => {
+                // Who is in a pop already gets one more.
+                self.world.change(|state| {
+                    if state.gate == Gate::Open {
+                        state.gate = Gate::Closed { passes: usize::from(state.waits_to_pop) };
+                    }
+                });
+                self.emit(step);
+                Ok(())
+            }
+            "release" => {
+                self.world.change(|state| state.gate = Gate::Open);
+                Ok(())
+            }
+            "add_handler" => self.add_handler(&step["handler"], true),
+            "remove_handler" => {
+                let told = |state: &State| state.handlers[text(&step["h"])].registration.clone().unwrap();
+                self.informer.remove_event_handler(&self.world.look(told));
+                Ok(())
+            }
+            "block_handler" | "unblock_handler" => {
+                let (handler, blocked) = (text(&step["h"]), op == "block_handler");
+                self.world.change(|state| state.handlers.get_mut(handler).unwrap().blocked = blocked);
+                Ok(())
+            }
+            "add_indexers" => self.informer.add_indexers(source::indexers(&step["names"])),
+            "set_transform" => self.informer.set_transform(Transform::new(Ok::<_, String>)),
+            "run_again" => {
+                let again = self.informer.run(&Stop::new());
+                assert!(matches!(again, Err(InformerError::AlreadyStarted { .. })), "{again:?}");
+                Ok(())
+            }
+            "stop" => {
+                self.stop();
+                Ok(())
+            }
+            other => panic!("op {other}"),
+        };
+        self.world.settle();
+        let mut got = self.observed(&step["want"]);
+        if let Err(error) = done {
+            got["error"] = json!(match error {
+                InformerError::AlreadyStarted { .. } => "started",
+                InformerError::Stopped { .. } => "stopped",
+                InformerError::Index(_) => "conflict",
+                other => panic!("{other}"),
+            });
+        }
+        if let Some(delays) = delays {
+            got["delays"] = nominal(&delays, &step["want"]["delays"]);
+        }
+        got
+    }
+}
+
+impl Subject {
+    fn start(&mut self) {
+        let resyncs = !self.period.is_zero();
+        self.world.change(|state| {
+            state.running = true;
+            state.resyncs = resyncs;
+        });
+        let (informer, world) = (self.informer.clone(), self.world.clone());
+        self.running = Some(thread::spawn(move || {
+            let ended = informer.run(&world.stop());
+            world.change(|state| state.running = false);
+            ended.unwrap();
+        }));
+        self.world.settle();
+    }
+
+    fn stop(&self) {
+        self.world.change(|state| state.stopped = true);
+        self.world.stop().stop();
+    }
+
+    fn add_handler(&mut self, config: &Value, late: bool) -> Result<(), InformerError> {
+        let id = text(&config["id"]);
+        let mut options = HandlerOptions::default();
+        id.clone_into(&mut options.name);
+        options.resync_period = config["resync_ms"].as_u64().map(Duration::from_millis);
+        self.world.change(|state| state.handlers.insert(id.to_owned(), Told { late, ..Told::default() }));
+        let added = self.informer.add_handler_with_options(handler(&self.world, config), options.clone());
+        let registration = match added {
+            Ok(registration) => registration,
+            Err(error) => {
+                self.world.change(|state| state.handlers.remove(id));
+                return Err(error);
+            }
+        };
+        let world = self.world.clone();
+        let wakes = registration.ended().on_done(move || world.change(|_| ()));
+        self.world.change(|state| {
+            let told = state.handlers.get_mut(id).unwrap();
+            (told.registration, told.wakes) = (Some(registration), Some(wakes));
+        });
+        // Before the start the shortest period becomes the informer's (I9).
+        if let Some(period) =
+            options.resync_period.filter(|period| !period.is_zero() && self.running.is_none())
+        {
+            self.period = self.period.min(period.max(Duration::from_secs(1)));
+        }
+        Ok(())
+    }
+
+    fn emit(&self, step: &Value) {
+        for event in step["events"].as_array().into_iter().flatten() {
+            self.say(&source::event(event));
+        }
+    }
+
+    /// On the watch.
+    fn say(&self, frame: &str) {
+        self.world.change(|state| state.bytes.extend(frame.as_bytes()));
+        self.world.settle();
+    }
+
+    /// Answers the LIST that waits: with the failures first, each of which takes its time.
+    fn answer(&self, step: &Value) {
+        for class in step["fail"].as_array().into_iter().flatten() {
+            self.fail(text(class));
+            self.world.advance_to(self.world.elapsed() + BACKED_OFF);
+        }
+        if step["list"].is_object() {
+            self.expect(Reflector::Lists);
+            self.world.change(|state| state.answer = Some(Ok(source::list(&step["list"]))));
+            self.world.settle();
+        }
+    }
+
+    fn fail(&self, class: &str) {
+        self.expect(Reflector::Lists);
+        self.world.change(|state| state.answer = Some(Err(source::error(class))));
+        self.world.settle();
+    }
+
+    fn expect(&self, expected: Reflector) {
+        let reflector = self.world.look(|state| state.reflector);
+        assert_eq!(reflector, expected, "the reflector");
+    }
+
+    fn relist(&self, step: &Value) {
+        let answered = self.world.elapsed() + BACKED_OFF;
+        match text(&step["how"]) {
+            // One that was not that short before is opened again first.
+            "short" => {
+                while self.world.look(|state| state.reflector) == Reflector::Watches {
+                    self.world.change(|state| state.watch_ends = true);
+                    self.world.settle();
+                }
+            }
+            class => self.say(&source::error_event(class)),
+        }
+        self.world.advance_to(answered);
+        self.answer(step);
+    }
+
+    /// How long the reflector waits after each failure.
+    fn fail_lists(&mut self, step: &Value) -> Vec<Duration> {
+        self.timeless = true;
+        let delays = (0..step["n"].as_u64().unwrap()).map(|_| {
+            let failed = self.world.elapsed();
+            self.fail("internal");
+            while self.world.look(|state| state.reflector) != Reflector::Lists {
+                let due = self.world.next_due().expect("the reflector waits");
+                self.world.advance_to(due);
+            }
+            self.world.elapsed() - failed
+        });
+        delays.collect()
+    }
+
+    fn observed(&self, want: &Value) -> Value {
+        let indexer = self.informer.indexer();
+        let informer_synced = self.informer.has_synced();
+        let index = |name: &str| {
+            let values = indexer.list_index_func_values(name).unwrap().into_iter();
+            let found = values.map(|value| (value.to_string(), indexer.index_keys(name, &value).unwrap()));
+            Value::Object(
+                found
+                    .filter(|(_, found)| !found.is_empty())
+                    .map(|(value, found)| (value, keys(found)))
+                    .collect(),
+            )
+        };
+        let index: serde_json::Map<_, _> =
+            indexer.get_indexers().iter().map(|name| (name.to_string(), index(name))).collect();
+        let store = self.informer.lister().list().iter().map(|item| Arc::new(item.0.clone())).collect();
+        let (now, resyncs) = (self.world.elapsed().as_millis() as u64, self.resyncs);
+        let (running, requests, errors, told) = self.world.change(|state| {
+            let told = state.handlers.iter_mut().map(|(id, told)| {
+                let events = handlers::sorted(std::mem::take(&mut told.events), told.late, resyncs);
+                (id.clone(), events, told.is_through(), told.registration.clone().unwrap())
+            });
+            let told: Vec<_> = told.collect();
+            (state.running, std::mem::take(&mut state.requests), std::mem::take(&mut state.errors), told)
+        });
+        let handlers: serde_json::Map<_, _> = told
+            .into_iter()
+            .map(|(id, events, is_through, registration)| {
+                // It becomes so a moment after the callback has returned.
+                let wanted = want["handlers"][&id]["synced"] == true;
+                let due = is_through && informer_synced && !registration.ended().is_done();
+                let synced = match wanted || due {
+                    true => registration.synced().wait_timeout(PATIENCE),
+                    false => registration.has_synced(),
+                };
+                (id, json!({"events": events, "synced": synced}))
+            })
+            .collect();
+        let mut observed = json!({
+            "now_ms": if self.timeless { json!(-1) } else { json!(now) },
+            "running": running,
+            "requests": requests,
+            "errors": errors,
+            "handlers": handlers,
+            "store": sorted(store),
+            "index": index,
+            "synced": informer_synced,
+            "last_rv": self.informer.last_sync_resource_version(),
+        });
+        if self.store_rv {
+            observed["store_rv"] = json!(indexer.last_store_sync_resource_version());
+        }
+        observed
+    }
+}
+
+impl Drop for Subject {
+    fn drop(&mut self) {
+        self.stop();
+        self.world.change(|state| state.handlers.values_mut().for_each(|told| told.blocked = false));
+        let ended = self.running.take().map(JoinHandle::join);
+        // They and the world keep each other.
+        let told = self.world.change(|state| std::mem::take(&mut state.handlers));
+        drop(told);
+        if let Some(Err(panic)) = ended
+            && !thread::panicking()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// Each wait has a jitter: up to twice as long.
+fn nominal(delays: &[Duration], wanted: &Value) -> Value {
+    let wanted = wanted.as_array().into_iter().flatten().map(Some).chain(std::iter::repeat(None));
+    let nominal = delays.iter().map(|delay| delay.as_millis() as u64).zip(wanted);
+    let nominal = nominal.map(|(delay, wanted)| match wanted.and_then(Value::as_u64) {
+        Some(wanted) if (wanted..2 * wanted).contains(&delay) => wanted,
+        _ => delay,
+    });
+    nominal.collect()
+}

@@ -1,0 +1,210 @@
+//! Where the objects come from: LIST is answered when the script says so, and a watch says what it says.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::thread;
+
+use k8s_informer::{
+    Body, Error, IndexFunc, Indexers, ListOptions, ListerWatcher, Object, Status, Stop, Transform,
+};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value, json};
+
+use super::world::{Reflector, State, World};
+use crate::object::{Obj, text};
+
+/// An object as the suites write it, decoded from what a server sends.
+#[derive(Clone)]
+pub(super) struct Item(pub(super) Obj);
+
+impl<'de> Deserialize<'de> for Item {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let sent = Value::deserialize(deserializer)?;
+        let field = |pointer| sent.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let labels = sent.pointer("/metadata/labels").cloned().unwrap_or_else(|| json!({}));
+        Ok(Self(Obj {
+            ns: field("/metadata/namespace"),
+            name: field("/metadata/name"),
+            rv: field("/metadata/resourceVersion"),
+            uid: field("/metadata/uid"),
+            labels: serde_json::from_value(labels).map_err(serde::de::Error::custom)?,
+            val: field("/val"),
+            unkeyable: sent["metadata"].is_null(),
+        }))
+    }
+}
+
+impl Object for Item {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn namespace(&self) -> &str {
+        self.0.namespace()
+    }
+
+    fn uid(&self) -> &str {
+        self.0.uid()
+    }
+
+    fn resource_version(&self) -> &str {
+        self.0.resource_version()
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        self.0.label(key)
+    }
+}
+
+/// An object of a trace as a server sends it.
+fn sent(object: &Value) -> Value {
+    let mut sent = json!({"apiVersion": "traces/v1", "kind": "Object", "val": object["val"]});
+    if object["unkeyable"] != true {
+        let fields = [
+            ("name", "name"),
+            ("ns", "namespace"),
+            ("rv", "resourceVersion"),
+            ("uid", "uid"),
+            ("labels", "labels"),
+        ];
+        let given = fields.into_iter().filter(|(field, _)| !object[*field].is_null());
+        sent["metadata"] =
+            given.map(|(field, name)| (name.to_owned(), object[field].clone())).collect::<Map<_, _>>().into();
+    }
+    sent
+}
+
+pub(super) fn list(list: &Value) -> Vec<u8> {
+    let items: Vec<Value> = list["items"].as_array().into_iter().flatten().map(sent).collect();
+    let metadata = json!({"resourceVersion": list["rv"]});
+    let list = json!({"apiVersion": "traces/v1", "kind": "ObjectList", "metadata": metadata, "items": items});
+    list.to_string().into_bytes()
+}
+
+pub(super) fn event(event: &Value) -> String {
+    format!("{}\n", json!({"type": event["type"], "object": sent(&event["obj"])}))
+}
+
+/// A watch says that it is over.
+pub(super) fn error_event(class: &str) -> String {
+    format!("{}\n", json!({"type": "ERROR", "object": status(class)}))
+}
+
+/// A LIST fails.
+pub(super) fn error(class: &str) -> Error {
+    Error::from_status(status(class))
+}
+
+fn status(class: &str) -> Status {
+    let (code, reason) = match class {
+        "expired" => (410, "Expired"),
+        "gone" => (410, "Gone"),
+        "internal" => (500, "InternalError"),
+        "bad_request" => (400, "BadRequest"),
+        "unauthorized" => (401, "Unauthorized"),
+        "forbidden" => (403, "Forbidden"),
+        "not_found" => (404, "NotFound"),
+        "too_many_requests" => (429, "TooManyRequests"),
+        "unavailable" => (503, "ServiceUnavailable"),
+        "timeout" => (504, "Timeout"),
+        other => panic!("class {other}"),
+    };
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": class, "reason": reason, "code": code
+    });
+    serde_json::from_value(status).unwrap()
+}
+
+pub(super) struct Source(pub(super) World);
+
+impl Source {
+    fn asked(&self, kind: &str, options: &ListOptions) {
+        let mut request = json!({"kind": kind, "rv": options.resource_version.clone().unwrap_or_default()});
+        if let Some(limit) = options.limit {
+            request["limit"] = json!(limit);
+        }
+        self.0.change(|state| {
+            state.requests.push(request);
+            state.reflector_thread = Some(thread::current().id());
+        });
+    }
+}
+
+impl ListerWatcher for Source {
+    fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        self.asked("list", options);
+        self.0.change(|state| state.reflector = Reflector::Lists);
+        let answer = self.0.wait_until(
+            stop,
+            |state| state.answer.is_some(),
+            |state| {
+                state.reflector = Reflector::Busy;
+                state.answer.take()
+            },
+        );
+        answer.unwrap_or_else(|| Err(Error::other("stopped"))).map(Body::from)
+    }
+
+    fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        self.asked("watch", options);
+        self.0.change(|state| {
+            state.bytes.clear();
+            state.watch_ends = false;
+        });
+        Ok(Body::new(Watch { world: self.0.clone(), stop: stop.clone() }))
+    }
+
+    fn description(&self) -> String {
+        "objects of a trace".to_owned()
+    }
+}
+
+struct Watch {
+    world: World,
+    stop: Stop,
+}
+
+impl Read for Watch {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.world.change(|state| state.reflector = Reflector::Watches);
+        let come = |state: &State| state.watch_ends || !state.bytes.is_empty();
+        self.world.wait_until(&self.stop, come, |state| {
+            state.reflector = Reflector::Busy;
+            match come(state) {
+                true => state.bytes.read(buffer),
+                false => Err(io::Error::other("stopped")),
+            }
+        })
+    }
+}
+
+/// `mark` or `fail:X`.
+pub(super) fn transform(name: &Value) -> Option<Transform<Item>> {
+    let name = name.as_str()?;
+    Some(match name.strip_prefix("fail:").map(str::to_owned) {
+        Some(bad) => Transform::new(move |item: Arc<Item>| match item.0.val == bad {
+            true => Err("bad"),
+            false => Ok(item),
+        }),
+        None if name == "mark" => Transform::in_place(|item: &mut Item| item.0.val.push('!')),
+        None => panic!("transform {name}"),
+    })
+}
+
+/// `ns`, `label:K` or `words`.
+fn index_func(name: &str) -> IndexFunc<Item> {
+    match name.strip_prefix("label:").map(str::to_owned) {
+        Some(label) => {
+            IndexFunc::new(move |item: &Item| item.0.labels.get(&label).cloned().into_iter().collect())
+        }
+        None if name == "ns" => IndexFunc::new(|item: &Item| vec![item.0.ns.clone()]),
+        None if name == "words" => IndexFunc::new(|item: &Item| {
+            item.0.val.split('+').filter(|word| !word.is_empty()).map(str::to_owned).collect()
+        }),
+        None => panic!("index function {name}"),
+    }
+}
+
+pub(super) fn indexers(names: &Value) -> Indexers<Item> {
+    names.as_array().into_iter().flatten().map(|name| (text(name), index_func(text(name)))).collect()
+}

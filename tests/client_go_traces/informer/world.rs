@@ -1,0 +1,275 @@
+//! What the threads of an informer are doing: whether all of them have settled, and the time, which moves only
+//! when they have.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use k8s_informer::{Clock, Error, HandlerRegistration, Stop, Subscription};
+use serde_json::Value;
+
+/// All threads settle in so long, in real time.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Everything that a thread of the informer can wait for, and what it has told. Clones are the same.
+#[derive(Clone)]
+pub(super) struct World(Arc<Shared>);
+
+struct Shared {
+    start: Instant,
+    /// Ends the informer.
+    stop: Stop,
+    /// Innermost: nothing of the informer's is called under it but what only reads.
+    state: Mutex<State>,
+    /// Woken by every change of `state`.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    now: Duration,
+    sleepers: Vec<Sleeper>,
+    /// `run` was called and has not returned.
+    pub(super) running: bool,
+    pub(super) stopped: bool,
+    /// Whether a thread resyncs while the reflector watches.
+    pub(super) resyncs: bool,
+
+    pub(super) reflector: Reflector,
+    pub(super) reflector_thread: Option<ThreadId>,
+    /// What the LIST that waits is answered with.
+    pub(super) answer: Option<Result<Vec<u8>, Error>>,
+    /// What the watch has to say, and whether it ends then.
+    pub(super) bytes: VecDeque<u8>,
+    pub(super) watch_ends: bool,
+    pub(super) requests: Vec<Value>,
+    pub(super) errors: Vec<Value>,
+
+    pub(super) gate: Gate,
+    pub(super) queued: usize,
+    /// The process loop wants to pop and may not, or there is nothing.
+    pub(super) waits_to_pop: bool,
+    pub(super) closed: bool,
+
+    pub(super) handlers: BTreeMap<String, Told>,
+}
+
+/// What the reflector's thread does.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) enum Reflector {
+    #[default]
+    Busy,
+    /// It waits for the answer to a LIST ...
+    Lists,
+    /// ... for bytes of a watch ...
+    Watches,
+    /// ... for the time after which it tries again.
+    BacksOff,
+}
+
+struct Sleeper {
+    thread: ThreadId,
+    until: Duration,
+}
+
+/// What lets the process loop pop.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) enum Gate {
+    #[default]
+    Open,
+    /// So many pops are let through.
+    Closed { passes: usize },
+}
+
+/// One handler.
+#[derive(Default)]
+pub(super) struct Told {
+    pub(super) events: Vec<Value>,
+    /// The next callback hangs ...
+    pub(super) blocked: bool,
+    /// ... and here it does, as long as it is.
+    pub(super) hangs: bool,
+    /// How many calls have returned.
+    pub(super) returned: u64,
+    /// It gets nothing any more.
+    pub(super) removed: bool,
+    /// It came after the others.
+    pub(super) late: bool,
+    pub(super) registration: Option<HandlerRegistration>,
+    pub(super) wakes: Option<Subscription>,
+}
+
+impl Told {
+    fn is_settled(&self, stopped: bool) -> bool {
+        match &self.registration {
+            None => false,
+            Some(registration) if registration.ended().is_done() => true,
+            Some(_) if self.hangs && self.blocked => self.removed || !stopped,
+            Some(_) => !self.removed && !stopped && self.is_through(),
+        }
+    }
+
+    /// Whether it has been called for everything that was handed to it.
+    pub(super) fn is_through(&self) -> bool {
+        self.registration.as_ref().is_some_and(|registration| registration.stats().received == self.returned)
+    }
+}
+
+impl State {
+    /// Whether the process loop may pop.
+    pub(super) fn may_pop(&self) -> bool {
+        self.closed || self.queued > 0 && self.gate != Gate::Closed { passes: 0 }
+    }
+
+    /// Whether nobody does anything any more unless time passes or the script goes on.
+    fn is_settled(&self) -> bool {
+        let mut handlers = self.handlers.values();
+        if !self.running {
+            return handlers.all(|told| told.is_settled(false));
+        }
+        if self.stopped {
+            // A callback that hangs is what keeps it from returning.
+            return self.handlers.values().any(|told| told.hangs && told.blocked)
+                && handlers.all(|told| told.is_settled(true));
+        }
+        let reflector = match self.reflector {
+            Reflector::Busy => false,
+            Reflector::Lists => self.answer.is_none(),
+            Reflector::Watches => {
+                self.bytes.is_empty() && !self.watch_ends && self.sleepers.len() == usize::from(self.resyncs)
+            }
+            Reflector::BacksOff => true,
+        };
+        reflector
+            && self.sleepers.iter().all(|sleeper| sleeper.until > self.now)
+            && self.waits_to_pop
+            && !self.may_pop()
+            && handlers.all(|told| told.is_settled(false))
+    }
+
+    fn describe(&self) -> String {
+        let handlers: Vec<String> = self
+            .handlers
+            .iter()
+            .map(|(id, told)| {
+                let stats = told.registration.as_ref().map(HandlerRegistration::stats);
+                format!(
+                    "{id}: hangs {}, returned {}, removed {}, {stats:?}",
+                    told.hangs, told.returned, told.removed
+                )
+            })
+            .collect();
+        format!(
+            "the reflector {:?}, running {}, stopped {}, {} sleep, queued {}, {:?}, waits to pop {}, {handlers:?}",
+            self.reflector,
+            self.running,
+            self.stopped,
+            self.sleepers.len(),
+            self.queued,
+            self.gate,
+            self.waits_to_pop
+        )
+    }
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Self(Arc::new(Shared { start: Instant::now(), stop: Stop::new(), state, changed }))
+    }
+
+    /// What ends the informer.
+    pub(super) fn stop(&self) -> Stop {
+        self.0.stop.clone()
+    }
+
+    pub(super) fn look<R>(&self, look: impl FnOnce(&State) -> R) -> R {
+        look(&self.0.state.lock().unwrap())
+    }
+
+    /// Changes something, and wakes whoever waits for it.
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let changed = change(&mut self.0.state.lock().unwrap());
+        self.0.changed.notify_all();
+        changed
+    }
+
+    /// Blocks the thread of the informer's that calls it until something is so, or `stop` is given; then it
+    /// changes something.
+    pub(super) fn wait_until<R>(
+        &self,
+        stop: &Stop,
+        is_so: impl Fn(&State) -> bool,
+        then: impl FnOnce(&mut State) -> R,
+    ) -> R {
+        let world = self.clone();
+        // Under the lock, so that the wake-up can't fall between a look at the stop and the wait.
+        let _wakes = stop.on_stop(move || world.change(|_| ()));
+        let mut state = self.0.state.lock().unwrap();
+        while !is_so(&state) && !stop.is_stopped() {
+            state = self.0.changed.wait(state).unwrap();
+        }
+        let changed = then(&mut state);
+        self.0.changed.notify_all();
+        changed
+    }
+
+    /// Blocks until all threads have settled.
+    pub(super) fn settle(&self) {
+        let state = self.0.state.lock().unwrap();
+        let waited = self.0.changed.wait_timeout_while(state, PATIENCE, |state| !state.is_settled());
+        let (state, timeout) = waited.unwrap();
+        let described = timeout.timed_out().then(|| state.describe());
+        drop(state);
+        assert!(described.is_none(), "the informer does not settle: {}", described.unwrap_or_default());
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.look(|state| state.now)
+    }
+
+    /// Lets time pass until then; what is due meanwhile happens at its time, in order.
+    pub(super) fn advance_to(&self, target: Duration) {
+        while let Some(due) = self.next_due().filter(|due| *due <= target) {
+            self.change(|state| state.now = due);
+            self.settle();
+        }
+        self.change(|state| state.now = target);
+        self.settle();
+    }
+
+    /// When the next timer fires.
+    pub(super) fn next_due(&self) -> Option<Duration> {
+        self.look(|state| state.sleepers.iter().map(|sleeper| sleeper.until).min())
+    }
+}
+
+impl Clock for World {
+    fn now(&self) -> Instant {
+        self.0.start + self.elapsed()
+    }
+
+    fn wait(&self, duration: Duration, stop: &Stop) -> bool {
+        let thread = thread::current().id();
+        let until = self.change(|state| {
+            if state.reflector_thread == Some(thread) {
+                state.reflector = Reflector::BacksOff;
+            }
+            let until = state.now + duration;
+            state.sleepers.push(Sleeper { thread, until });
+            until
+        });
+        self.wait_until(
+            stop,
+            |state| state.now >= until,
+            |state| {
+                state.sleepers.retain(|sleeper| sleeper.thread != thread);
+                if state.reflector_thread == Some(thread) {
+                    state.reflector = Reflector::Busy;
+                }
+            },
+        );
+        !stop.is_stopped()
+    }
+}

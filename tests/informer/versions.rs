@@ -1,0 +1,130 @@
+//! Waiting until the cache has reached a resourceVersion.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+use k8s_informer::{
+    DynamicObject, InformerQueue, ListerWatcher, SharedIndexInformer, SharedIndexInformerOptions, Stop,
+    WaitError,
+};
+use serde_json::json;
+
+use crate::support::{SOON, until};
+
+const QUEUES: [InformerQueue; 3] =
+    [InformerQueue::DeltaFifo, InformerQueue::RealFifoAtomic, InformerQueue::RealFifoInOrder];
+
+fn list(version: &str, namespace: &str) -> Answer {
+    let item = json!({"metadata": {"namespace": namespace, "name": "a", "resourceVersion": "1"}});
+    let list = json!({"kind": "List", "metadata": {"resourceVersion": version}, "items": [item]});
+    Answer::body(list.to_string())
+}
+
+fn object(namespace: &str, name: &str, version: &str) -> DynamicObject {
+    let metadata = json!({"namespace": namespace, "name": name, "resourceVersion": version});
+    serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+}
+
+fn event(kind: &str, namespace: &str, name: &str, version: &str) -> String {
+    let object = serde_json::to_value(object(namespace, name, version).as_map()).unwrap();
+    json!({"type": kind, "object": object}).to_string() + "\n"
+}
+
+fn options(queue: InformerQueue) -> SharedIndexInformerOptions<DynamicObject> {
+    SharedIndexInformerOptions { queue, ..SharedIndexInformerOptions::default() }
+}
+
+fn run(informer: &SharedIndexInformer<DynamicObject>, test: impl FnOnce(&Stop)) {
+    /// Also when the test fails.
+    struct Stops(Stop);
+    impl Drop for Stops {
+        fn drop(&mut self) {
+            self.0.stop();
+        }
+    }
+    let stop = Stop::new();
+    thread::scope(|scope| {
+        scope.spawn(|| informer.run(&stop).unwrap());
+        let _stops = Stops(stop.clone());
+        test(&stop);
+    });
+}
+
+#[test]
+fn the_cache_has_what_was_told_up_to_a_version_that_was_waited_for() {
+    for queue in QUEUES {
+        let events = event("ADDED", "n", "b", "12") + &event("DELETED", "n", "a", "13");
+        let bookmark = event("BOOKMARK", "", "", "20");
+        let script = ScriptedListerWatcher::new([list("10", "n"), Answer::open(events + &bookmark)]);
+        let informer = SharedIndexInformer::new(Arc::new(script), options(queue));
+        assert_eq!(informer.store_resource_version(), "");
+        run(&informer, |stop| {
+            // Begun before the informer has its first version, or even runs.
+            informer.wait_for_resource_version("12", SOON, stop).unwrap();
+            assert!(informer.indexer().get_by_key("n/b").is_some());
+            informer.wait_for_object(&object("n", "a", "13"), SOON, stop).unwrap();
+            assert!(informer.indexer().get_by_key("n/a").is_none());
+            informer.wait_for_resource_version("20", SOON, stop).unwrap();
+            assert_eq!(informer.store_resource_version(), "20");
+            informer.wait_for_resource_version("3", Duration::ZERO, stop).unwrap();
+            let late = informer.wait_for_resource_version("21", Duration::from_millis(1), stop).unwrap_err();
+            assert_eq!(late, WaitError::Timeout { reached: "20".to_owned() });
+        });
+    }
+}
+
+#[test]
+fn versions_that_can_not_be_compared_are_an_error_of_their_own() {
+    let script = ScriptedListerWatcher::new([list("v10", "n"), Answer::open("")]);
+    let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(script), Default::default());
+    run(&informer, |stop| {
+        let mine = informer.wait_for_resource_version("mine", SOON, stop).unwrap_err();
+        assert!(matches!(&mine, WaitError::NotComparable { version } if version == "mine"), "{mine}");
+        let theirs = informer.wait_for_resource_version("10", SOON, stop).unwrap_err();
+        assert!(matches!(&theirs, WaitError::NotComparable { version } if version == "v10"), "{theirs}");
+    });
+}
+
+#[test]
+fn a_wait_ends_with_the_stop_and_with_the_informer() {
+    let script = || Arc::new(ScriptedListerWatcher::new([list("10", "n"), Answer::open("")]));
+    let informer = SharedIndexInformer::<DynamicObject>::new(script(), Default::default());
+    let given = Stop::new();
+    given.stop();
+    let before = informer.wait_for_resource_version("10", SOON, &given).unwrap_err();
+    assert!(matches!(before, WaitError::Stopped { .. }), "{before}");
+    run(&informer, |stop| {
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| informer.wait_for_resource_version("11", SOON * 10, &Stop::new()));
+            informer.synced().wait();
+            stop.stop();
+            let ended = waits.join().unwrap().unwrap_err();
+            assert!(matches!(ended, WaitError::Stopped { .. }), "{ended}");
+        });
+    });
+    informer.wait_for_resource_version("10", Duration::ZERO, &Stop::new()).unwrap();
+}
+
+#[test]
+fn of_several_namespaces_the_least_counts_and_an_object_waits_for_its_own() {
+    for queue in QUEUES {
+        let script = |version, namespace, events: String| {
+            let answers = [list(version, namespace), Answer::open(events)];
+            (namespace.to_owned(), Arc::new(ScriptedListerWatcher::new(answers)) as Arc<dyn ListerWatcher>)
+        };
+        let busy = script("10", "busy", event("MODIFIED", "busy", "a", "30"));
+        let quiet = script("9", "quiet", String::new());
+        let informer = SharedIndexInformer::for_namespaces([busy, quiet], options(queue));
+        run(&informer, |stop| {
+            informer.wait_for_object(&object("busy", "a", "30"), SOON, stop).unwrap();
+            informer.wait_for_resource_version("9", SOON, stop).unwrap();
+            assert_eq!(informer.store_resource_version(), "9");
+            // The reflector says so a moment after the queue has it.
+            until("both have listed", || informer.last_sync_resource_version() == "9");
+            let least = informer.wait_for_resource_version("30", Duration::from_millis(1), stop).unwrap_err();
+            assert_eq!(least, WaitError::Timeout { reached: "9".to_owned() });
+        });
+    }
+}
