@@ -197,7 +197,7 @@ impl TeamController {
     /// every write says on what it relies, and fails if that has changed.
     fn reconcile(&self, namespace: &str, calls: &Stop) -> Result<Action, k8s_informer::Error> {
         let maps = self.client.api::<TeamMap>(Some(namespace));
-        let wanted = self.namespaces.get("", namespace);
+        let wanted = self.namespaces.get_by_key(namespace);
         if wanted.as_ref().is_some_and(|namespace| namespace.metadata.is_being_deleted()) {
             return Ok(Action::Nothing); // What is in it goes with it.
         }
