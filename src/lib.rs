@@ -115,6 +115,8 @@ pub use client::{
     Api, Client, Config, DeleteOptions, Fetched, Patch, PropagationPolicy, Request, ResourceListerWatcher,
     Response, StatusApi, retry_on_conflict,
 };
+/// The crate whose channels a [`ChannelHandler`] sends into: with its `Receiver` and its `select!`.
+pub use crossbeam_channel;
 pub use error::Error;
 pub use informer::{
     ChannelHandler, Controller, ControllerConfig, Event, FilteringHandler, HandlerBuffer, HandlerFuncs,

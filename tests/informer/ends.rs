@@ -196,79 +196,93 @@ fn fa6_a_callback_that_stops_its_informer_and_then_the_factory_waits_for_neither
     let answer = answers.recv_timeout(SOON).expect("nobody waits for himself");
     assert_eq!(answer, (false, false, Err(ShutdownError::FromWithin)));
     // It is forgotten, and has not ended: a shutdown from outside waits for it as long as it may.
-    let (factory, stuck) = soon("shutdown", move || {
-        let stuck = factory.shutdown_timeout(INSTANT).unwrap_err();
-        (factory, stuck)
-    });
-    assert_eq!(stuck.to_string(), "after 10ms these threads had not ended: handler-1 run");
+    until_only_these_are_stuck(&factory, &["handler-1 run"]);
     door.open();
     soon("shutdown", move || factory.shutdown_timeout(SOON)).unwrap();
     assert!(pods.ended().is_done());
 }
 
-/// Shuts a factory down in which somebody is stuck at this door; who that is said to be.
-fn stuck(factory: &SharedInformerFactory, door: &Door) -> Vec<String> {
+/// Waits until a factory that is shut down has only these threads left, and says so.
+fn until_only_these_are_stuck(factory: &SharedInformerFactory, threads: &[&str]) {
+    until("the others have ended", || {
+        let inner = factory.clone();
+        let error = soon("shutdown", move || inner.shutdown_timeout(INSTANT)).unwrap_err();
+        let ShutdownError::TimedOut { after: INSTANT, stuck } = &error else { panic!("{error}") };
+        let names = threads.join(", ");
+        stuck == threads && error.to_string() == format!("after 10ms these threads had not ended: {names}")
+    });
+}
+
+/// Shuts a factory down in which a thread is stuck at a door, and looks whether its name is told.
+fn name_who_is_stuck(
+    name: &'static str,
+    thread: &str,
+    get_stuck: impl FnOnce(&SharedIndexInformer<DynamicObject>, Door),
+) {
+    let feed = Feed::new(name);
+    feed.list("10", &[("a", "1")]);
+    let factory = factory(&feed);
+    let pods = factory.dynamic(pods());
+    let (_other, _events) = record(&pods);
+    let door = Door::new();
+    get_stuck(&pods, door.clone());
+    factory.start(&Stop::new()).unwrap();
     door.until_come(1);
-    let inner = factory.clone();
-    let error = soon("shutdown", move || inner.shutdown_timeout(INSTANT)).unwrap_err();
-    let ShutdownError::TimedOut { after: INSTANT, stuck } = error else { panic!("{error}") };
+    until_only_these_are_stuck(&factory, &[thread]);
     door.open();
     let inner = factory.clone();
     soon("shutdown", move || inner.shutdown_timeout(SOON)).unwrap();
     assert!(factory.is_shut_down());
-    stuck
 }
 
 #[test]
 fn fa5_a_shutdown_names_the_handler_that_is_stuck() {
-    let feed = Feed::new("stuck handler");
-    feed.list("10", &[("a", "1")]);
-    let factory = factory(&feed);
-    let door = Door::new();
-    let at = door.clone();
-    let pods = factory.dynamic(pods());
-    let (_other, _events) = record(&pods);
-    pods.add_event_handler(|handler| handler.on_add(move |_, _| at.pass())).unwrap();
-    factory.start(&Stop::new()).unwrap();
-    assert_eq!(stuck(&factory, &door), ["handler-2 run"]);
+    name_who_is_stuck("stuck handler", "handler-2 run", |pods, door| {
+        pods.add_event_handler(|handler| handler.on_add(move |_, _| door.pass())).unwrap();
+    });
 }
 
 #[test]
 fn fa5_a_shutdown_names_the_reflector_whose_transform_is_stuck() {
-    let feed = Feed::new("stuck transform");
-    feed.list("10", &[("a", "1")]);
-    let factory = factory(&feed);
-    let door = Door::new();
-    let at = door.clone();
-    let pods = factory.dynamic(pods());
-    let (_handler, _events) = record(&pods);
-    pods.set_transform(Transform::new(move |object| {
-        at.pass();
-        Ok::<_, String>(object)
-    }))
-    .unwrap();
-    factory.start(&Stop::new()).unwrap();
-    assert_eq!(stuck(&factory, &door), ["stuck transform reflector"]);
+    name_who_is_stuck("stuck transform", "stuck transform reflector", |pods, door| {
+        pods.set_transform(Transform::new(move |object| {
+            door.pass();
+            Ok::<_, String>(object)
+        }))
+        .unwrap();
+    });
 }
 
 #[test]
 fn fa5_a_shutdown_names_the_process_loop_whose_index_function_is_stuck() {
-    let feed = Feed::new("stuck index");
-    feed.list("10", &[("a", "1")]);
+    name_who_is_stuck("stuck index", "stuck index process", |pods, door| {
+        pods.add_index("stuck", move |_| {
+            door.pass();
+            Vec::new()
+        })
+        .unwrap();
+    });
+}
+
+#[test]
+fn a_wait_for_a_sync_ends_with_the_informer() {
+    let feed = Feed::new("never listed");
     let factory = factory(&feed);
-    let door = Door::new();
-    let at = door.clone();
     let pods = factory.dynamic(pods());
-    let (_handler, _events) = record(&pods);
-    pods.add_index("stuck", move |_| {
-        at.pass();
-        Vec::new()
-    })
-    .unwrap();
     factory.start(&Stop::new()).unwrap();
-    let stuck = stuck(&factory, &door);
-    assert!(stuck.contains(&"stuck index process".to_owned()), "{stuck:?}");
-    assert!(!stuck.iter().any(|name| name.starts_with("handler")), "{stuck:?}");
+    feed.refuse(status(403, "Forbidden", "not yours"));
+    until("failed", || pods.status().last_error.is_some());
+    let (own, (waits, waited)) = (pods.clone(), mpsc::channel());
+    let waiting = std::thread::spawn(move || {
+        waits.send(()).unwrap();
+        own.wait_for_sync(&Stop::new(), None)
+    });
+    waited.recv().unwrap();
+    assert!(soon("stop", move || factory.stop_informer(&pods)));
+    let error = soon("the wait", move || waiting.join().unwrap()).unwrap_err();
+    assert!(!error.timed_out());
+    assert!(error.to_string().starts_with("stopped before these had synced: never listed ("), "{error}");
+    assert!(error.to_string().contains("not yours"), "{error}");
 }
 
 #[test]

@@ -65,7 +65,9 @@ fn what_happens_is_told_on_a_thread_of_its_own_or_inline() {
         assert_eq!(first, "+a");
         assert_eq!(on, if inline { "configmaps process" } else { "watcher run" });
         maps.wait_for_sync(&Stop::new(), SOON).unwrap();
-        assert!(maps.synced().wait_timeout(SOON));
+        assert!(maps.synced().is_done());
+        assert_eq!(maps.stats().delivered, u64::from(!inline));
+        assert_eq!(maps.informer().name(), "configmaps");
 
         create(&server, "b");
         server.patch(&format!("{MAPS}/b"), json!({"data": {"k": "v"}})).unwrap();
@@ -183,6 +185,19 @@ fn a_closure_may_end_its_own_observation_and_one_that_panics_is_called_again() {
         assert_eq!(receiver.recv_timeout(SOON).unwrap(), Some(false), "it does not wait for itself");
         assert!(server.wait_for_watches(0, SOON) && receiver.recv_timeout(SOON).is_err(), "it is over");
     }
+}
+
+#[test]
+fn it_has_synced_when_the_closures_know_what_was_there() {
+    let (_server, client) = server_with(&["a"]);
+    let (finish, finished) = mpsc::channel::<()>();
+    let maps = observe::<ConfigMap>(client).on_added(move |_| finished.recv().unwrap()).start().unwrap();
+    maps.informer().wait_for_sync(&Stop::new(), SOON).unwrap();
+    let error = maps.wait_for_sync(&Stop::new(), std::time::Duration::from_millis(10)).unwrap_err();
+    assert!(error.timed_out());
+    finish.send(()).unwrap();
+    maps.wait_for_sync(&Stop::new(), SOON).unwrap();
+    assert_eq!(maps.stats().delivered, 1);
 }
 
 #[test]

@@ -207,8 +207,8 @@ impl SharedInformerFactory {
     /// }))?;
     /// factory.start(&Stop::new())?;
     /// begun.recv()?; // A callback that takes its time.
-    /// let error = factory.shutdown_timeout(Duration::from_millis(10)).unwrap_err();
-    /// assert_eq!(error.to_string(), "after 10ms these threads had not ended: handler-1 run");
+    /// let error = factory.shutdown_timeout(Duration::from_secs(1)).unwrap_err();
+    /// assert_eq!(error.to_string(), "after 1s these threads had not ended: handler-1 run");
     /// drop(finish);
     /// # drop(begun);
     /// factory.shutdown_timeout(Duration::from_secs(60))?;

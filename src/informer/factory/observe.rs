@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use super::{Identity, InformerScope, SharedInformerFactory, What};
 use crate::informer::error::InformerError;
 use crate::informer::handler::{Event, HandlerFuncs, ResourceEventHandler};
-use crate::informer::listener::HandlerBuffer;
+use crate::informer::listener::{HandlerBuffer, HandlerStats};
 use crate::informer::registration::{HandlerOptions, HandlerRegistration};
 use crate::informer::shared_informer::SharedIndexInformer;
 use crate::informer::wait::SyncError;
@@ -123,7 +123,7 @@ impl<T: Object + DeserializeOwned> Observe<T> {
         Self { observer: self.observer.on_event(on_event), ..self }
     }
 
-    /// Calls the closures on the thread that keeps the cache, instead of a thread of their own: three threads
+    /// Calls the closures on the thread that keeps the cache, instead of a thread of their own: two threads
     /// fewer, and the cache never gets ahead of what they know; but while one of them runs nothing else
     /// happens. Such an observation has its informer for itself.
     pub fn inline(mut self) -> Self {
@@ -204,19 +204,50 @@ impl<T: Object + DeserializeOwned> Observation<T> {
         self.handler.as_ref().map_or(self.informer.synced(), HandlerRegistration::synced)
     }
 
-    /// Blocks until the cache has [everything](SharedIndexInformer::has_synced) that was there at first, until
-    /// `stop` is given, or for this long.
+    /// Blocks until it [has synced](Self::synced), so until all closures have been called, until `stop` is given,
+    /// until the informer has ended, or for this long. Not to be called from within one of them.
     ///
     /// # Errors
     ///
     /// If it has not synced then; the error says what went wrong last.
     pub fn wait_for_sync(&self, stop: &Stop, timeout: impl Into<Option<Duration>>) -> Result<(), SyncError> {
-        self.informer.wait_for_sync(stop, timeout)
+        self.informer.wait_for(self.synced(), stop, timeout.into())
     }
 
     /// How it stands with the server.
     pub fn status(&self) -> ReflectorStatus {
         self.informer.status()
+    }
+
+    /// How many events wait for the closures, and how these have fared. Nothing is counted if they are called
+    /// [inline](Observe::inline): nothing waits then.
+    pub fn stats(&self) -> HandlerStats {
+        self.handler.as_ref().map(HandlerRegistration::stats).unwrap_or_default()
+    }
+
+    /// The informer behind it: to add an index, or to wait for a version. It ends with the observation,
+    /// whoever has a clone of it, unless others observe by it or have [asked for
+    /// it](SharedInformerFactory::informer).
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, Stop, observe};
+    /// use k8s_openapi::api::core::v1::Pod;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let pod = serde_json::json!({"metadata": {"name": "web-0"}, "spec": {"nodeName": "one", "containers": []}});
+    /// server.create("/api/v1/namespaces/default/pods", pod)?;
+    /// let pods = observe::<Pod>(Client::new(Config::new(server.url()))?).on_event(|_| {}).start()?;
+    /// pods.informer().add_index("node", |pod| {
+    ///     pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect()
+    /// })?;
+    /// pods.wait_for_sync(&Stop::new(), None)?;
+    /// assert_eq!(pods.lister().by_index("node", "one")?.len(), 1);
+    /// assert_eq!(pods.stats().delivered, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn informer(&self) -> &SharedIndexInformer<T> {
+        &self.informer
     }
 
     /// Ends it: no closure is called any more, and every thread that it needed has ended. A closure that is

@@ -16,6 +16,8 @@ use crate::sync::channel::{self, Receiver, Select, Sender};
 ///
 /// The handler [is synced](crate::HandlerRegistration::synced) when the whole initial list is in the channel.
 ///
+/// The receiver is one of [crossbeam](crate::crossbeam_channel)'s, whose `select!` takes it.
+///
 /// ```
 /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 /// use k8s_informer::{ChannelHandler, DynamicObject, Event, Object, SharedIndexInformer, Stop};
@@ -29,8 +31,14 @@ use crate::sync::channel::{self, Receiver, Select, Sender};
 ///
 /// let stop = Stop::new();
 /// let running = std::thread::spawn({ let stop = stop.clone(); move || informer.run(&stop) });
-/// let Event::Added { object, is_in_initial_list: true } = events.recv()? else { panic!("not an add") };
-/// assert_eq!(object.name(), "a");
+/// let patience = k8s_informer::crossbeam_channel::after(std::time::Duration::from_secs(60));
+/// k8s_informer::crossbeam_channel::select! {
+///     recv(events) -> event => match event? {
+///         Event::Added { object, is_in_initial_list: true } => assert_eq!(object.name(), "a"),
+///         _ => panic!("not an add"),
+///     },
+///     recv(patience) -> _ => panic!("nothing came"),
+/// }
 /// stop.stop();
 /// running.join().unwrap()?;
 /// assert!(events.recv().is_err());

@@ -1,4 +1,4 @@
-use super::coalescing::Coalescing;
+use super::coalescing::{Coalescing, Merged};
 use super::ring_growing::RingGrowing;
 use crate::informer::handler::{Event, Notification};
 
@@ -48,22 +48,6 @@ pub enum HandlerBuffer {
 pub(super) enum Buffer<T> {
     Ring(RingGrowing<Notification<T>>),
     Coalescing(Coalescing<T>),
-}
-
-/// What a write has made superfluous.
-pub(super) struct Merged<T> {
-    /// How many events are fewer than came.
-    pub(super) events: usize,
-    /// How many of them were adds of the initial list.
-    pub(super) initial: usize,
-    /// What nobody will be told. To be dropped by the caller: the last reference to an object may go with it.
-    pub(super) dropped: Vec<Event<T>>,
-}
-
-impl<T> Default for Merged<T> {
-    fn default() -> Self {
-        Self { events: 0, initial: 0, dropped: Vec::new() }
-    }
 }
 
 impl<T> Buffer<T> {

@@ -1,6 +1,5 @@
 use std::collections::{BTreeMap, HashMap};
 
-use super::buffer::Merged;
 use crate::informer::handler::{Event, Notification};
 use crate::object::Key;
 
@@ -21,6 +20,22 @@ struct Places {
     first: u64,
     /// An add behind a deletion.
     second: Option<u64>,
+}
+
+/// What a write has made superfluous.
+pub(super) struct Merged<T> {
+    /// How many events are fewer than came.
+    pub(super) events: usize,
+    /// How many of them were adds of the initial list.
+    pub(super) initial: usize,
+    /// What nobody will be told. To be dropped by the caller: the last reference to an object may go with it.
+    pub(super) dropped: Vec<Event<T>>,
+}
+
+impl<T> Default for Merged<T> {
+    fn default() -> Self {
+        Self { events: 0, initial: 0, dropped: Vec::new() }
+    }
 }
 
 impl<T> Default for Coalescing<T> {

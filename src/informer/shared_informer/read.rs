@@ -11,7 +11,7 @@ use crate::informer::wait::{SyncError, Unsynced};
 use crate::object::Object;
 use crate::reflector::{ReflectorState, ReflectorStatus};
 use crate::resource_version::compare_resource_versions;
-use crate::stop::{Done, Stop};
+use crate::stop::{Done, Stop, Subscription};
 use crate::store::{IndexFunc, Indexer, Indexers, Lister};
 use crate::threads::Owner;
 
@@ -66,7 +66,8 @@ impl<T: Object> SharedIndexInformer<T> {
         &self.shared.synced
     }
 
-    /// Blocks until it [has synced](Self::has_synced), until `stop` is given, or for this long.
+    /// Blocks until it [has synced](Self::has_synced), until `stop` is given, until the informer has ended, or
+    /// for this long.
     ///
     /// ```
     /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
@@ -84,13 +85,30 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// If it has not synced then; the error says what went wrong last.
     pub fn wait_for_sync(&self, stop: &Stop, timeout: impl Into<Option<Duration>>) -> Result<(), SyncError> {
-        let timeout = timeout.into();
+        self.wait_for(self.synced(), stop, timeout.into())
+    }
+
+    /// Blocks until this has happened, to the informer or to one of its handlers.
+    pub(in crate::informer) fn wait_for(
+        &self,
+        synced: &Done,
+        stop: &Stop,
+        timeout: Option<Duration>,
+    ) -> Result<(), SyncError> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        if self.synced().wait_until(deadline, stop) {
+        let (stop, _ends) = self.stop_or_end(stop);
+        if synced.wait_until(deadline, &stop) {
             return Ok(());
         }
         let unsynced = vec![Unsynced::new(self.name(), self.status().last_error)];
         Err(SyncError::new(unsynced, timeout.filter(|_| !stop.is_stopped())))
+    }
+
+    /// What is given at the stop, or when the run has returned, as long as the subscription is kept.
+    pub(super) fn stop_or_end(&self, stop: &Stop) -> (Stop, Subscription) {
+        let either = stop.child();
+        let ends = either.clone();
+        (either, self.ended().on_done(move || ends.stop()))
     }
 
     /// The resourceVersion that the reflector has seen last; the cache may be behind it. Empty before the
@@ -110,6 +128,8 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// With several namespaces it is what they come to: counts are sums, it lists or fails as long as one of
     /// them does, and the error is the latest; [`statuses`](Self::statuses) gives each.
+    ///
+    /// A reflector says it when a step is done: for a moment it may be behind what the cache has already.
     pub fn status(&self) -> ReflectorStatus {
         let all = self.controllers().iter().map(Controller::status);
         let mut status = all.reduce(both).unwrap_or_default();

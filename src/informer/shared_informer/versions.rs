@@ -75,11 +75,7 @@ impl<T: Object> SharedIndexInformer<T> {
         stop: &Stop,
     ) -> Result<(), WaitError> {
         let began = Instant::now();
-        let stop = stop.child();
-        let _ends = self.shared.ended.on_done({
-            let stop = stop.clone();
-            move || stop.stop()
-        });
+        let (stop, _ends) = self.stop_or_end(stop);
         self.shared.started.wait_until(began.checked_add(timeout), &stop);
         let rest = timeout.saturating_sub(began.elapsed());
         let Some(watermarks) = self.shared.watermarks.get() else {
