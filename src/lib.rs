@@ -54,7 +54,7 @@
 //! | queues of objects | [`Fifo`] by arrival, [`Heap`] by urgency |
 //! | a reflector, a queue, and the loop that empties it | [`Controller`], [`new_informer`], [`new_indexer_informer`] |
 //! | caches | [`Indexer`], [`ThreadSafeStore`], read through a [`Lister`]; [`ExpirationCache`], [`UndeltaStore`] |
-//! | your own writes, seen before the watch brings them | [`MutationCache`] |
+//! | your own writes, seen before the watch brings them | [`MutationCache`], of an informer: [`mutation_cache`] |
 //! | queues of what is to be done, for controllers | [`WorkQueue`](workqueue::WorkQueue), [delaying](workqueue::DelayingQueue), [rate limiting](workqueue::RateLimitingQueue) |
 //! | one cache, many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
 //! | single objects, read and written | [`Api`], [`Patch`], [`retry_on_conflict`] |
@@ -63,6 +63,29 @@
 //! own with just the fields that you need ([`impl_object!`]), any kind at run time ([`DynamicObject`]), or
 //! metadata alone ([`PartialObjectMetadata`]). They are shared as `Arc<T>`: nobody who reads the cache can
 //! change it.
+//!
+//! # What else it does
+//!
+//! - **Handlers** are [closures](HandlerFuncs), types of your own ([`ResourceEventHandler`]), a
+//!   [`FilteringHandler`] around either, or a [`ChannelHandler`], whose receiver goes into a `select!`. Each has
+//!   [options](HandlerOptions): a name, a resync period, and a [buffer](HandlerBuffer) that keeps every event or
+//!   merges those of one object. [How it fares](HandlerStats) can be read.
+//! - **Which objects**: an [`InformerScope`] has namespaces, each listed and watched by itself, label and field
+//!   selectors, or one [`Shard`] of several (experimental). Informers of one type with different scopes live in
+//!   one factory.
+//! - **How fresh**: [`store_resource_version`] tells how far the cache has come; [`wait_for_resource_version`] and
+//!   [`wait_for_object`] wait for what you wrote.
+//! - **Its life**: [`status`](SharedIndexInformer::status) has state, progress, last contact and last error at any
+//!   time; waits for a sync take a deadline and [say](SyncError) what each informer lacks; one informer
+//!   [can be stopped](SharedInformerFactory::stop_informer), and [a shutdown](SharedInformerFactory::shutdown_timeout)
+//!   names the threads that are stuck in a callback of yours. A panic in one is caught, logged and counted.
+//! - **Metrics and logs**: a [`MetricsProvider`] is asked for each informer, under an [`InformerName`]; what is
+//!   logged goes to the `log` facade, without the content of objects, and the README says at which level.
+//!
+//! [`mutation_cache`]: SharedIndexInformer::mutation_cache
+//! [`store_resource_version`]: SharedIndexInformer::store_resource_version
+//! [`wait_for_resource_version`]: SharedIndexInformer::wait_for_resource_version
+//! [`wait_for_object`]: SharedIndexInformer::wait_for_object
 //!
 //! # Faithful to client-go
 //!
@@ -77,7 +100,7 @@
 //! Kubernetes version by a feature of that crate. `testing`: [an API server and other helpers](testing) for
 //! tests. `signals`: `Stop::on_signals`.
 //!
-//! Without default features the crate is the stores, queues, reflector and informers alone.
+//! Without default features the crate is the stores, queues, work queues, reflector and informers alone.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -67,6 +67,34 @@ pub trait ListerWatcher: Send + Sync {
 }
 
 /// Where a factory gets the lister-watchers of its informers: a client, or anything else.
+///
+/// ```
+/// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+/// use k8s_informer::{
+///     GroupVersionResource, ListerWatcher, ListerWatcherSource, Object, SharedInformerFactory, Stop,
+/// };
+/// use std::sync::Arc;
+///
+/// /// One object of whatever is asked for.
+/// struct OneOfEach;
+///
+/// impl ListerWatcherSource for OneOfEach {
+///     fn lister_watcher(&self, of: &GroupVersionResource, _: Option<&str>) -> Arc<dyn ListerWatcher> {
+///         let item = format!(r#"{{"metadata": {{"name": "one-of-{}"}}}}"#, of.resource());
+///         let list = format!(r#"{{"kind": "List", "metadata": {{"resourceVersion": "7"}}, "items": [{item}]}}"#);
+///         Arc::new(ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]))
+///     }
+/// }
+///
+/// let factory = SharedInformerFactory::builder(OneOfEach).build();
+/// let pods = factory.dynamic(GroupVersionResource::new("", "v1", "pods"));
+/// let stop = Stop::new();
+/// factory.start(&stop)?;
+/// factory.wait_for_cache_sync(&stop)?;
+/// assert_eq!(pods.lister().list()[0].name(), "one-of-pods");
+/// factory.shutdown();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait ListerWatcherSource: Send + Sync {
     /// For one resource, in one namespace or (`None`) in all of them.
     fn lister_watcher(

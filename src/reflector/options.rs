@@ -134,6 +134,34 @@ impl fmt::Debug for ReflectorOptions {
 }
 
 /// How a reflector stands.
+///
+/// ```
+/// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+/// use k8s_informer::{DynamicObject, ReflectorState, ReflectorStatus, SharedIndexInformer, Stop};
+/// use std::sync::Arc;
+///
+/// /// What a progress bar says during the first list.
+/// fn progress(status: &ReflectorStatus) -> String {
+///     let of = status.expected.map(|expected| format!(" of {expected}")).unwrap_or_default();
+///     format!("{}{of}", status.received)
+/// }
+///
+/// let list = r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#;
+/// let script = ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]);
+/// let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(script), Default::default());
+/// assert_eq!(informer.status().state, ReflectorState::Created);
+/// let stop = Stop::new();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| informer.run(&stop));
+///     informer.synced().wait();
+///     stop.stop();
+/// });
+/// let status = informer.status();
+/// assert_eq!((status.state, status.lists), (ReflectorState::Stopped, 1));
+/// assert!(status.listed && status.complete && status.last_contact.is_some());
+/// assert_eq!(progress(&status), "1");
+/// assert!(status.last_error.is_none() && status.failures == 0);
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ReflectorStatus {

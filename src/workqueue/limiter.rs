@@ -291,9 +291,19 @@ impl<T, L: RateLimiter<T>> RateLimiter<T> for WithMaxWaitRateLimiter<L> {
     }
 }
 
-/// What a controller usually wants: an item waits 5 ms after its first failure, twice as long after each further
-/// one, up to 1000 s; and all items together come ten times a second, after a hundred at once. client-go's
-/// `DefaultTypedControllerRateLimiter`.
+/// What a controller usually wants: an item waits 5 ms after its first failure, twice as long after each
+/// further one, up to 1000 s; and all items together come ten times a second, after a hundred at once.
+/// client-go's `DefaultTypedControllerRateLimiter`.
+///
+/// ```
+/// use k8s_informer::workqueue::{RateLimiter, default_controller_rate_limiter};
+/// use std::time::Duration;
+///
+/// let limiter = default_controller_rate_limiter();
+/// assert_eq!(limiter.when(&"a"), Duration::from_millis(5));
+/// assert_eq!(limiter.when(&"a"), Duration::from_millis(10));
+/// assert_eq!(limiter.when(&"b"), Duration::from_millis(5));
+/// ```
 pub fn default_controller_rate_limiter<T: Clone + Eq + Hash + Send + 'static>() -> MaxOfRateLimiter<T> {
     default_controller_rate_limiter_with_clock(Arc::new(RealClock))
 }

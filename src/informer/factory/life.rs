@@ -118,7 +118,27 @@ impl SharedInformerFactory {
     /// is no such thing in client-go (FA6).
     ///
     /// Called from within one of its callbacks it stops the informer, but does not wait: it would be for
-    /// itself. It says so in the log, and answers `false`. Callbacks of two informers must not stop each other's.
+    /// itself. It says so in the log, and answers `false`. Callbacks of two informers must not stop each
+    /// other's.
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_openapi::api::core::v1::{Namespace, Pod};
+    ///
+    /// let server = ApiServer::start()?;
+    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let (pods, namespaces) = (factory.informer::<Pod>(), factory.informer::<Namespace>());
+    /// let stop = Stop::new();
+    /// factory.start(&stop)?;
+    /// assert!(factory.stop_informer(&pods));
+    /// assert!((pods.is_stopped(), namespaces.is_stopped()) == (true, false));
+    /// factory.informer::<Pod>(); // A new one,
+    /// factory.start(&stop)?; // and here it begins.
+    /// factory.wait_for_cache_sync(&stop)?;
+    /// # factory.shutdown();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn stop_informer<T: Object>(&self, informer: &SharedIndexInformer<T>) -> bool {
         self.end_one(informer.owner(), |_| true)
     }

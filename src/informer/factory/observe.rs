@@ -47,6 +47,26 @@ pub fn observe<T: Resource + DeserializeOwned>(source: impl ListerWatcherSource 
 }
 
 /// As [`observe`], the objects of a resource that is known only at run time.
+///
+/// ```
+/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer::{Client, Config, Event, GroupVersionResource, InformerScope, Object, observe_dynamic};
+/// use serde_json::json;
+///
+/// let server = ApiServer::start()?;
+/// server.create("/api/v1/namespaces/blue/secrets", json!({"metadata": {"name": "a"}}))?;
+/// let (sender, events) = std::sync::mpsc::channel();
+/// let client = Client::new(Config::new(server.url()))?;
+/// let secrets = observe_dynamic(client, GroupVersionResource::new("", "v1", "secrets"))
+///     .scope(InformerScope::all().namespace("blue"))
+///     .on_event(move |event| sender.send(event.clone()).unwrap())
+///     .inline()
+///     .start()?;
+/// assert!(matches!(events.recv()?, Event::Added { object, .. } if object.name() == "a"));
+/// drop(secrets); // It is over, and every thread has ended.
+/// assert!(events.recv().is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn observe_dynamic(
     source: impl ListerWatcherSource + 'static,
     resource: GroupVersionResource,
@@ -83,6 +103,9 @@ impl SharedInformerFactory {
 }
 
 /// What is observed, and what to do: made by [`observe`], begun by [`start`](Self::start).
+///
+/// **Threads.** Those of an informer (one that reflects, one that processes), and two more that call the
+/// closures, unless they are called [inline](Self::inline).
 #[must_use = "nothing is observed before it is started"]
 pub struct Observe<T> {
     factory: SharedInformerFactory,

@@ -50,8 +50,8 @@ impl InformerScope {
         self
     }
 
-    /// Those with these fields, for example `spec.nodeName=worker-1`; the server selects, and says which fields
-    /// it knows.
+    /// Those with these fields, for example `spec.nodeName=worker-1`; the server selects, and says which
+    /// fields it knows.
     #[must_use]
     pub fn field_selector(mut self, selector: impl Into<String>) -> Self {
         self.field_selector = selector.into();
@@ -60,6 +60,29 @@ impl InformerScope {
 
     /// One shard of several: this program holds a part of the objects, and others the rest. Experimental, as
     /// it is in Kubernetes: [`Shard`] says what a server has to do with it.
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, InformerScope, Shard, SharedInformerFactory, Stop};
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use serde_json::json;
+    ///
+    /// let server = ApiServer::start()?;
+    /// for name in ["a", "b", "c", "d", "e"] {
+    ///     server.create("/api/v1/namespaces/web/configmaps", json!({"metadata": {"name": name}}))?;
+    /// }
+    /// // Here all three of them; otherwise each program has one.
+    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let shard = |index| Ok(InformerScope::all().shard(Shard::new(index, 3)?));
+    /// let scopes = (0..3).map(shard).collect::<Result<Vec<_>, k8s_informer::ShardError>>()?;
+    /// let shards: Vec<_> = scopes.iter().map(|scope| factory.informer_in::<ConfigMap>(scope)).collect();
+    /// let stop = Stop::new();
+    /// factory.start(&stop)?;
+    /// factory.wait_for_cache_sync(&stop)?;
+    /// assert_eq!(shards.iter().map(|maps| maps.lister().list().len()).sum::<usize>(), 5);
+    /// # factory.shutdown();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn shard(mut self, shard: Shard) -> Self {
         self.shard = Some(shard);

@@ -1,6 +1,26 @@
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// How a handler stands: [`HandlerRegistration::stats`](crate::HandlerRegistration::stats).
+///
+/// ```
+/// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+/// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop};
+/// use std::sync::Arc;
+///
+/// let list = r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#;
+/// let script = ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]);
+/// let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(script), Default::default());
+/// let handler = informer.add_event_handler(|handler| handler.on_add(|_, _| panic!("not this one")))?;
+/// let stop = Stop::new();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| informer.run(&stop));
+///     handler.synced().wait();
+///     stop.stop();
+/// });
+/// let stats = handler.stats();
+/// assert_eq!((stats.received, stats.delivered, stats.panics, stats.waiting), (1, 1, 1, 0));
+/// # Ok::<(), k8s_informer::InformerError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HandlerStats {

@@ -216,6 +216,30 @@ impl<T: Object> SharedIndexInformer<T> {
     /// Changes every object before it is queued; the last one that is set before the start counts (I6). See
     /// [`SharedIndexInformerOptions::transform`].
     ///
+    /// ```
+    /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+    /// use k8s_informer::{DynamicObject, SharedIndexInformer, Stop, Transform};
+    /// use std::sync::Arc;
+    ///
+    /// let item = r#"{"metadata": {"name": "a"}, "spec": {"of no": "interest"}}"#;
+    /// let list = format!(r#"{{"kind": "List", "metadata": {{"resourceVersion": "7"}}, "items": [{item}]}}"#);
+    /// let script = ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]);
+    /// let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(script), Default::default());
+    /// let strip = || Transform::in_place(|object: &mut DynamicObject| {
+    ///     object.as_map_mut().remove("spec");
+    /// });
+    /// informer.set_transform(strip())?;
+    /// let stop = Stop::new();
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| informer.run(&stop));
+    ///     informer.synced().wait();
+    ///     assert!(informer.set_transform(strip()).is_err(), "too late");
+    ///     stop.stop();
+    /// });
+    /// assert!(informer.lister().get("", "a").unwrap().get("spec").is_none());
+    /// # Ok::<(), k8s_informer::InformerError>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// If the informer has started.

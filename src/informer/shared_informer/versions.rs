@@ -58,6 +58,26 @@ impl<T: Object> SharedIndexInformer<T> {
     /// this version or a later one, or knows that it is gone. With several namespaces only its own is waited
     /// for.
     ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use serde_json::json;
+    /// use std::time::Duration;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let client = Client::new(Config::new(server.url()))?;
+    /// let factory = SharedInformerFactory::builder(client.clone()).build();
+    /// let maps = factory.informer::<ConfigMap>();
+    /// let stop = Stop::new();
+    /// factory.start(&stop)?;
+    /// let written = client.api::<ConfigMap>(Some("web")).create(&json!({"metadata": {"name": "a"}}), &stop)?;
+    /// maps.wait_for_object(&written, Duration::from_secs(10), &stop)?;
+    /// assert_eq!(maps.lister().get("web", "a").as_deref(), Some(&*written));
+    /// # factory.shutdown();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As there.
