@@ -67,20 +67,21 @@
 //! # What else it does
 //!
 //! - **Handlers** are [closures](HandlerFuncs), types of your own ([`ResourceEventHandler`]), a
-//!   [`FilteringHandler`] around either, or a [`ChannelHandler`], whose receiver goes into a `select!`. Each has
-//!   [options](HandlerOptions): a name, a resync period, and a [buffer](HandlerBuffer) that keeps every event or
-//!   merges those of one object. [How it fares](HandlerStats) can be read.
-//! - **Which objects**: an [`InformerScope`] has namespaces, each listed and watched by itself, label and field
-//!   selectors, or one [`Shard`] of several (experimental). Informers of one type with different scopes live in
-//!   one factory.
-//! - **How fresh**: [`store_resource_version`] tells how far the cache has come; [`wait_for_resource_version`] and
-//!   [`wait_for_object`] wait for what you wrote.
-//! - **Its life**: [`status`](SharedIndexInformer::status) has state, progress, last contact and last error at any
-//!   time; waits for a sync take a deadline and [say](SyncError) what each informer lacks; one informer
-//!   [can be stopped](SharedInformerFactory::stop_informer), and [a shutdown](SharedInformerFactory::shutdown_timeout)
-//!   names the threads that are stuck in a callback of yours. A panic in one is caught, logged and counted.
-//! - **Metrics and logs**: a [`MetricsProvider`] is asked for each informer, under an [`InformerName`]; what is
-//!   logged goes to the `log` facade, without the content of objects, and the README says at which level.
+//!   [`FilteringHandler`] around either, or a [`ChannelHandler`], whose receiver goes into a `select!`. Each
+//!   has [options](HandlerOptions): a name, a resync period, and a [buffer](HandlerBuffer) that keeps every
+//!   event or merges those of one object. [How it fares](HandlerStats) can be read.
+//! - **Which objects**: an [`InformerScope`] has namespaces, each listed and watched by itself, label and
+//!   field selectors, or one [`Shard`] of several (experimental). Informers of one type with different scopes
+//!   live in one factory.
+//! - **How fresh**: [`store_resource_version`] tells how far the cache has come;
+//!   [`wait_for_resource_version`] and [`wait_for_object`] wait for what you wrote.
+//! - **Its life**: [`status`](SharedIndexInformer::status) has state, progress, last contact and last error
+//!   at any time; waits for a sync take a deadline and [say](SyncError) what each informer lacks; one
+//!   informer [can be stopped](SharedInformerFactory::stop_informer), and [a
+//!   shutdown](SharedInformerFactory::shutdown_timeout) names the threads that are stuck in a callback of
+//!   yours. A panic in one is caught, logged and counted.
+//! - **Metrics and logs**: a [`MetricsProvider`] is asked for each informer, under an [`InformerName`]; what
+//!   is logged goes to the `log` facade, without the content of objects, and the README says at which level.
 //!
 //! [`mutation_cache`]: SharedIndexInformer::mutation_cache
 //! [`store_resource_version`]: SharedIndexInformer::store_resource_version

@@ -1,5 +1,5 @@
-//! Metrics of informers: who is asked, under which name, and what is told; and what `examples/metrics` makes of
-//! it.
+//! Metrics of informers: who is asked, under which name, and what is told; and what `examples/metrics` makes
+//! of it.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,7 +1,8 @@
 //! A metrics provider, and its figures in Prometheus' text format 0.0.4.
 //!
 //! Names, labels, help texts and buckets are those of Kubernetes' own components
-//! (`component-base/metrics/prometheus`) where they have them; those of the reflector are client-go's old ones.
+//! (`component-base/metrics/prometheus`) where they have them; those of the reflector are client-go's old
+//! ones.
 
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -47,7 +47,8 @@ impl Config {
     /// says so.
     pub const DEFAULT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(90);
 
-    /// A server by its URL, `https://host:port` or `http://host:port`, with a path before all others if it has one.
+    /// A server by its URL, `https://host:port` or `http://host:port`, with a path before all others if it
+    /// has one.
     ///
     /// As in kubectl, a `host:port` without a scheme is `https` if anything of TLS is configured, and else
     /// `http`.

@@ -15,8 +15,8 @@ static NAMES: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
 /// Under which name informers publish metrics: taken once in a process, so that no two write to one series
 /// (ID1). client-go's `InformerName`.
 ///
-/// Clones are the same name. It is free again when it is [released](Self::release), when the factory that has it
-/// has been shut down, or when the last clone, the factory's among them, is dropped.
+/// Clones are the same name. It is free again when it is [released](Self::release), when the factory that has
+/// it has been shut down, or when the last clone, the factory's among them, is dropped.
 ///
 /// ```
 /// use k8s_informer::{GroupVersionResource, InformerName, InformerNameError};
@@ -71,9 +71,9 @@ impl InformerName {
         &self.named.name
     }
 
-    /// The identity of an informer of this resource. It is reserved for the first who asks, until his informer
-    /// has ended; for whoever asks meanwhile it is not, and the log has an error: his informer has no metrics
-    /// (ID2). So it is, without an error, once the name is released.
+    /// The identity of an informer of this resource. It is reserved for the first who asks, until his
+    /// informer has ended; for whoever asks meanwhile it is not, and the log has an error: his informer has
+    /// no metrics (ID2). So it is, without an error, once the name is released.
     pub fn with_resource(&self, resource: GroupVersionResource) -> InformerNameAndResource {
         let Named { name, reserved } = &*self.named;
         let flag = Arc::new(AtomicBool::new(false));
@@ -93,8 +93,8 @@ impl InformerName {
         informer
     }
 
-    /// Gives the name up: nobody tells anything under it any more, and it can be taken again (ID3). Once; later
-    /// calls do nothing.
+    /// Gives the name up: nobody tells anything under it any more, and it can be taken again (ID3). Once;
+    /// later calls do nothing.
     pub fn release(&self) {
         self.named.release();
     }
@@ -163,8 +163,8 @@ impl InformerNameAndResource {
         &self.resource
     }
 
-    /// Whether its informer may tell figures: it was the first of its name and resource, it has not ended, and
-    /// the name was not released. It takes no lock.
+    /// Whether its informer may tell figures: it was the first of its name and resource, it has not ended,
+    /// and the name was not released. It takes no lock.
     pub fn is_reserved(&self) -> bool {
         self.reserved.load(Ordering::Acquire)
     }

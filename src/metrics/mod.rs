@@ -15,8 +15,8 @@ pub(crate) use meter::{Meter, resource_version_metric, say};
 pub(crate) use shares::shares;
 pub use work_queue::WorkQueueMetrics;
 
-/// Is told how an informer's queue and store stand; asked for with a [`MetricsProvider`], or given to one queue,
-/// store or informer by hand. In client-go each of the figures is a metric of its own.
+/// Is told how an informer's queue and store stand; asked for with a [`MetricsProvider`], or given to one
+/// queue, store or informer by hand. In client-go each of the figures is a metric of its own.
 ///
 /// Each has a default that does nothing. They are called by the threads that write and process, so they must
 /// be quick, and under a lock of the metrics' own, so they must not write to what they measure; a panic in
@@ -134,8 +134,8 @@ pub trait InformerMetrics: Send + Sync + 'static {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait MetricsProvider: Send + Sync + 'static {
-    /// Whom an informer tells; `None`, the default, for nobody. Asked once for each informer, on the thread that
-    /// makes it and under a lock of the factory's: it must not ask the factory for an informer.
+    /// Whom an informer tells; `None`, the default, for nobody. Asked once for each informer, on the thread
+    /// that makes it and under a lock of the factory's: it must not ask the factory for an informer.
     fn informer_metrics(&self, informer: InformerNameAndResource) -> Option<Arc<dyn InformerMetrics>> {
         let _ = informer;
         None

@@ -1,11 +1,11 @@
 use std::time::Duration;
 
-/// Is told how a work queue stands. client-go's `MetricsProvider`, in which each of the figures is a metric of
-/// its own; here one of these belongs to one queue, so no name is needed to tell queues apart (Q18).
+/// Is told how a work queue stands. client-go's `MetricsProvider`, in which each of the figures is a metric
+/// of its own; here one of these belongs to one queue, so no name is needed to tell queues apart (Q18).
 ///
 /// Each has a default that does nothing. They are called by the threads that use the queue and by the queue's
-/// own, so they must be quick, and under a lock of the metrics' own, so they must not use the queue; a panic in
-/// one is logged. Where nobody wants to know, nothing is measured.
+/// own, so they must be quick, and under a lock of the metrics' own, so they must not use the queue; a panic
+/// in one is logged. Where nobody wants to know, nothing is measured.
 ///
 /// ```
 /// use k8s_informer::workqueue::{WorkQueue, WorkQueueMetrics};

@@ -7,8 +7,8 @@ use super::Object;
 /// The part of an object's metadata that a cache needs, for structs of your own.
 ///
 /// It leaves out annotations, owner references, managed fields and the rest: what is not decoded costs no
-/// memory. A struct that wants more has a [`FullObjectMeta`](crate::FullObjectMeta), or a metadata type of its
-/// own that implements [`Object`].
+/// memory. A struct that wants more has a [`FullObjectMeta`](crate::FullObjectMeta), or a metadata type of
+/// its own that implements [`Object`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]

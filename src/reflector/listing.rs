@@ -33,8 +33,8 @@ pub(super) struct Listing<T> {
     /// Whether that is so, once the list's version is known.
     reuse: Option<bool>,
     objects: Vec<(Key, Arc<T>)>,
-    /// How many objects of other shards have come, and whether every page so far was one of this shard's only,
-    /// as it says itself.
+    /// How many objects of other shards have come, and whether every page so far was one of this shard's
+    /// only, as it says itself.
     elsewhere: usize,
     picked: bool,
     gaps: Gaps,

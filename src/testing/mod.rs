@@ -118,10 +118,10 @@
 //! types within `metadata`; no defaults but a pod's and a namespace's phase; no admission; no garbage
 //! collection, whatever propagation policy a deletion asks for. Server-side apply takes JSON only, replaces
 //! lists as a whole, and knows no owners (`managedFields`) but those who have applied: what is created,
-//! updated or patched belongs to nobody. Creating an object needs no Namespace object, but is forbidden in one
-//! that is being deleted; and as with a kube-apiserver on its own, nobody empties a namespace that is being
-//! deleted or takes its finalizer. A version that is yet to come is answered at once, where the real one waits
-//! 3 seconds for it.
+//! updated or patched belongs to nobody. Creating an object needs no Namespace object, but is forbidden in
+//! one that is being deleted; and as with a kube-apiserver on its own, nobody empties a namespace that is
+//! being deleted or takes its finalizer. A version that is yet to come is answered at once, where the real
+//! one waits 3 seconds for it.
 
 mod apiserver;
 mod clock;

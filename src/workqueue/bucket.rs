@@ -10,8 +10,8 @@ use crate::time::{Clock, RealClock};
 /// The longest wait there is in Go: for what never comes.
 const NEVER: Duration = Duration::from_nanos(i64::MAX as u64);
 
-/// So many items a second, whichever they are, and some more at once: a bucket of tokens, from which each item
-/// takes one and which fills steadily. client-go's `TypedBucketRateLimiter`, with Go's `x/time/rate`.
+/// So many items a second, whichever they are, and some more at once: a bucket of tokens, from which each
+/// item takes one and which fills steadily. client-go's `TypedBucketRateLimiter`, with Go's `x/time/rate`.
 ///
 /// An item that finds the bucket empty owes its token and waits until it is there; it never gives it back
 /// (Q17). Nothing is counted by item, so nothing can be forgotten.

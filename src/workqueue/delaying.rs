@@ -9,13 +9,13 @@ use super::WorkQueue;
 /// A [`WorkQueue`] to which items can be added later. client-go's `TypedDelayingInterface`.
 ///
 /// - An item that is delayed twice comes once, at the earlier time (Q11).
-/// - Delaying and adding don't know of each other: an item that waits for its time may be added, is processed,
-///   and comes again at its time (Q12).
+/// - Delaying and adding don't know of each other: an item that waits for its time may be added, is
+///   processed, and comes again at its time (Q12).
 /// - Nothing blocks, however many items are delayed; each takes the room of two copies (Q10).
 /// - A shutdown forgets what is delayed (Q13).
 ///
-/// **Threads.** One, which sleeps until the next item is due, or for ever if none is. It ends with the shutdown,
-/// or the drop, of the queue.
+/// **Threads.** One, which sleeps until the next item is due, or for ever if none is. It ends with the
+/// shutdown, or the drop, of the queue.
 ///
 /// ```
 /// use k8s_informer::testing::FakeClock;
@@ -45,8 +45,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> DelayingQueue<T> {
         WorkQueue::builder().build_delaying()
     }
 
-    /// Adds the item when this long has passed, or now if that is no time; not at all if the queue is shut down
-    /// (Q10).
+    /// Adds the item when this long has passed, or now if that is no time; not at all if the queue is shut
+    /// down (Q10).
     pub fn add_after(&self, item: T, delay: Duration) {
         self.queue.shared.add_after(item, delay);
     }

@@ -137,8 +137,8 @@ impl<T: Clone + Eq + Hash> ItemExponentialFailureRateLimiter<T> {
 }
 
 impl<T: Clone + Eq + Hash + Send + 'static> RateLimiter<T> for ItemExponentialFailureRateLimiter<T> {
-    /// In floating point, as client-go does it, so that all nanoseconds are the same; what its `Duration` can't
-    /// hold is the most (Q16).
+    /// In floating point, as client-go does it, so that all nanoseconds are the same; what its `Duration`
+    /// can't hold is the most (Q16).
     fn when(&self, item: &T) -> Duration {
         let failures = self.failures.count(item);
         if self.base.is_zero() {

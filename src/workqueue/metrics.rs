@@ -7,8 +7,8 @@ use crate::sync::Mutex;
 /// Somebody who is told, or nobody.
 pub(super) struct Meter {
     metrics: Option<Arc<dyn WorkQueueMetrics>>,
-    /// Held while the depth is read and told, so that what is told last is how it is. Taken before the lock of
-    /// the queue, never under it.
+    /// Held while the depth is read and told, so that what is told last is how it is. Taken before the lock
+    /// of the queue, never under it.
     order: Mutex<()>,
 }
 

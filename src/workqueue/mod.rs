@@ -1,7 +1,7 @@
 //! Queues of what wants to be done, for the workers of a controller. client-go's `util/workqueue`.
 //!
-//! The handlers of an informer put keys in, workers take them out: each key once for however many changes, no key
-//! by two workers at a time, and again later if it failed.
+//! The handlers of an informer put keys in, workers take them out: each key once for however many changes, no
+//! key by two workers at a time, and again later if it failed.
 //!
 //! ```
 //! use k8s_informer::workqueue::{RateLimitingQueue, default_controller_rate_limiter};

@@ -8,9 +8,9 @@ use crate::sync::{Mutex, catch_unwind, thread};
 /// Does `pieces` pieces of work, by their numbers, with at most `workers` at a time, until all are done or
 /// `stop` is given. client-go's `ParallelizeUntil`, with its `WithChunkSize`.
 ///
-/// A worker takes `chunk_size` pieces at a time, or one if that is 0: more are better where there are many small
-/// ones. Before each piece it looks whether to stop; a piece that has begun is finished. Without a worker
-/// nothing is done.
+/// A worker takes `chunk_size` pieces at a time, or one if that is 0: more are better where there are many
+/// small ones. Before each piece it looks whether to stop; a piece that has begun is finished. Without a
+/// worker nothing is done.
 ///
 /// Blocks until all workers have ended. The calling thread is one of them, so that work is done even if the
 /// system has no more threads; then there are fewer workers.

@@ -68,8 +68,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
         self.shared.add(item);
     }
 
-    /// Blocks until there is an item, and takes it; `None` once the queue is shut down and nothing waits: then
-    /// a worker ends (Q3). Dropping what it answers says that it is done with.
+    /// Blocks until there is an item, and takes it; `None` once the queue is shut down and nothing waits:
+    /// then a worker ends (Q3). Dropping what it answers says that it is done with.
     pub fn take(&self) -> Option<WorkItem<'_, T>> {
         self.guard(self.shared.get(|| false))
     }
@@ -107,8 +107,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
         self.len() == 0
     }
 
-    /// From now on nothing is taken in, and what is delayed is forgotten (Q13). What waits is still handed out,
-    /// what was added while it is being processed too; then [`take`](Self::take) answers `None` (Q6).
+    /// From now on nothing is taken in, and what is delayed is forgotten (Q13). What waits is still handed
+    /// out, what was added while it is being processed too; then [`take`](Self::take) answers `None` (Q6).
     ///
     /// Blocks for the end of the queue's own thread, if it has one, not for workers. Ends every
     /// [`shut_down_with_drain`](Self::shut_down_with_drain).
@@ -117,8 +117,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
         self.join();
     }
 
-    /// As [`shut_down`](Self::shut_down), and blocks until all that waits has been taken and is done, or until
-    /// somebody else calls `shut_down`; says whether all is done (Q7).
+    /// As [`shut_down`](Self::shut_down), and blocks until all that waits has been taken and is done, or
+    /// until somebody else calls `shut_down`; says whether all is done (Q7).
     ///
     /// Workers have to go on until they get nothing more. Don't call it from one: it waits for itself.
     ///
@@ -140,8 +140,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
     }
 
     /// As [`shut_down_with_drain`](Self::shut_down_with_drain), but waits no longer than this, by the
-    /// machine's clock: then it answers `false`, and workers go on with what is left, or are told otherwise by
-    /// you. There is no such thing in client-go.
+    /// machine's clock: then it answers `false`, and workers go on with what is left, or are told otherwise
+    /// by you. There is no such thing in client-go.
     ///
     /// ```
     /// use k8s_informer::workqueue::WorkQueue;

@@ -8,8 +8,8 @@ use super::{DelayingQueue, RateLimiter, WorkQueue};
 /// A [`DelayingQueue`] with a [`RateLimiter`] that says how long an item has to wait: what has failed comes
 /// again, later and later. client-go's `TypedRateLimitingInterface`.
 ///
-/// A worker that has succeeded, or gives up, [forgets](Self::forget) the item: else the limiter remembers it for
-/// ever.
+/// A worker that has succeeded, or gives up, [forgets](Self::forget) the item: else the limiter remembers it
+/// for ever.
 ///
 /// ```
 /// use k8s_informer::workqueue::{RateLimitingQueue, default_controller_rate_limiter};

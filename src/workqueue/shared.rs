@@ -30,16 +30,16 @@ pub(super) struct Shared<T> {
     /// Guards everything that changes. Under it run the order of the items, and their `Hash`, `Eq` and
     /// `Clone`; nothing is dropped, and no metrics, clock or log is called, under it.
     state: Mutex<State<T>>,
-    /// Waits for an item to be got; one is woken by each that is queued, all by a shutdown. Who leaves without
-    /// an item wakes the next one.
+    /// Waits for an item to be got; one is woken by each that is queued, all by a shutdown. Who leaves
+    /// without an item wakes the next one.
     items: Condvar,
-    /// Waits until nothing is left, for a release, or for a time; all are woken by the end of the last processing, and by
-    /// `shut_down`.
+    /// Waits until nothing is left, for a release, or for a time; all are woken by the end of the last
+    /// processing, and by `shut_down`.
     drained: Condvar,
 }
 
-/// Wakes the next one who waits, unless it is disarmed: who was woken for an item and whose order or clock then
-/// panics is the only one who knows of it.
+/// Wakes the next one who waits, unless it is disarmed: who was woken for an item and whose order or clock
+/// then panics is the only one who knows of it.
 struct Baton<'a>(Option<&'a Condvar>);
 
 impl Drop for Baton<'_> {
@@ -217,8 +217,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
         }
     }
 
-    /// Q6: nothing is taken in any more, but what is due by now. With `release`, who waits for a drain waits no
-    /// more. Answers how often that has been.
+    /// Q6: nothing is taken in any more, but what is due by now. With `release`, who waits for a drain waits
+    /// no more. Answers how often that has been.
     pub(super) fn shut_down(&self, release: bool) -> u64 {
         self.change(|state, _, _| self.end(state, release)).finish()
     }

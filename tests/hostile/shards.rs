@@ -1,5 +1,5 @@
-//! One shard of the objects: what is wrong with those of others costs nothing, and what can't be told whose it is
-//! is not taken for another's.
+//! One shard of the objects: what is wrong with those of others costs nothing, and what can't be told whose
+//! it is is not taken for another's.
 
 use k8s_informer::testing::Answer;
 use k8s_informer::{DynamicObject, InformerQueue, Object, ReflectorOptions, Shard};

@@ -1,5 +1,5 @@
-//! One shard of the objects (SH1–SH5): how the server is asked for it, and what becomes of the others' objects
-//! where it sends them all the same.
+//! One shard of the objects (SH1–SH5): how the server is asked for it, and what becomes of the others'
+//! objects where it sends them all the same.
 
 use std::sync::Arc;
 

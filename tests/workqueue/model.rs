@@ -106,7 +106,8 @@ fn q1_to_q14_as_sets_and_lists_would_do_it() {
                 5 | 6 => {
                     queue.done(&item);
                     model.done(item);
-                    // What is done by its name is not done again by its guard, even if it has been taken since.
+                    // What is done by its name is not done again by its guard, even if it has been taken
+                    // since.
                     taken.retain(|guard| **guard != item);
                 }
                 7 if !taken.is_empty() => {

@@ -113,9 +113,9 @@ impl SharedInformerFactory {
         Err(SyncError::new(unsynced, timeout.filter(|_| timed_out)))
     }
 
-    /// Stops one informer and waits until its threads have ended, and forgets it: who asks for it again gets a
-    /// new one. One that was not started is only forgotten, one that is not the factory's is left alone. There
-    /// is no such thing in client-go (FA6).
+    /// Stops one informer and waits until its threads have ended, and forgets it: who asks for it again gets
+    /// a new one. One that was not started is only forgotten, one that is not the factory's is left alone.
+    /// There is no such thing in client-go (FA6).
     ///
     /// Called from within one of its callbacks it stops the informer, but does not wait: it would be for
     /// itself. It says so in the log, and answers `false`. Callbacks of two informers must not stop each
@@ -313,8 +313,8 @@ pub enum ShutdownError {
     TimedOut {
         /// How long it waited.
         after: Duration,
-        /// Their names: of reflectors and process loops, which are stuck in a transform or an index function, or
-        /// else, as these end first, of handlers that are in a callback.
+        /// Their names: of reflectors and process loops, which are stuck in a transform or an index function,
+        /// or else, as these end first, of handlers that are in a callback.
         stuck: Vec<String>,
     },
     /// It was called from within a callback of one of the informers: it would have waited for itself.

@@ -9,8 +9,8 @@ use crate::sync::Mutex;
 pub(super) struct FactoryMetrics {
     name: InformerName,
     provider: Arc<dyn MetricsProvider>,
-    /// Who is told. If two threads make the same informer at once, one of which is then forgotten, they get the
-    /// same: else the one that stays could be the one without. The provider is asked under it.
+    /// Who is told. If two threads make the same informer at once, one of which is then forgotten, they get
+    /// the same: else the one that stays could be the one without. The provider is asked under it.
     given: Mutex<HashMap<Identity, Weak<ReservedMetrics>>>,
 }
 

@@ -78,7 +78,8 @@ pub fn observe_dynamic(
 impl SharedInformerFactory {
     /// Observes the objects of a type as [`observe`] does; of all who do so through one factory, those with
     /// the same type and scope share an informer, and with those who [ask](Self::informer) for it. It is
-    /// started at once, and ends with the last observation, or with the factory, unless somebody asked for it.
+    /// started at once, and ends with the last observation, or with the factory, unless somebody asked for
+    /// it.
     pub fn observe<T: Resource + DeserializeOwned>(&self) -> Observe<T> {
         self.observing(T::group_version_resource(), Some(T::group_version_kind()))
     }
@@ -227,8 +228,8 @@ impl<T: Object + DeserializeOwned> Observation<T> {
         self.handler.as_ref().map_or(self.informer.synced(), HandlerRegistration::synced)
     }
 
-    /// Blocks until it [has synced](Self::synced), so until all closures have been called, until `stop` is given,
-    /// until the informer has ended, or for this long. Not to be called from within one of them.
+    /// Blocks until it [has synced](Self::synced), so until all closures have been called, until `stop` is
+    /// given, until the informer has ended, or for this long. Not to be called from within one of them.
     ///
     /// # Errors
     ///
@@ -274,7 +275,8 @@ impl<T: Object + DeserializeOwned> Observation<T> {
     }
 
     /// Ends it: no closure is called any more, and every thread that it needed has ended. A closure that is
-    /// being called is waited for; from within one it ends as soon as that returns, and the answer is `false`.
+    /// being called is waited for; from within one it ends as soon as that returns, and the answer is
+    /// `false`.
     pub fn stop(mut self) -> bool {
         self.end()
     }

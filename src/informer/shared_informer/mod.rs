@@ -117,9 +117,9 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         Self::of(vec![Source { namespace: None, lister_watcher }], options, None)
     }
 
-    /// Of several namespaces, each with what lists and watches it: for who may not list them all together. One
-    /// cache, the same handlers; a reflector and a queue each, so that a list, a version and a failure concern
-    /// one namespace. It has synced when all have. A namespace that is named twice counts once.
+    /// Of several namespaces, each with what lists and watches it: for who may not list them all together.
+    /// One cache, the same handlers; a reflector and a queue each, so that a list, a version and a failure
+    /// concern one namespace. It has synced when all have. A namespace that is named twice counts once.
     ///
     /// ```
     /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};

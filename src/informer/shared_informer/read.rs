@@ -66,8 +66,8 @@ impl<T: Object> SharedIndexInformer<T> {
         &self.shared.synced
     }
 
-    /// Blocks until it [has synced](Self::has_synced), until `stop` is given, until the informer has ended, or
-    /// for this long.
+    /// Blocks until it [has synced](Self::has_synced), until `stop` is given, until the informer has ended,
+    /// or for this long.
     ///
     /// ```
     /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};

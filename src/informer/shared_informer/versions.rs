@@ -15,12 +15,12 @@ impl<T: Object> SharedIndexInformer<T> {
         Watermark::lowest(self.shared.watermarks.get().into_iter().flatten())
     }
 
-    /// Blocks until the cache [has reached](Self::store_resource_version) this resourceVersion, for this long,
-    /// or until `stop` is given: whoever has written something waits for the version that the server answered,
-    /// and reads the cache then.
+    /// Blocks until the cache [has reached](Self::store_resource_version) this resourceVersion, for this
+    /// long, or until `stop` is given: whoever has written something waits for the version that the server
+    /// answered, and reads the cache then.
     ///
-    /// Where nothing happens the server tells how far it is about once a minute, by a bookmark: a wait for the
-    /// version of another kind's object, or with several namespaces, may take as long.
+    /// Where nothing happens the server tells how far it is about once a minute, by a bookmark: a wait for
+    /// the version of another kind's object, or with several namespaces, may take as long.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;

@@ -1,5 +1,5 @@
-//! What the threads of an informer are doing: whether all of them have settled, and the time, which moves only
-//! when they have.
+//! What the threads of an informer are doing: whether all of them have settled, and the time, which moves
+//! only when they have.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex};
