@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::local::{self, Local};
 use crate::proxy::{Proxy, authority};
+use crate::reader::READER;
 use crate::support::{Folder, Versions, assert_no_thread_since, free_port, quick, threads};
 
 /// How an informer is to learn what there is.
@@ -139,6 +140,7 @@ impl Cluster {
         let server = builder
             .port(free_port())
             .token(token)
+            .token(READER)
             .token_without_rights(nobody, "token-nobody")
             .start()
             .unwrap();
@@ -148,6 +150,7 @@ impl Cluster {
             ("kubeconfig", json!({ "tokenFile": "token" })),
             ("kubeconfig-token", json!({ "token": token })),
             ("kubeconfig-nobody", json!({ "token": nobody })),
+            ("kubeconfig-reader", json!({ "token": READER })),
         ] {
             let text = json!({
                 "clusters": [{ "name": "loopback", "cluster": { "server": server.url() } }],
@@ -234,6 +237,14 @@ impl Cluster {
         Some(self.kubeconfig.with_file_name("kubeconfig-nobody")).filter(|path| path.exists())
     }
 
+    /// The kubeconfig of whom [`Reader`](crate::reader::Reader) is about.
+    pub(crate) fn kubeconfig_of_reader(&self) -> Option<PathBuf> {
+        match &self.kind {
+            Kind::Embedded { .. } => Some(self.kubeconfig.with_file_name("kubeconfig-reader")),
+            _ => self.kubeconfig_of_nobody(),
+        }
+    }
+
     pub(crate) fn embedded_server(&self) -> Option<&ApiServer> {
         match &self.kind {
             Kind::Embedded { server, .. } => Some(server),
@@ -310,14 +321,19 @@ impl Cluster {
 
     /// The client of one who may do everything, through this proxy.
     pub(crate) fn client_through(&self, proxy: &Proxy) -> Client {
+        self.client_of(&self.kubeconfig, proxy)
+    }
+
+    /// The client of this kubeconfig, through this proxy.
+    pub(crate) fn client_of(&self, kubeconfig: &Path, proxy: &Proxy) -> Client {
         let host = authority(self.url()).rsplit_once(':').unwrap().0;
-        let text = fs::read_to_string(&self.kubeconfig).unwrap();
+        let text = fs::read_to_string(kubeconfig).unwrap();
         let text = text.replace(authority(self.url()), &proxy.address().to_string());
         // Beside the other one, for what that says of files; but not in a place that is somebody else's.
         let folder = Folder::new();
         let path = match &self.kind {
             Kind::Existing => folder.path().join("kubeconfig"),
-            _ => self.kubeconfig.with_file_name("kubeconfig-proxy"),
+            _ => kubeconfig.with_file_name("kubeconfig-proxy"),
         };
         fs::write(&path, text).unwrap();
         Client::new(Config::from_kubeconfig(path, None).unwrap().tls_server_name(host)).unwrap()
