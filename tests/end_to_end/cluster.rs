@@ -14,7 +14,7 @@ use k8s_informer::{
 };
 use serde_json::{Value, json};
 
-use crate::local::{self, Local};
+use crate::local::{self, Gates, Local};
 use crate::proxy::{Proxy, authority};
 use crate::reader::READER;
 use crate::support::{Folder, Versions, assert_no_thread_since, free_port, quick, threads};
@@ -89,13 +89,59 @@ pub(crate) fn on_every_cluster_without_watch_lists(test: impl Fn(&Cluster)) {
     let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     Cluster::start_embedded(ApiServer::builder().watch_list(false)).run(&test);
     if let Some(Real { assets: Some(assets), .. }) = Real::of_environment() {
-        let local = Local::get(&assets);
-        local::lock(local).set_watch_list(false);
-        Cluster::local(&assets).run(&test);
-        local::lock(local).set_watch_list(true);
+        let gates = Gates { watch_list: false, ..Gates::default() };
+        with_gates(&assets, gates, || Cluster::local(&assets).run(&test));
     } else {
         println!("skipped on a real server: KUBEBUILDER_ASSETS is not set to start one");
     }
+}
+
+/// Runs a test against servers that limit lists and watches to shards, and against such as don't: each
+/// [says which it is](Cluster::picks_shards).
+pub(crate) fn on_every_cluster_with_and_without_shards(ways: &[Way], test: impl Fn(&Cluster)) {
+    let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
+    for picks in [false, true] {
+        let server = || Cluster::start_embedded(ApiServer::builder().sharded_list_and_watch(picks));
+        run(ways, server, &|cluster: &Cluster| {
+            assert_eq!(cluster.picks_shards(), picks);
+            test(cluster);
+        });
+    }
+    let Some(Real { existing, assets }) = Real::of_environment() else {
+        return println!("skipped on a real server: the environment names none");
+    };
+    if let Some(kubeconfig) = &existing {
+        run(ways, || Cluster::existing(kubeconfig), &test);
+    }
+    let Some(assets) = assets else {
+        return println!("skipped on others: KUBEBUILDER_ASSETS is not set to start them");
+    };
+    if existing.is_none() {
+        run(ways, || Cluster::local(&assets), &test);
+    }
+    if !local::lock(Local::get(&assets)).knows_shards() {
+        return println!("skipped on one with shards: this kube-apiserver does not know them");
+    }
+    with_gates(&assets, Gates { shards: true, ..Gates::default() }, || {
+        run(ways, || Cluster::local(&assets), &|cluster: &Cluster| {
+            assert!(cluster.picks_shards());
+            test(cluster);
+        });
+    });
+}
+
+/// While our own kube-apiserver has these features.
+fn with_gates(assets: &Path, gates: Gates, work: impl FnOnce()) {
+    /// Also after a test that has failed.
+    struct AsBefore(&'static Mutex<Local>);
+    impl Drop for AsBefore {
+        fn drop(&mut self) {
+            local::lock(self.0).set_gates(Gates::default());
+        }
+    }
+    let local = AsBefore(Local::get(assets));
+    local::lock(local.0).set_gates(gates);
+    work();
 }
 
 /// Which real servers the environment offers.
@@ -217,6 +263,13 @@ impl Cluster {
             .query("resourceVersionMatch", "NotOlderThan")
             .query("timeoutSeconds", "1");
         self.client.request(&request, &Stop::new()).is_ok()
+    }
+
+    /// Whether it picks the objects of a shard (SH3), as one whose gate ShardedListAndWatch is on.
+    pub(crate) fn picks_shards(&self) -> bool {
+        let half = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')";
+        let request = Request::get("/api/v1/namespaces/default/configmaps").query("shardSelector", half);
+        !self.send(request)["metadata"]["shardInfo"].is_null()
     }
 
     pub(crate) fn url(&self) -> &str {
