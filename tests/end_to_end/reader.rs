@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::cluster::{Cluster, Namespace};
 use crate::proxy::Proxy;
 
-/// Its token on the embedded server, which grants all rights or none: what it may not do is refused by faults.
+/// Its token on the embedded server, which grants all rights or none: faults refuse what it may not do.
 pub(crate) const READER: &str = "embedded-reader";
 
 pub(crate) struct Reader<'a> {
@@ -31,8 +31,8 @@ impl<'a> Reader<'a> {
                 let (name, path, allowed) =
                     (&namespace.name, namespace.path("configmaps"), Arc::clone(&allowed));
                 let message = format!(
-                    "configmaps is forbidden: User \"token-nobody\" cannot {} resource \"configmaps\" in API group \
-                     \"\" in the namespace {name:?}",
+                    "configmaps is forbidden: User \"token-nobody\" cannot {} resource \"configmaps\" in \
+                     API group \"\" in the namespace {name:?}",
                     if verb == Verb::List { "list" } else { "watch" }
                 );
                 let name = name.clone();

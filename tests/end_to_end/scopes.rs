@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use std::sync::Arc;
 
-use crate::cluster::{BOTH, Cluster, LIST, Namespace, Way, on_every_cluster};
+use crate::cluster::{BOTH, Cluster, LIST, Way, on_every_cluster};
 use crate::meddler::{Asked, Meddler};
 use crate::support::{Follower, PATIENCE, names, shut_down, synced, wait_until};
 
@@ -77,7 +77,7 @@ fn observe(factory: &SharedInformerFactory, scope: &InformerScope) -> (Follower,
 #[test]
 fn observers_share_an_informer_if_type_and_scope_are_equal() {
     on_every_cluster(BOTH, |cluster| {
-        let namespace: Namespace<'_> = cluster.namespace("observe");
+        let namespace = cluster.namespace("observe");
         namespace.create("a", json!({ "tier": "web" }));
         let meddler = Meddler::new(cluster.client(), |_, _, line| line);
         let builder = SharedInformerFactory::builder(meddler.clone()).reflector_options(cluster.options());
