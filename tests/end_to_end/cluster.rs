@@ -100,34 +100,35 @@ pub(crate) fn on_every_cluster_without_watch_lists(test: impl Fn(&Cluster)) {
 /// [says which it is](Cluster::picks_shards).
 pub(crate) fn on_every_cluster_with_and_without_shards(ways: &[Way], test: impl Fn(&Cluster)) {
     let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
-    for picks in [false, true] {
-        let server = || Cluster::start_embedded(ApiServer::builder().sharded_list_and_watch(picks));
-        run(ways, server, &|cluster: &Cluster| {
+    let run_on = |picks: bool, cluster: &dyn Fn() -> Cluster| {
+        run(ways, cluster, &|cluster: &Cluster| {
             assert_eq!(cluster.picks_shards(), picks);
             test(cluster);
         });
+    };
+    for picks in [false, true] {
+        let builder = || ApiServer::builder().sharded_list_and_watch(picks);
+        run_on(picks, &|| Cluster::start_embedded(builder()));
     }
     let Some(Real { existing, assets }) = Real::of_environment() else {
         return println!("skipped on a real server: the environment names none");
     };
-    if let Some(kubeconfig) = &existing {
-        run(ways, || Cluster::existing(kubeconfig), &test);
-    }
-    let Some(assets) = assets else {
-        return println!("skipped on others: KUBEBUILDER_ASSETS is not set to start them");
-    };
-    if existing.is_none() {
-        run(ways, || Cluster::local(&assets), &test);
-    }
-    if !local::lock(Local::get(&assets)).knows_shards() {
-        return println!("skipped on one with shards: this kube-apiserver does not know them");
-    }
-    with_gates(&assets, Gates { shards: true, ..Gates::default() }, || {
-        run(ways, || Cluster::local(&assets), &|cluster: &Cluster| {
-            assert!(cluster.picks_shards());
-            test(cluster);
-        });
+    let existing = existing.map(|kubeconfig| {
+        let picks = Cluster::existing(&kubeconfig).picks_shards();
+        run_on(picks, &|| Cluster::existing(&kubeconfig));
+        picks
     });
+    let Some(assets) = assets else {
+        return println!("skipped on one of the other sort: KUBEBUILDER_ASSETS is not set to start it");
+    };
+    for picks in [false, true].into_iter().filter(|picks| existing != Some(*picks)) {
+        if picks && !local::lock(Local::get(&assets)).knows_shards() {
+            println!("skipped on one with shards: this kube-apiserver does not know them");
+            continue;
+        }
+        let gates = Gates { shards: picks, ..Gates::default() };
+        with_gates(&assets, gates, || run_on(picks, &|| Cluster::local(&assets)));
+    }
 }
 
 /// While our own kube-apiserver has these features.

@@ -60,8 +60,8 @@ fn who_waits_for_several_is_told_what_each_of_them_may_not() {
             let verbs: &[&str] = if cluster.way == Way::List { &["list"] } else { &["list", "watch"] };
             let says = |verb: &&str| {
                 let why = format!(
-                    "{resource} is forbidden: User \"token-nobody\" cannot {verb} resource \"{resource}\" in API \
-                     group \"\" {place} (403 Forbidden)"
+                    "{resource} is forbidden: User \"token-nobody\" cannot {verb} resource \"{resource}\" in \
+                     API group \"\" {place} (403 Forbidden)"
                 );
                 let reason = reason.to_string();
                 reason.starts_with(&format!("{verb} {name}: "))

@@ -170,8 +170,8 @@ fn a_namespace_that_may_not_be_listed_holds_up_no_other() {
         let text = error.to_string();
         assert!(text.starts_with(&format!("list configmaps in namespace {:?}: GET ", green.name)), "{text}");
         let why = format!(
-            ": configmaps is forbidden: User \"token-nobody\" cannot list resource \"configmaps\" in API group \
-             \"\" in the namespace {:?} (403 Forbidden)",
+            ": configmaps is forbidden: User \"token-nobody\" cannot list resource \"configmaps\" in API \
+             group \"\" in the namespace {:?} (403 Forbidden)",
             green.name
         );
         assert!(text.ends_with(&why), "{text}");
