@@ -28,6 +28,7 @@ use crate::selector::Selector;
 /// indexer.add(Arc::new(serde_json::from_str(r#"{"metadata": {"namespace": "default", "name": "web"}}"#)?))?;
 /// let pods = Lister::new(indexer);
 /// assert!(pods.get("default", "web").is_some());
+/// assert_eq!(pods.get_by_key("default/web"), pods.get("default", "web"));
 /// assert_eq!(pods.namespace("default").list().len(), 1);
 /// assert!(pods.select(&"app=web".parse()?).is_empty());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -45,9 +46,15 @@ impl<T: Object> Lister<T> {
     /// One object; the namespace is empty for a cluster-scoped one.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<T>> {
         if namespace.is_empty() {
-            return self.indexer.get_by_key(name);
+            return self.get_by_key(name);
         }
-        self.indexer.get_by_key(&format!("{namespace}/{name}"))
+        self.get_by_key(&format!("{namespace}/{name}"))
+    }
+
+    /// One object by its key, `namespace/name` or `name`, as it comes out of a controller's
+    /// [queue](crate::workqueue#writing-a-controller).
+    pub fn get_by_key(&self, key: &str) -> Option<Arc<T>> {
+        self.indexer.get_by_key(key)
     }
 
     /// All objects.

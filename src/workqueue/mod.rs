@@ -37,6 +37,96 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
+//! # Writing a controller
+//!
+//! `examples/controller` is a whole one, made to be read. It runs on an API server of its own, or on yours.
+//!
+//! ```
+//! # use k8s_informer::testing::ApiServer;
+//! # use k8s_informer::workqueue::{RateLimitingQueue, default_controller_rate_limiter};
+//! # use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+//! # use k8s_openapi::api::core::v1::ConfigMap;
+//! # use std::sync::Arc;
+//! # let server = ApiServer::start()?;
+//! # server.create("/api/v1/namespaces/web/configmaps", serde_json::json!({"metadata": {"name": "a"}}))?;
+//! # let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+//! # let stop = Stop::new();
+//! let queue = Arc::new(RateLimitingQueue::new(default_controller_rate_limiter())?);
+//! let maps = factory.informer::<ConfigMap>();
+//! let keys = Arc::clone(&queue);
+//! maps.add_event_handler(|handler| handler.on_event(move |event| keys.add(event.key())))?;
+//! factory.start(&stop)?;
+//! factory.wait_for_cache_sync(&stop)?;
+//!
+//! let key = queue.take().expect("there is one"); // a worker
+//! let map = maps.lister().get_by_key(&key).expect("it is in the cache");
+//! assert_eq!((&**key, map.metadata.name.as_deref()), ("web/a", Some("a")));
+//! queue.forget(&key);
+//! # drop(key);
+//! # factory.shutdown();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - **Handlers put keys into the queue**, and do nothing else: that of the object, [`Event::key`], or of
+//!   what it belongs to ([`FullObjectMeta::controller`]). They need every event: no
+//!   [`HandlerBuffer::Coalescing`], which does not tell of what came and went, while a worker may have seen
+//!   it in the cache.
+//! - **Levels, not edges.** A worker does not know what has happened. It reads from [`Lister`]s what is
+//!   wanted and what is there, and writes what differs; what is not in the cache is gone. So it makes no
+//!   difference how many events there were, and whether the program ran then. Workers begin once the caches
+//!   have synced: before, everything that has not come yet seems to be gone.
+//! - **Writes say on what they rely**, as the cache is behind: a `resourceVersion` in a patch, a create that
+//!   fails if there is one, [`DeleteOptions::unchanged`], or server-side apply of just what is yours
+//!   ([`Patch::apply`]). A conflict is no accident: the key goes back into the queue, and the next try reads
+//!   something newer.
+//! - **Your own writes come late, too.** [`wait_for_object`] before the key is done: nobody else has it until
+//!   then, and the next one to look sees what was written. Where a conflict would not tell (a
+//!   `generateName`), or workers must not wait for a watch that is late, a [`mutation_cache`] has the answers
+//!   of your writes at once.
+//! - **Errors belong to the key**: [`add_rate_limited`] and later again, [`forget`] after a success, and
+//!   after so many failures: then it is given up until something changes. Errors of lists and watches are the
+//!   informer's: it goes on trying, and [`status`] tells.
+//! - **A resync** ([`resync`]) tells about everything once more: for what was given up, and what no event
+//!   tells (the world outside of the cluster). No change of an object stays untold, so it need not be often.
+//! - **The end** takes two [`Stop`]s. The one that ends the program only shuts the queue down:
+//!   [`shut_down_with_drain_timeout`] while caches and server can still be used. If that is not enough the
+//!   other ends the calls that workers are in. Then come the threads, and [`shutdown`] of the factory.
+//! - **A panic** of a worker ends its thread, and its key is done; catch it around what may.
+//!
+//! [`Event::key`]: crate::Event::key
+//! [`FullObjectMeta::controller`]: crate::FullObjectMeta::controller
+//! [`HandlerBuffer::Coalescing`]: crate::HandlerBuffer::Coalescing
+//! [`Lister`]: crate::Lister
+//! [`DeleteOptions::unchanged`]: crate::DeleteOptions::unchanged
+//! [`Patch::apply`]: crate::Patch::apply
+//! [`wait_for_object`]: crate::SharedIndexInformer::wait_for_object
+//! [`mutation_cache`]: crate::SharedIndexInformer::mutation_cache
+//! [`add_rate_limited`]: RateLimitingQueue::add_rate_limited
+//! [`forget`]: RateLimitingQueue::forget
+//! [`status`]: crate::SharedIndexInformer::status
+//! [`resync`]: crate::SharedInformerFactoryBuilder::resync
+//! [`Stop`]: crate::Stop
+//! [`shutdown`]: crate::SharedInformerFactory::shutdown
+//! [`shut_down_with_drain_timeout`]: WorkQueue::shut_down_with_drain_timeout
+//!
+//! | controller-runtime, sample-controller | here |
+//! |---|---|
+//! | `Reconcile(ctx, Request)` | a function of yours, of a key and a `Stop` |
+//! | `Request`, `SplitMetaNamespaceKey` | [`Key`](crate::Key), [`ObjectName`](crate::ObjectName), [`split_meta_namespace_key`](crate::split_meta_namespace_key) |
+//! | returns `nil`; an error | [`forget`]; [`add_rate_limited`] |
+//! | `Result{RequeueAfter: …}` | [`forget`], [`add_after`](DelayingQueue::add_after) |
+//! | `reconcile.TerminalError` | [`forget`], and say so |
+//! | `MaxConcurrentReconciles` | so many threads that [`take`](WorkQueue::take) |
+//! | `For`, `EnqueueRequestForObject` | [`on_event`](crate::HandlerFuncs::on_event) and [`Event::key`] |
+//! | `Owns`, `EnqueueRequestForOwner` | the same, with the key of the [`FullObjectMeta::controller`] |
+//! | `Watches`, `EnqueueRequestsFromMapFunc` | the same, with keys of your own |
+//! | `WithEventFilter`, predicates | [`FilteringHandler`](crate::FilteringHandler); what the server can select, an [`InformerScope`](crate::InformerScope) |
+//! | `mgr.GetClient()`, reading; `IndexField` | [`Lister`]; [`add_index`](crate::SharedIndexInformer::add_index) |
+//! | `mgr.GetClient()`, writing; `Status()` | [`Client::api`](crate::Client::api); [`Api::status`](crate::Api::status) |
+//! | `controllerutil.CreateOrUpdate` | [`Patch::apply`] |
+//! | `mgr.Start(ctx)`, `WaitForCacheSync` | [`start`](crate::SharedInformerFactory::start), [`wait_for_cache_sync`](crate::SharedInformerFactory::wait_for_cache_sync), then your threads |
+//! | leader election, webhooks, a manager | not here |
+//!
 //! # Names
 //!
 //! | client-go | here |

@@ -2,6 +2,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::WorkQueueBuilder;
 use super::shared::Shared;
@@ -135,7 +136,28 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
     /// assert!(queue.is_empty());
     /// ```
     pub fn shut_down_with_drain(&self) -> bool {
-        let drained = self.shared.drain();
+        self.drain(None)
+    }
+
+    /// As [`shut_down_with_drain`](Self::shut_down_with_drain), but waits no longer than this, by the
+    /// machine's clock: then it answers `false`, and workers go on with what is left, or are told otherwise by
+    /// you. There is no such thing in client-go.
+    ///
+    /// ```
+    /// use k8s_informer::workqueue::WorkQueue;
+    /// use std::time::Duration;
+    ///
+    /// let queue = WorkQueue::new();
+    /// queue.add("a");
+    /// assert!(!queue.shut_down_with_drain_timeout(Duration::from_millis(1)), "nobody takes it");
+    /// assert!(queue.shutting_down());
+    /// ```
+    pub fn shut_down_with_drain_timeout(&self, timeout: Duration) -> bool {
+        self.drain(Instant::now().checked_add(timeout))
+    }
+
+    fn drain(&self, deadline: Option<Instant>) -> bool {
+        let drained = self.shared.drain(deadline);
         self.join();
         drained
     }

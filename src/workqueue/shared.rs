@@ -33,7 +33,7 @@ pub(super) struct Shared<T> {
     /// Waits for an item to be got; one is woken by each that is queued, all by a shutdown. Who leaves without
     /// an item wakes the next one.
     items: Condvar,
-    /// Waits until nothing is left, or for a release; all are woken by the end of the last processing, and by
+    /// Waits until nothing is left, for a release, or for a time; all are woken by the end of the last processing, and by
     /// `shut_down`.
     drained: Condvar,
 }
@@ -236,12 +236,16 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
         End { _delayed: state.shut_down(), timer: state.timer.take(), releases: state.releases }
     }
 
-    /// Blocks until nothing is left, or until a release; says which.
-    pub(super) fn drain(&self) -> bool {
+    /// Blocks until nothing is left, until a release, or until this time; says whether nothing is left.
+    pub(super) fn drain(&self, deadline: Option<Instant>) -> bool {
         let releases = self.shut_down(false);
         let mut state = self.state.lock();
         while !state.is_drained() && state.releases == releases {
-            self.drained.wait(&mut state);
+            match deadline {
+                None => self.drained.wait(&mut state),
+                Some(deadline) if self.drained.wait_until(&mut state, deadline).timed_out() => break,
+                Some(_) => {}
+            }
         }
         state.is_drained()
     }

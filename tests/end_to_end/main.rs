@@ -11,6 +11,7 @@ mod access;
 mod churn;
 mod cluster;
 mod config;
+mod controller;
 mod faults;
 mod history;
 mod life;

@@ -1,6 +1,7 @@
 //! What an informer does, whichever queue it has: once with each.
 
 mod buffers;
+mod cache_readers;
 mod callbacks;
 mod controller;
 mod ends;

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use k8s_informer::Stop;
 use k8s_informer::workqueue::WorkQueue;
@@ -203,6 +204,20 @@ fn q7_a_shutdown_ends_every_drain() {
     assert_eq!(ended, [false, false]);
     drop(item);
     assert_eq!(all(&queue), ["b"]);
+}
+
+#[test]
+fn q7_a_drain_with_a_time_out_gives_up_and_the_workers_do_not() {
+    let queue = WorkQueue::new();
+    ["a", "b"].into_iter().for_each(|item| queue.add(item));
+    let item = queue.take().unwrap();
+    assert!(!queue.shut_down_with_drain_timeout(millis(1)));
+    queue.add("c");
+    drop(item);
+    assert_eq!(all(&queue), ["b"]);
+    queue.done(&"b");
+    assert!(queue.shut_down_with_drain_timeout(PATIENCE), "there is nothing to wait for");
+    assert!(queue.shut_down_with_drain_timeout(Duration::MAX));
 }
 
 #[test]

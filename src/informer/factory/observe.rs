@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Identity, InformerScope, SharedInformerFactory, What};
 use crate::informer::error::InformerError;
-use crate::informer::handler::{Event, ResourceEventHandler};
+use crate::informer::handler::{Event, HandlerFuncs, ResourceEventHandler};
 use crate::informer::listener::HandlerBuffer;
 use crate::informer::registration::{HandlerOptions, HandlerRegistration};
 use crate::informer::shared_informer::SharedIndexInformer;
@@ -75,7 +75,7 @@ impl SharedInformerFactory {
             owns_factory: false,
             resource,
             kind,
-            observer: Observer { added: None, modified: None, deleted: None, event: None },
+            observer: HandlerFuncs::new(),
             inline: false,
             options: HandlerOptions::default(),
         }
@@ -91,7 +91,7 @@ pub struct Observe<T> {
     resource: GroupVersionResource,
     kind: Option<GroupVersionKind>,
     scope: InformerScope,
-    observer: Observer<T>,
+    observer: HandlerFuncs<T>,
     inline: bool,
     options: HandlerOptions,
 }
@@ -104,27 +104,23 @@ impl<T: Object + DeserializeOwned> Observe<T> {
     }
 
     /// What to do when an object appears, or is there already.
-    pub fn on_added(mut self, on_added: impl FnMut(&Arc<T>) + Send + 'static) -> Self {
-        self.observer.added = Some(Box::new(on_added));
-        self
+    pub fn on_added(self, mut on_added: impl FnMut(&Arc<T>) + Send + 'static) -> Self {
+        Self { observer: self.observer.on_add(move |object, _| on_added(object)), ..self }
     }
 
     /// What to do when an object has changed: how it was, and how it is.
-    pub fn on_modified(mut self, on_modified: impl FnMut(&Arc<T>, &Arc<T>) + Send + 'static) -> Self {
-        self.observer.modified = Some(Box::new(on_modified));
-        self
+    pub fn on_modified(self, on_modified: impl FnMut(&Arc<T>, &Arc<T>) + Send + 'static) -> Self {
+        Self { observer: self.observer.on_update(on_modified), ..self }
     }
 
     /// What to do when an object is gone.
-    pub fn on_deleted(mut self, on_deleted: impl FnMut(&Deleted<T>) + Send + 'static) -> Self {
-        self.observer.deleted = Some(Box::new(on_deleted));
-        self
+    pub fn on_deleted(self, on_deleted: impl FnMut(&Deleted<T>) + Send + 'static) -> Self {
+        Self { observer: self.observer.on_delete(on_deleted), ..self }
     }
 
     /// What to do whatever happens, after what the other closures do.
-    pub fn on_event(mut self, on_event: impl FnMut(&Event<T>) + Send + 'static) -> Self {
-        self.observer.event = Some(Box::new(on_event));
-        self
+    pub fn on_event(self, on_event: impl FnMut(&Event<T>) + Send + 'static) -> Self {
+        Self { observer: self.observer.on_event(on_event), ..self }
     }
 
     /// Calls the closures on the thread that keeps the cache, instead of a thread of their own: three threads
@@ -249,47 +245,5 @@ impl<T: Object + DeserializeOwned> Drop for Observation<T> {
 impl<T: Object + DeserializeOwned> fmt::Debug for Observation<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Observation").field("informer", &self.informer).finish_non_exhaustive()
-    }
-}
-
-/// The closures as a handler.
-struct Observer<T> {
-    added: Option<Box<OnAdded<T>>>,
-    modified: Option<Box<OnModified<T>>>,
-    deleted: Option<Box<OnDeleted<T>>>,
-    event: Option<Box<OnEvent<T>>>,
-}
-
-type OnAdded<T> = dyn FnMut(&Arc<T>) + Send;
-type OnModified<T> = dyn FnMut(&Arc<T>, &Arc<T>) + Send;
-type OnDeleted<T> = dyn FnMut(&Deleted<T>) + Send;
-type OnEvent<T> = dyn FnMut(&Event<T>) + Send;
-
-impl<T> ResourceEventHandler<T> for Observer<T> {
-    fn on_add(&mut self, object: &Arc<T>, is_in_initial_list: bool) {
-        if let Some(added) = &mut self.added {
-            added(object);
-        }
-        if let Some(event) = &mut self.event {
-            event(&Event::Added { object: Arc::clone(object), is_in_initial_list });
-        }
-    }
-
-    fn on_update(&mut self, old: &Arc<T>, new: &Arc<T>) {
-        if let Some(modified) = &mut self.modified {
-            modified(old, new);
-        }
-        if let Some(event) = &mut self.event {
-            event(&Event::Modified { old: Arc::clone(old), new: Arc::clone(new) });
-        }
-    }
-
-    fn on_delete(&mut self, gone: &Deleted<T>) {
-        if let Some(deleted) = &mut self.deleted {
-            deleted(gone);
-        }
-        if let Some(event) = &mut self.event {
-            event(&Event::Deleted(gone.clone()));
-        }
     }
 }

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::ResourceEventHandler;
-use crate::object::{Deleted, Key};
+use crate::object::{Deleted, Key, Object, meta_namespace_key};
 
 /// One call of a handler as a value. client-go's `addNotification`, `updateNotification` and
 /// `deleteNotification`.
@@ -13,6 +13,7 @@ use crate::object::{Deleted, Key};
 ///
 /// let object: Arc<DynamicObject> = Arc::new(serde_json::from_str(r#"{"metadata": {"name": "a"}}"#)?);
 /// let event = Event::Added { object, is_in_initial_list: false };
+/// assert_eq!((&*event.key(), event.name(), event.namespace()), ("a", "a", ""));
 /// let (sender, names) = std::sync::mpsc::channel();
 /// let mut handler = HandlerFuncs::<DynamicObject>::new()
 ///     .on_add(move |object, _| sender.send(object.name().to_owned()).unwrap());
@@ -61,6 +62,37 @@ impl<T> Event<T> {
     /// Whether it is an add of the initial list, which the handler's sync waits for.
     pub(crate) fn is_in_initial_list(&self) -> bool {
         matches!(self, Self::Added { is_in_initial_list: true, .. })
+    }
+}
+
+/// Whose event it is can always be told, also of a deletion that nobody saw.
+impl<T: Object> Event<T> {
+    /// The key of the object, `namespace/name`: what a controller puts into its
+    /// [queue](crate::workqueue#writing-a-controller).
+    pub fn key(&self) -> Key {
+        match self {
+            Self::Added { object, .. } => meta_namespace_key(&**object),
+            Self::Modified { new, .. } => meta_namespace_key(&**new),
+            Self::Deleted(gone) => gone.key(),
+        }
+    }
+
+    /// The name of the object.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Added { object, .. } => object.name(),
+            Self::Modified { new, .. } => new.name(),
+            Self::Deleted(gone) => gone.name(),
+        }
+    }
+
+    /// The namespace of the object, empty for a cluster-scoped one.
+    pub fn namespace(&self) -> &str {
+        match self {
+            Self::Added { object, .. } => object.namespace(),
+            Self::Modified { new, .. } => new.namespace(),
+            Self::Deleted(gone) => gone.namespace(),
+        }
     }
 }
 

@@ -1,14 +1,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::ResourceEventHandler;
+use super::{Event, ResourceEventHandler};
 use crate::object::Deleted;
 
 type OnAdd<T> = Box<dyn FnMut(&Arc<T>, bool) + Send>;
 type OnUpdate<T> = Box<dyn FnMut(&Arc<T>, &Arc<T>) + Send>;
 type OnDelete<T> = Box<dyn FnMut(&Deleted<T>) + Send>;
+type OnEvent<T> = Box<dyn FnMut(&Event<T>) + Send>;
 
-/// A handler from up to three closures. client-go's `ResourceEventHandlerFuncs`.
+/// A handler from up to three closures, or one for everything. client-go's `ResourceEventHandlerFuncs`.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -25,12 +26,13 @@ pub struct HandlerFuncs<T> {
     add: Option<OnAdd<T>>,
     update: Option<OnUpdate<T>>,
     delete: Option<OnDelete<T>>,
+    event: Option<OnEvent<T>>,
 }
 
 impl<T> HandlerFuncs<T> {
     /// A handler that does nothing yet.
     pub fn new() -> Self {
-        Self { add: None, update: None, delete: None }
+        Self { add: None, update: None, delete: None, event: None }
     }
 
     /// What to do when an object appears; see [`ResourceEventHandler::on_add`].
@@ -50,6 +52,28 @@ impl<T> HandlerFuncs<T> {
     pub fn on_delete(self, on_delete: impl FnMut(&Deleted<T>) + Send + 'static) -> Self {
         Self { delete: Some(Box::new(on_delete)), ..self }
     }
+
+    /// What to do whatever happens, after what the other closures do: for a controller, whose handlers only
+    /// say that something is to be looked at.
+    ///
+    /// ```
+    /// use k8s_informer::{Deleted, DynamicObject, HandlerFuncs, ResourceEventHandler};
+    /// use std::sync::mpsc;
+    ///
+    /// let (queue, keys) = mpsc::channel();
+    /// let mut handler =
+    ///     HandlerFuncs::<DynamicObject>::new().on_event(move |event| queue.send(event.key()).unwrap());
+    /// ResourceEventHandler::on_delete(
+    ///     &mut handler,
+    ///     &Deleted::FinalStateUnknown { key: "default/web".into(), last_known: None },
+    /// );
+    /// assert_eq!(&*keys.recv()?, "default/web");
+    /// # Ok::<(), mpsc::RecvError>(())
+    /// ```
+    #[must_use]
+    pub fn on_event(self, on_event: impl FnMut(&Event<T>) + Send + 'static) -> Self {
+        Self { event: Some(Box::new(on_event)), ..self }
+    }
 }
 
 impl<T> Default for HandlerFuncs<T> {
@@ -63,17 +87,26 @@ impl<T> ResourceEventHandler<T> for HandlerFuncs<T> {
         if let Some(on_add) = &mut self.add {
             on_add(object, is_in_initial_list);
         }
+        if let Some(on_event) = &mut self.event {
+            on_event(&Event::Added { object: Arc::clone(object), is_in_initial_list });
+        }
     }
 
     fn on_update(&mut self, old: &Arc<T>, new: &Arc<T>) {
         if let Some(on_update) = &mut self.update {
             on_update(old, new);
         }
+        if let Some(on_event) = &mut self.event {
+            on_event(&Event::Modified { old: Arc::clone(old), new: Arc::clone(new) });
+        }
     }
 
     fn on_delete(&mut self, object: &Deleted<T>) {
         if let Some(on_delete) = &mut self.delete {
             on_delete(object);
+        }
+        if let Some(on_event) = &mut self.event {
+            on_event(&Event::Deleted(object.clone()));
         }
     }
 }

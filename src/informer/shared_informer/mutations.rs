@@ -58,7 +58,8 @@ impl<T: Object> SharedIndexInformer<T> {
         let options = HandlerOptions {
             name: format!("mutation cache of {}", self.name()),
             resync_period: Some(Duration::ZERO),
-            buffer: HandlerBuffer::Coalescing,
+            // It has to hear of what came and went, too: that is a mutation's end.
+            buffer: HandlerBuffer::Unbounded,
         };
         self.add_handler_with_options(Overtakes(Arc::downgrade(&cache)), options)?;
         Ok(cache)

@@ -1,0 +1,143 @@
+//! The controller at work on an API server inside of this program, with everything that can come between.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::testing::{ApiServer, Fault, RequestRecord, Verb};
+use k8s_informer::{Client, Config, Stop};
+use serde_json::{Value, json};
+
+use crate::controller::{Action, NAME, Options, Outcome, TEAM, TeamController};
+use crate::print;
+
+/// Much longer than anything takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const NAMESPACES: &str = "/api/v1/namespaces";
+
+pub(crate) fn run(options: Options) -> Result<(), Box<dyn Error>> {
+    let server = ApiServer::start()?;
+    println!("An API server inside of this program: {}\n", server.url());
+    let client = Client::new(Config::new(server.url()))?;
+    let (sender, reports) = mpsc::channel();
+    let controller = TeamController::new(client, options, move |namespace, outcome| {
+        print(namespace, outcome);
+        // Nobody listens any more once the demo ends.
+        let _ = sender.send((namespace.to_owned(), kind(outcome)));
+    })?;
+
+    let stop = Stop::new();
+    let told = thread::scope(|scope| {
+        let running = scope.spawn(|| controller.run(&stop).map_err(|error| error.to_string()));
+        let told = play(&Stage { server: &server, reports: &reports });
+        println!("It stops: what has begun is finished, then the workers end, then the informers.");
+        stop.stop();
+        let ended = running.join().map_err(|_| "the controller panicked")?;
+        ended.and(told.map_err(|error| error.to_string()))
+    })?;
+    println!("Every thread has ended. What became of the keys: {told:?}");
+    Ok(())
+}
+
+/// What happened, and to how many keys.
+type Counts = BTreeMap<&'static str, usize>;
+
+fn kind(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Done(Action::Nothing) => "nothing to do",
+        Outcome::Done(Action::Created) => "created",
+        Outcome::Done(Action::Repaired) => "repaired",
+        Outcome::Done(Action::Deleted) => "deleted",
+        Outcome::Retry(error) if error.is_conflict() => "conflict",
+        Outcome::Retry(_) => "retry",
+        Outcome::GivenUp(_) => "given up",
+    }
+}
+
+fn play(stage: &Stage<'_>) -> Result<Counts, Box<dyn Error>> {
+    let mut counts = Counts::new();
+    let mut expect = |namespace, what| stage.expect(namespace, what, &mut counts);
+    let server = stage.server;
+
+    println!("Two Namespaces, one of which belongs to a team:");
+    stage.namespace("plain", json!({}))?;
+    stage.namespace("blue", json!({ TEAM: "sky" }))?;
+    expect("blue", "created")?;
+
+    println!("Somebody deletes the ConfigMap behind its back:");
+    server.delete(&map("blue"))?;
+    expect("blue", "created")?;
+
+    println!("Somebody changes it, and once more while the controller puts it right:");
+    server.fail_next(Fault::delay(Duration::from_millis(300)).on(Verb::Patch).resource("configmaps"));
+    server.patch(&map("blue"), json!({ "data": { "team": "sea" } }))?;
+    let is_patch = |request: &RequestRecord| request.verb() == Verb::Patch;
+    server.wait_for_requests(|requests| requests.iter().any(is_patch), PATIENCE);
+    server.patch(&map("blue"), json!({ "data": { "team": "lake" } }))?;
+    expect("blue", "repaired")?;
+
+    println!("The other one gets a team, while the server fails three times:");
+    server.fail_next(Fault::status(500).on(Verb::Create).resource("configmaps").times(3));
+    stage.label("plain", json!("forest"))?;
+    expect("plain", "created")?;
+
+    println!("In a third one a ConfigMap of that name is there already, which is not the controller's:");
+    stage.namespace("red", json!({}))?;
+    let theirs = json!({ "metadata": { "name": NAME }, "data": { "colour": "red" } });
+    server.create(&format!("{NAMESPACES}/red/configmaps"), theirs)?;
+    stage.label("red", json!("fire"))?;
+    expect("red", "retry")?;
+    println!("  (It is taken away.)");
+    server.delete(&map("red"))?;
+    expect("red", "created")?;
+
+    println!("The first one leaves its team:");
+    stage.label("blue", Value::Null)?;
+    expect("blue", "deleted")?;
+
+    println!("\nThe ConfigMaps now:");
+    let query = format!("/api/v1/configmaps?fieldSelector=metadata.name%3D{NAME}");
+    for map in server.list(&query)?["items"].as_array().into_iter().flatten() {
+        println!("  {}: {}", map["metadata"]["namespace"], map["data"]);
+    }
+    println!();
+    Ok(counts)
+}
+
+/// Where it happens.
+struct Stage<'a> {
+    server: &'a ApiServer,
+    reports: &'a mpsc::Receiver<(String, &'static str)>,
+}
+
+impl Stage<'_> {
+    fn namespace(&self, name: &str, labels: Value) -> Result<(), Box<dyn Error>> {
+        self.server.create(NAMESPACES, json!({ "metadata": { "name": name, "labels": labels } }))?;
+        Ok(())
+    }
+
+    fn label(&self, namespace: &str, team: Value) -> Result<(), Box<dyn Error>> {
+        let labels = json!({ "metadata": { "labels": { TEAM: team } } });
+        self.server.patch(&format!("{NAMESPACES}/{namespace}"), labels)?;
+        Ok(())
+    }
+
+    /// Waits until this has become of a Namespace, and counts what happens meanwhile.
+    fn expect(&self, namespace: &str, what: &str, counts: &mut Counts) -> Result<(), Box<dyn Error>> {
+        loop {
+            let waited_in_vain = |_| format!("waited in vain for {namespace} to be {what}");
+            let (of, kind) = self.reports.recv_timeout(PATIENCE).map_err(waited_in_vain)?;
+            *counts.entry(kind).or_insert(0) += 1;
+            if of == namespace && kind == what {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn map(namespace: &str) -> String {
+    format!("{NAMESPACES}/{namespace}/configmaps/{NAME}")
+}

@@ -1,0 +1,299 @@
+//! The example's controller does what it promises, whatever comes between.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::testing::{Fault, RequestRecord, Verb};
+use k8s_informer::{Request, Stop};
+use serde_json::{Value, json};
+
+use self::example::{Action, NAME, Options, Outcome, TEAM, TeamController};
+use crate::cluster::{
+    BOTH, Cluster, LIST, Namespace, Way, merge_patch, on_every_cluster, on_the_embedded_server,
+};
+use crate::support::{PATIENCE, wait_until};
+
+#[path = "../../examples/controller/controller.rs"]
+mod example;
+
+/// What is tried here has nothing to do with how objects are listed.
+const ONCE: &[Way] = LIST;
+
+/// What has become of the keys.
+#[derive(Clone, Default)]
+struct Reports(Arc<Mutex<Vec<(String, Outcome)>>>);
+
+impl Reports {
+    /// What has become of a Namespace so far, but for the times when there was nothing to do.
+    fn of(&self, namespace: &Namespace<'_>) -> Vec<Outcome> {
+        let all = self.0.lock().unwrap();
+        let of_it = all.iter().filter(|(of, outcome)| {
+            *of == namespace.name && !matches!(outcome, Outcome::Done(Action::Nothing))
+        });
+        of_it.map(|(_, outcome)| outcome.clone()).collect()
+    }
+
+    #[track_caller]
+    fn wait(&self, namespace: &Namespace<'_>, enough: impl Fn(&[Outcome]) -> bool) -> Vec<Outcome> {
+        wait_until("enough has become of a Namespace", || Some(self.of(namespace)).filter(|all| enough(all)))
+    }
+}
+
+fn is_done(outcome: Option<&Outcome>, action: Action) -> bool {
+    matches!(outcome, Some(Outcome::Done(done)) if *done == action)
+}
+
+fn options(cluster: &Cluster) -> Options {
+    Options { reflector: cluster.options(), ..Options::default() }
+}
+
+fn new_controller(cluster: &Cluster, options: Options) -> (TeamController, Reports) {
+    let reports = Reports::default();
+    let controller = TeamController::new(cluster.client(), options, {
+        let reports = reports.clone();
+        move |namespace, outcome| {
+            reports.0.lock().unwrap().push((namespace.to_owned(), outcome.clone()));
+        }
+    });
+    (controller.unwrap(), reports)
+}
+
+/// Runs the controller during a test of it, and until all of it has ended.
+fn with_controller(cluster: &Cluster, options: Options, test: impl FnOnce(&Reports)) {
+    let (controller, reports) = new_controller(cluster, options);
+    let stop = Stop::new();
+    thread::scope(|scope| {
+        let running = scope.spawn(|| controller.run(&stop).unwrap());
+        let _ends = Ends(&stop);
+        test(&reports);
+        stop.stop();
+        running.join().unwrap();
+    });
+}
+
+/// Ends it also if the test fails.
+struct Ends<'a>(&'a Stop);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// Says whose a Namespace is; nobody's for `null`.
+fn give(cluster: &Cluster, namespace: &Namespace<'_>, team: impl Into<Value>) {
+    let labels = json!({ "metadata": { "labels": { TEAM: team.into() } } });
+    cluster.send(merge_patch(&format!("/api/v1/namespaces/{}", namespace.name), &labels));
+}
+
+/// The team that a Namespace's ConfigMap says.
+fn team(cluster: &Cluster, namespace: &Namespace<'_>) -> Option<String> {
+    match cluster.try_send(Request::get(format!("{}/{NAME}", namespace.path("configmaps")))) {
+        Ok(map) => Some(map["data"]["team"].as_str().unwrap_or_default().to_owned()),
+        Err(error) if error.is_not_found() => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[track_caller]
+fn wait_for_team(cluster: &Cluster, namespace: &Namespace<'_>, expected: Option<&str>) {
+    wait_until(&format!("{} is of {expected:?}", namespace.name), || {
+        (team(cluster, namespace).as_deref() == expected).then_some(())
+    });
+}
+
+#[test]
+fn what_is_there_becomes_what_is_wanted_whoever_changes_either() {
+    on_every_cluster(BOTH, |cluster| {
+        let (early, late) = (cluster.namespace("early"), cluster.namespace("late"));
+        give(cluster, &early, "sky");
+        with_controller(cluster, options(cluster), |_| {
+            wait_for_team(cluster, &early, Some("sky"));
+            assert_eq!(team(cluster, &late), None);
+            give(cluster, &late, "sea");
+            wait_for_team(cluster, &late, Some("sea"));
+            give(cluster, &late, "lake");
+            wait_for_team(cluster, &late, Some("lake"));
+
+            early.delete(NAME);
+            wait_for_team(cluster, &early, Some("sky"));
+            early.patch(NAME, &json!({ "data": { "team": "fire", "more": "stays" } }));
+            wait_for_team(cluster, &early, Some("sky"));
+            let map = cluster.send(Request::get(format!("{}/{NAME}", early.path("configmaps"))));
+            assert_eq!(map["data"]["more"], "stays");
+
+            give(cluster, &late, Value::Null);
+            wait_for_team(cluster, &late, None);
+        });
+        // What happens while it is away is found by the next one.
+        give(cluster, &early, Value::Null);
+        give(cluster, &late, "rain");
+        with_controller(cluster, options(cluster), |_| {
+            wait_for_team(cluster, &late, Some("rain"));
+            give(cluster, &early, "snow");
+            wait_for_team(cluster, &early, Some("snow"));
+        });
+    });
+}
+
+#[test]
+fn what_is_somebody_elses_is_left_alone_and_given_up_until_something_changes() {
+    on_every_cluster(ONCE, |cluster| {
+        let namespace = cluster.namespace("taken");
+        namespace.create(NAME, json!({}));
+        with_controller(cluster, Options { max_retries: 3, ..options(cluster) }, |reports| {
+            give(cluster, &namespace, "sky");
+            let outcomes = reports.wait(&namespace, |all| matches!(all.last(), Some(Outcome::GivenUp(_))));
+            assert_eq!(outcomes.len(), 4);
+            for outcome in &outcomes {
+                let (Outcome::Retry(error) | Outcome::GivenUp(error)) = outcome else {
+                    panic!("{outcome:?}");
+                };
+                assert!(error.is_already_exists(), "{error:?}");
+            }
+            assert_eq!(team(cluster, &namespace).as_deref(), Some(""), "as it was");
+
+            // That it goes is nothing the controller sees.
+            namespace.delete(NAME);
+            give(cluster, &namespace, "sea");
+            let outcomes = reports.wait(&namespace, |all| all.len() > 4);
+            assert!(is_done(outcomes.last(), Action::Created), "{outcomes:?}");
+            assert_eq!(team(cluster, &namespace).as_deref(), Some("sea"));
+        });
+    });
+}
+
+#[test]
+fn a_namespace_that_goes_is_nobodys_business() {
+    on_every_cluster(ONCE, |cluster| {
+        let namespace = cluster.namespace("gone");
+        give(cluster, &namespace, "sky");
+        with_controller(cluster, options(cluster), |reports| {
+            reports.wait(&namespace, |all| is_done(all.last(), Action::Created));
+            let path = format!("/api/v1/namespaces/{}", namespace.name);
+            let map = format!("{}/{NAME}", namespace.path("configmaps"));
+            for path in [path, map] {
+                let seen = reports.0.lock().unwrap().len();
+                // A cluster with controllers may be faster.
+                let _ = cluster.try_send(Request::delete(path));
+                wait_until("it has looked", || (reports.0.lock().unwrap().len() > seen).then_some(()));
+            }
+            assert_eq!(reports.of(&namespace).len(), 1, "{:?}", reports.of(&namespace));
+        });
+    });
+}
+
+#[test]
+fn what_fails_is_tried_again_and_done_once() {
+    on_the_embedded_server(ONCE, |cluster, server| {
+        let namespace = cluster.namespace("fails");
+        let strike = |fault: Fault, verb| server.fail_next(fault.on(verb).resource("configmaps"));
+        with_controller(cluster, options(cluster), |reports| {
+            strike(Fault::status(500).times(2), Verb::Create);
+            strike(Fault::reset(), Verb::Create);
+            give(cluster, &namespace, "sky");
+            let outcomes = reports.wait(&namespace, |all| is_done(all.last(), Action::Created));
+            assert_eq!(outcomes.len(), 4, "{outcomes:?}");
+
+            // It has been created, and its creator doesn't know.
+            namespace.delete(NAME);
+            reports.wait(&namespace, |all| all.len() == 5);
+            strike(Fault::reset().after_bytes(0), Verb::Create);
+            namespace.delete(NAME);
+            reports.wait(&namespace, |all| all.len() > 5);
+            wait_for_team(cluster, &namespace, Some("sky"));
+
+            strike(Fault::status(409), Verb::Patch);
+            give(cluster, &namespace, "sea");
+            let outcomes = reports.wait(&namespace, |all| is_done(all.last(), Action::Repaired));
+            let before = &outcomes[outcomes.len() - 2];
+            assert!(matches!(before, Outcome::Retry(error) if error.is_conflict()), "{outcomes:?}");
+
+            strike(Fault::status(409), Verb::Delete);
+            give(cluster, &namespace, Value::Null);
+            let outcomes = reports.wait(&namespace, |all| is_done(all.last(), Action::Deleted));
+            let before = &outcomes[outcomes.len() - 2];
+            assert!(matches!(before, Outcome::Retry(error) if error.is_conflict()), "{outcomes:?}");
+        });
+        assert_eq!(server.pending_faults(), 0);
+    });
+}
+
+#[test]
+fn in_a_storm_all_comes_out_as_it_was_said_last() {
+    const ROUNDS: usize = 12;
+    on_every_cluster(ONCE, |cluster| {
+        let namespaces: Vec<_> = (0..4).map(|n| cluster.namespace(&format!("storm-{n}"))).collect();
+        with_controller(cluster, Options { workers: 3, ..options(cluster) }, |reports| {
+            thread::scope(|scope| {
+                for (n, namespace) in namespaces.iter().enumerate() {
+                    scope.spawn(move || {
+                        for round in 0..ROUNDS {
+                            give(cluster, namespace, format!("round-{round}"));
+                            let map = format!("{}/{NAME}", namespace.path("configmaps"));
+                            // It may not be there.
+                            let _ = match (round + n) % 4 {
+                                0 => cluster.try_send(Request::delete(map)),
+                                1 => cluster.try_send(merge_patch(&map, &json!({ "data": { "team": "x" } }))),
+                                2 => {
+                                    give(cluster, namespace, Value::Null);
+                                    Ok(Value::Null)
+                                }
+                                _ => Ok(Value::Null),
+                            };
+                        }
+                        give(cluster, namespace, if n == 0 { Value::Null } else { "last".into() });
+                    });
+                }
+            });
+            for (n, namespace) in namespaces.iter().enumerate() {
+                wait_for_team(cluster, namespace, (n != 0).then_some("last"));
+            }
+            let all = reports.0.lock().unwrap();
+            let failed = |outcome: &Outcome| !matches!(outcome, Outcome::Done(_));
+            let failures = all.iter().filter(|(_, outcome)| failed(outcome)).count();
+            println!("  {} keys, {failures} failures", all.len());
+            assert!(!all.iter().any(|(_, outcome)| matches!(outcome, Outcome::GivenUp(_))));
+        });
+    });
+}
+
+#[test]
+fn a_stop_lets_finish_what_has_begun_but_not_for_ever() {
+    on_the_embedded_server(ONCE, |cluster, server| {
+        let creates = |requests: &[RequestRecord]| {
+            let is_create = |request: &&RequestRecord| {
+                request.verb() == Verb::Create && request.resource() == Some("configmaps")
+            };
+            requests.iter().filter(is_create).count()
+        };
+        let (quick, slow) = (cluster.namespace("quick"), cluster.namespace("slow"));
+        let on_create = |fault: Fault| server.fail_next(fault.on(Verb::Create).resource("configmaps"));
+        for (namespace, fault, grace, expected) in [
+            (&quick, Fault::delay(Duration::from_millis(100)), PATIENCE, Some("sky")),
+            (&slow, Fault::stall(), Duration::from_millis(1), None),
+        ] {
+            on_create(fault);
+            give(cluster, namespace, "sky");
+            let before = creates(&server.requests());
+            with_controller(cluster, Options { grace, ..options(cluster) }, |_| {
+                assert!(server.wait_for_requests(|requests| creates(requests) > before, PATIENCE));
+            });
+            assert_eq!(team(cluster, namespace).as_deref(), expected);
+        }
+    });
+}
+
+#[test]
+fn a_stop_ends_it_before_it_has_begun() {
+    on_the_embedded_server(BOTH, |cluster, server| {
+        server.fail_next(Fault::stall().resource("namespaces").always());
+        let is_read = |request: &RequestRecord| request.resource() == Some("namespaces");
+        with_controller(cluster, options(cluster), |reports| {
+            assert!(server.wait_for_requests(|requests| requests.iter().any(is_read), PATIENCE));
+            assert!(reports.0.lock().unwrap().is_empty());
+        });
+        server.clear_faults();
+    });
+}
