@@ -64,7 +64,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "fifo", build: fifo::build, info: &[], floor: 100.0 },
     Suite { name: "filtering_handler", build: filtering_handler::build, info: &[], floor: 100.0 },
     Suite { name: "heap", build: heap::build, info: &[], floor: 100.0 },
-    Suite { name: "informer", build: informer::build, info: &[], floor: 90.0 },
+    Suite { name: "informer", build: informer::build, info: &[], floor: 80.0 },
     Suite { name: "keys", build: keys::build, info: &[], floor: 100.0 },
     Suite { name: "mutation_cache", build: mutation_cache::build, info: &[], floor: 75.0 },
     Suite { name: "rate_limiter", build: rate_limiter::build, info: &[], floor: 100.0 },

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_informer::{
-    Client, DynamicObject, Error, GroupVersionResource, Object, ObjectMeta, Request, SharedIndexInformer,
-    Stop, impl_object,
+    Client, DynamicObject, Error, GroupVersionResource, ObjectMeta, Request, SharedIndexInformer, Stop,
+    impl_object,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::Deserialize;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::cluster::{
     BOTH, Cluster, Namespace, merge_patch, on_every_cluster, on_every_cluster_of_our_own, versions,
 };
-use crate::support::{Follower, Versions, shut_down, wait_until};
+use crate::support::{Follower, cached, shut_down, wait_until};
 
 const OBJECTS: usize = 1000;
 const NAMESPACES: usize = 5;
@@ -194,12 +194,6 @@ fn outage(
     cluster.restart();
     println!("  the server was away for {:?}", start.elapsed());
     wait_until("the deletions arrive", || (still_cached() == [0; 3]).then_some(()));
-}
-
-fn cached<T: Object>(informer: &SharedIndexInformer<T>) -> Versions {
-    let key = |object: &T| format!("{}/{}", object.namespace(), object.name());
-    let objects = informer.lister().list();
-    objects.iter().map(|object| (key(object), object.resource_version().to_owned())).collect()
 }
 
 fn list_len(list: &Value) -> usize {

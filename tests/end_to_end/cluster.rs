@@ -14,8 +14,9 @@ use k8s_informer::{
 };
 use serde_json::{Value, json};
 
-use crate::local::{self, Local};
+use crate::local::{self, Gates, Local};
 use crate::proxy::{Proxy, authority};
+use crate::reader::READER;
 use crate::support::{Folder, Versions, assert_no_thread_since, free_port, quick, threads};
 
 /// How an informer is to learn what there is.
@@ -88,13 +89,60 @@ pub(crate) fn on_every_cluster_without_watch_lists(test: impl Fn(&Cluster)) {
     let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     Cluster::start_embedded(ApiServer::builder().watch_list(false)).run(&test);
     if let Some(Real { assets: Some(assets), .. }) = Real::of_environment() {
-        let local = Local::get(&assets);
-        local::lock(local).set_watch_list(false);
-        Cluster::local(&assets).run(&test);
-        local::lock(local).set_watch_list(true);
+        let gates = Gates { watch_list: false, ..Gates::default() };
+        with_gates(&assets, gates, || Cluster::local(&assets).run(&test));
     } else {
         println!("skipped on a real server: KUBEBUILDER_ASSETS is not set to start one");
     }
+}
+
+/// Runs a test against servers that limit lists and watches to shards, and against such as don't: each
+/// [says which it is](Cluster::picks_shards).
+pub(crate) fn on_every_cluster_with_and_without_shards(ways: &[Way], test: impl Fn(&Cluster)) {
+    let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
+    let run_on = |picks: bool, cluster: &dyn Fn() -> Cluster| {
+        run(ways, cluster, &|cluster: &Cluster| {
+            assert_eq!(cluster.picks_shards(), picks);
+            test(cluster);
+        });
+    };
+    for picks in [false, true] {
+        let builder = || ApiServer::builder().sharded_list_and_watch(picks);
+        run_on(picks, &|| Cluster::start_embedded(builder()));
+    }
+    let Some(Real { existing, assets }) = Real::of_environment() else {
+        return println!("skipped on a real server: the environment names none");
+    };
+    let existing = existing.map(|kubeconfig| {
+        let picks = Cluster::existing(&kubeconfig).picks_shards();
+        run_on(picks, &|| Cluster::existing(&kubeconfig));
+        picks
+    });
+    let Some(assets) = assets else {
+        return println!("skipped on one of the other sort: KUBEBUILDER_ASSETS is not set to start it");
+    };
+    for picks in [false, true].into_iter().filter(|picks| existing != Some(*picks)) {
+        if picks && !local::lock(Local::get(&assets)).knows_shards() {
+            println!("skipped on one with shards: this kube-apiserver does not know them");
+            continue;
+        }
+        let gates = Gates { shards: picks, ..Gates::default() };
+        with_gates(&assets, gates, || run_on(picks, &|| Cluster::local(&assets)));
+    }
+}
+
+/// While our own kube-apiserver has these features.
+fn with_gates(assets: &Path, gates: Gates, work: impl FnOnce()) {
+    /// Also after a test that has failed.
+    struct AsBefore(&'static Mutex<Local>);
+    impl Drop for AsBefore {
+        fn drop(&mut self) {
+            local::lock(self.0).set_gates(Gates::default());
+        }
+    }
+    let local = AsBefore(Local::get(assets));
+    local::lock(local.0).set_gates(gates);
+    work();
 }
 
 /// Which real servers the environment offers.
@@ -139,6 +187,7 @@ impl Cluster {
         let server = builder
             .port(free_port())
             .token(token)
+            .token(READER)
             .token_without_rights(nobody, "token-nobody")
             .start()
             .unwrap();
@@ -148,6 +197,7 @@ impl Cluster {
             ("kubeconfig", json!({ "tokenFile": "token" })),
             ("kubeconfig-token", json!({ "token": token })),
             ("kubeconfig-nobody", json!({ "token": nobody })),
+            ("kubeconfig-reader", json!({ "token": READER })),
         ] {
             let text = json!({
                 "clusters": [{ "name": "loopback", "cluster": { "server": server.url() } }],
@@ -216,6 +266,13 @@ impl Cluster {
         self.client.request(&request, &Stop::new()).is_ok()
     }
 
+    /// Whether it picks the objects of a shard (SH3), as one whose gate ShardedListAndWatch is on.
+    pub(crate) fn picks_shards(&self) -> bool {
+        let half = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')";
+        let request = Request::get("/api/v1/namespaces/default/configmaps").query("shardSelector", half);
+        !self.send(request)["metadata"]["shardInfo"].is_null()
+    }
+
     pub(crate) fn url(&self) -> &str {
         self.client.server()
     }
@@ -232,6 +289,14 @@ impl Cluster {
     /// The kubeconfig of `token-nobody`, who may do nothing.
     pub(crate) fn kubeconfig_of_nobody(&self) -> Option<PathBuf> {
         Some(self.kubeconfig.with_file_name("kubeconfig-nobody")).filter(|path| path.exists())
+    }
+
+    /// The kubeconfig of whom [`Reader`](crate::reader::Reader) is about.
+    pub(crate) fn kubeconfig_of_reader(&self) -> Option<PathBuf> {
+        match &self.kind {
+            Kind::Embedded { .. } => Some(self.kubeconfig.with_file_name("kubeconfig-reader")),
+            _ => self.kubeconfig_of_nobody(),
+        }
     }
 
     pub(crate) fn embedded_server(&self) -> Option<&ApiServer> {
@@ -310,14 +375,19 @@ impl Cluster {
 
     /// The client of one who may do everything, through this proxy.
     pub(crate) fn client_through(&self, proxy: &Proxy) -> Client {
+        self.client_of(&self.kubeconfig, proxy)
+    }
+
+    /// The client of this kubeconfig, through this proxy.
+    pub(crate) fn client_of(&self, kubeconfig: &Path, proxy: &Proxy) -> Client {
         let host = authority(self.url()).rsplit_once(':').unwrap().0;
-        let text = fs::read_to_string(&self.kubeconfig).unwrap();
+        let text = fs::read_to_string(kubeconfig).unwrap();
         let text = text.replace(authority(self.url()), &proxy.address().to_string());
         // Beside the other one, for what that says of files; but not in a place that is somebody else's.
         let folder = Folder::new();
         let path = match &self.kind {
             Kind::Existing => folder.path().join("kubeconfig"),
-            _ => self.kubeconfig.with_file_name("kubeconfig-proxy"),
+            _ => kubeconfig.with_file_name("kubeconfig-proxy"),
         };
         fs::write(&path, text).unwrap();
         Client::new(Config::from_kubeconfig(path, None).unwrap().tls_server_name(host)).unwrap()

@@ -63,14 +63,13 @@ fn new_controller(cluster: &Cluster, options: Options) -> (TeamController, Repor
 fn with_controller(cluster: &Cluster, options: Options, test: impl FnOnce(&Reports)) {
     let (controller, reports) = new_controller(cluster, options);
     let stop = Stop::new();
-    let _ = thread::scope(|scope| {
+    thread::scope(|scope| {
         let running = scope.spawn(|| controller.run(&stop).unwrap());
         let _ends = Ends(&stop);
         test(&reports);
         stop.stop();
-        running.join()
-    })
-    .unwrap();
+        running.join().unwrap();
+    });
 }
 
 /// Ends it also if the test fails.

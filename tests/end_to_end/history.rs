@@ -1,22 +1,12 @@
 //! A server that has forgotten what was, or what will be.
 
-use k8s_informer::{Error, ReflectorState, SharedIndexInformer, SharedInformerFactory, Stop};
+use k8s_informer::{Error, ReflectorState, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
 use crate::cluster::{BOTH, on_every_cluster_of_our_own};
 use crate::proxy::Proxy;
-use crate::support::{Follower, Versions, shut_down, wait_until};
-
-fn cached(maps: &SharedIndexInformer<ConfigMap>) -> Versions {
-    let entry = |map: &ConfigMap| {
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        let metadata = &map.metadata;
-        let key = format!("{}/{}", text(&metadata.namespace), text(&metadata.name));
-        (key, text(&metadata.resource_version))
-    };
-    maps.lister().list().iter().map(|map| entry(map)).collect()
-}
+use crate::support::{Follower, cached, shut_down, wait_until};
 
 #[test]
 fn after_a_compaction_what_was_missed_is_made_up_for() {

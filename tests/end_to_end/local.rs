@@ -23,10 +23,31 @@ pub(crate) struct Local {
     /// Where it is for those who are to notice that it is down, and where it is meanwhile for the others.
     port: u16,
     other_port: u16,
-    watch_list: bool,
+    gates: Gates,
     /// `None` while they are down.
     etcd: Option<Keeper>,
     api: Option<Keeper>,
+}
+
+/// Which features the kube-apiserver has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gates {
+    pub(crate) watch_list: bool,
+    pub(crate) shards: bool,
+}
+
+impl Default for Gates {
+    fn default() -> Self {
+        Self { watch_list: true, shards: false }
+    }
+}
+
+impl Gates {
+    fn flag(self) -> String {
+        // Named only where it is needed: before 1.36 nobody knows it.
+        let shards = if self.shards { ",ShardedListAndWatch=true" } else { "" };
+        format!("--feature-gates=WatchList={}{shards}", self.watch_list)
+    }
 }
 
 impl Local {
@@ -57,7 +78,7 @@ impl Local {
         });
         fs::write(folder.join("etcd.yaml"), etcd.to_string()).unwrap();
         let assets = assets.to_owned();
-        Self { folder, assets, etcd_port, port, other_port, watch_list: true, etcd: None, api: None }
+        Self { folder, assets, etcd_port, port, other_port, gates: Gates::default(), etcd: None, api: None }
     }
 
     /// kill -9 for the kube-apiserver, and waits until it is gone.
@@ -65,13 +86,19 @@ impl Local {
         self.api = None;
     }
 
-    /// Whether the kube-apiserver is to have watch-lists; if not as it is it starts again.
-    pub(crate) fn set_watch_list(&mut self, watch_list: bool) {
-        if self.watch_list != watch_list {
+    /// Which features the kube-apiserver is to have; if not as it is it starts again.
+    pub(crate) fn set_gates(&mut self, gates: Gates) {
+        if self.gates != gates {
             self.kill();
-            self.watch_list = watch_list;
+            self.gates = gates;
             self.up();
         }
+    }
+
+    /// Whether the kube-apiserver is one that can limit lists and watches to shards.
+    pub(crate) fn knows_shards(&self) -> bool {
+        let help = Command::new(self.assets.join("kube-apiserver")).arg("--help").output().unwrap();
+        String::from_utf8_lossy(&help.stdout).contains("ShardedListAndWatch=true|false")
     }
 
     /// Keeps a copy of etcd's data.
@@ -145,7 +172,7 @@ impl Local {
             "--disable-admission-plugins=ServiceAccount".to_owned(),
             "--allow-privileged=true".to_owned(),
             "--shutdown-delay-duration=0s".to_owned(),
-            format!("--feature-gates=WatchList={}", self.watch_list),
+            self.gates.flag(),
         ];
         let log = self.folder.join("kube-apiserver.log");
         let keeper = Keeper::start(&self.assets.join("kube-apiserver"), &arguments, &log, None);

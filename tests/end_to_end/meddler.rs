@@ -21,6 +21,13 @@ pub(crate) enum Asked {
 /// and `Asked::WatchList`.
 type Edit = dyn Fn(Asked, usize, String) -> String + Send + Sync;
 
+/// The last line of a watch that has expired.
+pub(crate) const GONE: &str = concat!(
+    r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","code":410,"#,
+    r#""reason":"Expired","message":"too old resource version"}}"#,
+    "\n"
+);
+
 /// What a factory is made with in place of a client. Clones share what they know.
 #[derive(Clone)]
 pub(crate) struct Meddler {
@@ -40,15 +47,26 @@ impl Meddler {
 
     /// Where the first event would come about an object of the name "trigger", the watch expires.
     pub(crate) fn expiring(client: Client) -> Self {
-        const GONE: &str = concat!(
-            r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","code":410,"#,
-            r#""reason":"Expired","message":"too old resource version"}}"#,
-            "\n"
-        );
-        let expired = AtomicBool::new(false);
+        Self::losing(client, "")
+    }
+
+    /// And before that, the deletion of an object of this name does not come, nor what follows about it.
+    pub(crate) fn losing(client: Client, name: &str) -> Self {
+        let (expired, lost) = (AtomicBool::new(false), AtomicBool::new(false));
+        let name = format!(r#""name":"{name}""#);
         Self::new(client, move |_, _, line| {
-            let now = line.contains(r#""name":"trigger""#) && !expired.swap(true, Ordering::Relaxed);
-            if now { GONE.to_owned() } else { line }
+            if expired.load(Ordering::Relaxed) {
+                return line;
+            }
+            if line.contains(r#""name":"trigger""#) {
+                expired.store(true, Ordering::Relaxed);
+                return GONE.to_owned();
+            }
+            let is_it = line.contains(&name);
+            if is_it && line.contains(r#""type":"DELETED""#) {
+                lost.store(true, Ordering::Relaxed);
+            }
+            if is_it && lost.load(Ordering::Relaxed) { String::new() } else { line }
         })
     }
 

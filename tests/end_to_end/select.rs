@@ -1,28 +1,11 @@
 //! Informers that see a part: by label, by field, by namespace.
 
-use k8s_informer::{
-    GroupVersionResource, Object, ReflectorState, Request, SharedIndexInformer, SharedInformerFactory, Stop,
-};
+use k8s_informer::{GroupVersionResource, ReflectorState, Request, Stop};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::json;
 
 use crate::cluster::{BOTH, merge_patch, on_every_cluster};
-use crate::support::{Follower, shut_down, wait_until};
-
-fn synced<T: Object>(factory: &SharedInformerFactory, informer: &SharedIndexInformer<T>) -> Follower {
-    let (follower, stop) = (Follower::default(), Stop::new());
-    let registration = informer.add_handler(follower.clone()).unwrap();
-    factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync(&stop).unwrap();
-    registration.synced().wait();
-    follower
-}
-
-fn names<T: Object>(informer: &SharedIndexInformer<T>) -> Vec<String> {
-    let mut names: Vec<_> = informer.lister().list().iter().map(|object| object.name().to_owned()).collect();
-    names.sort();
-    names
-}
+use crate::support::{names, shut_down, synced, wait_until};
 
 #[test]
 fn objects_enter_and_leave_by_their_labels() {

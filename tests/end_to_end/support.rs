@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::{
-    Backoff, Deleted, Object, ReflectorOptions, ResourceEventHandler, SharedInformerFactory,
-    meta_namespace_key,
+    Backoff, Deleted, Object, ReflectorOptions, ResourceEventHandler, SharedIndexInformer,
+    SharedInformerFactory, Stop, meta_namespace_key,
 };
 
 /// Long enough for the slowest machine; nothing waits this long unless it is broken.
@@ -48,6 +48,34 @@ pub(crate) fn shut_down(factory: &SharedInformerFactory, while_it: &str) {
     let took = start.elapsed();
     println!("  shutdown {while_it}: {took:?}");
     assert!(took < SHUTDOWN, "shutdown {while_it} took {took:?}");
+}
+
+/// Starts a factory, and waits until this informer of it has synced and a follower knows what there is.
+#[track_caller]
+pub(crate) fn synced<T: Object>(
+    factory: &SharedInformerFactory,
+    informer: &SharedIndexInformer<T>,
+) -> Follower {
+    let (follower, stop) = (Follower::default(), Stop::new());
+    let registration = informer.add_handler(follower.clone()).unwrap();
+    factory.start(&stop).unwrap();
+    factory.wait_for_cache_sync(&stop).unwrap();
+    registration.synced().wait();
+    follower
+}
+
+/// The names of what is cached, sorted.
+pub(crate) fn names<T: Object>(informer: &SharedIndexInformer<T>) -> Vec<String> {
+    let mut names: Vec<_> = informer.lister().list().iter().map(|object| object.name().to_owned()).collect();
+    names.sort();
+    names
+}
+
+/// What is cached, by key.
+pub(crate) fn cached<T: Object>(informer: &SharedIndexInformer<T>) -> Versions {
+    let key = |object: &T| format!("{}/{}", object.namespace(), object.name());
+    let objects = informer.lister().list();
+    objects.iter().map(|object| (key(object), object.resource_version().to_owned())).collect()
 }
 
 /// Key to resourceVersion.
@@ -91,10 +119,15 @@ impl Follower {
         }
     }
 
+    /// Waits for these events. Those of one object come in this order; a queue that keeps the changes of an
+    /// object together promises nothing about others.
     #[track_caller]
     pub(crate) fn wait_for_events(&self, events: &[&str]) {
         self.wait(&format!("{events:?}"), |known| known.events.len() >= events.len());
-        assert_eq!(self.known().events, events);
+        let (mut told, mut expected) = (self.known().events, events.to_vec());
+        told.sort_by(|one, other| one[1..].cmp(&other[1..]));
+        expected.sort_by(|one, other| one[1..].cmp(&other[1..]));
+        assert_eq!(told, expected);
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {

@@ -1,0 +1,172 @@
+//! Informers of nothing but the metadata.
+
+use std::io::{self, Read};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_informer::{
+    Body, Client, Error, GroupVersionResource, InformerScope, ListOptions, ListerWatcher,
+    ListerWatcherSource, Object, SharedInformerFactory, Stop,
+};
+use serde_json::json;
+
+use crate::cluster::{BOTH, Cluster, on_every_cluster};
+use crate::support::{cached, names, shut_down, synced};
+
+const SECRET: &str = "n0t-f0r-us";
+
+fn configmaps() -> GroupVersionResource {
+    GroupVersionResource::new("", "v1", "configmaps")
+}
+
+/// A client that notes every byte that comes.
+#[derive(Clone)]
+struct Tap {
+    client: Client,
+    seen: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Tap {
+    fn of(cluster: &Cluster) -> Self {
+        Self { client: cluster.client(), seen: Arc::default() }
+    }
+
+    fn seen(&self) -> String {
+        String::from_utf8(self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()).unwrap()
+    }
+
+    fn around(&self, inner: Arc<dyn ListerWatcher>) -> Arc<dyn ListerWatcher> {
+        Arc::new(Tapped { tap: self.clone(), inner })
+    }
+}
+
+impl ListerWatcherSource for Tap {
+    fn lister_watcher(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Arc<dyn ListerWatcher> {
+        self.around(ListerWatcherSource::lister_watcher(&self.client, resource, namespace))
+    }
+
+    fn metadata_lister_watcher(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Arc<dyn ListerWatcher> {
+        self.around(ListerWatcherSource::metadata_lister_watcher(&self.client, resource, namespace))
+    }
+}
+
+struct Tapped {
+    tap: Tap,
+    inner: Arc<dyn ListerWatcher>,
+}
+
+impl Tapped {
+    fn noted(&self, body: Body) -> Body {
+        let seen = Arc::clone(&self.tap.seen);
+        body.map(|inner| Noting { inner, seen })
+    }
+}
+
+impl ListerWatcher for Tapped {
+    fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        self.inner.list(options, stop).map(|body| self.noted(body))
+    }
+
+    fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        self.inner.watch(options, stop).map(|body| self.noted(body))
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        self.inner.supports_watch_list()
+    }
+
+    fn description(&self) -> String {
+        self.inner.description()
+    }
+}
+
+struct Noting {
+    inner: Box<dyn Read + Send>,
+    seen: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Read for Noting {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.inner.read(buffer)?;
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).extend(&buffer[..length]);
+        Ok(length)
+    }
+}
+
+#[test]
+fn fa7_only_metadata_arrives() {
+    on_every_cluster(BOTH, |cluster| {
+        let namespace = cluster.namespace("metadata");
+        for name in ["a", "b", "c"] {
+            namespace.create(name, json!({ "name": name }));
+            namespace.patch(name, &json!({ "data": { "word": SECRET } }));
+        }
+        let factory = |tap: &Tap| {
+            let builder = SharedInformerFactory::builder(tap.clone()).namespace(&namespace.name);
+            builder.reflector_options(cluster.options()).build()
+        };
+        let (tap, tap_of_all) = (Tap::of(cluster), Tap::of(cluster));
+        let (slim, whole) = (factory(&tap), factory(&tap_of_all));
+        let (metadata, maps) = (slim.metadata(configmaps()), whole.dynamic(configmaps()));
+        let (follower, of_whole) = (synced(&slim, &metadata), synced(&whole, &maps));
+        assert_eq!((follower.known().initial, names(&metadata)), (3, names(&maps)));
+        let b = metadata.lister().get(&namespace.name, "b").unwrap();
+        assert_eq!((b.name(), b.label("name"), b.metadata.labels.len()), ("b", Some("b"), 1));
+        assert!(!b.uid().is_empty() && b.metadata.creation_timestamp.is_some());
+
+        namespace.patch("a", &json!({ "metadata": { "annotations": { "seen": "yes" } } }));
+        namespace.patch("a", &json!({ "data": { "word": format!("{SECRET} again") } }));
+        namespace.delete("b");
+        namespace.create("d", json!({}));
+        let events = ["~a", "~a", "-b", "+d"].map(str::to_owned);
+        for follower in [&follower, &of_whole] {
+            follower.wait("the changes", |known| known.events.ends_with(&events));
+            assert_eq!(follower.known().problems, [""; 0]);
+        }
+        assert_eq!(cached(&metadata), cached(&maps));
+        let a = metadata.lister().get(&namespace.name, "a").unwrap();
+        assert_eq!(a.metadata.annotations["seen"], "yes");
+        let (seen, all) = (tap.seen(), tap_of_all.seen());
+        assert!(seen.contains("PartialObjectMetadata") && !seen.contains(SECRET));
+        assert!(all.contains(SECRET) && !all.contains("PartialObjectMetadata"), "what would have come");
+        assert!(seen.contains("DELETED"), "a deletion without it, too");
+        assert_eq!(metadata.status().unreadable, 0);
+        shut_down(&slim, "of metadata alone");
+        shut_down(&whole, "of whole objects");
+    });
+}
+
+#[test]
+fn metadata_is_selected_as_objects_are() {
+    on_every_cluster(BOTH, |cluster| {
+        let namespace = cluster.namespace("metadata");
+        namespace.create("a", json!({ "tier": "web" }));
+        namespace.create("b", json!({ "tier": "db" }));
+        let factory = cluster.factory().build();
+        let here = InformerScope::all().namespace(&namespace.name);
+        let web = here.clone().label_selector("tier=web".parse().unwrap());
+        let web = factory.metadata_in(configmaps(), &web);
+        let one = factory.metadata_in(configmaps(), &here.field_selector("metadata.name=b"));
+        // Of a kind that has no namespace.
+        let itself = InformerScope::all().field_selector(format!("metadata.name={}", namespace.name));
+        let itself = factory.metadata_in(GroupVersionResource::new("", "v1", "namespaces"), &itself);
+        let [of_web, of_one, of_itself] = [&web, &one, &itself].map(|informer| synced(&factory, informer));
+        namespace.patch("b", &json!({ "metadata": { "labels": { "tier": "web" } } }));
+        namespace.patch("a", &json!({ "metadata": { "labels": { "tier": "db" } } }));
+        namespace.delete("b");
+        of_web.wait_for_events(&["+a", "+b", "-a", "-b"]);
+        of_one.wait_for_events(&["+b", "~b", "-b"]);
+        assert_eq!(of_itself.known().events, [format!("+{}", namespace.name)]);
+        for follower in [of_web, of_one, of_itself] {
+            assert_eq!(follower.known().problems, [""; 0]);
+        }
+        shut_down(&factory, "of selected metadata");
+    });
+}

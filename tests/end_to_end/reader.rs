@@ -1,0 +1,100 @@
+//! An account that may list and watch ConfigMaps only in the namespaces where it was allowed to.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_informer::testing::{Fault, RequestRecord, Verb};
+use k8s_informer::{Client, Request};
+use serde_json::json;
+
+use crate::cluster::{Cluster, Namespace};
+use crate::proxy::Proxy;
+
+/// Its token on the embedded server, which grants all rights or none: faults refuse what it may not do.
+pub(crate) const READER: &str = "embedded-reader";
+
+pub(crate) struct Reader<'a> {
+    cluster: &'a Cluster,
+    client: Client,
+    allowed: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl<'a> Reader<'a> {
+    /// Through this proxy, who may do nothing yet in these namespaces. `None` where there is no such account.
+    pub(crate) fn of(cluster: &'a Cluster, proxy: &Proxy, namespaces: &[&Namespace<'_>]) -> Option<Self> {
+        let path = cluster.kubeconfig_of_reader()?;
+        let client = cluster.client_of(&path, proxy);
+        let allowed = Arc::<Mutex<BTreeSet<String>>>::default();
+        if let Some(server) = cluster.embedded_server() {
+            for (namespace, verb) in namespaces.iter().flat_map(|one| [(one, Verb::List), (one, Verb::Watch)])
+            {
+                let (name, path, allowed) =
+                    (&namespace.name, namespace.path("configmaps"), Arc::clone(&allowed));
+                let message = format!(
+                    "configmaps is forbidden: User \"token-nobody\" cannot {} resource \"configmaps\" in \
+                     API group \"\" in the namespace {name:?}",
+                    if verb == Verb::List { "list" } else { "watch" }
+                );
+                let name = name.clone();
+                let applies = move |request: &RequestRecord| {
+                    let is_reader = request.header("authorization") == Some(&format!("Bearer {READER}"));
+                    let is_allowed = allowed.lock().unwrap_or_else(PoisonError::into_inner).contains(&name);
+                    is_reader && request.path() == path && !is_allowed
+                };
+                server.fail_next(Fault::status_with_message(403, message).on(verb).when(applies).always());
+            }
+        }
+        Some(Self { cluster, client, allowed })
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// From now on it may.
+    pub(crate) fn allow(&self, namespace: &Namespace<'_>) {
+        self.allowed.lock().unwrap_or_else(PoisonError::into_inner).insert(namespace.name.clone());
+        if self.cluster.embedded_server().is_some() {
+            return;
+        }
+        let rule = json!({ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"] });
+        let role = json!({ "metadata": { "name": "reader" }, "rules": [rule] });
+        // It is there already if it was allowed before.
+        let _ = self.cluster.try_send(Request::post(roles(&namespace.name)).json(&role).unwrap());
+        let group = "rbac.authorization.k8s.io";
+        let binding = json!({
+            "metadata": { "name": "reader" },
+            "roleRef": { "apiGroup": group, "kind": "Role", "name": "reader" },
+            "subjects": [{ "apiGroup": group, "kind": "User", "name": "token-nobody" }],
+        });
+        self.cluster.send(Request::post(bindings(&namespace.name)).json(&binding).unwrap());
+    }
+
+    /// From now on it may not any more; a watch that is open goes on.
+    pub(crate) fn deny(&self, namespace: &Namespace<'_>) {
+        self.allowed.lock().unwrap_or_else(PoisonError::into_inner).remove(&namespace.name);
+        if self.cluster.embedded_server().is_none() {
+            self.cluster.send(Request::delete(format!("{}/reader", bindings(&namespace.name))));
+        }
+    }
+}
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        if self.cluster.embedded_server().is_some() {
+            return;
+        }
+        for name in &*self.allowed.lock().unwrap_or_else(PoisonError::into_inner) {
+            let _ = self.cluster.try_send(Request::delete(bindings(name)));
+            let _ = self.cluster.try_send(Request::delete(roles(name)));
+        }
+    }
+}
+
+fn roles(namespace: &str) -> String {
+    format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles")
+}
+
+fn bindings(namespace: &str) -> String {
+    format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings")
+}

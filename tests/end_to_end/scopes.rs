@@ -1,0 +1,168 @@
+//! Several informers of one type in one factory, and observers that share them.
+
+use k8s_informer::{InformerScope, Observe, SharedInformerFactory, Stop};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+use std::sync::Arc;
+
+use crate::cluster::{BOTH, Cluster, LIST, Way, on_every_cluster};
+use crate::meddler::{Asked, Meddler};
+use crate::support::{Follower, PATIENCE, names, shut_down, synced, wait_until};
+
+fn labelled(selector: &str) -> InformerScope {
+    InformerScope::all().label_selector(selector.parse().unwrap())
+}
+
+#[test]
+fn fa1_informers_of_one_type_differ_by_their_selectors() {
+    on_every_cluster(BOTH, |cluster| {
+        let namespace = cluster.namespace("scopes");
+        namespace.create("a", json!({ "tier": "web" }));
+        namespace.create("b", json!({ "tier": "db" }));
+        namespace.create("c", json!({}));
+        let factory = cluster.factory().build();
+        let informer =
+            |scope: InformerScope| factory.informer_in::<ConfigMap>(&scope.namespace(&namespace.name));
+        let web = informer(labelled("tier=web"));
+        let db = informer(labelled("tier=db"));
+        let one = informer(InformerScope::all().field_selector("metadata.name=b"));
+        assert!(Arc::ptr_eq(web.indexer(), informer(labelled("tier = web")).indexer()));
+        let [of_web, of_db, of_one] = [&web, &db, &one].map(|informer| synced(&factory, informer));
+        of_web.wait_for_events(&["+a"]);
+        of_db.wait_for_events(&["+b"]);
+        of_one.wait_for_events(&["+b"]);
+
+        let move_to = |name: &str, tier: Option<&str>| {
+            namespace.patch(name, &json!({ "metadata": { "labels": { "tier": tier } } }));
+        };
+        move_to("a", Some("db"));
+        move_to("b", Some("web"));
+        move_to("c", Some("web"));
+        namespace.patch("c", &json!({ "data": { "round": "1" } }));
+        move_to("a", None);
+        namespace.delete("b");
+        of_web.wait_for_events(&["+a", "-a", "+b", "+c", "~c", "-b"]);
+        of_db.wait_for_events(&["+b", "+a", "-b", "-a"]);
+        of_one.wait_for_events(&["+b", "~b", "-b"]);
+        assert_eq!([&web, &db, &one].map(names), [vec!["c".to_owned()], vec![], vec![]]);
+        for follower in [of_web, of_db, of_one] {
+            let known = follower.known();
+            assert_eq!((&known.problems[..], known.initial), (&[][..], 1));
+        }
+        shut_down(&factory, "of three scopes");
+    });
+}
+
+/// Each informer has one watch open, and nothing else asks for one.
+#[track_caller]
+fn assert_informers(cluster: &Cluster, meddler: &Meddler, opened: usize, open: usize) {
+    let is_watch = |asked: &Asked| *asked != Asked::List;
+    wait_until(&format!("{opened} informers have begun to watch"), || {
+        (meddler.asked().iter().filter(|asked| is_watch(asked)).count() == opened).then_some(())
+    });
+    let lists = if cluster.way == Way::List { opened } else { 0 };
+    assert_eq!(meddler.asked().len(), opened + lists, "{:?}", meddler.asked());
+    if let Some(server) = cluster.embedded_server() {
+        assert!(server.wait_for_watches(open, PATIENCE), "{} watches", server.open_watches());
+    }
+}
+
+fn observe(factory: &SharedInformerFactory, scope: &InformerScope) -> (Follower, Observe<ConfigMap>) {
+    let follower = Follower::default();
+    let mut told = follower.clone();
+    let observe = factory.observe::<ConfigMap>().scope(scope.clone());
+    (follower, observe.on_event(move |event| event.deliver(&mut told)))
+}
+
+#[test]
+fn observers_share_an_informer_if_type_and_scope_are_equal() {
+    on_every_cluster(BOTH, |cluster| {
+        let namespace = cluster.namespace("observe");
+        namespace.create("a", json!({ "tier": "web" }));
+        let meddler = Meddler::new(cluster.client(), |_, _, line| line);
+        let builder = SharedInformerFactory::builder(meddler.clone()).reflector_options(cluster.options());
+        let factory = builder.namespace(&namespace.name).build();
+        let here = || InformerScope::all().namespace(&namespace.name);
+        let web = here().label_selector("tier=web".parse().unwrap());
+
+        let begin = |(follower, observe): (Follower, Observe<ConfigMap>)| {
+            let observation = observe.start().unwrap();
+            observation.synced().wait();
+            (follower, observation)
+        };
+        let (of_first, first) = begin(observe(&factory, &web));
+        let (of_second, second) = begin(observe(&factory, &web));
+        assert!(Arc::ptr_eq(first.lister().indexer(), second.lister().indexer()));
+        assert_informers(cluster, &meddler, 1, 1);
+        let (of_all, all) = begin(observe(&factory, &here()));
+        assert!(!Arc::ptr_eq(first.lister().indexer(), all.lister().indexer()));
+        // Also with who asks for the informer.
+        assert!(Arc::ptr_eq(factory.informer::<ConfigMap>().indexer(), all.lister().indexer()));
+        // One of another type is another one, and so is one that has its own.
+        let other = factory.observe_dynamic(k8s_informer::GroupVersionResource::new("", "v1", "configmaps"));
+        let other = other.scope(web.clone()).start().unwrap();
+        other.wait_for_sync(&Stop::new(), PATIENCE).unwrap();
+        let (follower, observer) = observe(&factory, &web);
+        let (of_inline, inline) = begin((follower, observer.inline()));
+        assert_informers(cluster, &meddler, 4, 4);
+
+        namespace.create("b", json!({}));
+        namespace.patch("b", &json!({ "metadata": { "labels": { "tier": "web" } } }));
+        namespace.patch("a", &json!({ "metadata": { "labels": { "tier": null } } }));
+        for follower in [&of_first, &of_second, &of_inline] {
+            follower.wait_for_events(&["+a", "+b", "-a"]);
+        }
+        of_all.wait_for_events(&["+a", "+b", "~b", "~a"]);
+
+        // The last one ends it, and nobody else.
+        assert!(first.stop());
+        namespace.delete("b");
+        for follower in [&of_second, &of_inline] {
+            follower.wait_for_events(&["+a", "+b", "-a", "-b"]);
+        }
+        assert_eq!(of_first.known().events.len(), 3, "nothing is told after its end");
+        assert_informers(cluster, &meddler, 4, 4);
+        assert!(second.stop() && inline.stop() && other.stop());
+        assert_informers(cluster, &meddler, 4, 1);
+        // The one that was asked for outlives its observer.
+        assert!(all.stop());
+        namespace.create("c", json!({}));
+        let maps = factory.informer::<ConfigMap>();
+        wait_until("it goes on", || (names(&maps) == ["a", "c"]).then_some(()));
+        assert_informers(cluster, &meddler, 4, 1);
+
+        // A new one begins anew.
+        let (of_new, new) = begin(observe(&factory, &web));
+        assert_informers(cluster, &meddler, 5, 2);
+        assert!(of_new.known().events.is_empty());
+        drop(new);
+        assert_informers(cluster, &meddler, 5, 1);
+        for follower in [of_first, of_second, of_all, of_inline] {
+            assert_eq!(follower.known().problems, [""; 0]);
+        }
+        shut_down(&factory, "of observers");
+    });
+}
+
+#[test]
+// Its options are its own.
+fn an_observer_of_its_own_needs_no_factory_and_ends_all() {
+    on_every_cluster(LIST, |cluster| {
+        let namespace = cluster.namespace("observe");
+        namespace.create("a", json!({}));
+        let follower = Follower::default();
+        let mut told = follower.clone();
+        let maps = k8s_informer::observe::<ConfigMap>(cluster.client())
+            .scope(InformerScope::all().namespace(&namespace.name))
+            .on_event(move |event| event.deliver(&mut told))
+            .start()
+            .unwrap();
+        follower.wait_for_events(&["+a"]);
+        namespace.patch("a", &json!({ "data": { "round": "1" } }));
+        namespace.delete("a");
+        follower.wait_for_events(&["+a", "~a", "-a"]);
+        assert!(maps.lister().list().is_empty());
+        // That no thread is left is looked at after each test.
+        assert!(maps.stop());
+    });
+}
