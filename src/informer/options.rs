@@ -24,8 +24,11 @@ pub type WrapQueue<T> = Arc<dyn Fn(Arc<dyn Queue<T>>) -> Arc<dyn Queue<T>> + Sen
 ///     object.as_map_mut().remove("spec");
 /// }));
 /// options.tell_recreation = true;
-/// let nothing = Arc::new(ScriptedListerWatcher::new([]));
-/// assert!(!SharedIndexInformer::new(nothing, options).has_synced());
+/// // Several informers may be made of them.
+/// for _ in 0..2 {
+///     let nothing = Arc::new(ScriptedListerWatcher::new([]));
+///     assert!(!SharedIndexInformer::new(nothing, options.clone()).has_synced());
+/// }
 /// ```
 pub struct SharedIndexInformerOptions<T> {
     /// The indices of the cache; more can be added later.
@@ -61,6 +64,20 @@ impl<T> Default for SharedIndexInformerOptions<T> {
             tell_recreation: false,
             metrics: None,
             wrap_queue: None,
+        }
+    }
+}
+
+impl<T> Clone for SharedIndexInformerOptions<T> {
+    fn clone(&self) -> Self {
+        Self {
+            indexers: self.indexers.clone(),
+            reflector: self.reflector.clone(),
+            queue: self.queue,
+            transform: self.transform.clone(),
+            tell_recreation: self.tell_recreation,
+            metrics: self.metrics.clone(),
+            wrap_queue: self.wrap_queue.clone(),
         }
     }
 }

@@ -83,7 +83,7 @@ pub struct SyncError {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Unsynced {
-    /// Which informer.
+    /// Which informer; of several namespaces, which of them.
     pub name: String,
     /// What went wrong with it last, if anything did.
     pub last_error: Option<Error>,

@@ -1,6 +1,7 @@
 //! Several namespaces as one informer: what happens in one leaves the others alone.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_informer::testing::{ApiServer, FakeClock, Fault, Verb};
 use k8s_informer::{
@@ -122,6 +123,9 @@ fn a_failure_in_one_namespace_is_told_and_leaves_the_others_fresh() {
     let status = two.informer.status();
     assert!(status.last_error.unwrap().to_string().contains("not the green ones"));
     assert!(!two.informer.has_synced() && two.informer.statuses()[0].1.last_error.is_none());
+    let error = two.informer.wait_for_sync(&Stop::new(), Duration::from_millis(1)).unwrap_err();
+    let [unsynced] = &*error.unsynced else { panic!("{error}") };
+    assert!(unsynced.name.contains("green") && error.to_string().contains("not the green ones"), "{error}");
     two.green.list_of("100", &[object("green", "a", "2")]);
     assert!(two.informer.synced().wait_timeout(SOON));
     assert_eq!(events.next(), "add a@2 initial");

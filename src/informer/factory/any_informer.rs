@@ -4,8 +4,8 @@ use serde::de::DeserializeOwned;
 
 use crate::informer::error::InformerError;
 use crate::informer::shared_informer::SharedIndexInformer;
+use crate::informer::wait::Unsynced;
 use crate::object::Object;
-use crate::reflector::ReflectorStatus;
 use crate::stop::{Done, Stop};
 use crate::threads::Owner;
 
@@ -14,7 +14,7 @@ pub(super) trait AnyInformer: Send + Sync {
     fn run(&self, stop: &Stop) -> Result<(), InformerError>;
     fn name(&self) -> &str;
     fn synced(&self) -> &Done;
-    fn status(&self) -> ReflectorStatus;
+    fn unsynced(&self) -> Vec<Unsynced>;
     fn owner(&self) -> Owner;
     fn running_threads(&self) -> Vec<String>;
     fn as_any(&self) -> &dyn Any;
@@ -33,8 +33,8 @@ impl<T: Object + DeserializeOwned> AnyInformer for SharedIndexInformer<T> {
         self.synced()
     }
 
-    fn status(&self) -> ReflectorStatus {
-        self.status()
+    fn unsynced(&self) -> Vec<Unsynced> {
+        self.unsynced()
     }
 
     fn owner(&self) -> Owner {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::{Entry, Factory, Informers, Run, SharedInformerFactory};
 use crate::informer::error::InformerError;
 use crate::informer::shared_informer::SharedIndexInformer;
-use crate::informer::wait::{SyncError, Unsynced};
+use crate::informer::wait::SyncError;
 use crate::object::Object;
 use crate::stop::{Done, Stop};
 use crate::threads::Owner;
@@ -103,7 +103,7 @@ impl SharedInformerFactory {
                 move || either.stop()
             });
             if !informer.synced().wait_until(deadline, &either) {
-                unsynced.push(Unsynced::new(informer.name(), informer.status().last_error));
+                unsynced.extend(informer.unsynced());
             }
         }
         if unsynced.is_empty() {

@@ -100,8 +100,22 @@ impl<T: Object> SharedIndexInformer<T> {
         if synced.wait_until(deadline, &stop) {
             return Ok(());
         }
-        let unsynced = vec![Unsynced::new(self.name(), self.status().last_error)];
-        Err(SyncError::new(unsynced, timeout.filter(|_| !stop.is_stopped())))
+        Err(SyncError::new(self.unsynced(), timeout.filter(|_| !stop.is_stopped())))
+    }
+
+    /// What it has not synced with: itself, or those of several namespaces whose list has not come.
+    pub(in crate::informer) fn unsynced(&self) -> Vec<Unsynced> {
+        let controllers = self.controllers();
+        if controllers.len() > 1 {
+            let all = controllers.iter().map(|one| (one.name(), one.status()));
+            let unlisted = all.filter(|(_, status)| !status.listed);
+            let unsynced: Vec<_> =
+                unlisted.map(|(name, status)| Unsynced::new(name, status.last_error)).collect();
+            if !unsynced.is_empty() {
+                return unsynced;
+            }
+        }
+        vec![Unsynced::new(self.name(), self.status().last_error)]
     }
 
     /// What is given at the stop, or when the run has returned, as long as the subscription is kept.
