@@ -365,7 +365,7 @@ fn where_nobody_wants_to_know_nobody_is_told() {
         assert_eq!(told, answer == Answers::PanickingMetrics);
     }
     logged(&["ERROR nobody-1 pods.v1: ", "this provider is broken"]);
-    logged(&["ERROR metrics of an informer panicked: these metrics are broken"]);
+    logged(&["ERROR metrics panicked: these metrics are broken"]);
 }
 
 #[test]
