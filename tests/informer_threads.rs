@@ -88,8 +88,13 @@ impl Drop for Alone {
 }
 
 fn list(names: &[&str]) -> Answer {
-    let items: Vec<_> =
-        names.iter().map(|name| json!({ "metadata": { "name": name, "resourceVersion": "1" } })).collect();
+    list_in("", names)
+}
+
+fn list_in(namespace: &str, names: &[&str]) -> Answer {
+    let item =
+        |name: &&str| json!({ "metadata": { "namespace": namespace, "name": name, "resourceVersion": "1" } });
+    let items: Vec<_> = names.iter().map(item).collect();
     Answer::body(
         json!({ "kind": "List", "metadata": { "resourceVersion": "10" }, "items": items }).to_string(),
     )
@@ -192,7 +197,8 @@ fn an_idle_informer_has_the_threads_that_it_says() {
 #[test]
 fn several_namespaces_have_the_threads_that_they_say_and_end_with_a_handler_that_waits() {
     let alone = Alone::new();
-    let scripts = ["blue", "green"].map(|name| (name, ScriptedListerWatcher::new([list(&["a", "b"])])));
+    let script = |namespace| ScriptedListerWatcher::new([list_in(namespace, &["a", "b"])]);
+    let scripts = ["blue", "green"].map(|namespace| (namespace, script(namespace)));
     let mut options = SharedIndexInformerOptions::default();
     options.reflector.name = "pods".to_owned();
     let sources = scripts.clone().map(|(namespace, script)| (namespace.to_owned(), Arc::new(script) as _));
