@@ -162,6 +162,7 @@ impl SharedInformerFactory {
 
     /// Ends and forgets the informer with this owner, if `ends` says so; whether it has ended then.
     fn end_one(&self, owner: Owner, ends: impl FnOnce(&mut Entry) -> bool) -> bool {
+        let mut retired = None;
         let entry = {
             let mut informers = self.factory.informers.lock();
             let Informers { all, stopping, .. } = &mut *informers;
@@ -172,10 +173,14 @@ impl SharedInformerFactory {
                 }
                 let identity = identity.clone();
                 stopping.extend(all.remove(&identity));
+                retired = Some(identity);
             }
             let stopped = stopping.iter().find(|entry| is_it(entry));
             stopped.and_then(|entry| Some((Arc::clone(&entry.informer), entry.run.clone()?)))
         };
+        if let (Some(metrics), Some(identity)) = (&self.factory.metrics, retired) {
+            metrics.retire(&identity);
+        }
         self.factory.forget_ended();
         let Some((informer, Run { stop, ended })) = entry else { return true };
         stop.stop();
