@@ -4,15 +4,17 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::testing::{Answer, ApiServer, FakeClock, ScriptedListerWatcher};
 use k8s_informer::{
-    Backoff, ChannelHandler, Client, Config, DynamicObject, Error, GroupVersionResource, HandlerFuncs,
-    HandlerOptions, HandlerRegistration, InformerError, ListerWatcher, ListerWatcherSource, ReflectorState,
-    SharedIndexInformer, SharedIndexInformerOptions, SharedInformerFactory, Stop, new_informer,
+    Backoff, Body, ChannelHandler, Client, Config, Done, DynamicObject, Error, GroupVersionResource,
+    HandlerFuncs, HandlerOptions, HandlerRegistration, InformerError, ListOptions, ListWatch, ListerWatcher,
+    ListerWatcherSource, ReflectorState, SharedIndexInformer, SharedIndexInformerOptions,
+    SharedInformerFactory, Stop, new_informer,
 };
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
@@ -69,6 +71,7 @@ const TESTS: &[&str] = &[
     "a_late_or_removed_handler_leaves_no_thread_behind",
     "what_never_ran_has_no_threads",
     "several_namespaces_have_the_threads_that_they_say_and_end_with_a_handler_that_waits",
+    "the_threads_of_a_mutation_cache_that_nobody_has_end_with_the_next_event",
     "a_stop_is_quick_in_every_phase",
     "a_factory_with_a_client_leaves_no_thread_behind",
     "a_controller_leaves_no_thread_behind",
@@ -222,6 +225,41 @@ fn several_namespaces_have_the_threads_that_they_say_and_end_with_a_handler_that
     stop.stop();
     ended.recv_timeout(QUICK).unwrap().unwrap();
     assert!(channel.iter().count() <= 2, "what is in it can be received, then it ends");
+}
+
+#[test]
+fn the_threads_of_a_mutation_cache_that_nobody_has_end_with_the_next_event() {
+    const LIST: &str = r#"{"kind": "List", "metadata": {"resourceVersion": "10"}, "items": []}"#;
+    const EVENT: &str =
+        r#"{"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": "11"}}}"#;
+    let alone = Alone::new();
+    let (happens, told) = (Done::new("an event"), AtomicBool::new(false));
+    let happen = happens.clone();
+    let server = ListWatch::new(
+        |_: &ListOptions, _: &Stop| Ok(Body::from(LIST)),
+        move |_: &ListOptions, stop: &Stop| {
+            if happens.wait_or_stop(stop) && !told.swap(true, Ordering::SeqCst) {
+                return Ok(Body::from(EVENT));
+            }
+            stop.wait();
+            Err(Error::other("stopped"))
+        },
+    );
+    let informer = Informer::new(Arc::new(server), SharedIndexInformerOptions::default());
+    let cache = informer.mutation_cache(|cache| cache).unwrap();
+    let stop = Stop::new();
+    let ended = run(&informer, &stop);
+    assert!(informer.synced().wait_timeout(SOON));
+    drop(cache);
+    happen.set();
+    let deadline = Instant::now() + SOON;
+    while informer.indexer().len() == 0 || alone.new_threads().iter().any(|name| name.starts_with("mutation"))
+    {
+        assert!(Instant::now() < deadline, "{:?}", alone.new_threads());
+        thread::yield_now();
+    }
+    stop.stop();
+    ended.recv_timeout(QUICK).unwrap().unwrap();
 }
 
 #[test]
