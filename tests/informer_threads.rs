@@ -392,6 +392,12 @@ fn without_threads() {
         assert!(matches!(informer.run(&Stop::new()), Err(InformerError::AlreadyStarted { .. })));
         assert!(informer.add_handler(HandlerFuncs::new()).is_err());
     }
+    let server: Arc<dyn ListerWatcher> = Arc::new(script.clone());
+    let sources = ["blue", "green"].map(|namespace| (namespace.to_owned(), Arc::clone(&server)));
+    let informer = Informer::for_namespaces(sources, SharedIndexInformerOptions::default());
+    assert!(matches!(informer.run(&Stop::new()), Err(InformerError::Thread { .. })));
+    drop(informer);
+    assert_eq!(Arc::strong_count(&server), 1, "nothing of it stays");
     let factory = SharedInformerFactory::builder(Source(script.clone())).build();
     factory.dynamic(GroupVersionResource::new("", "v1", "pods"));
     let error = factory.start(&Stop::new()).unwrap_err();

@@ -218,5 +218,6 @@ fn run_all<T: Object>(controllers: &[Controller<T>], stop: &Stop) -> Result<(), 
         }
         run(first);
     });
+    others.iter().for_each(Controller::give_up);
     failed.into_inner().map_or(Ok(()), Err)
 }
