@@ -253,7 +253,7 @@ fn the_threads_of_a_mutation_cache_that_nobody_has_end_with_the_next_event() {
     drop(cache);
     happen.set();
     let deadline = Instant::now() + SOON;
-    while informer.indexer().len() == 0 || alone.new_threads().iter().any(|name| name.starts_with("mutation"))
+    while informer.indexer().is_empty() || alone.new_threads().iter().any(|name| name.starts_with("mutation"))
     {
         assert!(Instant::now() < deadline, "{:?}", alone.new_threads());
         thread::yield_now();

@@ -73,6 +73,7 @@ fn a_relist_of_one_namespace_deletes_nothing_of_another() {
     assert_eq!(events.next(), "update a@2-101");
     // The least of their versions: nothing older is missing.
     until("both", || two.informer.last_sync_resource_version() == "30");
+    until("told", || two.informer.statuses()[1].1.resource_version == "101");
     let statuses = two.informer.statuses();
     let versions = statuses.iter().map(|(namespace, status)| {
         (namespace.as_deref().unwrap(), status.resource_version.as_str(), status.lists)

@@ -52,13 +52,17 @@ impl SharedInformerFactory {
                 }
             }
             // Whoever waits for the end finds nothing of it: its cache, and the closures of an observer.
-            if let Err(panic) = panic::catch(|| drop(informer)) {
+            let forget = || {
+                let owner = informer.owner();
+                drop(informer);
+                if let Some(factory) = factory.upgrade() {
+                    factory.forget(|entry| entry.informer.owner() == owner);
+                }
+            };
+            if let Err(panic) = panic::catch(forget) {
                 log::error!("an informer, being dropped, {panic}");
             }
             ended.set();
-            if let Some(factory) = factory.upgrade() {
-                factory.forget_ended();
-            }
         };
         let spawned = self.factory.threads.spawn(format!("{name} process"), work);
         spawned.map_err(|error| InformerError::Thread { name: name.into(), source: Arc::new(error) })?;
@@ -181,7 +185,8 @@ impl SharedInformerFactory {
         if let (Some(metrics), Some(identity)) = (&self.factory.metrics, retired) {
             metrics.retire(&identity);
         }
-        self.factory.forget_ended();
+        let has_ended = |entry: &Entry| entry.run.as_ref().is_none_or(|run| run.ended.is_done());
+        self.factory.forget(has_ended);
         let Some((informer, Run { stop, ended })) = entry else { return true };
         stop.stop();
         if owner.is_current() {
@@ -191,7 +196,7 @@ impl SharedInformerFactory {
         }
         drop(informer);
         ended.wait();
-        self.factory.forget_ended();
+        self.factory.forget(has_ended);
         true
     }
 
@@ -290,10 +295,10 @@ impl SharedInformerFactory {
 }
 
 impl Factory {
-    /// Lets go of what was stopped alone and has ended, or never ran.
-    fn forget_ended(&self) {
-        let runs = |entry: &Entry| entry.run.as_ref().is_some_and(|run| !run.ended.is_done());
-        let forgotten: Vec<_> = self.informers.lock().stopping.extract_if(.., |entry| !runs(entry)).collect();
+    /// Lets go of these of the informers that were stopped alone.
+    fn forget(&self, which: impl Fn(&Entry) -> bool) {
+        let forgotten: Vec<_> =
+            { self.informers.lock().stopping.extract_if(.., |entry| which(entry)).collect() };
         // Not under the lock: handlers may go with them, and their destructors are a user's code.
         drop(forgotten);
     }
