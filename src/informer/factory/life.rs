@@ -38,7 +38,7 @@ impl SharedInformerFactory {
         let (informer, Run { stop, ended }) = (Arc::clone(&entry.informer), run.clone());
         let factory = Arc::downgrade(&self.factory);
         let work = move || {
-            // One that fails will never sync: whoever waits for that is to know. One that somebody else runs may.
+            // One that fails will never sync: whoever waits is to know. One that somebody else runs may.
             match panic::catch(|| informer.run(&stop)) {
                 Ok(Ok(())) => {}
                 Ok(Err(error @ InformerError::AlreadyStarted { .. })) => log::error!("{error}"),
