@@ -235,8 +235,8 @@ impl<T: Object> Part<T> {
         if self.has(&key) { Ok(key) } else { Err(self.not_in_it(&key).into()) }
     }
 
-    /// How the queue before this part reads objects: one of another namespace has no key, so it is reported and
-    /// left out.
+    /// How the queue before this part reads objects: one of another namespace has no key, so it is reported
+    /// and left out.
     pub(super) fn accessor(self: &Arc<Self>) -> Accessor<T> {
         let accessor = Accessor::object();
         if self.prefix.is_none() {

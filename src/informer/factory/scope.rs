@@ -33,8 +33,8 @@ impl InformerScope {
     }
 
     /// Those of this namespace, and of others that are named. Of several, each is listed and watched by
-    /// itself, so that nobody needs the right to see all of them. An empty name stands for all, as in client-go,
-    /// whichever were named before.
+    /// itself, so that nobody needs the right to see all of them. An empty name stands for all, whichever
+    /// were named before, as in client-go.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         let namespace = namespace.into();

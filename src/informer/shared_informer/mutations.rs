@@ -14,8 +14,8 @@ use crate::store::{MutationCache, MutationCacheBuilder, Store, StoreError};
 impl<T: Object> SharedIndexInformer<T> {
     /// The cache as it will be once the watch has brought what you have written yourself: hand it what the
     /// server answers to your writes, and read there instead of in the cache. `set` sets its options. It
-    /// learns from a handler of its own what the watch brings, and forgets what is overtaken. That handler, with
-    /// its two threads, goes with the first event after nobody has the cache any more.
+    /// learns from a handler of its own what the watch brings, and forgets what is overtaken. That handler,
+    /// with its two threads, goes with the first event after nobody has the cache any more.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
