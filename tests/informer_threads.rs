@@ -4,15 +4,17 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::testing::{Answer, ApiServer, FakeClock, ScriptedListerWatcher};
 use k8s_informer::{
-    Backoff, ChannelHandler, Client, Config, DynamicObject, Error, GroupVersionResource, HandlerFuncs,
-    HandlerOptions, HandlerRegistration, InformerError, ListerWatcher, ListerWatcherSource, ReflectorState,
-    SharedIndexInformer, SharedIndexInformerOptions, SharedInformerFactory, Stop, new_informer,
+    Backoff, Body, ChannelHandler, Client, Config, Done, DynamicObject, Error, GroupVersionResource,
+    HandlerFuncs, HandlerOptions, HandlerRegistration, InformerError, ListOptions, ListWatch, ListerWatcher,
+    ListerWatcherSource, ReflectorState, SharedIndexInformer, SharedIndexInformerOptions,
+    SharedInformerFactory, Stop, new_informer,
 };
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
@@ -69,6 +71,7 @@ const TESTS: &[&str] = &[
     "a_late_or_removed_handler_leaves_no_thread_behind",
     "what_never_ran_has_no_threads",
     "several_namespaces_have_the_threads_that_they_say_and_end_with_a_handler_that_waits",
+    "the_threads_of_a_mutation_cache_that_nobody_has_end_with_the_next_event",
     "a_stop_is_quick_in_every_phase",
     "a_factory_with_a_client_leaves_no_thread_behind",
     "a_controller_leaves_no_thread_behind",
@@ -88,8 +91,13 @@ impl Drop for Alone {
 }
 
 fn list(names: &[&str]) -> Answer {
-    let items: Vec<_> =
-        names.iter().map(|name| json!({ "metadata": { "name": name, "resourceVersion": "1" } })).collect();
+    list_in("", names)
+}
+
+fn list_in(namespace: &str, names: &[&str]) -> Answer {
+    let item =
+        |name: &&str| json!({ "metadata": { "namespace": namespace, "name": name, "resourceVersion": "1" } });
+    let items: Vec<_> = names.iter().map(item).collect();
     Answer::body(
         json!({ "kind": "List", "metadata": { "resourceVersion": "10" }, "items": items }).to_string(),
     )
@@ -192,7 +200,8 @@ fn an_idle_informer_has_the_threads_that_it_says() {
 #[test]
 fn several_namespaces_have_the_threads_that_they_say_and_end_with_a_handler_that_waits() {
     let alone = Alone::new();
-    let scripts = ["blue", "green"].map(|name| (name, ScriptedListerWatcher::new([list(&["a", "b"])])));
+    let script = |namespace| ScriptedListerWatcher::new([list_in(namespace, &["a", "b"])]);
+    let scripts = ["blue", "green"].map(|namespace| (namespace, script(namespace)));
     let mut options = SharedIndexInformerOptions::default();
     options.reflector.name = "pods".to_owned();
     let sources = scripts.clone().map(|(namespace, script)| (namespace.to_owned(), Arc::new(script) as _));
@@ -216,6 +225,41 @@ fn several_namespaces_have_the_threads_that_they_say_and_end_with_a_handler_that
     stop.stop();
     ended.recv_timeout(QUICK).unwrap().unwrap();
     assert!(channel.iter().count() <= 2, "what is in it can be received, then it ends");
+}
+
+#[test]
+fn the_threads_of_a_mutation_cache_that_nobody_has_end_with_the_next_event() {
+    const LIST: &str = r#"{"kind": "List", "metadata": {"resourceVersion": "10"}, "items": []}"#;
+    const EVENT: &str =
+        r#"{"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": "11"}}}"#;
+    let alone = Alone::new();
+    let (happens, told) = (Done::new("an event"), AtomicBool::new(false));
+    let happen = happens.clone();
+    let server = ListWatch::new(
+        |_: &ListOptions, _: &Stop| Ok(Body::from(LIST)),
+        move |_: &ListOptions, stop: &Stop| {
+            if happens.wait_or_stop(stop) && !told.swap(true, Ordering::SeqCst) {
+                return Ok(Body::from(EVENT));
+            }
+            stop.wait();
+            Err(Error::other("stopped"))
+        },
+    );
+    let informer = Informer::new(Arc::new(server), SharedIndexInformerOptions::default());
+    let cache = informer.mutation_cache(|cache| cache).unwrap();
+    let stop = Stop::new();
+    let ended = run(&informer, &stop);
+    assert!(informer.synced().wait_timeout(SOON));
+    drop(cache);
+    happen.set();
+    let deadline = Instant::now() + SOON;
+    while informer.indexer().is_empty() || alone.new_threads().iter().any(|name| name.starts_with("mutation"))
+    {
+        assert!(Instant::now() < deadline, "{:?}", alone.new_threads());
+        thread::yield_now();
+    }
+    stop.stop();
+    ended.recv_timeout(QUICK).unwrap().unwrap();
 }
 
 #[test]
@@ -348,6 +392,12 @@ fn without_threads() {
         assert!(matches!(informer.run(&Stop::new()), Err(InformerError::AlreadyStarted { .. })));
         assert!(informer.add_handler(HandlerFuncs::new()).is_err());
     }
+    let server: Arc<dyn ListerWatcher> = Arc::new(script.clone());
+    let sources = ["blue", "green"].map(|namespace| (namespace.to_owned(), Arc::clone(&server)));
+    let informer = Informer::for_namespaces(sources, SharedIndexInformerOptions::default());
+    assert!(matches!(informer.run(&Stop::new()), Err(InformerError::Thread { .. })));
+    drop(informer);
+    assert_eq!(Arc::strong_count(&server), 1, "nothing of it stays");
     let factory = SharedInformerFactory::builder(Source(script.clone())).build();
     factory.dynamic(GroupVersionResource::new("", "v1", "pods"));
     let error = factory.start(&Stop::new()).unwrap_err();

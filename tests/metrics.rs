@@ -267,6 +267,32 @@ fn id3_an_informer_that_has_ended_makes_room_for_the_next() {
 }
 
 #[test]
+fn id3_an_informer_that_is_told_to_end_makes_room_for_the_next_before_it_has() {
+    let server = ApiServer::start().unwrap();
+    create(&server, "default", "a");
+    let noted = Arc::new(Noted::default());
+    let factory = builder(&server).metrics(InformerName::new("id3-soon").unwrap(), noted.clone()).build();
+    let first = factory.dynamic(pods());
+    let (made, makes) = std::sync::mpsc::channel();
+    let (inner, own) = (factory.clone(), Mutex::new(Some(first.clone())));
+    let handler = first.add_event_handler(|handler| {
+        handler.on_add(move |_, _| {
+            if let Some(own) = { own.lock().unwrap().take() } {
+                assert!(!inner.stop_informer(&own), "it does not wait for itself");
+                made.send(inner.dynamic(pods())).unwrap();
+            }
+        })
+    });
+    handler.unwrap();
+    factory.start(&Stop::new()).unwrap();
+    let _second = makes.recv_timeout(SOON).unwrap();
+    assert!(first.ended().wait_timeout(SOON));
+    let reserved: Vec<_> = noted.asked.lock().unwrap().iter().map(|id| id.is_reserved()).collect();
+    assert_eq!(reserved, [false, true]);
+    factory.shutdown();
+}
+
+#[test]
 fn x13_and_r22_reach_the_provider_whatever_the_queue_is() {
     for queue in QUEUES {
         let noted = Arc::new(Noted::default());
@@ -365,7 +391,7 @@ fn where_nobody_wants_to_know_nobody_is_told() {
         assert_eq!(told, answer == Answers::PanickingMetrics);
     }
     logged(&["ERROR nobody-1 pods.v1: ", "this provider is broken"]);
-    logged(&["ERROR metrics of an informer panicked: these metrics are broken"]);
+    logged(&["ERROR metrics panicked: these metrics are broken"]);
 }
 
 #[test]

@@ -164,6 +164,12 @@ impl<T: Object> Controller<T> {
         })
     }
 
+    /// If it has not run, it never will: what it would have processed with, which may have hold of it, goes.
+    pub(super) fn give_up(&self) {
+        let process = self.process.lock().take();
+        drop(process);
+    }
+
     /// What it is called in logs and errors.
     pub(super) fn name(&self) -> &str {
         &self.name

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::handler::{Event, Notification};
-use crate::object::{Deleted, Key, Object};
+use crate::object::{Accessor, Deleted, Key, KeyError, Object};
 use crate::queue::{Delta, Deltas, ReplacedAll};
 use crate::store::{Change, Gaps, Indexer, KnownObjects, StoreError};
 
@@ -36,12 +36,18 @@ impl<T: Object> Part<T> {
         is_in_initial_list: bool,
         tell: &mut Tell<'_, T>,
     ) -> Result<(), StoreError> {
+        let mut go_on = true;
+        // What has been popped gets to the cache, also after a stop: the queue counts it as processed.
+        let tell = &mut |notification, sync| {
+            go_on = go_on && tell(notification, sync);
+            go_on
+        };
         for delta in deltas.iter() {
-            let go_on = match delta {
+            match delta {
                 Delta::Deleted(gone) => {
                     let key = self.key(deltas, delta)?;
                     self.cache.delete_keyed(&key, gone)?;
-                    tell(Notification { key, event: Event::Deleted(gone.clone()) }, false)
+                    tell(Notification { key, event: Event::Deleted(gone.clone()) }, false);
                 }
                 Delta::Added(object)
                 | Delta::Updated(object)
@@ -49,20 +55,16 @@ impl<T: Object> Part<T> {
                 | Delta::Sync(object) => {
                     let key = self.key(deltas, delta)?;
                     let old = self.cache.add_keyed(Key::clone(&key), Arc::clone(object))?;
-                    self.tell_object(key, old, Arc::clone(object), is_in_initial_list, tell)
+                    self.tell_object(key, old, Arc::clone(object), is_in_initial_list, tell);
                 }
                 Delta::ReplacedAll(list) => return self.replace_all(list, is_in_initial_list, tell),
-                Delta::SyncAll => self.known().into_iter().all(|(key, object)| {
-                    let event = Event::Modified { old: Arc::clone(&object), new: object };
-                    tell(Notification { key, event }, true)
-                }),
-                Delta::Bookmark(resource_version) => {
-                    self.cache.bookmark(resource_version);
-                    true
+                Delta::SyncAll => {
+                    self.known().into_iter().all(|(key, object)| {
+                        let event = Event::Modified { old: Arc::clone(&object), new: object };
+                        tell(Notification { key, event }, true)
+                    });
                 }
-            };
-            if !go_on {
-                break;
+                Delta::Bookmark(resource_version) => self.cache.bookmark(resource_version),
             }
         }
         Ok(())
@@ -133,6 +135,7 @@ impl<T: Object> Part<T> {
         let mut keyed = Vec::with_capacity(list.objects.len());
         for object in &list.objects {
             match self.cache.accessor().key(object) {
+                Ok(key) if !self.has(&key) => failed = Some(self.not_in_it(&key).into()),
                 Ok(key) => {
                     // Of several with one key the last counts, as in the store (S4).
                     match listed.get(&key) {
@@ -219,16 +222,33 @@ impl<T: Object> Part<T> {
         tell(Notification { key, event: Event::Modified { old, new } }, sync)
     }
 
-    /// Under which key a change was queued.
+    /// Under which key a change was queued: one of this part.
     fn key(&self, deltas: &Deltas<T>, delta: &Delta<T>) -> Result<Key, StoreError> {
-        match (deltas.key(), delta) {
-            (Some(key), _) => Ok(Key::clone(key)),
-            (None, Delta::Deleted(gone)) => Ok(self.cache.accessor().key_of_deleted(gone)?),
+        let key = match (deltas.key(), delta) {
+            (Some(key), _) => Key::clone(key),
+            (None, Delta::Deleted(gone)) => self.cache.accessor().key_of_deleted(gone)?,
             (None, delta) => match delta.object() {
-                Some(object) => Ok(self.cache.accessor().key(object)?),
-                None => Err(StoreError::other("a change of no object")),
+                Some(object) => self.cache.accessor().key(object)?,
+                None => return Err(StoreError::other("a change of no object")),
             },
+        };
+        if self.has(&key) { Ok(key) } else { Err(self.not_in_it(&key).into()) }
+    }
+
+    /// How the queue before this part reads objects: one of another namespace has no key, so it is reported
+    /// and left out.
+    pub(super) fn accessor(self: &Arc<Self>) -> Accessor<T> {
+        let accessor = Accessor::object();
+        if self.prefix.is_none() {
+            return accessor;
         }
+        let part = Arc::clone(self);
+        accessor.with_check(move |key| if part.has(key) { Ok(()) } else { Err(part.not_in_it(key)) })
+    }
+
+    fn not_in_it(&self, key: &str) -> KeyError {
+        let namespace = self.prefix.as_deref().unwrap_or_default().trim_end_matches('/');
+        KeyError::new(format!("{key:?} is not in the namespace {namespace}"))
     }
 
     /// What the cache has of this part.
@@ -267,7 +287,7 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::object::{Accessor, DynamicObject, KeyError};
+    use crate::object::DynamicObject;
     use crate::queue::{DeltaFifo, PopError, Queue, RealFifo, RealFifoMode};
     use crate::store::{IndexFunc, Indexers, ReflectorStore, Transform};
 

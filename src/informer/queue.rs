@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::process::Part;
 use crate::metrics::InformerMetrics;
-use crate::object::{Accessor, Object};
+use crate::object::Object;
 use crate::queue::{DeltaFifo, Queue, RealFifo, RealFifoMode};
 use crate::store::{KnownObjects, Transform};
 use crate::time::Clock;
@@ -47,7 +47,7 @@ impl InformerQueue {
     /// The queue before this part of a cache.
     pub(super) fn build<T: Object>(self, part: &Arc<Part<T>>, options: QueueOptions<T>) -> Arc<dyn Queue<T>> {
         let QueueOptions { name, transform, metrics, clock } = options;
-        let accessor = Accessor::object();
+        let accessor = part.accessor();
         let known: Arc<Part<T>> = Arc::clone(part);
         let mode = match self {
             Self::DeltaFifo => {

@@ -248,6 +248,11 @@ impl ReservedMetrics {
         self.informer.is_reserved()
     }
 
+    /// Nothing is told from now on but the end.
+    pub(crate) fn release(&self) {
+        self.informer.release();
+    }
+
     fn tell(&self, tell: impl FnOnce(&dyn InformerMetrics)) {
         if let Some(metrics) = self.metrics.as_deref().filter(|_| self.is_reserved()) {
             tell(metrics);

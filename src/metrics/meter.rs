@@ -1,32 +1,31 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::InformerMetrics;
 use crate::panic::catch;
 use crate::sync::Mutex;
 
-/// Somebody who is told, or nobody.
-pub(crate) struct Meter {
-    metrics: Option<Arc<dyn InformerMetrics>>,
+/// Somebody who is told, or nobody: [`InformerMetrics`](super::InformerMetrics), or those of a work queue.
+pub(crate) struct Meter<M: ?Sized> {
+    metrics: Option<Arc<M>>,
     /// Held while a level is read and told, so that what is told last is how it is: two writers could
     /// overtake each other. Taken before the lock of what is measured, never under it.
     order: Mutex<()>,
 }
 
-impl Meter {
-    pub(crate) fn new(metrics: Option<Arc<dyn InformerMetrics>>) -> Self {
+impl<M: ?Sized> Meter<M> {
+    pub(crate) fn new(metrics: Option<Arc<M>>) -> Self {
         Self { metrics, order: Mutex::new(()) }
     }
 
     /// Tells a level; `read` may lock what is measured.
-    pub(crate) fn level<R>(&self, read: impl FnOnce() -> R, tell: impl FnOnce(&dyn InformerMetrics, R)) {
+    pub(crate) fn level<R>(&self, read: impl FnOnce() -> R, tell: impl FnOnce(&M, R)) {
         let Some(metrics) = &self.metrics else { return };
         let _in_order = self.order.lock();
         say(|| tell(&**metrics, read()));
     }
 
     /// Tells of something that has happened.
-    pub(crate) fn event(&self, tell: impl FnOnce(&dyn InformerMetrics)) {
+    pub(crate) fn event(&self, tell: impl FnOnce(&M)) {
         if let Some(metrics) = &self.metrics {
             say(|| tell(&**metrics));
         }
@@ -41,11 +40,11 @@ impl Meter {
 pub(crate) fn say(tell: impl FnOnce()) {
     if let Err(panic) = catch(tell) {
         // If the logger panics too, nobody is left to tell.
-        drop(catch(|| log::error!("metrics of an informer {panic}")));
+        drop(catch(|| log::error!("metrics {panic}")));
     }
 }
 
-impl fmt::Debug for Meter {
+impl<M: ?Sized> fmt::Debug for Meter<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Meter").field("on", &self.is_on()).finish()
     }

@@ -163,6 +163,19 @@ impl<T> Accessor<T> {
         Self { resource_version: Arc::new(resource_version), ..self }
     }
 
+    /// What does not pass has no key.
+    pub(crate) fn with_check(
+        self,
+        check: impl Fn(&Key) -> Result<(), KeyError> + Send + Sync + 'static,
+    ) -> Self
+    where
+        T: 'static,
+    {
+        let key = self.key;
+        let checked = move |object: &T| key(object).and_then(|key| check(&key).map(|()| key));
+        Self { key: Arc::new(checked), ..self }
+    }
+
     /// The key of an object.
     ///
     /// # Errors

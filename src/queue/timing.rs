@@ -15,7 +15,7 @@ const LONG: usize = 10;
 /// The name, metrics and clock of a queue.
 pub(super) struct Timing {
     pub(super) name: String,
-    pub(super) meter: Meter,
+    pub(super) meter: Meter<dyn InformerMetrics>,
     pub(super) clock: Arc<dyn Clock>,
 }
 

@@ -96,7 +96,11 @@ impl<T: Object> Reflector<T> {
     /// watches.
     pub fn run(&self, stop: &Stop) {
         let Self { options, .. } = self;
-        let watch_list = self.lister_watcher.supports_watch_list();
+        let watch_list = panic::catch(|| self.lister_watcher.supports_watch_list());
+        let watch_list = watch_list.unwrap_or_else(|panic| {
+            log::error!("{}: the lister-watcher, asked for watch-lists, {panic}", self.name());
+            false
+        });
         let mut machine = Machine::new(self.decode, options, watch_list, options.clock.now());
         thread::scope(|scope| {
             let mut buffer = vec![0; READ_BUFFER];

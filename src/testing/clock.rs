@@ -54,7 +54,9 @@ impl FakeClock {
 
     /// Turns the clock forward, and wakes whoever has waited long enough.
     pub fn advance(&self, by: Duration) {
-        self.shared.state.lock().elapsed += by;
+        let mut state = self.shared.state.lock();
+        state.elapsed = state.elapsed.saturating_add(by);
+        drop(state);
         self.shared.changed.notify_all();
     }
 
@@ -96,7 +98,7 @@ impl Clock for FakeClock {
             shared.changed.notify_all();
         });
         let mut state = self.shared.state.lock();
-        let until = state.elapsed + duration;
+        let until = state.elapsed.saturating_add(duration);
         state.waits.push(duration);
         self.shared.changed.notify_all();
         while state.elapsed < until && !stop.is_stopped() {

@@ -150,7 +150,6 @@ mod builder;
 mod delayed;
 mod delaying;
 mod limiter;
-mod metrics;
 #[cfg(test)]
 #[cfg(shuttle)]
 mod models;

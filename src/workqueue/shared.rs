@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::delayed::Delayed;
-use super::metrics::Meter;
 use super::state::{After, Ended, State, Ticket};
 use super::{Order, WorkQueueMetrics};
+use crate::metrics::Meter;
 use crate::stop::Stop;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::time::Clock;
@@ -26,7 +26,7 @@ pub(super) struct Shared<T> {
     clock: Arc<dyn Clock>,
     /// Whether items may be delayed. Without that, and without metrics, the clock is never asked.
     delaying: bool,
-    meter: Meter,
+    meter: Meter<dyn WorkQueueMetrics>,
     /// Guards everything that changes. Under it run the order of the items, and their `Hash`, `Eq` and
     /// `Clone`; nothing is dropped, and no metrics, clock or log is called, under it.
     state: Mutex<State<T>>,
@@ -130,7 +130,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
             self.meter.event(|metrics| metrics.added());
         }
         if after.added > 0 || after.queued_for.is_some() {
-            self.meter.depth(|| self.state.lock().depth());
+            self.meter.level(|| self.state.lock().depth(), |metrics, depth| metrics.depth(depth));
         }
         if let Some(waited) = after.queued_for {
             self.meter.event(|metrics| metrics.queue_duration(waited));
@@ -158,7 +158,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
                 state.add(item, None, Some(now), after);
                 return (false, None);
             }
-            let due = now.checked_add(delay).unwrap_or_else(|| now + CENTURY);
+            // At once, if there is no such time at all.
+            let due = [delay, CENTURY].into_iter().find_map(|delay| now.checked_add(delay)).unwrap_or(now);
             let next = state.delayed.next_due();
             after.dropped.extend(state.delayed.insert(item, due));
             let sooner = next.is_none_or(|next| due < next);
@@ -263,12 +264,12 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
     /// The thread: queues what is due when it is, and measures.
     pub(super) fn keep_time(&self) {
         let mut now = self.clock.now();
-        let mut refresh = self.meter.is_on().then(|| now + REFRESH);
+        let mut refresh = self.meter.is_on().then(|| now.checked_add(REFRESH)).flatten();
         loop {
             let wake = Stop::new();
             let measured = refresh.is_some_and(|refresh| refresh <= now);
             if measured {
-                refresh = Some(now + REFRESH);
+                refresh = now.checked_add(REFRESH);
             }
             let mut after = After::default();
             let (until, unfinished) = {

@@ -1,12 +1,16 @@
 //! What a callback may do to the informer that calls it: everything.
 
 use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
-use k8s_informer::{HandlerRegistration, Object};
+use k8s_informer::testing::FakeClock;
+use k8s_informer::{Clock, HandlerRegistration, Object, SharedIndexInformer, Stop};
 use parking_lot::Mutex;
 
-use super::informer;
-use crate::support::{Door, Feed, SOON, logged, logging, record, recorder, run, run_synced, until};
+use super::{informer, informer_options, informer_with};
+use crate::support::{
+    Door, Feed, SOON, logged, logging, object, options, record, recorder, run, run_synced, until,
+};
 
 /// Where a callback finds the registration that it was given.
 type Slot = Arc<Mutex<Option<HandlerRegistration>>>;
@@ -116,7 +120,7 @@ fn a_callback_may_stop_the_informer() {
     let feed = Feed::new("stops");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
-    let (slot, ready) = (Arc::new(Mutex::new(None::<k8s_informer::Stop>)), Door::new());
+    let (slot, ready) = (Arc::new(Mutex::new(None::<Stop>)), Door::new());
     let (stop, at) = (Arc::clone(&slot), ready.clone());
     informer
         .add_event_handler(|handler| {
@@ -143,7 +147,7 @@ fn a_callback_may_ask_the_informer_anything() {
         .add_event_handler(|handler| {
             handler.on_add(move |_, _| {
                 inner.add_index("late", |object| vec![object.name().to_owned()]).unwrap();
-                let again = inner.run(&k8s_informer::Stop::new()).is_err();
+                let again = inner.run(&Stop::new()).is_err();
                 let state = (inner.is_stopped(), inner.last_sync_resource_version(), inner.status().listed);
                 answered.send((again, state, format!("{inner:?}").contains("asks"))).unwrap();
             })
@@ -208,7 +212,7 @@ fn a_callback_of_a_stop_that_panics_does_not_keep_the_others_from_stopping() {
     let feed = Feed::new("stop and panic");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
-    let (stop, (ended, ends)) = (k8s_informer::Stop::new(), mpsc::channel());
+    let (stop, (ended, ends)) = (Stop::new(), mpsc::channel());
     // Registered before the informer's own.
     let _bad = stop.on_stop(|| panic!("while stopping"));
     std::thread::spawn({
@@ -219,4 +223,64 @@ fn a_callback_of_a_stop_that_panics_does_not_keep_the_others_from_stopping() {
     stop.stop();
     ends.recv_timeout(SOON).unwrap().unwrap();
     logged(&["ERROR", "while stopping"]);
+}
+
+#[test]
+fn who_waits_for_a_sync_may_do_anything_where_the_queue_has_synced_before_the_start() {
+    let feed = Feed::new("synced before");
+    let mut options = informer_options(options(&FakeClock::new()));
+    options.wrap_queue = Some(Arc::new(|queue| {
+        queue.add(Arc::new(serde_json::from_value(object("early", "1")).unwrap())).unwrap();
+        assert!(queue.has_synced());
+        queue
+    }));
+    let informer = SharedIndexInformer::new(Arc::new(feed.clone()), options);
+    let (done, dones) = mpsc::channel();
+    let inner = informer.clone();
+    let _synced = informer.synced().on_done(move || done.send(record(&inner)).unwrap());
+    let running = run(&informer);
+    let (late, events) = dones.recv_timeout(SOON).expect("nobody holds a lock");
+    assert!(late.synced().wait_timeout(SOON));
+    assert!(events.next().starts_with("add early@1"));
+    running.end().unwrap();
+}
+
+/// A clock that panics on the threads of handlers.
+struct Panics(FakeClock);
+
+impl Clock for Panics {
+    fn now(&self) -> Instant {
+        let name = std::thread::current().name().unwrap_or_default().to_owned();
+        assert!(!name.ends_with(" run"), "what time is it");
+        self.0.now()
+    }
+
+    fn wait(&self, duration: Duration, stop: &Stop) -> bool {
+        self.0.wait(duration, stop)
+    }
+}
+
+#[test]
+fn sp14_a_clock_that_panics_costs_a_handler_nothing() {
+    let feed = Feed::new("clock");
+    let names: Vec<_> = (0..1100).map(|n| n.to_string()).collect();
+    feed.list("10", &names.iter().map(|name| (name.as_str(), "1")).collect::<Vec<_>>());
+    let mut options = options(&FakeClock::new());
+    options.clock = Arc::new(Panics(FakeClock::new()));
+    let informer = informer_with(&feed, options);
+    let (door, (calls, called)) = (Door::new(), mpsc::channel());
+    let at = door.clone();
+    let handler = informer.add_event_handler(|handler| {
+        handler.on_add(move |_, _| {
+            at.pass();
+            calls.send(()).unwrap();
+        })
+    });
+    let handler = handler.unwrap();
+    let running = run_synced(&informer);
+    until("all wait", || handler.stats().waiting >= 1099);
+    door.open();
+    assert!(handler.synced().wait_timeout(SOON), "{:?}", handler.stats());
+    assert_eq!(called.try_iter().count(), 1100);
+    running.end().unwrap();
 }

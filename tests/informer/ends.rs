@@ -432,3 +432,94 @@ fn wt1_the_wait_for_a_sync_that_has_happened_returns_at_once_and_i5_it_survives_
     stopped.stop();
     k8s_informer::wait_for_cache_sync(&stopped, [informer.synced()]).unwrap();
 }
+
+#[test]
+fn fa6_nothing_of_an_informer_that_was_stopped_alone_stays_in_the_factory() {
+    for from_within in [false, true] {
+        let feed = Feed::new("fa6 memory");
+        feed.list("10", &[("a", "1")]);
+        let factory = factory(&feed);
+        let pods = factory.dynamic(pods());
+        let (inner, own) = (factory.clone(), Mutex::new(Some(pods.clone())));
+        pods.add_event_handler(|handler| {
+            handler.on_delete(move |_| {
+                if let Some(own) = { own.lock().take() } {
+                    inner.stop_informer(&own);
+                }
+            })
+        })
+        .unwrap();
+        factory.start(&Stop::new()).unwrap();
+        assert!(pods.synced().wait_timeout(SOON));
+        let object = Arc::downgrade(&pods.lister().list()[0]);
+        if from_within {
+            feed.event("DELETED", "a", "11");
+            drop(pods);
+            until("gone", || object.strong_count() == 0);
+        } else {
+            let factory = factory.clone();
+            assert!(soon("stop", move || factory.stop_informer(&pods)));
+            assert_eq!(object.strong_count(), 0);
+        }
+        assert!(soon("shutdown", move || factory.shutdown()));
+    }
+}
+
+/// Uses the factory when it goes.
+struct Asks(SharedInformerFactory, mpsc::Sender<bool>);
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        let _ = self.1.send(self.0.is_shut_down());
+    }
+}
+
+#[test]
+fn fa1_an_informer_that_came_too_late_is_dropped_under_no_lock() {
+    use k8s_openapi::api::core::v1::Pod;
+    let feed = Feed::new("fa1 late");
+    let factory = factory(&feed);
+    let (gone, goes) = mpsc::channel();
+    let inner = factory.clone();
+    let (one, other) = soon("ask", move || {
+        let mut first = None;
+        let made = inner.informer_for::<Pod>(|source, options| {
+            let informer = SharedIndexInformer::new(source.lister_watcher(&pods(), None), options);
+            let asks = Asks(inner.clone(), gone);
+            let handler = informer.add_event_handler(|handler| {
+                handler.on_add(move |_, _| {
+                    let _ = &asks;
+                })
+            });
+            handler.unwrap();
+            // There is one before this one is done.
+            first = Some(inner.informer::<Pod>());
+            informer
+        });
+        (first.unwrap(), made)
+    });
+    assert!(Arc::ptr_eq(one.indexer(), other.indexer()));
+    assert_eq!(goes.recv_timeout(SOON), Ok(false));
+}
+
+#[test]
+fn fa6_an_informer_that_panics_at_its_start_has_ended_and_keeps_nobody_waiting() {
+    use k8s_openapi::api::core::v1::Pod;
+    logging();
+    let feed = Feed::new("panics at the start");
+    let factory = factory(&feed);
+    let informer = factory.informer_for::<Pod>(|source, mut options| {
+        options.wrap_queue = Some(Arc::new(|_| panic!("no queue for you")));
+        SharedIndexInformer::new(source.lister_watcher(&pods(), None), options)
+    });
+    let handler = informer.add_event_handler(|handler| handler).unwrap();
+    factory.start(&Stop::new()).unwrap();
+    assert!(informer.ended().wait_timeout(SOON) && handler.ended().wait_timeout(SOON));
+    assert!(informer.is_stopped());
+    let error = factory.wait_for_cache_sync_timeout(&Stop::new(), SOON).unwrap_err();
+    assert!(!error.timed_out(), "{error}");
+    logged(&["ERROR", "no queue for you"]);
+    let stopped = factory.clone();
+    assert!(soon("stop", move || stopped.stop_informer(&informer)));
+    assert!(soon("shutdown", move || factory.shutdown()));
+}

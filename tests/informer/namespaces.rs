@@ -74,6 +74,7 @@ fn a_relist_of_one_namespace_deletes_nothing_of_another() {
     assert_eq!(events.next(), "update a@2-101");
     // The least of their versions: nothing older is missing.
     until("both", || two.informer.last_sync_resource_version() == "30");
+    until("told", || two.informer.statuses()[1].1.resource_version == "101");
     let statuses = two.informer.statuses();
     let versions = statuses.iter().map(|(namespace, status)| {
         (namespace.as_deref().unwrap(), status.resource_version.as_str(), status.lists)
@@ -214,4 +215,59 @@ fn a_scope_of_two_namespaces_over_http_needs_no_right_to_the_others() {
     while !events.next().starts_with("add d@") {}
     assert_eq!(informer.indexer().len(), 4, "{:?}", informer.indexer().list_keys());
     assert!(soon("shutdown", move || factory.shutdown()));
+}
+
+#[test]
+fn what_a_namespace_has_no_business_to_tell_is_reported_and_left_out() {
+    let two = Two::new(false);
+    let blue = [object("blue", "a", "1"), object("green", "b", "1"), json!({ "metadata": { "name": "c" } })];
+    two.blue.list_of("10", &blue);
+    two.green.list_of("100", &[object("green", "a", "2")]);
+    let (_handler, events) = record(&two.informer);
+    let running = run(&two.informer);
+    assert!(two.informer.synced().wait_timeout(SOON));
+    assert_eq!(sorted(&events, 2), ["add a@1 initial", "add a@2 initial"]);
+    let blue = || two.informer.statuses().remove(0).1;
+    until("reported", || blue().unreadable == 2);
+    assert!(!blue().complete);
+    let error = blue().last_error.unwrap().to_string();
+    assert!(error.contains("not in the namespace blue"), "{error}");
+
+    // As events; also one whose object is another's, and can't be read.
+    for kind in ["ADDED", "MODIFIED", "DELETED"] {
+        two.blue.event_of(kind, object("green", "a", "11"));
+    }
+    let unreadable = json!({ "metadata": { "namespace": "green", "name": "a", "labels": 7 } });
+    two.blue.event_of("DELETED", unreadable);
+    two.blue.event_of("MODIFIED", object("blue", "a", "12"));
+    assert_eq!(events.next(), "update a@1-12");
+    assert_eq!(two.keys(), ["blue/a", "green/a"]);
+
+    // And a list again tells nothing twice.
+    two.blue.expire();
+    two.blue.list_of("20", &[object("blue", "a", "15"), object("green", "b", "1")]);
+    assert_eq!(events.next(), "update a@12-15");
+    two.blue.event_of("ADDED", object("blue", "d", "21"));
+    assert_eq!(events.next(), "add d@21");
+    assert_eq!(two.keys(), ["blue/a", "blue/d", "green/a"]);
+    running.end().unwrap();
+}
+
+#[test]
+fn a_namespace_without_a_name_is_all_of_them() {
+    let (all, blue) = (Feed::new("all things"), Feed::new("blue things"));
+    let sources = [("blue", &blue), ("", &all)];
+    let sources = sources.map(|(namespace, feed)| (namespace.to_owned(), Arc::new(feed.clone()) as _));
+    let informer: Informer =
+        SharedIndexInformer::for_namespaces(sources, informer_options(options(&FakeClock::new())));
+    let (_handler, events) = record(&informer);
+    let running = run(&informer);
+    all.list_of("10", &[object("blue", "a", "1"), object("green", "b", "1"), object("", "c", "1")]);
+    assert!(informer.synced().wait_timeout(SOON));
+    assert_eq!(sorted(&events, 3), ["add a@1 initial", "add b@1 initial", "add c@1 initial"]);
+    assert_eq!((informer.name(), blue.requests().len()), ("all things", 0));
+    running.end().unwrap();
+
+    let scope = InformerScope::all().namespace("blue").namespace("");
+    assert_eq!(scope, InformerScope::all());
 }

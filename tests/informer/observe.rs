@@ -3,11 +3,12 @@
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use k8s_informer::testing::{ApiServer, Fault};
 use k8s_informer::{
-    Client, Config, Event, GroupVersionResource, InformerError, InformerScope, Object, Observation, Observe,
-    SharedInformerFactory, Stop, observe, observe_dynamic,
+    Client, Clock, Config, Event, GroupVersionResource, InformerError, InformerScope, Object, Observation,
+    Observe, ReflectorOptions, Selector, SharedInformerFactory, Stop, observe, observe_dynamic,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
@@ -193,7 +194,7 @@ fn it_has_synced_when_the_closures_know_what_was_there() {
     let (finish, finished) = mpsc::channel::<()>();
     let maps = observe::<ConfigMap>(client).on_added(move |_| finished.recv().unwrap()).start().unwrap();
     maps.informer().wait_for_sync(&Stop::new(), SOON).unwrap();
-    let error = maps.wait_for_sync(&Stop::new(), std::time::Duration::from_millis(10)).unwrap_err();
+    let error = maps.wait_for_sync(&Stop::new(), Duration::from_millis(10)).unwrap_err();
     assert!(error.timed_out());
     finish.send(()).unwrap();
     maps.wait_for_sync(&Stop::new(), SOON).unwrap();
@@ -206,6 +207,62 @@ fn a_wait_that_is_too_long_says_what_went_wrong() {
     server.fail_next(Fault::status(403).always());
     let maps = observe::<ConfigMap>(client).start().unwrap();
     assert!(server.wait_for_requests(|requests| requests.len() > 1, SOON));
-    let error = maps.wait_for_sync(&Stop::new(), std::time::Duration::from_millis(50)).unwrap_err();
+    let error = maps.wait_for_sync(&Stop::new(), Duration::from_millis(50)).unwrap_err();
     assert!(error.timed_out() && error.to_string().contains("403"), "{error}");
+}
+
+#[test]
+fn of_an_observation_that_was_stopped_the_factory_keeps_nothing() {
+    for inline in [false, true] {
+        let (_server, client) = server_with(&["a"]);
+        let factory = SharedInformerFactory::builder(client).build();
+        let (observe, told) = recording(factory.observe::<ConfigMap>());
+        let observation = if inline { observe.inline() } else { observe }.start().unwrap();
+        assert_eq!(next(&told), "+a");
+        assert!(observation.stop());
+        assert_eq!(told.try_recv().unwrap_err(), mpsc::TryRecvError::Disconnected, "the closures are gone");
+        factory.shutdown();
+    }
+}
+
+/// A clock that does something when it is asked.
+#[derive(Default)]
+struct Meddles(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl Clock for Meddles {
+    fn now(&self) -> Instant {
+        let meddle = self.0.lock().unwrap().take();
+        meddle.into_iter().for_each(|meddle| meddle());
+        Instant::now()
+    }
+
+    fn wait(&self, duration: Duration, stop: &Stop) -> bool {
+        !stop.wait_timeout(duration)
+    }
+}
+
+#[test]
+fn an_informer_that_is_stopped_while_an_observation_of_it_begins_is_an_error() {
+    let (_server, client) = server_with(&["a"]);
+    let clock = Arc::new(Meddles::default());
+    let mut options = ReflectorOptions::default();
+    options.clock = clock.clone();
+    let factory = SharedInformerFactory::builder(client).reflector_options(options).build();
+    let (inner, maps) = (factory.clone(), factory.informer::<ConfigMap>());
+    *clock.0.lock().unwrap() = Some(Box::new(move || assert!(inner.stop_informer(&maps))));
+    let (observe, told) = recording(factory.observe::<ConfigMap>());
+    assert!(matches!(observe.start(), Err(InformerError::Stopped { .. })), "it would never be told anything");
+    assert!(told.recv_timeout(SOON).is_err());
+}
+
+#[test]
+fn a_selector_that_selects_nothing_selects_nothing() {
+    let (_server, client) = server_with(&["a"]);
+    let nothing = InformerScope::all().label_selector(Selector::nothing());
+    assert_ne!(nothing, InformerScope::all());
+    let (observe, told) = recording(observe::<ConfigMap>(client).scope(nothing));
+    let maps = observe.start().unwrap();
+    maps.wait_for_sync(&Stop::new(), SOON).unwrap();
+    assert!(maps.lister().list().is_empty());
+    assert!(maps.stop() && told.recv().is_err());
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{
-    DynamicObject, InformerQueue, ListerWatcher, SharedIndexInformer, SharedIndexInformerOptions, Stop,
-    WaitError,
+    DynamicObject, InformerQueue, ListerWatcher, Object, SharedIndexInformer, SharedIndexInformerOptions,
+    Stop, WaitError,
 };
 use serde_json::json;
 
@@ -127,4 +127,27 @@ fn of_several_namespaces_the_least_counts_and_an_object_waits_for_its_own() {
             assert_eq!(least, WaitError::Timeout { reached: "9".to_owned() });
         });
     }
+}
+
+#[test]
+fn a_stop_makes_no_version_reached_that_the_cache_has_not() {
+    let events = event("ADDED", "n", "b", "12") + &event("MODIFIED", "n", "b", "13");
+    let script = ScriptedListerWatcher::new([list("10", "n"), Answer::open(events)]);
+    let informer = SharedIndexInformer::new(Arc::new(script), options(InformerQueue::DeltaFifo));
+    let (stop, reflector) = (Stop::new(), informer.clone());
+    let stops = stop.clone();
+    let index = informer.add_index("stops", move |object: &DynamicObject| {
+        match object.resource_version() {
+            // Both changes of the other one wait behind this one ...
+            "1" => until("13", || reflector.last_sync_resource_version() == "13"),
+            // ... and it is stopped between them.
+            "12" => stops.stop(),
+            _ => {}
+        }
+        Vec::new()
+    });
+    index.unwrap();
+    informer.run(&stop).unwrap();
+    let cached = informer.indexer().get_by_key("n/b").unwrap();
+    assert_eq!(informer.store_resource_version(), cached.resource_version());
 }

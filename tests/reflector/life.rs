@@ -160,3 +160,26 @@ fn progress_of_a_list_is_told_where_the_server_tells_it() {
     assert_eq!((status.state, status.received, status.expected), (ReflectorState::Listing, 1, Some(4)));
     assert!(!status.listed);
 }
+
+#[test]
+fn a_lister_watcher_that_panics_when_asked_for_watch_lists_is_asked_for_lists() {
+    struct Panics(Stop);
+    impl ListerWatcher for Panics {
+        fn list(&self, _: &ListOptions, _: &Stop) -> Result<Body, Error> {
+            Ok(Body::from(r#"{"kind": "List", "metadata": {"resourceVersion": "10"}, "items": []}"#))
+        }
+        fn watch(&self, options: &ListOptions, _: &Stop) -> Result<Body, Error> {
+            assert!(!options.send_initial_events);
+            self.0.stop();
+            Err(Error::other("enough"))
+        }
+        fn supports_watch_list(&self) -> bool {
+            panic!("oh no")
+        }
+    }
+    let enough = Stop::new();
+    let it = Arc::new(Panics(enough.clone()));
+    let reflector = Reflector::new(it, Arc::new(Recorder::default()), ReflectorOptions::default());
+    reflector.run(&enough);
+    assert_eq!(reflector.last_sync_resource_version(), "10");
+}

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::testing::FakeClock;
-use k8s_informer::workqueue::{DelayingQueue, WorkQueue};
+use k8s_informer::workqueue::{DelayingQueue, WorkQueue, WorkQueueMetrics};
 use k8s_informer::{Clock, Stop};
 
 use super::support::*;
@@ -209,5 +209,53 @@ fn it_works_by_the_machines_clock() {
         queue.add_after("b", millis(20));
         queue.add_after("a", millis(1));
         assert_eq!((queue.get(), queue.get()), (Some("a"), Some("b")));
+    });
+}
+
+/// A clock at its end.
+struct AtItsEnd(Instant);
+
+impl AtItsEnd {
+    fn new() -> Self {
+        let (mut end, mut step) = (Instant::now(), Duration::MAX);
+        while !step.is_zero() {
+            end = end.checked_add(step).unwrap_or(end);
+            step /= 2;
+        }
+        Self(end)
+    }
+}
+
+impl Clock for AtItsEnd {
+    fn now(&self) -> Instant {
+        self.0
+    }
+
+    fn wait(&self, duration: Duration, stop: &Stop) -> bool {
+        if !duration.is_zero() {
+            stop.wait();
+        }
+        !stop.is_stopped()
+    }
+}
+
+struct Nothing;
+
+impl WorkQueueMetrics for Nothing {}
+
+#[test]
+fn when_no_later_time_can_be_told_a_delayed_item_comes_at_once() {
+    in_time(|| {
+        for measured in [false, true] {
+            let queue = WorkQueue::builder().clock(Arc::new(AtItsEnd::new()));
+            let queue = if measured { queue.metrics(Arc::new(Nothing)) } else { queue };
+            let queue = queue.build_delaying().unwrap();
+            thread::scope(|scope| {
+                // It waits before the item comes, so that the queue's own thread has to bring it.
+                let taken = scope.spawn(|| queue.get());
+                queue.add_after("a", Duration::MAX);
+                assert_eq!(taken.join().unwrap(), Some("a"));
+            });
+        }
     });
 }

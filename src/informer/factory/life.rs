@@ -9,6 +9,7 @@ use crate::informer::error::InformerError;
 use crate::informer::shared_informer::SharedIndexInformer;
 use crate::informer::wait::SyncError;
 use crate::object::Object;
+use crate::panic;
 use crate::stop::{Done, Stop};
 use crate::threads::Owner;
 
@@ -35,13 +36,31 @@ impl SharedInformerFactory {
         let name = entry.informer.name();
         let run = Run { stop: stop.child(), ended: Done::new(name) };
         let (informer, Run { stop, ended }) = (Arc::clone(&entry.informer), run.clone());
+        let factory = Arc::downgrade(&self.factory);
         let work = move || {
-            if let Err(error) = informer.run(&stop) {
-                log::error!("{error}");
-                // It will never sync: whoever waits for that is to know. One that somebody else runs may.
-                if !matches!(error, InformerError::AlreadyStarted { .. }) {
+            // One that fails will never sync: whoever waits is to know. One that somebody else runs may.
+            match panic::catch(|| informer.run(&stop)) {
+                Ok(Ok(())) => {}
+                Ok(Err(error @ InformerError::AlreadyStarted { .. })) => log::error!("{error}"),
+                Ok(Err(error)) => {
+                    log::error!("{error}");
                     stop.stop();
                 }
+                Err(panic) => {
+                    log::error!("{}: its run {panic}", informer.name());
+                    stop.stop();
+                }
+            }
+            // Whoever waits for the end finds nothing of it: its cache, and the closures of an observer.
+            let forget = || {
+                let owner = informer.owner();
+                drop(informer);
+                if let Some(factory) = factory.upgrade() {
+                    factory.forget(|entry| entry.informer.owner() == owner);
+                }
+            };
+            if let Err(panic) = panic::catch(forget) {
+                log::error!("an informer, being dropped, {panic}");
             }
             ended.set();
         };
@@ -149,10 +168,11 @@ impl SharedInformerFactory {
         if informers.shut_down {
             return Err(shut_down());
         }
-        let mut entries = informers.all.values_mut();
-        match entries.find(|entry| entry.informer.owner() == owner && entry.run.is_none()) {
-            Some(entry) => self.start_one(entry, &Stop::new()),
-            None => Ok(()),
+        match informers.all.values_mut().find(|entry| entry.informer.owner() == owner) {
+            Some(entry) if entry.run.is_none() => self.start_one(entry, &Stop::new()),
+            Some(_) => Ok(()),
+            // Somebody has stopped it since.
+            None => Err(InformerError::Stopped { name: "informer".into(), what: "it is not observed" }),
         }
     }
 
@@ -166,7 +186,8 @@ impl SharedInformerFactory {
 
     /// Ends and forgets the informer with this owner, if `ends` says so; whether it has ended then.
     fn end_one(&self, owner: Owner, ends: impl FnOnce(&mut Entry) -> bool) -> bool {
-        let (entry, forgotten) = {
+        let mut retired = None;
+        let entry = {
             let mut informers = self.factory.informers.lock();
             let Informers { all, stopping, .. } = &mut *informers;
             let is_it = |entry: &Entry| entry.informer.owner() == owner;
@@ -176,15 +197,16 @@ impl SharedInformerFactory {
                 }
                 let identity = identity.clone();
                 stopping.extend(all.remove(&identity));
+                retired = Some(identity);
             }
             let stopped = stopping.iter().find(|entry| is_it(entry));
-            let stopped = stopped.and_then(|entry| Some((Arc::clone(&entry.informer), entry.run.clone()?)));
-            let runs = |entry: &Entry| entry.run.as_ref().is_some_and(|run| !run.ended.is_done());
-            let forgotten: Vec<_> = stopping.extract_if(.., |entry| !runs(entry)).collect();
-            (stopped, forgotten)
+            stopped.and_then(|entry| Some((Arc::clone(&entry.informer), entry.run.clone()?)))
         };
-        // Not under the lock: handlers may go with them, and their destructors are a user's code.
-        drop(forgotten);
+        if let (Some(metrics), Some(identity)) = (&self.factory.metrics, retired) {
+            metrics.retire(&identity);
+        }
+        let has_ended = |entry: &Entry| entry.run.as_ref().is_none_or(|run| run.ended.is_done());
+        self.factory.forget(has_ended);
         let Some((informer, Run { stop, ended })) = entry else { return true };
         stop.stop();
         if owner.is_current() {
@@ -192,7 +214,9 @@ impl SharedInformerFactory {
             log::warn!("{name}: stopped from within one of its own callbacks: not waiting for it");
             return false;
         }
+        drop(informer);
         ended.wait();
+        self.factory.forget(has_ended);
         true
     }
 
@@ -287,6 +311,16 @@ impl SharedInformerFactory {
             return Err(error);
         }
         Ok(())
+    }
+}
+
+impl Factory {
+    /// Lets go of these of the informers that were stopped alone.
+    fn forget(&self, which: impl Fn(&Entry) -> bool) {
+        let forgotten: Vec<_> =
+            { self.informers.lock().stopping.extract_if(.., |entry| which(entry)).collect() };
+        // Not under the lock: handlers may go with them, and their destructors are a user's code.
+        drop(forgotten);
     }
 }
 

@@ -32,6 +32,14 @@ impl FactoryMetrics {
         Some(metrics)
     }
 
+    /// The informer has been told to end, and is forgotten: it tells nothing more, and the next one may.
+    pub(super) fn retire(&self, informer: &Identity) {
+        let retired = { self.given.lock().remove(informer) };
+        if let Some(metrics) = retired.and_then(|metrics| metrics.upgrade()) {
+            metrics.release();
+        }
+    }
+
     pub(super) fn release(&self) {
         self.name.release();
     }

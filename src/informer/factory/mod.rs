@@ -288,14 +288,17 @@ impl SharedInformerFactory {
         }
         // Made under no lock: it may be a user's code that makes it, and ask for another.
         let informer = new(factory, factory.options(&identity, kind));
-        let mut informers = factory.informers.lock();
-        let entry = informers.all.entry(identity).or_insert_with(|| Entry {
-            informer: Arc::new(informer.clone()),
-            is_asked_for: false,
-            observations: 0,
-            run: None,
-        });
-        ask(entry).unwrap_or(informer)
+        let there = {
+            let mut informers = factory.informers.lock();
+            ask(informers.all.entry(identity).or_insert_with(|| Entry {
+                informer: Arc::new(informer.clone()),
+                is_asked_for: false,
+                observations: 0,
+                run: None,
+            }))
+        };
+        // If somebody was faster, this one goes, with what its maker put into it: not under the lock.
+        there.unwrap_or(informer)
     }
 }
 

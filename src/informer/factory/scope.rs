@@ -33,11 +33,14 @@ impl InformerScope {
     }
 
     /// Those of this namespace, and of others that are named. Of several, each is listed and watched by
-    /// itself, so that nobody needs the right to see all of them.
+    /// itself, so that nobody needs the right to see all of them. An empty name stands for all, whichever
+    /// were named before, as in client-go.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         let namespace = namespace.into();
-        if let Err(at) = self.namespaces.binary_search(&namespace) {
+        if namespace.is_empty() {
+            self.namespaces.clear();
+        } else if let Err(at) = self.namespaces.binary_search(&namespace) {
             self.namespaces.insert(at, namespace);
         }
         self
@@ -46,7 +49,11 @@ impl InformerScope {
     /// Those with these labels; the server selects.
     #[must_use]
     pub fn label_selector(mut self, selector: Selector) -> Self {
-        self.label_selector = selector.to_string();
+        self.label_selector = match selector == Selector::nothing() {
+            // It has no text of its own; this is one that the server takes, and that no object fits.
+            true => "nothing,!nothing".to_owned(),
+            false => selector.to_string(),
+        };
         self
     }
 

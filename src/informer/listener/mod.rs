@@ -299,7 +299,9 @@ fn run<T>(
         let Some(event) = event else { continue };
         let is_in_initial_list = event.is_in_initial_list();
         let waiting = counters.waiting();
-        let began = (waiting > MANY).then(|| clock.now());
+        // The clock is a user's code, too.
+        let now = || panic::catch(|| clock.now()).ok();
+        let began = (waiting > MANY).then(now).flatten();
         // It is dropped in there, too: the last reference to an object may go with it, and its destructor is
         // a user's code.
         let callee = &mut *callee;
@@ -308,7 +310,8 @@ fn run<T>(
         if let Err(panic) = called {
             log::error!("{handler} {panic}; the next event follows");
         }
-        if let Some(took) = began.map(|began| clock.now().duration_since(began)).filter(|took| *took > SLOW) {
+        let took = began.and_then(|began| Some(now()?.duration_since(began)));
+        if let Some(took) = took.filter(|took| *took > SLOW) {
             log::warn!("{handler} took {} ms for an event while {waiting} waited", took.as_millis());
         }
         // Also after a panic: one bad object must not keep the handler unsynced for ever (SP13).

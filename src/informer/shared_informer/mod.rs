@@ -20,7 +20,7 @@ use super::shared_processor::SharedProcessor;
 use crate::object::{Accessor, Object};
 use crate::queue::Watermark;
 use crate::reflector::{ListerWatcher, WatchErrorHandler};
-use crate::stop::{Done, Subscription};
+use crate::stop::Done;
 use crate::store::{Indexer, Transform};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -108,7 +108,6 @@ struct Life<T> {
     started: bool,
     /// But for the indexers.
     options: SharedIndexInformerOptions<T>,
-    initial_lists_are_processed: Vec<Subscription>,
 }
 
 impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
@@ -119,7 +118,11 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
 
     /// Of several namespaces, each with what lists and watches it: for who may not list them all together.
     /// One cache, the same handlers; a reflector and a queue each, so that a list, a version and a failure
-    /// concern one namespace. It has synced when all have. A namespace that is named twice counts once.
+    /// concern one namespace. It has synced when all have. A namespace that is named twice counts once; an
+    /// empty name stands for all of them, and leaves the others nothing to do.
+    ///
+    /// What comes of an object that is not in its namespace is reported as an object that can't be read, and
+    /// left out.
     ///
     /// ```
     /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
@@ -154,6 +157,10 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 sources.push(Source { namespace, lister_watcher });
             }
         }
+        if let Some(at) = sources.iter().position(|source| source.namespace.as_deref() == Some("")) {
+            let Source { lister_watcher, .. } = sources.swap_remove(at);
+            sources = vec![Source { namespace: None, lister_watcher }];
+        }
         Self::of(sources, options, None)
     }
 
@@ -183,7 +190,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 processor: SharedProcessor::new(owner),
                 inline: inline.map(Mutex::new),
                 default_resync_period: options.reflector.resync_period,
-                life: Mutex::new(Life { started: false, options, initial_lists_are_processed: Vec::new() }),
+                life: Mutex::new(Life { started: false, options }),
                 controllers: OnceLock::new(),
                 watermarks: OnceLock::new(),
                 started: Done::new(&*name),

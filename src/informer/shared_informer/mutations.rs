@@ -1,20 +1,21 @@
 //! Your own writes, seen before the watch brings them.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use super::SharedIndexInformer;
+use super::{Shared, SharedIndexInformer};
 use crate::informer::error::InformerError;
 use crate::informer::handler::ResourceEventHandler;
 use crate::informer::listener::HandlerBuffer;
-use crate::informer::registration::HandlerOptions;
+use crate::informer::registration::{HandlerOptions, HandlerRegistration};
 use crate::object::{Deleted, Object};
 use crate::store::{MutationCache, MutationCacheBuilder, Store, StoreError};
 
 impl<T: Object> SharedIndexInformer<T> {
     /// The cache as it will be once the watch has brought what you have written yourself: hand it what the
     /// server answers to your writes, and read there instead of in the cache. `set` sets its options. It
-    /// learns from a handler of its own what the watch brings, and forgets what is overtaken.
+    /// learns from a handler of its own what the watch brings, and forgets what is overtaken. That handler,
+    /// with its two threads, goes with the first event after nobody has the cache any more.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -61,19 +62,32 @@ impl<T: Object> SharedIndexInformer<T> {
             // It has to hear of what came and went, too: that is a mutation's end.
             buffer: HandlerBuffer::Unbounded,
         };
-        self.add_handler_with_options(Overtakes(Arc::downgrade(&cache)), options)?;
+        let own = Arc::default();
+        let (informer, told) = (Arc::downgrade(&self.shared), Arc::downgrade(&cache));
+        let overtakes = Overtakes { cache: told, informer, own: Arc::clone(&own) };
+        let registration = self.add_handler_with_options(overtakes, options)?;
+        own.get_or_init(|| registration);
         Ok(cache)
     }
 }
 
 /// Tells a mutation cache, while somebody has it, what the watch brings (M4).
-struct Overtakes<T>(Weak<MutationCache<T>>);
+struct Overtakes<T> {
+    cache: Weak<MutationCache<T>>,
+    informer: Weak<Shared<T>>,
+    /// Its own registration, there before anybody can have dropped the cache.
+    own: Arc<OnceLock<HandlerRegistration>>,
+}
 
-impl<T> Overtakes<T> {
+impl<T: Object> Overtakes<T> {
     fn tell(&self, tell: impl FnOnce(&MutationCache<T>) -> Result<(), StoreError>) {
-        // An object whose version can't be compared counts as newer than any mutation, whatever is told.
-        if let Some(Err(error)) = self.0.upgrade().map(|cache| tell(&cache)) {
-            log::debug!("mutation cache: not told: {error}");
+        if let Some(cache) = self.cache.upgrade() {
+            // An object whose version can't be compared counts as newer than any mutation, whatever is told.
+            if let Err(error) = tell(&cache) {
+                log::debug!("mutation cache: not told: {error}");
+            }
+        } else if let (Some(shared), Some(own)) = (self.informer.upgrade(), self.own.get()) {
+            SharedIndexInformer { shared }.remove_event_handler(own);
         }
     }
 }

@@ -15,9 +15,9 @@ use crate::metrics::{self, InformerMetrics, shares};
 use crate::object::Object;
 use crate::panic;
 use crate::queue::{Queue, Watermark};
-use crate::stop::Stop;
+use crate::stop::{Stop, Subscription};
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::thread;
+use crate::sync::{MutexGuard, thread};
 use crate::threads::{self, Owner};
 
 impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
@@ -29,62 +29,63 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     ///
     /// If it was started before, and if the system has not the threads that it needs.
     pub fn run(&self, stop: &Stop) -> Result<(), InformerError> {
-        let Shared { owner, life, stopped, processor, .. } = &*self.shared;
-        owner.adopt(|| {
-            let ended = self.start().and_then(|controllers| {
-                if let Some(inline) = &self.shared.inline
-                    && let Err(panic) = panic::catch(|| inline.lock().begin(stop))
-                {
-                    log::error!("{}: the observer, beginning, {panic}", self.shared.name);
-                }
-                if controllers.is_empty() {
-                    self.shared.has_synced();
-                }
-                run_all(controllers, stop)
-            });
-            if matches!(ended, Err(InformerError::AlreadyStarted { .. })) {
-                return ended;
+        self.shared.owner.adopt(|| {
+            let mut life = self.shared.life.lock();
+            if std::mem::replace(&mut life.started, true) {
+                return Err(InformerError::AlreadyStarted { name: Arc::clone(&self.shared.name) });
             }
-            let metrics = {
-                let mut life = life.lock();
-                stopped.store(true, Ordering::Release);
-                life.options.metrics.take()
-            };
-            if let Some(metrics) = metrics {
-                metrics::say(|| metrics.ended());
+            let _ends = Ends(&self.shared);
+            let controllers = self.start(life)?;
+            // Not under `life`: where a queue has synced already, whoever waits for that is called now.
+            let _synced = self.until_synced(controllers);
+            if let Some(inline) = &self.shared.inline
+                && let Err(panic) = panic::catch(|| inline.lock().begin(stop))
+            {
+                log::error!("{}: the observer, beginning, {panic}", self.shared.name);
             }
-            processor.stop();
-            self.shared.ended.set();
-            ended
+            run_all(controllers, stop)
         })
     }
 
-    fn start(&self) -> Result<&[Controller<T>], InformerError> {
-        let Shared { name, sources, processor, life, controllers, .. } = &*self.shared;
-        let mut life = life.lock();
-        if std::mem::replace(&mut life.started, true) {
-            return Err(InformerError::AlreadyStarted { name: Arc::clone(name) });
-        }
+    /// Takes the lock with it, also when a user's code panics: what ends the informer needs it.
+    fn start(&self, mut life: MutexGuard<'_, Life<T>>) -> Result<&[Controller<T>], InformerError> {
+        let Shared { name, sources, processor, controllers, .. } = &*self.shared;
         processor.start().map_err(|error| super::handlers::thread_error(name, error))?;
-        let unsynced = Arc::new(AtomicUsize::new(sources.len()));
         let metrics = shares(life.options.metrics.as_ref(), sources.len());
         let all = metrics.into_iter().enumerate();
-        let all = all.map(|(at, metrics)| self.controller(at, metrics, &mut life, &unsynced));
-        let (all, marks): (Vec<_>, Vec<_>) = all.unzip();
+        let (all, marks): (Vec<_>, Vec<_>) =
+            all.map(|(at, metrics)| self.controller(at, metrics, &mut life)).unzip();
         let all = controllers.get_or_init(|| all);
         self.shared.watermarks.get_or_init(|| marks);
         self.shared.started.set();
         Ok(all)
     }
 
-    /// What fills the part of the cache that a source is about. The last of them to process its initial list
-    /// makes the informer synced.
+    /// The last of the queues whose initial list has been processed makes the informer synced.
+    fn until_synced(&self, controllers: &[Controller<T>]) -> Vec<Subscription> {
+        if controllers.is_empty() {
+            self.shared.has_synced();
+        }
+        let unsynced = Arc::new(AtomicUsize::new(controllers.len()));
+        let subscribe = |controller: &Controller<T>| {
+            let (shared, unsynced) = (Arc::downgrade(&self.shared), Arc::clone(&unsynced));
+            controller.synced().on_done(move || {
+                if unsynced.fetch_sub(1, Ordering::AcqRel) == 1
+                    && let Some(shared) = shared.upgrade()
+                {
+                    shared.has_synced();
+                }
+            })
+        };
+        controllers.iter().map(subscribe).collect()
+    }
+
+    /// What fills the part of the cache that a source is about.
     fn controller(
         &self,
         at: usize,
         metrics: Option<Arc<dyn InformerMetrics>>,
         life: &mut Life<T>,
-        unsynced: &Arc<AtomicUsize>,
     ) -> (Controller<T>, Watermark) {
         let source = &self.shared.sources[at];
         let SharedIndexInformerOptions { reflector, queue, transform, tell_recreation, .. } = &life.options;
@@ -110,14 +111,6 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         let process = Arc::new(process);
         let (one, batch) = (Arc::clone(&process), process);
         let lister_watcher = Arc::clone(&source.lister_watcher);
-        let (shared, unsynced) = (Arc::downgrade(&self.shared), Arc::clone(unsynced));
-        let synced = queue.synced().on_done(move || {
-            if unsynced.fetch_sub(1, Ordering::AcqRel) == 1
-                && let Some(shared) = shared.upgrade()
-            {
-                shared.has_synced();
-            }
-        });
         let mut config = ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
             let _blocked = one.shared.block_deltas.lock();
             Ok(one.part.process(deltas, is_in_initial_list, &mut |notification, sync| {
@@ -141,7 +134,6 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             }
             resyncs
         }));
-        life.initial_lists_are_processed.push(synced);
         (Controller::new(config), watermark)
     }
 }
@@ -152,6 +144,25 @@ impl<T: Send + Sync + 'static> Shared<T> {
         self.synced.set();
         self.processor.upstream_has_synced();
         log::debug!("{}: cache populated", self.name);
+    }
+}
+
+/// Ends the informer when its run is over, also if that panics.
+struct Ends<'a, T: Send + Sync + 'static>(&'a Shared<T>);
+
+impl<T: Send + Sync + 'static> Drop for Ends<'_, T> {
+    fn drop(&mut self) {
+        let Shared { life, stopped, processor, ended, .. } = self.0;
+        let metrics = {
+            let mut life = life.lock();
+            stopped.store(true, Ordering::Release);
+            life.options.metrics.take()
+        };
+        if let Some(metrics) = metrics {
+            metrics::say(|| metrics.ended());
+        }
+        processor.stop();
+        ended.set();
     }
 }
 
@@ -207,5 +218,6 @@ fn run_all<T: Object>(controllers: &[Controller<T>], stop: &Stop) -> Result<(), 
         }
         run(first);
     });
+    others.iter().for_each(Controller::give_up);
     failed.into_inner().map_or(Ok(()), Err)
 }

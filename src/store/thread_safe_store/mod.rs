@@ -58,7 +58,7 @@ type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sy
 /// ```
 pub struct ThreadSafeStore<T> {
     resource_version: Option<Box<ResourceVersionFn<T>>>,
-    meter: Meter,
+    meter: Meter<dyn InformerMetrics>,
     /// Guards the content, the index functions and the resourceVersion. Innermost: no other lock is taken
     /// and no user code runs under it. Nobody waits for a condition on it.
     state: RwLock<State<T>>,
