@@ -39,6 +39,8 @@ impl<T> DeltaFifo<T> {
                 None => {
                     if let Some((place, deltas)) = state.next() {
                         let since = state.since(&place);
+                        // Its change may be younger than the place that it is taken from.
+                        let is_younger = since.number > place.number;
                         let key = place.key;
                         let taken = Taken {
                             key: Arc::clone(&key),
@@ -51,6 +53,9 @@ impl<T> DeltaFifo<T> {
                             state.popped.insert(Arc::clone(&key));
                         }
                         state.in_flight = Some(Flight::new(key, &taken.deltas, this, since));
+                        if is_younger {
+                            state.publish();
+                        }
                         // It may have passed the last of the initial list.
                         self.unlock(state);
                         return Some(taken);
