@@ -1,5 +1,5 @@
-//! [`RateLimitingQueue`], and with it the other work queues, against sets and a list as client-go has them (Q1 to
-//! Q17), with items and an order that panic.
+//! [`RateLimitingQueue`], and with it the other work queues, against sets and a list as client-go has them
+//! (Q1 to Q17), with items and an order that panic.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};

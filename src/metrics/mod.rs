@@ -73,8 +73,8 @@ pub trait InformerMetrics: Send + Sync + 'static {
 /// A factory that [has one](crate::SharedInformerFactoryBuilder::metrics) asks it for each informer that it
 /// makes. What it answers is told until the informer has ended, or its [name](InformerName) is released; a
 /// provider that is asked what there is leaves out whoever is not
-/// [reserved](InformerNameAndResource::is_reserved) any more. A panic in it is logged, and the informer has no
-/// metrics.
+/// [reserved](InformerNameAndResource::is_reserved) any more. A panic in it is logged, and the informer has
+/// no metrics.
 ///
 /// What else is worth publishing needs nobody to be told: [`SharedIndexInformer::status`] and
 /// [`HandlerRegistration::stats`] can be read whenever somebody asks. `examples/metrics` publishes all of it.
@@ -142,8 +142,8 @@ pub trait MetricsProvider: Send + Sync + 'static {
     }
 
     /// Whom a work queue of this name tells; `None`, the default, for nobody. Asked by
-    /// [`WorkQueueBuilder::metrics_provider`](crate::workqueue::WorkQueueBuilder::metrics_provider). Two queues
-    /// may have one name: it is the provider that tells them apart, or adds them up.
+    /// [`WorkQueueBuilder::metrics_provider`](crate::workqueue::WorkQueueBuilder::metrics_provider). Two
+    /// queues may have one name: it is the provider that tells them apart, or adds them up.
     fn work_queue_metrics(&self, name: &str) -> Option<Arc<dyn WorkQueueMetrics>> {
         let _ = name;
         None

@@ -179,8 +179,8 @@ pub struct ReflectorStatus {
     pub expected: Option<usize>,
     /// Whether the server itself picks the objects of the [shard](ReflectorOptions::shard). So if every page
     /// of the last list said it; not so if one did not, or once an object of another shard came, by whatever
-    /// way: kube-apiserver 1.36 does not pick those of watches where it has no watch cache. `None` as long as
-    /// nothing has told either: a watch-list of a server that does pick them does not say it (SH3).
+    /// way: kube-apiserver 1.36 does not pick those of watches where it has no watch cache. `None` as long
+    /// as nothing has told either: a watch-list of a server that does pick them does not say it (SH3).
     pub shard_applied: Option<bool>,
     /// Whether everything that the server told could be read: what is cached is what there is. Not so from
     /// an object on that could not be decoded, until a list comes that has none such.

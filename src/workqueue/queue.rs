@@ -17,8 +17,8 @@ use crate::threads::{Owner, Threads};
 /// - An item that is added while it waits is still there once; one that is added while it is being processed
 ///   is processed once more afterwards (Q5).
 /// - The order is that of arrival, or an [`Order`](super::Order) of your own.
-/// - Who [takes](Self::take) or [gets](Self::get) an item has to say when it is done with it:
-///   [`WorkItem`] does so by being dropped, also by a panic.
+/// - Who [takes](Self::take) or [gets](Self::get) an item has to say when it is done with it: [`WorkItem`]
+///   does so by being dropped, also by a panic.
 /// - After [`shut_down`](Self::shut_down) nothing is taken in, and what waits is still handed out.
 ///
 /// **Threads.** Any number of them may add and get; a queue is shared by reference or in an `Arc`. One lock

@@ -210,8 +210,8 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     ///
     /// # Errors
     ///
-    /// [`is_not_found`](Error::is_not_found) if it is not there; [`is_decode`](Error::is_decode) if the answer
-    /// is not a `T`, or another object.
+    /// [`is_not_found`](Error::is_not_found) if it is not there; [`is_decode`](Error::is_decode) if the
+    /// answer is not a `T`, or another object.
     pub fn get(&self, name: &str, stop: &Stop) -> Result<Fetched<T>, Error> {
         self.get_at("", name, stop)
     }
@@ -242,8 +242,9 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     /// # Errors
     ///
     /// [`is_not_found`](Error::is_not_found) if it is not there and the patch is not one that creates it;
-    /// [`is_conflict`](Error::is_conflict) if the patch names another resourceVersion, or applies what another
-    /// manager owns; [`is_invalid`](Error::is_invalid) if it can't be applied, or what comes of it is wrong.
+    /// [`is_conflict`](Error::is_conflict) if the patch names another resourceVersion, or applies what
+    /// another manager owns; [`is_invalid`](Error::is_invalid) if it can't be applied, or what comes of
+    /// it is wrong.
     pub fn patch<B: Serialize>(
         &self,
         name: &str,

@@ -347,8 +347,8 @@ pub enum ShutdownError {
     TimedOut {
         /// How long it waited.
         after: Duration,
-        /// Their names: of reflectors and process loops, which are stuck in a transform or an index function,
-        /// or else, as these end first, of handlers that are in a callback.
+        /// Their names: of reflectors and process loops, which are stuck in a transform or an index
+        /// function, or else, as these end first, of handlers that are in a callback.
         stuck: Vec<String>,
     },
     /// It was called from within a callback of one of the informers: it would have waited for itself.

@@ -91,7 +91,8 @@ struct Common {
 #[derive(Default)]
 struct Informers {
     all: HashMap<Identity, Entry>,
-    /// Those that were stopped alone and are forgotten, till they have ended: a shutdown waits for them, too.
+    /// Those that were stopped alone and are forgotten, till they have ended: a shutdown waits for them,
+    /// too.
     stopping: Vec<Entry>,
     shut_down: bool,
 }

@@ -39,8 +39,8 @@ pub enum HandlerBuffer {
     /// by the last state of each object. It must not count events; and it must not look into the cache, or
     /// have others look: the cache is ahead, so they may see an object there that came and went, and nobody
     /// would tell them that it went. A controller's handlers, which put keys into a
-    /// [queue](crate::workqueue#writing-a-controller), need every event; they are quick, and the queue has each
-    /// key once.
+    /// [queue](crate::workqueue#writing-a-controller), need every event; they are quick, and the queue has
+    /// each key once.
     Coalescing,
 }
 

@@ -28,7 +28,8 @@ pub(super) struct Merged<T> {
     pub(super) events: usize,
     /// How many of them were adds of the initial list.
     pub(super) initial: usize,
-    /// What nobody will be told. To be dropped by the caller: the last reference to an object may go with it.
+    /// What nobody will be told. To be dropped by the caller: the last reference to an object may go with
+    /// it.
     pub(super) dropped: Vec<Event<T>>,
 }
 
