@@ -149,7 +149,8 @@ impl<T: Object + DeserializeOwned> Observe<T> {
 
     /// Calls the closures on the thread that keeps the cache, instead of a thread of their own: two threads
     /// fewer, and the cache never gets ahead of what they know; but while one of them runs nothing else
-    /// happens. Such an observation has its informer for itself.
+    /// happens. Such an observation has its informer for itself, and the closures must not add or remove
+    /// handlers of [it](Observation::informer): that would wait for them.
     pub fn inline(mut self) -> Self {
         self.inline = true;
         self
