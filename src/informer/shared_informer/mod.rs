@@ -164,8 +164,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         Self::of(sources, options, None)
     }
 
-    /// With a handler that is called on the process loop, under `block_deltas`: it must not get hold of the
-    /// informer.
+    /// With a handler that is called on the process loop, under `block_deltas`: it must not add or
+    /// remove others.
     pub(in crate::informer) fn of(
         sources: Vec<Source>,
         mut options: SharedIndexInformerOptions<T>,
@@ -251,7 +251,7 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// If the informer has started.
     pub fn set_transform(&self, transform: Transform<T>) -> Result<(), InformerError> {
-        self.before_start(|options| options.transform = Some(transform))
+        self.before_start(|options| options.transform.replace(transform))
     }
 
     /// Is called with the failed lists and the failed requests for a watch; the last one that is set before
@@ -262,18 +262,21 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// If the informer has started.
     pub fn set_watch_error_handler(&self, handler: WatchErrorHandler) -> Result<(), InformerError> {
-        self.before_start(|options| options.reflector.watch_error_handler = Some(handler))
+        self.before_start(|options| options.reflector.watch_error_handler.replace(handler))
     }
 
-    fn before_start(
+    fn before_start<R>(
         &self,
-        set: impl FnOnce(&mut SharedIndexInformerOptions<T>),
+        set: impl FnOnce(&mut SharedIndexInformerOptions<T>) -> R,
     ) -> Result<(), InformerError> {
         let mut life = self.shared.life.lock();
         if life.started {
             return Err(InformerError::AlreadyStarted { name: Arc::clone(&self.shared.name) });
         }
-        set(&mut life.options);
+        let replaced = set(&mut life.options);
+        drop(life);
+        // Not under the lock: its destructor is a user's code.
+        drop(replaced);
         Ok(())
     }
 
