@@ -7,7 +7,7 @@ use serde::Deserialize;
 use ureq::Timeout;
 use ureq::http::HeaderMap;
 
-use super::{tls, transport};
+use super::transport::{self, tls};
 use crate::error::{Error, ErrorKind};
 use crate::status::Status;
 

@@ -4,19 +4,12 @@
 mod answer;
 mod api;
 mod auth;
-mod cancel;
 mod config;
-mod deadline;
-mod discover;
 mod failure;
-#[cfg(feature = "kubeconfig")]
-mod kubeconfig;
 mod material;
 mod request;
-mod resolve;
 mod resource;
 mod response;
-mod tls;
 mod transport;
 
 use std::fmt;
@@ -33,9 +26,10 @@ pub use resource::ResourceListerWatcher;
 pub use response::Response;
 
 use self::auth::Auth;
-use self::cancel::Running;
 use self::material::config_error;
 use self::response::Incoming;
+use self::transport::cancel::Running;
+use self::transport::{deadline, tls};
 use crate::error::Error;
 use crate::object::{DynamicObject, GroupVersionResource, PartialObjectMetadata, Resource};
 use crate::stop::Stop;

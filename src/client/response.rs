@@ -6,8 +6,9 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use ureq::http::HeaderMap;
 
-use super::cancel::Running;
-use super::{deadline, failure};
+use super::failure;
+use super::transport::cancel::Running;
+use super::transport::deadline;
 use crate::error::Error;
 use crate::reflector::Body;
 use crate::stop::Stop;

@@ -19,7 +19,8 @@ pub use retry::retry_on_conflict;
 pub use status::StatusApi;
 
 use super::resource::{PARTIAL, describe};
-use super::{Client, Request, answer, deadline};
+use super::transport::deadline;
+use super::{Client, Request, answer};
 use crate::error::{Error, ErrorKind};
 use crate::object::{
     DynamicObject, GroupVersionKind, GroupVersionResource, Object, PartialObjectMetadata, Resource, Scope,

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use base64::Engine;
 
 use self::file::{Cluster, Context, File, User, parse};
-use super::config::Config;
-use super::material::{Material, Secret, config_error};
+use super::super::material::{Material, Secret, config_error};
+use super::Config;
 use crate::error::Error;
 
 /// See [`Config::from_kubeconfig`].

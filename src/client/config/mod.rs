@@ -1,3 +1,9 @@
+//! Where an API server is and who asks it: built in code, or found where kubectl looks.
+
+#[cfg(feature = "kubeconfig")]
+mod kubeconfig;
+mod places;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -79,7 +85,7 @@ impl Config {
     /// A kubeconfig that is there but can't be used; or, when there is nothing at all, every place that was
     /// looked at and why it does not do.
     pub fn try_default() -> Result<Self, Error> {
-        super::discover::Places::of_this_process().config()
+        places::Places::of_this_process().config()
     }
 
     /// One kubeconfig file; `context` instead of its current one. Relative paths in it are relative to it.
@@ -90,7 +96,7 @@ impl Config {
     /// supported: the message says which.
     #[cfg(feature = "kubeconfig")]
     pub fn from_kubeconfig(path: impl AsRef<std::path::Path>, context: Option<&str>) -> Result<Self, Error> {
-        super::kubeconfig::from_file(path.as_ref(), context)
+        kubeconfig::from_file(path.as_ref(), context)
     }
 
     /// The service account of the pod that this runs in. Its token is read again as it is rotated.
@@ -100,7 +106,7 @@ impl Config {
     /// This is not a pod, or it has no service account: `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT`
     /// or the token's file is missing.
     pub fn in_cluster() -> Result<Self, Error> {
-        super::discover::Places::of_this_process().in_cluster().map_err(config_error)
+        places::Places::of_this_process().in_cluster().map_err(config_error)
     }
 
     /// Trusts the authorities in this PEM text, and only these. Without any, those of the system are trusted.

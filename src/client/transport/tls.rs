@@ -9,19 +9,19 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use super::config::Config;
-use super::material::{Material, config_error};
+use super::super::config::Config;
+use super::super::material::{Material, config_error};
 use crate::error::Error;
 
 /// What every connection to the server shares: also the sessions that can be resumed.
 #[derive(Debug)]
-pub(super) struct Tls {
-    pub(super) config: Arc<ClientConfig>,
-    pub(super) server_name: ServerName<'static>,
+pub(in crate::client) struct Tls {
+    pub(in crate::client) config: Arc<ClientConfig>,
+    pub(in crate::client) server_name: ServerName<'static>,
 }
 
 /// `host` as it stands in the URL.
-pub(super) fn tls(config: &Config, host: &str) -> Result<Tls, Error> {
+pub(in crate::client) fn tls(config: &Config, host: &str) -> Result<Tls, Error> {
     let name = config.tls_server_name.as_deref().unwrap_or(host);
     let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
     let server_name = ServerName::try_from(bare.to_owned())
@@ -145,7 +145,7 @@ fn system_authorities() -> Result<RootCertStore, Error> {
 }
 
 /// What went wrong, and what to look at.
-pub(super) fn explain(error: &rustls::Error) -> String {
+pub(in crate::client) fn explain(error: &rustls::Error) -> String {
     use CertificateError as Certificate;
     let advice = match error {
         // A bad signature is an authority of the same name: those of two clusters are both called

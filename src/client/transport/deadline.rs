@@ -10,7 +10,7 @@ thread_local! {
 }
 
 /// Runs `work`, whose reads may take no longer than `timeout` together; nor than what it runs in.
-pub(super) fn within<R>(timeout: Option<Duration>, work: impl FnOnce() -> R) -> R {
+pub(in crate::client) fn within<R>(timeout: Option<Duration>, work: impl FnOnce() -> R) -> R {
     /// Puts back what was there, also when `work` panics.
     struct Leave(Option<Instant>);
     impl Drop for Leave {
@@ -31,7 +31,7 @@ pub(super) fn within<R>(timeout: Option<Duration>, work: impl FnOnce() -> R) -> 
 
 /// What is left of the time, if there is a limit: zero when it is over. In whole milliseconds, so that a
 /// socket need not be told another time for every read.
-pub(super) fn left() -> Option<Duration> {
+pub(in crate::client) fn left() -> Option<Duration> {
     let left = DEADLINE.get()?.saturating_duration_since(Instant::now());
     Some(match left.subsec_nanos() % 1_000_000 {
         0 => left,

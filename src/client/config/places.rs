@@ -3,23 +3,23 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::config::Config;
-use super::material::{Material, config_error, read_trimmed};
+use super::super::material::{Material, config_error, read_trimmed};
+use super::Config;
 use crate::error::Error;
 
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// What the process was started with, as a value, so that tests need not change it.
-pub(super) struct Places {
-    pub(super) kubeconfig: Option<OsString>,
-    pub(super) home: Option<PathBuf>,
-    pub(super) service_host: Option<String>,
-    pub(super) service_port: Option<String>,
-    pub(super) service_account: PathBuf,
+pub(in crate::client) struct Places {
+    pub(in crate::client) kubeconfig: Option<OsString>,
+    pub(in crate::client) home: Option<PathBuf>,
+    pub(in crate::client) service_host: Option<String>,
+    pub(in crate::client) service_port: Option<String>,
+    pub(in crate::client) service_account: PathBuf,
 }
 
 impl Places {
-    pub(super) fn of_this_process() -> Self {
+    pub(in crate::client) fn of_this_process() -> Self {
         Self {
             kubeconfig: std::env::var_os("KUBECONFIG"),
             home: std::env::home_dir(),
@@ -30,7 +30,7 @@ impl Places {
     }
 
     /// See [`Config::try_default`].
-    pub(super) fn config(&self) -> Result<Config, Error> {
+    pub(in crate::client) fn config(&self) -> Result<Config, Error> {
         let (origin, files) = self.kubeconfig_files();
         let no_kubeconfig = match kubeconfig(&files)? {
             Ok(config) => return Ok(config),
@@ -59,7 +59,7 @@ impl Places {
     }
 
     /// See [`Config::in_cluster`].
-    pub(super) fn in_cluster(&self) -> Result<Config, String> {
+    pub(in crate::client) fn in_cluster(&self) -> Result<Config, String> {
         let variable = |value: &Option<String>, name| match value.as_deref() {
             None | Some("") => Err(format!("{name} is not set, so this is not a pod")),
             Some(value) => Ok(value.to_owned()),

@@ -1,6 +1,11 @@
 //! Sockets and TLS under ureq. All that touches `ureq::unversioned`, which is outside ureq's semver promise,
 //! stands here.
 
+pub(super) mod cancel;
+pub(super) mod deadline;
+mod resolve;
+pub(super) mod tls;
+
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,10 +21,9 @@ use ureq::unversioned::transport::{
 };
 use ureq::{Agent, http::Uri};
 
-use super::cancel::{Call, Socket};
-use super::deadline;
-use super::resolve::Names;
-use super::tls::Tls;
+use self::cancel::{Call, Socket};
+use self::resolve::Names;
+use self::tls::Tls;
 
 /// The largest head of an answer, and the longest header line of a request: 32 KiB. A long token has 10 KiB;
 /// each running watch holds the buffers, so more would cost every one of them.

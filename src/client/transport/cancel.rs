@@ -18,8 +18,8 @@ thread_local! {
 }
 
 /// A TCP socket, from before it is connected on.
-pub(super) struct Socket {
-    pub(super) stream: TcpStream,
+pub(in crate::client) struct Socket {
+    pub(in crate::client) stream: TcpStream,
     /// The id of the call that uses it. Held while the socket is shut down, so that the end of one call
     /// can't hit the next one on the same connection. Locked after `Call::sockets` or alone; nobody
     /// waits on it.
@@ -27,7 +27,7 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    pub(super) fn new(stream: TcpStream) -> Arc<Self> {
+    pub(in crate::client) fn new(stream: TcpStream) -> Arc<Self> {
         Arc::new(Self { stream, owner: Mutex::new(0) })
     }
 
@@ -41,7 +41,7 @@ impl Socket {
 }
 
 /// One try of one request.
-pub(super) struct Call {
+pub(in crate::client) struct Call {
     id: u64,
     stop: Stop,
     /// What to shut down when the stop is given. Locked by the thread that stops and by the one that
@@ -53,21 +53,21 @@ pub(super) struct Call {
 
 impl Call {
     /// The request that this thread is making.
-    pub(super) fn current() -> Option<Arc<Self>> {
+    pub(in crate::client) fn current() -> Option<Arc<Self>> {
         CURRENT.with_borrow(Clone::clone)
     }
 
-    pub(super) fn stop(&self) -> &Stop {
+    pub(in crate::client) fn stop(&self) -> &Stop {
         &self.stop
     }
 
     /// Whether it must not use a connection from the pool.
-    pub(super) fn is_fresh(&self) -> bool {
+    pub(in crate::client) fn is_fresh(&self) -> bool {
         self.fresh
     }
 
     /// From now on the stop of this call shuts the socket down. A stop that was given before does so at once.
-    pub(super) fn adopt(&self, socket: &Arc<Socket>) {
+    pub(in crate::client) fn adopt(&self, socket: &Arc<Socket>) {
         *socket.owner.lock() = self.id;
         self.sockets.lock().push(Arc::downgrade(socket));
         // The stop is marked as given before its callbacks run: either they see the socket, or this sees the
@@ -78,7 +78,7 @@ impl Call {
     }
 
     /// The same for a socket that may come from the pool: called whenever something is written.
-    pub(super) fn adopt_if_new(&self, socket: &Arc<Socket>) {
+    pub(in crate::client) fn adopt_if_new(&self, socket: &Arc<Socket>) {
         if *socket.owner.lock() != self.id {
             self.reused.store(true, Ordering::Relaxed);
             self.adopt(socket);
@@ -94,14 +94,14 @@ impl Call {
 }
 
 /// A [`Call`] that listens to its stop, until it is dropped.
-pub(super) struct Running {
+pub(in crate::client) struct Running {
     call: Arc<Call>,
     _subscription: Subscription,
 }
 
 impl Running {
     /// `fresh`: on a connection of its own, not on one from the pool.
-    pub(super) fn begin(stop: &Stop, fresh: bool) -> Self {
+    pub(in crate::client) fn begin(stop: &Stop, fresh: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let call = Arc::new(Call {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -120,7 +120,7 @@ impl Running {
     }
 
     /// Runs `work` as this call.
-    pub(super) fn enter<R>(&self, work: impl FnOnce() -> R) -> R {
+    pub(in crate::client) fn enter<R>(&self, work: impl FnOnce() -> R) -> R {
         /// Puts back what was there, also when `work` panics.
         struct Leave(Option<Arc<Call>>);
         impl Drop for Leave {
@@ -133,7 +133,7 @@ impl Running {
     }
 
     /// Whether it went over a connection from the pool.
-    pub(super) fn reused(&self) -> bool {
+    pub(in crate::client) fn reused(&self) -> bool {
         self.call.reused.load(Ordering::Relaxed)
     }
 }
