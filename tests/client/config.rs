@@ -103,6 +103,7 @@ fn material_of_a_kubeconfig_is_named_by_its_entry() {
     let error = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap_err().to_string();
     let file = folder.0.join("pki/none.crt");
     assert!(error.contains(&format!("client-certificate of user \"u\" ({}): ", file.display())), "{error}");
+    fs::create_dir_all(folder.0.join("pki")).unwrap();
     folder.write("pki/none.crt", "");
     let error = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap_err().to_string();
     assert_eq!(
