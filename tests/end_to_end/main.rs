@@ -20,6 +20,8 @@ mod meddler;
 mod metadata;
 mod namespaces;
 mod network;
+mod node_agent;
+
 mod proxy;
 mod reader;
 mod scopes;
