@@ -20,7 +20,7 @@ use ureq::Agent;
 use ureq::http::{self, HeaderValue, Method, Uri, header};
 
 pub use api::{Api, DeleteOptions, Fetched, Patch, PropagationPolicy, StatusApi, retry_on_conflict};
-pub use config::Config;
+pub use config::{Config, ExecConfig, InteractiveMode};
 pub use request::Request;
 pub use resource::ResourceListerWatcher;
 pub use response::Response;

@@ -1,11 +1,14 @@
 //! Where an API server is and who asks it: built in code, or found where kubectl looks.
 
+mod exec;
 #[cfg(feature = "kubeconfig")]
 mod kubeconfig;
 mod places;
 
 use std::path::PathBuf;
 use std::time::Duration;
+
+pub use self::exec::{ExecConfig, InteractiveMode};
 
 use super::material::{Material, Secret, config_error};
 use crate::error::Error;
