@@ -20,6 +20,8 @@ use ureq::Agent;
 use ureq::http::{self, HeaderValue, Method, Uri, header};
 
 pub use api::{Api, DeleteOptions, Fetched, Patch, PropagationPolicy, StatusApi, retry_on_conflict};
+#[doc(hidden)]
+pub use auth::exec::exec_credential;
 pub use config::{Config, ExecConfig, InteractiveMode};
 pub use request::Request;
 pub use resource::ResourceListerWatcher;

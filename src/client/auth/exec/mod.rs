@@ -9,9 +9,10 @@ mod tests;
 use std::fmt;
 use std::io::{self, IsTerminal};
 use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-pub(in crate::client) use self::answer::{Identity, parse};
+pub(in crate::client) use self::answer::Identity;
+pub use self::answer::exec_credential;
 pub(in crate::client) use self::info::ClusterInfo;
 
 use super::super::config::{ExecConfig, InteractiveMode};
@@ -65,6 +66,11 @@ fn named(config: &ExecConfig) -> String {
     format!("exec plugin {:?}", config.command)
 }
 
+/// Nobody knows how long it takes to answer a question.
+fn limit(config: &ExecConfig, interactive: bool) -> Option<Duration> {
+    config.time_limit.unwrap_or((!interactive).then_some(ExecConfig::DEFAULT_TIME_LIMIT))
+}
+
 impl Plugin {
     /// Runs nothing yet.
     ///
@@ -72,10 +78,8 @@ impl Plugin {
     ///
     /// The configuration can't be used: no command, a version that is not known, a variable without a name.
     pub(in crate::client) fn new(config: &ExecConfig, cluster: ClusterInfo) -> Result<Self, Error> {
-        let surroundings = Surroundings {
-            now: Box::new(SystemTime::now),
-            is_terminal: || io::stdin().is_terminal(),
-        };
+        let surroundings =
+            Surroundings { now: Box::new(SystemTime::now), is_terminal: || io::stdin().is_terminal() };
         Self::within(surroundings, config, cluster)
     }
 
@@ -182,13 +186,12 @@ impl Plugin {
                 )));
             }
         };
-        let limit =
-            config.time_limit.unwrap_or((!interactive).then_some(ExecConfig::DEFAULT_TIME_LIMIT));
         let cluster = config.provide_cluster_info.then_some((&self.cluster, config.cluster_config.as_ref()));
         let info = info::encode(&config.api_version, interactive, cluster)
             .map_err(|_| config_error(format!("{name}: its cluster's configuration is not JSON")))?;
-        let output = process::run(config, &info, interactive, limit, stop)?;
-        parse(&output, &config.api_version).map_err(|problem| Error::other(format!("{name} {problem}")))
+        let output = process::run(config, &info, interactive, limit(config, interactive), stop)?;
+        answer::parse(&output, &config.api_version)
+            .map_err(|problem| Error::other(format!("{name} {problem}")))
     }
 
     fn keep(&self, answer: answer::Answer) -> Arc<Credential> {
@@ -198,8 +201,7 @@ impl Plugin {
             Some(before) if *before == new => before,
             _ => Arc::new(new),
         });
-        let credential =
-            Arc::new(Credential { token: answer.token, certificate, expires: answer.expires });
+        let credential = Arc::new(Credential { token: answer.token, certificate, expires: answer.expires });
         state.last = Some(credential.clone());
         state.rejected = false;
         credential
