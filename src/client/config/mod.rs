@@ -1,5 +1,6 @@
 //! Where an API server is and who asks it: built in code, or found where kubectl looks.
 
+mod exec;
 mod impersonation;
 #[cfg(feature = "kubeconfig")]
 mod kubeconfig;
@@ -8,6 +9,8 @@ mod server;
 
 use std::path::PathBuf;
 use std::time::Duration;
+
+pub use self::exec::{ExecConfig, InteractiveMode};
 
 use super::material::{Material, Secret, config_error};
 use crate::error::Error;
@@ -44,6 +47,7 @@ pub struct Config {
     pub(super) token_file: Option<PathBuf>,
     pub(super) basic: Option<(String, Secret)>,
     pub(super) id_token: Option<IdToken>,
+    pub(super) exec: Option<ExecConfig>,
     pub(super) impersonation: Option<Impersonation>,
     pub(super) proxy: ProxyChoice,
     pub(super) compression: bool,
@@ -95,6 +99,7 @@ impl Config {
             token_file: None,
             basic: None,
             id_token: None,
+            exec: None,
             impersonation: None,
             proxy: ProxyChoice::Environment,
             compression: true,
@@ -186,6 +191,13 @@ impl Config {
     /// no longer knows, but a proxy before it may. Can't be combined with a token.
     pub fn basic_auth(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.basic = Some((user.into(), Secret(password.into())));
+        self
+    }
+
+    /// Authenticates with what a plugin hands out: a token, a client certificate, or both. As in client-go it
+    /// is not asked if there is a token, a user name or a client certificate beside it.
+    pub fn exec(mut self, plugin: ExecConfig) -> Self {
+        self.exec = Some(plugin);
         self
     }
 
