@@ -10,6 +10,8 @@ mod folder;
 mod hostile;
 mod http;
 mod identity;
+#[cfg(unix)]
+mod plugin;
 mod rotation;
 mod server;
 #[cfg(target_os = "linux")]

@@ -245,8 +245,7 @@ mod tests {
         let answer = parse(yaml.as_bytes(), V1).unwrap();
         assert_eq!(answer.token.unwrap().0, "t");
         assert!(answer.expires.is_some());
-        for garbage in ["s3cret", "status: [s3cret", "status: {token: [s3cret]}", "Please log in: s3cret: 1"]
-        {
+        for garbage in ["s3cret", "status: [s3cret", "status: {token: [s3cret]}"] {
             let problem = problem(garbage);
             assert!(problem.starts_with("returned what is neither JSON nor YAML"), "{problem}");
             assert!(!problem.contains("s3cret"), "{problem}");
