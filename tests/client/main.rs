@@ -13,6 +13,8 @@ mod identity;
 #[cfg(unix)]
 mod plugin;
 mod rotation;
+#[cfg(unix)]
+mod script;
 mod server;
 #[cfg(target_os = "linux")]
 mod states;

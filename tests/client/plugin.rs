@@ -1,50 +1,14 @@
 //! Requests with what an exec plugin hands out.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 
-use k8s_informer::{Client, Config, Error, ExecConfig, Request, Stop};
+use k8s_informer::{Client, Config, Error, Request, Stop};
 use rcgen::PKCS_ECDSA_P256_SHA256;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::folder::Folder;
+use crate::script::{FUTURE, PAST, Plugin};
 use crate::server::{Reply, Server, answer};
 use crate::tls::Authority;
-
-/// A plugin that hands out what stands in a file, and counts how often it is asked.
-struct Plugin {
-    folder: Folder,
-    command: PathBuf,
-}
-
-impl Plugin {
-    fn new(name: &str) -> Self {
-        let folder = Folder::new(name);
-        let command =
-            folder.write("plugin", "#!/bin/sh\ncd \"$(dirname \"$0\")\"\nprintf x >> runs\ncat answer\n");
-        fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
-        Self { folder, command }
-    }
-
-    fn config(&self) -> ExecConfig {
-        ExecConfig::new(&self.command)
-    }
-
-    fn hand_out(&self, status: &Value) {
-        let answer = json!({
-            "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
-        });
-        self.folder.write("answer", &answer.to_string());
-    }
-
-    fn runs(&self) -> u64 {
-        fs::metadata(self.folder.0.join("runs")).map_or(0, |runs| runs.len())
-    }
-}
-
-const PAST: &str = "2001-01-01T00:00:00Z";
-const FUTURE: &str = "2901-01-01T00:00:00Z";
 
 fn get(client: &Client) -> Result<Vec<u8>, Error> {
     client.request(&Request::get("/version"), &Stop::new())?.bytes()
@@ -84,9 +48,9 @@ fn a_token_is_used_until_it_expires_or_the_server_refuses_it() {
     get(&client).unwrap();
     assert_eq!(plugin.runs(), 7);
     // If it fails then, that is what is told.
-    let folder = plugin.folder.0.clone();
+    let handed_out = plugin.answer();
     let server = Server::start(move |_| {
-        let _ = fs::remove_file(folder.join("answer"));
+        let _ = fs::remove_file(&handed_out);
         Reply::Write(answer("401 Unauthorized", "", "{}"))
     });
     let client = Client::new(Config::new(server.url()).exec(plugin.config())).unwrap();
