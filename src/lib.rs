@@ -136,8 +136,8 @@ pub mod testing;
 
 #[cfg(feature = "client")]
 pub use client::{
-    Api, Client, Config, DeleteOptions, ExecConfig, Fetched, InteractiveMode, Patch, PropagationPolicy,
-    Request, ResourceListerWatcher, Response, StatusApi, retry_on_conflict,
+    Api, Client, Config, DeleteOptions, ExecConfig, Fetched, Impersonation, InteractiveMode, Patch,
+    PropagationPolicy, Request, ResourceListerWatcher, Response, StatusApi, retry_on_conflict,
 };
 /// The crate whose channels a [`ChannelHandler`] sends into: with its `Receiver` and its `select!`.
 pub use crossbeam_channel;

@@ -6,8 +6,15 @@
 mod api;
 mod cluster;
 mod config;
+mod folder;
 mod hostile;
 mod http;
+mod identity;
+#[cfg(unix)]
+mod plugin;
+mod rotation;
+#[cfg(unix)]
+mod script;
 mod server;
 #[cfg(target_os = "linux")]
 mod states;

@@ -1,9 +1,11 @@
 //! Where an API server is and who asks it: built in code, or found where kubectl looks.
 
 mod exec;
+mod impersonation;
 #[cfg(feature = "kubeconfig")]
 mod kubeconfig;
 mod places;
+mod server;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,6 +14,9 @@ pub use self::exec::{ExecConfig, InteractiveMode};
 
 use super::material::{Material, Secret, config_error};
 use crate::error::Error;
+
+pub use impersonation::Impersonation;
+pub(super) use server::server_url;
 
 /// Where an API server is and how to talk to it.
 ///
@@ -40,12 +45,35 @@ pub struct Config {
     pub(super) client_key: Option<Material>,
     pub(super) token: Option<Secret>,
     pub(super) token_file: Option<PathBuf>,
+    pub(super) basic: Option<(String, Secret)>,
+    pub(super) id_token: Option<IdToken>,
+    pub(super) exec: Option<ExecConfig>,
+    pub(super) impersonation: Option<Impersonation>,
+    pub(super) proxy: ProxyChoice,
+    pub(super) compression: bool,
     pub(super) insecure: bool,
     pub(super) tls_server_name: Option<String>,
     pub(super) default_namespace: String,
     pub(super) user_agent: Option<String>,
     pub(super) connect_timeout: Option<Duration>,
     pub(super) response_timeout: Option<Duration>,
+}
+
+/// Which proxy is between here and the server.
+#[derive(Clone, Debug)]
+pub(super) enum ProxyChoice {
+    /// The one that the environment names for this server, if any.
+    Environment,
+    Direct,
+    /// May hold a password.
+    Url(Secret),
+}
+
+/// The id-token of an OIDC provider, and whose it is in messages: `the id-token of user "jane"`.
+#[derive(Clone, Debug)]
+pub(super) struct IdToken {
+    pub(super) what: String,
+    pub(super) token: Secret,
 }
 
 impl Config {
@@ -69,6 +97,12 @@ impl Config {
             client_key: None,
             token: None,
             token_file: None,
+            basic: None,
+            id_token: None,
+            exec: None,
+            impersonation: None,
+            proxy: ProxyChoice::Environment,
+            compression: true,
             insecure: false,
             tls_server_name: None,
             default_namespace: "default".to_owned(),
@@ -150,6 +184,50 @@ impl Config {
     /// [`token`](Self::token), which is used as long as the file has never been readable.
     pub fn token_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.token_file = Some(path.into());
+        self
+    }
+
+    /// Authenticates with a user name and a password (HTTP basic authentication), which kube-apiserver itself
+    /// no longer knows, but a proxy before it may. Can't be combined with a token.
+    pub fn basic_auth(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.basic = Some((user.into(), Secret(password.into())));
+        self
+    }
+
+    /// Authenticates with what a plugin hands out: a token, a client certificate, or both. As in client-go it
+    /// is not asked if there is a token, a user name or a client certificate beside it.
+    pub fn exec(mut self, plugin: ExecConfig) -> Self {
+        self.exec = Some(plugin);
+        self
+    }
+
+    /// Acts as somebody else, if the one who authenticates may: kubectl's `--as`.
+    pub fn impersonate(mut self, impersonation: Impersonation) -> Self {
+        self.impersonation = Some(impersonation);
+        self
+    }
+
+    /// Goes through this proxy, `http://`, `https://`, or `socks5://host:port`, with `user:password@` before
+    /// the host if it wants that; whatever the environment says. A kubeconfig's `proxy-url`.
+    ///
+    /// Without it the environment is asked when the client is made, as Go programs do: `HTTPS_PROXY` (or
+    /// `HTTP_PROXY` for a server without TLS), unless `NO_PROXY` has the server; never for a server on this
+    /// machine.
+    pub fn proxy_url(mut self, url: impl Into<String>) -> Self {
+        self.proxy = ProxyChoice::Url(Secret(url.into()));
+        self
+    }
+
+    /// Goes through no proxy, whatever the environment says.
+    pub fn no_proxy(mut self) -> Self {
+        self.proxy = ProxyChoice::Direct;
+        self
+    }
+
+    /// Never asks for compressed answers; a kubeconfig's `disable-compression`. With the feature `gzip` lists
+    /// are asked for compressed if this is not set, without it nothing is.
+    pub fn disable_compression(mut self, disable: bool) -> Self {
+        self.compression = !disable;
         self
     }
 
