@@ -6,6 +6,8 @@
 mod api;
 mod cluster;
 mod config;
+#[cfg(unix)]
+mod exec;
 mod folder;
 mod hostile;
 mod http;

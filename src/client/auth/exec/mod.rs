@@ -3,7 +3,8 @@
 mod answer;
 mod info;
 mod process;
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests;
 
 use std::fmt;

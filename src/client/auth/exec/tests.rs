@@ -361,7 +361,8 @@ fn what_it_is_told_and_when_it_may_ask() {
             "spec": {"interactive": interactive},
         })
     };
-    let (terminal, no_terminal): (fn() -> bool, fn() -> bool) = (|| true, || false);
+    let terminal: fn() -> bool = || true;
+    let no_terminal: fn() -> bool = || false;
     for (mode, is_terminal, interactive) in [
         (InteractiveMode::Never, terminal, false),
         (InteractiveMode::IfAvailable, terminal, true),
