@@ -8,6 +8,7 @@ mod cluster;
 mod config;
 mod hostile;
 mod http;
+mod manners;
 mod server;
 #[cfg(target_os = "linux")]
 mod states;
