@@ -324,7 +324,7 @@ impl Config {
     ///
     /// | what | limit |
     /// |---|---|
-    /// | the head of an answer, and the head of a chunk | 32 KiB |
+    /// | the head of an answer | 32 KiB |
     /// | the body of a failure | 256 KiB are read, 1 KiB of them shown if it is no `Status` |
     /// | a body that is read as a whole | this one; after decompression |
     /// | an object of an informer's list, an event of its watch | [`DecodeLimits`](crate::DecodeLimits): 32 MiB; after decompression |
