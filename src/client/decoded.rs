@@ -1,4 +1,6 @@
-use std::io::{self, Read};
+#[cfg(feature = "gzip")]
+use std::io;
+use std::io::Read;
 
 #[cfg(feature = "gzip")]
 use flate2::read::MultiGzDecoder;

@@ -10,7 +10,7 @@ pub(super) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut between_words = false;
     while let Some(start) = find(rest, b"=?") {
         let (before, word) = rest.split_at_checked(start)?;
-        let Some((charset, encoding, content, behind)) = word.get(2..).and_then(split) else { break };
+        let Some(Word { charset, encoding, content, behind }) = word.get(2..).and_then(split) else { break };
         let Some(content) = unpack(encoding, content) else {
             between_words = false;
             let (kept, behind) = rest.split_at_checked(start + 2)?;
@@ -30,12 +30,20 @@ pub(super) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     Some(result)
 }
 
-/// Charset, encoding and content of a word without its `=?`, and what comes after it.
-fn split(word: &[u8]) -> Option<(&[u8], u8, &[u8], &[u8])> {
+struct Word<'a> {
+    charset: &'a [u8],
+    encoding: u8,
+    content: &'a [u8],
+    /// What comes after it.
+    behind: &'a [u8],
+}
+
+/// Of a word without its `=?`.
+fn split(word: &[u8]) -> Option<Word<'_>> {
     let (charset, rest) = word.split_at_checked(word.iter().position(|byte| *byte == b'?')?)?;
-    let [b'?', encoding, b'?', rest @ ..] = rest else { return None };
+    let &[b'?', encoding, b'?', ref rest @ ..] = rest else { return None };
     let (content, behind) = rest.split_at_checked(find(rest, b"?=")?)?;
-    Some((charset, *encoding, content, behind.get(2..)?))
+    Some(Word { charset, encoding, content, behind: behind.get(2..)? })
 }
 
 fn find(text: &[u8], wanted: &[u8; 2]) -> Option<usize> {
