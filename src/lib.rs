@@ -137,7 +137,7 @@ pub mod testing;
 #[cfg(feature = "client")]
 pub use client::{
     Api, Client, Config, DeleteOptions, ExecConfig, Fetched, Impersonation, InteractiveMode, Patch,
-    PropagationPolicy, Request, ResourceListerWatcher, Response, StatusApi, retry_on_conflict,
+    PropagationPolicy, Request, ResourceListerWatcher, Response, StatusApi, Warning, retry_on_conflict,
 };
 /// The crate whose channels a [`ChannelHandler`] sends into: with its `Receiver` and its `select!`.
 pub use crossbeam_channel;
@@ -150,6 +150,8 @@ pub use informer::{
     ShutdownError, SyncError, Unsynced, WrapQueue, new_indexer_informer, new_informer, observe,
     observe_dynamic, wait_for_cache_sync, wait_for_cache_sync_timeout,
 };
+#[cfg(feature = "client")]
+pub use metrics::ClientMetrics;
 pub use metrics::{
     InformerMetrics, InformerName, InformerNameAndResource, InformerNameError, MetricsProvider,
 };

@@ -12,6 +12,7 @@ mod folder;
 mod hostile;
 mod http;
 mod identity;
+mod manners;
 #[cfg(unix)]
 mod plugin;
 mod rotation;
