@@ -136,8 +136,9 @@ pub mod testing;
 
 #[cfg(feature = "client")]
 pub use client::{
-    Api, Client, Config, DeleteOptions, Fetched, Patch, PropagationPolicy, Request, ResourceListerWatcher,
-    Response, StatusApi, retry_on_conflict,
+    Api, Client, Config, DeleteOptions, DiscoveredGroup, DiscoveredResource, DiscoveredSubresource,
+    Discovery, DiscoveryFailure, Fetched, Patch, PropagationPolicy, Request, ResourceListerWatcher, Response,
+    StatusApi, retry_on_conflict,
 };
 /// The crate whose channels a [`ChannelHandler`] sends into: with its `Receiver` and its `select!`.
 pub use crossbeam_channel;

@@ -5,6 +5,7 @@ mod answer;
 mod api;
 mod auth;
 mod config;
+mod discovery;
 mod failure;
 mod material;
 mod request;
@@ -21,6 +22,9 @@ use ureq::http::{self, HeaderValue, Method, Uri, header};
 
 pub use api::{Api, DeleteOptions, Fetched, Patch, PropagationPolicy, StatusApi, retry_on_conflict};
 pub use config::Config;
+pub use discovery::{
+    DiscoveredGroup, DiscoveredResource, DiscoveredSubresource, Discovery, DiscoveryFailure,
+};
 pub use request::Request;
 pub use resource::ResourceListerWatcher;
 pub use response::Response;
@@ -62,6 +66,7 @@ struct Inner {
     user_agent: HeaderValue,
     connect_timeout: Option<Duration>,
     response_timeout: Option<Duration>,
+    discovery: discovery::Cache,
 }
 
 impl Client {
@@ -101,6 +106,7 @@ impl Client {
                 default_namespace: config.default_namespace,
                 connect_timeout: config.connect_timeout,
                 response_timeout: config.response_timeout,
+                discovery: discovery::Cache::default(),
             }),
         })
     }
