@@ -6,8 +6,10 @@
 mod api;
 mod cluster;
 mod config;
+mod discovery;
 mod hostile;
 mod http;
+mod rediscovery;
 mod server;
 #[cfg(target_os = "linux")]
 mod states;

@@ -12,6 +12,7 @@ mod churn;
 mod cluster;
 mod config;
 mod controller;
+mod discovery;
 mod faults;
 mod history;
 mod life;

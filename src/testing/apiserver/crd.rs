@@ -71,6 +71,13 @@ fn made_by(content: &Content, is_wanted: impl Fn(&Value) -> bool) -> Vec<ApiReso
     made.filter(|resource| !resource.version.is_empty()).collect()
 }
 
+/// What is deleted stays until its objects have gone.
+pub(super) fn hold(content: &mut Content) {
+    let mut finalizers = finalizers(content);
+    finalizers.push(CLEANUP.to_owned());
+    set_meta(content, "finalizers", finalizers);
+}
+
 /// Does what is to be done after a write: definitions are accepted, those that go take their objects along,
 /// and what is served is what they say. Returns the resources that are served no longer.
 pub(super) fn reconcile(state: &mut State, resources: &Resources) -> Vec<usize> {
@@ -98,15 +105,11 @@ pub(super) fn reconcile(state: &mut State, resources: &Resources) -> Vec<usize> 
 fn accept(state: &mut State, key: Key, definition: &Arc<Object>) {
     let content = definition.content();
     let names = content.get("spec").map(|spec| spec["names"].clone()).unwrap_or_default();
-    let finalizers = finalizers(content);
     let accepted = content.get("status").map(|status| &status["acceptedNames"]);
-    if accepted == Some(&names) && finalizers.iter().any(|finalizer| finalizer == CLEANUP) {
+    if accepted == Some(&names) {
         return;
     }
     let mut content = content.clone();
-    let with_cleanup: Vec<String> =
-        finalizers.into_iter().filter(|finalizer| finalizer != CLEANUP).chain([CLEANUP.to_owned()]).collect();
-    set_meta(&mut content, "finalizers", with_cleanup);
     let condition = |kind: &str, reason: &str, message: &str| {
         json!({
             "type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now(),

@@ -74,14 +74,11 @@ pub(crate) fn answer(
     document: &Document,
     head: &Head,
 ) -> Result<Response, StatusError> {
-    if head.method != "GET" {
-        return Err(StatusError::method_not_allowed());
-    }
     let groups = groups(resources);
     let body = match document {
         Document::Api | Document::Apis => {
-            if let Some(version) = aggregated(head) {
-                return Ok(with_etag(all_in_one(&groups, document, version), version, head));
+            if wants_all_in_one(head) {
+                return Ok(with_etag(all_in_one(&groups, document), head));
             }
             match document {
                 Document::Api => {
@@ -107,6 +104,7 @@ pub(crate) fn answer(
             value["apiVersion"] = "v1".into();
             value
         }
+        Document::Version(..) if head.method != "GET" => return Err(StatusError::method_not_allowed()),
         Document::Version(group, version) => {
             let served = groups.iter().find(|own| own.name == *group);
             let resources = served.and_then(|group| group.versions.iter().find(|own| own.0 == *version));
@@ -192,10 +190,10 @@ fn priority(version: &str) -> (bool, Reverse<(u8, u64, u64)>, String) {
     (parsed.is_none(), Reverse(parsed.unwrap_or_default()), version.to_owned())
 }
 
-/// `v2` or `v2beta1`, if all is asked for in one answer before anything else is.
-fn aggregated(head: &Head) -> Option<&'static str> {
+/// Whether all is asked for in one answer before anything else is. That is `v2`, as `v2beta1` has gone.
+fn wants_all_in_one(head: &Head) -> bool {
     let accept = head.header("accept").unwrap_or_default();
-    accept.split(',').find_map(|range| {
+    let understood = accept.split(',').find_map(|range| {
         let mut parts = range.split(';').map(str::trim);
         if !matches!(parts.next()?, "application/json" | "application/*" | "*/*") {
             return None;
@@ -203,17 +201,15 @@ fn aggregated(head: &Head) -> Option<&'static str> {
         let parameters: Vec<_> = parts.filter_map(|part| part.split_once('=')).collect();
         let parameter = |name| parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
         match (parameter("g"), parameter("v"), parameter("as")) {
-            (Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList")) => Some(Some("v2")),
-            (Some("apidiscovery.k8s.io"), Some("v2beta1"), Some("APIGroupDiscoveryList")) => {
-                Some(Some("v2beta1"))
-            }
-            (None, None, None) => Some(None),
+            (Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList")) => Some(true),
+            (None, None, None) => Some(false),
             _ => None,
         }
-    })?
+    });
+    understood.unwrap_or(false)
 }
 
-fn all_in_one(groups: &[Group], document: &Document, version: &str) -> Vec<u8> {
+fn all_in_one(groups: &[Group], document: &Document) -> Vec<u8> {
     let own = groups.iter().filter(|group| group.name.is_empty() == (*document == Document::Api));
     let items: Vec<Value> = own
         .map(|group| {
@@ -225,27 +221,29 @@ fn all_in_one(groups: &[Group], document: &Document, version: &str) -> Vec<u8> {
             json!({ "metadata": metadata, "versions": versions.collect::<Vec<_>>() })
         })
         .collect();
-    let api_version = format!("apidiscovery.k8s.io/{version}");
+    let api_version = "apidiscovery.k8s.io/v2";
     line(
         &json!({ "kind": "APIGroupDiscoveryList", "apiVersion": api_version, "metadata": {}, "items": items }),
     )
 }
 
 /// Nothing, if the client has it.
-fn with_etag(body: Vec<u8>, version: &str, head: &Head) -> Response {
+fn with_etag(body: Vec<u8>, head: &Head) -> Response {
     let mut hasher = DefaultHasher::new();
     body.hash(&mut hasher);
     let etag = format!("\"{:016X}\"", hasher.finish());
     let known = head.header("if-none-match") == Some(&*etag);
     let mut response = Response::json(if known { 304 } else { 200 }, if known { Vec::new() } else { body });
-    response.content_type =
-        format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
+    response.content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList".to_owned();
     response.headers.push(("Etag".to_owned(), etag));
     response.headers.push(("Vary".to_owned(), "Accept".to_owned()));
     response
 }
 
 fn verbs(resource: &ApiResource) -> Vec<&'static str> {
+    if resource.custom {
+        return vec!["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+    }
     let mut verbs = vec!["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
     if resource.group.is_empty() && resource.plural == "namespaces" {
         verbs.retain(|verb| *verb != "deletecollection");
@@ -293,7 +291,8 @@ fn subresources(resource: &ApiResource) -> Vec<(&'static str, &'static [&'static
 }
 
 fn with_subresources(resource: &ApiResource) -> Value {
-    let kind = json!({ "group": "", "version": "", "kind": resource.kind });
+    let (group, version) = if resource.custom { (&*resource.group, &*resource.version) } else { ("", "") };
+    let kind = json!({ "group": group, "version": version, "kind": resource.kind });
     let mut value = json!({
         "resource": resource.plural,
         "responseKind": kind,

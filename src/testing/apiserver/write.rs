@@ -338,7 +338,9 @@ impl Writer<'_> {
     }
 
     pub(super) fn delete_object(&mut self, resource: &ApiResource, key: Key, old: &Arc<Object>) -> Deleted {
-        if !is_held(resource, old.content()) {
+        let is_definition =
+            crd::is_definition(resource) && meta(old.content(), "deletionTimestamp").is_none();
+        if !is_definition && !is_held(resource, old.content()) {
             let last = if self.dry_run { None } else { self.store.remove(&key) };
             return Deleted { object: last.unwrap_or_else(|| old.clone()), gone: true };
         }
@@ -347,6 +349,9 @@ impl Writer<'_> {
         }
         let mut content = old.content().clone();
         set_meta(&mut content, "deletionTimestamp", now());
+        if is_definition {
+            crd::hold(&mut content);
+        }
         if resource.generation {
             bump_generation(&mut content);
         }
