@@ -57,6 +57,7 @@
 //! | your own writes, seen before the watch brings them | [`MutationCache`], of an informer: [`mutation_cache`] |
 //! | queues of what is to be done, for controllers | [`WorkQueue`](workqueue::WorkQueue), [delaying](workqueue::DelayingQueue), [rate limiting](workqueue::RateLimitingQueue) |
 //! | one cache, many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
+//! | what the server serves, by kind or by kubectl's names | [`Discovery`], [`Client::discover`] |
 //! | single objects, read and written | [`Api`], [`Patch`], [`retry_on_conflict`] |
 //!
 //! Objects are whatever implements [`Object`]: k8s-openapi's types (feature `k8s-openapi`), structs of your

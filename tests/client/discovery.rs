@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use k8s_informer::{Client, Config, Discovery, GroupVersionKind, GroupVersionResource, Scope, Stop};
 use serde_json::{Value, json};
@@ -142,6 +142,53 @@ fn names_are_found_as_kubectl_finds_them() {
             assert_eq!(found(&discovery, expected).as_deref(), Some(expected), "as it is displayed");
         }
     }
+}
+
+#[test]
+fn a_kind_with_another_singular_name_is_found() {
+    // As `NetworkAttachmentDefinition` has one.
+    let mut apis = aggregated(&[("k8s.cni.cncf.io", &["v1"]), ("example.com", &["v2", "v1"])]);
+    let odd = &mut apis["items"][0]["versions"][0]["resources"][0];
+    odd["resource"] = "net-attach-defs".into();
+    odd["singularResource"] = "net-attach-def".into();
+    odd["responseKind"]["kind"] = "NetworkAttachment".into();
+    let discovery = discovery(&only(apis));
+    for name in
+        ["net-attach-def", "NetworkAttachment", "networkattachment", "NetworkAttachment.k8s.cni.cncf.io"]
+    {
+        assert_eq!(found(&discovery, name).as_deref(), Some("net-attach-defs.v1.k8s.cni.cncf.io"), "{name}");
+    }
+    assert_eq!(found(&discovery, "NetworkAttachment.k8s.cni"), None, "a kind's group is a whole one");
+    // Of two groups the first one, of two versions the preferred one.
+    assert_eq!(found(&discovery, "Gadget").as_deref(), Some("gadgets.v1.k8s.cni.cncf.io"));
+    assert_eq!(found(&discovery, "widgets").as_deref(), Some("widgets.v2.example.com"));
+    assert_eq!(found(&discovery, "widgets.v1.example.com").as_deref(), Some("widgets.v1.example.com"));
+}
+
+#[test]
+fn the_version_that_the_server_prefers_comes_first() {
+    let version =
+        |version: &str| json!({"groupVersion": format!("example.com/{version}"), "version": version});
+    let server = serving(move |path| {
+        let one = |name: &str| json!({"name": name, "kind": "Thing", "namespaced": false, "verbs": ["list"]});
+        Some(ok(&match path {
+            "/apis" => json!({"kind": "APIGroupList", "groups": [{"name": "example.com",
+                "versions": [version("v1"), version("v2")], "preferredVersion": version("v2")}]}),
+            "/apis/example.com/v1" => {
+                json!({"kind": "APIResourceList", "resources": [one("things"), one("olds")]})
+            }
+            "/apis/example.com/v2" => json!({"kind": "APIResourceList", "resources": [one("things")]}),
+            _ => return None,
+        }))
+    });
+    let discovery = discovery(&server);
+    assert_eq!(discovery.group("example.com").unwrap().preferred_version(), "v2");
+    assert_eq!(found(&discovery, "things").as_deref(), Some("things.v2.example.com"));
+    // What only another version has.
+    assert_eq!(found(&discovery, "olds").as_deref(), Some("olds.v1.example.com"));
+    let preferred: Vec<bool> = discovery.resources().iter().map(|found| found.is_preferred()).collect();
+    assert_eq!(preferred, [true, false, true]);
+    assert!(!discovery.find("things").unwrap().is_namespaced());
 }
 
 #[test]
@@ -412,6 +459,75 @@ fn what_makes_no_sense_hides_nothing_else() {
             discovery.resources().iter().map(|found| found.group_version_resource()).collect();
         assert_eq!(names.len(), discovery.resources().len(), "{what}: none is there twice");
     }
+}
+
+/// Puts something else somewhere into it.
+fn disturb(value: &mut Value, next: &mut impl FnMut(usize) -> usize) {
+    let inner = match value {
+        Value::Array(items) if !items.is_empty() => {
+            let at = next(items.len());
+            Some(&mut items[at])
+        }
+        Value::Object(fields) if !fields.is_empty() => {
+            let at = next(fields.len());
+            fields.values_mut().nth(at)
+        }
+        _ => None,
+    };
+    match inner {
+        Some(inner) if next(8) > 0 => disturb(inner, next),
+        _ => {
+            let others = [json!(null), json!(7), json!("../\u{0}"), json!([]), json!({}), json!([null])];
+            *value = others[next(others.len())].clone();
+        }
+    }
+}
+
+#[test]
+fn bytes_that_have_changed_are_an_error_or_something_else() {
+    let bytes = Arc::new(Mutex::new(Vec::new()));
+    let its = bytes.clone();
+    let server = serving(move |path| {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", its.lock().unwrap().len());
+        (path == "/apis").then(|| [head.as_bytes(), &its.lock().unwrap()].concat())
+    });
+    let client = client(&server);
+    let whole = sample("12-apis-aggregated");
+    let mut random = 7_u64;
+    let mut next = move |below: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % below
+    };
+    let (mut errors, mut failures) = (0, 0);
+    for round in 0..300 {
+        let mut value = whole.clone();
+        for _ in 0..=next(3) {
+            disturb(&mut value, &mut next);
+        }
+        let mut changed = value.to_string().into_bytes();
+        if round % 4 == 0 {
+            let at = next(changed.len());
+            match next(3) {
+                0 => changed[at] = br#"{}[]",:0n\"#[next(10)],
+                1 => drop(changed.drain(at..(at + next(40)).min(changed.len()))),
+                _ => changed.truncate(at),
+            }
+        }
+        *bytes.lock().unwrap() = changed;
+        match client.rediscover(&Stop::new()) {
+            Err(error) => {
+                assert!(error.is_decode(), "{error:?}");
+                errors += 1;
+            }
+            Ok(discovery) => {
+                failures += discovery.failures().len();
+                for name in ["deploy", "Deployment.v1.apps", "hpa", "nothing"] {
+                    let _ = discovery.find(name);
+                }
+            }
+        }
+    }
+    assert!(errors > 10 && failures > 10, "{errors} errors, {failures} failures");
 }
 
 #[test]

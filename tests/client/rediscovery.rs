@@ -94,6 +94,23 @@ fn what_failed_is_asked_for_again_and_what_was_known_is_kept() {
 }
 
 #[test]
+fn a_group_that_could_not_be_asked_is_asked_again() {
+    let works = Arc::new(AtomicBool::new(false));
+    let its = works.clone();
+    let server = serving(move |path| {
+        let mut apis = aggregated(&[("example.com", &["v1"])]);
+        if !its.load(Ordering::SeqCst) {
+            apis["items"][0]["versions"][0]["freshness"] = "Stale".into();
+        }
+        (path == "/apis").then(|| ok(&apis))
+    });
+    let (client, stop) = (client(&server), Stop::new());
+    assert!(client.discover("widgets.example.com", &stop).unwrap_err().is_retryable());
+    works.store(true, Ordering::SeqCst);
+    assert_eq!(client.discover("widgets.example.com", &stop).unwrap().kind(), "Widget");
+}
+
+#[test]
 fn a_stop_ends_only_its_own_wait() {
     let hangs = Arc::new(AtomicBool::new(true));
     let its = hangs.clone();

@@ -1,8 +1,8 @@
 //! Resources that are known by name alone, built in or made by a CustomResourceDefinition.
 
 use k8s_informer::{
-    Config, DynamicObject, GroupVersionKind, GroupVersionResource, Object, Request, SharedInformerFactory,
-    Stop,
+    Client, Config, DynamicObject, GroupVersionKind, GroupVersionResource, Patch, Request,
+    SharedInformerFactory, Stop,
 };
 use serde_json::{Value, json};
 
@@ -133,10 +133,10 @@ fn a_custom_resource_is_found_watched_changed_and_gone() {
         assert_eq!(names(&informer), ["a"]);
 
         gizmos.create(&gizmo("b"), &stop).unwrap();
-        let patch = k8s_informer::Patch::merge(json!({"spec": {"size": 3}}));
+        let patch = Patch::merge(json!({"spec": {"size": 3}}));
         gizmos.patch("a", &patch, &stop).unwrap();
         follower.wait_for_events(&["+a", "+b", "~a"]);
-        let size = |object: &DynamicObject| object.value()["spec"]["size"].as_u64();
+        let size = |object: &DynamicObject| object.pointer("/spec/size").and_then(Value::as_u64);
         let lister = informer.lister();
         assert_eq!(lister.get(&namespace.name, "a").as_deref().and_then(size), Some(3));
 
@@ -161,7 +161,7 @@ fn who_may_do_nothing_may_ask_what_there_is() {
         let Some(path) = cluster.kubeconfig_of_nobody() else {
             return println!("skipped: there is no nobody");
         };
-        let client = k8s_informer::Client::new(Config::from_kubeconfig(path, None).unwrap()).unwrap();
+        let client = Client::new(Config::from_kubeconfig(path, None).unwrap()).unwrap();
         let found = client.discover("deploy", &Stop::new()).unwrap();
         assert_eq!(found.plural(), "deployments");
         let error =

@@ -25,8 +25,9 @@ impl Discovery {
     /// `deployments.apps`, `deployments.v1.apps`, `Deployment`, `Deployment.apps`, `Deployment.v1.apps`.
     ///
     /// Plural and singular names and kinds may be written in any case, short names may not. A group may be cut
-    /// short (`ingresses.networking`). If several groups have it, the first one does; `pods.v1.` is only of the
-    /// core group's version, or of another group's of that name. What
+    /// short (`ingresses.networking`). Of several groups that have it the first one is meant, which is the core
+    /// group where that has it, and of several versions the preferred one. For an object that has an apiVersion
+    /// and a kind there is [`by_kind`](Self::by_kind). What
     /// [`GroupVersionResource`](crate::GroupVersionResource) displays is found, too.
     ///
     /// ```

@@ -115,7 +115,7 @@ impl Client {
     /// assert_eq!((maps.plural(), maps.kind(), maps.is_namespaced()), ("configmaps", "ConfigMap", true));
     /// let namespace = maps.is_namespaced().then_some("default");
     /// let map = client.dynamic_api(&maps.group_version_resource(), namespace).get("settings", &stop)?;
-    /// assert_eq!(map.value()["kind"], "ConfigMap");
+    /// assert_eq!(map.kind(), "ConfigMap");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
