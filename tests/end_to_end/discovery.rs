@@ -67,7 +67,6 @@ fn names_lead_to_resources() {
     on_every_cluster(BOTH, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let discovery = client.discovery(&stop).unwrap();
-        assert!(discovery.failures().is_empty(), "{:?}", discovery.failures());
         for (name, expected) in [
             ("po", "pods.v1"),
             ("Pod", "pods.v1"),
@@ -167,5 +166,43 @@ fn who_may_do_nothing_may_ask_what_there_is() {
         let error =
             client.dynamic_api(&found.group_version_resource(), Some("default")).get("a", &Stop::new());
         assert!(error.unwrap_err().is_forbidden());
+    });
+}
+
+#[test]
+fn a_group_whose_server_is_down_hides_no_other() {
+    on_every_cluster(&BOTH[..1], |cluster| {
+        const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+        if cluster.try_send(Request::get(SERVICES)).is_err() {
+            return println!("skipped: this server has none behind it");
+        }
+        let namespace = cluster.namespace("down");
+        let (client, stop) = (cluster.client(), Stop::new());
+        let group = format!("{}.example.com", namespace.name);
+        let service = json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": format!("v1beta1.{group}")},
+            "spec": {"group": group, "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100,
+                "insecureSkipTLSVerify": true, "service": {"namespace": "default", "name": "down"}},
+        });
+        cluster.send(Request::post(SERVICES).json(&service).unwrap());
+        let discovery = wait_until("it is told", || {
+            let discovery = client.rediscover(&stop).unwrap();
+            let is_told = discovery.failures().iter().any(|failure| failure.group() == group);
+            is_told.then_some(discovery)
+        });
+        assert_eq!(discovery.find("deploy").unwrap().group(), "apps");
+        let error = client.discover(&format!("things.{group}"), &stop).unwrap_err();
+        println!("  {error}");
+        assert!(error.is_retryable() && !error.is_no_match(), "{error:?}");
+        let error = client.discover("things", &stop).unwrap_err();
+        println!("  {error}");
+        assert!(error.is_no_match() && error.to_string().contains(&format!("not asked: {group}/v1beta1")));
+
+        cluster.send(Request::delete(format!("{SERVICES}/v1beta1.{group}")));
+        wait_until("it has gone", || {
+            let discovery = client.rediscover(&stop).unwrap();
+            discovery.failures().iter().all(|failure| failure.group() != group).then_some(())
+        });
     });
 }

@@ -316,9 +316,12 @@ impl Found {
             let error = Error::decode("a resource with a name that is none");
             return self.fail(resource.group().to_owned(), resource.version(), error);
         }
-        if resource.singular.is_empty() {
+        if !is_name(&resource.singular) {
             // As client-go guesses for servers that don't tell.
             resource.singular = resource.kind().to_lowercase();
+        }
+        for names in [&mut resource.verbs, &mut resource.short_names, &mut resource.categories] {
+            names.retain(|name| is_name(name));
         }
         self.resources.push(resource);
     }
@@ -342,7 +345,8 @@ fn subresource(
     let own = kind.group.is_empty() && kind.version.is_empty();
     let (group, version) = if own { (group, version) } else { (&*kind.group, &*kind.version) };
     let kind = GroupVersionKind::new(group, version, kind.kind);
-    Some(DiscoveredSubresource { name, kind, verbs: verbs.unwrap_or_default() })
+    let verbs = verbs.into_iter().flatten().filter(|verb| is_name(verb)).collect();
+    Some(DiscoveredSubresource { name, kind, verbs })
 }
 
 /// The name of a group that can't be read, if that much can.
