@@ -57,6 +57,7 @@
 //! | your own writes, seen before the watch brings them | [`MutationCache`], of an informer: [`mutation_cache`] |
 //! | queues of what is to be done, for controllers | [`WorkQueue`](workqueue::WorkQueue), [delaying](workqueue::DelayingQueue), [rate limiting](workqueue::RateLimitingQueue) |
 //! | one cache, many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
+//! | what the server serves, by kind or by kubectl's names | [`Discovery`], [`Client::discover`] |
 //! | single objects, read and written | [`Api`], [`Patch`], [`retry_on_conflict`] |
 //!
 //! Objects are whatever implements [`Object`]: k8s-openapi's types (feature `k8s-openapi`), structs of your
@@ -136,7 +137,8 @@ pub mod testing;
 
 #[cfg(feature = "client")]
 pub use client::{
-    Api, Client, Config, DeleteOptions, ExecConfig, Fetched, Impersonation, InteractiveMode, Patch,
+    Api, Client, Config, DeleteOptions, DiscoveredGroup, DiscoveredResource, DiscoveredSubresource,
+    Discovery, DiscoveryFailure, ExecConfig, Fetched, Impersonation, InteractiveMode, Patch,
     PropagationPolicy, Request, ResourceListerWatcher, Response, StatusApi, Warning, retry_on_conflict,
 };
 /// The crate whose channels a [`ChannelHandler`] sends into: with its `Receiver` and its `select!`.

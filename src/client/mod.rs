@@ -7,6 +7,7 @@ mod auth;
 mod config;
 mod connections;
 mod decoded;
+mod discovery;
 mod exchange;
 mod failure;
 mod manners;
@@ -26,6 +27,9 @@ pub use api::{Api, DeleteOptions, Fetched, Patch, PropagationPolicy, StatusApi, 
 #[doc(hidden)]
 pub use auth::exec::exec_credential;
 pub use config::{Config, ExecConfig, Impersonation, InteractiveMode};
+pub use discovery::{
+    DiscoveredGroup, DiscoveredResource, DiscoveredSubresource, Discovery, DiscoveryFailure,
+};
 pub use manners::Warning;
 pub use request::Request;
 pub use resource::ResourceListerWatcher;
@@ -71,6 +75,7 @@ struct Inner {
     /// Whether lists are asked for compressed.
     gzip: bool,
     manners: Arc<Manners>,
+    discovery: discovery::Cache,
 }
 
 impl Client {
@@ -104,6 +109,7 @@ impl Client {
                 response_timeout: config.response_timeout,
                 gzip: cfg!(feature = "gzip") && config.compression,
                 manners: Arc::new(Manners::new(config.manners, &server)?),
+                discovery: discovery::Cache::default(),
             }),
         })
     }

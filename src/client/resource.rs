@@ -105,6 +105,10 @@ impl ListerWatcherSource for Client {
     ) -> Arc<dyn ListerWatcher> {
         Arc::new(Self::metadata_lister_watcher(self, resource, namespace))
     }
+
+    fn find_resource(&self, name: &str, stop: &Stop) -> Result<GroupVersionResource, Error> {
+        self.watchable(name, stop)
+    }
 }
 
 impl ListerWatcher for ResourceListerWatcher {

@@ -6,6 +6,7 @@
 mod api;
 mod cluster;
 mod config;
+mod discovery;
 #[cfg(unix)]
 mod exec;
 mod folder;
@@ -15,6 +16,7 @@ mod identity;
 mod manners;
 #[cfg(unix)]
 mod plugin;
+mod rediscovery;
 mod rotation;
 #[cfg(unix)]
 mod script;
