@@ -136,8 +136,9 @@ pub mod testing;
 
 #[cfg(feature = "client")]
 pub use client::{
-    Api, Client, Config, DeleteOptions, Fetched, Patch, PropagationPolicy, Request, ResourceListerWatcher,
-    Response, StatusApi, retry_on_conflict,
+    Api, Client, Config, DeleteOptions, Fetched, FieldValidation, LogOptions, ObjectList, Pages, Patch,
+    PropagationPolicy, Request, ResourceListerWatcher, Response, Scale, ScaleApi, ScaleSpec, ScaleStatus,
+    StatusApi, WatchEvent, WatchEvents, retry_on_conflict,
 };
 /// The crate whose channels a [`ChannelHandler`] sends into: with its `Receiver` and its `select!`.
 pub use crossbeam_channel;

@@ -19,7 +19,10 @@ use std::time::Duration;
 use ureq::Agent;
 use ureq::http::{self, HeaderValue, Method, Uri, header};
 
-pub use api::{Api, DeleteOptions, Fetched, Patch, PropagationPolicy, StatusApi, retry_on_conflict};
+pub use api::{
+    Api, DeleteOptions, Fetched, FieldValidation, LogOptions, ObjectList, Pages, Patch, PropagationPolicy,
+    Scale, ScaleApi, ScaleSpec, ScaleStatus, StatusApi, WatchEvent, WatchEvents, retry_on_conflict,
+};
 pub use config::Config;
 pub use request::Request;
 pub use resource::ResourceListerWatcher;
