@@ -108,7 +108,7 @@ impl<T> Api<T> {
 /// assert_eq!(deployments.scale().set_replicas("web", 3, &stop)?.spec.replicas, 3);
 /// let scale = deployments.scale().modify("web", |scale| scale.spec.replicas += 1, &stop)?;
 /// assert_eq!((scale.spec.replicas, scale.status.selector.as_str()), (4, "app=web"));
-/// assert_eq!(deployments.get("web", &stop)?.spec.as_ref().unwrap().replicas, Some(4));
+/// assert_eq!(deployments.get("web", &stop)?.spec.replicas, Some(4));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]

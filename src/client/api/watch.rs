@@ -61,9 +61,9 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// let mut events = maps.watch(&options, &stop)?;
     /// maps.create(&json!({"metadata": {"name": "a"}}), &stop)?;
     /// for event in &mut events {
-    ///     match event? {
-    ///         WatchEvent::Added(map) => break assert_eq!(map.name(), "a"),
-    ///         other => panic!("{other:?}"),
+    ///     if let WatchEvent::Added(map) = event? {
+    ///         assert_eq!(map.name(), "a");
+    ///         break;
     ///     }
     /// }
     /// // Where to go on from.
