@@ -28,6 +28,7 @@ mod shards;
 mod shutdown;
 mod support;
 mod unreadable;
+mod verbs;
 mod versions;
 mod watch_lists;
 mod writes;

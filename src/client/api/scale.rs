@@ -118,6 +118,11 @@ pub struct ScaleApi {
 }
 
 impl ScaleApi {
+    /// The same, but nothing that it writes is stored, as [`Api::dry_run`].
+    pub fn dry_run(&self) -> Self {
+        Self { api: self.api.dry_run() }
+    }
+
     /// Reads the scale of an object.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::apply::Apply;
 use super::http::{Head, Response};
 use super::log::Verb;
 use super::patch::Patch;
@@ -13,7 +14,7 @@ use super::server::Shared;
 use super::status::{Cause, StatusError};
 use super::store::{Collection, Key, Object, meta, meta_str};
 use super::validate::parse_object;
-use super::write::{Preconditions, Writer};
+use super::write::{Preconditions, Writer, now};
 use super::write_options::{is_dry_deletion, is_dry_run};
 use super::{api, resources};
 
@@ -37,8 +38,15 @@ pub(crate) fn answer(
             scale(&*shared.write(true, dry_run, |writer| rescale(writer, target, |_| Ok(wanted)))?)
         }
         (Sub::Scale, Verb::Patch) => {
-            let patch = Patch::parse(media_type, body, resource)?;
             let dry_run = is_dry_run(head, "PatchOptions")?;
+            let patch = match media_type {
+                // Whose the replicas are, nobody keeps.
+                "application/apply-patch+yaml" => {
+                    Apply::parse(head, body)?;
+                    Patch::parse("application/merge-patch+json", body, resource)?
+                }
+                _ => Patch::parse(media_type, body, resource)?,
+            };
             scale(&*shared.write(true, dry_run, |writer| rescale(writer, target, |old| patch.apply(old)))?)
         }
         (Sub::Eviction, Verb::Create) => evict(shared, head, target, body),
@@ -137,15 +145,6 @@ fn rescale(
             metadata("name")
         )));
     }
-    let uid = meta_str(old.content(), "uid");
-    if !["", uid].contains(&metadata("uid")) {
-        let why = format!(
-            "Precondition failed: UID in precondition: {}, UID in object meta: {uid}",
-            metadata("uid")
-        );
-        let plural = format!("{}/scale", resource.plural);
-        return Err(StatusError::conflict(name, &resource.group, &plural, &why));
-    }
     let replicas = match &scale["spec"]["replicas"] {
         Value::Null => 0,
         replicas => match replicas.as_i64() {
@@ -171,6 +170,9 @@ fn rescale(
         &mut value[field]
     });
     *place = replicas.into();
+    if !metadata("uid").is_empty() {
+        changed["metadata"]["uid"] = metadata("uid").into();
+    }
     changed["metadata"]["resourceVersion"] = match metadata("resourceVersion") {
         "" => meta_str(old.content(), "resourceVersion").into(),
         version => version.into(),
@@ -192,24 +194,16 @@ fn evict(shared: &Shared, head: &Head, target: &Target, body: &[u8]) -> Result<R
     let preconditions = Preconditions::parse(&options)?;
     let dry_run =
         is_dry_run(head, "CreateOptions")? || !options.is_empty() && is_dry_deletion(head, &options)?;
-    let evicted = shared.write(true, dry_run, |writer| {
+    shared.write(true, dry_run, |writer| {
         let pod = Target { sub: None, ..target.clone() };
         ask_budget(writer, &pod, name)?;
         writer.delete(&pod, &preconditions)
+    })?;
+    let done = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
     });
-    let mut status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {} });
-    match evicted {
-        Ok(_) => (status["status"], status["code"]) = ("Success".into(), 201.into()),
-        // A kube-apiserver has made nothing else of this one either.
-        Err(error) if error.message() == SEVERAL => status = error.to_json(),
-        Err(error) => return Err(error),
-    }
-    Ok(Response::json(201, to_bytes(&status)))
+    Ok(Response::json(201, to_bytes(&done)))
 }
-
-/// Said with 201.
-const SEVERAL: &str =
-    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
 
 /// Takes one of the disruptions that the pod's budget allows.
 fn ask_budget(writer: &mut Writer<'_>, target: &Target, name: &str) -> Result<(), StatusError> {
@@ -233,7 +227,9 @@ fn ask_budget(writer: &mut Writer<'_>, target: &Target, name: &str) -> Result<()
     let mut ours = all.into_iter().filter(|(_, budget)| selects(budget)).map(|(_, budget)| budget);
     let Some(budget) = ours.next() else { return Ok(()) };
     if ours.next().is_some() {
-        return Err(StatusError::internal(SEVERAL));
+        return Err(StatusError::internal(
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+        ));
     }
     let budget_name = meta_str(budget.content(), "name").to_owned();
     let number = |path: &str| at(budget.content(), path).and_then(Value::as_u64).unwrap_or(0);
@@ -256,6 +252,7 @@ fn ask_budget(writer: &mut Writer<'_>, target: &Target, name: &str) -> Result<()
         allowed => {
             let mut status = at(budget.content(), "status").cloned().unwrap_or_default();
             status["disruptionsAllowed"] = (allowed - 1).into();
+            status["disruptedPods"][name] = now().into();
             let place = Target {
                 resource: budgets,
                 namespace: target.namespace.clone(),

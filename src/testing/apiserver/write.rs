@@ -66,7 +66,7 @@ impl Preconditions {
     }
 }
 
-fn now() -> String {
+pub(crate) fn now() -> String {
     format!("{:.0}", jiff::Timestamp::now())
 }
 

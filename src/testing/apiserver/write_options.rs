@@ -26,7 +26,7 @@ fn check_dry_run<'a>(all: impl Iterator<Item = &'a str>, options: &'static str) 
     let mut dry = false;
     for one in all.filter(|one| !one.is_empty()) {
         if one != "All" {
-            return Err(unsupported(options, "dryRun", one, "\"All\""));
+            return Err(unsupported(options, "dryRun", &format!("[\"{one}\"]"), "\"All\""));
         }
         dry = true;
     }
@@ -34,7 +34,7 @@ fn check_dry_run<'a>(all: impl Iterator<Item = &'a str>, options: &'static str) 
 }
 
 fn unsupported(options: &str, field: &'static str, value: &str, supported: &str) -> StatusError {
-    let message = format!("Unsupported value: \"{value}\": supported values: {supported}");
+    let message = format!("Unsupported value: {value}: supported values: {supported}");
     let cause = Cause { reason: "FieldValueNotSupported", message, field };
     StatusError::invalid("", "meta.k8s.io", options, &[cause])
 }
@@ -56,7 +56,10 @@ impl Validation {
             "" | "Warn" => Ok(Self::Warn),
             "Ignore" => Ok(Self::Ignore),
             "Strict" => Ok(Self::Strict),
-            other => Err(unsupported(options, "fieldValidation", other, "\"Ignore\", \"Strict\", \"Warn\"")),
+            other => {
+                let supported = "\"\", \"Ignore\", \"Strict\", \"Warn\"";
+                Err(unsupported(options, "fieldValidation", &format!("\"{other}\""), supported))
+            }
         }
     }
 

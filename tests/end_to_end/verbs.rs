@@ -1,0 +1,677 @@
+//! Lists, watches, deletions of many, scales and evictions, without a cache: the same from both servers.
+
+use std::collections::BTreeSet;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use k8s_informer::testing::Verb;
+use k8s_informer::{
+    Api, Client, DeleteOptions, DynamicObject, Error, FieldValidation, GroupVersionResource, ListOptions,
+    LogOptions, Object, ObjectMeta, PartialObjectMetadata, Patch, Request, ResourceVersionMatch, Stop,
+    WatchEvent, WatchEvents, impl_object,
+};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Namespace as CoreNamespace, Node, Pod, ReplicationController, Secret,
+};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::cluster::{Namespace, Way, on_every_cluster, on_the_embedded_server};
+use crate::support::PATIENCE;
+
+/// What is tried here has nothing to do with how informers list.
+const ONCE: &[Way] = &[Way::List];
+
+/// Knows but the name of a ConfigMap.
+#[derive(Debug, Deserialize)]
+struct Slim {
+    metadata: ObjectMeta,
+}
+impl_object!(Slim, "v1", "ConfigMap", "configmaps", Namespaced);
+
+fn configmaps() -> GroupVersionResource {
+    GroupVersionResource::new("", "v1", "configmaps")
+}
+
+fn maps(client: &Client, namespace: &Namespace<'_>) -> Api<ConfigMap> {
+    client.api(Some(&namespace.name))
+}
+
+fn names<T: Object>(objects: &[T]) -> Vec<&str> {
+    objects.iter().map(Object::name).collect()
+}
+
+fn all() -> ListOptions {
+    ListOptions::default()
+}
+
+fn labelled(selector: &str) -> ListOptions {
+    let mut options = all();
+    options.label_selector = selector.to_owned();
+    options
+}
+
+/// A watch from there on that the server ends after a few seconds, whatever a test does.
+fn from(resource_version: &str) -> ListOptions {
+    let mut options = all();
+    options.resource_version = Some(resource_version.to_owned());
+    options.timeout_seconds = Some(20);
+    options
+}
+
+fn described<T: Object>(event: &WatchEvent<T>) -> String {
+    match event {
+        WatchEvent::Added(object) => format!("+{}", object.name()),
+        WatchEvent::Modified(object) => format!("~{}", object.name()),
+        WatchEvent::Deleted(object) => format!("-{}", object.name()),
+        WatchEvent::Bookmark { initial_events_end, .. } => format!("bookmark {initial_events_end}"),
+        other => panic!("{other:?}", other = std::mem::discriminant(other)),
+    }
+}
+
+/// The next so many events.
+fn next<T: Object>(events: &mut WatchEvents<T>, count: usize) -> Vec<String> {
+    (0..count).map(|_| described(&events.next().unwrap().unwrap())).collect()
+}
+
+#[test]
+fn a_list_is_all_of_it_or_a_page_for_every_kind_of_type() {
+    fn listed<T: Object + DeserializeOwned>(api: &Api<T>, expected: &[&str]) {
+        let stop = Stop::new();
+        let list = api.list(&all(), &stop).unwrap();
+        assert_eq!(names(&list.items), expected);
+        assert_eq!((&list.continue_token, list.remaining_item_count), (&None, None));
+        assert!(list.resource_version.parse::<u64>().unwrap() > 0);
+
+        let mut options = all();
+        options.limit = Some(2);
+        let page = api.list(&options, &stop).unwrap();
+        assert_eq!((names(&page.items), page.remaining_item_count), (expected[..2].to_vec(), Some(3)));
+        options.continue_token.clone_from(&page.continue_token);
+        assert_eq!(names(&api.list(&options, &stop).unwrap().items), expected[2..4]);
+
+        let mut options = labelled("half=first");
+        assert_eq!(names(&api.list(&options, &stop).unwrap().items), expected[..2]);
+        options.field_selector = format!("metadata.name={}", expected[1]);
+        assert_eq!(names(&api.list(&options, &stop).unwrap().items), expected[1..2]);
+    }
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let (namespace, other) = (cluster.namespace("lists"), cluster.namespace("lists"));
+        let expected = ["a", "b", "c", "d", "e"];
+        for (at, name) in expected.iter().enumerate() {
+            namespace.create(name, json!({"half": if at < 2 { "first" } else { "second" }}));
+        }
+        other.create("z", json!({"half": "third"}));
+        // A real cluster puts one into each namespace.
+        let not_theirs = |name: &str| name != "kube-root-ca.crt";
+        assert!(expected.into_iter().all(not_theirs));
+
+        listed(&maps(&client, &namespace), &expected);
+        listed(&client.api::<Slim>(Some(&namespace.name)), &expected);
+        listed(&client.dynamic_api(&configmaps(), Some(&namespace.name)), &expected);
+        listed(&client.metadata_api(&configmaps(), Some(&namespace.name)), &expected);
+
+        let list = maps(&client, &namespace).list(&all(), &stop).unwrap();
+        assert_eq!((list.api_version.as_str(), list.kind.as_str()), ("v1", "ConfigMapList"));
+        assert!(list.items.iter().all(|map| map.data.as_ref().unwrap()["round"] == "0"));
+        let list = client.metadata_api(&configmaps(), Some(&namespace.name)).list(&all(), &stop).unwrap();
+        assert_eq!(list.kind, "PartialObjectMetadataList");
+        let list = client.dynamic_api(&configmaps(), Some(&namespace.name)).list(&all(), &stop).unwrap();
+        assert_eq!(list.into_iter().next().unwrap().pointer("/data/round"), Some(&json!("0")));
+
+        // Without a namespace: those of all; and of kinds that have none.
+        let everywhere = client.api::<ConfigMap>(None);
+        assert_eq!(names(&everywhere.list(&labelled("half=third"), &stop).unwrap().items), ["z"]);
+        let found = everywhere.list(&labelled("half"), &stop).unwrap();
+        let spaces: BTreeSet<_> = found.items.iter().map(Object::namespace).collect();
+        assert!(spaces.contains(&*namespace.name) && spaces.contains(&*other.name), "{spaces:?}");
+        let mut one = all();
+        one.field_selector = format!("metadata.name={}", namespace.name);
+        assert_eq!(
+            names(&client.api::<CoreNamespace>(None).list(&one, &stop).unwrap().items),
+            [&namespace.name]
+        );
+        client.api::<Node>(None).list(&all(), &stop).unwrap();
+
+        let error = maps(&client, &namespace).list(&labelled("a b c"), &stop).unwrap_err();
+        assert!(error.is_bad_request(), "{error:?}");
+        let begin = format!("list configmaps in namespace {:?}: GET {}", namespace.name, cluster.url());
+        assert!(error.to_string().starts_with(&begin), "{error}");
+        let nothing = client.dynamic_api(&GroupVersionResource::new("", "v1", "nothings"), None);
+        assert!(nothing.list(&all(), &stop).unwrap_err().is_not_found());
+        assert!(nothing.watch(&all(), &stop).unwrap_err().is_not_found());
+    });
+}
+
+#[test]
+fn pages_show_the_state_that_the_first_one_was_of() {
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("pages");
+        let expected: Vec<String> = (0..7).map(|number| format!("m{number}")).collect();
+        for name in &expected {
+            namespace.create(name, json!({"page": "yes"}));
+        }
+        let api = client.dynamic_api(&configmaps(), Some(&namespace.name));
+        let mut options = labelled("page");
+        options.limit = Some(3);
+        let mut pages = api.pages(&options, &stop);
+        let first = pages.next().unwrap().unwrap();
+        // Whatever happens meanwhile.
+        namespace.create("m00", json!({"page": "yes"}));
+        namespace.patch("m3", &json!({"data": {"round": "1"}}));
+        namespace.delete("m6");
+        let mut rest: Vec<_> = pages.map(Result::unwrap).collect();
+        rest.insert(0, first);
+        assert_eq!(rest.iter().map(|page| page.items.len()).collect::<Vec<_>>(), [3, 3, 1]);
+        let version = rest[0].resource_version.clone();
+        assert!(rest.iter().all(|page| page.resource_version == version));
+        let items: Vec<_> = rest.into_iter().flatten().collect();
+        assert_eq!(names(&items), expected);
+        assert!(items.iter().all(|map| map.pointer("/data/round") == Some(&json!("0"))));
+
+        // At a version of the past, too.
+        options.resource_version = Some(version);
+        options.resource_version_match = Some(ResourceVersionMatch::Exact);
+        let past: Vec<_> = api.pages(&options, &stop).map(Result::unwrap).flatten().collect();
+        assert_eq!(names(&past), expected);
+
+        // One page is enough for what is small.
+        let mut sizes = api.pages(&labelled("page=yes"), &stop).map(|page| page.unwrap().items.len());
+        assert_eq!((sizes.next(), sizes.next(), sizes.next()), (Some(7), None, None));
+        let mut sizes = api.pages(&labelled("page=no"), &stop).map(|page| page.unwrap().items.len());
+        assert_eq!((sizes.next(), sizes.next()), (Some(0), None));
+    });
+}
+
+#[test]
+fn pages_of_a_state_that_is_forgotten_end_with_an_error() {
+    on_the_embedded_server(ONCE, |cluster, server| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("expired");
+        for name in ["a", "b", "c"] {
+            namespace.create(name, json!({}));
+        }
+        let mut options = all();
+        options.limit = Some(1);
+        let api = maps(&client, &namespace);
+        let mut pages = api.pages(&options, &stop);
+        assert_eq!(names(&pages.next().unwrap().unwrap().items), ["a"]);
+        assert_eq!(names(&pages.next().unwrap().unwrap().items), ["b"]);
+        namespace.create("d", json!({}));
+        server.compact();
+        server.clear_requests();
+        let error = pages.next().unwrap().unwrap_err();
+        assert!(error.is_gone() && error.to_string().contains("the list has expired at page 3: "), "{error}");
+        assert!(pages.next().is_none() && pages.next().is_none());
+        assert_eq!(server.requests().len(), 1, "nothing is asked for behind anybody's back");
+    });
+}
+
+#[test]
+fn a_watch_tells_what_happens_after_a_list() {
+    fn told<T: Object + DeserializeOwned>(api: &Api<T>, version: &str, expected: &[&str]) -> WatchEvents<T> {
+        let mut events = api.watch(&from(version), &Stop::new()).unwrap();
+        assert_eq!(events.resource_version(), version);
+        assert_eq!(next(&mut events, expected.len()), expected);
+        events
+    }
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("watch");
+        let api = maps(&client, &namespace);
+        namespace.create("before", json!({}));
+        let version = api.list(&all(), &stop).unwrap().resource_version;
+        namespace.create("a", json!({"app": "web"}));
+        namespace.patch("a", &json!({"data": {"round": "1"}}));
+        let changed = api.get("a", &stop).unwrap();
+        namespace.patch("a", &json!({"metadata": {"labels": {"app": "db"}}}));
+        namespace.delete("a");
+
+        let expected = ["+a", "~a", "~a", "-a"];
+        drop(told(&api, &version, &expected));
+        drop(told(&client.api::<Slim>(Some(&namespace.name)), &version, &expected));
+        drop(told(&client.metadata_api(&configmaps(), Some(&namespace.name)), &version, &expected));
+        let dynamic = client.dynamic_api(&configmaps(), Some(&namespace.name));
+        let mut events = told(&dynamic, &version, &expected);
+
+        // It goes on as things happen, and another one where it is.
+        namespace.create("b", json!({}));
+        let Some(Ok(WatchEvent::Added(b))) = events.next() else { panic!() };
+        assert_eq!((b.name(), b.kind()), ("b", "ConfigMap"));
+        assert_eq!(events.resource_version(), b.resource_version());
+        drop(events);
+        drop(told(&api, changed.resource_version(), &["~a", "-a", "+b"]));
+
+        // What leaves the selection is gone.
+        let mut options = from(&version);
+        options.label_selector = "app=web".to_owned();
+        assert_eq!(next(&mut api.watch(&options, &stop).unwrap(), 3), ["+a", "~a", "-a"]);
+        // In all namespaces.
+        options.label_selector = format!("app,app!={}", namespace.name);
+        let mut everywhere = client.api::<ConfigMap>(None).watch(&options, &stop).unwrap();
+        assert_eq!(next(&mut everywhere, 4), ["+a", "~a", "~a", "-a"]);
+    });
+}
+
+#[test]
+fn a_watch_without_a_version_begins_with_what_is_there() {
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("initial");
+        let api = maps(&client, &namespace);
+        for name in ["a", "b"] {
+            namespace.create(name, json!({"mine": "yes"}));
+        }
+        let mut options = labelled("mine");
+        options.timeout_seconds = Some(20);
+        let mut events = api.watch(&options, &stop).unwrap();
+        let mut told = next(&mut events, 2);
+        told.sort();
+        assert_eq!(told, ["+a", "+b"]);
+        assert_eq!(events.resource_version(), "", "there is no order in them to go on from");
+        namespace.patch("a", &json!({"data": {"round": "1"}}));
+        assert_eq!(next(&mut events, 1), ["~a"]);
+        assert_eq!(events.resource_version(), api.get("a", &stop).unwrap().resource_version());
+
+        // As a watch-list, with a bookmark where they end.
+        options.send_initial_events = true;
+        options.allow_watch_bookmarks = true;
+        options.resource_version_match = Some(ResourceVersionMatch::NotOlderThan);
+        let mut events = api.watch(&options, &stop).unwrap();
+        let mut told = next(&mut events, 2);
+        told.sort();
+        assert_eq!((told, events.resource_version()), (vec!["+a".to_owned(), "+b".to_owned()], ""));
+        assert_eq!(next(&mut events, 1), ["bookmark true"]);
+        let version = events.resource_version().to_owned();
+        assert!(version.parse::<u64>().unwrap() > 0);
+        namespace.delete("b");
+        assert_eq!(next(&mut events, 1), ["-b"]);
+    });
+}
+
+#[test]
+fn a_watch_ends_with_its_time_an_error_or_the_stop() {
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("ends");
+        let api = maps(&client, &namespace);
+        let version = api.list(&all(), &stop).unwrap().resource_version;
+        let mut options = from(&version);
+        options.timeout_seconds = Some(1);
+        let mut events = api.watch(&options, &stop).unwrap();
+        assert!(events.next().is_none() && events.next().is_none());
+        assert_eq!(events.resource_version(), version);
+
+        // A stop ends the wait for the next event.
+        let stop = Stop::new();
+        let mut events = api.watch(&from(&version), &stop).unwrap();
+        let (waiting, waits) = channel();
+        let (done, ended) = channel();
+        let watching = thread::spawn(move || {
+            waiting.send(()).unwrap();
+            let error = events.next().unwrap().unwrap_err();
+            done.send((error, events.next().is_none())).unwrap();
+        });
+        waits.recv_timeout(PATIENCE).unwrap();
+        let start = Instant::now();
+        stop.stop();
+        let (error, over) = ended.recv_timeout(PATIENCE).unwrap();
+        assert!(error.is_stopped() && over, "{error:?}");
+        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+        watching.join().unwrap();
+
+        // Silence that lasts too long.
+        let events = api.watch(&from(&version), &Stop::new()).unwrap();
+        let mut events = events.idle_timeout(Duration::from_millis(50));
+        let error = events.next().unwrap().unwrap_err();
+        assert!(error.is_timeout() && events.next().is_none(), "{error:?}");
+
+        // A version that is no more, told by the answer or by the first event.
+        let gone: Result<Vec<_>, Error> =
+            api.watch(&from("1"), &Stop::new()).and_then(|events| events.collect());
+        if let Err(error) = gone {
+            assert!(error.is_gone(), "{error:?}");
+            assert!(error.to_string().starts_with("watch configmaps in namespace "), "{error}");
+        }
+    });
+}
+
+#[test]
+fn a_get_may_be_of_any_state_that_is_new_enough() {
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("gets");
+        let api = maps(&client, &namespace);
+        namespace.create("a", json!({}));
+        let version = api.get("a", &stop).unwrap().resource_version().to_owned();
+        assert_eq!(api.get_not_older_than("a", &version, &stop).unwrap().resource_version(), version);
+        assert_eq!(api.get_not_older_than("a", "0", &stop).unwrap().name(), "a");
+        let error = api.get_not_older_than("a", "999999999", &stop).unwrap_err();
+        assert!(error.is_too_large_resource_version(), "{error:?}");
+    });
+}
+
+#[test]
+fn a_dry_run_does_everything_but_store() {
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("dry");
+        let (api, dry) = (maps(&client, &namespace), maps(&client, &namespace).dry_run());
+        let none = DeleteOptions::default();
+        let made = dry.create(&json!({"metadata": {"generateName": "made-"}}), &stop).unwrap();
+        assert!(made.name().starts_with("made-") && !made.uid().is_empty(), "{made:?}");
+        assert!(api.get(made.name(), &stop).unwrap_err().is_not_found());
+        let applied = Patch::apply("me", json!({"metadata": {"name": "applied"}, "data": {"round": "1"}}));
+        assert_eq!(dry.patch("applied", &applied, &stop).unwrap().name(), "applied");
+        assert!(api.get("applied", &stop).unwrap_err().is_not_found());
+
+        namespace.create("a", json!({}));
+        let before = api.get("a", &stop).unwrap();
+        assert!(dry.create(&json!({"metadata": {"name": "a"}}), &stop).unwrap_err().is_already_exists());
+        let patched = dry.patch("a", &Patch::merge(json!({"data": {"round": "1"}})), &stop).unwrap();
+        assert_eq!(patched.data.as_ref().unwrap()["round"], "1");
+        let replaced = dry.modify("a", |map| map.data = None, &stop).unwrap();
+        assert!(replaced.data.is_none());
+        dry.delete("a", &none, &stop).unwrap();
+        assert!(dry.delete("none", &none, &stop).unwrap_err().is_not_found());
+        dry.delete_collection(&none, &all(), &stop).unwrap();
+        assert_eq!(api.get("a", &stop).unwrap(), before);
+        // It is not for ever: the one that it was made from goes on.
+        api.delete("a", &none, &stop).unwrap();
+        assert!(api.get("a", &stop).unwrap_err().is_not_found());
+    });
+}
+
+#[test]
+fn fields_that_nobody_knows_are_dropped_or_refused() {
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("fields");
+        let api = client.dynamic_api(&configmaps(), Some(&namespace.name));
+        let strict = api.field_validation(FieldValidation::Strict);
+        let body = |name: &str| {
+            json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "bogus": 1, "data": {"x": "1"},
+            })
+        };
+        let error = strict.create(&body("a"), &stop).unwrap_err();
+        assert!(error.is_bad_request(), "{error:?}");
+        assert!(error.to_string().contains("strict decoding error: unknown field \"bogus\""), "{error}");
+        for (name, api) in [
+            ("ignored", api.field_validation(FieldValidation::Ignore)),
+            ("warned", api.field_validation(FieldValidation::Warn)),
+            ("a", api.clone()),
+        ] {
+            let made = api.create(&body(name), &stop).unwrap();
+            assert_eq!((made.get("bogus"), made.get("data")), (None, Some(&json!({"x": "1"}))));
+        }
+        let patch = Patch::merge(json!({"bogus": 2, "data": {"x": "2"}}));
+        let error = strict.patch("a", &patch, &stop).unwrap_err();
+        assert!(error.is_invalid() && error.to_string().contains("unknown field \"bogus\""), "{error:?}");
+        assert_eq!(api.patch("a", &patch, &stop).unwrap().get("bogus"), None);
+        let change = |map: &mut DynamicObject| {
+            map.as_map_mut().insert("bogus".to_owned(), json!(3));
+        };
+        assert!(strict.modify("a", change, &stop).unwrap_err().is_bad_request());
+        // What the server warns of.
+        let request = Request::post(namespace.path("configmaps")).json(&body("told")).unwrap();
+        let answer = client.request(&request, &stop).unwrap();
+        assert_eq!(answer.header("warning"), Some(r#"299 - "unknown field \"bogus\"""#));
+    });
+}
+
+#[test]
+fn writes_are_in_the_name_of_their_manager() {
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("manager");
+        let api = client.dynamic_api(&configmaps(), Some(&namespace.name)).field_manager("mine");
+        let managers = |map: &DynamicObject| -> BTreeSet<String> {
+            let entries = map.pointer("/metadata/managedFields").and_then(Value::as_array).cloned();
+            let name = |entry: Value| entry["manager"].as_str().unwrap().to_owned();
+            entries.unwrap_or_default().into_iter().map(name).collect()
+        };
+        let body =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}});
+        let made = api.create(&body, &stop).unwrap();
+        let wanted =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"y": "1"}});
+        let applied = api.patch("a", &Patch::apply("other", wanted), &stop).unwrap();
+        match cluster.embedded_server() {
+            // It keeps the names of those who apply.
+            Some(server) => {
+                assert_eq!(managers(&applied), BTreeSet::from(["other".to_owned()]));
+                let told = |verb| {
+                    let of_verb = server.requests().into_iter().filter(move |request| request.verb() == verb);
+                    of_verb.last().unwrap().param("fieldManager").unwrap().to_owned()
+                };
+                assert_eq!((told(Verb::Create), told(Verb::Patch)), ("mine".to_owned(), "other".to_owned()));
+            }
+            None => {
+                assert_eq!(managers(&made), BTreeSet::from(["mine".to_owned()]));
+                assert_eq!(managers(&applied), BTreeSet::from(["mine".to_owned(), "other".to_owned()]));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_collection_is_deleted_as_far_as_it_is_selected() {
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let (namespace, other) = (cluster.namespace("many"), cluster.namespace("many"));
+        let api = maps(&client, &namespace);
+        for (name, app) in [("a", "web"), ("b", "web"), ("c", "db"), ("d", "db")] {
+            namespace.create(name, json!({"app": app}));
+        }
+        other.create("a", json!({"app": "web"}));
+        let none = DeleteOptions::default();
+        let left = || {
+            let list = api.list(&labelled("app"), &stop).unwrap();
+            list.into_iter().map(|map| map.name().to_owned()).collect::<Vec<_>>()
+        };
+
+        api.delete_collection(&none, &labelled("app=none"), &stop).unwrap();
+        assert_eq!(left().len(), 4);
+        api.dry_run().delete_collection(&none, &all(), &stop).unwrap();
+        assert_eq!(left().len(), 4);
+        let error = api.delete_collection(&none, &labelled("a b"), &stop).unwrap_err();
+        assert!(error.is_bad_request() && left().len() == 4, "{error:?}");
+        assert!(error.to_string().starts_with("delete all configmaps in namespace "), "{error}");
+        let mut one = labelled("app=web");
+        one.field_selector = "metadata.name=b".to_owned();
+        api.delete_collection(&none, &one, &stop).unwrap();
+        assert_eq!(left(), ["a", "c", "d"]);
+        client
+            .api::<Slim>(Some(&namespace.name))
+            .delete_collection(&none, &labelled("app=web"), &stop)
+            .unwrap();
+        assert_eq!(left(), ["c", "d"]);
+        let metadata = client.metadata_api(&configmaps(), Some(&namespace.name));
+        metadata.delete_collection(&none, &labelled("app=db"), &stop).unwrap();
+        assert!(left().is_empty());
+        namespace.create("e", json!({}));
+        api.delete_collection(&none, &all(), &stop).unwrap();
+        assert!(api.get("e", &stop).unwrap_err().is_not_found());
+        assert_eq!(names(&maps(&client, &other).list(&labelled("app"), &stop).unwrap().items), ["a"]);
+
+        // Never beyond a namespace, nor where all can't be deleted at once.
+        client.api::<ConfigMap>(None).delete_collection(&none, &all(), &stop).unwrap_err();
+        let dynamic = client.dynamic_api(&configmaps(), None);
+        let error = dynamic.delete_collection(&none, &labelled("app=none"), &stop).unwrap_err();
+        assert!(error.is_method_not_allowed(), "{error:?}");
+    });
+}
+
+fn template() -> Value {
+    json!({
+        "metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "none"}]},
+    })
+}
+
+#[test]
+fn what_has_replicas_is_scaled() {
+    fn scaled<T: Object + DeserializeOwned>(api: &Api<T>, selector: Value) {
+        let stop = Stop::new();
+        let spec = json!({"replicas": 1, "selector": selector, "serviceName": "web", "template": template()});
+        let api = api.field_validation(FieldValidation::Ignore);
+        api.create(&json!({"metadata": {"name": "web"}, "spec": spec}), &stop).unwrap();
+        let scales = api.scale();
+        let scale = scales.get("web", &stop).unwrap();
+        assert_eq!((scale.name(), scale.spec.replicas, scale.status.replicas), ("web", 1, 0));
+        assert_eq!((scale.status.selector.as_str(), scale.uid().len()), ("app=web", 36));
+        assert_eq!(scales.dry_replicas(5, &stop), 5);
+        assert_eq!(scales.set_replicas("web", 3, &stop).unwrap().spec.replicas, 3);
+        assert!(scales.replace(&scale, &stop).unwrap_err().is_conflict());
+        let scale = scales.modify("web", |scale| scale.spec.replicas -= 3, &stop).unwrap();
+        assert_eq!(scale.spec.replicas, 0);
+        assert_eq!(scale.resource_version(), api.get("web", &stop).unwrap().resource_version());
+        let applied = Patch::apply("me", json!({"metadata": {"name": "web"}, "spec": {"replicas": 2}}));
+        assert_eq!(scales.patch("web", &applied.force(), &stop).unwrap().spec.replicas, 2);
+        let patch = json!([{"op": "test", "path": "/spec/replicas", "value": 2},
+            {"op": "replace", "path": "/spec/replicas", "value": 4}]);
+        assert_eq!(scales.patch("web", &Patch::json(patch), &stop).unwrap().spec.replicas, 4);
+        let negative = Patch::merge(json!({"spec": {"replicas": -1}}));
+        assert!(scales.patch("web", &negative, &stop).unwrap_err().is_invalid());
+        assert_eq!(scales.get("web", &stop).unwrap().spec.replicas, 4);
+        let error = scales.set_replicas("none", 1, &stop).unwrap_err();
+        assert!(error.is_not_found(), "{error:?}");
+        let what = format!("patch {}/scale \"none\" in namespace ", kind_of(&api));
+        assert!(error.to_string().starts_with(&what), "{error}");
+        assert!(scales.get("none", &stop).unwrap_err().is_not_found());
+        api.delete("web", &DeleteOptions::default(), &stop).unwrap();
+    }
+    fn kind_of<T>(api: &Api<T>) -> String {
+        let resource = api.resource();
+        match resource.group() {
+            "" => resource.resource().to_owned(),
+            group => format!("{}.{group}", resource.resource()),
+        }
+    }
+    trait DryReplicas {
+        fn dry_replicas(&self, replicas: u32, stop: &Stop) -> u32;
+    }
+    impl DryReplicas for k8s_informer::ScaleApi {
+        fn dry_replicas(&self, replicas: u32, stop: &Stop) -> u32 {
+            let before = self.get("web", stop).unwrap();
+            let scaled = self.dry_run().set_replicas("web", replicas, stop).unwrap();
+            assert_eq!(self.get("web", stop).unwrap(), before);
+            scaled.spec.replicas
+        }
+    }
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("scale");
+        let space = Some(&*namespace.name);
+        let labels = json!({"matchLabels": {"app": "web"}});
+        scaled(&client.api::<Deployment>(space), labels.clone());
+        scaled(&client.api::<StatefulSet>(space), labels.clone());
+        scaled(&client.api::<ReplicaSet>(space), labels);
+        scaled(&client.api::<ReplicationController>(space), json!({"app": "web"}));
+
+        let sets = client.api::<DaemonSet>(space);
+        assert!(sets.scale().get("any", &stop).unwrap_err().is_not_found());
+        let secrets = client.api::<Secret>(space);
+        assert!(secrets.scale().set_replicas("any", 1, &stop).unwrap_err().is_not_found());
+    });
+}
+
+fn pod(name: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "c", "image": "none"}], "terminationGracePeriodSeconds": 0},
+    })
+}
+
+#[test]
+fn a_pod_is_evicted_unless_its_budget_says_no() {
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("evict");
+        let pods = client.api::<Pod>(Some(&namespace.name));
+        let budgets = client.api::<PodDisruptionBudget>(Some(&namespace.name));
+        let none = DeleteOptions::default();
+        let create = |name: &str, phase: &str| {
+            pods.create(&pod(name), &stop).unwrap();
+            let status = Patch::merge(json!({"status": {"phase": phase}}));
+            pods.status().patch(name, &status, &stop).unwrap()
+        };
+        let error = pods.evict("none", &none, &stop).unwrap_err();
+        assert!(error.is_not_found(), "{error:?}");
+        assert!(error.to_string().starts_with("evict pods \"none\" in namespace "), "{error}");
+
+        // Without a budget.
+        let one = create("one", "Running");
+        pods.dry_run().evict("one", &none, &stop).unwrap();
+        assert_eq!(pods.get("one", &stop).unwrap(), one);
+        let mut other = none.clone();
+        other.uid = Some("another".to_owned());
+        assert!(pods.evict("one", &other, &stop).unwrap_err().is_conflict());
+        pods.evict("one", &DeleteOptions::same_object(&*one), &stop).unwrap();
+        assert!(pods.get("one", &stop).unwrap_err().is_not_found());
+
+        // With one that nobody has looked after yet, that allows none, and that allows one.
+        let budget =
+            json!({"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}}}});
+        budgets.create(&budget, &stop).unwrap();
+        create("two", "Running");
+        create("three", "Running");
+        create("waiting", "Pending");
+        let begin = Instant::now();
+        let error = pods.evict("two", &none, &stop).unwrap_err();
+        assert!(error.is_too_many_requests(), "{error:?}");
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(10)));
+        assert!(begin.elapsed() < Duration::from_secs(5), "it is the caller's at once");
+        let allow = |count: u32| {
+            let status = json!({
+                "disruptionsAllowed": count, "observedGeneration": 1, "currentHealthy": 2 + count,
+                "desiredHealthy": 2, "expectedPods": 3,
+            });
+            budgets.status().patch("web", &Patch::merge(json!({"status": status})), &stop).unwrap();
+        };
+        allow(0);
+        let error = pods.evict("two", &none, &stop).unwrap_err();
+        assert!(error.is_too_many_requests() && error.is_retryable(), "{error:?}");
+        let causes = &error.status().unwrap().details.as_ref().unwrap().causes;
+        assert_eq!(causes[0].reason, "DisruptionBudget");
+        assert_eq!(causes[0].message, "The disruption budget web needs 2 healthy pods and has 2 currently");
+        pods.evict("waiting", &none, &stop).unwrap();
+        assert!(pods.get("waiting", &stop).unwrap_err().is_not_found());
+        allow(1);
+        pods.evict("two", &none, &stop).unwrap();
+        assert!(pods.get("two", &stop).unwrap_err().is_not_found());
+        assert!(pods.get("three", &stop).is_ok());
+
+        let several =
+            json!({"metadata": {"name": "too"}, "spec": {"selector": {"matchLabels": {"app": "web"}}}});
+        budgets.create(&several, &stop).unwrap();
+        let error = pods.evict("three", &none, &stop).unwrap_err();
+        assert!(!error.is_too_many_requests() && error.to_string().contains("more than one"), "{error:?}");
+        budgets.delete_collection(&none, &all(), &stop).unwrap();
+        // As any client can, that knows how.
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "three"}});
+        let answer = pods.create_subresource("three", "eviction", &eviction, &stop).unwrap();
+        assert_eq!((answer.kind(), answer.get("status")), ("Status", Some(&json!("Success"))));
+        assert!(pods.get("three", &stop).unwrap_err().is_not_found());
+    });
+}
+
+#[test]
+fn what_is_not_there_has_no_log() {
+    on_every_cluster(ONCE, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let namespace = cluster.namespace("logs");
+        let pods = client.api::<Pod>(Some(&namespace.name));
+        let error = pods.logs("none", &LogOptions::default(), &stop).unwrap_err();
+        assert!(error.is_not_found(), "{error:?}");
+        assert!(error.to_string().starts_with("get pods/log \"none\" in namespace "), "{error}");
+        let metadata: Api<PartialObjectMetadata> = client.metadata_api(&configmaps(), Some(&namespace.name));
+        assert!(metadata.logs("a", &LogOptions::default(), &stop).is_err());
+    });
+}
