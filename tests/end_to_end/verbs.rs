@@ -333,8 +333,9 @@ fn a_watch_ends_with_its_time_an_error_or_the_stop() {
         assert!(error.is_timeout() && events.next().is_none(), "{error:?}");
 
         // A version that is no more, told by the answer or by the first event.
-        let gone: Result<Vec<_>, Error> =
-            api.watch(&from("1"), &Stop::new()).and_then(|events| events.collect());
+        let mut old = from("1");
+        old.timeout_seconds = Some(1);
+        let gone: Result<Vec<_>, Error> = api.watch(&old, &Stop::new()).and_then(|events| events.collect());
         if let Err(error) = gone {
             assert!(error.is_gone(), "{error:?}");
             assert!(error.to_string().starts_with("watch configmaps in namespace "), "{error}");
@@ -599,7 +600,9 @@ fn a_pod_is_evicted_unless_its_budget_says_no() {
         let none = DeleteOptions::default();
         let create = |name: &str, phase: &str| {
             pods.create(&pod(name), &stop).unwrap();
-            let status = Patch::merge(json!({"status": {"phase": phase}}));
+            let ready =
+                json!([{"type": "Ready", "status": if phase == "Running" { "True" } else { "False" }}]);
+            let status = Patch::merge(json!({"status": {"phase": phase, "conditions": ready}}));
             pods.status().patch(name, &status, &stop).unwrap()
         };
         let error = pods.evict("none", &none, &stop).unwrap_err();
@@ -623,6 +626,9 @@ fn a_pod_is_evicted_unless_its_budget_says_no() {
         create("two", "Running");
         create("three", "Running");
         create("waiting", "Pending");
+        let unready = Patch::merge(json!({"status": {"phase": "Running"}}));
+        create("sick", "Pending");
+        pods.status().patch("sick", &unready, &stop).unwrap();
         let begin = Instant::now();
         let error = pods.evict("two", &none, &stop).unwrap_err();
         assert!(error.is_too_many_requests(), "{error:?}");
@@ -641,6 +647,8 @@ fn a_pod_is_evicted_unless_its_budget_says_no() {
         let causes = &error.status().unwrap().details.as_ref().unwrap().causes;
         assert_eq!(causes[0].reason, "DisruptionBudget");
         assert_eq!(causes[0].message, "The disruption budget web needs 2 healthy pods and has 2 currently");
+        // One that does not work does not count.
+        pods.evict("sick", &none, &stop).unwrap();
         pods.evict("waiting", &none, &stop).unwrap();
         assert!(pods.get("waiting", &stop).unwrap_err().is_not_found());
         allow(1);

@@ -2,6 +2,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::super::Request;
+use super::super::resource::{PARTIAL, PARTIAL_LIST};
 use super::Api;
 use crate::error::Error;
 use crate::object::Object;
@@ -106,7 +107,7 @@ impl<T> Api<T> {
     pub fn delete(&self, name: &str, options: &DeleteOptions, stop: &Stop) -> Result<(), Error> {
         self.about("delete", "", name, || {
             let request = Request::delete(self.path_of(name, "")?).json(&self.deletion(options)?)?;
-            self.done(&request, stop)
+            self.done(request.accept(self.accept), stop)
         })
     }
 
@@ -148,7 +149,9 @@ impl<T> Api<T> {
     ) -> Result<(), Error> {
         self.about("delete all", "", "", || {
             let request = Request::delete(self.collection()?).raw_query(&which.to_query());
-            self.done(&request.json(&self.deletion(options)?)?, stop)
+            // Answered with a list of what was there.
+            let accept = if self.accept == PARTIAL { PARTIAL_LIST } else { self.accept };
+            self.done(request.json(&self.deletion(options)?)?.accept(accept), stop)
         })
     }
 
@@ -164,8 +167,7 @@ impl<T> Api<T> {
 
     /// Makes a request of whose answer nothing is needed: the object or objects, or a Status, depending on
     /// the kind. It is read to its end, so that the connection can be used again.
-    pub(super) fn done(&self, request: &Request, stop: &Stop) -> Result<(), Error> {
-        let request = request.clone().accept(self.accept);
+    pub(super) fn done(&self, request: Request, stop: &Stop) -> Result<(), Error> {
         self.whole(&request, stop, |response| response.bytes().map(drop))
     }
 }

@@ -105,7 +105,7 @@ impl<T> Api<T> {
             // Never again by itself, whatever a client does about 429: a budget that says no is no server
             // that is busy.
             let request = Request::post(self.path_of(name, "eviction")?).json(&eviction)?;
-            self.done(&self.options.add_to(request), stop)
+            self.done(self.options.add_to(request), stop)
         })
     }
 

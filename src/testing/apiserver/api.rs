@@ -228,6 +228,7 @@ fn answer_object<'a>(
                 let version = writer.store.version();
                 Page::of(writer.delete_collection(&collection, &selection), version)
             });
+            accepted.check(resource, true)?;
             Response::json(200, page.body(resource, form))
         }
         _ => return Err(StatusError::method_not_allowed()),

@@ -233,11 +233,20 @@ fn ask_budget(writer: &mut Writer<'_>, target: &Target, name: &str) -> Result<()
     }
     let budget_name = meta_str(budget.content(), "name").to_owned();
     let number = |path: &str| at(budget.content(), path).and_then(Value::as_u64).unwrap_or(0);
+    let (healthy, desired) = (number("status.currentHealthy"), number("status.desiredHealthy"));
+    let conditions = at(pod.content(), "status.conditions").and_then(Value::as_array);
+    let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+    if !conditions.is_some_and(|conditions| conditions.iter().any(is_ready)) {
+        // It is not what keeps the budget.
+        let policy = at(budget.content(), "spec.unhealthyPodEvictionPolicy").and_then(Value::as_str);
+        if policy == Some("AlwaysAllow") || healthy >= desired && desired > 0 {
+            return Ok(());
+        }
+    }
     if number("status.observedGeneration") < number("metadata.generation") {
         let why = format!("The disruption budget {budget_name} is still being processed by the server.");
         return Err(StatusError::disruption_budget(&why, Some(10)));
     }
-    let (healthy, desired) = (number("status.currentHealthy"), number("status.desiredHealthy"));
     match number("status.disruptionsAllowed") {
         0 if healthy <= desired => {
             let why = format!(
