@@ -16,3 +16,4 @@ mod stop;
 mod stop_anytime;
 mod timeouts;
 mod tls;
+mod verbs;
