@@ -17,3 +17,4 @@ mod stop_anytime;
 mod timeouts;
 mod tls;
 mod verbs;
+mod watches;

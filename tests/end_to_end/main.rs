@@ -15,6 +15,7 @@ mod controller;
 mod faults;
 mod history;
 mod life;
+mod lists;
 mod local;
 mod meddler;
 mod metadata;

@@ -8,7 +8,7 @@ use super::super::ResourceListerWatcher;
 use super::super::resource::PARTIAL;
 use super::Api;
 use crate::error::Error;
-use crate::object::Object;
+use crate::object::{DynamicObject, Object};
 use crate::reflector::{Body, Decoder, ListerWatcher, ReflectorOptions, Unreadable};
 use crate::stop::Stop;
 use crate::wire::{ListOptions, ListSplitter};
@@ -22,7 +22,8 @@ pub(super) const READ_BUFFER: usize = 32 << 10;
 /// The objects of a LIST, or of one page of it, in the order of the server. client-go's `PodList` and the
 /// like, `UnstructuredList`, `PartialObjectMetadataList`.
 ///
-/// The items of built-in kinds say neither their apiVersion nor their kind: the list does it for them.
+/// A server says apiVersion and kind of the items of built-in kinds only in the list;
+/// [`DynamicObject`](crate::DynamicObject)s have them from there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ObjectList<T> {
@@ -162,6 +163,9 @@ impl<T: Object + DeserializeOwned> Api<T> {
         let meta = splitter.finish()?;
         let (api_version, kind) = meta.api_version_and_kind();
         decoder.check_list(api_version, kind)?;
+        for item in &mut items {
+            (self.name_kind)(item, api_version, kind);
+        }
         let list = ObjectList {
             api_version: api_version.to_owned(),
             kind: kind.to_owned(),
@@ -177,6 +181,15 @@ impl<T: Object + DeserializeOwned> Api<T> {
             }
             _ => Ok(list),
         }
+    }
+}
+
+/// As the decoder of client-go's `UnstructuredList`.
+pub(super) fn name_kind(item: &mut DynamicObject, api_version: &str, list_kind: &str) {
+    let kind = list_kind.strip_suffix("List").unwrap_or(list_kind);
+    if item.kind().is_empty() && item.api_version().is_empty() && !kind.is_empty() {
+        item.as_map_mut().insert("apiVersion".to_owned(), api_version.into());
+        item.as_map_mut().insert("kind".to_owned(), kind.into());
     }
 }
 

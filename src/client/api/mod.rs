@@ -95,12 +95,15 @@ pub struct Api<T> {
     namespace: Option<String>,
     accept: &'static str,
     options: WriteOptions,
+    /// Gives an item of a list the apiVersion and kind that it lacks.
+    name_kind: fn(&mut T, &str, &str),
     objects: PhantomData<fn() -> T>,
 }
 
 impl Api<DynamicObject> {
     pub(super) fn dynamic(client: Client, resource: &GroupVersionResource, namespace: Option<&str>) -> Self {
-        Self::new(client, resource.clone(), None, None, namespace, "application/json")
+        let api = Self::new(client, resource.clone(), None, None, namespace, "application/json");
+        Self { name_kind: list::name_kind, ..api }
     }
 }
 
@@ -128,7 +131,8 @@ impl<T> Api<T> {
     ) -> Self {
         let namespace = namespace.filter(|namespace| !namespace.is_empty()).map(str::to_owned);
         let options = WriteOptions::default();
-        Self { client, resource, kind, scope, namespace, accept, options, objects: PhantomData }
+        let name_kind = |_: &mut T, _: &str, _: &str| {};
+        Self { client, resource, kind, scope, namespace, accept, options, name_kind, objects: PhantomData }
     }
 
     /// The resource whose objects they are.
@@ -462,7 +466,7 @@ impl<T: WholeObject> Api<T> {
 
 impl<T> Clone for Api<T> {
     fn clone(&self) -> Self {
-        let Self { client, resource, kind, scope, namespace, accept, options, objects } = self;
+        let Self { client, resource, kind, scope, namespace, accept, options, name_kind, objects } = self;
         Self {
             client: client.clone(),
             resource: resource.clone(),
@@ -471,6 +475,7 @@ impl<T> Clone for Api<T> {
             namespace: namespace.clone(),
             accept,
             options: options.clone(),
+            name_kind: *name_kind,
             objects: *objects,
         }
     }
