@@ -246,3 +246,22 @@ fn options_of_writes_that_nobody_knows_are_refused() {
     assert_eq!(client.json("DELETE", &format!("{CONFIGMAPS}/a?dryRun=All"), &json!({})).status, 200);
     assert_eq!(server.get(&format!("{CONFIGMAPS}/a")).unwrap_err().code(), 404);
 }
+
+#[test]
+fn rights_to_a_subresource_are_rights_of_its_own() {
+    let server =
+        ApiServer::builder().token("good").token_without_rights("nobody", "somebody").start().unwrap();
+    let mut client = Client::connect(&server);
+    for (path, resource, group) in [
+        (format!("{DEPLOYMENTS}/web/scale"), "deployments/scale", "apps"),
+        (format!("{DEPLOYMENTS}/web/status"), "deployments/status", "apps"),
+        (format!("{PODS}/a/eviction"), "pods/eviction", ""),
+    ] {
+        client.send("GET", &path, &[("Authorization".to_owned(), "Bearer nobody".to_owned())], "");
+        let (status, message) = said(&client.answer());
+        let why = format!(
+            "User \"somebody\" cannot get resource \"{resource}\" in API group \"{group}\" in the namespace \"default\""
+        );
+        assert!(status == 403 && message.ends_with(&why), "{message}");
+    }
+}

@@ -10,7 +10,7 @@ use super::http::{Head, Response};
 use super::list::{self, Options, Page, flag, parse_version};
 use super::log::{RequestRecord, Verb};
 use super::patch::Patch;
-use super::resources::{ApiResource, Resources, Route, Target};
+use super::resources::{ApiResource, Resources, Route, Sub, Target};
 use super::select::Selection;
 use super::server::Shared;
 use super::status::{Cause, StatusError};
@@ -106,8 +106,15 @@ impl Auth {
             None => "at the cluster scope".to_owned(),
         };
         let verb = request.verb().name();
-        let why =
-            format!("User \"{user}\" cannot {verb} resource \"{plural}\" in API group \"{group}\" {place}");
+        let part = match target.sub {
+            None if target.status => "/status",
+            None => "",
+            Some(Sub::Scale) => "/scale",
+            Some(Sub::Eviction) => "/eviction",
+        };
+        let why = format!(
+            "User \"{user}\" cannot {verb} resource \"{plural}{part}\" in API group \"{group}\" {place}"
+        );
         Err(StatusError::forbidden(target.name.as_deref().unwrap_or_default(), group, plural, &why))
     }
 }
