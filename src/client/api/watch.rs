@@ -105,8 +105,8 @@ impl<T: Object + DeserializeOwned> Api<T> {
 /// on. An ERROR event is the error that the server says; [`is_gone`](Error::is_gone) if the version that
 /// was asked for is too old, so that a new list is needed.
 ///
-/// The [`Stop`] of the request ends it at once, with an error that [`is_stopped`](Error::is_stopped). Dropping
-/// it closes its connection.
+/// The [`Stop`] of the request ends it at once, with an error that [`is_stopped`](Error::is_stopped).
+/// Dropping it closes its connection.
 #[must_use = "a watch tells nothing unless its events are read"]
 pub struct WatchEvents<T> {
     /// `None` once it has ended.
