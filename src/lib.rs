@@ -138,8 +138,9 @@ pub mod testing;
 #[cfg(feature = "client")]
 pub use client::{
     Api, Client, Config, DeleteOptions, DiscoveredGroup, DiscoveredResource, DiscoveredSubresource,
-    Discovery, DiscoveryFailure, ExecConfig, Fetched, Impersonation, InteractiveMode, Patch,
-    PropagationPolicy, Request, ResourceListerWatcher, Response, StatusApi, Warning, retry_on_conflict,
+    Discovery, DiscoveryFailure, ExecConfig, Fetched, FieldValidation, Impersonation, InteractiveMode,
+    LogOptions, ObjectList, Pages, Patch, PropagationPolicy, Request, ResourceListerWatcher, Response, Scale,
+    ScaleApi, ScaleSpec, ScaleStatus, StatusApi, Warning, WatchEvent, WatchEvents, retry_on_conflict,
 };
 /// The crate whose channels a [`ChannelHandler`] sends into: with its `Receiver` and its `select!`.
 pub use crossbeam_channel;

@@ -23,7 +23,10 @@ use std::time::Duration;
 
 use ureq::http::HeaderValue;
 
-pub use api::{Api, DeleteOptions, Fetched, Patch, PropagationPolicy, StatusApi, retry_on_conflict};
+pub use api::{
+    Api, DeleteOptions, Fetched, FieldValidation, LogOptions, ObjectList, Pages, Patch, PropagationPolicy,
+    Scale, ScaleApi, ScaleSpec, ScaleStatus, StatusApi, WatchEvent, WatchEvents, retry_on_conflict,
+};
 #[doc(hidden)]
 pub use auth::exec::exec_credential;
 pub use config::{Config, ExecConfig, Impersonation, InteractiveMode};

@@ -11,7 +11,7 @@ use crate::wire::{ListOptions, UNRESERVED, percent_encoded};
 /// Metadata alone; the whole object from a server that doesn't know that.
 pub(super) const PARTIAL: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
-const PARTIAL_LIST: &str =
+pub(super) const PARTIAL_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json";
 
 /// Lists and watches one resource, in one namespace or all: what an informer reads from. Made by

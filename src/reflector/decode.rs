@@ -9,7 +9,7 @@ use crate::wire::{self, DecodeLimits, Event, EventKind, FieldPaths, Peek, Shard,
 
 /// From bytes to objects: what is skipped, what is expected, whose it is, and what became of an object that
 /// can't be read.
-pub(super) struct Decoder<T> {
+pub(crate) struct Decoder<T> {
     decode: Decode<T>,
     skip: FieldPaths,
     limits: DecodeLimits,
@@ -28,7 +28,7 @@ struct Expected {
 
 /// An object that can't be read: decoded, keyed or transformed.
 #[derive(Debug)]
-pub(super) struct Unreadable {
+pub(crate) struct Unreadable {
     /// Which one it is, as far as that can be read.
     namespace: String,
     name: String,
@@ -36,13 +36,13 @@ pub(super) struct Unreadable {
     is_known: bool,
     /// Its key, where the store has told it.
     key: Option<Key>,
-    pub(super) resource_version: String,
+    pub(crate) resource_version: String,
     /// Says what is wrong, but not with which object.
-    pub(super) error: Error,
+    pub(crate) error: Error,
 }
 
 /// What an event is about.
-pub(super) enum Read<T> {
+pub(crate) enum Read<T> {
     Object(T),
     /// One that the store has already, in this version.
     Unchanged(Key, Arc<T>),
@@ -62,14 +62,14 @@ pub(super) enum Read<T> {
 }
 
 /// Why a frame could not be read at all.
-pub(super) enum BadFrame {
+pub(crate) enum BadFrame {
     /// It is more than one.
     Several,
     Malformed(Error),
 }
 
 impl<T> Decoder<T> {
-    pub(super) fn new(decode: Decode<T>, options: &ReflectorOptions) -> Self {
+    pub(crate) fn new(decode: Decode<T>, options: &ReflectorOptions) -> Self {
         let expected = options.expected_kind.clone().map(|kind| {
             let (name, api_version) = (kind.kind(), kind.api_version());
             let beginnings = [
@@ -88,13 +88,13 @@ impl<T> Decoder<T> {
         }
     }
 
-    pub(super) fn limits(&self) -> DecodeLimits {
+    pub(crate) fn limits(&self) -> DecodeLimits {
         self.limits
     }
 
     /// Whether a list that says this of itself can be one of what is expected. What a custom resource calls
     /// its list is its author's choice.
-    pub(super) fn check_list(&self, api_version: &str, kind: &str) -> Result<(), Error> {
+    pub(crate) fn check_list(&self, api_version: &str, kind: &str) -> Result<(), Error> {
         let Some(Expected { kind: expected, api_version: expected_version, .. }) = &self.expected else {
             return Ok(());
         };
@@ -143,21 +143,21 @@ impl<T: Object> Decoder<T> {
             Some(Read::Unreadable(unreadable)) => return Err(unreadable),
             _ => {}
         }
-        match self.object(bytes) {
-            Ok(object) => prepared(object, store).map(Some),
-            Err(error) => Err(match Peek::whole(bytes) {
-                Ok(peek) => Unreadable::undecoded(&peek, error),
-                // Of what is no JSON it can't be told where it ends: other objects may be in it.
-                Err(_) => {
-                    Unreadable { is_known: false, ..Unreadable::undecoded(&Peek::identity(bytes), error) }
-                }
-            }),
-        }
+        self.item(bytes).and_then(|object| prepared(object, store)).map(Some)
+    }
+
+    /// One object of a list, wherever it is to be kept.
+    pub(crate) fn item(&mut self, bytes: &[u8]) -> Result<T, Unreadable> {
+        self.object(bytes).map_err(|error| match Peek::whole(bytes) {
+            Ok(peek) => Unreadable::undecoded(&peek, error),
+            // Of what is no JSON it can't be told where it ends: other objects may be in it.
+            Err(_) => Unreadable { is_known: false, ..Unreadable::undecoded(&Peek::identity(bytes), error) },
+        })
     }
 
     /// One event of a watch. What has been added and is in this store already, if one is given, is not
     /// decoded.
-    pub(super) fn event(
+    pub(crate) fn event(
         &mut self,
         frame: &[u8],
         store: Option<&dyn ReflectorStore<T>>,
@@ -333,7 +333,7 @@ impl Unreadable {
         Self { key, ..Self::of(object, Error::other(error.to_string())) }
     }
 
-    pub(super) fn nameless<T: Object>(object: &T) -> Self {
+    pub(crate) fn nameless<T: Object>(object: &T) -> Self {
         Self::of(object, Error::decode("it has no name"))
     }
 
@@ -362,7 +362,7 @@ impl Unreadable {
     }
 
     /// With the words for where it stands: the object if it can be named, or else this place.
-    pub(super) fn at(&self, place: impl FnOnce() -> String) -> Error {
+    pub(crate) fn at(&self, place: impl FnOnce() -> String) -> Error {
         let Self { namespace, name, error, .. } = self;
         let error = error.clone();
         match (namespace.as_str(), name.as_str()) {

@@ -171,7 +171,7 @@ impl Body {
     }
 
     /// Sets how long a read may wait for bytes; says whether that can be set.
-    pub(super) fn set_read_timeout(&mut self, timeout: Duration) -> bool {
+    pub(crate) fn set_read_timeout(&mut self, timeout: Duration) -> bool {
         let Some(set) = &mut self.set_read_timeout else { return false };
         if self.read_timeout != Some(timeout) {
             set(Some(timeout));

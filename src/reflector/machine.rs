@@ -13,7 +13,7 @@ use crate::time::{Backoff, Random};
 use crate::wire::{FrameSplitter, ListOptions, ResourceVersionMatch, Shard};
 
 /// A server ends a watch at its time; one that is silent for longer is dead.
-const SLACK: Duration = Duration::from_secs(30);
+pub(crate) const SLACK: Duration = Duration::from_secs(30);
 
 /// The longest time that a server may ask to be left alone: a garbled one must not be the end of the view.
 const RETRY_AFTER: Duration = Duration::from_secs(600);

@@ -15,9 +15,13 @@ mod machine;
 mod options;
 mod watching;
 
+#[cfg(feature = "client")]
+pub(crate) use decode::{BadFrame, Decoder, Read, Unreadable};
 pub use driver::Reflector;
 pub use lister_watcher::{Body, ListWatch, ListerWatcher, ListerWatcherSource};
+#[cfg(feature = "client")]
+pub(crate) use machine::SLACK;
 pub use options::{ReflectorOptions, ReflectorState, ReflectorStatus, WatchErrorHandler};
 
 /// How an object is made from its JSON: the one place that knows how to decode a `T`.
-type Decode<T> = fn(&[u8]) -> Result<T, serde_json::Error>;
+pub(crate) type Decode<T> = fn(&[u8]) -> Result<T, serde_json::Error>;

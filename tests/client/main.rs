@@ -28,3 +28,5 @@ mod stop;
 mod stop_anytime;
 mod timeouts;
 mod tls;
+mod verbs;
+mod watches;

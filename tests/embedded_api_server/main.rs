@@ -15,6 +15,7 @@ mod protocol;
 mod replay;
 mod restore;
 mod shards;
+mod subresources;
 mod watches;
 mod writes;
 

@@ -1,7 +1,13 @@
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
+use super::super::Request;
+use super::super::resource::{PARTIAL, PARTIAL_LIST};
+use super::Api;
+use crate::error::Error;
 use crate::object::Object;
+use crate::stop::Stop;
+use crate::wire::ListOptions;
 
 /// What a deletion asks for: `metav1.DeleteOptions`. The default is what the kind's is, without conditions.
 ///
@@ -87,5 +93,81 @@ impl Serialize for DeleteOptions {
             options.insert("gracePeriodSeconds".to_owned(), json!(seconds));
         }
         options.serialize(serializer)
+    }
+}
+
+impl<T> Api<T> {
+    /// Deletes an object. That it succeeds does not say that the object is gone: finalizers and grace periods
+    /// may hold it, with a `deletionTimestamp`. client-go's `Delete`.
+    ///
+    /// # Errors
+    ///
+    /// [`is_not_found`](Error::is_not_found) if it is not there, [`is_conflict`](Error::is_conflict) if it is
+    /// not as the preconditions have it.
+    pub fn delete(&self, name: &str, options: &DeleteOptions, stop: &Stop) -> Result<(), Error> {
+        self.about("delete", "", name, || {
+            let request = Request::delete(self.path_of(name, "")?).json(&self.deletion(options)?)?;
+            self.done(request.accept(self.accept), stop)
+        })
+    }
+
+    /// Deletes all objects that the selectors of `which` select, each of them as [`delete`](Self::delete)
+    /// does. **Empty selectors select all objects of the namespace**, or of a resource that has none. It does
+    /// not go beyond one namespace. client-go's `DeleteCollection`.
+    ///
+    /// The server deletes one after the other: when it fails, some of them may be gone.
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, DeleteOptions, ListOptions, Object, Stop};
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use serde_json::json;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let client = Client::new(Config::new(server.url()))?;
+    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::new());
+    /// for (name, app) in [("a", "web"), ("b", "db"), ("c", "web")] {
+    ///     maps.create(&json!({"metadata": {"name": name, "labels": {"app": app}}}), &stop)?;
+    /// }
+    /// let mut which = ListOptions::default();
+    /// which.label_selector = "app=web".to_owned();
+    /// maps.delete_collection(&DeleteOptions::default(), &which, &stop)?;
+    /// let left = maps.list(&ListOptions::default(), &stop)?.items;
+    /// assert_eq!(left.iter().map(|map| map.name()).collect::<Vec<_>>(), ["b"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`is_method_not_allowed`](Error::is_method_not_allowed) of kinds that can be deleted only one by one;
+    /// [`is_bad_request`](Error::is_bad_request) for a selector that is none.
+    pub fn delete_collection(
+        &self,
+        options: &DeleteOptions,
+        which: &ListOptions,
+        stop: &Stop,
+    ) -> Result<(), Error> {
+        self.about("delete all", "", "", || {
+            let request = Request::delete(self.collection()?).raw_query(&which.to_query());
+            // Answered with a list of what was there.
+            let accept = if self.accept == PARTIAL { PARTIAL_LIST } else { self.accept };
+            self.done(request.json(&self.deletion(options)?)?.accept(accept), stop)
+        })
+    }
+
+    /// The body of a deletion. A server that gets one does not look for a dry run anywhere else.
+    pub(super) fn deletion(&self, options: &DeleteOptions) -> Result<Value, Error> {
+        let mut body =
+            serde_json::to_value(options).map_err(|_| super::refused("the options can't be written"))?;
+        if self.options.dry_run {
+            body["dryRun"] = json!(["All"]);
+        }
+        Ok(body)
+    }
+
+    /// Makes a request of whose answer nothing is needed: the object or objects, or a Status, depending on
+    /// the kind. It is read to its end, so that the connection can be used again.
+    pub(super) fn done(&self, request: Request, stop: &Stop) -> Result<(), Error> {
+        self.whole(&request, stop, |response| response.bytes().map(drop))
     }
 }

@@ -1,10 +1,16 @@
-//! Reading and writing single objects.
+//! Reading and writing objects, one by one and all of a resource.
 
 mod delete;
 mod fetched;
+mod list;
+mod options;
 mod patch;
+mod pods;
 mod retry;
+mod scale;
 mod status;
+mod subresource;
+mod watch;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,10 +20,16 @@ use serde_json::Value;
 
 pub use delete::{DeleteOptions, PropagationPolicy};
 pub use fetched::Fetched;
+pub use list::{ObjectList, Pages};
+pub use options::FieldValidation;
 pub use patch::Patch;
+pub use pods::LogOptions;
 pub use retry::retry_on_conflict;
+pub use scale::{Scale, ScaleApi, ScaleSpec, ScaleStatus};
 pub use status::StatusApi;
+pub use watch::{WatchEvent, WatchEvents};
 
+use self::options::WriteOptions;
 use super::resource::{PARTIAL, describe};
 use super::transport::deadline;
 use super::{Client, Request, answer};
@@ -29,16 +41,17 @@ use crate::object::{
 use crate::stop::Stop;
 use crate::wire::{UNRESERVED, percent_encoded};
 
-/// The objects of one resource, to be read and written one by one: in a namespace, or of a resource that has
-/// none. client-go's typed, dynamic and metadata clients.
+/// The objects of one resource, to be read, written, listed and watched: in a namespace, or of a resource that
+/// has none. client-go's typed, dynamic and metadata clients.
 ///
 /// [`Client::api`] makes it for types that know their [`Resource`] (k8s-openapi's, your own),
 /// [`Client::dynamic_api`] for any resource at run time, [`Client::metadata_api`] for metadata alone. It is
-/// cheap to clone.
+/// cheap to clone. Of a resource that lives in namespaces, one without a namespace [lists](Self::list) and
+/// [watches](Self::watch) those of all of them, and can do nothing else.
 ///
 /// Every call blocks until the whole answer is there, no longer than the client's
-/// [`response_timeout`](crate::Config::response_timeout) for its head, and as long again for its body; a
-/// [`Stop`] ends it at once. None that writes is ever sent twice: after an error that
+/// [`response_timeout`](crate::Config::response_timeout) for its head, and as long again for its body, or for
+/// each part of it where that may be long; a [`Stop`] ends it at once. None that writes is ever sent twice: after an error that
 /// [is one of the connection](Error::is_connection), or of [time](Error::is_timeout), nobody knows whether it
 /// was done. Messages say verb, resource, name and namespace, and nothing of what was sent.
 ///
@@ -75,29 +88,35 @@ use crate::wire::{UNRESERVED, percent_encoded};
 pub struct Api<T> {
     client: Client,
     resource: GroupVersionResource,
-    /// Known for types that know it: what a body has to say, and whether there are namespaces.
-    kind: Option<(GroupVersionKind, Scope)>,
+    /// Known for types that know it: what a body has to say.
+    kind: Option<GroupVersionKind>,
+    /// Known for types that know it: whether there are namespaces.
+    scope: Option<Scope>,
     namespace: Option<String>,
     accept: &'static str,
+    options: WriteOptions,
+    /// Gives an item of a list the apiVersion and kind that it lacks.
+    name_kind: fn(&mut T, &str, &str),
     objects: PhantomData<fn() -> T>,
 }
 
 impl Api<DynamicObject> {
     pub(super) fn dynamic(client: Client, resource: &GroupVersionResource, namespace: Option<&str>) -> Self {
-        Self::new(client, resource.clone(), None, namespace, "application/json")
+        let api = Self::new(client, resource.clone(), None, None, namespace, "application/json");
+        Self { name_kind: list::name_kind, ..api }
     }
 }
 
 impl Api<PartialObjectMetadata> {
     pub(super) fn metadata(client: Client, resource: &GroupVersionResource, namespace: Option<&str>) -> Self {
-        Self::new(client, resource.clone(), None, namespace, PARTIAL)
+        Self::new(client, resource.clone(), None, None, namespace, PARTIAL)
     }
 }
 
 impl<T: Resource> Api<T> {
     pub(super) fn typed(client: Client, namespace: Option<&str>) -> Self {
-        let kind = Some((T::group_version_kind(), T::SCOPE));
-        Self::new(client, T::group_version_resource(), kind, namespace, "application/json")
+        let (kind, scope) = (Some(T::group_version_kind()), Some(T::SCOPE));
+        Self::new(client, T::group_version_resource(), kind, scope, namespace, "application/json")
     }
 }
 
@@ -105,12 +124,15 @@ impl<T> Api<T> {
     fn new(
         client: Client,
         resource: GroupVersionResource,
-        kind: Option<(GroupVersionKind, Scope)>,
+        kind: Option<GroupVersionKind>,
+        scope: Option<Scope>,
         namespace: Option<&str>,
         accept: &'static str,
     ) -> Self {
         let namespace = namespace.filter(|namespace| !namespace.is_empty()).map(str::to_owned);
-        Self { client, resource, kind, namespace, accept, objects: PhantomData }
+        let options = WriteOptions::default();
+        let name_kind = |_: &mut T, _: &str, _: &str| {};
+        Self { client, resource, kind, scope, namespace, accept, options, name_kind, objects: PhantomData }
     }
 
     /// The resource whose objects they are.
@@ -126,22 +148,6 @@ impl<T> Api<T> {
     /// The status of the objects, which is written apart from the rest.
     pub fn status(&self) -> StatusApi<'_, T> {
         StatusApi::new(self)
-    }
-
-    /// Deletes an object. That it succeeds does not say that the object is gone: finalizers and grace periods
-    /// may hold it, with a `deletionTimestamp`.
-    ///
-    /// # Errors
-    ///
-    /// [`is_not_found`](Error::is_not_found) if it is not there, [`is_conflict`](Error::is_conflict) if it is
-    /// not as the preconditions have it.
-    pub fn delete(&self, name: &str, options: &DeleteOptions, stop: &Stop) -> Result<(), Error> {
-        self.about("delete", "", name, || {
-            let request = Request::delete(self.path_of(name, "")?).json(options)?.accept(self.accept);
-            // What is answered is the object or a Status, depending on the kind. It is read to its end, so
-            // that the connection can be used again.
-            self.whole(&request, stop, |response| response.bytes().map(drop))
-        })
     }
 
     /// Puts verb, resource, name and namespace before what went wrong.
@@ -171,23 +177,29 @@ impl<T> Api<T> {
     }
 
     /// The path of the collection.
-    fn path(&self) -> Result<String, Error> {
-        let namespace = match (&self.kind, self.namespace()) {
-            (Some((_, Scope::Namespaced)), None) => {
-                return Err(refused("this kind lives in namespaces, and none is given"));
+    fn collection(&self) -> Result<String, Error> {
+        if (self.scope, self.namespace()) == (Some(Scope::Namespaced), None) {
+            return Err(refused("this kind lives in namespaces, and none is given"));
+        }
+        self.check_namespace()?;
+        let encoded = self.namespace().map(|namespace| percent_encoded(namespace, UNRESERVED));
+        Ok(self.resource.path(encoded.as_deref()))
+    }
+
+    /// That there is a namespace only where there can be one, and that it is the name of one.
+    fn check_namespace(&self) -> Result<(), Error> {
+        match (self.scope, self.namespace()) {
+            (Some(Scope::Cluster), Some(_)) => {
+                Err(refused("this kind does not live in namespaces, and one is given"))
             }
-            (Some((_, Scope::Cluster)), Some(_)) => {
-                return Err(refused("this kind does not live in namespaces, and one is given"));
-            }
-            (_, None) => None,
-            (_, Some(namespace)) => Some(segment("namespace", namespace)?),
-        };
-        Ok(self.resource.path(namespace.as_deref()))
+            (_, Some(namespace)) => segment("namespace", namespace).map(drop),
+            (_, None) => Ok(()),
+        }
     }
 
     /// The path of an object.
     fn path_of(&self, name: &str, subresource: &str) -> Result<String, Error> {
-        let path = format!("{}/{}", self.path()?, segment("name", name)?);
+        let path = format!("{}/{}", self.collection()?, segment("name", name)?);
         Ok(if subresource.is_empty() { path } else { format!("{path}/{subresource}") })
     }
 
@@ -198,7 +210,7 @@ impl<T> Api<T> {
         let Value::Object(fields) = &mut body else {
             return Err(refused("the body is no object"));
         };
-        if let Some((kind, _)) = &self.kind {
+        if let Some(kind) = &self.kind {
             fields.entry("apiVersion").or_insert_with(|| kind.api_version().into());
             fields.entry("kind").or_insert_with(|| kind.kind().into());
         }
@@ -217,6 +229,39 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         self.get_at("", name, stop)
     }
 
+    /// Reads an object in a state that is this resourceVersion or newer, from the server's cache if it has
+    /// come so far: that costs the server less than [`get`](Self::get), which is always the most recent
+    /// state. "0" is any state that is at hand. client-go's `Get` with `GetOptions.ResourceVersion`.
+    ///
+    /// ```
+    /// # use k8s_informer::testing::ApiServer;
+    /// # use k8s_informer::{Client, Config, Object, Stop};
+    /// # use k8s_openapi::api::core::v1::Namespace;
+    /// # let server = ApiServer::start()?;
+    /// # let client = Client::new(Config::new(server.url()))?;
+    /// let (namespaces, stop) = (client.api::<Namespace>(None), Stop::new());
+    /// assert_eq!(namespaces.get_not_older_than("default", "0", &stop)?.name(), "default");
+    /// let error = namespaces.get_not_older_than("default", "1000000", &stop).unwrap_err();
+    /// assert!(error.is_too_large_resource_version());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get); [`is_too_large_resource_version`](Error::is_too_large_resource_version) if the
+    /// server has not come so far and does not within a few seconds.
+    pub fn get_not_older_than(
+        &self,
+        name: &str,
+        resource_version: &str,
+        stop: &Stop,
+    ) -> Result<Fetched<T>, Error> {
+        self.about("get", "", name, || {
+            let request = Request::get(self.path_of(name, "")?).query("resourceVersion", resource_version);
+            self.fetch(request, Some(name), stop)
+        })
+    }
+
     /// Creates an object from anything that is one as JSON: a `T`, or whatever else has its fields. Its
     /// apiVersion and kind may be left out where a type knows them. client-go's `Create`.
     ///
@@ -231,7 +276,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         let name = body.as_ref().ok().and_then(|body| body.pointer("/metadata/name")?.as_str());
         let name = name.unwrap_or_default().to_owned();
         self.about("create", "", &name, || {
-            let request = Request::post(self.path()?).json(&body?)?;
+            let request = self.options.add_to(Request::post(self.collection()?).json(&body?)?);
             // One whose name the server makes is whichever it is.
             self.fetch(request, Some(&*name).filter(|name| !name.is_empty()), stop)
         })
@@ -367,7 +412,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     ) -> Result<Fetched<T>, Error> {
         self.about(patch.verb(), subresource, name, || {
             let request = Request::patch(self.path_of(name, subresource)?);
-            let request = patch.request(request, |body| self.body(body))?;
+            let request = patch.request(request, &self.options, |body| self.body(body))?;
             self.fetch(request, Some(name), stop)
         })
     }
@@ -400,7 +445,7 @@ impl<T: WholeObject> Api<T> {
         let name = object.name();
         self.about("replace", subresource, name, || {
             let request = Request::put(self.path_of(name, subresource)?).json(&**object)?;
-            self.fetch(request, Some(name), stop)
+            self.fetch(self.options.add_to(request), Some(name), stop)
         })
     }
 
@@ -421,13 +466,16 @@ impl<T: WholeObject> Api<T> {
 
 impl<T> Clone for Api<T> {
     fn clone(&self) -> Self {
-        let Self { client, resource, kind, namespace, accept, objects } = self;
+        let Self { client, resource, kind, scope, namespace, accept, options, name_kind, objects } = self;
         Self {
             client: client.clone(),
             resource: resource.clone(),
             kind: kind.clone(),
+            scope: *scope,
             namespace: namespace.clone(),
             accept,
+            options: options.clone(),
+            name_kind: *name_kind,
             objects: *objects,
         }
     }

@@ -2,6 +2,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::super::Request;
+use super::options::WriteOptions;
 use crate::error::Error;
 
 /// A change of an object that says what is to be different ([`merge`](Self::merge), [`json`](Self::json),
@@ -94,14 +95,19 @@ impl<B: Serialize> Patch<B> {
     pub(super) fn request(
         &self,
         request: Request,
+        options: &WriteOptions,
         whole: impl FnOnce(&B) -> Result<Value, Error>,
     ) -> Result<Request, Error> {
+        let request = match &self.kind {
+            Kind::Apply { field_manager, .. } => options.of_manager(field_manager).add_to(request),
+            _ => options.add_to(request),
+        };
         let (request, media_type) = match &self.kind {
             Kind::Merge => (request.json(&self.body)?, "application/merge-patch+json"),
             Kind::Json => (request.json(&self.body)?, "application/json-patch+json"),
             Kind::StrategicMerge => (request.json(&self.body)?, "application/strategic-merge-patch+json"),
-            Kind::Apply { field_manager, force } => {
-                let mut request = request.json(&whole(&self.body)?)?.query("fieldManager", field_manager);
+            Kind::Apply { force, .. } => {
+                let mut request = request.json(&whole(&self.body)?)?;
                 if *force {
                     request = request.query("force", "true");
                 }

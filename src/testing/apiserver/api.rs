@@ -11,14 +11,16 @@ use super::http::{Head, Response};
 use super::list::{self, Options, Page, flag, parse_version};
 use super::log::{RequestRecord, Verb};
 use super::patch::Patch;
-use super::resources::{ApiResource, Resources, Route, Target};
+use super::resources::{ApiResource, Resources, Route, Sub, Target};
 use super::select::Selection;
 use super::server::Shared;
 use super::status::{Cause, StatusError};
 use super::store::{Collection, Form, Key, Object};
+use super::subresources;
 use super::validate::parse_object;
 use super::watch::Watch;
 use super::write::{Deleted, Preconditions};
+use super::write_options::{Validation, Warnings, is_dry_deletion, is_dry_run};
 
 /// What a request comes to.
 pub(crate) enum Answer<'a> {
@@ -113,8 +115,15 @@ impl Auth {
             None => "at the cluster scope".to_owned(),
         };
         let verb = request.verb().name();
-        let why =
-            format!("User \"{user}\" cannot {verb} resource \"{plural}\" in API group \"{group}\" {place}");
+        let part = match target.sub {
+            None if target.status => "/status",
+            None => "",
+            Some(Sub::Scale) => "/scale",
+            Some(Sub::Eviction) => "/eviction",
+        };
+        let why = format!(
+            "User \"{user}\" cannot {verb} resource \"{plural}{part}\" in API group \"{group}\" {place}"
+        );
         Err(StatusError::forbidden(target.name.as_deref().unwrap_or_default(), group, plural, &why))
     }
 }
@@ -156,7 +165,11 @@ fn answer_object<'a>(
     let resource = shared.resources.get(target.resource);
     let accepted = accepted(head)?;
     let form = accepted.form();
-    let dry_run = head.param("dryRun").is_some_and(|value| !value.is_empty());
+    if let Some(sub) = target.sub {
+        let answer = subresources::answer(shared, request.verb(), head, media_type(head), target, sub, body);
+        return answer.map(Answer::Response);
+    }
+    let mut warnings = Warnings::none();
     let object = |status: u16, object: &Object| {
         accepted.check(resource, false)?;
         let mut body = Vec::new();
@@ -164,7 +177,7 @@ fn answer_object<'a>(
         body.push(b'\n');
         Ok(Response::json(status, body))
     };
-    let response = match request.verb() {
+    let mut response = match request.verb() {
         Verb::Watch => {
             let options = Options::parse(head)?;
             let (collection, selection) = selected(shared, target, &options)?;
@@ -179,21 +192,33 @@ fn answer_object<'a>(
         Verb::Get => object(200, &*get(shared, target, head.param("resourceVersion"))?)?,
         Verb::Create => {
             check_content_type(head)?;
-            let content = parse_object(body, resource)?;
+            let dry_run = is_dry_run(head, "CreateOptions")?;
+            let validation = Validation::parse(head, "CreateOptions")?;
+            let mut content = parse_object(body, resource)?;
+            warnings = validation.of_object(resource, &mut content)?;
             object(201, &*shared.write(true, dry_run, |writer| writer.create(target, content))?)?
         }
         Verb::Update => {
             check_content_type(head)?;
-            let content = parse_object(body, resource)?;
+            let dry_run = is_dry_run(head, "UpdateOptions")?;
+            let validation = Validation::parse(head, "UpdateOptions")?;
+            let mut content = parse_object(body, resource)?;
+            warnings = validation.of_object(resource, &mut content)?;
             object(200, &*shared.write(true, dry_run, |writer| writer.update(target, content))?)?
         }
         Verb::Patch if target.name.is_some() && media_type(head) == "application/apply-patch+yaml" => {
+            let dry_run = is_dry_run(head, "PatchOptions")?;
             let apply = Apply::parse(head, body)?;
             let (applied, created) = shared.write(true, dry_run, |writer| writer.apply(target, apply))?;
             object(if created { 201 } else { 200 }, &applied)?
         }
         Verb::Patch if target.name.is_some() => {
-            let patch = Patch::parse(media_type(head), body, resource)?;
+            let dry_run = is_dry_run(head, "PatchOptions")?;
+            let validation = Validation::parse(head, "PatchOptions")?;
+            let mut patch = Patch::parse(media_type(head), body, resource)?;
+            if let Patch::Merge(patch) = &mut patch {
+                warnings = validation.of_patch(resource, patch)?;
+            }
             if head.param("force").is_some() {
                 return Err(StatusError::invalid_patch_options(Cause {
                     reason: "FieldValueForbidden",
@@ -205,6 +230,7 @@ fn answer_object<'a>(
         }
         Verb::Delete if !target.status => {
             let preconditions = Preconditions::parse(body)?;
+            let dry_run = is_dry_deletion(head, body)?;
             let deleted = shared.write(true, dry_run, |writer| writer.delete(target, &preconditions))?;
             match deleted {
                 Deleted { object: last, gone: true } if !resource.delete_returns_object => {
@@ -214,15 +240,19 @@ fn answer_object<'a>(
             }
         }
         Verb::DeleteCollection if target.namespace.is_some() || !resource.namespaced => {
+            Preconditions::parse(body)?;
+            let dry_run = is_dry_deletion(head, body)?;
             let (collection, selection) = selected(shared, target, &Options::parse(head)?)?;
             let page = shared.write(true, dry_run, |writer| {
                 let version = writer.store.version();
                 Page::of(writer.delete_collection(&collection, &selection), version)
             });
+            accepted.check(resource, true)?;
             Response::json(200, page.body(resource, form))
         }
         _ => return Err(StatusError::method_not_allowed()),
     };
+    warnings.add_to(&mut response);
     Ok(Answer::Response(response))
 }
 

@@ -278,14 +278,32 @@ fn built_in(resource: &ApiResource) -> Option<&'static (&'static str, &'static [
     NAMES.iter().find(|(plural, ..)| *plural == resource.plural)
 }
 
-/// Their names, and what can be done with them.
-fn subresources(resource: &ApiResource) -> Vec<(&'static str, &'static [&'static str])> {
-    let mut all = Vec::<(_, &[_])>::new();
-    if resource.group.is_empty() && resource.plural == "namespaces" {
-        all.push(("finalize", &["update"]));
+/// What is below a resource: of another kind, or of the resource's own.
+struct Subresource {
+    name: &'static str,
+    kind: Option<(&'static str, &'static str, &'static str)>,
+    verbs: &'static [&'static str],
+}
+
+/// By their names.
+fn subresources(resource: &ApiResource) -> Vec<Subresource> {
+    const WRITES: &[&str] = &["get", "patch", "update"];
+    let core = |plural| resource.group.is_empty() && resource.plural == plural;
+    let of_its_kind = |name, verbs| Subresource { name, kind: None, verbs };
+    let mut all = Vec::new();
+    if core("pods") {
+        let kind = Some(("policy", "v1", "Eviction"));
+        all.push(Subresource { name: "eviction", kind, verbs: &["create"] });
+    }
+    if core("namespaces") {
+        all.push(of_its_kind("finalize", &["update"]));
+    }
+    if resource.scale.is_some() {
+        let kind = Some(("autoscaling", "v1", "Scale"));
+        all.push(Subresource { name: "scale", kind, verbs: WRITES });
     }
     if resource.status {
-        all.push(("status", &["get", "patch", "update"]));
+        all.push(of_its_kind("status", WRITES));
     }
     all
 }
@@ -302,7 +320,11 @@ fn with_subresources(resource: &ApiResource) -> Value {
     });
     let below = subresources(resource).into_iter();
     let below: Vec<Value> = below
-        .map(|(name, verbs)| json!({ "subresource": name, "responseKind": kind, "verbs": verbs }))
+        .map(|Subresource { name, kind: other, verbs }| {
+            let other = other
+                .map(|(group, version, kind)| json!({ "group": group, "version": version, "kind": kind }));
+            json!({ "subresource": name, "responseKind": other.as_ref().unwrap_or(&kind), "verbs": verbs })
+        })
         .collect();
     set_unless_empty(&mut value, "shortNames", short_names(resource));
     set_unless_empty(&mut value, "categories", categories(resource));
@@ -321,14 +343,19 @@ fn one_by_one(resource: &ApiResource) -> Vec<Value> {
     });
     set_unless_empty(&mut value, "shortNames", short_names(resource));
     set_unless_empty(&mut value, "categories", categories(resource));
-    let below = subresources(resource).into_iter().map(|(name, verbs)| {
-        json!({
+    let below = subresources(resource).into_iter().map(|Subresource { name, kind, verbs }| {
+        let mut value = json!({
             "name": format!("{}/{name}", resource.plural),
             "singularName": "",
             "namespaced": resource.namespaced,
-            "kind": resource.kind,
+            "kind": kind.map_or(&*resource.kind, |(_, _, kind)| kind),
             "verbs": verbs,
-        })
+        });
+        if let Some((group, version, _)) = kind {
+            value["group"] = group.into();
+            value["version"] = version.into();
+        }
+        value
     });
     std::iter::once(value).chain(below).collect()
 }

@@ -18,9 +18,11 @@ mod server;
 mod shards;
 mod status;
 mod store;
+mod subresources;
 mod validate;
 mod watch;
 mod write;
+mod write_options;
 
 pub use builder::ApiServerBuilder;
 pub use faults::Fault;

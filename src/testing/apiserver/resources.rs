@@ -48,6 +48,18 @@ pub struct ApiResource {
     pub(crate) custom: bool,
     /// DELETE answers with the object instead of a `Status`.
     pub(crate) delete_returns_object: bool,
+    pub(crate) scale: Option<Scale>,
+}
+
+/// Where a scale is found in an object, or what that is called in a CustomResourceDefinition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Scale {
+    /// `specReplicasPath`.
+    pub(crate) spec: String,
+    /// `statusReplicasPath`.
+    pub(crate) status: String,
+    /// `labelSelectorPath`, of a text, a LabelSelector or labels.
+    pub(crate) selector: String,
 }
 
 impl ApiResource {
@@ -72,6 +84,7 @@ impl ApiResource {
             generation: true,
             custom: true,
             delete_returns_object: false,
+            scale: None,
         }
     }
 
@@ -104,6 +117,21 @@ impl ApiResource {
         self
     }
 
+    /// Adds the `scale` subresource, as `subresources.scale` of a CustomResourceDefinition does: the paths of
+    /// the replicas that are wanted and of those that are there, as `.spec.replicas` and `.status.replicas`,
+    /// and of the selector as text; empty for none.
+    #[must_use]
+    pub fn scale(
+        mut self,
+        spec_replicas_path: impl Into<String>,
+        status_replicas_path: impl Into<String>,
+        label_selector_path: impl Into<String>,
+    ) -> Self {
+        let (spec, status) = (spec_replicas_path.into(), status_replicas_path.into());
+        self.scale = Some(Scale { spec, status, selector: label_selector_path.into() });
+        self
+    }
+
     /// Whether the objects of one are those of the other.
     fn has_place_of(&self, other: &Self) -> bool {
         let what = |r: &Self| (r.group.clone(), r.version.clone(), r.plural.clone(), r.namespaced);
@@ -117,7 +145,7 @@ impl ApiResource {
 }
 
 /// Options of a built-in resource, one letter each: `c` cluster-scoped, `s` status subresource, `g`
-/// generation, `o` DELETE returns the object.
+/// generation, `o` DELETE returns the object, `r` scale subresource.
 type BuiltIn =
     (&'static str, &'static str, &'static str, &'static str, &'static str, &'static [&'static str]);
 
@@ -148,7 +176,7 @@ const BUILT_IN: &[BuiltIn] = &[
     ("", "v1", "nodes", "Node", "cs", &["spec.unschedulable"]),
     ("", "v1", "persistentvolumes", "PersistentVolume", "cso", &[]),
     ("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", "so", &[]),
-    ("", "v1", "replicationcontrollers", "ReplicationController", "sg", &["status.replicas"]),
+    ("", "v1", "replicationcontrollers", "ReplicationController", "sgr", &["status.replicas"]),
     ("", "v1", "resourcequotas", "ResourceQuota", "so", &[]),
     ("", "v1", "limitranges", "LimitRange", "", &[]),
     (
@@ -171,9 +199,9 @@ const BUILT_IN: &[BuiltIn] = &[
             "type",
         ],
     ),
-    ("apps", "v1", "deployments", "Deployment", "sg", &[]),
-    ("apps", "v1", "replicasets", "ReplicaSet", "sg", &[]),
-    ("apps", "v1", "statefulsets", "StatefulSet", "sg", &[]),
+    ("apps", "v1", "deployments", "Deployment", "sgr", &[]),
+    ("apps", "v1", "replicasets", "ReplicaSet", "sgr", &[]),
+    ("apps", "v1", "statefulsets", "StatefulSet", "sgr", &[]),
     ("apps", "v1", "daemonsets", "DaemonSet", "sg", &[]),
     ("apps", "v1", "controllerrevisions", "ControllerRevision", "", &[]),
     ("batch", "v1", "jobs", "Job", "sg", &["status.successful"]),
@@ -263,6 +291,15 @@ pub(crate) struct Target {
     pub(crate) namespace: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) status: bool,
+    /// What is there instead of the object itself.
+    pub(crate) sub: Option<Sub>,
+}
+
+/// A subresource that has a kind of its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Sub {
+    Scale,
+    Eviction,
 }
 
 impl Resources {
@@ -275,6 +312,11 @@ impl Resources {
             generation: options.contains('g'),
             custom: false,
             delete_returns_object: options.contains('o'),
+            scale: options.contains('r').then(|| Scale {
+                spec: ".spec.replicas".to_owned(),
+                status: ".status.replicas".to_owned(),
+                selector: ".spec.selector".to_owned(),
+            }),
             ..ApiResource::new(group, version, plural, kind)
         });
         let slots = (0..SLOTS).map(|_| OnceLock::new()).collect();
@@ -413,14 +455,16 @@ impl Resources {
         if in_namespace && !resource.namespaced || !in_namespace && resource.namespaced && name.is_some() {
             return Route::NoSuchResource;
         }
-        let status = match subresource {
-            None => false,
-            Some("status") if resource.status => true,
+        let (status, sub) = match subresource {
+            None => (false, None),
+            Some("status") if resource.status => (true, None),
+            Some("scale") if resource.scale.is_some() => (false, Some(Sub::Scale)),
+            Some("eviction") if group.is_empty() && *plural == "pods" => (false, Some(Sub::Eviction)),
             // What a namespace controller would call in the end: an update of everything.
-            Some("finalize") if *plural == "namespaces" => false,
+            Some("finalize") if *plural == "namespaces" => (false, None),
             Some(_) => return Route::NoSuchResource,
         };
-        Route::Object(Target { resource: index, namespace, name, status })
+        Route::Object(Target { resource: index, namespace, name, status, sub })
     }
 }
 
@@ -432,7 +476,7 @@ mod tests {
     fn target(path: &str) -> (String, Option<String>, Option<String>, bool) {
         let resources = Resources::new(vec![ApiResource::new("example.com", "v1", "widgets", "Widget")]);
         match resources.route(path) {
-            Route::Object(Target { resource, namespace, name, status }) => {
+            Route::Object(Target { resource, namespace, name, status, sub: None }) => {
                 (resources.get(resource).kind.clone(), namespace, name, status)
             }
             other => panic!("{path}: {other:?}"),

@@ -446,6 +446,9 @@ impl ApiServer {
         let Route::Object(target) = self.shared.resources.route(path) else {
             return Err(StatusError::no_such_resource());
         };
+        if target.sub.is_some() {
+            return Err(StatusError::method_not_allowed());
+        }
         let head = Head {
             method: String::new(),
             path: path.to_owned(),

@@ -277,6 +277,17 @@ impl StatusError {
         Self::plain(422, None).empty_details()
     }
 
+    /// A pod's budget allows no eviction.
+    pub(crate) fn disruption_budget(why: &str, retry_after: Option<u32>) -> Self {
+        let message = "Cannot evict pod as it would violate the pod's disruption budget.".to_owned();
+        let causes = json!([{ "reason": "DisruptionBudget", "message": why }]);
+        let mut status = Self::plain(429, Some(message)).detail("causes", causes);
+        if let Some(seconds) = retry_after {
+            status.set_retry_after(seconds);
+        }
+        status
+    }
+
     pub(crate) fn list_expired() -> Self {
         Self::plain(410, None)
     }

@@ -67,7 +67,7 @@ impl Preconditions {
     }
 }
 
-pub(super) fn now() -> String {
+pub(crate) fn now() -> String {
     format!("{:.0}", jiff::Timestamp::now())
 }
 

@@ -1,0 +1,280 @@
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, Read};
+use std::iter::FusedIterator;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::Api;
+use super::list::READ_BUFFER;
+use crate::error::Error;
+use crate::object::Object;
+use crate::reflector::{BadFrame, Body, Decoder, ListerWatcher, Read as Frame, SLACK, Unreadable};
+use crate::stop::Stop;
+use crate::wire::{EventKind, FrameSplitter, ListOptions, Taken};
+
+/// What a watch tells. client-go's `watch.Event`, whose errors are [`Error`]s here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WatchEvent<T> {
+    /// It is there, or is selected from now on.
+    Added(T),
+    /// It has changed: this is what it is now.
+    Modified(T),
+    /// It is gone, or not selected any more: this is what it was last.
+    Deleted(T),
+    /// Nothing has happened up to here, where
+    /// [`allow_watch_bookmarks`](ListOptions::allow_watch_bookmarks) asks to be told.
+    Bookmark {
+        /// Up to where.
+        resource_version: String,
+        /// Whether what was there has been told by now, where
+        /// [`send_initial_events`](ListOptions::send_initial_events) asks for it.
+        initial_events_end: bool,
+    },
+}
+
+impl<T: Object + DeserializeOwned> Api<T> {
+    /// Watches objects: what happens to them from a resourceVersion on, that of a [list](Self::list) for
+    /// example; without one it begins with all that are there, in no order, as if they had just been added.
+    /// For those who need no cache: an [informer](crate::SharedIndexInformer) lists, watches, and begins anew
+    /// where that breaks. client-go's `Watch`.
+    ///
+    /// Blocks until the head of the answer is there. The [events](WatchEvents) are read as they are asked
+    /// for.
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, ListOptions, Object, Stop, WatchEvent};
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use serde_json::json;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let client = Client::new(Config::new(server.url()))?;
+    /// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::new());
+    /// let list = maps.list(&ListOptions::default(), &stop)?;
+    ///
+    /// let mut options = ListOptions::default();
+    /// options.resource_version = Some(list.resource_version);
+    /// options.timeout_seconds = Some(300); // The server ends it then, and it can be opened anew.
+    /// let mut events = maps.watch(&options, &stop)?;
+    /// maps.create(&json!({"metadata": {"name": "a"}}), &stop)?;
+    /// for event in &mut events {
+    ///     if let WatchEvent::Added(map) = event? {
+    ///         assert_eq!(map.name(), "a");
+    ///         break;
+    ///     }
+    /// }
+    /// // Where to go on from.
+    /// assert_eq!(events.resource_version(), maps.get("a", &stop)?.resource_version());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`list`](Self::list); a resourceVersion that is too old may also be told by the first event.
+    pub fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<WatchEvents<T>, Error> {
+        let lister_watcher = self.about("watch", "", "", || self.lister_watcher())?;
+        let body = lister_watcher.watch(options, stop)?;
+        let decoder = self.decoder();
+        // Otherwise it begins with ADDED events that are in no order.
+        let version = options.resource_version.as_deref().filter(|version| !["", "0"].contains(version));
+        let version = version.filter(|_| !options.send_initial_events);
+        let seconds = options.timeout_seconds.filter(|seconds| *seconds > 0);
+        Ok(WatchEvents {
+            frames: FrameSplitter::new(decoder.limits().object_bytes),
+            decoder,
+            body: Some(body),
+            buffer: vec![0; READ_BUFFER],
+            come: VecDeque::new(),
+            versions_count: version.is_some(),
+            version: version.unwrap_or_default().to_owned(),
+            idle_timeout: seconds.map(|seconds| Duration::from_secs(seconds.into()) + SLACK),
+            description: lister_watcher.description(),
+        })
+    }
+}
+
+/// The events of a watch, made by [`Api::watch`]: an iterator that blocks until something happens.
+///
+/// It is over when the server ends the watch, which it does at its time
+/// ([`timeout_seconds`](ListOptions::timeout_seconds), or after some half an hour): watch again from
+/// [`resource_version`](Self::resource_version) then. An error is the last item, but for one: an event whose
+/// object can't be decoded is an error that [`is_decode`](Error::is_decode) and names it, and the watch goes
+/// on. An ERROR event is the error that the server says; [`is_gone`](Error::is_gone) if the version that
+/// was asked for is too old, so that a new list is needed.
+///
+/// The [`Stop`] of the request ends it at once, with an error that [`is_stopped`](Error::is_stopped).
+/// Dropping it closes its connection.
+#[must_use = "a watch tells nothing unless its events are read"]
+pub struct WatchEvents<T> {
+    /// `None` once it has ended.
+    body: Option<Body>,
+    frames: FrameSplitter,
+    decoder: Decoder<T>,
+    buffer: Vec<u8>,
+    /// What has been read and not been handed out.
+    come: VecDeque<Come<T>>,
+    /// Of what was handed out last.
+    version: String,
+    /// Not those of the unordered ADDED events at the beginning of a watch that did not start from a version
+    /// (W10).
+    versions_count: bool,
+    idle_timeout: Option<Duration>,
+    /// What is watched, for messages.
+    description: String,
+}
+
+enum Come<T> {
+    Event(WatchEvent<T>),
+    /// One whose object can't be read, and its version.
+    Unreadable(EventKind, String, Error),
+    /// The end.
+    Failed(Error),
+}
+
+impl<T> WatchEvents<T> {
+    /// The resourceVersion of the last event that was handed out, to go on from; at first that from which the
+    /// watch started. It is empty as long as there is none that a watch could go on from: among the objects
+    /// with which a watch begins that started from none.
+    pub fn resource_version(&self) -> &str {
+        &self.version
+    }
+
+    /// How long it may be silent, in place of the time after which the server was asked to end it
+    /// ([`timeout_seconds`](ListOptions::timeout_seconds)) and half a minute; `None` is for ever, which it is
+    /// unless that was asked for. A silence that is longer is an error that
+    /// [`is_timeout`](Error::is_timeout), and ends it. API servers send a bookmark about once a minute to who
+    /// allows it.
+    ///
+    /// ```
+    /// # use k8s_informer::testing::ApiServer;
+    /// # use k8s_informer::{Client, Config, ListOptions, Stop};
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use std::time::Duration;
+    /// # let server = ApiServer::start()?;
+    /// # let client = Client::new(Config::new(server.url()))?;
+    /// # let maps = client.api::<ConfigMap>(Some("default"));
+    /// let events = maps.watch(&ListOptions::default(), &Stop::new())?;
+    /// let mut events = events.idle_timeout(Duration::from_millis(20));
+    /// assert!(events.next().unwrap().unwrap_err().is_timeout());
+    /// assert!(events.next().is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn idle_timeout(self, timeout: impl Into<Option<Duration>>) -> Self {
+        Self { idle_timeout: timeout.into(), ..self }
+    }
+}
+
+impl<T: Object> WatchEvents<T> {
+    /// Reads what there is, or waits until there is something; the body is gone when nothing follows.
+    fn read(&mut self, mut body: Body) {
+        // What is beyond all clocks is for ever.
+        body.set_read_timeout(self.idle_timeout.unwrap_or(Duration::MAX));
+        let Self { frames, decoder, buffer, come, .. } = self;
+        let mut take = |frame: &[u8]| take(decoder, frame, come);
+        let read = match body.read(buffer) {
+            Ok(0) => frames.finish(&mut take),
+            Ok(length) => match frames.feed(&buffer[..length], &mut take) {
+                Ok(()) => return self.body = Some(body),
+                failed => failed,
+            },
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return self.body = Some(body),
+            Err(error) => Err(Error::from(error)),
+        };
+        if let Err(error) = read {
+            come.push_back(Come::Failed(error));
+        }
+    }
+
+    fn hand_out(&mut self, come: Come<T>) -> Result<WatchEvent<T>, Error> {
+        let (kind, version) = match &come {
+            Come::Event(WatchEvent::Added(object)) => (EventKind::Added, object.resource_version()),
+            Come::Event(WatchEvent::Modified(object)) => (EventKind::Modified, object.resource_version()),
+            Come::Event(WatchEvent::Deleted(object)) => (EventKind::Deleted, object.resource_version()),
+            Come::Event(WatchEvent::Bookmark { resource_version, .. }) => {
+                (EventKind::Bookmark, &**resource_version)
+            }
+            Come::Unreadable(kind, version, _) => (*kind, &**version),
+            Come::Failed(_) => (EventKind::Error, ""),
+        };
+        self.versions_count |= !matches!(kind, EventKind::Added | EventKind::Error);
+        if self.versions_count && !version.is_empty() {
+            version.clone_into(&mut self.version);
+        }
+        match come {
+            Come::Event(event) => Ok(event),
+            Come::Unreadable(_, _, error) | Come::Failed(error) => {
+                Err(error.context(format!("watch {}", self.description)))
+            }
+        }
+    }
+}
+
+/// Takes a frame for what it is; an error if nothing can follow it.
+fn take<T: Object>(
+    decoder: &mut Decoder<T>,
+    frame: &[u8],
+    come: &mut VecDeque<Come<T>>,
+) -> Result<Taken, Error> {
+    let (kind, read) = match decoder.event(frame, None) {
+        Ok(event) => event,
+        Err(BadFrame::Several) => return Ok(Taken::Several),
+        Err(BadFrame::Malformed(error)) => return Err(error),
+    };
+    come.push_back(match read {
+        Frame::Error(error) => return Err(error),
+        Frame::Bookmark { resource_version, initial_events_end } => {
+            Come::Event(WatchEvent::Bookmark { resource_version, initial_events_end })
+        }
+        Frame::Object(object) if object.name().is_empty() => {
+            unreadable(kind, String::new(), &Unreadable::nameless(&object))
+        }
+        Frame::Object(object) => Come::Event(match kind {
+            EventKind::Added => WatchEvent::Added(object),
+            EventKind::Deleted => WatchEvent::Deleted(object),
+            _ => WatchEvent::Modified(object),
+        }),
+        // W9: its version does not count.
+        Frame::OtherKind(other) => unreadable(kind, String::new(), &other),
+        Frame::Unreadable(object) => unreadable(kind, object.resource_version.clone(), &object),
+        // There is no store and no shard.
+        Frame::Unchanged(..) | Frame::Elsewhere { .. } => return Ok(Taken::Whole),
+    });
+    Ok(Taken::Whole)
+}
+
+fn unreadable<T>(kind: EventKind, version: String, object: &Unreadable) -> Come<T> {
+    let what = match kind {
+        EventKind::Deleted => "a deletion",
+        _ => "an event",
+    };
+    Come::Unreadable(kind, version, object.at(|| what.to_owned()))
+}
+
+impl<T: Object> Iterator for WatchEvents<T> {
+    type Item = Result<WatchEvent<T>, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(come) = self.come.pop_front() {
+                return Some(self.hand_out(come));
+            }
+            let body = self.body.take()?;
+            self.read(body);
+        }
+    }
+}
+
+impl<T: Object> FusedIterator for WatchEvents<T> {}
+
+impl<T> fmt::Debug for WatchEvents<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchEvents")
+            .field("watching", &self.description)
+            .field("resource_version", &self.version)
+            .field("ended", &self.body.is_none())
+            .finish_non_exhaustive()
+    }
+}

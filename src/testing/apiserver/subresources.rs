@@ -1,0 +1,275 @@
+//! Scales and evictions.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::apply::Apply;
+use super::http::{Head, Response};
+use super::log::Verb;
+use super::patch::Patch;
+use super::resources::{ApiResource, Sub, Target};
+use super::select::Selection;
+use super::server::Shared;
+use super::status::{Cause, StatusError};
+use super::store::{Collection, Key, Object, meta, meta_str};
+use super::validate::parse_object;
+use super::write::{Preconditions, Writer, now};
+use super::write_options::{is_dry_deletion, is_dry_run};
+use super::{api, resources};
+
+/// Answers a request for a subresource that has a kind of its own.
+pub(crate) fn answer(
+    shared: &Shared,
+    verb: Verb,
+    head: &Head,
+    media_type: &str,
+    target: &Target,
+    sub: Sub,
+    body: &[u8],
+) -> Result<Response, StatusError> {
+    let resource = shared.resources.get(target.resource);
+    let scale = |object: &Object| Ok(Response::json(200, to_bytes(&scale_of(resource, object.content())?)));
+    match (sub, verb) {
+        (Sub::Scale, Verb::Get) => scale(&*api::get(shared, target, head.param("resourceVersion"))?),
+        (Sub::Scale, Verb::Update) => {
+            let wanted = parse_object(body, &scales())?;
+            let dry_run = is_dry_run(head, "UpdateOptions")?;
+            scale(&*shared.write(true, dry_run, |writer| rescale(writer, target, |_| Ok(wanted)))?)
+        }
+        (Sub::Scale, Verb::Patch) => {
+            let dry_run = is_dry_run(head, "PatchOptions")?;
+            let patch = match media_type {
+                // Whose the replicas are, nobody keeps.
+                "application/apply-patch+yaml" => {
+                    Apply::parse(head, body)?;
+                    Patch::parse("application/merge-patch+json", body, resource)?
+                }
+                _ => Patch::parse(media_type, body, resource)?,
+            };
+            scale(&*shared.write(true, dry_run, |writer| rescale(writer, target, |old| patch.apply(old)))?)
+        }
+        (Sub::Eviction, Verb::Create) => evict(shared, head, target, body),
+        _ => Err(StatusError::method_not_allowed()),
+    }
+}
+
+fn to_bytes(value: &Value) -> Vec<u8> {
+    format!("{value}\n").into_bytes()
+}
+
+fn scales() -> ApiResource {
+    ApiResource::new("autoscaling", "v1", "scales", "Scale")
+}
+
+fn at<'a>(content: &'a super::store::Content, path: &str) -> Option<&'a Value> {
+    let mut keys = path.trim_start_matches('.').split('.');
+    let first = content.get(keys.next()?);
+    keys.fold(first, |value, key| value?.get(key))
+}
+
+/// The scale of an object.
+fn scale_of(resource: &ApiResource, content: &super::store::Content) -> Result<Value, StatusError> {
+    let Some(resources::Scale { spec, status, selector }) = &resource.scale else {
+        return Err(StatusError::no_such_resource());
+    };
+    let replicas = match at(content, spec).and_then(Value::as_u64) {
+        Some(replicas) => replicas,
+        // What it is where nothing is said.
+        None if !resource.custom => 1,
+        None => {
+            let why = format!("Internal error occurred: the spec replicas field \"{spec}\" does not exist");
+            return Err(StatusError::plain(500, Some(why)));
+        }
+    };
+    let mut metadata = json!({});
+    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = meta(content, field) {
+            metadata[field] = value.clone();
+        }
+    }
+    let mut observed = json!({ "replicas": at(content, status).and_then(Value::as_u64).unwrap_or(0) });
+    let selector = at(content, selector).map(selector_text).unwrap_or_default();
+    if !selector.is_empty() {
+        observed["selector"] = selector.into();
+    }
+    Ok(json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
+        "spec": if replicas == 0 { json!({}) } else { json!({ "replicas": replicas }) },
+        "status": observed,
+    }))
+}
+
+/// A selector as a query has it: of a LabelSelector, of labels, or one that is written so.
+fn selector_text(selector: &Value) -> String {
+    let equal = |labels: &Value| {
+        let labels = labels.as_object().cloned().unwrap_or_default();
+        labels.into_iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+    };
+    let Value::Object(fields) = selector else { return selector.as_str().unwrap_or_default().to_owned() };
+    if !fields.contains_key("matchLabels") && !fields.contains_key("matchExpressions") {
+        return equal(selector).collect::<Vec<_>>().join(",");
+    }
+    let mut terms: Vec<String> = equal(&selector["matchLabels"]).collect();
+    for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
+        let key = expression["key"].as_str().unwrap_or_default();
+        let values = expression["values"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let values = values.collect::<Vec<_>>().join(",");
+        terms.push(match expression["operator"].as_str().unwrap_or_default() {
+            "NotIn" => format!("{key} notin ({values})"),
+            "Exists" => key.to_owned(),
+            "DoesNotExist" => format!("!{key}"),
+            _ => format!("{key} in ({values})"),
+        });
+    }
+    terms.sort();
+    terms.join(",")
+}
+
+/// Changes the replicas of an object by a change of its scale.
+fn rescale(
+    writer: &mut Writer<'_>,
+    target: &Target,
+    change: impl FnOnce(Value) -> Result<Value, StatusError>,
+) -> Result<Arc<Object>, StatusError> {
+    let resource = writer.resources.get(target.resource);
+    let name = target.name.as_deref().unwrap_or_default();
+    let key = Key::new(target.resource, target.namespace.as_deref(), name);
+    let old = writer.store.get(&key).cloned();
+    let old = old.ok_or_else(|| StatusError::not_found(name, &resource.group, &resource.plural))?;
+    let scale = change(scale_of(resource, old.content())?)?;
+    let metadata = |field: &str| scale["metadata"][field].as_str().unwrap_or_default();
+    if metadata("name") != name {
+        return Err(StatusError::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({name})",
+            metadata("name")
+        )));
+    }
+    let replicas = match &scale["spec"]["replicas"] {
+        Value::Null => 0,
+        replicas => match replicas.as_i64() {
+            Some(replicas) if i32::try_from(replicas).is_ok() => replicas,
+            _ => {
+                let why = "Scale in version \"v1\" cannot be handled as a Scale: json: cannot unmarshal into Go struct \
+                           field ScaleSpec.spec.replicas of type int32";
+                return Err(StatusError::bad_request(why));
+            }
+        },
+    };
+    if replicas < 0 {
+        let message = format!("Invalid value: {replicas}: must be greater than or equal to 0");
+        let cause = Cause { reason: "FieldValueInvalid", message, field: "spec.replicas" };
+        return Err(StatusError::invalid(name, "autoscaling", "Scale", &[cause]));
+    }
+    let mut changed = old.to_value(resource);
+    let path = resource.scale.as_ref().map(|scale| scale.spec.trim_start_matches('.')).unwrap_or_default();
+    let place = path.split('.').fold(&mut changed, |value, field| {
+        if !value.is_object() {
+            *value = json!({});
+        }
+        &mut value[field]
+    });
+    *place = replicas.into();
+    if !metadata("uid").is_empty() {
+        changed["metadata"]["uid"] = metadata("uid").into();
+    }
+    changed["metadata"]["resourceVersion"] = match metadata("resourceVersion") {
+        "" => meta_str(old.content(), "resourceVersion").into(),
+        version => version.into(),
+    };
+    writer.update(&Target { sub: None, ..target.clone() }, changed)
+}
+
+/// Deletes a pod, unless a disruption budget speaks against it.
+fn evict(shared: &Shared, head: &Head, target: &Target, body: &[u8]) -> Result<Response, StatusError> {
+    let eviction = parse_object(body, &ApiResource::new("policy", "v1", "evictions", "Eviction"))?;
+    let name = target.name.as_deref().unwrap_or_default();
+    if eviction["metadata"]["name"].as_str() != Some(name) {
+        return Err(StatusError::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let options = match &eviction["deleteOptions"] {
+        Value::Null => Vec::new(),
+        options => options.to_string().into_bytes(),
+    };
+    let preconditions = Preconditions::parse(&options)?;
+    let dry_run =
+        is_dry_run(head, "CreateOptions")? || !options.is_empty() && is_dry_deletion(head, &options)?;
+    shared.write(true, dry_run, |writer| {
+        let pod = Target { sub: None, ..target.clone() };
+        ask_budget(writer, &pod, name)?;
+        writer.delete(&pod, &preconditions)
+    })?;
+    let done = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
+    });
+    Ok(Response::json(201, to_bytes(&done)))
+}
+
+/// Takes one of the disruptions that the pod's budget allows.
+fn ask_budget(writer: &mut Writer<'_>, target: &Target, name: &str) -> Result<(), StatusError> {
+    let namespace = target.namespace.as_deref();
+    let Some(pod) = writer.store.get(&Key::new(target.resource, namespace, name)).cloned() else {
+        return Err(StatusError::not_found(name, "", "pods"));
+    };
+    let phase = at(pod.content(), "status.phase").and_then(Value::as_str).unwrap_or_default();
+    if ["Pending", "Succeeded", "Failed"].contains(&phase)
+        || meta(pod.content(), "deletionTimestamp").is_some()
+    {
+        return Ok(());
+    }
+    let Some(budgets) = writer.resources.find("policy", "v1", "poddisruptionbudgets") else { return Ok(()) };
+    let resource = writer.resources.get(budgets);
+    let all = writer.store.snapshot(&Collection::new(budgets, namespace), writer.store.version());
+    let selects = |budget: &Object| {
+        let selector = at(budget.content(), "spec.selector").map(selector_text).unwrap_or_default();
+        Selection::parse(&selector, "", resource).is_ok_and(|selection| selection.matches(pod.content()))
+    };
+    let mut ours = all.into_iter().filter(|(_, budget)| selects(budget)).map(|(_, budget)| budget);
+    let Some(budget) = ours.next() else { return Ok(()) };
+    if ours.next().is_some() {
+        return Err(StatusError::internal(
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+        ));
+    }
+    let budget_name = meta_str(budget.content(), "name").to_owned();
+    let number = |path: &str| at(budget.content(), path).and_then(Value::as_u64).unwrap_or(0);
+    let (healthy, desired) = (number("status.currentHealthy"), number("status.desiredHealthy"));
+    let conditions = at(pod.content(), "status.conditions").and_then(Value::as_array);
+    let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+    if !conditions.is_some_and(|conditions| conditions.iter().any(is_ready)) {
+        // It is not what keeps the budget.
+        let policy = at(budget.content(), "spec.unhealthyPodEvictionPolicy").and_then(Value::as_str);
+        if policy == Some("AlwaysAllow") || healthy >= desired && desired > 0 {
+            return Ok(());
+        }
+    }
+    if number("status.observedGeneration") < number("metadata.generation") {
+        let why = format!("The disruption budget {budget_name} is still being processed by the server.");
+        return Err(StatusError::disruption_budget(&why, Some(10)));
+    }
+    match number("status.disruptionsAllowed") {
+        0 if healthy <= desired => {
+            let why = format!(
+                "The disruption budget {budget_name} needs {desired} healthy pods and has {healthy} currently"
+            );
+            Err(StatusError::disruption_budget(&why, None))
+        }
+        0 => {
+            let why = format!("The disruption budget {budget_name} does not allow evicting pods currently");
+            Err(StatusError::disruption_budget(&why, None))
+        }
+        allowed => {
+            let mut status = at(budget.content(), "status").cloned().unwrap_or_default();
+            status["disruptionsAllowed"] = (allowed - 1).into();
+            status["disruptedPods"][name] = now().into();
+            let place = Target {
+                resource: budgets,
+                namespace: target.namespace.clone(),
+                name: Some(budget_name),
+                status: true,
+                sub: None,
+            };
+            writer.patch(&place, Patch::Merge(json!({ "status": status }))).map(drop)
+        }
+    }
+}
