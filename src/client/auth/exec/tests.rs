@@ -392,7 +392,7 @@ fn without_questions_its_input_is_empty() {
 fn the_environment_is_merged_and_the_last_value_of_a_name_wins() {
     let folder = Folder::new("environment");
     let text = format!(
-        "echo \"$CARGO_PKG_NAME $A $B\" > seen; printf %s \"$KUBERNETES_EXEC_INFO\" | head -c 7 >> seen; {TOKEN}"
+        "echo \"$A $B $PATH\" > seen; printf %s \"$KUBERNETES_EXEC_INFO\" | head -c 7 >> seen; {TOKEN}"
     );
     let config = script(&folder, &text)
         .env("A", "1")
@@ -401,7 +401,8 @@ fn the_environment_is_merged_and_the_last_value_of_a_name_wins() {
         .env("KUBERNETES_EXEC_INFO", "ours");
     assert_eq!(token(&plugin(&config)).unwrap(), "s3cret");
     let seen = fs::read_to_string(folder.0.join("seen")).unwrap();
-    assert_eq!(seen, "k8s-informer 2 x=y z\n{\"kind\"");
+    let path = std::env::var("PATH").unwrap();
+    assert_eq!(seen, format!("2 x=y z {path}\n{{\"kind\""));
     // The command is looked for where this process would.
     assert_eq!(token(&plugin(&script(&folder, TOKEN).env("PATH", "/nowhere"))).unwrap(), "s3cret");
 }
