@@ -26,9 +26,10 @@ pub use resource::ResourceListerWatcher;
 pub use response::Response;
 
 use self::auth::Auth;
-use self::material::config_error;
+use self::material::{Secret, config_error};
 use self::response::Incoming;
 use self::transport::cancel::Running;
+use self::transport::proxy::Proxy;
 use self::transport::{deadline, tls};
 use crate::error::Error;
 use crate::object::{DynamicObject, GroupVersionResource, PartialObjectMetadata, Resource};
@@ -87,6 +88,11 @@ impl Client {
             Some(host) if is_https => Some(tls::tls(&config, host)?),
             _ => None,
         };
+        let proxy = match &config.proxy_url {
+            Some(Secret(url)) => Some(Proxy::parse(url)?),
+            None => Proxy::from_environment(&server, |name| std::env::var(name).ok())?,
+        };
+        let proxy = proxy.map(|proxy| proxy.secured(&config)).transpose()?;
         if !is_https && config.client_certificate.is_some() {
             return Err(config_error("a client certificate needs an https server"));
         }
@@ -94,7 +100,7 @@ impl Client {
             .map_err(|_| config_error("the user agent holds characters that a header can't have"))?;
         Ok(Self {
             inner: Arc::new(Inner {
-                agent: transport::agent(tls),
+                agent: transport::agent(tls, proxy),
                 server: server.to_string().trim_end_matches('/').to_owned(),
                 auth: Auth::new(&config)?,
                 user_agent,

@@ -39,6 +39,7 @@ pub struct Config {
     pub(super) token_file: Option<PathBuf>,
     pub(super) insecure: bool,
     pub(super) tls_server_name: Option<String>,
+    pub(super) proxy_url: Option<Secret>,
     pub(super) default_namespace: String,
     pub(super) user_agent: Option<String>,
     pub(super) connect_timeout: Option<Duration>,
@@ -68,6 +69,7 @@ impl Config {
             token_file: None,
             insecure: false,
             tls_server_name: None,
+            proxy_url: None,
             default_namespace: "default".to_owned(),
             user_agent: None,
             connect_timeout: Some(Self::DEFAULT_CONNECT_TIMEOUT),
@@ -161,6 +163,25 @@ impl Config {
     /// of the URL.
     pub fn tls_server_name(mut self, name: impl Into<String>) -> Self {
         self.tls_server_name = Some(name.into());
+        self
+    }
+
+    /// The proxy to the server, in place of the one that the environment names: `http://host:port`,
+    /// `https://…` (HTTP CONNECT through TLS), `socks5://…` or `socks5h://…`, with `user:password@` in front
+    /// of the host if it wants that. With SOCKS the proxy resolves the server's name. Without this,
+    /// `HTTPS_PROXY` or `HTTP_PROXY` (by the server's scheme) and `NO_PROXY` count as they do in Go, when the
+    /// client is made. `proxy-url` in a kubeconfig.
+    ///
+    /// ```
+    /// use k8s_informer::{Client, Config};
+    ///
+    /// let config = Config::new("https://api.corp:6443").proxy_url("socks5://me:s3cret@127.0.0.1:1080");
+    /// assert!(!format!("{config:?}").contains("s3cret"));
+    /// let error = Client::new(Config::new("http://api.corp").proxy_url("ftp://proxy.corp")).unwrap_err();
+    /// assert!(error.is_config() && error.to_string().contains("ftp"));
+    /// ```
+    pub fn proxy_url(mut self, url: impl Into<String>) -> Self {
+        self.proxy_url = Some(Secret(url.into()));
         self
     }
 

@@ -82,6 +82,34 @@ pub(in crate::client) fn tls(config: &Config, host: &str) -> Result<Tls, Error> 
     Ok(Tls { config: Arc::new(tls), server_name })
 }
 
+/// TLS to an `https` proxy, `host` as it stands in its URL. It is trusted for its own name, by the authorities
+/// of the system and the configured one; without the client certificate and `tls-server-name`, which are about
+/// the server. insecure-skip-tls-verify is for both.
+pub(in crate::client) fn tls_to_proxy(config: &Config, host: &str) -> Result<Tls, Error> {
+    let bare = host.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(host);
+    let server_name = ServerName::try_from(bare.to_owned())
+        .map_err(|_| config_error(format!("{host:?} is not a name that a proxy's certificate can be for")))?;
+    let provider = provider()?;
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| config_error(format!("TLS: {error}")))?;
+    let builder = if config.insecure {
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
+    } else {
+        builder.with_root_certificates(match (&config.ca, system_authorities()) {
+            (None, system) => system?,
+            (Some(ca), Err(_)) => authorities(ca)?,
+            (Some(ca), Ok(mut system)) => {
+                system.roots.extend(authorities(ca)?.roots);
+                system
+            }
+        })
+    };
+    let mut tls = builder.with_no_client_auth();
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Tls { config: Arc::new(tls), server_name })
+}
+
 /// Always given to rustls: with two providers linked, its own choice is to panic.
 fn provider() -> Result<Arc<CryptoProvider>, Error> {
     #[cfg(feature = "ring")]
