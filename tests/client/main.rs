@@ -8,6 +8,7 @@ mod cluster;
 mod config;
 mod hostile;
 mod http;
+mod proxy;
 mod server;
 #[cfg(target_os = "linux")]
 mod states;
@@ -16,3 +17,4 @@ mod stop;
 mod stop_anytime;
 mod timeouts;
 mod tls;
+mod tunnels;

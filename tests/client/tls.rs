@@ -41,7 +41,7 @@ impl Authority {
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
     }
 
-    fn client(&self, algorithm: &'static SignatureAlgorithm) -> (String, String) {
+    pub(crate) fn client(&self, algorithm: &'static SignatureAlgorithm) -> (String, String) {
         self.client_with(KeyPair::generate_for(algorithm).unwrap())
     }
 
@@ -53,6 +53,11 @@ impl Authority {
 
     pub(crate) fn server(&self, name: &str) -> Arc<ServerConfig> {
         serving(self.sign(name, KeyPair::generate().unwrap(), |_| {}), None)
+    }
+
+    /// One that wants certificates of its clients, signed by the same authority.
+    pub(crate) fn server_of_clients(&self, name: &str) -> Arc<ServerConfig> {
+        serving(self.sign(name, KeyPair::generate().unwrap(), |_| {}), Some(self))
     }
 }
 
@@ -161,8 +166,7 @@ fn any_certificate_when_told_so() {
 #[test]
 fn client_certificates_in_every_kind_of_key() {
     let authority = Authority::new();
-    let key = KeyPair::generate().unwrap();
-    let server = server(serving(authority.sign("127.0.0.1", key, |_| {}), Some(&authority)));
+    let server = server(authority.server_of_clients("127.0.0.1"));
     let config = Config::new(server.https()).ca_pem(authority.pem.clone());
     for algorithm in [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384, &PKCS_ED25519] {
         let (chain, key) = authority.client(algorithm);

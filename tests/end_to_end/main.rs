@@ -27,6 +27,7 @@ mod select;
 mod shards;
 mod shutdown;
 mod support;
+mod tunnel;
 mod unreadable;
 mod versions;
 mod watch_lists;

@@ -9,7 +9,7 @@ use ureq::http::StatusCode;
 use super::User;
 
 /// The largest head of an answer.
-const HEAD_LIMIT: u64 = 16 * 1024;
+const HEAD_LIMIT: usize = 16 * 1024;
 
 /// Asks for a tunnel to `host`, which has brackets if it is an IPv6 address.
 pub(super) fn open(
@@ -49,33 +49,29 @@ pub(super) fn open(
 
 /// Byte by byte, as what comes after the head is not ours; the transport below has a buffer.
 fn read_head(way: &mut impl Read) -> io::Result<Vec<u8>> {
+    const START: &[u8] = b"HTTP/1.";
     let mut head = Vec::new();
-    for byte in way.take(HEAD_LIMIT).bytes() {
-        head.push(byte?);
-        if head.ends_with(b"\r\n\r\n") || head.ends_with(b"\n\n") {
-            return Ok(head);
-        }
-        // So that the end of something else need not be waited for.
-        if !b"HTTP/1.".iter().zip(&head).all(|(expected, byte)| expected == byte) {
+    while head.len() < HEAD_LIMIT {
+        let mut byte = [0];
+        way.read_exact(&mut byte)?;
+        head.extend(byte);
+        // The end of something else need not be waited for.
+        let is_other = !START.iter().zip(&head).all(|(expected, byte)| expected == byte);
+        if is_other || head.ends_with(b"\r\n\r\n") || head.ends_with(b"\n\n") {
             return Ok(head);
         }
     }
-    match head.len() as u64 {
-        HEAD_LIMIT => {
-            Err(io::Error::other(format!("the head of its answer is larger than {} KiB", HEAD_LIMIT / 1024)))
-        }
-        _ => Err(io::ErrorKind::UnexpectedEof.into()),
-    }
+    Err(io::Error::other(format!("the head of its answer is larger than {} KiB", HEAD_LIMIT / 1024)))
 }
 
 /// The code in `HTTP/1.x code reason`.
 fn status(head: &[u8]) -> Option<u16> {
-    let (_version, rest) = head.strip_prefix(b"HTTP/1.")?.split_first_chunk::<2>()?;
-    let (code, rest) = rest.split_first_chunk::<3>()?;
-    let is_head =
-        _version[0].is_ascii_digit() && _version[1] == b' ' && matches!(rest[0], b' ' | b'\r' | b'\n');
-    let code = code.iter().all(u8::is_ascii_digit).then(|| std::str::from_utf8(code).ok())??;
-    is_head.then(|| code.parse().ok())?
+    let line = head.split(|byte| matches!(byte, b'\r' | b'\n')).next()?;
+    let rest = line.strip_prefix(b"HTTP/1.")?;
+    let [b'0'..=b'9', b' ', code @ ..] = rest else { return None };
+    let code = code.split(|byte| *byte == b' ').next()?;
+    let is_code = code.len() == 3 && code.iter().all(u8::is_ascii_digit);
+    is_code.then(|| std::str::from_utf8(code).ok()?.parse().ok())?
 }
 
 #[cfg(test)]
@@ -153,8 +149,8 @@ mod tests {
             ("HTTP/2 200 OK\r\n\r\n", None, "does not answer in HTTP"),
             ("SSH-2.0-s3cret", None, "does not answer in HTTP"),
             ("\x05\x00", None, "does not answer in HTTP"),
-            ("HTTP/1.1 200 OK\r\n", None, "end of file"),
-            ("", None, "end of file"),
+            ("HTTP/1.1 200 OK\r\n", None, "UnexpectedEof"),
+            ("", None, "UnexpectedEof"),
             (&huge, None, "larger than 16 KiB"),
         ] {
             let (opened, _, read) = open_with(answer.as_bytes(), user);
@@ -162,7 +158,7 @@ mod tests {
             let text = format!("{error} {error:?}");
             assert!(text.contains(expected), "{expected}: {text}");
             assert!(!text.contains("s3cret"), "{text}");
-            assert!(read as u64 <= HEAD_LIMIT);
+            assert!(read <= HEAD_LIMIT);
         }
     }
 }

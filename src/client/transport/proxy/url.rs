@@ -80,8 +80,8 @@ impl Proxy {
     /// As [`Proxy::parse`].
     pub(super) fn parse_lenient(value: &str) -> Result<Self, Error> {
         match split(value) {
-            Some((_, rest)) if !authority(rest).is_empty() => Self::parse(value),
-            _ => Self::parse(&format!("http://{value}")),
+            Some(_) => Self::parse(value),
+            None => Self::parse(&format!("http://{value}")),
         }
     }
 }
