@@ -334,6 +334,29 @@ fn a_pooled_tunnel_that_the_server_gave_up_costs_a_get_nothing() {
     }
 }
 
+#[test]
+fn what_is_wrong_behind_the_proxy_says_that_there_is_one() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let server = Server::with_tls(Some(stranger.server("127.0.0.1")), ok);
+    let proxy = Tunnels::new(Kind::Connect);
+    let config = Config::new(server.https()).ca_pem(authority.pem).proxy_url(with_user(&proxy, "me:s3cret"));
+    let error = get(config).unwrap_err();
+    assert!(error.is_tls(), "{error:?}");
+    let expected = format!("through the proxy {}: TLS: the configured CA did not sign", proxy.url());
+    assert!(error.to_string().contains(&expected), "{error}");
+    // Closed in the handshake, and nothing in it.
+    let server = Server::start(ok);
+    let config = Config::new(server.https()).insecure_skip_tls_verify(true).proxy_url(proxy.url());
+    proxy.lead_to(TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
+    let error = get(config.clone()).unwrap_err();
+    assert!(error.is_connection() && !error.is_connection_refused(), "{error:?}");
+    let mute = Server::mute();
+    proxy.lead_to(mute.address);
+    let error = get(config.connect_timeout(Duration::from_millis(50))).unwrap_err();
+    assert!(error.is_timeout(), "{error:?}");
+    assert!(error.to_string().contains(&format!("through the proxy {}: ", proxy.url())), "{error}");
+}
+
 /// Where there is no IPv6, nothing is tested.
 fn ipv6() -> Option<TcpListener> {
     let listener = TcpListener::bind("[::1]:0");

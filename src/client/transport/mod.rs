@@ -55,9 +55,13 @@ pub(super) fn agent(tls: Option<Tls>, proxy: Option<Proxy>) -> Agent {
         .max_idle_connections_per_host(10)
         .max_idle_age(MAX_IDLE)
         .build();
+    if let Some(proxy) = &proxy {
+        log::debug!("the way to the server leads through the proxy {proxy}");
+    }
     let proxy = proxy.map(Arc::new);
-    let connector =
-        TcpConnector::new(proxy.clone()).chain(ProxyConnector::new(proxy)).chain(TlsConnector::new(tls));
+    let connector = TcpConnector::new(proxy.clone())
+        .chain(ProxyConnector::new(proxy.clone()))
+        .chain(TlsConnector::new(tls, proxy));
     Agent::with_parts(config, connector, Later)
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
+use std::sync::Arc;
 
 use rustls::{ClientConnection, StreamOwned};
 use ureq::unversioned::transport::{
@@ -9,6 +10,7 @@ use ureq::unversioned::transport::{
     time,
 };
 
+use super::proxy::Proxy;
 use super::tcp::free_input;
 use super::tls::Tls;
 use super::{BUFFER, Way, left};
@@ -17,11 +19,13 @@ use super::{BUFFER, Way, left};
 #[derive(Debug)]
 pub(super) struct TlsConnector {
     tls: Option<Tls>,
+    /// What the way leads through; only to say so.
+    proxy: Option<Arc<Proxy>>,
 }
 
 impl TlsConnector {
-    pub(super) fn new(tls: Option<Tls>) -> Self {
-        Self { tls }
+    pub(super) fn new(tls: Option<Tls>, proxy: Option<Arc<Proxy>>) -> Self {
+        Self { tls, proxy }
     }
 }
 
@@ -38,7 +42,12 @@ impl Connector<Way> for TlsConnector {
             return Ok(Some(Either::A(way)));
         }
         let Some(tls) = &self.tls else { return Err(ureq::Error::TlsRequired) };
-        Ok(Some(Either::B(Box::new(handshake(tls, way, details, BUFFER)?))))
+        match (handshake(tls, way, details, BUFFER), &self.proxy) {
+            (Ok(transport), _) => Ok(Some(Either::B(Box::new(transport)))),
+            (Err(error), None) => Err(error),
+            // A proxy may have a hand in it: some take TLS apart, with a certificate of their own.
+            (Err(error), Some(proxy)) => Err(proxy.blamed(error)),
+        }
     }
 }
 

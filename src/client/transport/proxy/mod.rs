@@ -12,6 +12,7 @@ use std::sync::Arc;
 use ureq::unversioned::transport::{ConnectionDetails, Connector, Either, Transport};
 
 use super::super::config::Config;
+use super::super::failure::from_ureq;
 use super::secure::{adapter, handshake};
 use super::tcp::TcpTransport;
 use super::tls::{self, Tls};
@@ -95,6 +96,11 @@ impl Proxy {
             other => ErrorKind::Connection(format!("the proxy {self}: {other}")),
         };
         io::Error::other(Error::new(kind)).into()
+    }
+
+    /// The error of a connection that did not get through the tunnel.
+    pub(super) fn blamed(&self, error: ureq::Error) -> ureq::Error {
+        io::Error::other(from_ureq(error).context(format!("through the proxy {self}"))).into()
     }
 
     /// Blocks until the tunnel is there.
