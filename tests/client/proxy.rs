@@ -134,6 +134,14 @@ fn a_tls_proxy_is_trusted_for_its_own_name_and_gets_no_client_certificate() {
     get(Config::new(plain.url()).insecure_skip_tls_verify(true).proxy_url(proxy.url())).unwrap();
 }
 
+/// A port that is taken, and that nobody listens on.
+fn deaf() -> (socket2::Socket, SocketAddr) {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    (socket, address)
+}
+
 /// What comes of a proxy that answers so, whatever it is asked.
 fn answered(scheme: &str, answers: &[&[u8]], limit: Duration) -> Error {
     let answers: Vec<_> = answers.iter().map(|answer| answer.to_vec()).collect();
@@ -208,7 +216,7 @@ fn what_a_proxy_does_wrong_is_told_with_its_address_and_without_its_password() {
         assert!(error.is_timeout() && !error.is_tls(), "{error:?}");
     }
     // Nobody is there.
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (_deaf, address) = deaf();
     let error = get(Config::new("http://kube.invalid").proxy_url(format!("http://{address}"))).unwrap_err();
     assert!(error.is_connection_refused(), "{error:?}");
     assert!(error.to_string().contains(&format!("the proxy http://{address}")), "{error}");
@@ -344,10 +352,11 @@ fn what_is_wrong_behind_the_proxy_says_that_there_is_one() {
     assert!(error.is_tls(), "{error:?}");
     let expected = format!("through the proxy {}: TLS: the configured CA did not sign", proxy.url());
     assert!(error.to_string().contains(&expected), "{error}");
-    // Closed in the handshake, and nothing in it.
+    // A proxy that does not get there closes, and a server that says nothing is waited for in vain.
     let server = Server::start(ok);
     let config = Config::new(server.https()).insecure_skip_tls_verify(true).proxy_url(proxy.url());
-    proxy.lead_to(TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
+    let (_deaf, address) = deaf();
+    proxy.lead_to(address);
     let error = get(config.clone()).unwrap_err();
     assert!(error.is_connection() && !error.is_connection_refused(), "{error:?}");
     let mute = Server::mute();
