@@ -56,6 +56,8 @@ pub(crate) enum ErrorKind {
     Decode(String),
     /// A configuration can't be used: a kubeconfig, a certificate, a way to authenticate.
     Config(String),
+    /// There is nothing to authenticate with: a plugin failed, a token has expired.
+    Credentials(String),
     /// What a user's own lister-watcher failed with.
     Other(String),
 }
@@ -236,6 +238,12 @@ impl Error {
         matches!(self.inner.kind, ErrorKind::Config(_))
     }
 
+    /// There is nothing to authenticate with: a credential plugin failed, or what is at hand has expired. The
+    /// server was not asked.
+    pub fn is_credentials(&self) -> bool {
+        matches!(self.inner.kind, ErrorKind::Credentials(_))
+    }
+
     /// What came is not what the API promises.
     pub fn is_decode(&self) -> bool {
         matches!(self.inner.kind, ErrorKind::Decode(_))
@@ -286,6 +294,7 @@ impl fmt::Display for ErrorKind {
             Self::Stopped => f.write_str("stopped"),
             Self::Decode(message) => write!(f, "unexpected answer: {message}"),
             Self::Config(message) => write!(f, "configuration: {message}"),
+            Self::Credentials(message) => write!(f, "credentials: {message}"),
         }
     }
 }

@@ -1,14 +1,18 @@
 //! Certificates, keys and tokens on their way from a configuration to where they are used.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind};
 
 pub(super) fn config_error(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Config(message.into()))
+}
+
+pub(super) fn credentials_error(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Credentials(message.into()))
 }
 
 /// A text that no message shows.
@@ -30,27 +34,29 @@ pub(super) struct Material {
 
 #[derive(Clone)]
 enum Source {
-    Bytes(Vec<u8>),
+    Bytes(Arc<[u8]>),
     File(PathBuf),
 }
 
 impl Material {
     pub(super) fn bytes(what: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
-        Self { what: what.into(), source: Source::Bytes(bytes.into()) }
+        Self { what: what.into(), source: Source::Bytes(bytes.into().into()) }
     }
 
     pub(super) fn file(what: impl Into<String>, path: impl Into<PathBuf>) -> Self {
         Self { what: what.into(), source: Source::File(path.into()) }
     }
 
-    pub(super) fn read(&self) -> Result<Cow<'_, [u8]>, Error> {
-        match &self.source {
-            Source::Bytes(bytes) => Ok(Cow::Borrowed(bytes)),
+    /// What is there now.
+    pub(super) fn read(&self) -> Result<Pem, Error> {
+        let bytes = match &self.source {
+            Source::Bytes(bytes) => bytes.clone(),
             Source::File(path) => match fs::read(path) {
-                Ok(bytes) => Ok(Cow::Owned(bytes)),
-                Err(error) => Err(config_error(format!("{self}: {error}"))),
+                Ok(bytes) => bytes.into(),
+                Err(error) => return Err(config_error(format!("{self}: {error}"))),
             },
-        }
+        };
+        Ok(Pem { what: self.to_string().into(), bytes })
     }
 }
 
@@ -70,6 +76,25 @@ impl fmt::Debug for Material {
             Source::Bytes(bytes) => write!(f, "{} bytes", bytes.len()),
             Source::File(path) => path.fmt(f),
         }
+    }
+}
+
+/// PEM as it was read once. Two are equal if their bytes are.
+#[derive(Clone)]
+pub(super) struct Pem {
+    what: Arc<str>,
+    pub(super) bytes: Arc<[u8]>,
+}
+
+impl PartialEq for Pem {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl fmt::Display for Pem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
     }
 }
 

@@ -30,9 +30,13 @@ pub struct Request {
     pub(super) body: Option<Vec<u8>>,
     pub(super) response_timeout: Option<Option<Duration>>,
     pub(super) idle_timeout: Option<Option<Duration>>,
+    pub(super) retries: u32,
 }
 
 impl Request {
+    /// How often a request is sent again because the server asks for it: 10 times, as in client-go.
+    pub const DEFAULT_RETRIES: u32 = 10;
+
     fn new(method: Method, path: impl Into<String>) -> Self {
         let path = path.into();
         let (path, query) = path.split_once('?').unwrap_or((&path, ""));
@@ -47,6 +51,7 @@ impl Request {
             body: None,
             response_timeout: None,
             idle_timeout: None,
+            retries: Self::DEFAULT_RETRIES,
         }
     }
 
@@ -119,6 +124,13 @@ impl Request {
     /// The type asked for in place of `application/json`.
     pub fn accept(mut self, accept: impl Into<String>) -> Self {
         self.accept = accept.into();
+        self
+    }
+
+    /// How often it is sent again after 429, or 5xx with a `Retry-After`; [10](Self::DEFAULT_RETRIES) unless
+    /// set, 0 for never. client-go's `MaxRetries`.
+    pub fn retries(mut self, retries: u32) -> Self {
+        self.retries = retries;
         self
     }
 

@@ -42,7 +42,8 @@ impl ResourceListerWatcher {
     }
 
     fn request(&self, query: &str, partial: &str) -> Request {
-        let request = Request::get(&self.path).raw_query(query);
+        // A reflector waits by itself, and shows why.
+        let request = Request::get(&self.path).raw_query(query).retries(0);
         if self.metadata_only { request.accept(partial) } else { request }
     }
 

@@ -6,9 +6,18 @@
 mod api;
 mod cluster;
 mod config;
+#[cfg(unix)]
+mod exec;
+mod folder;
 mod hostile;
 mod http;
+mod identity;
+#[cfg(unix)]
+mod plugin;
 mod proxy;
+mod rotation;
+#[cfg(unix)]
+mod script;
 mod server;
 #[cfg(target_os = "linux")]
 mod states;

@@ -100,7 +100,7 @@ fn names_are_resolved_by_the_proxy() {
 #[test]
 fn a_tls_proxy_is_trusted_for_its_own_name_and_gets_no_client_certificate() {
     let (authority, stranger) = (Authority::new(), Authority::new());
-    let server = Server::with_tls(Some(authority.server_of_clients("kube.example")), ok);
+    let server = Server::with_tls(Some(authority.server_for("kube.example", &authority)), ok);
     let (chain, key) = authority.client(&PKCS_ED25519);
     let config = Config::new(server.https())
         .ca_pem(authority.pem.clone())
@@ -116,7 +116,7 @@ fn a_tls_proxy_is_trusted_for_its_own_name_and_gets_no_client_certificate() {
         // The name of the server is not one for its proxy.
         authority.server("kube.example"),
         stranger.server("127.0.0.1"),
-        authority.server_of_clients("127.0.0.1"),
+        authority.server_for("127.0.0.1", &authority),
     ] {
         let (result, url) = through(tls);
         let error = result.unwrap_err();
@@ -263,24 +263,31 @@ fn the_environment_names_the_proxy_unless_the_configuration_does() {
         let server = std::env::var("TEST_PROXY_SERVER").unwrap();
         get(Config::new(&server)).unwrap();
         get(Config::new(server.replace("127.0.0.1", "0.0.0.0"))).unwrap();
+        // The same by another port is no exception, but by its configuration.
+        let other = std::env::var("TEST_PROXY_OTHER").unwrap().replace("127.0.0.1", "0.0.0.0");
+        get(Config::new(&other).no_proxy()).unwrap();
+        get(Config::new(&other)).unwrap();
         println!("all of it");
         return;
     }
-    let server = Server::answering("{}");
+    let (server, other) = (Server::answering("{}"), Server::answering("{}"));
     let [proxy, explicit] = [Kind::Connect, Kind::Socks].map(|kind| Tunnels::new(kind).to(server.address));
     let name = "proxy::the_environment_names_the_proxy_unless_the_configuration_does";
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(CHILD, explicit.url())
         .env("TEST_PROXY_SERVER", server.url())
+        .env("TEST_PROXY_OTHER", other.url())
         .env("HTTP_PROXY", proxy.address.to_string())
-        .env("NO_PROXY", "10.0.0.0/8, 0.0.0.0")
+        .env("NO_PROXY", format!("10.0.0.0/8, 0.0.0.0:{}", server.address.port()))
         .env_remove("REQUEST_METHOD")
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("all of it"), "{text}{output:?}");
-    assert_eq!(proxy.opened(), ["kube.invalid:6443"]);
+    let through_it = ["kube.invalid:6443", &format!("0.0.0.0:{}", other.address.port())];
+    assert_eq!(proxy.opened(), through_it);
+    assert_eq!(other.accepted(), 1);
     assert_eq!(explicit.opened(), ["kube.invalid:6443"]);
 }
 

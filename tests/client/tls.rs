@@ -55,9 +55,9 @@ impl Authority {
         serving(self.sign(name, KeyPair::generate().unwrap(), |_| {}), None)
     }
 
-    /// One that wants certificates of its clients, signed by the same authority.
-    pub(crate) fn server_of_clients(&self, name: &str) -> Arc<ServerConfig> {
-        serving(self.sign(name, KeyPair::generate().unwrap(), |_| {}), Some(self))
+    /// One that wants a certificate of a client by this authority.
+    pub(crate) fn server_for(&self, name: &str, clients: &Self) -> Arc<ServerConfig> {
+        serving(self.sign(name, KeyPair::generate().unwrap(), |_| {}), Some(clients))
     }
 }
 
@@ -166,7 +166,7 @@ fn any_certificate_when_told_so() {
 #[test]
 fn client_certificates_in_every_kind_of_key() {
     let authority = Authority::new();
-    let server = server(authority.server_of_clients("127.0.0.1"));
+    let server = server(authority.server_for("127.0.0.1", &authority));
     let config = Config::new(server.https()).ca_pem(authority.pem.clone());
     for algorithm in [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384, &PKCS_ED25519] {
         let (chain, key) = authority.client(algorithm);

@@ -8,10 +8,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 mod access;
+mod account;
 mod churn;
 mod cluster;
 mod config;
 mod controller;
+mod credentials;
 mod faults;
 mod history;
 mod life;
@@ -20,9 +22,14 @@ mod meddler;
 mod metadata;
 mod namespaces;
 mod network;
+mod node_agent;
+
 mod proxy;
 mod reader;
 mod scopes;
+#[cfg(unix)]
+#[path = "../client/script.rs"]
+mod script;
 mod select;
 mod shards;
 mod shutdown;

@@ -167,7 +167,7 @@ impl<T> Api<T> {
         read: impl FnOnce(super::Response) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let response = self.client.request(request, stop)?;
-        deadline::within(self.client.response_timeout(request), || read(response))
+        deadline::within(self.client.inner.response_timeout(request), || read(response))
     }
 
     /// The path of the collection.

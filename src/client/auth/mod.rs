@@ -1,83 +1,173 @@
-//! The bearer token of a request.
+//! Who asks: what goes into the head of each request, and whether there is something else to try after a 401.
 
-use std::path::PathBuf;
+pub(super) mod exec;
+mod id_token;
+mod impersonate;
+mod token_file;
 
+use std::sync::Arc;
+
+use base64::Engine;
 use ureq::http::HeaderValue;
+use ureq::http::request::Builder;
 
-use super::config::Config;
-use super::material::{config_error, read_trimmed};
+use self::exec::{ClusterInfo, Credential, Plugin};
+use self::id_token::ValidIdToken;
+use self::impersonate::Impersonating;
+use self::token_file::TokenFile;
+use super::config::{Config, ProxyChoice};
+use super::material::{Material, Pem, config_error, credentials_error};
 use crate::error::Error;
-use crate::sync::Mutex;
+use crate::stop::Stop;
 
+/// How a client authenticates. Client certificates are [`Connections`](super::connections::Connections)'.
 pub(super) struct Auth {
-    inline: Option<HeaderValue>,
-    file: Option<TokenFile>,
+    how: How,
+    impersonating: Option<Impersonating>,
 }
 
-struct TokenFile {
-    path: PathBuf,
-    /// The last good token. Innermost; held for a copy.
-    last: Mutex<Option<HeaderValue>>,
+enum How {
+    /// Anonymous, or by a client certificate.
+    Nothing,
+    /// The same for every request.
+    Fixed(HeaderValue),
+    TokenFile(TokenFile),
+    IdToken(ValidIdToken),
+    Exec(Plugin),
+}
+
+/// What one request authenticates with.
+#[derive(Default)]
+pub(super) struct Identity {
+    header: Option<HeaderValue>,
+    /// What a plugin gave: the header's token, a certificate, or both.
+    credential: Option<Arc<Credential>>,
+}
+
+impl Identity {
+    /// The certificate to show, with its key.
+    pub(super) fn certificate(&self) -> Option<Result<(Pem, Pem), Error>> {
+        let pair = self.credential.as_ref()?.certificate.as_ref()?;
+        let pem = |what, bytes: &[u8]| Material::bytes(format!("the exec plugin's {what}"), bytes).read();
+        Some(pem("certificate", &pair.chain).and_then(|chain| Ok((chain, pem("key", &pair.key)?))))
+    }
+
+    /// Whether the server would see the same.
+    pub(super) fn is_as_good_as(&self, other: &Self) -> bool {
+        let certificate = |identity: &Self| identity.credential.as_ref()?.certificate.clone();
+        self.header == other.header && certificate(self) == certificate(other)
+    }
 }
 
 impl Auth {
     pub(super) fn new(config: &Config) -> Result<Self, Error> {
-        let inline = match &config.token {
-            Some(token) if !token.0.trim().is_empty() => {
-                Some(bearer(token.0.trim()).map_err(|problem| config_error(format!("the token {problem}")))?)
-            }
-            _ => None,
-        };
-        let file = match &config.token_file {
-            None => None,
-            Some(path) => {
-                let file = TokenFile { path: path.clone(), last: Mutex::default() };
-                match file.read() {
-                    Ok(token) => *file.last.lock() = Some(token),
-                    // As in client-go, the token that stands beside it does until the file can be read.
-                    Err(problem) if inline.is_some() => log::warn!("{problem}; using the inline token"),
-                    Err(problem) => return Err(config_error(problem)),
-                }
-                Some(file)
-            }
-        };
-        Ok(Self { inline, file })
+        let how = How::new(config)?;
+        let impersonating = config.impersonation.as_ref().map(Impersonating::new).transpose()?;
+        Ok(Self { how, impersonating })
     }
 
-    /// What to send, if anything. The file is read each time: it is small, a request is not, and so a rotated
-    /// token is never used past the next request.
-    pub(super) fn header(&self) -> Option<HeaderValue> {
-        let Some(file) = &self.file else { return self.inline.clone() };
-        let last = match file.read() {
-            Ok(token) => {
-                *file.last.lock() = Some(token.clone());
-                Some(token)
-            }
-            Err(problem) => {
-                log::error!("{problem}; using the last good token");
-                file.last.lock().clone()
+    /// What to authenticate with now. Blocks while a plugin is asked.
+    pub(super) fn identity(&self, stop: &Stop) -> Result<Identity, Error> {
+        let header = match &self.how {
+            How::Nothing => None,
+            How::Fixed(header) => Some(header.clone()),
+            How::TokenFile(file) => file.header(),
+            How::IdToken(token) => Some(token.header()?),
+            How::Exec(plugin) => {
+                let credential = plugin.credential(stop)?;
+                let header = credential.token.as_ref().map(|token| bearer(&token.0)).transpose();
+                let header = header.map_err(|problem| {
+                    plugin.reject(&credential);
+                    credentials_error(format!("the exec plugin's token {problem}"))
+                })?;
+                return Ok(Identity { header, credential: Some(credential) });
             }
         };
-        last.or_else(|| self.inline.clone())
+        Ok(Identity { header, credential: None })
+    }
+
+    /// This one did not do: a plugin is asked for another one, unless it has been since.
+    pub(super) fn reject(&self, identity: &Identity) {
+        if let (How::Exec(plugin), Some(credential)) = (&self.how, &identity.credential) {
+            plugin.reject(credential);
+        }
+    }
+
+    /// Puts it into the head of a request.
+    pub(super) fn sign(&self, identity: &Identity, mut head: Builder) -> Builder {
+        if let Some(header) = &identity.header {
+            head = head.header(ureq::http::header::AUTHORIZATION, header);
+        }
+        match &self.impersonating {
+            Some(impersonating) => impersonating.add_to(head),
+            None => head,
+        }
     }
 }
 
-impl TokenFile {
-    fn read(&self) -> Result<HeaderValue, String> {
-        let path = self.path.display();
-        match read_trimmed(&self.path) {
-            Ok(token) if token.is_empty() => Err(format!("the token file {path} is empty")),
-            Ok(token) => bearer(&token).map_err(|problem| format!("the token in {path} {problem}")),
-            Err(error) => Err(format!("can't read the token file {path}: {error}")),
+impl How {
+    fn new(config: &Config) -> Result<Self, Error> {
+        let inline = match &config.token {
+            Some(token) if !token.0.trim().is_empty() => {
+                let header = bearer(token.0.trim());
+                Some(header.map_err(|problem| config_error(format!("the token {problem}")))?)
+            }
+            _ => None,
+        };
+        if config.basic.is_some() && (inline.is_some() || config.token_file.is_some()) {
+            return Err(config_error("a user name and a token exclude each other"));
+        }
+        if let Some((user, password)) = &config.basic {
+            return Ok(Self::Fixed(basic(user, &password.0)));
+        }
+        if let Some(file) = &config.token_file {
+            return Ok(Self::TokenFile(TokenFile::new(file, inline)?));
+        }
+        if let Some(header) = inline {
+            return Ok(Self::Fixed(header));
+        }
+        match (&config.id_token, &config.exec) {
+            (Some(_), Some(_)) => Err(config_error("an id-token and an exec plugin exclude each other")),
+            (Some(token), None) => Ok(Self::IdToken(ValidIdToken::new(token)?)),
+            // As in client-go, a plugin is not asked by who has a certificate anyway.
+            (None, Some(exec)) if config.client_certificate.is_none() => {
+                Ok(Self::Exec(Plugin::new(exec, cluster_info(config)?)?))
+            }
+            _ => Ok(Self::Nothing),
         }
     }
+}
+
+fn cluster_info(config: &Config) -> Result<ClusterInfo, Error> {
+    let ca = config.ca.as_ref().map(Material::read).transpose()?;
+    Ok(ClusterInfo {
+        server: config.server.clone(),
+        tls_server_name: config.tls_server_name.clone().unwrap_or_default(),
+        insecure_skip_tls_verify: config.insecure,
+        certificate_authority_data: ca.map(|ca| ca.bytes.to_vec()).unwrap_or_default(),
+        proxy_url: match &config.proxy {
+            ProxyChoice::Url(url) => url.0.clone(),
+            ProxyChoice::Environment | ProxyChoice::Direct => String::new(),
+        },
+        disable_compression: !config.compression,
+    })
 }
 
 fn bearer(token: &str) -> Result<HeaderValue, &'static str> {
     if token.bytes().any(|byte| !byte.is_ascii_graphic()) {
         return Err("holds blanks, line breaks or characters that a token can't have");
     }
-    let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| "can't be sent")?;
+    secret(format!("Bearer {token}")).ok_or("can't be sent")
+}
+
+/// Whatever they hold, base64 can be sent.
+fn basic(user: &str, password: &str) -> HeaderValue {
+    let pair = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
+    secret(format!("Basic {pair}")).unwrap_or_else(|| HeaderValue::from_static("Basic"))
+}
+
+fn secret(value: String) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(&value).ok()?;
     value.set_sensitive(true);
-    Ok(value)
+    Some(value)
 }

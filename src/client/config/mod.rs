@@ -1,14 +1,22 @@
 //! Where an API server is and who asks it: built in code, or found where kubectl looks.
 
+mod exec;
+mod impersonation;
 #[cfg(feature = "kubeconfig")]
 mod kubeconfig;
 mod places;
+mod server;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use self::exec::{ExecConfig, InteractiveMode};
+
 use super::material::{Material, Secret, config_error};
 use crate::error::Error;
+
+pub use impersonation::Impersonation;
+pub(super) use server::server_url;
 
 /// Where an API server is and how to talk to it.
 ///
@@ -37,13 +45,35 @@ pub struct Config {
     pub(super) client_key: Option<Material>,
     pub(super) token: Option<Secret>,
     pub(super) token_file: Option<PathBuf>,
+    pub(super) basic: Option<(String, Secret)>,
+    pub(super) id_token: Option<IdToken>,
+    pub(super) exec: Option<ExecConfig>,
+    pub(super) impersonation: Option<Impersonation>,
+    pub(super) proxy: ProxyChoice,
+    pub(super) compression: bool,
     pub(super) insecure: bool,
     pub(super) tls_server_name: Option<String>,
-    pub(super) proxy_url: Option<Secret>,
     pub(super) default_namespace: String,
     pub(super) user_agent: Option<String>,
     pub(super) connect_timeout: Option<Duration>,
     pub(super) response_timeout: Option<Duration>,
+}
+
+/// Which proxy is between here and the server.
+#[derive(Clone, Debug)]
+pub(super) enum ProxyChoice {
+    /// The one that the environment names for this server, if any.
+    Environment,
+    Direct,
+    /// May hold a password.
+    Url(Secret),
+}
+
+/// The id-token of an OIDC provider, and whose it is in messages: `the id-token of user "jane"`.
+#[derive(Clone, Debug)]
+pub(super) struct IdToken {
+    pub(super) what: String,
+    pub(super) token: Secret,
 }
 
 impl Config {
@@ -67,9 +97,14 @@ impl Config {
             client_key: None,
             token: None,
             token_file: None,
+            basic: None,
+            id_token: None,
+            exec: None,
+            impersonation: None,
+            proxy: ProxyChoice::Environment,
+            compression: true,
             insecure: false,
             tls_server_name: None,
-            proxy_url: None,
             default_namespace: "default".to_owned(),
             user_agent: None,
             connect_timeout: Some(Self::DEFAULT_CONNECT_TIMEOUT),
@@ -152,6 +187,50 @@ impl Config {
         self
     }
 
+    /// Authenticates with a user name and a password (HTTP basic authentication), which kube-apiserver itself
+    /// no longer knows, but a proxy before it may. Can't be combined with a token.
+    pub fn basic_auth(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.basic = Some((user.into(), Secret(password.into())));
+        self
+    }
+
+    /// Authenticates with what a plugin hands out: a token, a client certificate, or both. As in client-go it
+    /// is not asked if there is a token, a user name or a client certificate beside it.
+    pub fn exec(mut self, plugin: ExecConfig) -> Self {
+        self.exec = Some(plugin);
+        self
+    }
+
+    /// Acts as somebody else, if the one who authenticates may: kubectl's `--as`.
+    pub fn impersonate(mut self, impersonation: Impersonation) -> Self {
+        self.impersonation = Some(impersonation);
+        self
+    }
+
+    /// Goes through this proxy, `http://`, `https://`, or `socks5://host:port`, with `user:password@` before
+    /// the host if it wants that; whatever the environment says. A kubeconfig's `proxy-url`.
+    ///
+    /// Without it the environment is asked when the client is made, as Go programs do: `HTTPS_PROXY` (or
+    /// `HTTP_PROXY` for a server without TLS), unless `NO_PROXY` has the server; never for a server on this
+    /// machine.
+    pub fn proxy_url(mut self, url: impl Into<String>) -> Self {
+        self.proxy = ProxyChoice::Url(Secret(url.into()));
+        self
+    }
+
+    /// Goes through no proxy, whatever the environment says.
+    pub fn no_proxy(mut self) -> Self {
+        self.proxy = ProxyChoice::Direct;
+        self
+    }
+
+    /// Never asks for compressed answers; a kubeconfig's `disable-compression`. With the feature `gzip` lists
+    /// are asked for compressed if this is not set, without it nothing is.
+    pub fn disable_compression(mut self, disable: bool) -> Self {
+        self.compression = !disable;
+        self
+    }
+
     /// Accepts any certificate of the server: whoever is in between can read and change everything. For
     /// tests; logged as a warning. Can't be combined with a CA.
     pub fn insecure_skip_tls_verify(mut self, insecure: bool) -> Self {
@@ -163,25 +242,6 @@ impl Config {
     /// of the URL.
     pub fn tls_server_name(mut self, name: impl Into<String>) -> Self {
         self.tls_server_name = Some(name.into());
-        self
-    }
-
-    /// The proxy to the server, in place of the one that the environment names: `http://host:port`,
-    /// `https://…` (HTTP CONNECT through TLS), `socks5://…` or `socks5h://…`, with `user:password@` in front
-    /// of the host if it wants that. With SOCKS the proxy resolves the server's name. Without this,
-    /// `HTTPS_PROXY` or `HTTP_PROXY` (by the server's scheme) and `NO_PROXY` count as they do in Go, when the
-    /// client is made. `proxy-url` in a kubeconfig.
-    ///
-    /// ```
-    /// use k8s_informer::{Client, Config};
-    ///
-    /// let config = Config::new("https://api.corp:6443").proxy_url("socks5://me:s3cret@127.0.0.1:1080");
-    /// assert!(!format!("{config:?}").contains("s3cret"));
-    /// let error = Client::new(Config::new("http://api.corp").proxy_url("ftp://proxy.corp")).unwrap_err();
-    /// assert!(error.is_config() && error.to_string().contains("ftp"));
-    /// ```
-    pub fn proxy_url(mut self, url: impl Into<String>) -> Self {
-        self.proxy_url = Some(Secret(url.into()));
         self
     }
 

@@ -1,4 +1,4 @@
-//! rustls, set up from a [`Config`]; none of its types is part of the public API.
+//! rustls, set up from PEM texts; none of its types is part of the public API.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,8 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use super::super::config::Config;
-use super::super::material::{Material, config_error};
+use super::super::material::{Material, Pem, config_error};
 use crate::error::Error;
 
 /// What every connection to the server shares: also the sessions that can be resumed.
@@ -20,43 +19,53 @@ pub(in crate::client) struct Tls {
     pub(in crate::client) server_name: ServerName<'static>,
 }
 
-/// `host` as it stands in the URL.
-pub(in crate::client) fn tls(config: &Config, host: &str) -> Result<Tls, Error> {
-    let name = config.tls_server_name.as_deref().unwrap_or(host);
-    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    let server_name = ServerName::try_from(bare.to_owned())
-        .map_err(|_| config_error(format!("{name:?} is not a name that a certificate can be for")))?;
+/// Whose certificate the server has to show, and what else does not change while a client lives.
+#[derive(Debug)]
+pub(in crate::client) struct Peer {
+    server_name: ServerName<'static>,
+    insecure: bool,
+}
 
+impl Peer {
+    /// `name` as it stands in a URL. `insecure` accepts any certificate.
+    pub(in crate::client) fn new(name: &str, insecure: bool) -> Result<Self, Error> {
+        let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        let server_name = ServerName::try_from(bare.to_owned())
+            .map_err(|_| config_error(format!("{name:?} is not a name that a certificate can be for")))?;
+        Ok(Self { server_name, insecure })
+    }
+}
+
+/// Whom to trust, and what to show; as it is now.
+#[derive(Clone, PartialEq)]
+pub(in crate::client) struct Pems {
+    /// The authorities of the system if there is none.
+    pub(in crate::client) ca: Option<Pem>,
+    /// A certificate chain and its key.
+    pub(in crate::client) identity: Option<(Pem, Pem)>,
+}
+
+pub(in crate::client) fn tls(peer: &Peer, pems: &Pems) -> Result<Tls, Error> {
     let provider = provider()?;
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| config_error(format!("TLS: {error}")))?;
-    let builder = if config.insecure {
-        if let Some(ca) = &config.ca {
-            return Err(config_error(format!("{ca} and insecure-skip-tls-verify exclude each other")));
-        }
-        log::warn!(
-            "the certificate of {} is NOT verified (insecure-skip-tls-verify): anyone in between can read and change everything, \
-             credentials included",
-            config.server
-        );
+    let builder = if peer.insecure {
         builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
     } else {
-        builder.with_root_certificates(match &config.ca {
+        builder.with_root_certificates(match &pems.ca {
             Some(ca) => authorities(ca)?,
             None => system_authorities()?,
         })
     };
-    let mut tls = match (&config.client_certificate, &config.client_key) {
-        (None, None) => builder.with_no_client_auth(),
-        (Some(only), None) | (None, Some(only)) => {
-            return Err(config_error(format!("{only}: a client certificate and its key belong together")));
-        }
-        (Some(certificate), Some(key)) => {
+    let mut tls = match &pems.identity {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => {
             let chain = certificates(certificate)?;
-            let bytes = key.read()?;
-            let parsed = PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| match error {
-                _ if is_encrypted(&bytes) => config_error(format!("{key}: encrypted keys are not supported")),
+            let parsed = PrivateKeyDer::from_pem_slice(&key.bytes).map_err(|error| match error {
+                _ if is_encrypted(&key.bytes) => {
+                    config_error(format!("{key}: encrypted keys are not supported"))
+                }
                 rustls::pki_types::pem::Error::NoItemsFound => {
                     config_error(format!("{key}: holds no private key in PEM form"))
                 }
@@ -79,24 +88,22 @@ pub(in crate::client) fn tls(config: &Config, host: &str) -> Result<Tls, Error> 
         }
     };
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Tls { config: Arc::new(tls), server_name })
+    Ok(Tls { config: Arc::new(tls), server_name: peer.server_name.clone() })
 }
 
 /// TLS to an `https` proxy, `host` as it stands in its URL. It is trusted for its own name, by the authorities
 /// of the system and the configured one; without the client certificate and `tls-server-name`, which are about
 /// the server. insecure-skip-tls-verify is for both.
-pub(in crate::client) fn tls_to_proxy(config: &Config, host: &str) -> Result<Tls, Error> {
-    let bare = host.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(host);
-    let server_name = ServerName::try_from(bare.to_owned())
-        .map_err(|_| config_error(format!("{host:?} is not a name that a proxy's certificate can be for")))?;
+pub(in crate::client) fn tls_to_proxy(host: &str, insecure: bool, ca: Option<&Pem>) -> Result<Tls, Error> {
+    let peer = Peer::new(host, insecure)?;
     let provider = provider()?;
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| config_error(format!("TLS: {error}")))?;
-    let builder = if config.insecure {
+    let builder = if insecure {
         builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
     } else {
-        builder.with_root_certificates(match (&config.ca, system_authorities()) {
+        builder.with_root_certificates(match (ca, system_authorities()) {
             (None, system) => system?,
             (Some(ca), Err(_)) => authorities(ca)?,
             (Some(ca), Ok(mut system)) => {
@@ -107,7 +114,7 @@ pub(in crate::client) fn tls_to_proxy(config: &Config, host: &str) -> Result<Tls
     };
     let mut tls = builder.with_no_client_auth();
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Tls { config: Arc::new(tls), server_name })
+    Ok(Tls { config: Arc::new(tls), server_name: peer.server_name })
 }
 
 /// Always given to rustls: with two providers linked, its own choice is to panic.
@@ -125,26 +132,25 @@ fn is_encrypted(key: &[u8]) -> bool {
     key.contains("BEGIN ENCRYPTED PRIVATE KEY") || key.contains("Proc-Type: 4,ENCRYPTED")
 }
 
-fn certificates(material: &Material) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let bytes = material.read()?;
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem.bytes).collect();
     match certificates {
         Ok(certificates) if certificates.is_empty() => {
-            Err(config_error(format!("{material}: holds no certificate in PEM form")))
+            Err(config_error(format!("{pem}: holds no certificate in PEM form")))
         }
         Ok(certificates) => Ok(certificates),
-        Err(_) => Err(config_error(format!("{material}: is not valid PEM"))),
+        Err(_) => Err(config_error(format!("{pem}: is not valid PEM"))),
     }
 }
 
-fn authorities(material: &Material) -> Result<RootCertStore, Error> {
+fn authorities(pem: &Pem) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
-    let (_, ignored) = roots.add_parsable_certificates(certificates(material)?);
+    let (_, ignored) = roots.add_parsable_certificates(certificates(pem)?);
     if roots.is_empty() {
-        return Err(config_error(format!("{material}: holds no certificate that can be an authority")));
+        return Err(config_error(format!("{pem}: holds no certificate that can be an authority")));
     }
     if ignored > 0 {
-        log::warn!("{material}: {ignored} certificates can't be used as an authority");
+        log::warn!("{pem}: {ignored} certificates can't be used as an authority");
     }
     Ok(roots)
 }
@@ -161,10 +167,10 @@ fn system_authorities() -> Result<RootCertStore, Error> {
     ];
     const WHAT: &str = "the authorities of the system";
     if let Some(file) = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) {
-        return authorities(&Material::file(format!("{WHAT} (SSL_CERT_FILE)"), file));
+        return authorities(&Material::file(format!("{WHAT} (SSL_CERT_FILE)"), file).read()?);
     }
     match BUNDLES.iter().find(|bundle| Path::new(bundle).exists()) {
-        Some(bundle) => authorities(&Material::file(WHAT, *bundle)),
+        Some(bundle) => authorities(&Material::file(WHAT, *bundle).read()?),
         None => Err(config_error(
             "no certificate authority is configured, and the system has no bundle of them where it is looked for \
              (SSL_CERT_FILE, /etc/ssl/certs/ca-certificates.crt, /etc/pki/tls/certs/ca-bundle.crt, /etc/ssl/cert.pem …)",

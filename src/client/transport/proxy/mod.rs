@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use ureq::unversioned::transport::{ConnectionDetails, Connector, Either, Transport};
 
-use super::super::config::Config;
 use super::super::failure::from_ureq;
+use super::super::material::Pem;
 use super::secure::{adapter, handshake};
 use super::tcp::TcpTransport;
 use super::tls::{self, Tls};
@@ -20,6 +20,7 @@ use super::{BUFFER, RECORD_BUFFER, Way, place};
 use crate::error::{Error, ErrorKind};
 
 /// A proxy by its URL. Neither `Debug` nor `Display` shows user and password.
+#[derive(Clone)]
 pub(in crate::client) struct Proxy {
     scheme: Scheme,
     /// As in a URL: an IPv6 address has brackets.
@@ -27,7 +28,7 @@ pub(in crate::client) struct Proxy {
     port: u16,
     user: Option<User>,
     /// For its own TLS, which comes before the tunnel.
-    tls: Option<Tls>,
+    tls: Option<Arc<Tls>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +41,7 @@ enum Scheme {
 }
 
 /// Bytes, as an escape in a URL may be any.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct User {
     name: Vec<u8>,
     password: Vec<u8>,
@@ -49,11 +50,12 @@ struct User {
 impl Proxy {
     /// With what an `https` proxy needs: its certificate is for its own name, signed by an authority of the
     /// system or the configured one. The client certificate is for the server alone.
-    pub(in crate::client) fn secured(mut self, config: &Config) -> Result<Self, Error> {
-        if self.is_https() {
-            self.tls = Some(tls::tls_to_proxy(config, &self.host)?);
-        }
-        Ok(self)
+    pub(in crate::client) fn secured(&self, insecure: bool, ca: Option<&Pem>) -> Result<Self, Error> {
+        let tls = match self.scheme {
+            Scheme::Https => Some(Arc::new(tls::tls_to_proxy(&self.host, insecure, ca)?)),
+            _ => None,
+        };
+        Ok(Self { tls, ..self.clone() })
     }
 
     pub(super) fn is_https(&self) -> bool {

@@ -1,0 +1,47 @@
+/// Whom to act as: kubectl's `--as`, `--as-uid`, `--as-group` and `--as-user-extra`. client-go's
+/// `rest.ImpersonationConfig`.
+///
+/// The server asks whether the one who authenticates may `impersonate` that user, and each of the groups; the
+/// groups of the user are not looked up, but those that are given here.
+///
+/// ```
+/// use k8s_informer::{Client, Config, Impersonation};
+///
+/// let jane = Impersonation::user("jane").group("developers").extra("scopes", "view");
+/// let client = Client::new(Config::new("https://api:6443").token("admin's").impersonate(jane))?;
+/// # Ok::<(), k8s_informer::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Impersonation {
+    pub(in crate::client) user: String,
+    pub(in crate::client) uid: Option<String>,
+    pub(in crate::client) groups: Vec<String>,
+    /// A key may be there several times.
+    pub(in crate::client) extra: Vec<(String, String)>,
+}
+
+impl Impersonation {
+    /// A user by name; that of a service account is `system:serviceaccount:NAMESPACE:NAME`.
+    pub fn user(name: impl Into<String>) -> Self {
+        Self { user: name.into(), uid: None, groups: Vec::new(), extra: Vec::new() }
+    }
+
+    /// The user's UID.
+    pub fn uid(mut self, uid: impl Into<String>) -> Self {
+        self.uid = Some(uid.into());
+        self
+    }
+
+    /// One more group that the user is in.
+    pub fn group(mut self, group: impl Into<String>) -> Self {
+        self.groups.push(group.into());
+        self
+    }
+
+    /// One more thing that is known of the user. Keys are in lower case.
+    pub fn extra(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.extra.push((key.into(), value.into()));
+        self
+    }
+}

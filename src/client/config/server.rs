@@ -1,0 +1,29 @@
+use ureq::http::Uri;
+
+use super::super::material::config_error;
+use super::Config;
+use crate::error::Error;
+
+/// The server's URL with a scheme; refuses what would be ignored, and what would put a secret into messages.
+pub(in crate::client) fn server_url(config: &Config) -> Result<Uri, Error> {
+    let given = config.server.trim();
+    if given.is_empty() {
+        return Err(config_error("no server is given"));
+    }
+    if given.contains('@') {
+        return Err(config_error("the server's URL holds a user name or password, which is not supported"));
+    }
+    if given.contains(['?', '#']) {
+        return Err(config_error("the server's URL has a query or a fragment, which is not supported"));
+    }
+    let url = match (given.contains("://"), config.mentions_tls()) {
+        (true, _) => given.to_owned(),
+        (false, true) => format!("https://{given}"),
+        (false, false) => format!("http://{given}"),
+    };
+    let uri: Uri = url.parse().map_err(|_| config_error(format!("{given:?} is not a URL of a server")))?;
+    match (uri.scheme_str(), uri.host()) {
+        (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(uri),
+        _ => Err(config_error(format!("{given:?} is not an http or https URL of a server"))),
+    }
+}

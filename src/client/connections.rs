@@ -1,0 +1,151 @@
+//! The connections to the server, made anew when what they are made of changes: certificates in files are
+//! rotated while a program runs.
+
+use ureq::Agent;
+use ureq::http::Uri;
+use ureq::http::uri::Scheme;
+
+use super::config::{Config, ProxyChoice};
+use super::material::{Material, Pem, Secret, config_error, credentials_error};
+use super::transport;
+use super::transport::proxy::Proxy;
+use super::transport::tls::{Peer, Pems, tls};
+use crate::error::Error;
+use crate::sync::Mutex;
+
+pub(super) struct Connections {
+    /// `None` for a server without TLS.
+    secure: Option<Secure>,
+    proxy: Option<Proxy>,
+    /// Requests that are under way keep the agent with which they began, and so their connection. Held while
+    /// another one is made, which reads no more than the authorities of the system.
+    current: Mutex<Current>,
+}
+
+struct Secure {
+    peer: Peer,
+    insecure: bool,
+    ca: Option<Material>,
+    identity: Option<(Material, Material)>,
+}
+
+struct Current {
+    agent: Agent,
+    /// What it was made of.
+    pems: Option<Pems>,
+    /// Why what is there now can't be used; said once.
+    problem: Option<String>,
+}
+
+impl Connections {
+    pub(super) fn new(config: &Config, server: &Uri) -> Result<Self, Error> {
+        let secure = match server.host() {
+            Some(host) if server.scheme() == Some(&Scheme::HTTPS) => Some(Secure::new(config, host)?),
+            _ if config.client_certificate.is_some() => {
+                return Err(config_error("a client certificate needs an https server"));
+            }
+            _ => None,
+        };
+        let pems = secure.as_ref().map(|secure| secure.pems(None)).transpose()?;
+        let proxy = match &config.proxy {
+            ProxyChoice::Url(Secret(url)) => Some(Proxy::parse(url)?),
+            ProxyChoice::Environment => Proxy::from_environment(server, |name| std::env::var(name).ok())?,
+            ProxyChoice::Direct => None,
+        };
+        let proxy = match (proxy, &secure) {
+            // With TLS to the server its authorities may change, and those for its proxy with them.
+            (Some(proxy), None) => {
+                let ca = config.ca.as_ref().map(Material::read).transpose()?;
+                Some(proxy.secured(config.insecure, ca.as_ref())?)
+            }
+            (proxy, _) => proxy,
+        };
+        let agent = agent(secure.as_ref(), pems.as_ref(), proxy.as_ref())?;
+        Ok(Self { secure, proxy, current: Mutex::new(Current { agent, pems, problem: None }) })
+    }
+
+    /// What to make the next request with, which shows this certificate if it is given one. Reads the files
+    /// of the configuration each time: they are small, and a change never goes unseen. As long as what they
+    /// hold can't be used, what they held before is.
+    ///
+    /// # Errors
+    ///
+    /// The certificate that was given can't be used.
+    pub(super) fn agent(&self, identity: Option<&(Pem, Pem)>) -> Result<Agent, Error> {
+        let Some(secure) = &self.secure else {
+            return match identity {
+                None => Ok(self.current.lock().agent.clone()),
+                Some((certificate, _)) => {
+                    Err(credentials_error(format!("{certificate} needs an https server")))
+                }
+            };
+        };
+        let pems = secure.pems(identity);
+        let mut current = self.current.lock();
+        let made = match pems {
+            Ok(pems) if current.pems.as_ref() == Some(&pems) => Ok(()),
+            Ok(pems) => agent(Some(secure), Some(&pems), self.proxy.as_ref()).map(|agent| {
+                log::debug!("certificates have changed: new connections are made with the new ones");
+                // Idle connections of the old one are closed.
+                current.agent = agent;
+                current.pems = Some(pems);
+            }),
+            Err(error) => Err(error),
+        };
+        match made {
+            Ok(()) => current.problem = None,
+            Err(error) if identity.is_some() => return Err(error),
+            Err(error) => {
+                let problem = Some(error.to_string());
+                if current.problem != problem {
+                    log::error!("{error}; using what was there before");
+                    current.problem = problem;
+                }
+            }
+        }
+        Ok(current.agent.clone())
+    }
+}
+
+impl Secure {
+    fn new(config: &Config, host: &str) -> Result<Self, Error> {
+        let peer = Peer::new(config.tls_server_name.as_deref().unwrap_or(host), config.insecure)?;
+        if config.insecure {
+            if let Some(ca) = &config.ca {
+                return Err(config_error(format!("{ca} and insecure-skip-tls-verify exclude each other")));
+            }
+            log::warn!(
+                "the certificate of {} is NOT verified (insecure-skip-tls-verify): anyone in between can read and change everything, \
+                 credentials included",
+                config.server
+            );
+        }
+        let identity = match (&config.client_certificate, &config.client_key) {
+            (None, None) => None,
+            (Some(only), None) | (None, Some(only)) => {
+                return Err(config_error(format!(
+                    "{only}: a client certificate and its key belong together"
+                )));
+            }
+            (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
+        };
+        Ok(Self { peer, insecure: config.insecure, ca: config.ca.clone(), identity })
+    }
+
+    fn pems(&self, identity: Option<&(Pem, Pem)>) -> Result<Pems, Error> {
+        let identity = match (identity, &self.identity) {
+            (Some(identity), _) => Some(identity.clone()),
+            (None, Some((certificate, key))) => Some((certificate.read()?, key.read()?)),
+            (None, None) => None,
+        };
+        Ok(Pems { ca: self.ca.as_ref().map(Material::read).transpose()?, identity })
+    }
+}
+
+fn agent(secure: Option<&Secure>, pems: Option<&Pems>, proxy: Option<&Proxy>) -> Result<Agent, Error> {
+    let (Some(secure), Some(pems)) = (secure, pems) else {
+        return Ok(transport::agent(None, proxy.cloned()));
+    };
+    let proxy = proxy.map(|proxy| proxy.secured(secure.insecure, pems.ca.as_ref())).transpose()?;
+    Ok(transport::agent(Some(tls(&secure.peer, pems)?), proxy))
+}

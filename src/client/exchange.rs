@@ -1,0 +1,196 @@
+//! One request and its answer, with what is tried again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ureq::http::{self, HeaderValue, Method, Uri, header};
+use ureq::{Agent, AsSendBody};
+
+use super::auth::Identity;
+use super::material::config_error;
+use super::response::Incoming;
+use super::transport::cancel::Running;
+use super::transport::deadline;
+use super::{Inner, Request, Response, answer, failure};
+use crate::error::Error;
+use crate::stop::Stop;
+
+enum Failure {
+    Ureq(ureq::Error),
+    Ours(Error),
+}
+
+impl Inner {
+    /// See [`Client::request`](super::Client::request). `context` is for what goes wrong in the body.
+    pub(super) fn request(
+        &self,
+        request: &Request,
+        stop: &Stop,
+        context: &Arc<str>,
+    ) -> Result<Response, Error> {
+        let mut retries = request.retries;
+        loop {
+            let error = match self.authenticated(request, stop, context) {
+                Ok(response) => return Ok(response),
+                Err(error) => error,
+            };
+            let Some(wait) = self.wait_for(request, &error).filter(|_| retries > 0) else {
+                return Err(error);
+            };
+            retries -= 1;
+            log::debug!("{} {}: {error}; once more in {wait:?}", request.method, request.path);
+            if stop.wait_timeout(wait) {
+                return Err(Error::stopped());
+            }
+        }
+    }
+
+    /// How long to wait before a request is sent again that failed like this; `None` for one that is not.
+    fn wait_for(&self, request: &Request, error: &Error) -> Option<Duration> {
+        let most = self.response_timeout(request);
+        let asks_for_it = matches!(error.status()?.code, 429 | 500..);
+        error.retry_after().filter(|wait| asks_for_it && most.is_none_or(|most| *wait <= most))
+    }
+
+    /// With the credentials of now; after a 401 once more, if there are others by then.
+    fn authenticated(&self, request: &Request, stop: &Stop, context: &Arc<str>) -> Result<Response, Error> {
+        let identity = self.auth.identity(stop)?;
+        let agent = self.agent(&identity)?;
+        match self.send(&agent, &identity, request, stop, context) {
+            Err(error) if error.is_unauthorized() => {
+                self.auth.reject(&identity);
+                let newer = self.auth.identity(stop)?;
+                if newer.is_as_good_as(&identity) {
+                    return Err(error);
+                }
+                let agent = self.agent(&newer)?;
+                self.send(&agent, &newer, request, stop, context)
+            }
+            done => done,
+        }
+    }
+
+    fn agent(&self, identity: &Identity) -> Result<Agent, Error> {
+        let certificate = identity.certificate().transpose();
+        let agent = certificate.and_then(|certificate| self.connections.agent(certificate.as_ref()));
+        // A certificate that can't be used is not used again.
+        agent.inspect_err(|_| self.auth.reject(identity))
+    }
+
+    fn send(
+        &self,
+        agent: &Agent,
+        identity: &Identity,
+        request: &Request,
+        stop: &Stop,
+        context: &Arc<str>,
+    ) -> Result<Response, Error> {
+        let mut fresh = false;
+        let (answer, running) = loop {
+            if stop.is_stopped() {
+                return Err(Error::stopped());
+            }
+            let running = Running::begin(stop, fresh);
+            match running.enter(|| self.run(agent, identity, request)) {
+                Ok(answer) => break (answer, running),
+                Err(_) if stop.is_stopped() => return Err(Error::stopped()),
+                Err(Failure::Ureq(error)) => {
+                    let again = !fresh && request.method == Method::GET && running.reused();
+                    if !(again && failure::is_broken_connection(&error)) {
+                        return Err(failure::from_ureq(error));
+                    }
+                    fresh = true;
+                }
+                Err(Failure::Ours(error)) => return Err(error),
+            }
+        };
+        let (head, body) = answer.into_parts();
+        answer::check_framing(&head.headers)?;
+        let status = head.status.as_u16();
+        let idle = request.idle_timeout.unwrap_or(self.response_timeout);
+        let body = Incoming::new(body, running, stop.clone(), context.clone(), idle);
+        if head.status.is_success() {
+            return Ok(Response { status, headers: head.headers, body });
+        }
+        // All of it together: what comes of it is an answer to the request.
+        let limit = self.response_timeout(request);
+        let error = deadline::within(limit, || failure::from_answer(status, &head.headers, body));
+        Err(if stop.is_stopped() { Error::stopped() } else { error })
+    }
+
+    fn run(
+        &self,
+        agent: &Agent,
+        identity: &Identity,
+        request: &Request,
+    ) -> Result<http::Response<ureq::Body>, Failure> {
+        let value = |text: &str, name: &str| {
+            HeaderValue::from_str(text)
+                .map_err(|_| config_error(format!("{name} holds characters that a header can't have")))
+        };
+        let separator = if request.query.is_empty() { "" } else { "?" };
+        let uri: Uri = format!("{}{}{separator}{}", self.server, request.path, request.query)
+            .parse()
+            .map_err(|_| config_error("the path does not make a URL"))?;
+
+        let head = http::Request::builder()
+            .method(&request.method)
+            .uri(uri)
+            .header(header::ACCEPT, value(&request.accept, "accept")?)
+            .header(header::USER_AGENT, &self.user_agent);
+        let head = self.auth.sign(identity, head);
+        let needs_body = [Method::POST, Method::PUT, Method::PATCH].contains(&request.method);
+        let body = match &request.body {
+            None if needs_body => Some(&[][..]),
+            body => body.as_deref(),
+        };
+        match body {
+            None => {
+                let head = head.body(()).map_err(ureq::Error::from)?;
+                Ok(agent.run(self.limited(agent, head, request))?)
+            }
+            Some(body) => {
+                let head = head.header(header::CONTENT_TYPE, value(&request.content_type, "content type")?);
+                let head = head.body(body).map_err(ureq::Error::from)?;
+                Ok(agent.run(self.limited(agent, head, request))?)
+            }
+        }
+    }
+
+    pub(super) fn response_timeout(&self, request: &Request) -> Option<Duration> {
+        request.response_timeout.unwrap_or(self.response_timeout)
+    }
+
+    /// With the time limits up to the head of the answer. Never a limit for the whole: lists are long, and
+    /// watches have no end; the limit for a read of the body is [`Incoming`]'s.
+    fn limited<B: AsSendBody>(
+        &self,
+        agent: &Agent,
+        http: http::Request<B>,
+        request: &Request,
+    ) -> http::Request<B> {
+        /// A limit beyond this is none; much more would overflow a point in time.
+        const LONG: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+        let below = |limit: Option<Duration>| limit.filter(|limit| *limit < LONG);
+        let response = below(self.response_timeout(request));
+        agent
+            .configure_request(http)
+            .timeout_connect(below(self.connect_timeout))
+            .timeout_send_request(response)
+            .timeout_send_body(response)
+            .timeout_recv_response(response)
+            .build()
+    }
+}
+
+impl From<ureq::Error> for Failure {
+    fn from(error: ureq::Error) -> Self {
+        Self::Ureq(error)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Ours(error)
+    }
+}
