@@ -58,6 +58,8 @@ pub(crate) enum ErrorKind {
     Config(String),
     /// There is nothing to authenticate with: a plugin failed, a token has expired.
     Credentials(String),
+    /// The server has no resource of that name.
+    NoMatch(String),
     /// What a user's own lister-watcher failed with.
     Other(String),
 }
@@ -249,6 +251,12 @@ impl Error {
         matches!(self.inner.kind, ErrorKind::Decode(_))
     }
 
+    /// The server has no resource of the name or kind that was asked for, as far as it could be asked:
+    /// perhaps its CustomResourceDefinition is still to be created. client-go's `meta.IsNoMatchError`.
+    pub fn is_no_match(&self) -> bool {
+        matches!(self.inner.kind, ErrorKind::NoMatch(_))
+    }
+
     /// The [`Stop`](crate::Stop) was given.
     pub fn is_stopped(&self) -> bool {
         matches!(self.inner.kind, ErrorKind::Stopped)
@@ -289,6 +297,7 @@ impl fmt::Display for ErrorKind {
             Self::Refused(message)
             | Self::Connection(message)
             | Self::Timeout(message)
+            | Self::NoMatch(message)
             | Self::Other(message) => f.write_str(message),
             Self::Tls(message) => write!(f, "TLS: {message}"),
             Self::Stopped => f.write_str("stopped"),

@@ -57,6 +57,7 @@
 //! | your own writes, seen before the watch brings them | [`MutationCache`], of an informer: [`mutation_cache`] |
 //! | queues of what is to be done, for controllers | [`WorkQueue`](workqueue::WorkQueue), [delaying](workqueue::DelayingQueue), [rate limiting](workqueue::RateLimitingQueue) |
 //! | one cache, many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
+//! | what the server serves, by kind or by kubectl's names | [`Discovery`], [`Client::discover`] |
 //! | single objects, read and written | [`Api`], [`Patch`], [`retry_on_conflict`] |
 //!
 //! Objects are whatever implements [`Object`]: k8s-openapi's types (feature `k8s-openapi`), structs of your
@@ -136,8 +137,9 @@ pub mod testing;
 
 #[cfg(feature = "client")]
 pub use client::{
-    Api, Client, Config, DeleteOptions, ExecConfig, Fetched, Impersonation, InteractiveMode, Patch,
-    PropagationPolicy, Request, ResourceListerWatcher, Response, StatusApi, retry_on_conflict,
+    Api, Client, Config, DeleteOptions, DiscoveredGroup, DiscoveredResource, DiscoveredSubresource,
+    Discovery, DiscoveryFailure, ExecConfig, Fetched, Impersonation, InteractiveMode, Patch,
+    PropagationPolicy, Request, ResourceListerWatcher, Response, StatusApi, Warning, retry_on_conflict,
 };
 /// The crate whose channels a [`ChannelHandler`] sends into: with its `Receiver` and its `select!`.
 pub use crossbeam_channel;
@@ -150,6 +152,8 @@ pub use informer::{
     ShutdownError, SyncError, Unsynced, WrapQueue, new_indexer_informer, new_informer, observe,
     observe_dynamic, wait_for_cache_sync, wait_for_cache_sync_timeout,
 };
+#[cfg(feature = "client")]
+pub use metrics::ClientMetrics;
 pub use metrics::{
     InformerMetrics, InformerName, InformerNameAndResource, InformerNameError, MetricsProvider,
 };

@@ -7,6 +7,8 @@
 mod http;
 #[path = "../examples/metrics/prometheus.rs"]
 mod prometheus;
+#[path = "../examples/metrics/rest_client.rs"]
+mod rest_client;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
@@ -15,17 +17,19 @@ use std::sync::{Arc, Barrier, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use k8s_informer::testing::{Answer, ApiServer, ScriptedListerWatcher};
+use k8s_informer::testing::{Answer, ApiServer, Fault, ScriptedListerWatcher};
 use k8s_informer::workqueue::{WorkQueue, WorkQueueMetrics};
 use k8s_informer::{
-    Client, Config, DynamicObject, GroupVersionResource, HandlerFuncs, IndexFunc, Indexers, InformerMetrics,
-    InformerName, InformerNameAndResource, InformerNameError, InformerOptions, InformerQueue, InformerScope,
-    ListerWatcher, MetricsProvider, SharedIndexInformer, SharedIndexInformerOptions, SharedInformerFactory,
-    SharedInformerFactoryBuilder, Stop, new_indexer_informer,
+    Client, ClientMetrics, Config, DynamicObject, GroupVersionResource, HandlerFuncs, IndexFunc, Indexers,
+    InformerMetrics, InformerName, InformerNameAndResource, InformerNameError, InformerOptions,
+    InformerQueue, InformerScope, ListerWatcher, MetricsProvider, Request, SharedIndexInformer,
+    SharedIndexInformerOptions, SharedInformerFactory, SharedInformerFactoryBuilder, Stop,
+    new_indexer_informer,
 };
 use serde_json::json;
 
 use self::prometheus::Exporter;
+use self::rest_client::RestClient;
 
 /// No test waits longer.
 const SOON: Duration = Duration::from_secs(20);
@@ -542,6 +546,53 @@ fn the_example_serves_what_prometheus_can_read() {
         serving.join()
     });
     ended.unwrap();
+}
+
+#[test]
+fn the_example_serves_what_a_client_tells() {
+    let server = ApiServer::start().unwrap();
+    create(&server, "default", "a");
+    let told = Arc::new(RestClient::default());
+    let config = Config::new(server.url()).metrics(told.clone()).rate_limit(1000.0, 1000);
+    let client = Client::new(config).unwrap();
+    let pods = "/api/v1/namespaces/default/pods";
+    let body = json!({"metadata": {"name": "b"}}).to_string();
+    let length = client.request(&Request::get(pods), &Stop::new()).unwrap().bytes().unwrap().len();
+    client.request(&Request::post(pods).body(body.clone()), &Stop::new()).unwrap().bytes().unwrap();
+    server.fail_next(Fault::status(429).retry_after(0));
+    let path = format!("{pods}/none");
+    assert!(client.request(&Request::get(path), &Stop::new()).unwrap_err().is_not_found());
+    told.exec_plugin_call(1, "plugin_execution_error");
+    told.certificate_rotation_age(Duration::from_secs(3600));
+
+    let samples = parse(&told.text());
+    let host = server.url().strip_prefix("http://").unwrap().to_owned();
+    let figure = |name: &str, labels: &[(&str, &str)]| {
+        let labels = labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        *samples
+            .get(&(format!("rest_client_{name}"), labels))
+            .unwrap_or_else(|| panic!("{name} in {samples:?}"))
+    };
+    let requests =
+        |code, method| figure("requests_total", &[("code", code), ("method", method), ("host", &host)]);
+    assert_eq!(
+        [("200", "GET"), ("201", "POST"), ("429", "GET"), ("404", "GET")].map(|(c, m)| requests(c, m)),
+        [1.0; 4]
+    );
+    let again = [("code", "404"), ("verb", "GET"), ("host", &*host)];
+    assert_eq!(figure("request_retries_total", &again), 1.0);
+    let of = |name: &str, verb| figure(name, &[("verb", verb), ("host", &host)]);
+    assert_eq!(of("request_duration_seconds_count", "GET"), 2.0);
+    assert_eq!(of("request_size_bytes_sum", "POST"), body.len() as f64);
+    assert!(of("response_size_bytes_sum", "GET") > length as f64);
+    assert_eq!(of("rate_limiter_duration_seconds_count", "GET"), 3.0);
+    assert_eq!(of("rate_limiter_duration_seconds_sum", "GET"), 0.0);
+    let failed = [("code", "1"), ("call_status", "plugin_execution_error")];
+    assert_eq!(figure("exec_plugin_call_total", &failed), 1.0);
+    assert_eq!(figure("exec_plugin_certificate_rotation_age_bucket", &[("le", "3600")]), 1.0);
+    assert_eq!(figure("exec_plugin_ttl_seconds", &[]), f64::INFINITY);
+    told.certificate_expiry(Some(std::time::SystemTime::UNIX_EPOCH));
+    assert!(told.text().contains("rest_client_exec_plugin_ttl_seconds{} -"));
 }
 
 /// Stops also when a test fails: what runs is joined then, too.

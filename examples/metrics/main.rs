@@ -1,4 +1,4 @@
-//! Publishes how an informer stands, for Prometheus, with nothing but this crate and the standard library.
+//! Publishes how an informer and its client stand, for Prometheus, with nothing but this crate and the standard library.
 //!
 //! ```text
 //! cargo run --example metrics                    on an API server inside of this program: lets Pods come,
@@ -10,6 +10,7 @@
 
 mod http;
 mod prometheus;
+mod rest_client;
 
 use std::error::Error;
 use std::net::{Ipv4Addr, TcpListener};
@@ -23,6 +24,7 @@ use k8s_informer::{Client, Config, GroupVersionResource, InformerName, SharedInf
 use serde_json::json;
 
 use self::prometheus::Exporter;
+use self::rest_client::RestClient;
 
 const USAGE: &str = "usage: metrics [--live] [--port PORT] [--once]";
 
@@ -75,10 +77,13 @@ impl Options {
 fn run(options: Options) -> Result<(), Box<dyn Error>> {
     let stop = Stop::on_signals()?;
     let server = if options.live { None } else { Some(ApiServer::start()?) };
-    let client = match &server {
-        Some(server) => Client::new(Config::new(server.url()))?,
-        None => Client::try_default()?,
+    let config = match &server {
+        Some(server) => Config::new(server.url()),
+        None => Config::try_default()?,
     };
+    // Who is told of each request.
+    let rest_client = Arc::new(RestClient::default());
+    let client = Client::new(config.metrics(rest_client.clone()))?;
 
     // Who is told how the queue and the cache of each informer stand.
     let exporter = Arc::new(Exporter::default());
@@ -108,7 +113,7 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
     let address = listener.local_addr()?;
     let serving = thread::Builder::new().name("metrics".to_owned()).spawn({
         let stop = stop.clone();
-        move || http::serve(&listener, &stop, || exporter.text())
+        move || http::serve(&listener, &stop, || exporter.text() + &rest_client.text())
     })?;
 
     if options.once {

@@ -15,7 +15,7 @@ use k8s_informer::{
 };
 
 /// In seconds.
-const BUCKETS: [f64; 12] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+const BUCKETS: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// Is told by informers, reads reflectors and handlers, and says how it all stands.
 #[derive(Default)]
@@ -36,11 +36,20 @@ impl MetricsProvider for Exporter {
 }
 
 /// What one informer has told.
-#[derive(Default)]
 struct Figures {
     queued_items: AtomicUsize,
     store_resource_version: AtomicU64,
     processing_latency: Mutex<Histogram>,
+}
+
+impl Default for Figures {
+    fn default() -> Self {
+        Self {
+            queued_items: AtomicUsize::default(),
+            store_resource_version: AtomicU64::default(),
+            processing_latency: Mutex::new(Histogram::new(BUCKETS)),
+        }
+    }
 }
 
 impl InformerMetrics for Figures {
@@ -57,17 +66,22 @@ impl InformerMetrics for Figures {
     }
 }
 
-#[derive(Clone, Default)]
-struct Histogram {
+#[derive(Clone)]
+pub(crate) struct Histogram {
+    buckets: &'static [f64],
     /// As many as there are buckets, each without those before it.
-    counts: [u64; BUCKETS.len()],
+    counts: Vec<u64>,
     count: u64,
     sum: f64,
 }
 
 impl Histogram {
-    fn observe(&mut self, value: f64) {
-        let bucket = BUCKETS.iter().position(|most| value <= *most);
+    pub(crate) fn new(buckets: &'static [f64]) -> Self {
+        Self { buckets, counts: vec![0; buckets.len()], count: 0, sum: 0.0 }
+    }
+
+    pub(crate) fn observe(&mut self, value: f64) {
+        let bucket = self.buckets.iter().position(|most| value <= *most);
         if let Some(count) = bucket.and_then(|bucket| self.counts.get_mut(bucket)) {
             *count += 1;
         }
@@ -104,7 +118,7 @@ impl Exporter {
         self.tell_informers(&mut text);
         self.tell_reflectors(&mut text);
         self.tell_handlers(&mut text);
-        text.0
+        text.into_string()
     }
 
     fn tell_informers(&self, text: &mut Text) {
@@ -225,10 +239,14 @@ impl Exporter {
 
 /// The text format.
 #[derive(Default)]
-struct Text(String);
+pub(crate) struct Text(String);
 
 impl Text {
-    fn family<'a>(
+    pub(crate) fn into_string(self) -> String {
+        self.0
+    }
+
+    pub(crate) fn family<'a>(
         &mut self,
         name: &str,
         kind: &str,
@@ -241,7 +259,7 @@ impl Text {
         }
     }
 
-    fn histograms<'a>(
+    pub(crate) fn histograms<'a>(
         &mut self,
         name: &str,
         help: &str,
@@ -249,13 +267,14 @@ impl Text {
     ) {
         self.head(name, "histogram", help);
         let bucket = format!("{name}_bucket");
-        for (labels, Histogram { counts, count, sum }) in samples {
+        for (labels, Histogram { buckets, counts, count, sum }) in samples {
+            let comma = if labels.is_empty() { "" } else { "," };
             let mut so_far = 0;
-            for (most, count) in BUCKETS.iter().zip(counts) {
+            for (most, count) in buckets.iter().zip(counts) {
                 so_far += count;
-                self.line(&bucket, &format!("{labels},{}", label("le", &most.to_string())), so_far);
+                self.line(&bucket, &format!("{labels}{comma}{}", label("le", &most.to_string())), so_far);
             }
-            self.line(&bucket, &format!("{labels},{}", label("le", "+Inf")), count);
+            self.line(&bucket, &format!("{labels}{comma}{}", label("le", "+Inf")), count);
             self.line(&format!("{name}_sum"), labels, sum);
             self.line(&format!("{name}_count"), labels, count);
         }
@@ -283,7 +302,7 @@ fn labels(name: &str, resource: &GroupVersionResource) -> String {
     labels.map(|(name, value)| label(name, value)).join(",")
 }
 
-fn label(name: &str, value: &str) -> String {
+pub(crate) fn label(name: &str, value: &str) -> String {
     format!("{name}=\"{}\"", value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n"))
 }
 
@@ -294,6 +313,6 @@ fn last_digits(version: &str) -> Option<u64> {
 }
 
 /// What a scrape shows of a thread that panicked is what there is.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

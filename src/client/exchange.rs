@@ -1,5 +1,6 @@
 //! One request and its answer, with what is tried again.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,10 @@ use ureq::http::{self, HeaderValue, Method, Uri, header};
 use ureq::{Agent, AsSendBody};
 
 use super::auth::Identity;
+use super::decoded::Decoded;
+use super::manners::Account;
 use super::material::config_error;
+use super::request::Purpose;
 use super::response::Incoming;
 use super::transport::cancel::Running;
 use super::transport::deadline;
@@ -28,9 +32,10 @@ impl Inner {
         stop: &Stop,
         context: &Arc<str>,
     ) -> Result<Response, Error> {
+        let account = Account::open(&self.manners, request);
         let mut retries = request.retries;
         loop {
-            let error = match self.authenticated(request, stop, context) {
+            let error = match self.authenticated(request, stop, context, &account) {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
@@ -39,9 +44,7 @@ impl Inner {
             };
             retries -= 1;
             log::debug!("{} {}: {error}; once more in {wait:?}", request.method, request.path);
-            if stop.wait_timeout(wait) {
-                return Err(Error::stopped());
-            }
+            self.manners.wait(wait, stop)?;
         }
     }
 
@@ -53,10 +56,16 @@ impl Inner {
     }
 
     /// With the credentials of now; after a 401 once more, if there are others by then.
-    fn authenticated(&self, request: &Request, stop: &Stop, context: &Arc<str>) -> Result<Response, Error> {
+    fn authenticated(
+        &self,
+        request: &Request,
+        stop: &Stop,
+        context: &Arc<str>,
+        account: &Arc<Account>,
+    ) -> Result<Response, Error> {
         let identity = self.auth.identity(stop)?;
         let agent = self.agent(&identity)?;
-        match self.send(&agent, &identity, request, stop, context) {
+        match self.send(&agent, &identity, request, stop, context, account) {
             Err(error) if error.is_unauthorized() => {
                 self.auth.reject(&identity);
                 let newer = self.auth.identity(stop)?;
@@ -64,7 +73,7 @@ impl Inner {
                     return Err(error);
                 }
                 let agent = self.agent(&newer)?;
-                self.send(&agent, &newer, request, stop, context)
+                self.send(&agent, &newer, request, stop, context, account)
             }
             done => done,
         }
@@ -84,14 +93,18 @@ impl Inner {
         request: &Request,
         stop: &Stop,
         context: &Arc<str>,
+        account: &Arc<Account>,
     ) -> Result<Response, Error> {
         let mut fresh = false;
         let (answer, running) = loop {
             if stop.is_stopped() {
                 return Err(Error::stopped());
             }
+            account.wait_for_turn(context, stop)?;
             let running = Running::begin(stop, fresh);
-            match running.enter(|| self.run(agent, identity, request)) {
+            let answer = running.enter(|| self.run(agent, identity, request));
+            account.sent(request, answer.as_ref().ok().map(|answer| answer.status().as_u16()));
+            match answer {
                 Ok(answer) => break (answer, running),
                 Err(_) if stop.is_stopped() => return Err(Error::stopped()),
                 Err(Failure::Ureq(error)) => {
@@ -106,15 +119,26 @@ impl Inner {
         };
         let (head, body) = answer.into_parts();
         answer::check_framing(&head.headers)?;
+        self.manners.warn(&head.headers, context);
         let status = head.status.as_u16();
         let idle = request.idle_timeout.unwrap_or(self.response_timeout);
-        let body = Incoming::new(body, running, stop.clone(), context.clone(), idle);
+        let encoding = answer::encoding(&head.headers, self.asks_for_gzip(request));
+        let incoming = |encoding| {
+            let body = Decoded::new(body, encoding);
+            Incoming::new(body, running, stop.clone(), context.clone(), account.clone(), idle)
+        };
         if head.status.is_success() {
-            return Ok(Response { status, headers: head.headers, body });
+            let body = incoming(encoding?);
+            let body_limit = request.body_limit.unwrap_or(self.manners.body_limit);
+            return Ok(Response { status, headers: head.headers, body, body_limit });
         }
         // All of it together: what comes of it is an answer to the request.
         let limit = self.response_timeout(request);
-        let error = deadline::within(limit, || failure::from_answer(status, &head.headers, body));
+        let error = deadline::within(limit, || match encoding {
+            Ok(encoding) => failure::from_answer(status, &head.headers, incoming(encoding)),
+            // A failure all the same.
+            Err(_) => failure::from_answer(status, &head.headers, io::empty()),
+        });
         Err(if stop.is_stopped() { Error::stopped() } else { error })
     }
 
@@ -138,6 +162,10 @@ impl Inner {
             .uri(uri)
             .header(header::ACCEPT, value(&request.accept, "accept")?)
             .header(header::USER_AGENT, &self.user_agent);
+        let head = match self.asks_for_gzip(request) {
+            true => head.header(header::ACCEPT_ENCODING, "gzip"),
+            false => head,
+        };
         let head = self.auth.sign(identity, head);
         let needs_body = [Method::POST, Method::PUT, Method::PATCH].contains(&request.method);
         let body = match &request.body {
@@ -155,6 +183,10 @@ impl Inner {
                 Ok(agent.run(self.limited(agent, head, request))?)
             }
         }
+    }
+
+    fn asks_for_gzip(&self, request: &Request) -> bool {
+        self.gzip && request.purpose == Purpose::List
     }
 
     pub(super) fn response_timeout(&self, request: &Request) -> Option<Duration> {

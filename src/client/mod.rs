@@ -6,8 +6,11 @@ mod api;
 mod auth;
 mod config;
 mod connections;
+mod decoded;
+mod discovery;
 mod exchange;
 mod failure;
+mod manners;
 mod material;
 mod request;
 mod resource;
@@ -24,6 +27,10 @@ pub use api::{Api, DeleteOptions, Fetched, Patch, PropagationPolicy, StatusApi, 
 #[doc(hidden)]
 pub use auth::exec::exec_credential;
 pub use config::{Config, ExecConfig, Impersonation, InteractiveMode};
+pub use discovery::{
+    DiscoveredGroup, DiscoveredResource, DiscoveredSubresource, Discovery, DiscoveryFailure,
+};
+pub use manners::Warning;
 pub use request::Request;
 pub use resource::ResourceListerWatcher;
 pub use response::Response;
@@ -31,6 +38,7 @@ pub use response::Response;
 use self::auth::Auth;
 use self::config::server_url;
 use self::connections::Connections;
+use self::manners::Manners;
 use self::material::config_error;
 use crate::error::Error;
 use crate::object::{DynamicObject, GroupVersionResource, PartialObjectMetadata, Resource};
@@ -64,6 +72,10 @@ struct Inner {
     user_agent: HeaderValue,
     connect_timeout: Option<Duration>,
     response_timeout: Option<Duration>,
+    /// Whether lists are asked for compressed.
+    gzip: bool,
+    manners: Arc<Manners>,
+    discovery: discovery::Cache,
 }
 
 impl Client {
@@ -95,6 +107,9 @@ impl Client {
                 default_namespace: config.default_namespace,
                 connect_timeout: config.connect_timeout,
                 response_timeout: config.response_timeout,
+                gzip: cfg!(feature = "gzip") && config.compression,
+                manners: Arc::new(Manners::new(config.manners, &server)?),
+                discovery: discovery::Cache::default(),
             }),
         })
     }
@@ -119,6 +134,9 @@ impl Client {
     /// - after 429, or 5xx with a `Retry-After`, as often as [`Request::retries`] says, each time after the
     ///   time that the server asks for. One that is longer than the client's
     ///   [`response_timeout`](Config::response_timeout) is not waited for.
+    ///
+    /// Each time it first waits for the [rate limit](Config::rate_limit), if there is one. What the server
+    /// warns of is [passed on or logged](Config::on_warning).
     ///
     /// # Errors
     ///

@@ -31,6 +31,18 @@ pub struct Request {
     pub(super) response_timeout: Option<Option<Duration>>,
     pub(super) idle_timeout: Option<Option<Duration>>,
     pub(super) retries: u32,
+    pub(super) body_limit: Option<u64>,
+    pub(super) purpose: Purpose,
+}
+
+/// What a request is for, as far as that makes a difference to how it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Any,
+    /// A list, which may be long: it is asked for compressed, if this client does so.
+    List,
+    /// A stream that ends when it ends, and whose events must not wait for others to be compressed with.
+    Watch,
 }
 
 impl Request {
@@ -52,6 +64,8 @@ impl Request {
             response_timeout: None,
             idle_timeout: None,
             retries: Self::DEFAULT_RETRIES,
+            body_limit: None,
+            purpose: Purpose::Any,
         }
     }
 
@@ -147,6 +161,31 @@ impl Request {
     /// [`TimedOut`](std::io::ErrorKind::TimedOut), and can be tried again.
     pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.idle_timeout = Some(timeout.into());
+        self
+    }
+
+    /// How many bytes the body of the answer may have for [`Response::bytes`](crate::Response::bytes) and
+    /// [`Response::json`](crate::Response::json), in place of the client's
+    /// [`body_limit`](crate::Config::body_limit).
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, Request, Stop};
+    ///
+    /// let server = ApiServer::start()?;
+    /// let client = Client::new(Config::new(server.url()))?;
+    /// let pods = Request::get("/api/v1/pods").body_limit(10);
+    /// let error = client.request(&pods, &Stop::new())?.bytes().unwrap_err();
+    /// assert!(error.is_decode() && error.to_string().ends_with("the body is larger than 10 bytes"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn body_limit(mut self, bytes: u64) -> Self {
+        self.body_limit = Some(bytes);
+        self
+    }
+
+    pub(super) fn purpose(mut self, purpose: Purpose) -> Self {
+        self.purpose = purpose;
         self
     }
 }

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use super::request::Purpose;
 use super::{Client, Request, Response, answer};
 use crate::error::Error;
 use crate::object::GroupVersionResource;
@@ -17,7 +18,8 @@ const PARTIAL_LIST: &str =
 /// [`Client::lister_watcher`], [`Client::lister_watcher_of`] and [`Client::metadata_lister_watcher`].
 /// client-go's `NewListWatchFromClient`.
 ///
-/// Answers are JSON, not compressed. It is cheap to clone.
+/// Answers are JSON; with the feature `gzip` lists are asked for compressed, see
+/// [`Config::disable_compression`](crate::Config::disable_compression). It is cheap to clone.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ResourceListerWatcher {
@@ -103,18 +105,25 @@ impl ListerWatcherSource for Client {
     ) -> Arc<dyn ListerWatcher> {
         Arc::new(Self::metadata_lister_watcher(self, resource, namespace))
     }
+
+    fn find_resource(&self, name: &str, stop: &Stop) -> Result<GroupVersionResource, Error> {
+        self.watchable(name, stop)
+    }
 }
 
 impl ListerWatcher for ResourceListerWatcher {
     fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
         let request = self.request(&options.to_query(), PARTIAL_LIST);
-        self.get("list", request, stop, |response| answer::check_json(&response.headers))
+        self.get("list", request.purpose(Purpose::List), stop, |response| {
+            answer::check_json(&response.headers)
+        })
     }
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
         let request = self.request(&options.to_watch_query(), PARTIAL);
         // How long it may be silent only the reflector knows, which tells the body.
-        self.get("watch", request.idle_timeout(None), stop, |response| {
+        let request = request.idle_timeout(None).purpose(Purpose::Watch);
+        self.get("watch", request, stop, |response| {
             answer::check_watch(response.status)?;
             answer::check_json(&response.headers)
         })

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use ureq::http::HeaderMap;
 
-use super::failure;
+use super::decoded::Decoded;
+use super::manners::Account;
 use super::transport::cancel::Running;
 use super::transport::deadline;
 use crate::error::Error;
@@ -15,9 +16,6 @@ use crate::stop::Stop;
 use crate::sync::Mutex;
 use crate::wire;
 
-/// The largest body that [`Response::json`] and [`Response::bytes`] take: 256 MiB.
-const WHOLE_BODY_LIMIT: u64 = 256 * 1024 * 1024;
-
 /// A 2xx answer: its head is here, its body is still to be read.
 ///
 /// Read the body to its end and the connection is used again; drop it before and the connection is closed.
@@ -25,6 +23,8 @@ pub struct Response {
     pub(super) status: u16,
     pub(super) headers: HeaderMap,
     pub(super) body: Incoming,
+    /// The most that is read of it as a whole.
+    pub(super) body_limit: u64,
 }
 
 impl Response {
@@ -53,24 +53,37 @@ impl Response {
         Body::new(self.body).with_read_timeout(move |timeout| *read_timeout.lock() = timeout)
     }
 
-    /// Reads the whole body, up to 256 MiB.
+    /// Reads the whole body, up to the [`body_limit`](crate::Request::body_limit).
     ///
     /// # Errors
     ///
     /// It broke off, took too long, was stopped, or is too large.
     pub fn bytes(mut self) -> Result<Vec<u8>, Error> {
+        let limit = self.body_limit;
+        // One that says so needs not be read.
+        let known = self.header("content-length").and_then(|length| length.parse::<u64>().ok());
+        if known.is_some_and(|length| length > limit) {
+            return Err(self.too_large());
+        }
         let mut bytes = Vec::new();
-        let read = self.body.by_ref().take(WHOLE_BODY_LIMIT + 1).read_to_end(&mut bytes);
+        let read = self.body.by_ref().take(limit.saturating_add(1)).read_to_end(&mut bytes);
         match read {
-            Ok(length) if length as u64 > WHOLE_BODY_LIMIT => {
-                Err(Error::decode("the body is larger than 256 MiB").context(self.body.context.to_string()))
-            }
+            Ok(length) if length as u64 > limit => Err(self.too_large()),
             Ok(_) => Ok(bytes),
             Err(error) => Err(Error::from(error)),
         }
     }
 
-    /// Reads the whole body, up to 256 MiB, and decodes it.
+    fn too_large(&self) -> Error {
+        let (amount, unit) = match self.body_limit {
+            limit if limit > 0 && limit.is_multiple_of(1 << 20) => (limit >> 20, "MiB"),
+            limit => (limit, "bytes"),
+        };
+        Error::decode(format!("the body is larger than {amount} {unit}"))
+            .context(self.body.context.to_string())
+    }
+
+    /// Reads the whole body, up to the [`body_limit`](crate::Request::body_limit), and decodes it.
     ///
     /// # Errors
     ///
@@ -93,7 +106,7 @@ impl fmt::Debug for Response {
 /// A body on its connection. Its errors are IO errors with an [`Error`] inside.
 pub(super) struct Incoming {
     /// `None` once it has ended.
-    reader: Option<ureq::BodyReader<'static>>,
+    reader: Option<Decoded>,
     /// Keeps the connection within reach of the stop; given back together with the connection.
     running: Option<Running>,
     stop: Stop,
@@ -101,23 +114,26 @@ pub(super) struct Incoming {
     pub(super) context: Arc<str>,
     /// How long a read may wait, `None` for ever. Innermost, held for a copy.
     read_timeout: Arc<Mutex<Option<Duration>>>,
+    account: Arc<Account>,
     failed: Option<Error>,
 }
 
 impl Incoming {
     pub(super) fn new(
-        body: ureq::Body,
+        body: Decoded,
         running: Running,
         stop: Stop,
         context: Arc<str>,
+        account: Arc<Account>,
         read_timeout: Option<Duration>,
     ) -> Self {
         Self {
-            reader: Some(body.into_reader()),
+            reader: Some(body),
             running: Some(running),
             stop,
             context,
             read_timeout: Arc::new(Mutex::new(read_timeout)),
+            account,
             failed: None,
         }
     }
@@ -148,18 +164,19 @@ impl Read for Incoming {
             // Also an end: a body that ends with its connection looks complete after a shutdown.
             Ok(0) | Err(_) if self.stop.is_stopped() => Err(self.fail(Error::stopped())),
             Ok(0) => {
+                self.account.received(0);
                 self.reader = None;
                 self.running = None;
                 Ok(0)
             }
-            Ok(amount) => Ok(amount),
-            Err(error) => match failure::from_io(error) {
-                // ureq and rustls hold what has come so far, and go on from there.
-                error if error.is_timeout() => {
-                    Err(io::Error::new(io::ErrorKind::TimedOut, error.context(self.context.to_string())))
-                }
-                error => Err(self.fail(error)),
-            },
+            Ok(amount) => {
+                self.account.received(amount);
+                Ok(amount)
+            }
+            Err(error) if error.is_timeout() => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, error.context(self.context.to_string())))
+            }
+            Err(error) => Err(self.fail(error)),
         }
     }
 }

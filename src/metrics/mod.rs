@@ -1,6 +1,8 @@
 //! Figures about queues and stores, for whoever wants to publish them: client-go's `informer_metrics.go`, and
 //! its `identity.go` in `identity`.
 
+#[cfg(feature = "client")]
+mod client;
 mod identity;
 mod meter;
 mod shares;
@@ -9,6 +11,8 @@ mod work_queue;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "client")]
+pub use client::ClientMetrics;
 pub(crate) use identity::ReservedMetrics;
 pub use identity::{InformerName, InformerNameAndResource, InformerNameError};
 pub(crate) use meter::{Meter, resource_version_metric, say};

@@ -114,6 +114,19 @@ pub trait ListerWatcherSource: Send + Sync {
     ) -> Arc<dyn ListerWatcher> {
         self.lister_watcher(resource, namespace)
     }
+
+    /// The resource that goes by this name, or whose objects are of this kind, and can be listed and watched:
+    /// `deployments.apps`, `deploy`, `Deployment`. May block. A client asks the server
+    /// (`Client::discover`); what knows no names says so, as this does unless implemented.
+    ///
+    /// # Errors
+    ///
+    /// [`is_no_match`](Error::is_no_match) if there is none; why it can't be told.
+    fn find_resource(&self, name: &str, _stop: &Stop) -> Result<GroupVersionResource, Error> {
+        Err(Error::other(format!(
+            "{name:?} is no group, version and resource, and what is asked here knows nothing of names"
+        )))
+    }
 }
 
 /// The body of an answer: a stream of bytes that blocks.

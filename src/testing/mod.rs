@@ -10,7 +10,8 @@
 //! [`ApiServer`] speaks HTTP/1.1 and answers as a real kube-apiserver 1.36 does, which its own tests compare
 //! with recorded exchanges: lists with pages, versions and selectors; watches with bookmarks, streaming lists
 //! and selectors that objects enter and leave; writes with conflicts, finalizers and status; errors word for
-//! word. Objects are [`serde_json::Value`]s of any resource, built-in or [declared](ApiResource).
+//! word. Objects are [`serde_json::Value`]s of any resource, built-in, [declared](ApiResource) or made by a
+//! CustomResourceDefinition; discovery tells of them all.
 //!
 //! Beyond that it does what a real one won't do when asked: it [goes wrong](#faults), goes away and comes
 //! back ([`ApiServer::pause`]), and remembers who asked for what ([`ApiServer::requests`]).
@@ -114,7 +115,7 @@
 //!
 //! ## What it leaves out
 //!
-//! No TLS, HTTP/2, compression, YAML or protobuf; no discovery, schemas or validation beyond names and the
+//! No TLS, HTTP/2, compression, YAML or protobuf; no schemas or validation beyond names and the
 //! types within `metadata`; no defaults but a pod's and a namespace's phase; no admission; no garbage
 //! collection, whatever propagation policy a deletion asks for. Server-side apply takes JSON only, replaces
 //! lists as a whole, and knows no owners (`managedFields`) but those who have applied: what is created,

@@ -12,7 +12,7 @@ fn client(server: &Server) -> Client {
 }
 
 fn get(server: &Server) -> Result<Response, Error> {
-    client(server).request(&Request::get("/api/v1/pods?continue=s3cret"), &Stop::new())
+    client(server).request(&Request::get("/api/v1/pods?continue=s3cret").retries(0), &Stop::new())
 }
 
 /// What comes of an answer, and that its message says what was asked, and never the query.
@@ -293,4 +293,60 @@ fn several_addresses_are_tried_in_turn() {
     let server = Server::answering("{}");
     let url = format!("http://localhost:{}", server.address.port());
     Client::new(Config::new(url)).unwrap().request(&Request::get("/"), &Stop::new()).unwrap();
+}
+
+fn odd(head: &str, body: &str) -> Result<Response, Error> {
+    let bytes = format!("{head}\r\n\r\n{body}").into_bytes();
+    get(&Server::start(move |_| Reply::WriteAndClose(bytes.clone())))
+}
+
+#[test]
+fn what_http_allows_is_understood() {
+    for (head, body) in [
+        ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2", "{}"),
+        ("HTTP/1.1 103 Early\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2", "{}"),
+        ("HTTP/1.1 200\r\nContent-Length: 2", "{}"),
+        ("HTTP/1.1 200 \r\ncontent-LENGTH:2", "{}"),
+        ("HTTP/1.1 200 OK\r\nX-Empty:\r\nContent-Length: 2", "{}"),
+        ("HTTP/1.1 299 Fine\r\nContent-Length: 2", "{}"),
+        // Until the connection ends.
+        ("HTTP/1.1 200 OK\r\nConnection: close", "{}"),
+        ("HTTP/1.0 200 OK", "{}"),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked", "2;name=\"value\"\r\n{}\r\n0\r\n\r\n"),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked", "0000002\r\n{}\r\n000;last\r\n\r\n"),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked", "1\r\n{\r\n1\r\n}\r\n0\r\nTrailer: value\r\n\r\n"),
+    ] {
+        match odd(head, body).and_then(Response::bytes) {
+            Ok(bytes) => assert_eq!(bytes, b"{}", "{head}"),
+            Err(error) => panic!("{head:?} {body:?}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn an_answer_without_a_body_is_empty() {
+    for head in [
+        "HTTP/1.1 204 No Content",
+        "HTTP/1.1 204 No Content\r\nContent-Length: 0",
+        "HTTP/1.1 200 OK\r\nContent-Length: 0",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0",
+    ] {
+        assert_eq!(odd(head, "").unwrap().bytes().unwrap(), b"", "{head}");
+        let error = odd(head, "").unwrap().json::<serde_json::Value>().unwrap_err();
+        assert!(error.is_decode() && error.to_string().contains("EOF while parsing"), "{head}: {error}");
+    }
+    // Nothing that is asked for can be not modified.
+    let error = odd("HTTP/1.1 304 Not Modified\r\nETag: \"a\"", "").unwrap_err();
+    assert_eq!(error.status().unwrap().code, 304);
+    // A status that says that there is no body, and one all the same: it is not the next answer.
+    let server = Server::start(|_| {
+        Reply::Write(
+            b"HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled".to_vec(),
+        )
+    });
+    let client = client(&server);
+    for _ in 0..3 {
+        assert_eq!(client.request(&Request::get("/"), &Stop::new()).unwrap().bytes().unwrap(), b"");
+    }
+    assert_eq!(server.accepted(), 3);
 }

@@ -6,15 +6,18 @@
 mod api;
 mod cluster;
 mod config;
+mod discovery;
 #[cfg(unix)]
 mod exec;
 mod folder;
 mod hostile;
 mod http;
 mod identity;
+mod manners;
 #[cfg(unix)]
 mod plugin;
 mod proxy;
+mod rediscovery;
 mod rotation;
 #[cfg(unix)]
 mod script;

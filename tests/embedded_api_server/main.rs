@@ -5,6 +5,8 @@
 mod applies;
 mod broken_answers;
 mod client;
+mod definitions;
+mod discovery;
 mod disturbed_watches;
 mod faults;
 mod lifecycle;

@@ -14,6 +14,7 @@ mod cluster;
 mod config;
 mod controller;
 mod credentials;
+mod discovery;
 mod faults;
 mod history;
 mod life;

@@ -8,12 +8,16 @@ mod places;
 mod server;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::exec::{ExecConfig, InteractiveMode};
 
+use super::manners::{self, Warning};
 use super::material::{Material, Secret, config_error};
 use crate::error::Error;
+use crate::metrics::ClientMetrics;
+use crate::time::Clock;
 
 pub use impersonation::Impersonation;
 pub(super) use server::server_url;
@@ -57,6 +61,7 @@ pub struct Config {
     pub(super) user_agent: Option<String>,
     pub(super) connect_timeout: Option<Duration>,
     pub(super) response_timeout: Option<Duration>,
+    pub(super) manners: manners::Settings,
 }
 
 /// Which proxy is between here and the server.
@@ -84,6 +89,9 @@ impl Config {
     /// says so.
     pub const DEFAULT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(90);
 
+    /// The largest body that is read as a whole: 256 MiB, some hundred thousand objects.
+    pub const DEFAULT_BODY_LIMIT: u64 = 256 << 20;
+
     /// A server by its URL, `https://host:port` or `http://host:port`, with a path before all others if it
     /// has one.
     ///
@@ -109,6 +117,7 @@ impl Config {
             user_agent: None,
             connect_timeout: Some(Self::DEFAULT_CONNECT_TIMEOUT),
             response_timeout: Some(Self::DEFAULT_RESPONSE_TIMEOUT),
+            manners: manners::Settings::default(),
         }
     }
 
@@ -272,6 +281,96 @@ impl Config {
         self
     }
 
+    /// Passes what the server warns of to this function, instead of logging it. client-go's `WarningHandler`.
+    ///
+    /// Without it, each text of a warning 299 is logged at `warn`, once in the life of a client; of more than
+    /// 256 texts the oldest are forgotten. The function is called with all of them, of whatever code, each
+    /// time that they come, on the thread that makes the request and before it has the answer; a panic in it
+    /// is logged. Failures and watches have warnings, too.
+    ///
+    /// ```
+    /// use k8s_informer::Config;
+    ///
+    /// let config = Config::new("http://127.0.0.1:8001").on_warning(|warning| eprintln!("Warning: {warning}"));
+    /// assert!(format!("{config:?}").contains("on_warning"));
+    /// let silent = config.on_warning(|_| {});
+    /// # drop(silent);
+    /// ```
+    pub fn on_warning(mut self, handler: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
+        self.manners.on_warning = Some(manners::Handler(Arc::new(handler)));
+        self
+    }
+
+    /// Makes no more than `qps` requests a second, after `burst` at once; those that are too many wait, and
+    /// their [`Stop`](crate::Stop) ends that. Both must be above 0. client-go's `QPS` and `Burst`.
+    ///
+    /// Each time that a request is sent counts, as it does to the server: those that are sent again, and
+    /// watches, too. All clones of a client share the limit. A wait of more than 50 ms is logged at `debug`,
+    /// one of more than a second at `info`, every ten seconds at most.
+    ///
+    /// There is none by default, where client-go has 5 and 10: an API server shares itself out fairly (API
+    /// Priority and Fairness), says 429 where that is not enough, and then is waited for
+    /// ([`Request::retries`](crate::Request::retries)). A limit here knows nothing of what the server can do;
+    /// controller-runtime has none any more either.
+    ///
+    /// ```
+    /// use k8s_informer::{Client, Config};
+    ///
+    /// Client::new(Config::new("http://127.0.0.1:8001").rate_limit(20.0, 30))?;
+    /// let error = Client::new(Config::new("http://127.0.0.1:8001").rate_limit(0.0, 30)).unwrap_err();
+    /// assert!(error.is_config());
+    /// # Ok::<(), k8s_informer::Error>(())
+    /// ```
+    pub fn rate_limit(mut self, qps: f64, burst: usize) -> Self {
+        self.manners.rate_limit = Some((qps, burst));
+        self
+    }
+
+    /// How many bytes the body of an answer may have for [`Response::bytes`](crate::Response::bytes) and
+    /// [`Response::json`](crate::Response::json), and so for an [`Api`](crate::Api). Default: [256
+    /// MiB](Self::DEFAULT_BODY_LIMIT). [`Request::body_limit`](crate::Request::body_limit) sets it for one
+    /// request. What is larger is an error ([`Error::is_decode`](crate::Error::is_decode)), as soon as that
+    /// is known.
+    ///
+    /// All that limits how much a server can send:
+    ///
+    /// | what | limit |
+    /// |---|---|
+    /// | the head of an answer | 32 KiB |
+    /// | the body of a failure | 256 KiB are read, 1 KiB of them shown if it is no `Status` |
+    /// | a body that is read as a whole | this one; after decompression |
+    /// | an object of an informer's list, an event of its watch | [`DecodeLimits`](crate::DecodeLimits): 32 MiB; after decompression |
+    /// | an informer's list, or [`Response::into_body`](crate::Response::into_body) | none: it is a stream, and never in memory as a whole |
+    pub fn body_limit(mut self, bytes: u64) -> Self {
+        self.manners.body_limit = bytes;
+        self
+    }
+
+    /// Tells these metrics of each request. None are told by default.
+    pub fn metrics(mut self, metrics: Arc<dyn ClientMetrics>) -> Self {
+        self.manners.metrics = Some(metrics);
+        self
+    }
+
+    /// By this clock requests wait for the [rate limit](Self::rate_limit) and as long as a server asks for
+    /// (`Retry-After`), and metrics are measured; the machine's by default. Not the time limits of
+    /// connections, which are the system's.
+    ///
+    /// ```
+    /// use k8s_informer::testing::FakeClock;
+    /// use k8s_informer::{Client, Config};
+    /// use std::sync::Arc;
+    ///
+    /// let clock = FakeClock::new(); // requests that have to wait do so until the test turns it
+    /// Client::new(Config::new("http://127.0.0.1:8001").rate_limit(1.0, 1).clock(Arc::new(clock.clone())))?;
+    /// assert!(clock.waits().is_empty());
+    /// # Ok::<(), k8s_informer::Error>(())
+    /// ```
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.manners.clock = clock;
+        self
+    }
+
     /// Whether anything in it makes sense only over TLS.
     pub(super) fn mentions_tls(&self) -> bool {
         self.ca.is_some()
@@ -292,6 +391,8 @@ mod tests {
         assert_eq!(config.connect_timeout, Some(Duration::from_secs(10)));
         assert_eq!(config.response_timeout, Some(Duration::from_secs(90)));
         assert_eq!(config.default_namespace, "default");
+        assert!(config.manners.rate_limit.is_none() && config.manners.metrics.is_none());
+        assert_eq!(config.manners.body_limit, 256 * 1024 * 1024);
         assert!(!config.insecure && !config.mentions_tls());
     }
 }

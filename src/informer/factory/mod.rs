@@ -22,6 +22,7 @@ use super::handler::ResourceEventHandler;
 use super::options::SharedIndexInformerOptions;
 use super::queue::InformerQueue;
 use super::shared_informer::{SharedIndexInformer, Source};
+use crate::error::Error;
 use crate::object::{
     DynamicObject, GroupVersionKind, GroupVersionResource, Object, PartialObjectMetadata, Resource,
 };
@@ -223,6 +224,39 @@ impl SharedInformerFactory {
         self.informer_or(identity, None, false, |factory, options| {
             factory.make(What::Objects(&resource), scope, options, None)
         })
+    }
+
+    /// The informer for a resource by what kubectl calls it, or by its kind: `deployments.apps`, `deploy`,
+    /// `Deployment`, `Deployment.v1.apps`. It is the one that [`dynamic`](Self::dynamic) gives for the
+    /// resource of that name. Blocks while the server is asked, which it is once for all names; the client has
+    /// the rules (`Client::discover`).
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, GroupVersionResource, SharedInformerFactory, Stop};
+    ///
+    /// let server = ApiServer::start()?;
+    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let stop = Stop::new();
+    /// let deployments = factory.dynamic_by_name("deployments.apps", &stop)?;
+    /// let same = factory.dynamic(GroupVersionResource::new("apps", "v1", "deployments"));
+    /// assert!(std::sync::Arc::ptr_eq(deployments.indexer(), same.indexer()));
+    ///
+    /// let error = factory.dynamic_by_name("deploymens.apps", &stop).unwrap_err();
+    /// assert!(error.is_no_match() && error.to_string().contains("near it: deployments.apps"), "{error}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`is_no_match`](Error::is_no_match) if there is none of that name, with what is near; it can't be
+    /// listed or watched; the server can't be asked; what the factory was built with knows no names.
+    pub fn dynamic_by_name(
+        &self,
+        name: &str,
+        stop: &Stop,
+    ) -> Result<SharedIndexInformer<DynamicObject>, Error> {
+        Ok(self.dynamic(self.factory.source.find_resource(name, stop)?))
     }
 
     /// The informer for nothing but the metadata of a resource's objects: the server leaves the rest out, so

@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::apply::Apply;
+use super::discovery;
 use super::http::{Head, Response};
 use super::list::{self, Options, Page, flag, parse_version};
 use super::log::{RequestRecord, Verb};
@@ -99,7 +100,9 @@ impl Auth {
         let target = match route {
             Route::Version | Route::Health => return Ok(()),
             Route::Object(target) => target,
-            Route::NoSuchResource | Route::NotFound => {
+            // Whoever has a name may ask what there is.
+            Route::Discovery(_) if user != "system:anonymous" => return Ok(()),
+            Route::Discovery(_) | Route::NoSuchResource | Route::NotFound => {
                 let why = format!("forbidden: User \"{user}\" cannot get path \"{}\"", request.path());
                 return Err(StatusError::plain(403, Some(why)));
             }
@@ -133,6 +136,9 @@ pub(crate) fn answer<'a>(
     let answer = match route {
         Route::Version => Ok(Answer::Response(Response::json(200, version()))),
         Route::Health => Ok(Answer::Response(Response::text(200, "ok"))),
+        Route::Discovery(document) => {
+            discovery::answer(&shared.resources, document, request.head()).map(Answer::Response)
+        }
         Route::NotFound => Ok(Answer::Response(Response::text(404, "404 page not found\n"))),
         Route::NoSuchResource => Err(StatusError::no_such_resource()),
         Route::Object(target) => answer_object(shared, request, target, body),

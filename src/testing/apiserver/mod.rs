@@ -4,6 +4,8 @@ mod api;
 mod apply;
 mod builder;
 mod connection;
+mod crd;
+mod discovery;
 mod faults;
 mod http;
 mod list;

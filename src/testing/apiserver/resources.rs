@@ -1,11 +1,17 @@
 //! What the server serves, and which paths lead there.
 
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::discovery::Document;
 use super::http::percent_decode;
 
 /// A resource that the server serves: group, version, names and what may be asked of it.
 ///
 /// Built-in ones need not be declared. A custom one is what a CustomResourceDefinition would make it:
-/// namespaced, with a `status` subresource and a `generation`, unless said otherwise.
+/// namespaced, with a `status` subresource and a `generation`, unless said otherwise. One can also be created
+/// at any time as a CustomResourceDefinition; it is gone, with its objects, when that is deleted. Each version
+/// of a resource has objects of its own: nothing is converted.
 ///
 /// ```
 /// use k8s_informer::testing::{ApiResource, ApiServer};
@@ -29,6 +35,10 @@ pub struct ApiResource {
     pub(crate) version: String,
     pub(crate) plural: String,
     pub(crate) kind: String,
+    /// Empty for the kind in small letters.
+    pub(crate) singular: String,
+    pub(crate) short_names: Vec<String>,
+    pub(crate) categories: Vec<String>,
     pub(crate) namespaced: bool,
     /// Fields beside metadata.name and metadata.namespace that a field selector may name.
     pub(crate) fields: Vec<String>,
@@ -53,6 +63,9 @@ impl ApiResource {
             version: version.into(),
             plural: plural.into(),
             kind: kind.into(),
+            singular: String::new(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
             namespaced: true,
             fields: Vec::new(),
             status: true,
@@ -77,11 +90,24 @@ impl ApiResource {
         self
     }
 
+    /// Gives it a short name, as `deploy` is one of deployments.
+    #[must_use]
+    pub fn short_name(mut self, name: impl Into<String>) -> Self {
+        self.short_names.push(name.into());
+        self
+    }
+
     /// Takes the `status` subresource away: `status` is then written like any other field.
     #[must_use]
     pub fn without_status(mut self) -> Self {
         self.status = false;
         self
+    }
+
+    /// Whether the objects of one are those of the other.
+    fn has_place_of(&self, other: &Self) -> bool {
+        let what = |r: &Self| (r.group.clone(), r.version.clone(), r.plural.clone(), r.namespaced);
+        what(self) == what(other)
     }
 
     /// `v1`, `apps/v1`.
@@ -166,9 +192,51 @@ const BUILT_IN: &[BuiltIn] = &[
     ("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", "csg", &[]),
 ];
 
-/// The resources of one server; never changes once it has started.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Resources(Vec<ApiResource>);
+/// How many resources a server can come to know by CustomResourceDefinitions.
+const SLOTS: usize = 1024;
+
+/// The resources of one server. Those that it has started with are always served, others come and go with
+/// their definitions, but none loses its place: the history speaks of what is gone.
+#[derive(Debug)]
+pub(crate) struct Resources {
+    fixed: Vec<ApiResource>,
+    /// Filled from the front.
+    slots: Box<[OnceLock<Box<Slot>>]>,
+}
+
+/// The place of a resource that comes and goes.
+#[derive(Debug)]
+struct Slot {
+    first: Revision,
+    is_served: AtomicBool,
+}
+
+/// A resource as its definition had it at some time.
+#[derive(Debug)]
+struct Revision {
+    resource: ApiResource,
+    next: OnceLock<Box<Self>>,
+}
+
+impl Slot {
+    fn last(&self) -> &Revision {
+        let mut revision = &self.first;
+        while let Some(next) = revision.next.get() {
+            revision = next;
+        }
+        revision
+    }
+
+    fn resource(&self) -> &ApiResource {
+        &self.last().resource
+    }
+}
+
+impl Revision {
+    fn new(resource: ApiResource) -> Self {
+        Self { resource, next: OnceLock::new() }
+    }
+}
 
 /// Where a path leads.
 #[derive(Debug, PartialEq)]
@@ -177,6 +245,8 @@ pub(crate) enum Route {
     Version,
     /// `/healthz`, `/livez`, `/readyz` and what is below them.
     Health,
+    /// What says what is served.
+    Discovery(Document),
     Object(Target),
     /// The group and version are served, the resource or subresource is not.
     NoSuchResource,
@@ -207,15 +277,84 @@ impl Resources {
             delete_returns_object: options.contains('o'),
             ..ApiResource::new(group, version, plural, kind)
         });
-        Self(custom.into_iter().chain(built_in).collect())
+        let slots = (0..SLOTS).map(|_| OnceLock::new()).collect();
+        Self { fixed: custom.into_iter().chain(built_in).collect(), slots }
     }
 
+    /// One that is or was served.
     pub(crate) fn get(&self, index: usize) -> &ApiResource {
-        &self.0[index]
+        match index.checked_sub(self.fixed.len()) {
+            None => &self.fixed[index],
+            Some(slot) => match self.slots[slot].get() {
+                Some(slot) => slot.resource(),
+                None => unreachable!("nobody has the index of an empty slot"),
+            },
+        }
+    }
+
+    fn slots(&self) -> impl Iterator<Item = (usize, &Slot)> {
+        let slots = self.slots.iter().map_while(|slot| slot.get());
+        slots.enumerate().map(|(index, slot)| (self.fixed.len() + index, &**slot))
+    }
+
+    /// All that are served now.
+    pub(crate) fn served(&self) -> impl Iterator<Item = (usize, &ApiResource)> {
+        let slots = self.slots().filter(|(_, slot)| slot.is_served.load(Ordering::Acquire));
+        self.fixed.iter().enumerate().chain(slots.map(|(index, slot)| (index, slot.resource())))
     }
 
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<usize> {
-        self.0.iter().position(|r| r.group == group && r.version == version && r.plural == plural)
+        let mut served = self.served();
+        let found = served.find(|(_, r)| r.group == group && r.version == version && r.plural == plural);
+        found.map(|(index, _)| index)
+    }
+
+    /// The place of one that came at some time, in whatever revision.
+    pub(crate) fn slot_of(&self, resource: &ApiResource) -> Option<usize> {
+        let is_its = |slot: &Slot| slot.resource().has_place_of(resource);
+        self.slots().find(|(_, slot)| is_its(slot)).map(|(index, _)| index)
+    }
+
+    /// Takes in one that is new or has changed; its place, unless there is no more room. Only one thread at a
+    /// time may.
+    pub(crate) fn add(&self, resource: ApiResource) -> Option<usize> {
+        let Some(index) = self.slot_of(&resource) else {
+            let index = self.slots().count();
+            let new = Slot { first: Revision::new(resource), is_served: AtomicBool::new(false) };
+            self.slots.get(index)?.set(Box::new(new)).ok()?;
+            return Some(self.fixed.len() + index);
+        };
+        let last = self.slots[index - self.fixed.len()].get()?.last();
+        if last.resource != resource {
+            last.next.set(Box::new(Revision::new(resource))).ok()?;
+        }
+        Some(index)
+    }
+
+    /// Of those that come and go these are served; returns which are served no longer.
+    pub(crate) fn serve_only(&self, served: &[usize]) -> Vec<usize> {
+        let mut gone = Vec::new();
+        for (index, slot) in self.slots() {
+            let is_served = served.contains(&index);
+            if slot.is_served.swap(is_served, Ordering::AcqRel) && !is_served {
+                gone.push(index);
+            }
+        }
+        gone
+    }
+
+    /// Those that it knows, in their places.
+    pub(crate) fn known(&self) -> Vec<ApiResource> {
+        self.fixed.iter().chain(self.slots().map(|(_, slot)| slot.resource())).cloned().collect()
+    }
+
+    /// Whether `known` of another server have the same places here, where room is made for those that are
+    /// missing.
+    pub(crate) fn has_place_for(&self, known: &[ApiResource]) -> bool {
+        let (mine, fixed) = (self.known(), self.fixed.len());
+        known.get(..fixed) == Some(&self.fixed[..])
+            && mine.iter().zip(known).skip(fixed).all(|(mine, known)| mine.has_place_of(known))
+            && known.iter().skip(mine.len()).all(|known| self.add(known.clone()).is_some())
     }
 
     /// Finds out where `path` (still percent-encoded, without query) leads.
@@ -228,14 +367,30 @@ impl Resources {
         match segments.as_slice() {
             ["version"] => Route::Version,
             ["healthz" | "livez" | "readyz", ..] => Route::Health,
+            ["api"] => Route::Discovery(Document::Api),
+            ["apis"] => Route::Discovery(Document::Apis),
+            ["api", version] if self.serves("", Some(version)) => {
+                Route::Discovery(Document::Version(String::new(), (*version).to_owned()))
+            }
+            ["apis", group] if self.serves(group, None) => {
+                Route::Discovery(Document::Group((*group).to_owned()))
+            }
+            ["apis", group, version] if self.serves(group, Some(version)) => {
+                Route::Discovery(Document::Version((*group).to_owned(), (*version).to_owned()))
+            }
             ["api", version, rest @ ..] => self.route_in("", version, rest),
             ["apis", group, version, rest @ ..] => self.route_in(group, version, rest),
             _ => Route::NotFound,
         }
     }
 
+    fn serves(&self, group: &str, version: Option<&str>) -> bool {
+        let mut served = self.served();
+        served.any(|(_, r)| r.group == group && version.is_none_or(|version| r.version == version))
+    }
+
     fn route_in(&self, group: &str, version: &str, rest: &[&str]) -> Route {
-        if rest.is_empty() || !self.0.iter().any(|r| r.group == group && r.version == version) {
+        if rest.is_empty() || !self.serves(group, Some(version)) {
             return Route::NotFound;
         }
         let (namespace, rest) = match rest {

@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::api::{self, Auth};
 use super::builder::ApiServerBuilder;
 use super::connection::Connections;
+use super::crd;
 use super::faults::{Fault, Faults};
 use super::http::{Head, parse_query};
 use super::list::Options;
@@ -83,9 +84,30 @@ impl Shared {
         let store = &mut state.store;
         let result = write(&mut Writer { store, resources: &self.resources, client, dry_run });
         if state.store.version() != before {
+            self.reconcile(&mut state);
             self.changed.notify_all();
         }
         result
+    }
+
+    /// Serves what CustomResourceDefinitions say. Watches of what has gone end.
+    fn reconcile(&self, state: &mut State) {
+        let gone = crd::reconcile(state, &self.resources);
+        if gone.is_empty() {
+            return;
+        }
+        let is_gone = |request: &RequestRecord| {
+            let resource = request.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+            gone.iter().any(|index| {
+                let gone = self.resources.get(*index);
+                let root = format!("/apis/{}/", gone.api_version());
+                gone.plural == resource && request.path().starts_with(&root)
+            })
+        };
+        let open = state.watches.requests();
+        let ended: Vec<u64> =
+            open.into_iter().filter(|(_, request)| is_gone(request)).map(|(id, _)| id).collect();
+        state.watches.fail(&ended, state.store.version(), &Fault::end_watch());
     }
 
     /// Wakes the threads of these connections from any sleep: nobody reads from them any more.
@@ -231,7 +253,7 @@ impl ApiServer {
     /// A copy of all that is stored, its version and its history.
     pub fn backup(&self) -> Backup {
         let store = self.shared.state.lock().store.clone();
-        Backup { store, resources: self.shared.resources.clone() }
+        Backup { store, resources: self.shared.resources.known() }
     }
 
     /// Puts everything back to what it was at the backup, as when etcd is restored: the resourceVersion goes
@@ -258,12 +280,13 @@ impl ApiServer {
     ///
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the backup is of a server with other resources.
     pub fn restore(&self, backup: &Backup) -> io::Result<()> {
-        if backup.resources != self.shared.resources {
+        let mut state = self.shared.state.lock();
+        if !self.shared.resources.has_place_for(&backup.resources) {
             let why = "the backup is of a server with other resources";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let mut state = self.shared.state.lock();
         state.store.restore(&backup.store);
+        self.shared.reconcile(&mut state);
         state.watches.cancel_all();
         self.shared.changed.notify_all();
         Ok(())
@@ -451,7 +474,7 @@ impl fmt::Debug for ApiServer {
 #[derive(Clone)]
 pub struct Backup {
     store: Store,
-    resources: Resources,
+    resources: Vec<ApiResource>,
 }
 
 impl Backup {

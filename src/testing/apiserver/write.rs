@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::apply::Apply;
+use super::crd;
 use super::patch::Patch;
 use super::resources::{ApiResource, Resources, Target};
 use super::select::Selection;
@@ -66,7 +67,7 @@ impl Preconditions {
     }
 }
 
-fn now() -> String {
+pub(super) fn now() -> String {
     format!("{:.0}", jiff::Timestamp::now())
 }
 
@@ -336,8 +337,10 @@ impl Writer<'_> {
         selected.into_iter().map(|(_, object)| object).collect()
     }
 
-    fn delete_object(&mut self, resource: &ApiResource, key: Key, old: &Arc<Object>) -> Deleted {
-        if !is_held(resource, old.content()) {
+    pub(super) fn delete_object(&mut self, resource: &ApiResource, key: Key, old: &Arc<Object>) -> Deleted {
+        let is_definition =
+            crd::is_definition(resource) && meta(old.content(), "deletionTimestamp").is_none();
+        if !is_definition && !is_held(resource, old.content()) {
             let last = if self.dry_run { None } else { self.store.remove(&key) };
             return Deleted { object: last.unwrap_or_else(|| old.clone()), gone: true };
         }
@@ -346,6 +349,9 @@ impl Writer<'_> {
         }
         let mut content = old.content().clone();
         set_meta(&mut content, "deletionTimestamp", now());
+        if is_definition {
+            crd::hold(&mut content);
+        }
         if resource.generation {
             bump_generation(&mut content);
         }
@@ -488,5 +494,7 @@ fn set_defaults(resource: &ApiResource, name: &str, content: &mut Content) {
         content.entry("status").or_insert_with(|| json!({ "phase": "Pending" }));
     } else if resource.group.is_empty() && resource.plural == "secrets" {
         content.entry("type").or_insert_with(|| "Opaque".into());
+    } else if crd::is_definition(resource) {
+        crd::set_defaults(content);
     }
 }

@@ -1,0 +1,387 @@
+//! From what a server says to what it serves. Each group, version and resource is read by itself: what is
+//! wrong with one hides no other.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::document::{DiscoveredGroup, DiscoveredResource, DiscoveredSubresource, DiscoveryFailure};
+use crate::error::Error;
+use crate::object::{GroupVersionKind, GroupVersionResource, Scope};
+use crate::status::Status;
+use crate::wire;
+
+/// How long a name of any sort may be: that of a DNS subdomain.
+const NAME_LIMIT: usize = 253;
+
+/// What has been read so far.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) groups: Vec<DiscoveredGroup>,
+    /// Where in `groups` each is.
+    places: HashMap<String, usize>,
+    pub(super) resources: Vec<DiscoveredResource>,
+    pub(super) failures: Vec<DiscoveryFailure>,
+    /// Versions that are still to be asked for their resources.
+    pub(super) to_ask: Vec<(String, String)>,
+}
+
+type Items<'a> = Option<Vec<&'a RawValue>>;
+
+/// What `/api` and `/apis` may be answered with: by its kind, as a header that says it can get lost.
+#[derive(Deserialize)]
+struct Root<'a> {
+    kind: String,
+    /// `APIGroupDiscoveryList`.
+    #[serde(borrow, default)]
+    items: Items<'a>,
+    /// `APIGroupList`.
+    #[serde(borrow, default)]
+    groups: Items<'a>,
+    /// `APIVersions`.
+    #[serde(borrow, default)]
+    versions: Items<'a>,
+}
+
+#[derive(Deserialize)]
+struct AggregatedGroup<'a> {
+    #[serde(default)]
+    metadata: Named,
+    #[serde(borrow, default)]
+    versions: Items<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct AggregatedVersion<'a> {
+    version: String,
+    #[serde(default)]
+    freshness: String,
+    #[serde(borrow, default)]
+    resources: Items<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AggregatedResource<'a> {
+    resource: String,
+    #[serde(default)]
+    response_kind: Option<Kind>,
+    #[serde(default)]
+    scope: String,
+    #[serde(default)]
+    singular_resource: String,
+    #[serde(default)]
+    verbs: Option<Vec<String>>,
+    #[serde(default)]
+    short_names: Option<Vec<String>>,
+    #[serde(default)]
+    categories: Option<Vec<String>>,
+    #[serde(borrow, default)]
+    subresources: Items<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AggregatedSubresource {
+    subresource: String,
+    #[serde(default)]
+    response_kind: Option<Kind>,
+    #[serde(default)]
+    verbs: Option<Vec<String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Kind {
+    group: String,
+    version: String,
+    kind: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Group<'a> {
+    #[serde(default)]
+    name: String,
+    #[serde(borrow, default)]
+    versions: Items<'a>,
+    #[serde(default)]
+    preferred_version: Option<GroupVersion>,
+}
+
+#[derive(Deserialize)]
+struct GroupVersion {
+    version: String,
+}
+
+#[derive(Deserialize)]
+struct ResourceList<'a> {
+    #[serde(borrow, default)]
+    resources: Items<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Resource {
+    name: String,
+    #[serde(default)]
+    singular_name: String,
+    #[serde(default)]
+    namespaced: bool,
+    #[serde(default)]
+    group: String,
+    #[serde(default)]
+    version: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    verbs: Option<Vec<String>>,
+    #[serde(default)]
+    short_names: Option<Vec<String>>,
+    #[serde(default)]
+    categories: Option<Vec<String>>,
+}
+
+impl Found {
+    /// Reads what `/api` or `/apis` was answered with.
+    pub(super) fn read_root(&mut self, body: &[u8]) -> Result<(), Error> {
+        let root: Root<'_> = decode(body)?;
+        match root.kind.as_str() {
+            "APIGroupDiscoveryList" => {
+                root.items.into_iter().flatten().for_each(|item| self.read_aggregated(item));
+            }
+            "APIGroupList" => {
+                root.groups.into_iter().flatten().for_each(|item| self.read_group(item));
+            }
+            "APIVersions" => {
+                let versions = root.versions.into_iter().flatten();
+                let versions = versions.filter_map(|item| serde_json::from_str(item.get()).ok());
+                self.add_group(String::new(), versions.collect(), None, true);
+            }
+            _ => return Err(Error::decode("it is no list of API groups")),
+        }
+        Ok(())
+    }
+
+    fn read_aggregated(&mut self, item: &RawValue) {
+        let group: AggregatedGroup<'_> = match serde_json::from_str(item.get()) {
+            Ok(group) => group,
+            Err(error) => return self.fail(name_in(item), "", Error::decode(wire::describe(&error))),
+        };
+        let name = group.metadata.name;
+        if !is_group(&name) {
+            return self.fail(String::new(), "", Error::decode("a group with a name that is none"));
+        }
+        let mut versions = Vec::new();
+        for item in group.versions.into_iter().flatten() {
+            let version: AggregatedVersion<'_> = match serde_json::from_str(item.get()) {
+                Ok(version) => version,
+                Err(error) => {
+                    self.fail(name.clone(), "", Error::decode(wire::describe(&error)));
+                    continue;
+                }
+            };
+            if version.freshness == "Stale" {
+                self.fail(name.clone(), &version.version, stale());
+                continue;
+            }
+            for item in version.resources.into_iter().flatten() {
+                self.read_aggregated_resource(&name, &version.version, item);
+            }
+            versions.push(version.version);
+        }
+        self.add_group(name, versions, None, false);
+    }
+
+    fn read_aggregated_resource(&mut self, group: &str, version: &str, item: &RawValue) {
+        let found: AggregatedResource<'_> = match serde_json::from_str(item.get()) {
+            Ok(found) => found,
+            Err(error) => {
+                return self.fail(group.to_owned(), version, Error::decode(wire::describe(&error)));
+            }
+        };
+        let subresources = found.subresources.into_iter().flatten().filter_map(|item| {
+            let found: AggregatedSubresource = serde_json::from_str(item.get()).ok()?;
+            subresource(found.subresource, found.response_kind?, found.verbs, group, version)
+        });
+        let subresources = subresources.collect();
+        // One without a kind is there for its subresources alone: nothing is to be had from itself.
+        let Some(kind) = found.response_kind.map(|kind| kind.kind) else { return };
+        self.add_resource(DiscoveredResource {
+            resource: GroupVersionResource::new(group, version, found.resource),
+            kind: GroupVersionKind::new(group, version, kind),
+            singular: found.singular_resource,
+            scope: if found.scope == "Namespaced" { Scope::Namespaced } else { Scope::Cluster },
+            verbs: found.verbs.unwrap_or_default(),
+            short_names: found.short_names.unwrap_or_default(),
+            categories: found.categories.unwrap_or_default(),
+            subresources,
+            is_preferred: false,
+        });
+    }
+
+    fn read_group(&mut self, item: &RawValue) {
+        let group: Group<'_> = match serde_json::from_str(item.get()) {
+            Ok(group) => group,
+            Err(error) => return self.fail(name_in(item), "", Error::decode(wire::describe(&error))),
+        };
+        if !is_group(&group.name) {
+            return self.fail(String::new(), "", Error::decode("a group with a name that is none"));
+        }
+        let versions = group.versions.into_iter().flatten();
+        let versions = versions.filter_map(|item| serde_json::from_str::<GroupVersion>(item.get()).ok());
+        let versions = versions.map(|version| version.version).collect();
+        self.add_group(group.name, versions, group.preferred_version.map(|version| version.version), true);
+    }
+
+    /// Reads the resources of one version, as they were told before all came together.
+    pub(super) fn read_resources(&mut self, group: &str, version: &str, body: &[u8]) -> Result<(), Error> {
+        let list: ResourceList<'_> = decode(body)?;
+        let mut all = Vec::<Resource>::new();
+        for item in list.resources.into_iter().flatten() {
+            match serde_json::from_str(item.get()) {
+                Ok(resource) => all.push(resource),
+                Err(error) => self.fail(group.to_owned(), version, Error::decode(wire::describe(&error))),
+            }
+        }
+        let mut subresources = HashMap::<String, Vec<_>>::new();
+        let (below, whole): (Vec<_>, Vec<_>) = all.into_iter().partition(|found| found.name.contains('/'));
+        for Resource { name, group: kind_group, version: kind_version, kind, verbs, .. } in below {
+            let Some((parent, name)) = name.split_once('/') else { continue };
+            let kind = Kind { group: kind_group, version: kind_version, kind };
+            if let Some(found) = subresource(name.to_owned(), kind, verbs, group, version) {
+                subresources.entry(parent.to_owned()).or_default().push(found);
+            }
+        }
+        for found in whole {
+            let subresources = subresources.remove(&found.name).unwrap_or_default();
+            self.add_resource(DiscoveredResource {
+                resource: GroupVersionResource::new(group, version, found.name),
+                kind: GroupVersionKind::new(group, version, found.kind),
+                singular: found.singular_name,
+                scope: if found.namespaced { Scope::Namespaced } else { Scope::Cluster },
+                verbs: found.verbs.unwrap_or_default(),
+                short_names: found.short_names.unwrap_or_default(),
+                categories: found.categories.unwrap_or_default(),
+                subresources,
+                is_preferred: false,
+            });
+        }
+        Ok(())
+    }
+
+    pub(super) fn fail(&mut self, group: String, version: &str, error: Error) {
+        let usable = |name: &str| if is_name(name) { name.to_owned() } else { String::new() };
+        let (group, version) = (usable(&group), usable(version));
+        // What is wrong with a version is told once.
+        if self.failures.last().is_none_or(|last| (&last.group, &last.version) != (&group, &version)) {
+            self.failures.push(DiscoveryFailure { group, version, error });
+        }
+    }
+
+    fn add_group(&mut self, name: String, versions: Vec<String>, preferred: Option<String>, ask: bool) {
+        let (mut usable, mut seen) = (Vec::new(), HashSet::new());
+        for version in versions {
+            if !is_name(&version) || version.contains('.') {
+                self.fail(name.clone(), "", Error::decode("a version with a name that is none"));
+            } else if seen.insert(version.clone()) {
+                usable.push(version);
+            }
+        }
+        if ask {
+            self.to_ask.extend(usable.iter().map(|version| (name.clone(), version.clone())));
+        }
+        let preferred = preferred.filter(|preferred| seen.contains(preferred));
+        let Some(preferred) = preferred.or_else(|| usable.first().cloned()) else { return };
+        if let Some(place) = self.places.get(&name) {
+            let group = &mut self.groups[*place];
+            let known: HashSet<_> = group.versions.iter().cloned().collect();
+            group.versions.extend(usable.into_iter().filter(|version| !known.contains(version)));
+        } else {
+            self.places.insert(name.clone(), self.groups.len());
+            self.groups.push(DiscoveredGroup { name, versions: usable, preferred });
+        }
+    }
+
+    fn add_resource(&mut self, mut resource: DiscoveredResource) {
+        // What is no name would be something else in a path.
+        if !is_name(resource.plural()) || !is_name(resource.kind()) {
+            let error = Error::decode("a resource with a name that is none");
+            return self.fail(resource.group().to_owned(), resource.version(), error);
+        }
+        if !is_name(&resource.singular) {
+            // As client-go guesses for servers that don't tell.
+            resource.singular = resource.kind().to_lowercase();
+        }
+        for names in [&mut resource.verbs, &mut resource.short_names, &mut resource.categories] {
+            names.retain(|name| is_name(name));
+        }
+        self.resources.push(resource);
+    }
+}
+
+fn decode<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Error> {
+    serde_json::from_slice(body).map_err(|error| Error::decode(wire::describe(&error)))
+}
+
+fn subresource(
+    name: String,
+    kind: Kind,
+    verbs: Option<Vec<String>>,
+    group: &str,
+    version: &str,
+) -> Option<DiscoveredSubresource> {
+    if !is_name(&name) || !is_name(&kind.kind) {
+        return None;
+    }
+    // Both are left out where they are those of the resource.
+    let own = kind.group.is_empty() && kind.version.is_empty();
+    let (group, version) = if own { (group, version) } else { (&*kind.group, &*kind.version) };
+    let kind = GroupVersionKind::new(group, version, kind.kind);
+    let verbs = verbs.into_iter().flatten().filter(|verb| is_name(verb)).collect();
+    Some(DiscoveredSubresource { name, kind, verbs })
+}
+
+/// The name of a group that can't be read, if that much can.
+fn name_in(item: &RawValue) -> String {
+    #[derive(Deserialize)]
+    struct Either {
+        #[serde(default)]
+        name: String,
+        #[serde(default)]
+        metadata: Named,
+    }
+    let either = serde_json::from_str::<Either>(item.get());
+    either
+        .map(|either| if either.name.is_empty() { either.metadata.name } else { either.name })
+        .unwrap_or_default()
+}
+
+fn is_group(name: &str) -> bool {
+    name.is_empty() || is_name(name)
+}
+
+/// Whether it can stand in a path, and in a message.
+fn is_name(name: &str) -> bool {
+    name.len() <= NAME_LIMIT
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
+}
+
+/// The server behind a group did not answer, and what it said once does not count.
+fn stale() -> Error {
+    Error::from_status(Status {
+        status: "Failure".to_owned(),
+        message: "the server behind it does not answer".to_owned(),
+        reason: "ServiceUnavailable".to_owned(),
+        code: 503,
+        ..Status::default()
+    })
+}

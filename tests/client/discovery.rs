@@ -1,0 +1,588 @@
+//! What a server serves, by the names that kubectl takes: real answers and broken ones.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use k8s_informer::{Client, Config, Discovery, GroupVersionKind, GroupVersionResource, Scope, Stop};
+use serde_json::{Value, json};
+
+use crate::server::{Reply, Server, answer};
+
+/// The body of a recorded answer.
+fn sample(name: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/wire").join(format!("{name}.http"));
+    let text = fs::read_to_string(path).unwrap();
+    let body = &text[text.find("\n{\n").unwrap()..];
+    serde_json::from_str(body).unwrap()
+}
+
+pub(crate) fn ok(body: &Value) -> Vec<u8> {
+    answer("200 OK", "Content-Type: application/json\r\n", &body.to_string())
+}
+
+pub(crate) fn not_found() -> Vec<u8> {
+    answer("404 Not Found", "", "404 page not found\n")
+}
+
+pub(crate) fn unavailable() -> Vec<u8> {
+    answer("503 Service Unavailable", "Content-Type: text/plain\r\n", "service unavailable\n")
+}
+
+pub(crate) fn path_of(request: &str) -> &str {
+    request.split(' ').nth(1).unwrap()
+}
+
+/// A server that answers a path with what is given for it, and 404 otherwise.
+pub(crate) fn serving(answers: impl Fn(&str) -> Option<Vec<u8>> + Send + Sync + 'static) -> Server {
+    Server::start(move |request| Reply::Write(answers(path_of(request)).unwrap_or_else(not_found)))
+}
+
+/// The server that the samples were recorded from.
+pub(crate) fn real() -> Server {
+    serving(|path| {
+        Some(ok(&match path {
+            "/api" => sample("12-api-aggregated"),
+            "/apis" => sample("12-apis-aggregated"),
+            _ => return None,
+        }))
+    })
+}
+
+pub(crate) fn client(server: &Server) -> Client {
+    Client::new(Config::new(server.url())).unwrap()
+}
+
+fn discovery(server: &Server) -> Arc<Discovery> {
+    client(server).discovery(&Stop::new()).unwrap()
+}
+
+/// `deployments.v1.apps`.
+fn found(discovery: &Discovery, name: &str) -> Option<String> {
+    discovery.find(name).ok().map(|found| found.group_version_resource().to_string())
+}
+
+/// The groups of a server in the aggregated form, with two resources in each version.
+pub(crate) fn aggregated(groups: &[(&str, &[&str])]) -> Value {
+    let resource = |name: &str, kind: &str| {
+        json!({
+            "resource": name, "responseKind": {"group": "", "version": "", "kind": kind}, "scope": "Namespaced",
+            "singularResource": kind.to_lowercase(), "verbs": ["list", "watch"], "shortNames": [&name[..2]],
+        })
+    };
+    let version = |version: &&str| {
+        json!({"version": version, "freshness": "Current",
+            "resources": [resource("widgets", "Widget"), resource("gadgets", "Gadget")]})
+    };
+    let groups = groups.iter().map(|(name, versions)| {
+        let versions: Vec<Value> = versions.iter().map(version).collect();
+        json!({"metadata": {"name": name}, "versions": versions})
+    });
+    json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {},
+        "items": groups.collect::<Vec<_>>()})
+}
+
+/// Of `/apis` alone, as of a server that has no core group.
+fn only(apis: Value) -> Server {
+    serving(move |path| (path == "/apis").then(|| ok(&apis)))
+}
+
+#[test]
+fn names_are_found_as_kubectl_finds_them() {
+    let discovery = discovery(&real());
+    for (name, expected) in [
+        ("deployments", Some("deployments.v1.apps")),
+        ("deployment", Some("deployments.v1.apps")),
+        ("deploy", Some("deployments.v1.apps")),
+        ("deployments.apps", Some("deployments.v1.apps")),
+        ("deploy.apps", Some("deployments.v1.apps")),
+        ("deployments.v1.apps", Some("deployments.v1.apps")),
+        ("deploy.v1.apps", Some("deployments.v1.apps")),
+        ("Deployment", Some("deployments.v1.apps")),
+        ("DEPLOYMENTS", Some("deployments.v1.apps")),
+        ("Deployment.apps", Some("deployments.v1.apps")),
+        ("Deployment.v1.apps", Some("deployments.v1.apps")),
+        ("pods", Some("pods.v1")),
+        ("po", Some("pods.v1")),
+        ("Pod", Some("pods.v1")),
+        ("pods.v1.", Some("pods.v1")),
+        ("Pod.v1.", Some("pods.v1")),
+        ("pods.v1", Some("pods.v1")),
+        // The core group comes first, whatever else has the name.
+        ("events", Some("events.v1")),
+        ("ev", Some("events.v1")),
+        ("events.events.k8s.io", Some("events.v1.events.k8s.io")),
+        ("ev.events.k8s.io", Some("events.v1.events.k8s.io")),
+        // The preferred version, or the one that is asked for.
+        ("hpa", Some("horizontalpodautoscalers.v2.autoscaling")),
+        ("hpa.v1.autoscaling", Some("horizontalpodautoscalers.v1.autoscaling")),
+        ("HorizontalPodAutoscaler.v1.autoscaling", Some("horizontalpodautoscalers.v1.autoscaling")),
+        // A group may be cut short.
+        ("ingresses.networking", Some("ingresses.v1.networking.k8s.io")),
+        ("ing.networking", Some("ingresses.v1.networking.k8s.io")),
+        ("storageclass.storage", Some("storageclasses.v1.storage.k8s.io")),
+        ("endpoints", Some("endpoints.v1")),
+        // Short names in small letters only, and no version that isn't there.
+        ("PO", None),
+        ("Deploy", None),
+        ("deployments.v9.apps", None),
+        ("deploy.v9.apps", None),
+        ("deployments.batch", None),
+        ("pods/log", None),
+        ("apps", None),
+        ("", None),
+        (".", None),
+        ("..", None),
+        (".v1.apps", None),
+        ("deployments.", Some("deployments.v1.apps")),
+    ] {
+        assert_eq!(found(&discovery, name).as_deref(), expected, "{name:?}");
+        if let Some(expected) = expected {
+            assert_eq!(found(&discovery, expected).as_deref(), Some(expected), "as it is displayed");
+        }
+    }
+}
+
+#[test]
+fn a_kind_with_another_singular_name_is_found() {
+    // As `NetworkAttachmentDefinition` has one.
+    let mut apis = aggregated(&[("k8s.cni.cncf.io", &["v1"]), ("example.com", &["v2", "v1"])]);
+    let odd = &mut apis["items"][0]["versions"][0]["resources"][0];
+    odd["resource"] = "net-attach-defs".into();
+    odd["singularResource"] = "net-attach-def".into();
+    odd["responseKind"]["kind"] = "NetworkAttachment".into();
+    let discovery = discovery(&only(apis));
+    for name in
+        ["net-attach-def", "NetworkAttachment", "networkattachment", "NetworkAttachment.k8s.cni.cncf.io"]
+    {
+        assert_eq!(found(&discovery, name).as_deref(), Some("net-attach-defs.v1.k8s.cni.cncf.io"), "{name}");
+    }
+    assert_eq!(found(&discovery, "NetworkAttachment.k8s.cni"), None, "a kind's group is a whole one");
+    // Of two groups the first one, of two versions the preferred one.
+    assert_eq!(found(&discovery, "Gadget").as_deref(), Some("gadgets.v1.k8s.cni.cncf.io"));
+    assert_eq!(found(&discovery, "widgets").as_deref(), Some("widgets.v2.example.com"));
+    assert_eq!(found(&discovery, "widgets.v1.example.com").as_deref(), Some("widgets.v1.example.com"));
+}
+
+#[test]
+fn the_version_that_the_server_prefers_comes_first() {
+    let version =
+        |version: &str| json!({"groupVersion": format!("example.com/{version}"), "version": version});
+    let server = serving(move |path| {
+        let one = |name: &str| json!({"name": name, "kind": "Thing", "namespaced": false, "verbs": ["list"]});
+        Some(ok(&match path {
+            "/apis" => json!({"kind": "APIGroupList", "groups": [{"name": "example.com",
+                "versions": [version("v1"), version("v2")], "preferredVersion": version("v2")}]}),
+            "/apis/example.com/v1" => {
+                json!({"kind": "APIResourceList", "resources": [one("things"), one("olds")]})
+            }
+            "/apis/example.com/v2" => json!({"kind": "APIResourceList", "resources": [one("things")]}),
+            _ => return None,
+        }))
+    });
+    let discovery = discovery(&server);
+    assert_eq!(discovery.group("example.com").unwrap().preferred_version(), "v2");
+    assert_eq!(found(&discovery, "things").as_deref(), Some("things.v2.example.com"));
+    // What only another version has.
+    assert_eq!(found(&discovery, "olds").as_deref(), Some("olds.v1.example.com"));
+    let preferred: Vec<bool> = discovery.resources().iter().map(|found| found.is_preferred()).collect();
+    assert_eq!(preferred, [true, false, true]);
+    assert!(!discovery.find("things").unwrap().is_namespaced());
+}
+
+#[test]
+fn it_says_what_there_is_of_each() {
+    let discovery = discovery(&real());
+    assert!(discovery.failures().is_empty(), "{:?}", discovery.failures());
+    let groups: Vec<&str> = discovery.groups().iter().map(|group| group.name()).collect();
+    assert_eq!(groups[..4], ["", "apiregistration.k8s.io", "apps", "events.k8s.io"]);
+    let autoscaling = discovery.group("autoscaling").unwrap();
+    assert_eq!(autoscaling.versions().collect::<Vec<_>>(), ["v2", "v1"]);
+    assert_eq!(autoscaling.preferred_version(), "v2");
+
+    let deployments = discovery.find("deploy").unwrap();
+    assert_eq!((deployments.group(), deployments.version()), ("apps", "v1"));
+    assert_eq!((deployments.plural(), deployments.singular()), ("deployments", "deployment"));
+    assert_eq!(deployments.kind(), "Deployment");
+    assert_eq!(deployments.scope(), Scope::Namespaced);
+    assert_eq!(deployments.short_names().collect::<Vec<_>>(), ["deploy"]);
+    assert_eq!(deployments.categories().collect::<Vec<_>>(), ["all"]);
+    assert!(deployments.has_verb("watch") && !deployments.has_verb("fly") && deployments.is_preferred());
+    let scale = &deployments.subresources()[0];
+    assert_eq!(scale.name(), "scale");
+    assert_eq!(scale.group_version_kind(), GroupVersionKind::new("autoscaling", "v1", "Scale"));
+    assert_eq!(scale.verbs().collect::<Vec<_>>(), ["get", "patch", "update"]);
+
+    let pods = discovery.find("po").unwrap();
+    let below: Vec<&str> = pods.subresources().iter().map(|below| below.name()).collect();
+    assert!(below.contains(&"log") && below.contains(&"eviction") && !below.contains(&"scale"), "{below:?}");
+    let eviction = pods.subresources().iter().find(|below| below.name() == "eviction").unwrap();
+    assert_eq!(eviction.group_version_kind(), GroupVersionKind::new("policy", "v1", "Eviction"));
+    assert!(!discovery.find("nodes").unwrap().is_namespaced());
+
+    for resource in discovery.resources() {
+        let (gvr, gvk) = (resource.group_version_resource(), resource.group_version_kind());
+        assert_eq!(discovery.by_resource(&gvr).unwrap().group_version_kind(), gvk);
+        assert_eq!(discovery.by_kind(&gvk).unwrap().group_version_resource(), gvr);
+    }
+    let old = GroupVersionResource::new("autoscaling", "v1", "horizontalpodautoscalers");
+    assert!(!discovery.by_resource(&old).unwrap().is_preferred());
+    assert!(discovery.by_resource(&GroupVersionResource::new("", "v1", "pods/log")).is_none());
+    assert!(discovery.by_kind(&GroupVersionKind::new("", "v1", "Deployment")).is_none());
+}
+
+/// What the aggregated form says, version by version.
+fn one_by_one(aggregated: &Value, path: &str) -> Option<Value> {
+    let (group, version) = path.strip_prefix("/apis/")?.split_once('/')?;
+    let named = |value: &&Value| value["metadata"]["name"] == group;
+    let group = aggregated["items"].as_array().unwrap().iter().find(named)?;
+    let versions = group["versions"].as_array().unwrap();
+    let version = versions.iter().find(|value| value["version"] == version)?;
+    let mut resources = Vec::new();
+    for resource in version["resources"].as_array().unwrap() {
+        let kind = &resource["responseKind"];
+        resources.push(json!({
+            "name": resource["resource"], "singularName": resource["singularResource"],
+            "namespaced": resource["scope"] == "Namespaced", "kind": kind["kind"], "verbs": resource["verbs"],
+            "shortNames": resource["shortNames"], "categories": resource["categories"],
+        }));
+        for below in resource["subresources"].as_array().into_iter().flatten() {
+            let (name, kind) = (resource["resource"].as_str().unwrap(), &below["responseKind"]);
+            resources.push(json!({
+                "name": format!("{name}/{}", below["subresource"].as_str().unwrap()), "singularName": "",
+                "group": kind["group"], "version": kind["version"], "kind": kind["kind"], "verbs": below["verbs"],
+            }));
+        }
+    }
+    Some(json!({"kind": "APIResourceList", "groupVersion": path, "resources": resources}))
+}
+
+#[test]
+fn the_older_form_says_the_same() {
+    let aggregated = sample("12-apis-aggregated");
+    let old = serving(move |path| match path {
+        "/api" => Some(ok(&sample("12-api"))),
+        "/api/v1" => Some(ok(&sample("12-api-v1"))),
+        "/apis" => Some(ok(&sample("12-apis"))),
+        path => one_by_one(&aggregated, path).map(|body| ok(&body)),
+    });
+    let (old, new) = (discovery(&old), discovery(&real()));
+    assert!(old.failures().is_empty(), "{:?}", old.failures());
+    assert_eq!(format!("{:?}", old.groups()), format!("{:?}", new.groups()));
+    assert_eq!(format!("{:?}", old.resources()), format!("{:?}", new.resources()));
+}
+
+#[test]
+fn all_is_asked_for_in_one_form_first() {
+    let server = real();
+    discovery(&server);
+    for expected in ["GET /api HTTP/1.1", "GET /apis HTTP/1.1"] {
+        let request = server.request();
+        assert!(request.starts_with(expected), "{request}");
+        let accept = request.lines().find_map(|line| line.strip_prefix("accept: ")).unwrap();
+        let forms: Vec<&str> = accept.split(',').collect();
+        assert_eq!(
+            forms,
+            [
+                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+                "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+                "application/json",
+            ]
+        );
+    }
+}
+
+#[test]
+fn a_group_that_is_stale_hides_no_other() {
+    let mut apis = aggregated(&[("metrics.k8s.io", &["v1beta1"]), ("example.com", &["v2", "v1"])]);
+    apis["items"][0]["versions"][0]["freshness"] = "Stale".into();
+    // The version that it would have preferred.
+    apis["items"][1]["versions"][0]["freshness"] = "Stale".into();
+    let discovery = discovery(&only(apis));
+
+    let failed: Vec<_> =
+        discovery.failures().iter().map(|failure| (failure.group(), failure.version())).collect();
+    assert_eq!(failed, [("metrics.k8s.io", "v1beta1"), ("example.com", "v2")]);
+    assert!(discovery.failures()[0].error().is_retryable());
+    assert_eq!(discovery.group("example.com").unwrap().preferred_version(), "v1");
+    assert_eq!(found(&discovery, "widgets").as_deref(), Some("widgets.v1.example.com"));
+
+    // What may well be there is no name that is not there.
+    for name in ["widgets.metrics.k8s.io", "Widget.v1beta1.metrics.k8s.io", "wi.metrics.k8s.io"] {
+        let error = discovery.find(name).unwrap_err();
+        assert!(error.is_retryable() && !error.is_no_match(), "{error:?}");
+        assert!(error.to_string().contains(name) && error.to_string().contains("does not answer"), "{error}");
+    }
+    let error = discovery.find("nothing").unwrap_err();
+    assert!(error.is_no_match());
+    assert!(error.to_string().contains("not asked: metrics.k8s.io/v1beta1 (the server behind it"), "{error}");
+}
+
+#[test]
+fn a_group_that_can_not_be_asked_hides_no_other() {
+    let server = serving(|path| match path {
+        "/api" => Some(ok(&sample("12-api"))),
+        "/api/v1" => Some(ok(&sample("12-api-v1"))),
+        "/apis" => {
+            let version = |name: &str| json!({"groupVersion": format!("{name}/v1"), "version": "v1"});
+            let group = |name: &str| json!({"name": name, "versions": [version(name)]});
+            let names = ["a.example.com", "b.example.com", "c.example.com", "d.example.com"];
+            Some(ok(&json!({"kind": "APIGroupList", "groups": names.map(group)})))
+        }
+        "/apis/a.example.com/v1" => Some(unavailable()),
+        "/apis/b.example.com/v1" => Some(answer("200 OK", "", "<html>s3cret</html>")),
+        // As metrics are told that are none.
+        "/apis/c.example.com/v1" => Some(ok(&json!({"kind": "APIResourceList", "resources": null}))),
+        "/apis/d.example.com/v1" => Some(ok(&json!({"kind": "APIResourceList", "resources": [
+            {"name": "widgets", "singularName": "", "namespaced": true, "kind": "Widget", "verbs": ["list"]},
+        ]}))),
+        _ => None,
+    });
+    let discovery = discovery(&server);
+    assert_eq!(
+        found(&discovery, "Widget").as_deref(),
+        Some("widgets.v1.d.example.com"),
+        "its singular is guessed"
+    );
+    assert_eq!(found(&discovery, "pods").as_deref(), Some("pods.v1"));
+    let failures = discovery.failures();
+    assert_eq!(failures.len(), 2, "{failures:?}");
+    assert_eq!(failures[0].error().status().unwrap().code, 503);
+    assert!(failures[1].error().is_decode());
+    let text = format!("{failures:?} {}", discovery.find("nothing").unwrap_err());
+    assert!(!text.contains("s3cret"), "{text}");
+    assert!(discovery.find("x.a.example.com").unwrap_err().is_retryable());
+}
+
+#[test]
+fn an_unknown_name_is_told_what_is_near() {
+    let discovery = discovery(&real());
+    for (name, near) in [
+        ("deploymnets", "near it: deployments.apps"),
+        ("deploymnets.apps", "near it: deployments.apps"),
+        ("deployments.batch", "near it: deployments.apps"),
+        ("Deployment.v1beta1.extensions", "near it: deployments.apps"),
+        ("pdos", "near it: pods"),
+        ("node", ""),
+        ("PO", "near it: pods"),
+        ("persistentvolume.nowhere", "near it: persistentvolumes, persistentvolumeclaims"),
+        ("event.nowhere", "near it: events, events.events.k8s.io"),
+        ("customresource", "near it: customresourcedefinitions.apiextensions.k8s.io"),
+    ] {
+        let Err(error) = discovery.find(name) else {
+            assert_eq!(near, "", "{name} is there");
+            continue;
+        };
+        assert!(error.is_no_match() && !error.is_not_found() && !error.is_retryable(), "{error:?}");
+        let text = error.to_string();
+        assert!(text.starts_with(&format!("the server has no resource {name:?}; ")), "{text}");
+        assert!(text.contains(near), "{text}");
+        assert!(text.len() < 400, "{text}");
+    }
+    for name in ["wholly-different", "\u{1b}[31m\n", &"x".repeat(100_000), "ä.ö.ü", "."] {
+        let text = discovery.find(name).unwrap_err().to_string();
+        assert!(!text.contains("near") && !text.contains(char::is_control), "{text:?}");
+        assert!(text.len() < 200, "{text}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_hides_nothing_else() {
+    let good = || aggregated(&[("example.com", &["v1"])])["items"][0].clone();
+    let in_group = |resource: Value| {
+        let mut item = good();
+        item["versions"][0]["resources"].as_array_mut().unwrap().insert(0, resource);
+        item
+    };
+    for (what, bad, failures) in [
+        ("no object", json!(7), 1),
+        ("null", json!(null), 1),
+        ("a list", json!([]), 0),
+        ("an object without anything", json!({}), 0),
+        ("no versions", json!({"metadata": {"name": "bad.example.com"}, "versions": []}), 0),
+        ("null for versions", json!({"metadata": {"name": "bad.example.com"}, "versions": null}), 0),
+        ("versions that are none", json!({"metadata": {"name": "bad.example.com"}, "versions": 7}), 1),
+        ("a version that is none", json!({"metadata": {"name": "bad.example.com"}, "versions": [7]}), 1),
+        ("a version without a name", json!({"metadata": {"name": "bad"}, "versions": [{"version": ""}]}), 1),
+        ("a name that leads elsewhere", json!({"metadata": {"name": "../../x"}, "versions": []}), 1),
+        (
+            "a name of letters that are none",
+            json!({"metadata": {"name": "a\u{0}\n\u{1b}"}, "versions": []}),
+            1,
+        ),
+        ("a name that is too long", json!({"metadata": {"name": "x".repeat(10_000)}, "versions": []}), 1),
+        ("a name that is a number", json!({"metadata": {"name": 7}, "versions": []}), 1),
+        (
+            "a version that leads elsewhere",
+            json!({"metadata": {"name": "b"}, "versions": [{"version": "../v"}]}),
+            1,
+        ),
+        ("the same once more", good(), 0),
+        ("a resource that is none", in_group(json!(7)), 1),
+        ("a resource without a name", in_group(json!({"responseKind": {"kind": "X"}})), 1),
+        ("a resource without a kind", in_group(json!({"resource": "bads"})), 0),
+        (
+            "a resource with an empty kind",
+            in_group(json!({"resource": "bads", "responseKind": {"kind": ""}})),
+            1,
+        ),
+        (
+            "a resource that leads elsewhere",
+            in_group(json!({"resource": "..", "responseKind": {"kind": "X"}})),
+            1,
+        ),
+        (
+            "verbs that are none",
+            in_group(json!({"resource": "x", "responseKind": {"kind": "X"}, "verbs": {}})),
+            1,
+        ),
+        (
+            "a subresource that is none",
+            in_group(json!({"resource": "x", "responseKind": {"kind": "X"},
+            "subresources": [7, {}, {"subresource": "../.."}]})),
+            0,
+        ),
+    ] {
+        let mut apis = aggregated(&[]);
+        apis["items"] = json!([bad, good(), {"metadata": {"name": "other.example.com"},
+            "versions": good()["versions"]}]);
+        let discovery = discovery(&only(apis));
+        assert_eq!(discovery.failures().len(), failures, "{what}: {:?}", discovery.failures());
+        for group in ["example.com", "other.example.com"] {
+            for name in ["widgets", "gadgets"] {
+                let name = format!("{name}.v1.{group}");
+                assert_eq!(found(&discovery, &name).as_deref(), Some(&*name), "{what}");
+            }
+        }
+        let names: BTreeSet<_> =
+            discovery.resources().iter().map(|found| found.group_version_resource()).collect();
+        assert_eq!(names.len(), discovery.resources().len(), "{what}: none is there twice");
+    }
+}
+
+/// Puts something else somewhere into it.
+fn disturb(value: &mut Value, next: &mut impl FnMut(usize) -> usize) {
+    let inner = match value {
+        Value::Array(items) if !items.is_empty() => {
+            let at = next(items.len());
+            Some(&mut items[at])
+        }
+        Value::Object(fields) if !fields.is_empty() => {
+            let at = next(fields.len());
+            fields.values_mut().nth(at)
+        }
+        _ => None,
+    };
+    match inner {
+        Some(inner) if next(8) > 0 => disturb(inner, next),
+        _ => {
+            let others = [json!(null), json!(7), json!("../\u{0}"), json!([]), json!({}), json!([null])];
+            *value = others[next(others.len())].clone();
+        }
+    }
+}
+
+#[test]
+fn bytes_that_have_changed_are_an_error_or_something_else() {
+    let bytes = Arc::new(Mutex::new(Vec::new()));
+    let its = bytes.clone();
+    let server = serving(move |path| {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", its.lock().unwrap().len());
+        (path == "/apis").then(|| [head.as_bytes(), &its.lock().unwrap()].concat())
+    });
+    let client = client(&server);
+    let whole = sample("12-apis-aggregated");
+    let mut random = 7_u64;
+    let mut next = move |below: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % below
+    };
+    let (mut errors, mut failures) = (0, 0);
+    for round in 0..300 {
+        let mut value = whole.clone();
+        for _ in 0..=next(3) {
+            disturb(&mut value, &mut next);
+        }
+        let mut changed = value.to_string().into_bytes();
+        if round % 4 == 0 {
+            let at = next(changed.len());
+            match next(3) {
+                0 => changed[at] = br#"{}[]",:0n\"#[next(10)],
+                1 => drop(changed.drain(at..(at + next(40)).min(changed.len()))),
+                _ => changed.truncate(at),
+            }
+        }
+        *bytes.lock().unwrap() = changed;
+        match client.rediscover(&Stop::new()) {
+            Err(error) => {
+                assert!(error.is_decode(), "{error:?}");
+                errors += 1;
+            }
+            Ok(discovery) => {
+                failures += discovery.failures().len();
+                for name in ["deploy", "Deployment.v1.apps", "hpa", "nothing"] {
+                    let _ = discovery.find(name);
+                }
+            }
+        }
+    }
+    assert!(errors > 10 && failures > 10, "{errors} errors, {failures} failures");
+}
+
+#[test]
+fn what_is_no_list_of_groups_is_an_error() {
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    for body in [
+        "",
+        "null",
+        "[]",
+        "{",
+        "7",
+        r#"{"kind": 7}"#,
+        r#"{"kind": "PodList", "items": []}"#,
+        r#"{"kind": "APIGroupDiscoveryList", "items": {}}"#,
+        r#"{"kind": "APIGroupList", "kind": "APIGroupList"}"#,
+        "s3cret\u{1b}",
+        &deep,
+    ] {
+        let reply = answer("200 OK", "", body);
+        let error = client(&serving(move |_| Some(reply.clone()))).discovery(&Stop::new()).unwrap_err();
+        assert!(error.is_decode(), "{body:.40}: {error:?}");
+        let text = format!("{error} {error:?}");
+        assert!(text.contains("discover: GET http://") && !text.contains("s3cret"), "{text}");
+    }
+    let html = answer("200 OK", "Content-Type: text/html\r\n", "<p>Log in</p>");
+    let error = client(&serving(move |_| Some(html.clone()))).discovery(&Stop::new()).unwrap_err();
+    assert!(error.is_decode() && error.to_string().contains("is there a proxy in between?"), "{error}");
+
+    // Who may not ask is told so; and a server that has nothing at all has nothing.
+    let forbidden = answer("403 Forbidden", "", "no");
+    let error = client(&serving(move |_| Some(forbidden.clone()))).discovery(&Stop::new()).unwrap_err();
+    assert!(error.is_forbidden(), "{error:?}");
+    assert!(discovery(&serving(|_| None)).resources().is_empty());
+}
+
+#[test]
+fn an_answer_without_an_end_is_given_up() {
+    let mut endless = b"HTTP/1.1 200 OK\r\nContent-Length: 70000000\r\n\r\n".to_vec();
+    endless.resize(endless.len() + 70_000_000, b' ');
+    let server = Server::start(move |_| Reply::WriteAndClose(endless.clone()));
+    let error = client(&server).discovery(&Stop::new()).unwrap_err();
+    assert!(error.is_decode() && error.to_string().contains("larger than 64 MiB"), "{error}");
+}
+
+#[test]
+fn many_groups_take_no_time_that_grows_with_their_square() {
+    let resource = |index: usize| json!({"resource": format!("things{index}"), "responseKind": {"kind": format!("Thing{index}")}});
+    let group = |index: usize| {
+        json!({"metadata": {"name": format!("g{index}.example.com")},
+            "versions": [{"version": "v1", "resources": [resource(index)]}]})
+    };
+    let mut apis = aggregated(&[]);
+    apis["items"] = (0..20_000).map(group).collect();
+    let discovery = discovery(&only(apis));
+    assert_eq!(discovery.resources().len(), 20_000);
+    assert_eq!(found(&discovery, "thing19999").as_deref(), Some("things19999.v1.g19999.example.com"));
+    assert!(discovery.find("tihngs7").unwrap_err().to_string().contains("things7."));
+}

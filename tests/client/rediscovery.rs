@@ -1,0 +1,214 @@
+//! Who asks a server what it serves, and when; and what a factory makes of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::testing::ApiServer;
+use k8s_informer::{
+    Client, Config, DiscoveredResource, GroupVersionResource, ListWatch, ListerWatcher, ListerWatcherSource,
+    SharedInformerFactory, Stop,
+};
+use serde_json::json;
+
+use crate::discovery::{aggregated, client, not_found, ok, path_of, real, serving, unavailable};
+use crate::server::{Reply, SOON, Seen, Server, answer};
+
+/// A server that counts, and how often it was asked.
+fn counting(has_widgets: Arc<AtomicBool>) -> (Server, Arc<AtomicUsize>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    let server = serving(move |path| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let groups: &[(&str, &[&str])] =
+            if has_widgets.load(Ordering::SeqCst) { &[("example.com", &["v1"])] } else { &[] };
+        (path == "/apis").then(|| ok(&aggregated(groups)))
+    });
+    (server, count)
+}
+
+/// How many requests it takes to ask.
+const ONCE: usize = 2;
+
+#[test]
+fn all_clones_ask_once_together() {
+    let (server, count) = counting(Arc::new(AtomicBool::new(true)));
+    let client = client(&server);
+    thread::scope(|scope| {
+        for name in ["widgets", "wi", "Gadget", "gadgets.example.com"].repeat(4) {
+            let client = client.clone();
+            scope.spawn(move || {
+                let resource: DiscoveredResource = client.discover(name, &Stop::new()).unwrap();
+                assert_eq!(resource.group(), "example.com");
+            });
+        }
+    });
+    assert_eq!(count.load(Ordering::SeqCst), ONCE);
+}
+
+#[test]
+fn a_name_that_is_not_there_is_looked_for_anew_but_not_each_time() {
+    let has_widgets = Arc::new(AtomicBool::new(false));
+    let (server, count) = counting(has_widgets.clone());
+    let (client, stop) = (client(&server), Stop::new());
+    let asked = || count.load(Ordering::SeqCst) / ONCE;
+
+    // What was asked for just now is not asked for again.
+    let error = client.discover("widgets", &stop).unwrap_err();
+    assert!(error.is_no_match() && error.to_string().starts_with("discover: "), "{error}");
+    assert_eq!(asked(), 1);
+    // It has come meanwhile.
+    has_widgets.store(true, Ordering::SeqCst);
+    assert_eq!(client.discover("widgets", &stop).unwrap().kind(), "Widget");
+    assert_eq!(asked(), 2);
+    // What is there is not asked for, and what is not there only once in a while.
+    for _ in 0..10 {
+        client.discover("gadgets", &stop).unwrap();
+        assert!(client.clone().discover("gizmos", &stop).unwrap_err().is_no_match());
+    }
+    assert_eq!(asked(), 2);
+    // Unless somebody wants to know.
+    has_widgets.store(false, Ordering::SeqCst);
+    assert!(client.rediscover(&stop).unwrap().resources().is_empty());
+    assert!(client.discovery(&stop).unwrap().resources().is_empty(), "all clones know it");
+    assert_eq!(asked(), 3);
+}
+
+#[test]
+fn what_failed_is_asked_for_again_and_what_was_known_is_kept() {
+    let works = Arc::new(AtomicBool::new(false));
+    let its = works.clone();
+    let server = serving(move |path| match path {
+        _ if !its.load(Ordering::SeqCst) => Some(unavailable()),
+        "/apis" => Some(ok(&aggregated(&[("example.com", &["v1"])]))),
+        _ => None,
+    });
+    let (client, stop) = (client(&server), Stop::new());
+    assert!(client.discover("widgets", &stop).unwrap_err().is_retryable());
+    works.store(true, Ordering::SeqCst);
+    client.discover("widgets", &stop).unwrap();
+    works.store(false, Ordering::SeqCst);
+    assert!(client.rediscover(&stop).unwrap_err().is_retryable());
+    client.discover("widgets", &stop).unwrap();
+}
+
+#[test]
+fn a_group_that_could_not_be_asked_is_asked_again() {
+    let works = Arc::new(AtomicBool::new(false));
+    let its = works.clone();
+    let server = serving(move |path| {
+        let mut apis = aggregated(&[("example.com", &["v1"])]);
+        if !its.load(Ordering::SeqCst) {
+            apis["items"][0]["versions"][0]["freshness"] = "Stale".into();
+        }
+        (path == "/apis").then(|| ok(&apis))
+    });
+    let (client, stop) = (client(&server), Stop::new());
+    assert!(client.discover("widgets.example.com", &stop).unwrap_err().is_retryable());
+    works.store(true, Ordering::SeqCst);
+    assert_eq!(client.discover("widgets.example.com", &stop).unwrap().kind(), "Widget");
+}
+
+#[test]
+fn a_stop_ends_only_its_own_wait() {
+    let hangs = Arc::new(AtomicBool::new(true));
+    let its = hangs.clone();
+    let server = Server::start(move |request| match (its.load(Ordering::SeqCst), path_of(request)) {
+        (true, _) => Reply::WriteAndHang(Vec::new()),
+        (false, "/apis") => Reply::Write(ok(&aggregated(&[("example.com", &["v1"])]))),
+        _ => Reply::Write(not_found()),
+    });
+    let client = client(&server);
+    let (first, second, third) = (Stop::new(), Stop::new(), Stop::new());
+    let ask = |stop: &Stop| {
+        let (client, stop) = (client.clone(), stop.clone());
+        thread::spawn(move || client.discover("widgets", &stop))
+    };
+    let asking = ask(&first);
+    assert!(matches!(server.next(), Seen::Request(_)));
+    let (waiting, going_on) = (ask(&second), ask(&third));
+
+    second.stop();
+    assert!(waiting.join().unwrap().unwrap_err().is_stopped());
+    assert!(!asking.is_finished() && !going_on.is_finished());
+    // Who waits for one that is stopped asks himself.
+    hangs.store(false, Ordering::SeqCst);
+    first.stop();
+    assert!(asking.join().unwrap().unwrap_err().is_stopped());
+    assert_eq!(going_on.join().unwrap().unwrap().kind(), "Widget");
+    assert!(client.discover("widgets", &second).is_ok(), "what is known needs no wait");
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_given_up_in_time() {
+    let server = Server::mute();
+    let config = Config::new(server.url()).response_timeout(Duration::from_millis(50));
+    let error = Client::new(config).unwrap().discovery(&Stop::new()).unwrap_err();
+    assert!(error.is_timeout(), "{error:?}");
+}
+
+#[test]
+fn no_token_is_told() {
+    let server = serving(|_| Some(answer("401 Unauthorized", "", "")));
+    let client = Client::new(Config::new(server.url()).token("s3cret")).unwrap();
+    let error = client.discover("pods", &Stop::new()).unwrap_err();
+    assert!(error.is_unauthorized(), "{error:?}");
+    assert!(!format!("{error} {error:?} {client:?}").contains("s3cret"));
+    assert!(server.request().contains("authorization: Bearer s3cret"));
+}
+
+#[test]
+fn a_factory_takes_names() {
+    let server = ApiServer::start().unwrap();
+    let stop = Stop::new();
+    server.create("/apis/apps/v1/namespaces/web/deployments", json!({"metadata": {"name": "a"}})).unwrap();
+    server.create("/apis/apps/v1/namespaces/db/deployments", json!({"metadata": {"name": "b"}})).unwrap();
+    server.create("/api/v1/nodes", json!({"metadata": {"name": "n"}})).unwrap();
+    let client = Client::new(Config::new(server.url())).unwrap();
+    let factory = SharedInformerFactory::builder(client).namespace("web").build();
+
+    let by_name = factory.dynamic_by_name("deployments.apps", &stop).unwrap();
+    let by_resource = factory.dynamic(GroupVersionResource::new("apps", "v1", "deployments"));
+    for name in ["deploy", "Deployment", "Deployment.v1.apps"] {
+        let same = factory.dynamic_by_name(name, &stop).unwrap();
+        assert!(Arc::ptr_eq(same.indexer(), by_name.indexer()), "{name}");
+    }
+    assert!(Arc::ptr_eq(by_resource.indexer(), by_name.indexer()));
+    factory.start(&stop).unwrap();
+    factory.wait_for_cache_sync_timeout(&stop, SOON).unwrap();
+    assert_eq!(by_name.lister().list().len(), 1, "of the factory's namespace");
+
+    let error = factory.dynamic_by_name("deploymnt", &stop).unwrap_err();
+    assert!(error.is_no_match() && error.to_string().contains("deployments.apps"), "{error}");
+    let stopped = Stop::new();
+    stopped.stop();
+    let elsewhere = SharedInformerFactory::builder(self::client(&Server::mute())).build();
+    assert!(elsewhere.dynamic_by_name("pods", &stopped).unwrap_err().is_stopped());
+    factory.shutdown();
+}
+
+#[test]
+fn what_can_not_be_watched_is_no_informer() {
+    let factory = SharedInformerFactory::builder(client(&real())).build();
+    for (name, verb) in [("tokenreviews", "list"), ("componentstatuses", "watch")] {
+        let error = factory.dynamic_by_name(name, &Stop::new()).unwrap_err();
+        let text = error.to_string();
+        assert!(!error.is_no_match() && !error.is_retryable(), "{error:?}");
+        assert!(text.starts_with(name) && text.contains(&format!("has no verb {verb}")), "{text}");
+    }
+    factory.dynamic_by_name("componentstatuse", &Stop::new()).unwrap_err();
+}
+
+#[test]
+fn a_source_that_knows_no_names_says_so() {
+    struct Nameless;
+    impl ListerWatcherSource for Nameless {
+        fn lister_watcher(&self, _: &GroupVersionResource, _: Option<&str>) -> Arc<dyn ListerWatcher> {
+            Arc::new(ListWatch::new(|_, _| unreachable!(), |_, _| unreachable!()))
+        }
+    }
+    let factory = SharedInformerFactory::builder(Nameless).build();
+    let error = factory.dynamic_by_name("deployments.apps", &Stop::new()).unwrap_err();
+    assert!(error.to_string().contains("knows nothing of names"), "{error}");
+}

@@ -1,0 +1,189 @@
+//! CustomResourceDefinitions make resources, and take them away again.
+
+use std::fs;
+use std::path::Path;
+
+use k8s_informer::testing::ApiServer;
+use serde_json::{Value, json};
+
+use crate::PATIENCE;
+use crate::client::Client;
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const WIDGETS: &str = "/apis/sample.example.com/v1/namespaces/default/widgets";
+
+fn definition() -> Value {
+    json!({
+        "metadata": {"name": "widgets.sample.example.com"},
+        "spec": {
+            "group": "sample.example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "kind": "Widget", "shortNames": ["wdg"]},
+            "versions": [
+                {"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                    "selectableFields": [{"jsonPath": ".spec.colour"}]},
+                {"name": "v1alpha1", "served": false, "storage": false},
+            ],
+        },
+    })
+}
+
+fn path() -> String {
+    format!("{DEFINITIONS}/widgets.sample.example.com")
+}
+
+fn status(server: &ApiServer, path: &str) -> u16 {
+    Client::connect(server).get(path).status
+}
+
+/// Type and status of each condition.
+fn conditions(definition: &Value) -> Vec<(&str, &str)> {
+    let conditions = definition["status"]["conditions"].as_array().unwrap();
+    conditions.iter().map(|one| (one["type"].as_str().unwrap(), one["status"].as_str().unwrap())).collect()
+}
+
+#[test]
+fn one_that_is_created_is_answered_as_by_a_real_server() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/wire/13-create-crd.http");
+    let text = fs::read_to_string(path).unwrap();
+    let body = text.lines().find(|line| line.starts_with("> {")).unwrap();
+    let body: Value = serde_json::from_str(&body[2..]).unwrap();
+    let recorded: Value = serde_json::from_str(&text[text.find("\n{\n").unwrap()..]).unwrap();
+    let server = ApiServer::start().unwrap();
+    let answer = Client::connect(&server).json("POST", DEFINITIONS, &body);
+    assert_eq!(answer.status, 201);
+    let ours = answer.json();
+    for field in ["kind", "apiVersion", "spec", "status"] {
+        assert_eq!(ours[field], recorded[field], "{field}");
+    }
+}
+
+#[test]
+fn what_it_says_is_served_from_then_on() {
+    let server = ApiServer::start().unwrap();
+    assert_eq!(status(&server, WIDGETS), 404);
+    let created = server.create(DEFINITIONS, definition()).unwrap();
+    assert_eq!(created["status"]["conditions"], Value::Null, "it is accepted after that");
+    let accepted = server.get(&path()).unwrap();
+    assert_eq!(conditions(&accepted), [("NamesAccepted", "True"), ("Established", "True")]);
+    assert_eq!(accepted["status"]["acceptedNames"], accepted["spec"]["names"]);
+    assert_eq!(accepted["spec"]["names"]["singular"], "widget");
+    assert!(accepted["metadata"]["resourceVersion"] != created["metadata"]["resourceVersion"]);
+
+    assert_eq!(status(&server, "/apis/sample.example.com/v1alpha1/widgets"), 404, "it is not served");
+    server.create(WIDGETS, json!({"metadata": {"name": "a"}, "spec": {"colour": "red"}})).unwrap();
+    server.create(WIDGETS, json!({"metadata": {"name": "b"}, "spec": {"colour": "blue"}})).unwrap();
+    let answer = Client::connect(&server).get(&format!("{WIDGETS}?fieldSelector=spec.colour=red"));
+    assert_eq!(answer.names(), ["a"]);
+    assert_eq!(answer.json()["kind"], "WidgetList");
+    server
+        .update(&format!("{WIDGETS}/a/status"), json!({"metadata": {"name": "a"}, "status": {"ok": true}}))
+        .unwrap();
+    let resources = Client::connect(&server).get("/apis/sample.example.com/v1").json();
+    assert_eq!(resources["resources"][0]["shortNames"], json!(["wdg"]));
+}
+
+#[test]
+fn a_change_of_it_keeps_the_objects() {
+    let server = ApiServer::start().unwrap();
+    server.create(DEFINITIONS, definition()).unwrap();
+    server.create(WIDGETS, json!({"metadata": {"name": "a"}})).unwrap();
+    let version = |served: bool| {
+        json!({"spec": {"names": {"shortNames": ["w"]}, "versions": [
+        {"name": "v1", "served": served, "storage": true}]}})
+    };
+    server.patch(&path(), version(true)).unwrap();
+    let resources = Client::connect(&server).get("/apis/sample.example.com/v1").json();
+    assert_eq!(resources["resources"][0]["shortNames"], json!(["w"]));
+    assert_eq!(resources["resources"].as_array().unwrap().len(), 1, "it has no status any more");
+    assert_eq!(server.get(&path()).unwrap()["status"]["acceptedNames"]["shortNames"], json!(["w"]));
+    assert_eq!(status(&server, &format!("{WIDGETS}/a")), 200);
+
+    server.patch(&path(), version(false)).unwrap();
+    assert_eq!(status(&server, &format!("{WIDGETS}/a")), 404);
+    server.patch(&path(), version(true)).unwrap();
+    assert_eq!(status(&server, &format!("{WIDGETS}/a")), 200);
+}
+
+#[test]
+fn its_objects_go_with_it_and_watches_end() {
+    let server = ApiServer::start().unwrap();
+    server.create(DEFINITIONS, definition()).unwrap();
+    server.create(WIDGETS, json!({"metadata": {"name": "a"}})).unwrap();
+    let mut watcher = Client::connect(&server);
+    watcher.send("GET", &format!("{WIDGETS}?watch=1"), &[], "");
+    let mut others = Client::connect(&server);
+    others.send("GET", "/api/v1/pods?watch=1", &[], "");
+    assert!(server.wait_for_watches(2, PATIENCE));
+
+    let answer = Client::connect(&server).json("DELETE", &path(), &Value::Null).json();
+    assert_eq!(answer["metadata"]["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]));
+    assert!(answer["metadata"]["deletionTimestamp"].is_string());
+    assert!(server.wait_for_watches(1, PATIENCE), "the watch of what has gone ends");
+    watcher.head();
+    let mut told = String::new();
+    while let Some(chunk) = watcher.chunk().unwrap() {
+        told.push_str(&String::from_utf8(chunk).unwrap());
+    }
+    let types: Vec<Value> =
+        told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["type"].clone()).collect();
+    assert_eq!(types, ["ADDED", "DELETED"]);
+
+    assert_eq!(server.get(&path()).unwrap_err().code(), 404);
+    assert_eq!(status(&server, WIDGETS), 404);
+    // What is created anew has nothing of it.
+    server.create(DEFINITIONS, definition()).unwrap();
+    assert!(Client::connect(&server).get(WIDGETS).names().is_empty());
+}
+
+#[test]
+fn an_object_that_is_held_holds_it() {
+    let server = ApiServer::start().unwrap();
+    server.create(DEFINITIONS, definition()).unwrap();
+    let held = json!({"metadata": {"name": "a", "finalizers": ["example.com/hold"]}});
+    server.create(WIDGETS, held).unwrap();
+    server.delete(&path()).unwrap();
+    assert!(server.get(&format!("{WIDGETS}/a")).unwrap()["metadata"]["deletionTimestamp"].is_string());
+    assert!(server.get(&path()).unwrap()["metadata"]["deletionTimestamp"].is_string());
+    server.patch(&format!("{WIDGETS}/a"), json!({"metadata": {"finalizers": null}})).unwrap();
+    assert_eq!(server.get(&path()).unwrap_err().code(), 404);
+    assert_eq!(status(&server, WIDGETS), 404);
+}
+
+#[test]
+fn what_makes_no_sense_is_stored_and_makes_nothing() {
+    let server = ApiServer::start().unwrap();
+    for (name, spec) in [
+        ("nothing", json!(null)),
+        (
+            "other.example.com",
+            json!({"group": "sample.example.com", "names": {"plural": "widgets", "kind": "W"}}),
+        ),
+        ("widgets.sample.example.com", json!({"group": "sample.example.com", "names": 7, "versions": {}})),
+        (
+            "a.sample.example.com",
+            json!({"group": "sample.example.com", "names": {"plural": "a", "kind": "A"},
+            "versions": [7, {}, {"name": "v1"}, {"served": true}]}),
+        ),
+    ] {
+        server.create(DEFINITIONS, json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        assert_eq!(status(&server, "/apis/sample.example.com"), 404, "{name}");
+        server.delete(&format!("{DEFINITIONS}/{name}")).unwrap();
+    }
+}
+
+#[test]
+fn a_backup_has_what_was_served() {
+    let server = ApiServer::start().unwrap();
+    let before = server.backup();
+    server.create(DEFINITIONS, definition()).unwrap();
+    server.create(WIDGETS, json!({"metadata": {"name": "a"}})).unwrap();
+    let with_it = server.backup();
+    server.restore(&before).unwrap();
+    assert_eq!(status(&server, WIDGETS), 404);
+    server.restore(&with_it).unwrap();
+    assert_eq!(status(&server, &format!("{WIDGETS}/a")), 200);
+    // Another server, which has never known it.
+    let other = ApiServer::start().unwrap();
+    other.restore(&with_it).unwrap();
+    assert_eq!(status(&other, &format!("{WIDGETS}/a")), 200);
+}

@@ -1,0 +1,208 @@
+//! Resources that are known by name alone, built in or made by a CustomResourceDefinition.
+
+use k8s_informer::{
+    Client, Config, DynamicObject, GroupVersionKind, GroupVersionResource, Patch, Request,
+    SharedInformerFactory, Stop,
+};
+use serde_json::{Value, json};
+
+use crate::cluster::{BOTH, Cluster, on_every_cluster};
+use crate::support::{names, shut_down, synced, wait_until};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// A CustomResourceDefinition of the test's own: deleted when it is dropped, if it has not been before.
+struct Definition<'a> {
+    cluster: &'a Cluster,
+    group: String,
+}
+
+impl<'a> Definition<'a> {
+    /// Creates it, and waits until its resource is served.
+    fn create(cluster: &'a Cluster, namespace: &str) -> Self {
+        let it = Self { cluster, group: format!("{namespace}.example.com") };
+        let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("gizmos.{}", it.group)},
+            "spec": {
+                "group": it.group, "scope": "Namespaced",
+                "names": {"plural": "gizmos", "kind": "Gizmo", "shortNames": ["gz"], "categories": ["all"]},
+                "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": anything}}],
+            },
+        });
+        cluster.send(Request::post(DEFINITIONS).json(&definition).unwrap());
+        wait_until("it is established", || {
+            let definition = cluster.send(Request::get(it.path()));
+            let conditions = definition["status"]["conditions"].as_array()?.iter();
+            let is_established = |one: &Value| one["type"] == "Established" && one["status"] == "True";
+            conditions.into_iter().any(is_established).then_some(())
+        });
+        // For a moment its storage is still being made.
+        wait_until("it can be listed", || {
+            let list = Request::get(format!("/apis/{}/v1/gizmos", it.group));
+            cluster.try_send(list).ok()
+        });
+        it
+    }
+
+    fn path(&self) -> String {
+        format!("{DEFINITIONS}/gizmos.{}", self.group)
+    }
+
+    fn is_there(&self) -> bool {
+        self.cluster.try_send(Request::get(self.path())).is_ok()
+    }
+}
+
+impl Drop for Definition<'_> {
+    fn drop(&mut self) {
+        let _ = self.cluster.try_send(Request::delete(self.path()));
+    }
+}
+
+#[test]
+fn names_lead_to_resources() {
+    on_every_cluster(BOTH, |cluster| {
+        let (client, stop) = (cluster.client(), Stop::new());
+        let discovery = client.discovery(&stop).unwrap();
+        for (name, expected) in [
+            ("po", "pods.v1"),
+            ("Pod", "pods.v1"),
+            ("pods.v1.", "pods.v1"),
+            ("deploy", "deployments.v1.apps"),
+            ("deployments.apps", "deployments.v1.apps"),
+            ("Deployment.v1.apps", "deployments.v1.apps"),
+            ("sts", "statefulsets.v1.apps"),
+            ("ev", "events.v1"),
+            ("hpa", "horizontalpodautoscalers.v2.autoscaling"),
+            ("ingresses.networking", "ingresses.v1.networking.k8s.io"),
+            ("crd", "customresourcedefinitions.v1.apiextensions.k8s.io"),
+        ] {
+            let found = client.discover(name, &stop).unwrap();
+            assert_eq!(found.group_version_resource().to_string(), expected, "{name}");
+        }
+        let nodes = client.discover("nodes", &stop).unwrap();
+        assert!(!nodes.is_namespaced() && nodes.has_verb("watch"));
+        let kind = GroupVersionKind::new("apps", "v1", "Deployment");
+        let deployments = discovery.by_kind(&kind).unwrap();
+        assert_eq!(
+            deployments.group_version_resource(),
+            GroupVersionResource::new("apps", "v1", "deployments")
+        );
+        assert!(deployments.subresources().iter().any(|below| below.name() == "status"));
+
+        let error = client.discover("deploymentz", &stop).unwrap_err();
+        println!("  {error}");
+        assert!(error.is_no_match() && error.to_string().contains("near it: deployments.apps"), "{error}");
+    });
+}
+
+#[test]
+fn a_custom_resource_is_found_watched_changed_and_gone() {
+    on_every_cluster(BOTH, |cluster| {
+        let namespace = cluster.namespace("discovery");
+        let (client, stop) = (cluster.client(), Stop::new());
+        let name = format!("gizmos.{}.example.com", namespace.name);
+        let error = client.discover(&name, &stop).unwrap_err();
+        assert!(error.is_no_match(), "{error:?}");
+
+        let definition = Definition::create(cluster, &namespace.name);
+        // A name that was not there before is looked for anew; the server may need a moment to tell of it.
+        let found = match client.discover(&name, &stop) {
+            Ok(found) => found,
+            Err(_) => {
+                wait_until("it is told", || client.rediscover(&stop).unwrap().find(&name).ok().cloned())
+            }
+        };
+        assert_eq!((found.kind(), found.singular()), ("Gizmo", "gizmo"));
+        assert!(found.is_namespaced() && found.has_verb("watch"));
+        assert_eq!(found.categories().collect::<Vec<_>>(), ["all"]);
+
+        let gizmos = client.dynamic_api(&found.group_version_resource(), Some(&namespace.name));
+        let gizmo = |name: &str| json!({"apiVersion": format!("{}/v1", definition.group), "kind": "Gizmo", "metadata": {"name": name}});
+        gizmos.create(&gizmo("a"), &stop).unwrap();
+        let factory =
+            SharedInformerFactory::builder(client.clone()).reflector_options(cluster.options()).build();
+        let informer = factory.dynamic_by_name(&format!("gz.{}", definition.group), &stop).unwrap();
+        let same = factory.dynamic_by_name(&format!("Gizmo.v1.{}", definition.group), &stop).unwrap();
+        assert!(std::sync::Arc::ptr_eq(informer.indexer(), same.indexer()));
+        let follower = synced(&factory, &informer);
+        assert_eq!(names(&informer), ["a"]);
+
+        gizmos.create(&gizmo("b"), &stop).unwrap();
+        let patch = Patch::merge(json!({"spec": {"size": 3}}));
+        gizmos.patch("a", &patch, &stop).unwrap();
+        follower.wait_for_events(&["+a", "+b", "~a"]);
+        let size = |object: &DynamicObject| object.pointer("/spec/size").and_then(Value::as_u64);
+        let lister = informer.lister();
+        assert_eq!(lister.get(&namespace.name, "a").as_deref().and_then(size), Some(3));
+
+        cluster.send(Request::delete(definition.path()));
+        wait_until("it has gone", || (!definition.is_there()).then_some(()));
+        wait_until("nobody tells of it", || {
+            client.rediscover(&stop).unwrap().find(&name).is_err().then_some(())
+        });
+        let error = client.discover(&name, &stop).unwrap_err();
+        assert!(error.is_no_match(), "{error:?}");
+        // Whether the deletions of the objects were told before the watch ended is the server's to say; what
+        // remains is that the resource is not there.
+        let error = wait_until("the informer knows", || informer.status().last_error);
+        println!("  {error}");
+        shut_down(&factory, "of what has gone");
+    });
+}
+
+#[test]
+fn who_may_do_nothing_may_ask_what_there_is() {
+    on_every_cluster(BOTH, |cluster| {
+        let Some(path) = cluster.kubeconfig_of_nobody() else {
+            return println!("skipped: there is no nobody");
+        };
+        let client = Client::new(Config::from_kubeconfig(path, None).unwrap()).unwrap();
+        let found = client.discover("deploy", &Stop::new()).unwrap();
+        assert_eq!(found.plural(), "deployments");
+        let error =
+            client.dynamic_api(&found.group_version_resource(), Some("default")).get("a", &Stop::new());
+        assert!(error.unwrap_err().is_forbidden());
+    });
+}
+
+#[test]
+fn a_group_whose_server_is_down_hides_no_other() {
+    on_every_cluster(&BOTH[..1], |cluster| {
+        const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+        if cluster.try_send(Request::get(SERVICES)).is_err() {
+            return println!("skipped: this server has none behind it");
+        }
+        let namespace = cluster.namespace("down");
+        let (client, stop) = (cluster.client(), Stop::new());
+        let group = format!("{}.example.com", namespace.name);
+        let service = json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": format!("v1beta1.{group}")},
+            "spec": {"group": group, "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100,
+                "insecureSkipTLSVerify": true, "service": {"namespace": "default", "name": "down"}},
+        });
+        cluster.send(Request::post(SERVICES).json(&service).unwrap());
+        let discovery = wait_until("it is told", || {
+            let discovery = client.rediscover(&stop).unwrap();
+            let is_told = discovery.failures().iter().any(|failure| failure.group() == group);
+            is_told.then_some(discovery)
+        });
+        assert_eq!(discovery.find("deploy").unwrap().group(), "apps");
+        let error = client.discover(&format!("things.{group}"), &stop).unwrap_err();
+        println!("  {error}");
+        assert!(error.is_retryable() && !error.is_no_match(), "{error:?}");
+        let error = client.discover("things", &stop).unwrap_err();
+        println!("  {error}");
+        assert!(error.is_no_match() && error.to_string().contains(&format!("not asked: {group}/v1beta1")));
+
+        cluster.send(Request::delete(format!("{SERVICES}/v1beta1.{group}")));
+        wait_until("it has gone", || {
+            let discovery = client.rediscover(&stop).unwrap();
+            discovery.failures().iter().all(|failure| failure.group() != group).then_some(())
+        });
+    });
+}
