@@ -5,9 +5,10 @@ use ureq::Agent;
 use ureq::http::Uri;
 use ureq::http::uri::Scheme;
 
-use super::config::Config;
-use super::material::{Material, Pem, config_error, credentials_error};
+use super::config::{Config, ProxyChoice};
+use super::material::{Material, Pem, Secret, config_error, credentials_error};
 use super::transport;
+use super::transport::proxy::Proxy;
 use super::transport::tls::{Peer, Pems, tls};
 use crate::error::Error;
 use crate::sync::Mutex;
@@ -15,6 +16,7 @@ use crate::sync::Mutex;
 pub(super) struct Connections {
     /// `None` for a server without TLS.
     secure: Option<Secure>,
+    proxy: Option<Proxy>,
     /// Requests that are under way keep the agent with which they began, and so their connection. Held while
     /// another one is made, which reads no more than the authorities of the system.
     current: Mutex<Current>,
@@ -22,6 +24,7 @@ pub(super) struct Connections {
 
 struct Secure {
     peer: Peer,
+    insecure: bool,
     ca: Option<Material>,
     identity: Option<(Material, Material)>,
 }
@@ -44,8 +47,21 @@ impl Connections {
             _ => None,
         };
         let pems = secure.as_ref().map(|secure| secure.pems(None)).transpose()?;
-        let agent = agent(secure.as_ref(), pems.as_ref())?;
-        Ok(Self { secure, current: Mutex::new(Current { agent, pems, problem: None }) })
+        let proxy = match &config.proxy {
+            ProxyChoice::Url(Secret(url)) => Some(Proxy::parse(url)?),
+            ProxyChoice::Environment => Proxy::from_environment(server, |name| std::env::var(name).ok())?,
+            ProxyChoice::Direct => None,
+        };
+        let proxy = match (proxy, &secure) {
+            // With TLS to the server its authorities may change, and those for its proxy with them.
+            (Some(proxy), None) => {
+                let ca = config.ca.as_ref().map(Material::read).transpose()?;
+                Some(proxy.secured(config.insecure, ca.as_ref())?)
+            }
+            (proxy, _) => proxy,
+        };
+        let agent = agent(secure.as_ref(), pems.as_ref(), proxy.as_ref())?;
+        Ok(Self { secure, proxy, current: Mutex::new(Current { agent, pems, problem: None }) })
     }
 
     /// What to make the next request with, which shows this certificate if it is given one. Reads the files
@@ -68,7 +84,7 @@ impl Connections {
         let mut current = self.current.lock();
         let made = match pems {
             Ok(pems) if current.pems.as_ref() == Some(&pems) => Ok(()),
-            Ok(pems) => agent(Some(secure), Some(&pems)).map(|agent| {
+            Ok(pems) => agent(Some(secure), Some(&pems), self.proxy.as_ref()).map(|agent| {
                 log::debug!("certificates have changed: new connections are made with the new ones");
                 // Idle connections of the old one are closed.
                 current.agent = agent;
@@ -113,7 +129,7 @@ impl Secure {
             }
             (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
         };
-        Ok(Self { peer, ca: config.ca.clone(), identity })
+        Ok(Self { peer, insecure: config.insecure, ca: config.ca.clone(), identity })
     }
 
     fn pems(&self, identity: Option<&(Pem, Pem)>) -> Result<Pems, Error> {
@@ -126,10 +142,10 @@ impl Secure {
     }
 }
 
-fn agent(secure: Option<&Secure>, pems: Option<&Pems>) -> Result<Agent, Error> {
-    let tls = match (secure, pems) {
-        (Some(secure), Some(pems)) => Some(tls(&secure.peer, pems)?),
-        _ => None,
+fn agent(secure: Option<&Secure>, pems: Option<&Pems>, proxy: Option<&Proxy>) -> Result<Agent, Error> {
+    let (Some(secure), Some(pems)) = (secure, pems) else {
+        return Ok(transport::agent(None, proxy.cloned()));
     };
-    Ok(transport::agent(tls))
+    let proxy = proxy.map(|proxy| proxy.secured(secure.insecure, pems.ca.as_ref())).transpose()?;
+    Ok(transport::agent(Some(tls(&secure.peer, pems)?), proxy))
 }

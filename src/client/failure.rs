@@ -51,8 +51,12 @@ pub(super) fn from_ureq(error: ureq::Error) -> Error {
     Error::new(kind)
 }
 
-/// ureq and rustls hide their errors in IO errors.
+/// ureq and rustls hide their errors in IO errors, and so do our own proxies.
 pub(super) fn from_io(error: io::Error) -> Error {
+    let error = match error.downcast::<Error>() {
+        Ok(ours) => return ours,
+        Err(error) => error,
+    };
     if let Some(inner) = error.get_ref() {
         if let Some(error) = inner.downcast_ref::<rustls::Error>() {
             return Error::new(ErrorKind::Tls(tls::explain(error)));

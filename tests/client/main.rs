@@ -16,6 +16,7 @@ mod identity;
 mod manners;
 #[cfg(unix)]
 mod plugin;
+mod proxy;
 mod rediscovery;
 mod rotation;
 #[cfg(unix)]
@@ -28,5 +29,6 @@ mod stop;
 mod stop_anytime;
 mod timeouts;
 mod tls;
+mod tunnels;
 mod verbs;
 mod watches;

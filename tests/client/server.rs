@@ -47,7 +47,14 @@ impl Server {
         tls: Option<Arc<ServerConfig>>,
         script: impl Fn(&str) -> Reply + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::on(TcpListener::bind("127.0.0.1:0").unwrap(), tls, script)
+    }
+
+    pub(crate) fn on(
+        listener: TcpListener,
+        tls: Option<Arc<ServerConfig>>,
+        script: impl Fn(&str) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let address = listener.local_addr().unwrap();
         let accepted = Arc::new(AtomicUsize::new(0));
         let (sender, seen) = channel();

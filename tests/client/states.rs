@@ -31,6 +31,8 @@ pub(crate) enum State {
     Refused,
     /// The server takes the client's hello, and says nothing.
     Handshake,
+    /// The proxy takes the request for a tunnel, and says nothing.
+    Tunnel,
     /// The server takes the request, and says nothing.
     Head,
     /// Objects of a list come one by one, slowly, and without an end.
@@ -38,6 +40,7 @@ pub(crate) enum State {
     /// Nothing happens.
     SilentWatch,
     SilentTlsWatch,
+    SilentTunnelledWatch,
     /// Events come as fast as they are taken, of a thousand objects.
     BusyWatch,
     /// The same of one object: they pile up in its place in the queue, and are processed together.
@@ -51,14 +54,16 @@ pub(crate) enum State {
 }
 
 impl State {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Connecting,
         Self::Refused,
         Self::Handshake,
+        Self::Tunnel,
         Self::Head,
         Self::SlowList,
         Self::SilentWatch,
         Self::SilentTlsWatch,
+        Self::SilentTunnelledWatch,
         Self::BusyWatch,
         Self::HotKey,
         Self::BackOff,
@@ -177,7 +182,11 @@ impl Scene {
     fn informer(&self) -> Informer {
         let tls = matches!(self.state, State::Handshake | State::SilentTlsWatch);
         let scheme = if tls { "https" } else { "http" };
-        let config = Config::new(format!("{scheme}://{}", self.address)).insecure_skip_tls_verify(tls);
+        let mut config = Config::new(format!("{scheme}://{}", self.address)).insecure_skip_tls_verify(tls);
+        if matches!(self.state, State::Tunnel | State::SilentTunnelledWatch) {
+            // Proxy and server are one.
+            config = config.proxy_url(format!("http://{}", self.address));
+        }
         let pods = Client::new(config).unwrap();
         let pods = Arc::new(pods.lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None));
         let mut reflector = ReflectorOptions::default();
@@ -286,7 +295,10 @@ fn talk(state: State, mut stream: impl Read + Write, reach: &Sender<()>) -> io::
         let request = read_request(&mut stream)?;
         let is_watch = request.lines().next().unwrap_or_default().contains("watch=true");
         match state {
-            State::Head => {
+            State::SilentTunnelledWatch if request.starts_with("CONNECT ") => {
+                stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n")?;
+            }
+            State::Head | State::Tunnel => {
                 reached();
                 hang(&mut stream, None);
             }

@@ -13,7 +13,7 @@ use crate::server::{FullBacklog, Reply, SOON, Seen, Server, answer, first_chunk}
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 /// Starts a request, waits until it is where it should be, and stops it.
-fn stopped_in(config: Config, phase: impl FnOnce()) -> Error {
+pub(crate) fn stopped_in(config: Config, phase: impl FnOnce()) -> Error {
     let client = Client::new(config).unwrap();
     let stop = Stop::new();
     let (done, result) = channel();

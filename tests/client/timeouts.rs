@@ -13,6 +13,8 @@ use k8s_informer::{
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::server::{Reply, Server, first_chunk, read_request};
+use crate::tls::Authority;
+use crate::tunnels::{Kind, Tunnels};
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 const CHUNKS: [&[u8]; 3] = [b"1;a\r\n{\r\n", b"10\r\n\"type\":\"ADDED\"}\n\r\n", b"0\r\nx: y\r\n\r\n"];
@@ -127,10 +129,24 @@ fn every_byte_arrives_whatever_reads_gave_up_in_between() {
 
 #[test]
 fn every_byte_arrives_over_tls_too() {
-    let authority = crate::tls::Authority::new();
+    let authority = Authority::new();
     let (address, bodies) = dripping(Some(authority.server("127.0.0.1")));
     let config = Config::new(format!("https://{address}")).ca_pem(authority.pem);
     every_byte_arrives(&Client::new(config).unwrap(), &bodies);
+}
+
+#[test]
+fn every_byte_arrives_through_proxies_too() {
+    let authority = Authority::new();
+    let tls = || authority.server("127.0.0.1");
+    for (kind, server) in [(Kind::Socks, None), (Kind::ConnectOverTls(tls()), Some(tls()))] {
+        let scheme = if server.is_some() { "https" } else { "http" };
+        let (address, bodies) = dripping(server);
+        let proxy = Tunnels::new(kind);
+        let config = Config::new(format!("{scheme}://{address}")).ca_pem(authority.pem.clone());
+        every_byte_arrives(&Client::new(config.proxy_url(proxy.url())).unwrap(), &bodies);
+        assert_eq!(proxy.opened().len(), 1);
+    }
 }
 
 #[test]

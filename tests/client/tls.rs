@@ -166,8 +166,7 @@ fn any_certificate_when_told_so() {
 #[test]
 fn client_certificates_in_every_kind_of_key() {
     let authority = Authority::new();
-    let key = KeyPair::generate().unwrap();
-    let server = server(serving(authority.sign("127.0.0.1", key, |_| {}), Some(&authority)));
+    let server = server(authority.server_for("127.0.0.1", &authority));
     let config = Config::new(server.https()).ca_pem(authority.pem.clone());
     for algorithm in [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384, &PKCS_ED25519] {
         let (chain, key) = authority.client(algorithm);

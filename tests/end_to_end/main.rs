@@ -36,6 +36,7 @@ mod select;
 mod shards;
 mod shutdown;
 mod support;
+mod tunnel;
 mod unreadable;
 mod verbs;
 mod versions;

@@ -1,9 +1,9 @@
 //! A network between client and server that can be made worse. It knows nothing of TLS and HTTP, so it stands
-//! in front of a real server as well as of the embedded one.
+//! in front of a real server as well as of the embedded one; or it is a proxy that leads to any of them.
 
 use std::collections::VecDeque;
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -26,6 +26,13 @@ pub(crate) enum Disturbance {
     Drip(usize),
 }
 
+/// How a client of a proxy says where to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Protocol {
+    Connect,
+    Socks,
+}
+
 pub(crate) struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -33,9 +40,15 @@ pub(crate) struct Proxy {
 }
 
 struct Shared {
-    server: SocketAddr,
+    upstream: Upstream,
     /// Innermost: nothing blocks under it.
     state: Mutex<State>,
+}
+
+/// Where connections lead to.
+enum Upstream {
+    Server(SocketAddr),
+    AsAsked(Protocol),
 }
 
 #[derive(Default)]
@@ -60,9 +73,18 @@ impl Proxy {
     /// In front of the server of this URL.
     pub(crate) fn to(url: &str) -> Self {
         let server = authority(url).to_socket_addrs().unwrap().next().unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::new(0, Upstream::Server(server))
+    }
+
+    /// One that leads where it is asked to.
+    pub(crate) fn asked_by(protocol: Protocol, port: u16) -> Self {
+        Self::new(port, Upstream::AsAsked(protocol))
+    }
+
+    fn new(port: u16, upstream: Upstream) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared { server, state: Mutex::default() });
+        let shared = Arc::new(Shared { upstream, state: Mutex::default() });
         let acceptor = {
             let shared = Arc::clone(&shared);
             named(move || {
@@ -139,7 +161,7 @@ impl Shared {
 
     fn accept(self: &Arc<Self>, client: TcpStream) {
         // A server that is away is one that closes: whoever waits for it connects again.
-        let Ok(server) = TcpStream::connect(self.server) else { return };
+        let Ok(server) = self.upstream.connect(&client) else { return };
         let _ = client.set_nodelay(true);
         let _ = server.set_nodelay(true);
         let link =
@@ -157,6 +179,77 @@ impl Shared {
                 }
                 shared.state().links.retain(|other| !Arc::ptr_eq(other, &link));
             }));
+        }
+    }
+}
+
+impl Upstream {
+    fn connect(&self, client: &TcpStream) -> io::Result<TcpStream> {
+        match self {
+            Self::Server(server) => TcpStream::connect(server),
+            Self::AsAsked(protocol) => {
+                // Who asks does so at once; nobody else is let in meanwhile.
+                client.set_read_timeout(Some(Duration::from_secs(5)))?;
+                let server = protocol.connect(client)?;
+                client.set_read_timeout(None)?;
+                Ok(server)
+            }
+        }
+    }
+}
+
+impl Protocol {
+    fn connect(self, mut client: &TcpStream) -> io::Result<TcpStream> {
+        match self {
+            Self::Connect => {
+                let (mut head, mut byte) = (Vec::new(), [0]);
+                while !head.ends_with(b"\r\n\r\n") {
+                    client.read_exact(&mut byte)?;
+                    head.extend(byte);
+                }
+                let head = String::from_utf8_lossy(&head);
+                let server = TcpStream::connect(head.split(' ').nth(1).unwrap_or_default())?;
+                client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
+                Ok(server)
+            }
+            Self::Socks => {
+                client.read_exact(&mut [0; 3])?;
+                client.write_all(&[5, 0])?;
+                let mut head = [0; 4];
+                client.read_exact(&mut head)?;
+                let mut host = [0; 255];
+                let host = match head[3] {
+                    1 => &mut host[..4],
+                    4 => &mut host[..16],
+                    _ => {
+                        let mut length = [0];
+                        client.read_exact(&mut length)?;
+                        &mut host[..length[0].into()]
+                    }
+                };
+                client.read_exact(host)?;
+                let mut port = [0; 2];
+                client.read_exact(&mut port)?;
+                let port = u16::from_be_bytes(port);
+                let server = match (head[3], &*host) {
+                    (1, &[a, b, c, d]) => TcpStream::connect((Ipv4Addr::new(a, b, c, d), port))?,
+                    (4, host) => {
+                        let host = <[u8; 16]>::try_from(host).map_err(io::Error::other)?;
+                        TcpStream::connect((Ipv6Addr::from(host), port))?
+                    }
+                    (_, host) => TcpStream::connect((String::from_utf8_lossy(host).as_ref(), port))?,
+                };
+                client.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0])?;
+                Ok(server)
+            }
+        }
+    }
+
+    /// The scheme of its URL.
+    pub(crate) fn scheme(self) -> &'static str {
+        match self {
+            Self::Connect => "http",
+            Self::Socks => "socks5",
         }
     }
 }

@@ -91,6 +91,32 @@ pub(in crate::client) fn tls(peer: &Peer, pems: &Pems) -> Result<Tls, Error> {
     Ok(Tls { config: Arc::new(tls), server_name: peer.server_name.clone() })
 }
 
+/// TLS to an `https` proxy, `host` as it stands in its URL. It is trusted for its own name, by the authorities
+/// of the system and the configured one; without the client certificate and `tls-server-name`, which are about
+/// the server. insecure-skip-tls-verify is for both.
+pub(in crate::client) fn tls_to_proxy(host: &str, insecure: bool, ca: Option<&Pem>) -> Result<Tls, Error> {
+    let peer = Peer::new(host, insecure)?;
+    let provider = provider()?;
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| config_error(format!("TLS: {error}")))?;
+    let builder = if insecure {
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
+    } else {
+        builder.with_root_certificates(match (ca, system_authorities()) {
+            (None, system) => system?,
+            (Some(ca), Err(_)) => authorities(ca)?,
+            (Some(ca), Ok(mut system)) => {
+                system.roots.extend(authorities(ca)?.roots);
+                system
+            }
+        })
+    };
+    let mut tls = builder.with_no_client_auth();
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Tls { config: Arc::new(tls), server_name: peer.server_name })
+}
+
 /// Always given to rustls: with two providers linked, its own choice is to panic.
 fn provider() -> Result<Arc<CryptoProvider>, Error> {
     #[cfg(feature = "ring")]

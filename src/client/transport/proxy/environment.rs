@@ -1,0 +1,324 @@
+//! Which proxy the environment names for a server: `golang.org/x/net/http/httpproxy`, but for names in other
+//! letters than ASCII.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ureq::http::Uri;
+
+use super::super::place;
+use super::Proxy;
+use crate::client::material::config_error;
+use crate::error::Error;
+
+impl Proxy {
+    /// By `HTTPS_PROXY` or `HTTP_PROXY`, whichever is for the server's scheme, unless `NO_PROXY` says
+    /// otherwise; the names in small letters count where those in capitals are not there or empty. `variable`
+    /// reads one of them.
+    ///
+    /// # Errors
+    ///
+    /// The URL of the proxy that would be used can't be (see [`Proxy::parse`]), which Go ignores; or it is
+    /// `HTTP_PROXY` in a CGI program, where it may come from a client.
+    pub(in crate::client) fn from_environment(
+        server: &Uri,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<Self>, Error> {
+        let get = |names: [&'static str; 2]| {
+            let value = |name| Some((name, variable(name).filter(|value| !value.is_empty())?));
+            names.into_iter().find_map(value)
+        };
+        let is_http = server.scheme_str() == Some("http");
+        let Some((name, url)) =
+            get(if is_http { ["HTTP_PROXY", "http_proxy"] } else { ["HTTPS_PROXY", "https_proxy"] })
+        else {
+            return Ok(None);
+        };
+        if is_http && variable("REQUEST_METHOD").is_some_and(|method| !method.is_empty()) {
+            return Err(config_error(format!(
+                "{name} is not used in a CGI program (REQUEST_METHOD is set), where it may come from a client"
+            )));
+        }
+        let except = get(["NO_PROXY", "no_proxy"]).map_or(String::new(), |(_, list)| list);
+        if !uses_proxy(server, &except) {
+            return Ok(None);
+        }
+        Self::parse_lenient(&url).map(Some).map_err(|error| error.context(name))
+    }
+}
+
+/// Whether a server is reached through a proxy; `except` is the value of `NO_PROXY`.
+fn uses_proxy(server: &Uri, except: &str) -> bool {
+    let (host, port) = place(server);
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    if host == "localhost" {
+        return false;
+    }
+    let address = host.split('%').next().and_then(|bare| bare.parse::<IpAddr>().ok());
+    let address = address.map(|address| address.to_canonical());
+    if address.is_some_and(|address| address.is_loopback()) {
+        return false;
+    }
+    let (host, port) = (host.to_lowercase(), port.to_string());
+    !except.split(',').any(|entry| {
+        let entry = entry.trim().to_lowercase();
+        match address {
+            _ if entry == "*" => true,
+            Some(address) => matches_address(&entry, address, &port),
+            None => matches_name(&entry, &host, &port),
+        }
+    })
+}
+
+fn matches_address(entry: &str, address: IpAddr, port: &str) -> bool {
+    if let Some((network, bits)) = cidr(entry) {
+        return contains(network, bits, address);
+    }
+    let (host, wanted) = split_host_port(entry).unwrap_or((entry, ""));
+    host.parse::<IpAddr>().is_ok_and(|host| host.to_canonical() == address)
+        && (wanted.is_empty() || wanted == port)
+}
+
+/// `foo.com` and what ends in `.foo.com`; only the latter for `.foo.com` and `*.foo.com`.
+fn matches_name(entry: &str, host: &str, port: &str) -> bool {
+    let (domain, wanted) = split_host_port(entry).unwrap_or((entry, ""));
+    if domain.is_empty() || cidr(entry).is_some() || domain.parse::<IpAddr>().is_ok() {
+        return false;
+    }
+    let domain = domain.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(domain);
+    let matches = match domain.strip_prefix('.') {
+        Some(_) => host.ends_with(domain),
+        None => host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')),
+    };
+    matches && (wanted.is_empty() || wanted == port)
+}
+
+/// Address and length of the prefix. As Go's, an IPv4 address may be written as an IPv6 one.
+fn cidr(entry: &str) -> Option<(IpAddr, u32)> {
+    let (address, bits) = entry.split_once('/')?;
+    let address: IpAddr = address.parse().ok()?;
+    let bits: u32 = bits.bytes().all(|byte| byte.is_ascii_digit()).then(|| bits.parse().ok())??;
+    match (address, address.to_canonical()) {
+        (IpAddr::V4(_), _) if bits <= 32 => Some((address, bits)),
+        (IpAddr::V6(_), IpAddr::V4(mapped)) if (96..=128).contains(&bits) => Some((mapped.into(), bits - 96)),
+        (IpAddr::V6(_), _) if bits <= 128 => Some((address, bits)),
+        _ => None,
+    }
+}
+
+fn contains(network: IpAddr, bits: u32, address: IpAddr) -> bool {
+    // A shift by all bits leaves none to differ.
+    match (network, address) {
+        (IpAddr::V4(network), IpAddr::V4(address)) => {
+            let differ = Ipv4Addr::to_bits(network) ^ Ipv4Addr::to_bits(address);
+            differ.checked_shr(32 - bits).unwrap_or(0) == 0
+        }
+        (IpAddr::V6(network), IpAddr::V6(address)) => {
+            let differ = Ipv6Addr::to_bits(network) ^ Ipv6Addr::to_bits(address);
+            differ.checked_shr(128 - bits).unwrap_or(0) == 0
+        }
+        _ => false,
+    }
+}
+
+/// Go's `net.SplitHostPort`; the port may be anything.
+fn split_host_port(text: &str) -> Option<(&str, &str)> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']')?;
+            (host, rest.strip_prefix(':')?)
+        }
+        None => text.split_once(':')?,
+    };
+    let is_bare = !host.contains(['[', ']']) && !port.contains([':', '[', ']']);
+    is_bare.then_some((host, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What these variables, `NAME=value`, make of a server's URL; `direct` for none.
+    fn proxy(variables: &[&str], server: &str) -> Result<String, Error> {
+        let variable = |name: &str| {
+            let value = |line: &&str| Some(line.strip_prefix(name)?.strip_prefix('=')?.to_owned());
+            variables.iter().find_map(value)
+        };
+        let proxy = Proxy::from_environment(&server.parse().unwrap(), variable)?;
+        Ok(proxy.map_or("direct".to_owned(), |proxy| proxy.to_string()))
+    }
+
+    const HTTP: &str = "http://example.com";
+
+    /// The table of httpproxy's `TestProxyForURL`, but for its schemes `foo` and `ftp` and names that are not
+    /// ASCII. Ports are always shown here.
+    #[test]
+    fn the_table_of_go() {
+        for (variables, server, expected) in [
+            (&["HTTP_PROXY=127.0.0.1:8080"][..], HTTP, "http://127.0.0.1:8080"),
+            (&["HTTP_PROXY=cache.corp.example.com:1234"], HTTP, "http://cache.corp.example.com:1234"),
+            (&["HTTP_PROXY=cache.corp.example.com"], HTTP, "http://cache.corp.example.com:80"),
+            (&["HTTP_PROXY=localhost"], HTTP, "http://localhost:80"),
+            (&["HTTP_PROXY=https://cache.corp.example.com"], HTTP, "https://cache.corp.example.com:443"),
+            (&["HTTP_PROXY=http://127.0.0.1:8080"], HTTP, "http://127.0.0.1:8080"),
+            (&["HTTP_PROXY=https://127.0.0.1:8080"], HTTP, "https://127.0.0.1:8080"),
+            (&["HTTP_PROXY=socks5://127.0.0.1"], HTTP, "socks5://127.0.0.1:1080"),
+            (
+                &["HTTP_PROXY=http.proxy.tld", "HTTPS_PROXY=secure.proxy.tld"],
+                "http://insecure.tld/",
+                "http://http.proxy.tld:80",
+            ),
+            (
+                &["HTTP_PROXY=http.proxy.tld", "HTTPS_PROXY=secure.proxy.tld"],
+                "https://secure.tld/",
+                "http://secure.proxy.tld:80",
+            ),
+            (
+                &["HTTP_PROXY=http.proxy.tld", "HTTPS_PROXY=https://secure.proxy.tld"],
+                "https://secure.tld/",
+                "https://secure.proxy.tld:443",
+            ),
+            (&["HTTP_PROXY=http.proxy.tld"], "https://secure.tld/", "direct"),
+            (
+                &["HTTPS_PROXY=https://secure.proxy.tld", "REQUEST_METHOD=GET"],
+                "https://secure.tld/",
+                "https://secure.proxy.tld:443",
+            ),
+            (&[], HTTP, "direct"),
+            (&["NO_PROXY=example.com", "HTTP_PROXY=proxy"], "http://example.com/", "direct"),
+            (&["NO_PROXY=.example.com", "HTTP_PROXY=proxy"], "http://example.com/", "http://proxy:80"),
+            (&["NO_PROXY=ample.com", "HTTP_PROXY=proxy"], "http://example.com/", "http://proxy:80"),
+            (&["NO_PROXY=example.com", "HTTP_PROXY=proxy"], "http://foo.example.com/", "direct"),
+            (&["NO_PROXY=.foo.com", "HTTP_PROXY=proxy"], "http://example.com/", "http://proxy:80"),
+        ] {
+            assert_eq!(proxy(variables, server).unwrap(), expected, "{variables:?} {server}");
+        }
+    }
+
+    #[test]
+    fn names_in_capitals_come_first_and_empty_ones_do_not_count() {
+        for (variables, server, expected) in [
+            (&["HTTPS_PROXY=a", "https_proxy=b"][..], "https://api:6443", "http://a:80"),
+            (&["HTTPS_PROXY=", "https_proxy=b"], "https://api:6443", "http://b:80"),
+            (&["http_proxy=b"], HTTP, "http://b:80"),
+            (&["https_proxy=b", "NO_PROXY=", "no_proxy=api"], "https://api:6443", "direct"),
+            (&["https_proxy=b", "NO_PROXY=x", "no_proxy=api"], "https://api:6443", "http://b:80"),
+            (&["ALL_PROXY=a", "all_proxy=a"], "https://api:6443", "direct"),
+            (&["HTTPS_PROXY=me:s3cret@a:1"], "https://api:6443", "http://a:1"),
+        ] {
+            assert_eq!(proxy(variables, server).unwrap(), expected, "{variables:?} {server}");
+        }
+    }
+
+    /// httpproxy's `TestUseProxy`.
+    #[test]
+    fn the_exceptions_of_go() {
+        const EXCEPT: &str = "NO_PROXY=foobar.com, .barbaz.net, *.wildcard.io, 192.168.1.1, 192.168.1.2:81, \
+             192.168.1.3:80, 10.0.0.0/30, 2001:db8::52:0:1, [2001:db8::52:0:2]:443, [2001:db8::52:0:3]:80, \
+             2002:db8:a::45/64";
+        for (host, expected) in [
+            ("localhost", false),
+            ("127.0.0.1", false),
+            ("127.0.0.2", false),
+            ("[::1]", false),
+            ("[::2]", true),
+            ("192.168.1.1", false),
+            ("192.168.1.2", true),
+            ("192.168.1.3", false),
+            ("192.168.1.4", true),
+            ("10.0.0.2", false),
+            ("[2001:db8::52:0:1]", false),
+            ("[2001:db8::52:0:2]", true),
+            ("[2001:db8::52:0:3]", false),
+            ("[2002:db8:a::123]", false),
+            ("[fe80::424b:c8be:1643:a1b6]", true),
+            ("barbaz.net", true),
+            ("www.barbaz.net", false),
+            ("foobar.com", false),
+            ("www.foobar.com", false),
+            ("foofoobar.com", true),
+            ("baz.com", true),
+            ("localhost.net", true),
+            ("local.localhost", true),
+            ("barbarbaz.net", true),
+            ("wildcard.io", true),
+            ("nested.wildcard.io", false),
+            ("awildcard.io", true),
+        ] {
+            for (except, expected) in [(EXCEPT, expected), ("NO_PROXY=*", false), ("NO_PROXY=a,*", false)] {
+                let proxy = proxy(&["HTTP_PROXY=p", except], &format!("http://{host}:80")).unwrap();
+                assert_eq!(proxy == "http://p:80", expected, "{host} {except}");
+            }
+        }
+    }
+
+    #[test]
+    fn exceptions_in_other_shapes() {
+        for (except, server, expected) in [
+            (":1", "https://example.com", true),
+            ("", "https://example.com", true),
+            (",, ,", "https://example.com", true),
+            ("api.corp:6443", "https://api.corp:6443", false),
+            ("api.corp:443", "https://api.corp", false),
+            ("api.corp:6443", "https://api.corp", true),
+            ("CORP", "https://API.corp", false),
+            ("corp:https", "https://api.corp", true),
+            ("*corp", "https://api.corp", true),
+            ("api.*", "https://api.corp", true),
+            ("*.corp:6443", "https://api.corp:6443", false),
+            ("0.0.0.0/0", "https://10.1.2.3", false),
+            ("0.0.0.0/0", "https://[fd00::1]", true),
+            ("0.0.0.0/0", "https://api.corp", true),
+            ("::/0", "https://[fd00::1]", false),
+            ("::/0", "https://10.1.2.3", true),
+            ("::ffff:10.0.0.0/104", "https://10.1.2.3", false),
+            ("::ffff:10.1.2.3", "https://10.1.2.3", false),
+            ("10.1.2.3", "https://[::ffff:10.1.2.3]", false),
+            ("", "https://[::ffff:127.0.0.1]", false),
+            ("10.0.0.0/33", "https://10.0.0.0", true),
+            ("10.0.0.0/+8", "https://10.0.0.0", true),
+            ("10.0.0.0/", "https://10.0.0.0", true),
+            ("10.0.0.0/99999999999", "https://10.0.0.0", true),
+            ("10.1.2.3:6443", "https://10.1.2.3:6443", false),
+            ("[fd00::1]", "https://[fd00::1]", true),
+            ("[fd00::1]:443", "https://[fd00::1]", false),
+            ("[fd00::1", "https://[fd00::1]", true),
+            // The port stands for nothing, and the capital is not localhost: as in Go.
+            ("", "https://LOCALHOST", true),
+            ("", "https://localhost:6443", false),
+        ] {
+            let except = format!("NO_PROXY={except}");
+            let proxy = proxy(&["HTTPS_PROXY=p", &except], server).unwrap();
+            assert_eq!(proxy == "http://p:80", expected, "{except} {server}");
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_used_is_an_error_that_names_the_variable() {
+        for (variables, server, expected) in [
+            (&["HTTP_PROXY=http://10.1.2.3:8080", "REQUEST_METHOD=GET"][..], HTTP, "CGI"),
+            (&["http_proxy=10.1.2.3:8080", "REQUEST_METHOD=GET", "NO_PROXY=*"], HTTP, "CGI"),
+            (
+                &["HTTPS_PROXY=foo://me:s3cret@host"],
+                "https://api",
+                r#"HTTPS_PROXY: configuration: the proxy's URL has the scheme "foo""#,
+            ),
+            (
+                &["https_proxy=me:s3cret@proxy:port"],
+                "https://api",
+                "https_proxy: configuration: the proxy's URL names no host",
+            ),
+            (
+                &["https_proxy=http://"],
+                "https://api",
+                "https_proxy: configuration: the proxy's URL names no host",
+            ),
+        ] {
+            let error = proxy(variables, server).unwrap_err();
+            assert!(error.is_config(), "{error:?}");
+            assert!(error.to_string().contains(expected), "{error}");
+            assert!(!format!("{error:?}").contains("s3cret"), "{error:?}");
+        }
+        // One that is not needed is not looked at.
+        assert_eq!(proxy(&["HTTPS_PROXY=foo://host", "NO_PROXY=api"], "https://api").unwrap(), "direct");
+    }
+}

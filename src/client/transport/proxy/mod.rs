@@ -1,0 +1,173 @@
+//! Proxies: a tunnel to the server by HTTP CONNECT or SOCKS5, over sockets that a stop can end.
+
+mod connect;
+mod environment;
+mod socks;
+mod url;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use ureq::unversioned::transport::{ConnectionDetails, Connector, Either, Transport};
+
+use super::super::failure::from_ureq;
+use super::super::material::Pem;
+use super::secure::{adapter, handshake};
+use super::tcp::TcpTransport;
+use super::tls::{self, Tls};
+use super::{BUFFER, RECORD_BUFFER, Way, place};
+use crate::error::{Error, ErrorKind};
+
+/// A proxy by its URL. Neither `Debug` nor `Display` shows user and password.
+#[derive(Clone)]
+pub(in crate::client) struct Proxy {
+    scheme: Scheme,
+    /// As in a URL: an IPv6 address has brackets.
+    host: String,
+    port: u16,
+    user: Option<User>,
+    /// For its own TLS, which comes before the tunnel.
+    tls: Option<Arc<Tls>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scheme {
+    Http,
+    Https,
+    /// The proxy resolves names, under either scheme, as in Go.
+    Socks5,
+    Socks5h,
+}
+
+/// Bytes, as an escape in a URL may be any.
+#[derive(Clone, PartialEq, Eq)]
+struct User {
+    name: Vec<u8>,
+    password: Vec<u8>,
+}
+
+impl Proxy {
+    /// With what an `https` proxy needs: its certificate is for its own name, signed by an authority of the
+    /// system or the configured one. The client certificate is for the server alone.
+    pub(in crate::client) fn secured(&self, insecure: bool, ca: Option<&Pem>) -> Result<Self, Error> {
+        let tls = match self.scheme {
+            Scheme::Https => Some(Arc::new(tls::tls_to_proxy(&self.host, insecure, ca)?)),
+            _ => None,
+        };
+        Ok(Self { tls, ..self.clone() })
+    }
+
+    pub(super) fn is_https(&self) -> bool {
+        self.scheme == Scheme::Https
+    }
+
+    /// Host and port to connect to.
+    pub(super) fn place(&self) -> (&str, u16) {
+        (&self.host, self.port)
+    }
+
+    /// The error of a connection that did not get past the proxy, in words that name it. Carried as one of
+    /// ours, which `failure::from_io` takes out again.
+    pub(super) fn failed(&self, error: ureq::Error) -> ureq::Error {
+        let kind = match error {
+            ureq::Error::Timeout(ureq::Timeout::Resolve) => {
+                ErrorKind::Timeout(format!("the name of the proxy {self} was not resolved in time"))
+            }
+            ureq::Error::Timeout(_) => {
+                ErrorKind::Timeout(format!("no tunnel through the proxy {self} in time"))
+            }
+            ureq::Error::HostNotFound => {
+                ErrorKind::Connection(format!("the name of the proxy {self} has no address"))
+            }
+            ureq::Error::Io(error) => match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+                Some(rustls::Error::InvalidMessage(_)) => {
+                    ErrorKind::Tls(format!("the proxy {self} does not speak TLS; is its URL http://?"))
+                }
+                Some(error) => ErrorKind::Tls(format!("the proxy {self}: {error}")),
+                None => match error.kind() {
+                    io::ErrorKind::ConnectionRefused => {
+                        ErrorKind::Refused(format!("the proxy {self}: {error}"))
+                    }
+                    io::ErrorKind::UnexpectedEof => ErrorKind::Connection(format!(
+                        "the proxy {self} closed the connection before its answer"
+                    )),
+                    _ => ErrorKind::Connection(format!("the proxy {self}: {error}")),
+                },
+            },
+            other => ErrorKind::Connection(format!("the proxy {self}: {other}")),
+        };
+        io::Error::other(Error::new(kind)).into()
+    }
+
+    /// The error of a connection that did not get through the tunnel.
+    pub(super) fn blamed(&self, error: ureq::Error) -> ureq::Error {
+        io::Error::other(from_ureq(error).context(format!("through the proxy {self}"))).into()
+    }
+
+    /// Blocks until the tunnel is there.
+    fn tunnel(&self, socket: TcpTransport, details: &ConnectionDetails<'_>) -> Result<Way, ureq::Error> {
+        let way = match (self.scheme, &self.tls) {
+            (Scheme::Https, Some(tls)) => {
+                let buffer = if details.needs_tls() { RECORD_BUFFER } else { BUFFER };
+                Either::B(Box::new(handshake(tls, socket, details, buffer)?))
+            }
+            (Scheme::Https, None) => return Err(ureq::Error::TlsRequired),
+            _ => Either::A(socket),
+        };
+        let (host, port) = place(details.uri);
+        let mut way = adapter(way, details)?;
+        match self.scheme {
+            Scheme::Http | Scheme::Https => connect::open(&mut way, host, port, self.user.as_ref())?,
+            Scheme::Socks5 | Scheme::Socks5h => socks::open(&mut way, host, port, self.user.as_ref())?,
+        }
+        let mut way = way.into_inner();
+        // The server does not speak before it is spoken to.
+        match way.buffers().input() {
+            [] => Ok(way),
+            _ => Err(io::Error::other("it said more than its answer").into()),
+        }
+    }
+}
+
+/// `scheme://host:port`.
+impl fmt::Display for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}:{}", self.scheme.name(), self.host, self.port)
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Proxy({self})")
+    }
+}
+
+/// From a socket that is connected to the proxy to a tunnel; without a proxy the socket is the way.
+#[derive(Debug)]
+pub(super) struct ProxyConnector {
+    proxy: Option<Arc<Proxy>>,
+}
+
+impl ProxyConnector {
+    pub(super) fn new(proxy: Option<Arc<Proxy>>) -> Self {
+        Self { proxy }
+    }
+}
+
+impl Connector<TcpTransport> for ProxyConnector {
+    type Out = Way;
+
+    fn connect(
+        &self,
+        details: &ConnectionDetails<'_>,
+        chained: Option<TcpTransport>,
+    ) -> Result<Option<Way>, ureq::Error> {
+        let Some(socket) = chained else { return Err(ureq::Error::ConnectionFailed) };
+        let Some(proxy) = &self.proxy else { return Ok(Some(Either::A(socket))) };
+        match proxy.tunnel(socket, details) {
+            Ok(way) => Ok(Some(way)),
+            Err(error) => Err(proxy.failed(error)),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! URLs of proxies. Go is read here: `url.Parse`, clientcmd's `parseProxyURL` for those that a configuration
+//! names, and httpproxy's `parseProxy` for those of the environment.
+
+use super::{Proxy, Scheme, User};
+use crate::client::material::config_error;
+use crate::error::Error;
+
+impl Scheme {
+    fn of(name: &str) -> Option<Self> {
+        [Self::Http, Self::Https, Self::Socks5, Self::Socks5h]
+            .into_iter()
+            .find(|scheme| scheme.name().eq_ignore_ascii_case(name))
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+            Self::Socks5 => "socks5",
+            Self::Socks5h => "socks5h",
+        }
+    }
+
+    fn default_port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+            Self::Socks5 | Self::Socks5h => 1080,
+        }
+    }
+}
+
+impl Proxy {
+    /// A URL of a configuration, `scheme://[user[:password]@]host[:port]`: as in kubectl, the scheme must be
+    /// there. What comes behind the port has no meaning. User and password are percent-decoded.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it; never its user or password.
+    pub(in crate::client) fn parse(url: &str) -> Result<Self, Error> {
+        let Some((scheme, rest)) = split(url) else {
+            return Err(config_error(
+                "the proxy's URL has no scheme; http://, https://, socks5:// and socks5h:// are supported",
+            ));
+        };
+        let scheme = Scheme::of(scheme).ok_or_else(|| {
+            config_error(format!(
+                "the proxy's URL has the scheme {scheme:?}; http, https, socks5 and socks5h are supported"
+            ))
+        })?;
+        let authority = authority(rest);
+        // The last one: one in a password should have been escaped, but Go takes it.
+        let (user, place) = match authority.rsplit_once('@') {
+            Some((user, place)) => (Some(user), place),
+            None => (None, authority),
+        };
+        let user = match user.map(User::parse) {
+            None => None,
+            Some(Some(user)) => Some(user),
+            Some(None) => return Err(config_error("the proxy's URL has a broken % escape before the @")),
+        };
+        // A password with a / in it ends up in the place of host and port: not shown.
+        let (host, port) = host_and_port(place)
+            .ok_or_else(|| config_error("the proxy's URL names no host, or no port that is one"))?;
+        let is_socks = matches!(scheme, Scheme::Socks5 | Scheme::Socks5h);
+        if let (true, Some(User { name, password })) = (is_socks, &user)
+            && (name.is_empty() || name.len() > 255 || password.len() > 255)
+        {
+            return Err(config_error(
+                "a SOCKS proxy takes a user of 1 to 255 bytes and a password of up to 255",
+            ));
+        }
+        Ok(Self { scheme, host, port: port.unwrap_or(scheme.default_port()), user, tls: None })
+    }
+
+    /// A value of the environment, where a scheme may be missing: it is `http` then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Proxy::parse`].
+    pub(super) fn parse_lenient(value: &str) -> Result<Self, Error> {
+        match split(value) {
+            Some(_) => Self::parse(value),
+            None => Self::parse(&format!("http://{value}")),
+        }
+    }
+}
+
+/// The scheme and what comes after `://`.
+fn split(url: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+    is_scheme.then_some((scheme, rest))
+}
+
+/// Up to the path, the query or the fragment.
+fn authority(rest: &str) -> &str {
+    rest.split(['/', '?', '#']).next().unwrap_or_default()
+}
+
+fn host_and_port(place: &str) -> Option<(String, Option<u16>)> {
+    let (host, port) = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, port)) => {
+            // The % in front of a zone is escaped.
+            let address = address.replacen("%25", "%", 1);
+            let (bare, _zone) = address.split_once('%').unwrap_or((&address, ""));
+            bare.parse::<std::net::Ipv6Addr>().ok()?;
+            (format!("[{address}]"), port)
+        }
+        None => {
+            let (host, port) = place.split_at(place.find(':').unwrap_or(place.len()));
+            let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+            (!host.is_empty() && host.bytes().all(is_host)).then(|| (host.to_owned(), port))?
+        }
+    };
+    let port = match port.strip_prefix(':') {
+        // A colon without a port is nothing, as in Go.
+        Some("") => None,
+        Some(port) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Some(port.parse().ok().filter(|port| *port != 0)?)
+        }
+        None if port.is_empty() => None,
+        _ => return None,
+    };
+    Some((host, port))
+}
+
+impl User {
+    fn parse(text: &str) -> Option<Self> {
+        let (name, password) = text.split_once(':').unwrap_or((text, ""));
+        Some(Self { name: decoded(name)?, password: decoded(password)? })
+    }
+}
+
+/// Without its % escapes. A plus is one.
+fn decoded(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => {
+                let mut digit = || char::from(bytes.next()?).to_digit(16);
+                (digit()? * 16 + digit()?) as u8
+            }
+            byte => byte,
+        });
+    }
+    Some(decoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(proxy: &Proxy) -> Option<(&[u8], &[u8])> {
+        proxy.user.as_ref().map(|user| (&*user.name, &*user.password))
+    }
+
+    #[test]
+    fn a_url_is_a_scheme_a_host_and_the_schemes_port() {
+        for (url, expected) in [
+            ("http://proxy", "http://proxy:80"),
+            ("HTTP://Proxy.corp:3128/path?query#fragment", "http://Proxy.corp:3128"),
+            ("https://proxy", "https://proxy:443"),
+            ("https://proxy:", "https://proxy:443"),
+            ("socks5://10.0.0.1", "socks5://10.0.0.1:1080"),
+            ("socks5h://127.0.0.1:9050", "socks5h://127.0.0.1:9050"),
+            ("http://[::1]:3128", "http://[::1]:3128"),
+            ("http://[fe80::1%25eth0]", "http://[fe80::1%eth0]:80"),
+            ("http://user:s3cret@proxy:3128", "http://proxy:3128"),
+        ] {
+            let proxy = Proxy::parse(url).unwrap();
+            assert_eq!(proxy.to_string(), expected, "{url}");
+            assert_eq!(format!("{proxy:?}"), format!("Proxy({expected})"));
+        }
+    }
+
+    #[test]
+    fn user_and_password_are_decoded() {
+        for (url, expected) in [
+            ("http://proxy", None),
+            ("http://me@proxy", Some((&b"me"[..], &b""[..]))),
+            ("http://me:@proxy", Some((b"me", b""))),
+            ("http://:pass@proxy", Some((b"", b"pass"))),
+            ("http://m%40e:a%3Ab%2f+%ff:c@proxy", Some((b"m@e", b"a:b/+\xff:c"))),
+            ("http://me:p@ss@proxy", Some((b"me", b"p@ss"))),
+        ] {
+            assert_eq!(user(&Proxy::parse(url).unwrap()), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_used_is_named_without_user_and_password() {
+        let long = format!("socks5://s3cret{}:s3cret@proxy", "x".repeat(255));
+        for (url, expected) in [
+            ("", "has no scheme"),
+            ("proxy", "has no scheme"),
+            ("127.0.0.1:3128", "has no scheme"),
+            ("s3cret:s3cret@proxy:3128", "has no scheme"),
+            ("s3cret/s3cret@x://proxy", "has no scheme"),
+            ("ftp://s3cret@proxy", r#"has the scheme "ftp""#),
+            ("socks4://proxy", r#"has the scheme "socks4""#),
+            ("http://", "names no host"),
+            ("http:///proxy", "names no host"),
+            ("http://:3128", "names no host"),
+            ("http://s3cret:s3cret@", "names no host"),
+            ("http://s3cret:s3cret@pro xy", "names no host"),
+            ("http://s3cret@proxy:port", "or no port that is one"),
+            ("http://proxy:65536", "or no port that is one"),
+            ("http://proxy:0", "or no port that is one"),
+            ("http://proxy:+1", "or no port that is one"),
+            ("http://[::1", "or no port that is one"),
+            ("http://[::1]3128", "or no port that is one"),
+            ("http://[proxy]", "or no port that is one"),
+            ("http://::1", "or no port that is one"),
+            ("http://s3cret%zz@proxy", "broken % escape"),
+            ("http://s3cret%4@proxy", "broken % escape"),
+            ("http://s3cret%é@proxy", "broken % escape"),
+            ("socks5://:s3cret@proxy", "a user of 1 to 255 bytes"),
+            (&long, "a user of 1 to 255 bytes"),
+        ] {
+            let error = Proxy::parse(url).unwrap_err();
+            assert!(error.is_config(), "{error:?}");
+            let text = format!("{error} {error:?}");
+            assert!(text.contains(expected), "{url}: {text}");
+            assert!(!text.contains("s3cret"), "{text}");
+        }
+        // A / in a password ends the host, and the rest could be one.
+        let error = Proxy::parse("http://me:s3cret/s3cret@proxy:3128").unwrap_err().to_string();
+        assert!(!error.contains("s3cret"), "{error}");
+    }
+}

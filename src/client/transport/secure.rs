@@ -1,0 +1,117 @@
+//! TLS over whatever leads to the other side: a socket, or a tunnel through a proxy.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use rustls::{ClientConnection, StreamOwned};
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, Transport, TransportAdapter,
+    time,
+};
+
+use super::proxy::Proxy;
+use super::tcp::free_input;
+use super::tls::Tls;
+use super::{BUFFER, Way, left};
+
+/// TLS with the server.
+#[derive(Debug)]
+pub(super) struct TlsConnector {
+    tls: Option<Tls>,
+    /// What the way leads through; only to say so.
+    proxy: Option<Arc<Proxy>>,
+}
+
+impl TlsConnector {
+    pub(super) fn new(tls: Option<Tls>, proxy: Option<Arc<Proxy>>) -> Self {
+        Self { tls, proxy }
+    }
+}
+
+impl Connector<Way> for TlsConnector {
+    type Out = Either<Way, Box<TlsTransport<Way>>>;
+
+    fn connect(
+        &self,
+        details: &ConnectionDetails<'_>,
+        chained: Option<Way>,
+    ) -> Result<Option<Self::Out>, ureq::Error> {
+        let Some(way) = chained else { return Err(ureq::Error::ConnectionFailed) };
+        if !details.needs_tls() {
+            return Ok(Some(Either::A(way)));
+        }
+        let Some(tls) = &self.tls else { return Err(ureq::Error::TlsRequired) };
+        match (handshake(tls, way, details, BUFFER), &self.proxy) {
+            (Ok(transport), _) => Ok(Some(Either::B(Box::new(transport)))),
+            (Err(error), None) => Err(error),
+            // A proxy may have a hand in it: some take TLS apart, with a certificate of their own.
+            (Err(error), Some(proxy)) => Err(proxy.blamed(error)),
+        }
+    }
+}
+
+/// Blocks until both sides agree, for as long as is left to connect. `buffer` is the size of each of the two
+/// buffers above.
+pub(super) fn handshake<T: Transport>(
+    tls: &Tls,
+    below: T,
+    details: &ConnectionDetails<'_>,
+    buffer: usize,
+) -> Result<TlsTransport<T>, ureq::Error> {
+    let mut connection =
+        ClientConnection::new(tls.config.clone(), tls.server_name.clone()).map_err(io::Error::other)?;
+    let mut below = adapter(below, details)?;
+    connection.complete_io(&mut below)?;
+    let stream = StreamOwned::new(connection, below);
+    Ok(TlsTransport { stream, buffers: LazyBuffers::new(buffer, buffer) })
+}
+
+/// To read and write with what is left of the time to connect.
+pub(super) fn adapter<T: Transport>(
+    transport: T,
+    details: &ConnectionDetails<'_>,
+) -> Result<TransportAdapter<T>, ureq::Error> {
+    let mut adapter = TransportAdapter::new(transport, details.current_time.clone());
+    let after = left(details)?.map_or(time::Duration::NotHappening, time::Duration::Exact);
+    adapter.set_timeout(NextTimeout { after, ..details.timeout });
+    Ok(adapter)
+}
+
+pub(super) struct TlsTransport<T: Transport> {
+    stream: StreamOwned<ClientConnection, TransportAdapter<T>>,
+    buffers: LazyBuffers,
+}
+
+impl<T: Transport> Transport for TlsTransport<T> {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        &mut self.buffers
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        self.stream.sock.set_timeout(timeout);
+        self.stream.write_all(&self.buffers.output()[..amount])?;
+        Ok(())
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
+        self.stream.sock.set_timeout(timeout);
+        let amount = self.stream.read(free_input(&mut self.buffers)?)?;
+        self.buffers.input_appended(amount);
+        Ok(amount > 0)
+    }
+
+    fn is_open(&mut self) -> bool {
+        self.stream.sock.get_mut().is_open()
+    }
+
+    fn is_tls(&self) -> bool {
+        true
+    }
+}
+
+impl<T: Transport> fmt::Debug for TlsTransport<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsTransport").finish_non_exhaustive()
+    }
+}

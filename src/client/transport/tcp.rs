@@ -1,0 +1,373 @@
+//! TCP to the server, or to its proxy.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockRef, TcpKeepalive, Type};
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport, time,
+};
+
+use super::cancel::{Call, Socket};
+use super::proxy::Proxy;
+use super::resolve::Names;
+use super::{BUFFER, RECORD_BUFFER, deadline, left, place};
+
+/// TCP keepalive: after 30 s of silence, every 10 s, three times; a dead peer is noticed after a minute. No
+/// TCP_USER_TIMEOUT, it would override the count.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_secs(30))
+    .with_interval(Duration::from_secs(10))
+    .with_retries(3);
+
+/// How long an address of several may be silent before the next one is tried: 300 ms, as Go's `FallbackDelay`.
+const FALLBACK_DELAY: Duration = Duration::from_millis(300);
+
+#[derive(Debug)]
+pub(super) struct TcpConnector {
+    names: Names,
+    proxy: Option<Arc<Proxy>>,
+}
+
+impl TcpConnector {
+    pub(super) fn new(proxy: Option<Arc<Proxy>>) -> Self {
+        Self { names: Names::default(), proxy }
+    }
+
+    fn socket(&self, details: &ConnectionDetails<'_>) -> Result<Arc<Socket>, ureq::Error> {
+        let (host, port) = match &self.proxy {
+            Some(proxy) => proxy.place(),
+            None => place(details.uri),
+        };
+        let call = Call::current();
+        let stop = call.as_ref().map(|call| call.stop());
+        let addresses = match self.names.resolve(host, port, left(details)?, stop) {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                return Err(ureq::Error::Timeout(ureq::Timeout::Resolve));
+            }
+            addresses => addresses?,
+        };
+        dial(&addresses, || left(details), call.as_deref()).map_err(|error| match error {
+            Undialed::Silent => ureq::Error::Timeout(details.timeout.reason),
+            Undialed::Failed(error) => error,
+        })
+    }
+}
+
+impl Connector for TcpConnector {
+    type Out = TcpTransport;
+
+    fn connect(
+        &self,
+        details: &ConnectionDetails<'_>,
+        _: Option<()>,
+    ) -> Result<Option<TcpTransport>, ureq::Error> {
+        let socket = self.socket(details);
+        let (socket, under_tls) = match &self.proxy {
+            Some(proxy) => (socket.map_err(|error| proxy.failed(error))?, proxy.is_https()),
+            None => (socket?, false),
+        };
+        Ok(Some(TcpTransport::new(socket, under_tls || details.needs_tls())))
+    }
+}
+
+enum Undialed {
+    /// Nobody answered in time.
+    Silent,
+    Failed(ureq::Error),
+}
+
+/// Connects to the first address that answers; `left` is the time left for all of it.
+///
+/// In turn and twice, for Happy Eyeballs without a thread (RFC 8305): an address that is silent, as those of a
+/// broken IPv6 are, costs a moment and not half of the time; one that is only slow is waited for once no other
+/// one has answered.
+fn dial(
+    addresses: &[SocketAddr],
+    left: impl Fn() -> Result<Option<Duration>, ureq::Error>,
+    call: Option<&Call>,
+) -> Result<Arc<Socket>, Undialed> {
+    let mut waiting = in_turn(addresses);
+    let mut last = Undialed::Failed(ureq::Error::HostNotFound);
+    // A single one needs no first look.
+    for first_look in [true, false].into_iter().skip(usize::from(addresses.len() < 2)) {
+        let count = waiting.len();
+        let mut silent = Vec::new();
+        for (index, address) in waiting.into_iter().enumerate() {
+            let left = left().map_err(Undialed::Failed)?;
+            let timeout = match left {
+                // All first looks together take a quarter of the time at most.
+                Some(left) if first_look => Some(FALLBACK_DELAY.min(left / 4 / count as u32)),
+                None if first_look => Some(FALLBACK_DELAY),
+                // Half of what is left for each but the last, so that it leaves time for the others.
+                left => left.map(|left| left / if index + 1 < count { 2 } else { 1 }),
+            };
+            match connect(address, timeout, call) {
+                Ok(socket) => return Ok(socket),
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    silent.push(address);
+                    last = Undialed::Silent;
+                }
+                Err(error) => {
+                    let text = format!("connect to {address}: {error}");
+                    last = Undialed::Failed(io::Error::new(error.kind(), text).into());
+                }
+            }
+            if call.is_some_and(|call| call.stop().is_stopped()) {
+                return Err(last);
+            }
+        }
+        if silent.is_empty() {
+            break;
+        }
+        waiting = silent;
+    }
+    Err(last)
+}
+
+/// In the order that the system prefers, but the families take turns, so that one that is broken as a whole
+/// does not keep the other one waiting.
+fn in_turn(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+    let first_is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
+    let (first, second): (Vec<_>, Vec<_>) =
+        addresses.iter().copied().partition(|address| address.is_ipv6() == first_is_v6);
+    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    let mut ordered = Vec::with_capacity(addresses.len());
+    while ordered.len() < addresses.len() {
+        ordered.extend(first.next());
+        ordered.extend(second.next());
+    }
+    ordered
+}
+
+fn connect(address: SocketAddr, timeout: Option<Duration>, call: Option<&Call>) -> io::Result<Arc<Socket>> {
+    let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // std's stream writes without raising SIGPIPE; socket2's does not promise it.
+    let socket = Socket::new(TcpStream::from(socket));
+    if let Some(call) = call {
+        // Before it connects: a shutdown ends a connect that blocks, and fails one that comes after.
+        call.adopt(&socket);
+    }
+    let options = SockRef::from(&socket.stream);
+    match timeout {
+        Some(timeout) => options.connect_timeout(&address.into(), timeout)?,
+        None => options.connect(&address.into())?,
+    }
+    options.set_tcp_nodelay(true)?;
+    options.set_tcp_keepalive(&KEEPALIVE)?;
+    Ok(socket)
+}
+
+pub(super) struct TcpTransport {
+    socket: Arc<Socket>,
+    buffers: LazyBuffers,
+    /// What the socket is set to, to save system calls.
+    read_timeout: Option<Duration>,
+    write_timeout: Option<Duration>,
+}
+
+impl TcpTransport {
+    pub(super) fn new(socket: Arc<Socket>, under_tls: bool) -> Self {
+        let size = if under_tls { RECORD_BUFFER } else { BUFFER };
+        Self { socket, buffers: LazyBuffers::new(size, size), read_timeout: None, write_timeout: None }
+    }
+
+    /// Whether it is connected and silent. A byte that nobody asked for makes it useless.
+    fn is_idle(&self) -> io::Result<bool> {
+        let stream = &self.socket.stream;
+        stream.set_nonblocking(true)?;
+        let peeked = stream.peek(&mut [0]);
+        stream.set_nonblocking(false)?;
+        Ok(peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock))
+    }
+}
+
+/// The time that a read or write may take; running out is an error of its own.
+fn limit(timeout: NextTimeout) -> Result<Option<Duration>, ureq::Error> {
+    match timeout.after {
+        time::Duration::NotHappening => Ok(None),
+        time::Duration::Exact(Duration::ZERO) => Err(ureq::Error::Timeout(timeout.reason)),
+        time::Duration::Exact(limit) => Ok(Some(limit)),
+    }
+}
+
+/// The socket's own timeout is WouldBlock on Unix; TimedOut is a peer that did not answer keepalive there.
+fn is_timeout(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock || cfg!(windows) && error.kind() == io::ErrorKind::TimedOut
+}
+
+impl Transport for TcpTransport {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        &mut self.buffers
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        if let Some(call) = Call::current() {
+            call.adopt_if_new(&self.socket);
+        }
+        let limit = limit(timeout)?;
+        if limit != self.write_timeout {
+            self.socket.stream.set_write_timeout(limit)?;
+            self.write_timeout = limit;
+        }
+        match (&self.socket.stream).write_all(&self.buffers.output()[..amount]) {
+            Err(error) if is_timeout(&error) => Err(ureq::Error::Timeout(timeout.reason)),
+            written => Ok(written?),
+        }
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
+        let timeout = match deadline::left() {
+            Some(left) => {
+                NextTimeout { after: time::Duration::Exact(left), reason: ureq::Timeout::PerRead, ..timeout }
+            }
+            None => timeout,
+        };
+        let limit = limit(timeout)?;
+        if limit != self.read_timeout {
+            self.socket.stream.set_read_timeout(limit)?;
+            self.read_timeout = limit;
+        }
+        let free = free_input(&mut self.buffers)?;
+        let amount = loop {
+            match (&self.socket.stream).read(free) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_timeout(&error) => return Err(ureq::Error::Timeout(timeout.reason)),
+                read => break read?,
+            }
+        };
+        self.buffers.input_appended(amount);
+        Ok(amount > 0)
+    }
+
+    fn is_open(&mut self) -> bool {
+        // ureq asks before it takes a connection out of the pool, too: a call that wants a new one says no to
+        // all.
+        !Call::current().is_some_and(|call| call.is_fresh()) && self.is_idle().unwrap_or(false)
+    }
+}
+
+/// Where to read to. A buffer that is full while more is wanted would look like the end of the connection.
+pub(super) fn free_input(buffers: &mut LazyBuffers) -> Result<&mut [u8], ureq::Error> {
+    let used = buffers.input().len();
+    match buffers.input_append_buf() {
+        [] => Err(ureq::Error::LargeResponseHeader(used, used)),
+        free => Ok(free),
+    }
+}
+
+impl fmt::Debug for TcpTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TcpTransport").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::client::transport::cancel::Running;
+    use crate::stop::Stop;
+
+    /// A listener whose queue is full: whoever connects hears nothing.
+    fn silent() -> (socket2::Socket, Vec<TcpStream>, SocketAddr) {
+        let listener = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        listener.listen(0).unwrap();
+        let address = listener.local_addr().unwrap().as_socket().unwrap();
+        let mut queued = Vec::new();
+        while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+            queued.push(stream);
+            assert!(queued.len() < 100, "the queue has no end");
+        }
+        (listener, queued, address)
+    }
+
+    /// One that nobody listens on.
+    fn deaf() -> (socket2::Socket, SocketAddr) {
+        let socket = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        let address = socket.local_addr().unwrap().as_socket().unwrap();
+        (socket, address)
+    }
+
+    #[test]
+    fn the_families_take_turns() {
+        let addresses = |text: &str| -> Vec<SocketAddr> {
+            text.split(' ').map(|address| address.parse().unwrap()).collect()
+        };
+        for (given, expected) in [
+            ("[::1]:1 [::2]:1 [::3]:1 1.1.1.1:1 2.2.2.2:1", "[::1]:1 1.1.1.1:1 [::2]:1 2.2.2.2:1 [::3]:1"),
+            ("1.1.1.1:1 [::1]:1 [::2]:1", "1.1.1.1:1 [::1]:1 [::2]:1"),
+            ("1.1.1.1:1 2.2.2.2:1", "1.1.1.1:1 2.2.2.2:1"),
+        ] {
+            assert_eq!(in_turn(&addresses(given)), addresses(expected));
+        }
+        assert!(in_turn(&[]).is_empty());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_silent_or_deaf_address_does_not_keep_another_one_waiting() {
+        let ((_full, _queued, silent), (_deaf, deaf)) = (silent(), deaf());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let good = listener.local_addr().unwrap();
+        // Without a limit the silent one would have all the time that there is.
+        for limit in [None, Some(Duration::from_secs(60))] {
+            let Ok(socket) = dial(&[silent, deaf, silent, good], || Ok(limit), None) else { panic!() };
+            assert_eq!(socket.stream.peer_addr().unwrap(), good);
+        }
+        let error = dial(&[silent, deaf], || Ok(Some(Duration::from_millis(100))), None).err().unwrap();
+        assert!(matches!(error, Undialed::Silent));
+        let Some(Undialed::Failed(error)) = dial(&[deaf], || Ok(None), None).err() else { panic!() };
+        assert!(error.to_string().contains(&deaf.to_string()), "{error}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_stop_ends_the_wait_for_silent_addresses() {
+        let (_full, _queued, silent) = silent();
+        let stop = Stop::new();
+        let running = Running::begin(&stop, false);
+        std::thread::scope(|scope| {
+            let dialing = scope.spawn(|| {
+                running.enter(|| dial(&[silent, silent], || Ok(None), Call::current().as_deref()).is_err())
+            });
+            stop.wait_timeout(Duration::from_millis(50));
+            stop.stop();
+            assert!(dialing.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn sockets_notice_a_dead_peer_and_send_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let timeout = Some(Duration::from_secs(5));
+        let socket = connect(listener.local_addr().unwrap(), timeout, None).unwrap();
+        let options = SockRef::from(&socket.stream);
+        assert!(options.tcp_nodelay().unwrap() && options.keepalive().unwrap());
+        assert_eq!(options.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
+        assert_eq!(options.tcp_keepalive_interval().unwrap(), Duration::from_secs(10));
+        assert_eq!(options.tcp_keepalive_retries().unwrap(), 3);
+    }
+
+    #[test]
+    fn a_connection_is_idle_until_a_byte_or_its_end_comes() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        for bytes in [&b"x"[..], b""] {
+            let socket = connect(listener.local_addr().unwrap(), None, None).unwrap();
+            let mut transport = TcpTransport::new(socket, false);
+            assert!(transport.is_open());
+            let (mut peer, _) = listener.accept().unwrap();
+            peer.write_all(bytes).unwrap();
+            drop(peer);
+            // Blocks until it is there.
+            let _ = transport.socket.stream.peek(&mut [0]).unwrap();
+            assert!(!transport.is_open());
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! Ways to the server: through proxies of each kind, and over IPv6.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::{Client, Config, Error, Request, Stop};
+use rcgen::PKCS_ED25519;
+
+#[cfg(target_os = "linux")]
+use crate::server::FullBacklog;
+use crate::server::{Reply, Seen, Server, answer, first_chunk, hang};
+use crate::stop::stopped_in;
+use crate::tls::Authority;
+use crate::tunnels::{Kind, Tunnels};
+
+fn get(config: Config) -> Result<Vec<u8>, Error> {
+    Client::new(config)?.request(&Request::get("/version"), &Stop::new())?.bytes()
+}
+
+fn ok(_: &str) -> Reply {
+    Reply::Write(answer("200 OK", "", "{}"))
+}
+
+/// A proxy of each kind, and the configuration for a server with this certificate authority.
+fn all_kinds(authority: &Authority) -> [Kind; 4] {
+    [
+        Kind::Connect,
+        Kind::ConnectOverTls(authority.server("127.0.0.1")),
+        Kind::Socks,
+        Kind::SocksFor("me", "s3cret"),
+    ]
+}
+
+/// The proxy's URL with user and password.
+fn with_user(proxy: &Tunnels, user: &str) -> String {
+    proxy.url().replace("://", &format!("://{user}@"))
+}
+
+#[test]
+fn proxies_of_each_kind_lead_to_servers_with_and_without_tls() {
+    let authority = Authority::new();
+    for kind in all_kinds(&authority) {
+        for tls in [false, true] {
+            let proxy = Tunnels::new(kind.clone());
+            let server = Server::with_tls(tls.then(|| authority.server("127.0.0.1")), ok);
+            let url = if tls { server.https() } else { server.url() };
+            let config = Config::new(url).ca_pem(authority.pem.clone()).token("abc");
+            let client = Client::new(config.proxy_url(with_user(&proxy, "me:s3cret"))).unwrap();
+            for _ in 0..3 {
+                let response = client.request(&Request::get("/version"), &Stop::new()).unwrap();
+                assert_eq!(response.bytes().unwrap(), b"{}");
+                let request = server.request();
+                assert!(request.starts_with("GET /version HTTP/1.1\r\n"), "{request}");
+                assert!(
+                    request.contains(&server.address.to_string()) && request.contains("abc"),
+                    "{request}"
+                );
+                assert!(!request.to_ascii_lowercase().contains("proxy-"), "{request}");
+            }
+            assert_eq!(proxy.opened(), [server.address.to_string()], "the tunnel is used again");
+            let told: &[_] = match &kind {
+                Kind::SocksFor(..) => &["me:s3cret".to_owned()],
+                Kind::Socks => &[],
+                _ => {
+                    let heads = proxy.heads();
+                    let [head] = &heads[..] else { panic!("{heads:?}") };
+                    assert!(head.starts_with(&format!("CONNECT {} HTTP/1.1\r\n", server.address)), "{head}");
+                    assert!(head.contains("\r\nProxy-Authorization: Basic bWU6czNjcmV0\r\n"), "{head}");
+                    assert!(!head.contains("abc"), "the token is the server's: {head}");
+                    continue;
+                }
+            };
+            assert_eq!(proxy.heads(), told);
+        }
+    }
+}
+
+#[test]
+fn names_are_resolved_by_the_proxy() {
+    let server = Server::answering("{}");
+    for kind in all_kinds(&Authority::new()) {
+        for scheme in ["socks5://", "socks5h://"] {
+            let proxy = Tunnels::new(kind.clone()).to(server.address);
+            let url = with_user(&proxy, "me:s3cret").replace("socks5://", scheme);
+            get(Config::new("http://kube.invalid:6443").insecure_skip_tls_verify(true).proxy_url(url))
+                .unwrap();
+            assert_eq!(proxy.opened(), ["kube.invalid:6443"]);
+        }
+    }
+    // The port of the scheme, if there is none.
+    let proxy = Tunnels::new(Kind::Connect).to(server.address);
+    get(Config::new("http://kube.invalid").proxy_url(proxy.url())).unwrap();
+    assert_eq!(proxy.opened(), ["kube.invalid:80"]);
+}
+
+#[test]
+fn a_tls_proxy_is_trusted_for_its_own_name_and_gets_no_client_certificate() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let server = Server::with_tls(Some(authority.server_for("kube.example", &authority)), ok);
+    let (chain, key) = authority.client(&PKCS_ED25519);
+    let config = Config::new(server.https())
+        .ca_pem(authority.pem.clone())
+        .tls_server_name("kube.example")
+        .client_certificate_pem(chain, key);
+    let through = |tls| {
+        let proxy = Tunnels::new(Kind::ConnectOverTls(tls));
+        let url = proxy.url();
+        (get(config.clone().proxy_url(&url)), url)
+    };
+    assert_eq!(through(authority.server("127.0.0.1")).0.unwrap(), b"{}");
+    for tls in [
+        // The name of the server is not one for its proxy.
+        authority.server("kube.example"),
+        stranger.server("127.0.0.1"),
+        authority.server_for("127.0.0.1", &authority),
+    ] {
+        let (result, url) = through(tls);
+        let error = result.unwrap_err();
+        assert!(error.is_tls() && !error.is_config(), "{error:?}");
+        assert!(error.to_string().contains(&format!("the proxy {url}")), "{error}");
+    }
+    // One that does not speak TLS.
+    let proxy = Tunnels::new(Kind::Connect);
+    let config =
+        config.proxy_url(format!("https://{}", proxy.address)).connect_timeout(Duration::from_secs(1));
+    assert!(get(config).unwrap_err().is_retryable());
+    // What is true of the server's certificate is true of the proxy's.
+    let (proxy, plain) =
+        (Tunnels::new(Kind::ConnectOverTls(stranger.server("other"))), Server::answering("{}"));
+    get(Config::new(plain.url()).insecure_skip_tls_verify(true).proxy_url(proxy.url())).unwrap();
+}
+
+/// A port that is taken, and that nobody listens on.
+fn deaf() -> (socket2::Socket, SocketAddr) {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    (socket, address)
+}
+
+/// What comes of a proxy that answers so, whatever it is asked.
+fn answered(scheme: &str, answers: &[&[u8]], limit: Duration) -> Error {
+    let answers: Vec<_> = answers.iter().map(|answer| answer.to_vec()).collect();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || -> std::io::Result<()> {
+        let (mut stream, _) = listener.accept()?;
+        for answer in answers {
+            let _ = stream.read(&mut [0; 1024])?;
+            match &answer[..] {
+                [] => hang(&mut stream, None),
+                answer => stream.write_all(answer)?,
+            }
+        }
+        Ok(())
+    });
+    let url = format!("{scheme}://me:s3cret@{address}");
+    let config = Config::new("https://kube.invalid").insecure_skip_tls_verify(true).connect_timeout(limit);
+    let error = get(config.proxy_url(url)).unwrap_err();
+    let text = format!("{error} {error:?}");
+    assert!(text.contains(&format!("the proxy {scheme}://{address}")), "it is named: {text}");
+    assert!(!text.contains("s3cret") && !text.contains("me:"), "{text}");
+    error
+}
+
+#[test]
+fn what_a_proxy_does_wrong_is_told_with_its_address_and_without_its_password() {
+    const LONG: Duration = Duration::from_secs(20);
+    let huge = [b"HTTP/1.1 200 OK\r\nX: ".as_slice(), &[b'x'; 40_000]].concat();
+    type Answers<'a> = &'a [&'a [u8]];
+    for (scheme, answers, expected) in [
+        (
+            "http",
+            &[b"HTTP/1.1 407 s3cret\r\n\r\n".as_slice()] as Answers<'_>,
+            "407 Proxy Authentication Required",
+        ),
+        ("http", &[b"HTTP/1.1 503 s3cret\r\n\r\ns3cret"], "with 503 Service Unavailable"),
+        ("http", &[b"HTTP/1.1 200 OK\r\n\r\ns3cret"], "it said more than its answer"),
+        ("http", &[b"s3cret"], "it does not answer in HTTP"),
+        ("http", &[b"HTTP/1.1 200 OK\r\n"], "closed the connection before its answer"),
+        ("http", &[&huge], "larger than 16 KiB"),
+        ("socks5", &[b"HTTP/1.1 400 s3cret\r\n\r\n"], "it does not answer in SOCKS5"),
+        ("socks5", &[b"\x05\xff"], "it takes no user and password"),
+        ("socks5", &[b"\x05\x01"], "a way to authenticate that was not offered"),
+        ("socks5", &[b"\x05\x02", b"\x01\x01"], "it does not take this user and password"),
+        ("socks5", &[b"\x05\x02", b"\x05\x00"], "it does not answer in SOCKS5"),
+        ("socks5", &[b"\x05\x00", b"\x05\x05\x00\x01"], "no tunnel to kube.invalid:443: connection refused"),
+        ("socks5h", &[b"\x05\x00", b"\x05\x02\x00\x01"], "not allowed by its rules"),
+        ("socks5", &[b"\x05\x00", b"\x05\x63\x00\x01"], "unknown code 99"),
+        ("socks5", &[b"\x05\x00", b"\x05\x00\x01\x01"], "it does not answer in SOCKS5"),
+        ("socks5", &[b"\x05\x00", b"\x05\x00\x00\x02"], "it does not answer in SOCKS5"),
+        ("socks5", &[b"\x05\x00", b"\x04\x00\x00\x01"], "it does not answer in SOCKS5"),
+        ("socks5", &[b"\x05\x00", b"\x05\x00\x00\x01\x7f"], "closed the connection before its answer"),
+        ("socks5", &[b"\x05\x00", b"\x05\x00\x00\x01\x7f\0\0\x01\0\0s3cret"], "it said more than its answer"),
+        ("socks5", &[b"\x05"], "closed the connection before its answer"),
+    ] {
+        let error = answered(scheme, answers, LONG);
+        assert!(error.to_string().contains(expected), "{expected}: {error}");
+        assert!(error.is_connection() && error.is_retryable() && !error.is_tls(), "{error:?}");
+    }
+    const SHORT: Duration = Duration::from_millis(50);
+    for (scheme, answers) in [
+        ("http", &[b"".as_slice()] as Answers<'_>),
+        ("http", &[b"HTTP/1.1 200 OK\r\n", b""]),
+        ("https", &[b""]),
+        ("socks5", &[b""]),
+        ("socks5", &[b"\x05\x02", b""]),
+        ("socks5", &[b"\x05\x00", b""]),
+        ("socks5", &[b"\x05\x00", b"\x05\x00\x00\x03\xff", b""]),
+    ] {
+        let error = answered(scheme, answers, SHORT);
+        assert!(error.is_timeout() && !error.is_tls(), "{error:?}");
+    }
+    // Nobody is there.
+    let (_deaf, address) = deaf();
+    let error = get(Config::new("http://kube.invalid").proxy_url(format!("http://{address}"))).unwrap_err();
+    assert!(error.is_connection_refused(), "{error:?}");
+    assert!(error.to_string().contains(&format!("the proxy http://{address}")), "{error}");
+}
+
+#[test]
+fn user_and_password_that_are_wrong_or_missing_are_told() {
+    let proxy = Tunnels::new(Kind::SocksFor("me", "s3cret"));
+    for (url, expected) in [
+        (proxy.url(), "it wants a user and a password"),
+        (with_user(&proxy, "me:wrong"), "it does not take this user and password"),
+    ] {
+        let error = get(Config::new("http://kube.invalid").proxy_url(url)).unwrap_err().to_string();
+        assert!(error.contains(expected) && !error.contains("wrong"), "{error}");
+    }
+}
+
+#[test]
+fn a_url_that_can_not_be_used_is_refused_and_never_shown() {
+    for (url, expected) in [
+        ("proxy.corp:3128", "has no scheme"),
+        ("socks4://me:s3cret@proxy", "socks4"),
+        ("http://me:s3cret@", "names no host"),
+        ("http://me:s3cret/x@proxy", "no port that is one"),
+    ] {
+        let config = Config::new("https://kube.invalid").insecure_skip_tls_verify(true).proxy_url(url);
+        let shown = format!("{config:?}");
+        let error = Client::new(config).unwrap_err();
+        assert!(error.is_config() && error.to_string().contains(expected), "{error}");
+        assert!(!format!("{error:?} {shown}").contains("s3cret"), "{error:?} {shown}");
+    }
+}
+
+/// Set in the process that is told by its environment.
+const CHILD: &str = "TEST_PROXY_CHILD";
+
+#[test]
+fn the_environment_names_the_proxy_unless_the_configuration_does() {
+    if let Some(explicit) = std::env::var_os(CHILD) {
+        let config = Config::new("http://kube.invalid:6443");
+        get(config.clone()).unwrap();
+        get(config.proxy_url(explicit.into_string().unwrap())).unwrap();
+        // Never for loopback; nor for an exception, which is an address of this machine, too.
+        let server = std::env::var("TEST_PROXY_SERVER").unwrap();
+        get(Config::new(&server)).unwrap();
+        get(Config::new(server.replace("127.0.0.1", "0.0.0.0"))).unwrap();
+        // The same by another port is no exception, but by its configuration.
+        let other = std::env::var("TEST_PROXY_OTHER").unwrap().replace("127.0.0.1", "0.0.0.0");
+        get(Config::new(&other).no_proxy()).unwrap();
+        get(Config::new(&other)).unwrap();
+        println!("all of it");
+        return;
+    }
+    let (server, other) = (Server::answering("{}"), Server::answering("{}"));
+    let [proxy, explicit] = [Kind::Connect, Kind::Socks].map(|kind| Tunnels::new(kind).to(server.address));
+    let name = "proxy::the_environment_names_the_proxy_unless_the_configuration_does";
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(CHILD, explicit.url())
+        .env("TEST_PROXY_SERVER", server.url())
+        .env("TEST_PROXY_OTHER", other.url())
+        .env("HTTP_PROXY", proxy.address.to_string())
+        .env("NO_PROXY", format!("10.0.0.0/8, 0.0.0.0:{}", server.address.port()))
+        .env_remove("REQUEST_METHOD")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("all of it"), "{text}{output:?}");
+    let through_it = ["kube.invalid:6443", &format!("0.0.0.0:{}", other.address.port())];
+    assert_eq!(proxy.opened(), through_it);
+    assert_eq!(other.accepted(), 1);
+    assert_eq!(explicit.opened(), ["kube.invalid:6443"]);
+}
+
+#[test]
+fn a_stop_ends_every_phase_of_a_way_through_a_proxy() {
+    let config = || Config::new("https://kube.invalid").insecure_skip_tls_verify(true);
+    #[cfg(target_os = "linux")]
+    {
+        let full = FullBacklog::new();
+        stopped_in(config().proxy_url(format!("http://{}", full.address)), || full.wait_for_connect());
+    }
+    // It takes what it is asked, and says nothing: CONNECT, the hello of SOCKS, that of TLS with the proxy.
+    for scheme in ["http", "socks5", "https"] {
+        let mute = Server::mute();
+        stopped_in(config().proxy_url(format!("{scheme}://{}", mute.address)), || {
+            assert!(matches!(mute.next(), Seen::Request(_)));
+        });
+        while mute.next() != Seen::Closed {}
+    }
+    let authority = Authority::new();
+    for kind in all_kinds(&authority) {
+        // In the tunnel: TLS with the server, its head, a watch.
+        let mute = Server::mute();
+        let proxy = Tunnels::new(kind).to(mute.address);
+        let url = with_user(&proxy, "me:s3cret");
+        stopped_in(config().proxy_url(&url), || assert!(matches!(mute.next(), Seen::Request(_))));
+        for reply in [Vec::new(), first_chunk("{")] {
+            let tls = Some(authority.server("127.0.0.1"));
+            let server = Server::with_tls(tls, move |_| Reply::WriteAndHang(reply.clone()));
+            proxy.lead_to(server.address);
+            let config = Config::new(server.https()).ca_pem(authority.pem.clone()).proxy_url(&url);
+            stopped_in(config, || drop(server.request()));
+            assert_eq!(server.next(), Seen::Closed);
+        }
+    }
+}
+
+#[test]
+fn a_pooled_tunnel_that_the_server_gave_up_costs_a_get_nothing() {
+    for kind in all_kinds(&Authority::new()) {
+        let proxy = Tunnels::new(kind);
+        let count = AtomicUsize::new(0);
+        let server = Server::start(move |_| match count.fetch_add(1, Ordering::SeqCst) {
+            // The client can't know before.
+            1 => Reply::WriteAndClose(Vec::new()),
+            _ => ok(""),
+        });
+        let config = Config::new(server.url()).insecure_skip_tls_verify(true);
+        let client = Client::new(config.proxy_url(with_user(&proxy, "me:s3cret"))).unwrap();
+        let request = |request: Request| client.request(&request, &Stop::new())?.bytes();
+        for _ in 0..3 {
+            request(Request::get("/")).unwrap();
+        }
+        assert_eq!((server.accepted(), proxy.opened().len()), (2, 2));
+        // A proxy that closes is noticed before, or costs a get nothing, too.
+        proxy.cut();
+        request(Request::get("/")).unwrap();
+        assert_eq!((server.accepted(), proxy.opened().len()), (3, 3));
+    }
+}
+
+#[test]
+fn what_is_wrong_behind_the_proxy_says_that_there_is_one() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let server = Server::with_tls(Some(stranger.server("127.0.0.1")), ok);
+    let proxy = Tunnels::new(Kind::Connect);
+    let config = Config::new(server.https()).ca_pem(authority.pem).proxy_url(with_user(&proxy, "me:s3cret"));
+    let error = get(config).unwrap_err();
+    assert!(error.is_tls(), "{error:?}");
+    let expected = format!("through the proxy {}: TLS: the configured CA did not sign", proxy.url());
+    assert!(error.to_string().contains(&expected), "{error}");
+    // A proxy that does not get there closes, and a server that says nothing is waited for in vain.
+    let server = Server::start(ok);
+    let config = Config::new(server.https()).insecure_skip_tls_verify(true).proxy_url(proxy.url());
+    let (_deaf, address) = deaf();
+    proxy.lead_to(address);
+    let error = get(config.clone()).unwrap_err();
+    assert!(error.is_connection() && !error.is_connection_refused(), "{error:?}");
+    let mute = Server::mute();
+    proxy.lead_to(mute.address);
+    let error = get(config.connect_timeout(Duration::from_millis(50))).unwrap_err();
+    assert!(error.is_timeout(), "{error:?}");
+    assert!(error.to_string().contains(&format!("through the proxy {}: ", proxy.url())), "{error}");
+}
+
+/// Where there is no IPv6, nothing is tested.
+fn ipv6() -> Option<TcpListener> {
+    let listener = TcpListener::bind("[::1]:0");
+    if let Err(error) = &listener {
+        println!("skipped: there is no IPv6 here: {error}");
+    }
+    listener.ok()
+}
+
+#[test]
+fn servers_and_proxies_have_ipv6_addresses_too() {
+    let authority = Authority::new();
+    for tls in [false, true] {
+        let Some(listener) = ipv6() else { return };
+        let server = Server::on(listener, tls.then(|| authority.server("::1")), ok);
+        let url = if tls { server.https() } else { server.url() };
+        assert!(url.contains("://[::1]:"), "{url}");
+        let config = Config::new(url).ca_pem(authority.pem.clone());
+        get(config.clone()).unwrap();
+        for kind in [
+            Kind::Connect,
+            Kind::ConnectOverTls(authority.server("::1")),
+            Kind::Socks,
+            Kind::SocksFor("me", "s3cret"),
+        ] {
+            let proxy = Tunnels::on("[::1]:0", kind).unwrap();
+            get(config.clone().proxy_url(with_user(&proxy, "me:s3cret"))).unwrap();
+            assert_eq!(proxy.opened(), [server.address.to_string()]);
+        }
+    }
+}
+
+/// A name with several addresses, one of which nobody listens on.
+#[test]
+fn a_name_is_reached_by_any_of_its_addresses() {
+    let Some(listener) = ipv6() else { return };
+    let server = Server::on(listener, None, ok);
+    let on_v4 = SocketAddr::from(([127, 0, 0, 1], server.address.port()));
+    if TcpStream::connect(on_v4).is_ok() {
+        return println!("skipped: somebody listens on {on_v4}");
+    }
+    let by_name = format!("http://localhost:{}", server.address.port());
+    let addresses: Vec<_> = ("localhost", 1).to_socket_addrs().unwrap().collect();
+    if addresses.iter().any(SocketAddr::is_ipv6) {
+        get(Config::new(by_name)).unwrap();
+    } else {
+        println!("skipped: localhost has no IPv6 address here");
+    }
+}

@@ -1,0 +1,221 @@
+//! Proxies of the tests' own: HTTP CONNECT, with TLS or without, and SOCKS5.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use crate::server::read_request;
+
+#[derive(Clone)]
+pub(crate) enum Kind {
+    Connect,
+    ConnectOverTls(Arc<ServerConfig>),
+    Socks,
+    /// SOCKS that wants this user and password.
+    SocksFor(&'static str, &'static str),
+}
+
+pub(crate) struct Tunnels {
+    pub(crate) address: SocketAddr,
+    kind: Kind,
+    shared: Arc<Mutex<Shared>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Where they lead to, in place of what is asked for.
+    to: Option<SocketAddr>,
+    /// The `host:port` of each tunnel.
+    opened: Vec<String>,
+    /// What CONNECT was asked with, or `user:password` of SOCKS.
+    heads: Vec<String>,
+    sockets: Vec<TcpStream>,
+}
+
+impl Tunnels {
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self::on("127.0.0.1:0", kind).unwrap()
+    }
+
+    pub(crate) fn on(address: &str, kind: Kind) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        let shared = Arc::<Mutex<Shared>>::default();
+        let tunnels = Self { address, kind: kind.clone(), shared: shared.clone() };
+        // Ends with the test's process.
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let (kind, shared) = (kind.clone(), shared.clone());
+                // The client breaks off when it likes.
+                thread::spawn(move || {
+                    let socket = client.try_clone()?;
+                    match &kind {
+                        Kind::ConnectOverTls(tls) => {
+                            let connection = ServerConnection::new(tls.clone()).unwrap();
+                            serve(&kind, &mut StreamOwned::new(connection, client), &socket, &shared)
+                        }
+                        _ => serve(&kind, &mut { client }, &socket, &shared),
+                    }
+                });
+            }
+        });
+        Ok(tunnels)
+    }
+
+    /// All tunnels lead there from now on.
+    pub(crate) fn lead_to(&self, address: SocketAddr) {
+        self.shared.lock().unwrap().to = Some(address);
+    }
+
+    pub(crate) fn to(self, address: SocketAddr) -> Self {
+        self.lead_to(address);
+        self
+    }
+
+    pub(crate) fn url(&self) -> String {
+        let scheme = match self.kind {
+            Kind::Connect => "http",
+            Kind::ConnectOverTls(_) => "https",
+            Kind::Socks | Kind::SocksFor(..) => "socks5",
+        };
+        format!("{scheme}://{}", self.address)
+    }
+
+    pub(crate) fn opened(&self) -> Vec<String> {
+        self.shared.lock().unwrap().opened.clone()
+    }
+
+    pub(crate) fn heads(&self) -> Vec<String> {
+        self.shared.lock().unwrap().heads.clone()
+    }
+
+    /// Closes all tunnels that there are.
+    pub(crate) fn cut(&self) {
+        for socket in self.shared.lock().unwrap().sockets.drain(..) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn serve(
+    kind: &Kind,
+    client: &mut (impl Read + Write),
+    socket: &TcpStream,
+    shared: &Mutex<Shared>,
+) -> io::Result<()> {
+    let (target, head, answer) = match kind {
+        Kind::Connect | Kind::ConnectOverTls(_) => {
+            let head = read_request(client)?;
+            let target = head.split(' ').nth(1).unwrap().to_owned();
+            (target, Some(head), &b"HTTP/1.1 200 Connection established\r\nX: y\r\n\r\n"[..])
+        }
+        Kind::Socks => (greet(client, None)?.0, None, &b"\x05\0\0\x01\x7f\0\0\x01\x12\x34"[..]),
+        Kind::SocksFor(user, password) => {
+            let (target, given) = greet(client, Some((user, password)))?;
+            // Bound to a name, which is one more form.
+            (target, given, &b"\x05\0\0\x03\x05proxy\x12\x34"[..])
+        }
+    };
+    let to = shared.lock().unwrap().to;
+    let server = match to {
+        Some(to) => TcpStream::connect(to)?,
+        None => TcpStream::connect(&target)?,
+    };
+    {
+        let mut shared = shared.lock().unwrap();
+        shared.opened.push(target);
+        shared.heads.extend(head);
+        shared.sockets.extend([socket.try_clone()?, server.try_clone()?]);
+    }
+    client.write_all(answer)?;
+    client.flush()?;
+    relay(client, socket, server)
+}
+
+/// To the end of one of both; one thread, as TLS can't be split.
+fn relay(client: &mut (impl Read + Write), socket: &TcpStream, mut server: TcpStream) -> io::Result<()> {
+    let mut buffer = [0; 16 * 1024];
+    for side in [socket, &server] {
+        side.set_nodelay(true)?;
+        side.set_read_timeout(Some(Duration::from_millis(1)))?;
+    }
+    // Both ways in turn, with a look at the other one after a millisecond of silence.
+    loop {
+        match client.read(&mut buffer) {
+            Ok(0) => return server.shutdown(Shutdown::Both),
+            Ok(length) => server.write_all(&buffer[..length])?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                server.shutdown(Shutdown::Both)?;
+                return Err(error);
+            }
+        }
+        match server.read(&mut buffer) {
+            Ok(0) => return socket.shutdown(Shutdown::Both),
+            Ok(length) => {
+                client.write_all(&buffer[..length])?;
+                client.flush()?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                socket.shutdown(Shutdown::Both)?;
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// SOCKS5 up to the target, and the user and password that were given.
+fn greet(
+    client: &mut (impl Read + Write),
+    wanted: Option<(&str, &str)>,
+) -> io::Result<(String, Option<String>)> {
+    let [5, methods] = read(client)? else { return Err(io::Error::other("not SOCKS5")) };
+    let methods = read_text(client, methods)?;
+    let mut given = None;
+    match wanted {
+        None => client.write_all(&[5, 0])?,
+        Some((user, password)) => {
+            if !methods.contains('\x02') {
+                return client.write_all(&[5, 0xff]).and(Err(io::Error::other("no password")));
+            }
+            client.write_all(&[5, 2])?;
+            let [1, length] = read(client)? else { return Err(io::Error::other("not RFC 1929")) };
+            let name = read_text(client, length)?;
+            let [length] = read(client)?;
+            let text = format!("{name}:{}", read_text(client, length)?);
+            let matches = text == format!("{user}:{password}");
+            client.write_all(&[1, u8::from(!matches)])?;
+            if !matches {
+                return Err(io::Error::other("the wrong password"));
+            }
+            given = Some(text);
+        }
+    }
+    let [5, 1, 0, kind] = read(client)? else { return Err(io::Error::other("not CONNECT")) };
+    let host = match kind {
+        1 => std::net::Ipv4Addr::from(read::<4>(client)?).to_string(),
+        4 => format!("[{}]", std::net::Ipv6Addr::from(read::<16>(client)?)),
+        _ => {
+            let [length] = read(client)?;
+            read_text(client, length)?
+        }
+    };
+    Ok((format!("{host}:{}", u16::from_be_bytes(read(client)?)), given))
+}
+
+fn read<const N: usize>(client: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    client.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn read_text(client: &mut impl Read, length: u8) -> io::Result<String> {
+    let mut bytes = vec![0; length.into()];
+    client.read_exact(&mut bytes)?;
+    String::from_utf8(bytes).map_err(io::Error::other)
+}

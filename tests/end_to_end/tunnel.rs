@@ -1,0 +1,58 @@
+//! The way to the server is a tunnel through a proxy.
+
+use k8s_informer::{Client, Config, ReflectorState, SharedInformerFactory};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+
+use crate::cluster::{BOTH, on_every_cluster};
+use crate::proxy::{Protocol, Proxy};
+use crate::support::{free_port, shut_down, synced, wait_until};
+
+#[test]
+fn an_informer_lives_in_tunnels_and_survives_them_and_their_proxy() {
+    on_every_cluster(BOTH, |cluster| {
+        for protocol in [Protocol::Connect, Protocol::Socks] {
+            let namespace = cluster.namespace("tunnel");
+            for n in 0..5 {
+                namespace.create(&format!("map-{n}"), json!({}));
+            }
+            let port = free_port();
+            let url = format!("{}://127.0.0.1:{port}", protocol.scheme());
+            let proxy = Proxy::asked_by(protocol, port);
+            let config = Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap();
+            let builder = SharedInformerFactory::builder(Client::new(config.proxy_url(&url)).unwrap());
+            let factory = builder.reflector_options(cluster.options()).namespace(&namespace.name).build();
+            let maps = factory.informer::<ConfigMap>();
+            let follower = synced(&factory, &maps);
+            let agree = || {
+                let truth = cluster.versions(&namespace);
+                follower.wait("it knows what there is", |known| known.versions == truth);
+                assert_eq!(follower.known().problems, [""; 0]);
+            };
+            namespace.patch("map-0", &json!({ "data": { "round": "1" } }));
+            agree();
+            assert!((1..=2).contains(&proxy.connections()), "{} tunnels", proxy.connections());
+
+            proxy.cut();
+            namespace.create("after-a-cut", json!({}));
+            agree();
+            proxy.reset();
+            namespace.create("after-a-reset", json!({}));
+            agree();
+
+            // The proxy dies.
+            drop(proxy);
+            let error = wait_until("it says that the proxy is away", || {
+                maps.status().last_error.filter(|error| error.is_connection_refused())
+            });
+            assert!(error.to_string().contains(&format!("the proxy {url}: connect to ")), "{error}");
+            namespace.delete("map-1");
+            namespace.create("while-it-was-away", json!({}));
+            let proxy = Proxy::asked_by(protocol, port);
+            agree();
+            wait_until("it watches", || (maps.status().state == ReflectorState::Watching).then_some(()));
+            shut_down(&factory, "of a watch in a tunnel");
+            drop(proxy);
+        }
+    });
+}
