@@ -136,8 +136,8 @@ pub mod testing;
 
 #[cfg(feature = "client")]
 pub use client::{
-    Api, Client, Config, DeleteOptions, Fetched, Impersonation, Patch, PropagationPolicy, Request,
-    ResourceListerWatcher, Response, StatusApi, retry_on_conflict,
+    Api, Client, Config, DeleteOptions, ExecConfig, Fetched, Impersonation, InteractiveMode, Patch,
+    PropagationPolicy, Request, ResourceListerWatcher, Response, StatusApi, retry_on_conflict,
 };
 /// The crate whose channels a [`ChannelHandler`] sends into: with its `Receiver` and its `select!`.
 pub use crossbeam_channel;
@@ -195,8 +195,10 @@ pub mod coming_from {}
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// For the macros of this crate.
+/// For the macros of this crate, and for its fuzz targets.
 #[doc(hidden)]
 pub mod __private {
+    #[cfg(feature = "client")]
+    pub use crate::client::exec_credential;
     pub use crate::object::{api_version_group, api_version_version};
 }

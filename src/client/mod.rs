@@ -21,7 +21,9 @@ use std::time::Duration;
 use ureq::http::HeaderValue;
 
 pub use api::{Api, DeleteOptions, Fetched, Patch, PropagationPolicy, StatusApi, retry_on_conflict};
-pub use config::{Config, Impersonation};
+#[doc(hidden)]
+pub use auth::exec::exec_credential;
+pub use config::{Config, ExecConfig, Impersonation, InteractiveMode};
 pub use request::Request;
 pub use resource::ResourceListerWatcher;
 pub use response::Response;

@@ -1,5 +1,8 @@
 //! Who asks: what goes into the head of each request, and whether there is something else to try after a 401.
 
+// The client asks it from where credentials are put into requests.
+#[allow(dead_code)]
+pub(super) mod exec;
 mod id_token;
 mod impersonate;
 mod token_file;

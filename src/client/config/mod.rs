@@ -1,5 +1,6 @@
 //! Where an API server is and who asks it: built in code, or found where kubectl looks.
 
+mod exec;
 mod impersonation;
 #[cfg(feature = "kubeconfig")]
 mod kubeconfig;
@@ -8,6 +9,8 @@ mod server;
 
 use std::path::PathBuf;
 use std::time::Duration;
+
+pub use self::exec::{ExecConfig, InteractiveMode};
 
 use super::material::{Material, Secret, config_error};
 use crate::error::Error;

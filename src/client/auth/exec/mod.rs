@@ -1,0 +1,216 @@
+//! Credentials that a program of the user's hands out. client-go's `plugin/pkg/client/auth/exec`.
+
+mod answer;
+mod info;
+mod process;
+#[cfg(all(test, unix))]
+mod tests;
+
+use std::fmt;
+use std::io::{self, IsTerminal};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+pub(in crate::client) use self::answer::Identity;
+pub use self::answer::exec_credential;
+pub(in crate::client) use self::info::ClusterInfo;
+
+use super::super::config::{ExecConfig, InteractiveMode};
+use super::super::material::{Secret, config_error};
+use crate::error::Error;
+use crate::stop::{Done, Stop};
+use crate::sync::Mutex;
+
+/// What a plugin handed out. Shared, and told apart by its address: see [`Plugin::reject`].
+#[derive(Debug)]
+pub(in crate::client) struct Credential {
+    pub(in crate::client) token: Option<Secret>,
+    /// The same `Arc` as in the credential before as long as it has not changed: so it can be told whether
+    /// connections have to be made anew.
+    pub(in crate::client) certificate: Option<Arc<Identity>>,
+    pub(in crate::client) expires: Option<SystemTime>,
+}
+
+/// A credential plugin with what it handed out last. client-go's `Authenticator`.
+pub(in crate::client) struct Plugin {
+    config: ExecConfig,
+    cluster: ClusterInfo,
+    surroundings: Surroundings,
+    /// Held for a look only, never while the plugin runs. Innermost.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    last: Option<Arc<Credential>>,
+    /// The server did not accept the last one.
+    rejected: bool,
+    /// The run that is under way.
+    run: Option<Arc<Run>>,
+}
+
+struct Run {
+    /// Written once, before `ended`; never if it was stopped.
+    outcome: OnceLock<Result<Arc<Credential>, Error>>,
+    ended: Done,
+}
+
+/// What tests put in the place of the machine's.
+struct Surroundings {
+    now: Box<dyn Fn() -> SystemTime + Send + Sync>,
+    is_terminal: fn() -> bool,
+}
+
+/// How messages call it.
+fn named(config: &ExecConfig) -> String {
+    format!("exec plugin {:?}", config.command)
+}
+
+/// Nobody knows how long it takes to answer a question.
+fn limit(config: &ExecConfig, interactive: bool) -> Option<Duration> {
+    config.time_limit.unwrap_or((!interactive).then_some(ExecConfig::DEFAULT_TIME_LIMIT))
+}
+
+impl Plugin {
+    /// Runs nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// The configuration can't be used: no command, a version that is not known, a variable without a name.
+    pub(in crate::client) fn new(config: &ExecConfig, cluster: ClusterInfo) -> Result<Self, Error> {
+        let surroundings =
+            Surroundings { now: Box::new(SystemTime::now), is_terminal: || io::stdin().is_terminal() };
+        Self::within(surroundings, config, cluster)
+    }
+
+    fn within(surroundings: Surroundings, config: &ExecConfig, cluster: ClusterInfo) -> Result<Self, Error> {
+        if config.command.as_os_str().is_empty() {
+            return Err(config_error("an exec plugin has no command"));
+        }
+        let name = named(config);
+        if !answer::API_VERSIONS.contains(&config.api_version.as_str()) {
+            return Err(config_error(format!(
+                "{name}: the apiVersion {:?} is not supported; {} are",
+                config.api_version,
+                answer::API_VERSIONS.join(" and ")
+            )));
+        }
+        if config.env.iter().any(|(variable, _)| variable.is_empty()) {
+            return Err(config_error(format!("{name}: an environment variable has no name")));
+        }
+        Ok(Self { config: config.clone(), cluster, surroundings, state: Mutex::default() })
+    }
+
+    /// The last credential, or, if there is none, or it has expired or was rejected, one of a new run. One
+    /// that has expired when it comes counts for those who waited for it.
+    ///
+    /// Blocks while the plugin runs: here, or for another request. What that is told, this is told too, a
+    /// failure as well; only if it was stopped, this runs it again.
+    ///
+    /// # Errors
+    ///
+    /// The stop, the plugin is missing or failed, or what it returned can't be used.
+    pub(in crate::client) fn credential(&self, stop: &Stop) -> Result<Arc<Credential>, Error> {
+        loop {
+            let run = {
+                let mut state = self.state.lock();
+                if let Some(last) = &state.last
+                    && !state.rejected
+                    && !self.has_expired(last)
+                {
+                    return Ok(last.clone());
+                }
+                match &state.run {
+                    Some(run) => run.clone(),
+                    None => {
+                        let run = Arc::new(Run { outcome: OnceLock::new(), ended: Done::new("exec plugin") });
+                        state.run = Some(run.clone());
+                        drop(state);
+                        return self.run(&run, stop);
+                    }
+                }
+            };
+            if !run.ended.wait_or_stop(stop) {
+                return Err(Error::stopped());
+            }
+            if let Some(outcome) = run.outcome.get() {
+                return outcome.clone();
+            }
+        }
+    }
+
+    /// The server answered 401 to this credential: the next request has the plugin run again, unless it has
+    /// been since.
+    pub(in crate::client) fn reject(&self, used: &Arc<Credential>) {
+        let mut state = self.state.lock();
+        if state.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, used)) {
+            state.rejected = true;
+        }
+    }
+
+    fn has_expired(&self, credential: &Credential) -> bool {
+        credential.expires.is_some_and(|expires| (self.surroundings.now)() > expires)
+    }
+
+    /// The run that is noted in the state as being under way.
+    fn run(&self, run: &Arc<Run>, stop: &Stop) -> Result<Arc<Credential>, Error> {
+        /// Ends it, also when it panics.
+        struct Ending<'a>(&'a Plugin, &'a Run);
+        impl Drop for Ending<'_> {
+            fn drop(&mut self) {
+                self.0.state.lock().run = None;
+                self.1.ended.set();
+            }
+        }
+        let _ending = Ending(self, run);
+        let outcome = self.ask(stop).map(|answer| self.keep(answer));
+        if !matches!(&outcome, Err(error) if error.is_stopped()) {
+            let _ = run.outcome.set(outcome.clone());
+        }
+        outcome
+    }
+
+    fn ask(&self, stop: &Stop) -> Result<answer::Answer, Error> {
+        let config = &self.config;
+        if stop.is_stopped() {
+            return Err(Error::stopped());
+        }
+        let name = named(config);
+        let interactive = match config.interactive_mode {
+            InteractiveMode::Never => false,
+            InteractiveMode::IfAvailable => (self.surroundings.is_terminal)(),
+            InteractiveMode::Always if (self.surroundings.is_terminal)() => true,
+            InteractiveMode::Always => {
+                return Err(config_error(format!(
+                    "{name} has to ask questions (interactiveMode: Always), but standard input is not a terminal"
+                )));
+            }
+        };
+        let cluster = config.provide_cluster_info.then_some((&self.cluster, config.cluster_config.as_ref()));
+        let info = info::encode(&config.api_version, interactive, cluster)
+            .map_err(|_| config_error(format!("{name}: its cluster's configuration is not JSON")))?;
+        let output = process::run(config, &info, interactive, limit(config, interactive), stop)?;
+        answer::parse(&output, &config.api_version)
+            .map_err(|problem| Error::other(format!("{name} {problem}")))
+    }
+
+    fn keep(&self, answer: answer::Answer) -> Arc<Credential> {
+        let mut state = self.state.lock();
+        let before = state.last.take().and_then(|last| last.certificate.clone());
+        let certificate = answer.certificate.map(|new| match before {
+            Some(before) if *before == new => before,
+            _ => Arc::new(new),
+        });
+        let credential = Arc::new(Credential { token: answer.token, certificate, expires: answer.expires });
+        state.last = Some(credential.clone());
+        state.rejected = false;
+        credential
+    }
+}
+
+/// Without any credential.
+impl fmt::Debug for Plugin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plugin").field("config", &self.config).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,201 @@
+//! One run of a plugin, as a process that does not outlive it.
+
+use std::env;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::super::super::config::ExecConfig;
+use super::super::super::material::config_error;
+use super::{info, named};
+use crate::error::Error;
+use crate::stop::{Done, Stop};
+
+/// How much a plugin may say: a token is some kB, a chain of certificates some ten.
+pub(super) const OUTPUT_LIMIT: usize = 1024 * 1024;
+
+/// What it writes to its standard output. Blocks until it has ended, for at most `limit`, or until the stop.
+pub(super) fn run(
+    config: &ExecConfig,
+    info: &str,
+    interactive: bool,
+    limit: Option<Duration>,
+    stop: &Stop,
+) -> Result<Vec<u8>, Error> {
+    let name = named(config);
+    let begun = Instant::now();
+    let deadline = limit.and_then(|limit| begun.checked_add(limit));
+    let child = command(config, info, interactive)?.spawn().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound if cfg!(not(unix)) => missing(config),
+        _ => Error::other(format!("{name} can't be run: {error}")),
+    })?;
+    let mut child = Running(Some(child));
+    let unreadable = |error: &io::Error| Error::other(format!("{name} can't be listened to: {error}"));
+    let output = child.output().map_err(|error| unreadable(&error))?;
+    output.complete.wait_until(deadline, stop);
+    let ended = match output.bytes.get() {
+        None => Err(End::of(stop)),
+        Some(Err(error)) => return Err(unreadable(error)),
+        Some(Ok(bytes)) if bytes.len() > OUTPUT_LIMIT => {
+            return Err(Error::other(format!("{name} returned more than {OUTPUT_LIMIT} bytes")));
+        }
+        Some(Ok(bytes)) => {
+            child.exit(deadline, stop).map_err(|error| unreadable(&error))?.map(|status| (bytes, status))
+        }
+    };
+    let (bytes, status) = match ended {
+        Ok(ended) => ended,
+        Err(End::Stopped) => return Err(Error::stopped()),
+        Err(End::Late) => {
+            let limit = limit.unwrap_or_default();
+            let problem = match child.has_exited() {
+                true => "has ended, but what it has started still holds its output",
+                false => "did not end in time and is killed",
+            };
+            log::warn!("{name} {problem}, after {limit:?}");
+            return Err(Error::timeout(format!("{name} {problem}: the limit is {limit:?}")));
+        }
+    };
+    log::debug!("{name} ran for {:?}", begun.elapsed());
+    match (status.success(), status.code()) {
+        (true, _) => Ok(bytes.clone()),
+        (false, Some(code)) => Err(Error::other(format!("{name} failed with exit code {code}"))),
+        (false, None) => Err(Error::other(format!("{name} was ended by a {status}"))),
+    }
+}
+
+fn command(config: &ExecConfig, info: &str, interactive: bool) -> Result<Command, Error> {
+    let program = find(&config.command).ok_or_else(|| missing(config))?;
+    let mut command = Command::new(program);
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::arg0(&mut command, &config.command);
+    command.args(&config.args);
+    // Standard error, like the environment, is inherited.
+    command.envs(config.env.iter().map(|(name, value)| (name, value))).env(info::VARIABLE, info);
+    command.stdin(if interactive { Stdio::inherit() } else { Stdio::null() }).stdout(Stdio::piped());
+    Ok(command)
+}
+
+fn missing(config: &ExecConfig) -> Error {
+    let name = named(config);
+    let hint = &config.install_hint;
+    if hint.is_empty() {
+        return config_error(format!("{name} is not installed: there is no such executable"));
+    }
+    // It stands in a file, and goes to a terminal.
+    let hint: String = hint.chars().filter(|c| c.is_whitespace() || !c.is_control()).collect();
+    config_error(format!("{name} is not installed: there is no such executable; {}", hint.trim()))
+}
+
+/// Where the command is: as in Go by the `PATH` of this process, whatever the plugin's own will be, and never
+/// in the working directory.
+#[cfg(unix)]
+fn find(command: &Path) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::PermissionsExt;
+
+    let executable = |path: &PathBuf| {
+        path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    if command.as_os_str().as_bytes().contains(&b'/') {
+        return Some(command.to_owned()).filter(executable);
+    }
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path)
+        .filter(|folder| folder.is_absolute())
+        .map(|folder| folder.join(command))
+        .find(executable)
+}
+
+/// Left to the system.
+#[cfg(not(unix))]
+fn find(command: &Path) -> Option<PathBuf> {
+    Some(command.to_owned())
+}
+
+/// Why a run has ended before its process.
+enum End {
+    Stopped,
+    Late,
+}
+
+impl End {
+    fn of(stop: &Stop) -> Self {
+        if stop.is_stopped() { Self::Stopped } else { Self::Late }
+    }
+}
+
+/// What comes from a process, read on a thread: std has no read that a stop or a time could end. The thread
+/// ends with the output, and nobody joins it, as a process that was started by this one can hold that open.
+struct Output {
+    /// Written once, before `complete`.
+    bytes: OnceLock<io::Result<Vec<u8>>>,
+    complete: Done,
+}
+
+impl Output {
+    fn read(from: ChildStdout) -> io::Result<Arc<Self>> {
+        let output = Arc::new(Self { bytes: OnceLock::new(), complete: Done::new("output of a plugin") });
+        let theirs = output.clone();
+        thread::Builder::new().name("k8s-informer exec".to_owned()).spawn(move || {
+            let mut bytes = Vec::new();
+            let read = from.take(OUTPUT_LIMIT as u64 + 1).read_to_end(&mut bytes);
+            let _ = theirs.bytes.set(read.map(|_| bytes));
+            theirs.complete.set();
+        })?;
+        Ok(output)
+    }
+}
+
+/// A process that is killed, if it still runs, and taken off the system's list when this is dropped.
+struct Running(Option<Child>);
+
+impl Running {
+    fn output(&mut self) -> io::Result<Arc<Output>> {
+        let output = self.0.as_mut().and_then(|child| child.stdout.take());
+        Output::read(output.ok_or(io::ErrorKind::BrokenPipe)?)
+    }
+
+    fn status(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.0.as_mut().map_or(Ok(None), Child::try_wait)
+    }
+
+    fn has_exited(&mut self) -> bool {
+        matches!(self.status(), Ok(Some(_)))
+    }
+
+    /// Waits for the exit of a process that has closed its output, so usually is about to. Asks again and
+    /// again: std has no wait either that something else could end.
+    fn exit(&mut self, deadline: Option<Instant>, stop: &Stop) -> io::Result<Result<ExitStatus, End>> {
+        const LONGEST: Duration = Duration::from_millis(100);
+        let mut pause = Duration::from_millis(1);
+        loop {
+            if let Some(status) = self.status()? {
+                return Ok(Ok(status));
+            }
+            let left = deadline.map_or(LONGEST, |at| at.saturating_duration_since(Instant::now()));
+            if left.is_zero() || stop.wait_timeout(pause.min(left)) {
+                return Ok(Err(End::of(stop)));
+            }
+            pause = (pause * 2).min(LONGEST);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.has_exited() {
+            return;
+        }
+        let Some(mut child) = self.0.take() else { return };
+        let _ = child.kill();
+        // It is dead at once, unless it hangs in the kernel, on a file system for one: nobody waits for that.
+        let reaper = thread::Builder::new().name("k8s-informer exec".to_owned());
+        if let Err(error) = reaper.spawn(move || child.wait()) {
+            log::error!("a plugin that was killed can't be waited for: {error}");
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! Plugins that are scripts. They are handed to `sh` and not run themselves: a file that was just written can
+//! be busy while another test starts a process.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Far more than anything here takes.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Generous for a loaded machine; usually it is far below a millisecond.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+const TOKEN: &str = r#"echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"s3cret"}}'"#;
+
+/// A folder that goes away with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("k8s-informer-exec-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// How often the script has said `echo >> runs`.
+    fn runs(&self) -> usize {
+        fs::read_to_string(self.0.join("runs")).unwrap_or_default().lines().count()
+    }
+
+    /// Something that a script can write into; it does not go on before that is read.
+    fn pipe(&self, name: &str) {
+        assert!(Command::new("mkfifo").arg(self.0.join(name)).status().unwrap().success());
+    }
+
+    /// What the script writes there.
+    fn read(&self, name: &str) -> String {
+        let (sender, read) = channel();
+        let path = self.0.join(name);
+        thread::spawn(move || sender.send(fs::read_to_string(path).unwrap()));
+        read.recv_timeout(SOON).expect("the script does not write").trim().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A script that runs in a folder.
+fn script(folder: &Folder, text: &str) -> ExecConfig {
+    let text = format!("cd '{}'; {text}", folder.0.display());
+    ExecConfig::new("sh").args(["-c", &text]).interactive_mode(InteractiveMode::Never)
+}
+
+fn plugin(config: &ExecConfig) -> Plugin {
+    Plugin::new(config, ClusterInfo::default()).unwrap()
+}
+
+fn token(plugin: &Plugin) -> Result<String, String> {
+    let credential = plugin.credential(&Stop::new()).map_err(|error| error.to_string())?;
+    Ok(credential.token.as_ref().unwrap().0.clone())
+}
+
+/// What it says of a script that fails.
+fn failure(script: &ExecConfig) -> String {
+    let error = plugin(script).credential(&Stop::new()).unwrap_err();
+    let shown = format!("{error} {error:?}");
+    assert!(!shown.contains("s3cret"), "{shown}");
+    error.to_string()
+}
+
+fn wait_until(is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < SOON, "it does not come");
+        thread::yield_now();
+    }
+}
+
+/// A process that was ended and waited for has no entry any more; a zombie has one.
+#[cfg(target_os = "linux")]
+fn wait_until_gone(pid: &str) {
+    wait_until(|| !PathBuf::from("/proc").join(pid).exists());
+}
+
+#[test]
+fn a_plugin_is_run_once_while_its_token_lasts() {
+    let folder = Folder::new("once");
+    let plugin = plugin(&script(&folder, &format!("echo >> runs; {TOKEN}")));
+    assert_eq!(folder.runs(), 0, "not before it is needed");
+    for _ in 0..3 {
+        assert_eq!(token(&plugin).unwrap(), "s3cret");
+    }
+    assert_eq!(folder.runs(), 1);
+    let shown = format!("{plugin:?} {:?}", plugin.credential(&Stop::new()));
+    assert!(!shown.contains("s3cret"), "{shown}");
+}
+
+#[test]
+fn a_token_that_has_expired_is_asked_for_again() {
+    let folder = Folder::new("expired");
+    let config = script(
+        &folder,
+        r#"echo >> runs; echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",
+            \"status\":{\"token\":\"$(wc -l < runs | tr -d ' ')\",\"expirationTimestamp\":\"1970-01-01T01:00:0$(wc -l < runs | tr -d ' ')Z\"}}""#,
+    );
+    let now = Arc::new(Mutex::new(UNIX_EPOCH));
+    let clock = now.clone();
+    let surroundings = Surroundings { now: Box::new(move || *clock.lock()), is_terminal: || false };
+    let plugin = Plugin::within(surroundings, &config, ClusterInfo::default()).unwrap();
+    let at = |seconds| *now.lock() = UNIX_EPOCH + Duration::from_secs(3600) + Duration::from_millis(seconds);
+    assert_eq!(token(&plugin).unwrap(), "1");
+    at(1000);
+    assert_eq!(token(&plugin).unwrap(), "1", "to the last moment");
+    at(1001);
+    assert_eq!(token(&plugin).unwrap(), "2");
+    at(9000);
+    // What has expired when it comes serves who asked, and nobody else.
+    assert_eq!(token(&plugin).unwrap(), "3");
+    assert_eq!(token(&plugin).unwrap(), "4");
+}
+
+#[test]
+fn after_a_401_it_is_run_again_unless_it_was_since() {
+    let folder = Folder::new("rejected");
+    let plugin = plugin(&script(&folder, &format!("echo >> runs; {TOKEN}")));
+    let first = plugin.credential(&Stop::new()).unwrap();
+    plugin.reject(&first);
+    plugin.reject(&first);
+    assert_eq!(folder.runs(), 1, "not before it is needed");
+    let second = plugin.credential(&Stop::new()).unwrap();
+    assert_eq!(folder.runs(), 2);
+    plugin.reject(&first);
+    assert!(Arc::ptr_eq(&second, &plugin.credential(&Stop::new()).unwrap()));
+    assert_eq!(folder.runs(), 2);
+}
+
+#[test]
+fn a_certificate_that_has_not_changed_is_the_same() {
+    let folder = Folder::new("certificate");
+    let plugin = plugin(&script(
+        &folder,
+        r#"echo >> runs; echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":
+            {\"clientCertificateData\":\"chain $(($(wc -l < runs) / 3))\",\"clientKeyData\":\"s3cret\"}}""#,
+    ));
+    let next = || {
+        let credential = plugin.credential(&Stop::new()).unwrap();
+        plugin.reject(&credential);
+        credential.certificate.clone().unwrap()
+    };
+    let (first, second, third) = (next(), next(), next());
+    assert!(Arc::ptr_eq(&first, &second));
+    assert!(!Arc::ptr_eq(&second, &third));
+    assert_eq!(
+        (&*first.chain, &*third.chain, &*third.key),
+        (&b"chain 0"[..], &b"chain 1"[..], &b"s3cret"[..])
+    );
+}
+
+#[test]
+fn callers_at_the_same_time_wait_for_one_run() {
+    let folder = Folder::new("concurrent");
+    folder.pipe("started");
+    let plugin = plugin(&script(&folder, &format!("echo >> runs; echo > started; {TOKEN}")));
+    let credentials: Vec<_> = thread::scope(|scope| {
+        let callers: Vec<_> = (0..8).map(|_| scope.spawn(|| plugin.credential(&Stop::new()))).collect();
+        folder.read("started");
+        callers.into_iter().map(|caller| caller.join().unwrap().unwrap()).collect()
+    });
+    assert!(credentials.iter().all(|credential| Arc::ptr_eq(credential, &credentials[0])));
+    assert_eq!(folder.runs(), 1);
+}
+
+#[test]
+fn who_waits_for_a_run_ends_with_his_own_stop_and_runs_it_when_that_is_stopped() {
+    let folder = Folder::new("next");
+    folder.pipe("started");
+    let first_hangs = format!("[ -e runs ] || {{ echo >> runs; echo > started; exec sleep 60; }}; {TOKEN}");
+    let plugin = plugin(&script(&folder, &first_hangs));
+    let (first, second) = (Stop::new(), Stop::new());
+    thread::scope(|scope| {
+        let runner = scope.spawn(|| plugin.credential(&first));
+        folder.read("started");
+        let waiter = scope.spawn(|| plugin.credential(&second));
+        second.stop();
+        assert!(waiter.join().unwrap().unwrap_err().is_stopped());
+        assert!(!runner.is_finished());
+        let waiter = scope.spawn(|| token(&plugin));
+        first.stop();
+        assert!(runner.join().unwrap().unwrap_err().is_stopped());
+        assert_eq!(waiter.join().unwrap().unwrap(), "s3cret");
+    });
+}
+
+#[test]
+fn a_failure_is_told_to_those_who_waited_for_it_and_the_next_one_tries_again() {
+    let folder = Folder::new("failure");
+    let config = script(&folder, "echo >> runs; echo s3cret; exit 73");
+    assert!(failure(&config).ends_with(r#"exec plugin "sh" failed with exit code 73"#));
+    let failing = plugin(&config);
+    assert!(token(&failing).is_err() && token(&failing).is_err());
+    assert_eq!(folder.runs(), 3);
+
+    folder.pipe("go");
+    let plugin = plugin(&script(&folder, "echo >> runs; read x < go; exit 1"));
+    thread::scope(|scope| {
+        let callers: Vec<_> = (0..4).map(|_| scope.spawn(|| token(&plugin))).collect();
+        // All of them have hold of one run: who has it run has two, and the plugin one.
+        wait_until(|| plugin.state.lock().run.as_ref().is_some_and(|run| Arc::strong_count(run) == 5));
+        fs::write(folder.0.join("go"), "").unwrap();
+        assert!(callers.into_iter().all(|caller| caller.join().unwrap().is_err()));
+    });
+    assert_eq!(folder.runs(), 4);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_stop_ends_a_plugin_that_hangs_at_once_and_leaves_no_zombie() {
+    for (name, hang) in [("silent", "exec sleep 60"), ("closed", "exec >&-; exec sleep 60")] {
+        let folder = Folder::new(name);
+        folder.pipe("pid");
+        let plugin = plugin(&script(&folder, &format!("echo $$ > pid; {hang}")));
+        let stop = Stop::new();
+        thread::scope(|scope| {
+            let caller = scope.spawn(|| plugin.credential(&stop));
+            let pid = folder.read("pid");
+            let begun = Instant::now();
+            stop.stop();
+            let error = caller.join().unwrap().unwrap_err();
+            assert!(error.is_stopped(), "{error}");
+            assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
+            wait_until_gone(&pid);
+        });
+        assert!(plugin.credential(&stop).unwrap_err().is_stopped());
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_plugin_that_hangs_is_killed_at_its_limit() {
+    let limit = Duration::from_millis(200);
+    for (name, hang) in [("late-silent", "exec sleep 60"), ("late-closed", "exec >&-; exec sleep 60")] {
+        let folder = Folder::new(name);
+        let plugin = plugin(&script(&folder, &format!("echo $$ > pid; {hang}")).time_limit(limit));
+        let error = plugin.credential(&Stop::new()).unwrap_err();
+        assert!(error.is_timeout(), "{error:?}");
+        let expected = r#"exec plugin "sh" did not end in time and is killed: the limit is 200ms"#;
+        assert_eq!(error.to_string(), expected);
+        if let Ok(pid) = fs::read_to_string(folder.0.join("pid")) {
+            wait_until_gone(pid.trim());
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_a_plugin_has_started_does_not_hold_it_past_the_limit() {
+    let folder = Folder::new("grandchild");
+    folder.pipe("end");
+    // It sleeps until this test opens the pipe.
+    let config = script(&folder, &format!("{{ read x < end; }} & {TOKEN}"));
+    let error = plugin(&config.time_limit(Duration::from_millis(500))).credential(&Stop::new()).unwrap_err();
+    assert!(error.is_timeout(), "{error}");
+    assert!(error.to_string().contains("what it has started still holds its output"), "{error}");
+    drop(fs::OpenOptions::new().write(true).open(folder.0.join("end")).unwrap());
+}
+
+#[test]
+fn output_has_a_limit() {
+    let folder = Folder::new("huge");
+    let endless = script(&folder, "exec yes s3cret");
+    assert_eq!(failure(&endless), r#"exec plugin "sh" returned more than 1048576 bytes"#);
+    let most = script(&folder, &format!("{TOKEN}; head -c 1000000 /dev/zero | tr '\\0' ' '"));
+    assert_eq!(token(&plugin(&most)).unwrap(), "s3cret");
+}
+
+#[test]
+fn what_can_not_be_used_is_said() {
+    let folder = Folder::new("garbage");
+    for (text, expected) in [
+        ("true", r#"exec plugin "sh" returned nothing"#),
+        ("echo '{ s3cret'", r#"exec plugin "sh" returned what is not JSON at line 1, column 3"#),
+        ("kill -9 $$", r#"exec plugin "sh" was ended by a signal: 9 (SIGKILL)"#),
+    ] {
+        assert_eq!(failure(&script(&folder, text)), expected);
+    }
+    let beta = script(&folder, TOKEN).api_version("client.authentication.k8s.io/v1beta1");
+    assert_eq!(
+        failure(&beta),
+        "exec plugin \"sh\" is configured to use apiVersion client.authentication.k8s.io/v1beta1, and returned \
+         client.authentication.k8s.io/v1"
+    );
+}
+
+#[test]
+fn a_command_that_is_missing_comes_with_its_hint() {
+    for command in ["k8s-informer-no-such-plugin", "/no/such/k8s-informer-plugin", "/tmp", "/etc/passwd"] {
+        let config = ExecConfig::new(command).args(["s3cret"]).env("A", "s3cret");
+        let expected =
+            format!("configuration: exec plugin {command:?} is not installed: there is no such executable");
+        assert_eq!(failure(&config), expected);
+        let hinted = config.install_hint("brew install it,\nand \u{1b}[31mlog in\n");
+        assert_eq!(failure(&hinted), format!("{expected}; brew install it,\nand [31mlog in"));
+    }
+}
+
+#[test]
+fn configurations_that_can_not_be_used_are_refused_at_once() {
+    let refused = |config: ExecConfig| {
+        let error = Plugin::new(&config, ClusterInfo::default()).unwrap_err();
+        assert!(error.is_config());
+        error.to_string()
+    };
+    assert_eq!(refused(ExecConfig::new("")), "configuration: an exec plugin has no command");
+    for version in ["", "v1", "client.authentication.k8s.io/v1alpha1"] {
+        let expected = format!(
+            "configuration: exec plugin \"aws\": the apiVersion {version:?} is not supported; \
+             client.authentication.k8s.io/v1 and client.authentication.k8s.io/v1beta1 are"
+        );
+        assert_eq!(refused(ExecConfig::new("aws").api_version(version)), expected);
+    }
+    let nameless = refused(ExecConfig::new("aws").env("", "s3cret"));
+    assert_eq!(nameless, "configuration: exec plugin \"aws\": an environment variable has no name");
+    // Refused by the system, and no panic.
+    for config in [ExecConfig::new("sh").env("A\0", "s3cret"), ExecConfig::new("sh").args(["s3cret\0"])] {
+        assert!(failure(&config).starts_with("exec plugin \"sh\" can't be run: "), "{}", failure(&config));
+    }
+}
+
+/// What a script is told, and whether its input is this process's.
+fn told(folder: &Folder, config: ExecConfig, is_terminal: fn() -> bool) -> Result<Value, String> {
+    let surroundings = Surroundings { now: Box::new(SystemTime::now), is_terminal };
+    let cluster = ClusterInfo { server: "https://api:6443".to_owned(), ..ClusterInfo::default() };
+    let plugin = Plugin::within(surroundings, &config, cluster).unwrap();
+    token(&plugin)?;
+    Ok(serde_json::from_slice(&fs::read(folder.0.join("told")).unwrap()).unwrap())
+}
+
+#[test]
+fn what_it_is_told_and_when_it_may_ask() {
+    let folder = Folder::new("told");
+    let config = script(&folder, &format!("printf %s \"$KUBERNETES_EXEC_INFO\" > told; {TOKEN}"));
+    let plain = |interactive| {
+        json!({
+            "kind": "ExecCredential",
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "spec": {"interactive": interactive},
+        })
+    };
+    let (terminal, no_terminal): (fn() -> bool, fn() -> bool) = (|| true, || false);
+    for (mode, is_terminal, interactive) in [
+        (InteractiveMode::Never, terminal, false),
+        (InteractiveMode::IfAvailable, terminal, true),
+        (InteractiveMode::IfAvailable, no_terminal, false),
+        (InteractiveMode::Always, terminal, true),
+    ] {
+        let config = config.clone().interactive_mode(mode);
+        assert_eq!(told(&folder, config, is_terminal).unwrap(), plain(interactive), "{mode:?}");
+    }
+    let error = told(&folder, config.clone().interactive_mode(InteractiveMode::Always), no_terminal);
+    assert!(error.unwrap_err().contains("but standard input is not a terminal"));
+
+    let config = config.cluster_config(json!({"audience": "snorlax"}));
+    assert_eq!(told(&folder, config.clone(), no_terminal).unwrap(), plain(false), "only if it is to be told");
+    let told = told(&folder, config.provide_cluster_info(true), no_terminal).unwrap();
+    let cluster = json!({"server": "https://api:6443", "config": {"audience": "snorlax"}});
+    assert_eq!(told["spec"]["cluster"], cluster);
+}
+
+#[test]
+fn without_questions_its_input_is_empty() {
+    let folder = Folder::new("input");
+    assert_eq!(token(&plugin(&script(&folder, &format!("cat && {TOKEN}")))).unwrap(), "s3cret");
+}
+
+#[test]
+fn the_environment_is_merged_and_the_last_value_of_a_name_wins() {
+    let folder = Folder::new("environment");
+    let text = format!(
+        "echo \"$CARGO_PKG_NAME $A $B\" > seen; printf %s \"$KUBERNETES_EXEC_INFO\" | head -c 7 >> seen; {TOKEN}"
+    );
+    let config = script(&folder, &text)
+        .env("A", "1")
+        .env("A", "2")
+        .env("B", "x=y z")
+        .env("KUBERNETES_EXEC_INFO", "ours");
+    assert_eq!(token(&plugin(&config)).unwrap(), "s3cret");
+    let seen = fs::read_to_string(folder.0.join("seen")).unwrap();
+    assert_eq!(seen, "k8s-informer 2 x=y z\n{\"kind\"");
+    // The command is looked for where this process would.
+    assert_eq!(token(&plugin(&script(&folder, TOKEN).env("PATH", "/nowhere"))).unwrap(), "s3cret");
+}
+
+#[test]
+fn default_time_limits() {
+    assert_eq!(ExecConfig::DEFAULT_TIME_LIMIT, Duration::from_secs(60));
+    let limit = |config: &ExecConfig, interactive| limit(config, interactive).map(|limit| limit.as_secs());
+    let config = ExecConfig::new("aws");
+    assert_eq!((limit(&config, false), limit(&config, true)), (Some(60), None));
+    let config = config.time_limit(Duration::from_secs(5));
+    assert_eq!((limit(&config, false), limit(&config, true)), (Some(5), Some(5)));
+    assert_eq!(limit(&config.time_limit(None), false), None);
+}
