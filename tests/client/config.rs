@@ -1,37 +1,14 @@
 //! Configurations as a user gives them: files, and code.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use k8s_informer::{Client, Config, Request, Stop};
 
+use crate::folder::Folder;
 use crate::server::{Reply, Server, answer};
 use crate::tls::Authority;
-
-/// A folder that goes away with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("k8s-informer-config-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
-        fs::write(&path, text).unwrap();
-        path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 fn kubeconfig(server: &str, user: &str) -> String {
     format!(
@@ -103,6 +80,7 @@ fn material_of_a_kubeconfig_is_named_by_its_entry() {
     let error = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap_err().to_string();
     let file = folder.0.join("pki/none.crt");
     assert!(error.contains(&format!("client-certificate of user \"u\" ({}): ", file.display())), "{error}");
+    fs::create_dir_all(folder.0.join("pki")).unwrap();
     folder.write("pki/none.crt", "");
     let error = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap_err().to_string();
     assert_eq!(

@@ -6,8 +6,11 @@
 mod api;
 mod cluster;
 mod config;
+mod folder;
 mod hostile;
 mod http;
+mod identity;
+mod rotation;
 mod server;
 #[cfg(target_os = "linux")]
 mod states;

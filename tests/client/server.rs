@@ -35,6 +35,7 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     accepted: Arc<AtomicUsize>,
     seen: Mutex<Receiver<Seen>>,
+    tls: Arc<Mutex<Option<Arc<ServerConfig>>>>,
 }
 
 impl Server {
@@ -52,11 +53,14 @@ impl Server {
         let (sender, seen) = channel();
         let script = Arc::new(script);
         let counter = accepted.clone();
+        let tls = Arc::new(Mutex::new(tls));
+        let for_new = tls.clone();
         // Ends with the test's process.
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 counter.fetch_add(1, Ordering::SeqCst);
-                let (tls, script, seen) = (tls.clone(), script.clone(), sender.clone());
+                let tls = for_new.lock().unwrap().clone();
+                let (script, seen) = (script.clone(), sender.clone());
                 thread::spawn(move || {
                     let _ = match tls {
                         None => serve(stream, &*script, &seen),
@@ -70,7 +74,7 @@ impl Server {
                 });
             }
         });
-        Self { address, accepted, seen: Mutex::new(seen) }
+        Self { address, accepted, seen: Mutex::new(seen), tls }
     }
 
     /// One that answers all requests with 200 and this body.
@@ -90,7 +94,7 @@ impl Server {
                 thread::spawn(move || hang(&mut { stream }, Some(&sender)));
             }
         });
-        Self { address, accepted, seen: Mutex::new(seen) }
+        Self { address, accepted, seen: Mutex::new(seen), tls: Arc::default() }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -99,6 +103,11 @@ impl Server {
 
     pub(crate) fn https(&self) -> String {
         format!("https://{}", self.address)
+    }
+
+    /// For connections that are made from now on.
+    pub(crate) fn set_tls(&self, tls: Arc<ServerConfig>) {
+        *self.tls.lock().unwrap() = Some(tls);
     }
 
     pub(crate) fn accepted(&self) -> usize {

@@ -41,7 +41,7 @@ impl Authority {
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
     }
 
-    fn client(&self, algorithm: &'static SignatureAlgorithm) -> (String, String) {
+    pub(crate) fn client(&self, algorithm: &'static SignatureAlgorithm) -> (String, String) {
         self.client_with(KeyPair::generate_for(algorithm).unwrap())
     }
 
@@ -53,6 +53,11 @@ impl Authority {
 
     pub(crate) fn server(&self, name: &str) -> Arc<ServerConfig> {
         serving(self.sign(name, KeyPair::generate().unwrap(), |_| {}), None)
+    }
+
+    /// One that wants a certificate of a client by this authority.
+    pub(crate) fn server_for(&self, name: &str, clients: &Self) -> Arc<ServerConfig> {
+        serving(self.sign(name, KeyPair::generate().unwrap(), |_| {}), Some(clients))
     }
 }
 

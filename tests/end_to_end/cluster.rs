@@ -163,6 +163,9 @@ impl Real {
     }
 }
 
+/// The token of who may do everything on the embedded server.
+pub(crate) const ADMIN: &str = "embedded-admin";
+
 pub(crate) struct Cluster {
     kind: Kind,
     pub(crate) way: Way,
@@ -183,7 +186,7 @@ impl Cluster {
     }
 
     fn start_embedded(builder: ApiServerBuilder) -> Self {
-        let (token, nobody) = ("embedded-admin", "embedded-nobody");
+        let (token, nobody) = (ADMIN, "embedded-nobody");
         let server = builder
             .port(free_port())
             .token(token)

@@ -8,10 +8,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 mod access;
+mod account;
 mod churn;
 mod cluster;
 mod config;
 mod controller;
+mod credentials;
 mod faults;
 mod history;
 mod life;
@@ -20,6 +22,8 @@ mod meddler;
 mod metadata;
 mod namespaces;
 mod network;
+mod node_agent;
+
 mod proxy;
 mod reader;
 mod scopes;

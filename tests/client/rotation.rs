@@ -1,0 +1,144 @@
+//! Credentials and authorities in files change while a client is used.
+
+use std::fs;
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use k8s_informer::{Client, Config, Error, Request, Stop};
+use rcgen::PKCS_ECDSA_P256_SHA256;
+
+use crate::folder::Folder;
+use crate::server::{Reply, Server, answer, first_chunk};
+use crate::tls::Authority;
+
+fn get(client: &Client) -> Result<Vec<u8>, Error> {
+    client.request(&Request::get("/version"), &Stop::new())?.bytes()
+}
+
+/// Answers a watch with its first chunk, and all else with an empty object.
+fn script(request: &str) -> Reply {
+    match request.starts_with("GET /watch") {
+        true => Reply::WriteAndHang(first_chunk("event")),
+        false => Reply::Write(answer("200 OK", "", "{}")),
+    }
+}
+
+#[test]
+fn an_authority_that_changes_counts_from_the_next_connection_on() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let folder = Folder::new("rotated-ca");
+    let file = folder.write("ca.crt", &old.pem);
+    let server = Server::with_tls(Some(old.server("127.0.0.1")), script);
+    let client = Client::new(Config::new(server.https()).ca_file(&file)).unwrap();
+    get(&client).unwrap();
+    let stop = Stop::new();
+    let mut watch = client.request(&Request::get("/watch"), &stop).unwrap().into_body();
+    let mut event = [0; 5];
+    watch.read_exact(&mut event).unwrap();
+
+    // Both authorities are trusted for a while, as it is done.
+    fs::write(&file, format!("{}{}", old.pem, new.pem)).unwrap();
+    get(&client).unwrap();
+    server.set_tls(new.server("127.0.0.1"));
+    get(&client).unwrap();
+    fs::write(&file, &new.pem).unwrap();
+    get(&client).unwrap();
+    get(&client).unwrap();
+    // One each for the old one (which the watch has taken over), both, and the new one.
+    assert_eq!(server.accepted(), 3, "a connection is used again until the file changes");
+
+    server.set_tls(old.server("127.0.0.1"));
+    fs::write(&file, format!("{}\n", new.pem)).unwrap();
+    assert!(get(&client).unwrap_err().is_tls(), "the old one is not trusted any more");
+    // The watch went on all the time, and ends with its stop.
+    stop.stop();
+    let error = Error::from(watch.read(&mut event).unwrap_err());
+    assert!(error.is_stopped(), "{error}");
+}
+
+#[test]
+fn a_client_certificate_that_changes_is_shown_by_the_next_request() {
+    let (authority, old, new) = (Authority::new(), Authority::new(), Authority::new());
+    let folder = Folder::new("rotated-certificate");
+    let (chain, key) = old.client(&PKCS_ECDSA_P256_SHA256);
+    let files = (folder.write("tls.crt", &chain), folder.write("tls.key", &key));
+    let server = Server::with_tls(Some(authority.server_for("127.0.0.1", &old)), script);
+    let config = Config::new(server.https())
+        .ca_pem(authority.pem.clone())
+        .client_certificate_files(&files.0, &files.1);
+    let client = Client::new(config).unwrap();
+    let stop = Stop::new();
+    let mut watch = client.request(&Request::get("/watch"), &stop).unwrap().into_body();
+    let mut event = [0; 5];
+    watch.read_exact(&mut event).unwrap();
+    get(&client).unwrap();
+
+    let (chain, key) = new.client(&PKCS_ECDSA_P256_SHA256);
+    server.set_tls(authority.server_for("127.0.0.1", &new));
+    // While only one of the two is there, what was there before is used: on its open connection.
+    fs::write(&files.0, &chain).unwrap();
+    get(&client).unwrap();
+    fs::remove_file(&files.1).unwrap();
+    get(&client).unwrap();
+    assert_eq!(server.accepted(), 2);
+    fs::write(&files.1, &key).unwrap();
+    get(&client).unwrap();
+    assert_eq!(server.accepted(), 3);
+    assert!(!stop.is_stopped() && watch.read(&mut []).is_ok(), "the watch goes on");
+}
+
+#[test]
+fn after_a_401_a_token_that_has_changed_is_tried_once() {
+    let folder = Folder::new("rotated-token");
+    let file = folder.write("token", "old");
+    let rotated = file.clone();
+    let server = Server::start(move |request| {
+        if request.contains("Bearer new\r\n") {
+            return Reply::Write(answer("200 OK", "", "{}"));
+        }
+        fs::write(&rotated, "new").unwrap();
+        Reply::Write(answer("401 Unauthorized", "", "{}"))
+    });
+    let client = Client::new(Config::new(server.url()).token_file(&file)).unwrap();
+    // Also what writes: who is not known has done nothing.
+    let request = Request::post("/things").body("the body");
+    client.request(&request, &Stop::new()).unwrap().bytes().unwrap();
+    for token in ["old", "new"] {
+        let request = server.request();
+        assert!(
+            request.contains(&format!("Bearer {token}\r\n")) && request.ends_with("the body"),
+            "{request}"
+        );
+    }
+    assert_eq!(server.accepted(), 1);
+}
+
+#[test]
+fn a_401_is_an_error_when_there_is_nothing_else_to_try() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    let server = Server::start(move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Reply::Write(answer("401 Unauthorized", "", "{}"))
+    });
+    let folder = Folder::new("same-token");
+    let file = folder.write("token", "same");
+    for config in [Config::new(server.url()), Config::new(server.url()).token_file(file)] {
+        let error = get(&Client::new(config).unwrap()).unwrap_err();
+        assert!(error.is_unauthorized(), "{error}");
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 2);
+
+    // Another token each time is tried no more than once a request.
+    let file = folder.write("token", "0");
+    let (rotated, counter) = (file.clone(), count.clone());
+    let server = Server::start(move |_| {
+        let count = counter.fetch_add(1, Ordering::SeqCst);
+        fs::write(&rotated, count.to_string()).unwrap();
+        Reply::Write(answer("401 Unauthorized", "", "{}"))
+    });
+    let client = Client::new(Config::new(server.url()).token_file(file)).unwrap();
+    assert!(get(&client).unwrap_err().is_unauthorized());
+    assert_eq!(count.load(Ordering::SeqCst), 4);
+}

@@ -1,0 +1,135 @@
+//! Credentials that change while informers run.
+
+use std::fs;
+
+use k8s_informer::{Client, Config, Impersonation, ReflectorState, SharedInformerFactory, Stop};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::ConfigMap;
+use rcgen::{CertificateParams, KeyPair};
+use serde_json::{Value, json};
+
+use crate::account::Account;
+use crate::cluster::{BOTH, on_every_cluster};
+use crate::support::{Folder, shut_down, synced, wait_until};
+
+#[test]
+fn a_token_file_is_rotated_while_a_watch_runs() {
+    on_every_cluster(BOTH, |cluster| {
+        let namespace = cluster.namespace("token-file");
+        let Some(account) = Account::new(cluster, &namespace) else {
+            return println!("skipped: there is no kubeconfig-nobody");
+        };
+        let (folder, stop) = (Folder::new(), Stop::new());
+        let first = account.token();
+        let file = folder.write("token", &first.text);
+        let client = Client::new(account.config().token_file(&file)).unwrap();
+        let factory = SharedInformerFactory::builder(client.clone()).namespace(&namespace.name);
+        let factory = factory.reflector_options(cluster.options()).build();
+        let maps = factory.informer::<ConfigMap>();
+        let follower = synced(&factory, &maps);
+        namespace.create("one", json!({}));
+        follower.wait_for_events(&["+one"]);
+
+        // The next one is there before the last one is not valid any more, as with a kubelet.
+        let second = account.token();
+        fs::write(&file, &second.text).unwrap();
+        account.revoke(&first);
+        let api = client.api::<ConfigMap>(Some(&namespace.name));
+        api.get("one", &stop).unwrap();
+        // The watch has not noticed.
+        namespace.create("two", json!({}));
+        follower.wait_for_events(&["+one", "+two"]);
+        assert_eq!(maps.status().failures, 0);
+
+        // It comes too late: that is an error, until it has come.
+        account.revoke(&second);
+        let error = wait_until("the server forgets a token", || api.get("one", &stop).err());
+        assert!(error.is_unauthorized(), "{error}");
+        assert!(!error.to_string().contains(&second.text));
+        fs::write(&file, account.token().text).unwrap();
+        api.get("one", &stop).unwrap();
+        namespace.create("three", json!({}));
+        follower.wait_for_events(&["+one", "+two", "+three"]);
+        shut_down(&factory, "with its third token");
+    });
+}
+
+#[test]
+fn an_authority_in_a_file_is_rotated_while_a_watch_runs() {
+    on_every_cluster(BOTH, |cluster| {
+        if cluster.url().starts_with("http://") {
+            return println!("skipped: {} has no TLS", cluster.url());
+        }
+        // What is there in itself becomes a file that the configuration names.
+        let text = fs::read_to_string(&cluster.kubeconfigs()[0]).unwrap();
+        let kubeconfig: Value = serde_saphyr::from_str(&text).unwrap();
+        let ca = kubeconfig.pointer("/clusters/0/cluster/certificate-authority-data").unwrap();
+        let ByteString(ca) = serde_json::from_value(ca.clone()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let stranger =
+            CertificateParams::new(vec!["stranger".to_owned()]).unwrap().self_signed(&key).unwrap();
+
+        let (folder, stop) = (Folder::new(), Stop::new());
+        let file = folder.write("ca.crt", stranger.pem());
+        let config = Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap().ca_file(&file);
+        let client = Client::new(config).unwrap();
+        let namespace = cluster.namespace("ca-file");
+        let factory = SharedInformerFactory::builder(client.clone()).namespace(&namespace.name);
+        let factory = factory.reflector_options(cluster.options()).build();
+        let maps = factory.informer::<ConfigMap>();
+        factory.start(&stop).unwrap();
+        let error = wait_until("it does not trust the server", || {
+            maps.status().last_error.filter(|_| maps.status().state == ReflectorState::BackingOff)
+        });
+        assert!(error.is_tls(), "{error}");
+        fs::write(&file, &ca).unwrap();
+        let follower = synced(&factory, &maps);
+
+        // What is open stays open; what is new is judged anew.
+        fs::write(&file, stranger.pem()).unwrap();
+        let api = client.api::<ConfigMap>(Some(&namespace.name));
+        assert!(api.get("one", &stop).unwrap_err().is_tls());
+        namespace.create("one", json!({}));
+        follower.wait_for_events(&["+one"]);
+        // Half a file is none: what was there before counts.
+        fs::write(&file, &ca).unwrap();
+        api.get("one", &stop).unwrap();
+        fs::write(&file, &ca[..ca.len() / 2]).unwrap();
+        api.get("one", &stop).unwrap();
+        shut_down(&factory, "with its third authority");
+    });
+}
+
+#[test]
+fn who_is_impersonated_has_his_rights_and_is_named_by_errors() {
+    on_every_cluster(BOTH, |cluster| {
+        let stop = Stop::new();
+        let config = || Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap();
+        let jane = Impersonation::user("jane").uid("42").group("developers").extra("example.com/team", "sky");
+        let client = Client::new(config().impersonate(jane)).unwrap();
+        let error = client.api::<ConfigMap>(Some("default")).get("settings", &stop).unwrap_err();
+        assert!(error.is_forbidden(), "{error}");
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "get configmaps \"settings\" in namespace \"default\": GET {}/api/v1/namespaces/default/configmaps/settings: \
+                 configmaps \"settings\" is forbidden: User \"jane\" cannot get resource \"configmaps\" in API group \"\" \
+                 in the namespace \"default\" (403 Forbidden)",
+                cluster.url()
+            )
+        );
+        // An informer says the same.
+        let factory = SharedInformerFactory::builder(client).namespace("default");
+        let factory = factory.reflector_options(cluster.options()).build();
+        let maps = factory.informer::<ConfigMap>();
+        factory.start(&stop).unwrap();
+        let error = wait_until("it may not", || maps.status().last_error);
+        assert!(error.to_string().contains("User \"jane\" cannot "), "{error}");
+        shut_down(&factory, "of one who may nothing");
+
+        let root = Impersonation::user("root-for-a-day").group("system:masters");
+        let client = Client::new(config().impersonate(root)).unwrap();
+        let error = client.api::<ConfigMap>(Some("default")).get("nothing-of-this-name", &stop).unwrap_err();
+        assert!(error.is_not_found(), "{error}");
+    });
+}
