@@ -139,6 +139,8 @@ pub use client::{
     Api, Client, Config, DeleteOptions, ExecConfig, Fetched, Impersonation, InteractiveMode, Patch,
     PropagationPolicy, Request, ResourceListerWatcher, Response, StatusApi, retry_on_conflict,
 };
+#[cfg(feature = "kubeconfig")]
+pub use client::{Kubeconfig, KubeconfigOptions};
 /// The crate whose channels a [`ChannelHandler`] sends into: with its `Receiver` and its `select!`.
 pub use crossbeam_channel;
 pub use error::Error;

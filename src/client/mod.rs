@@ -24,6 +24,8 @@ pub use api::{Api, DeleteOptions, Fetched, Patch, PropagationPolicy, StatusApi, 
 #[doc(hidden)]
 pub use auth::exec::exec_credential;
 pub use config::{Config, ExecConfig, Impersonation, InteractiveMode};
+#[cfg(feature = "kubeconfig")]
+pub use config::{Kubeconfig, KubeconfigOptions};
 pub use request::Request;
 pub use resource::ResourceListerWatcher;
 pub use response::Response;

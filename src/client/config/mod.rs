@@ -10,12 +10,13 @@ mod server;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use self::exec::{ExecConfig, InteractiveMode};
-
 use super::material::{Material, Secret, config_error};
 use crate::error::Error;
 
+pub use exec::{ExecConfig, InteractiveMode};
 pub use impersonation::Impersonation;
+#[cfg(feature = "kubeconfig")]
+pub use kubeconfig::{Kubeconfig, KubeconfigOptions};
 pub(super) use server::server_url;
 
 /// Where an API server is and how to talk to it.
@@ -47,6 +48,7 @@ pub struct Config {
     pub(super) token_file: Option<PathBuf>,
     pub(super) basic: Option<(String, Secret)>,
     pub(super) id_token: Option<IdToken>,
+    pub(super) exec: Option<ExecConfig>,
     pub(super) impersonation: Option<Impersonation>,
     pub(super) proxy: ProxyChoice,
     pub(super) compression: bool,
@@ -98,6 +100,7 @@ impl Config {
             token_file: None,
             basic: None,
             id_token: None,
+            exec: None,
             impersonation: None,
             proxy: ProxyChoice::Environment,
             compression: true,
@@ -111,9 +114,9 @@ impl Config {
     }
 
     /// What kubectl would use: the files in `$KUBECONFIG` (merged), or else `~/.kube/config`, or else, if
-    /// these are not there or empty, the service account of the pod.
+    /// these are not there or name no cluster, the service account of the pod.
     ///
-    /// Reads files.
+    /// Reads files. `KubeconfigOptions` is for who wants another context, or a file of his own.
     ///
     /// # Errors
     ///
@@ -124,6 +127,7 @@ impl Config {
     }
 
     /// One kubeconfig file; `context` instead of its current one. Relative paths in it are relative to it.
+    /// [`KubeconfigOptions`] has more to choose.
     ///
     /// # Errors
     ///
@@ -131,7 +135,12 @@ impl Config {
     /// supported: the message says which.
     #[cfg(feature = "kubeconfig")]
     pub fn from_kubeconfig(path: impl AsRef<std::path::Path>, context: Option<&str>) -> Result<Self, Error> {
-        kubeconfig::from_file(path.as_ref(), context)
+        let options = KubeconfigOptions::new().path(path.as_ref());
+        match context {
+            Some(name) => options.context(name),
+            None => options,
+        }
+        .load()
     }
 
     /// The service account of the pod that this runs in. Its token is read again as it is rotated.
@@ -189,6 +198,12 @@ impl Config {
     /// no longer knows, but a proxy before it may. Can't be combined with a token.
     pub fn basic_auth(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.basic = Some((user.into(), Secret(password.into())));
+        self
+    }
+
+    /// Authenticates with what a program gives: a kubeconfig's `exec`.
+    pub fn exec(mut self, plugin: ExecConfig) -> Self {
+        self.exec = Some(plugin);
         self
     }
 
@@ -261,6 +276,16 @@ impl Config {
     pub fn response_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.response_timeout = timeout.into();
         self
+    }
+
+    /// Whether it says how to authenticate, but for a certificate.
+    #[cfg(feature = "kubeconfig")]
+    fn authenticates(&self) -> bool {
+        self.token.is_some()
+            || self.token_file.is_some()
+            || self.basic.is_some()
+            || self.id_token.is_some()
+            || self.exec.is_some()
     }
 
     /// Whether anything in it makes sense only over TLS.
