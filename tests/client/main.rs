@@ -10,6 +10,7 @@ mod folder;
 mod hostile;
 mod http;
 mod identity;
+mod kubeconfigs;
 mod rotation;
 mod server;
 #[cfg(target_os = "linux")]

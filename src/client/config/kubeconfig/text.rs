@@ -75,7 +75,11 @@ fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     };
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         use serde_saphyr::Error as Yaml;
-        let problem = match &error {
+        let mut cause = &error;
+        while let Yaml::AliasError { error, .. } = cause {
+            cause = error;
+        }
+        let problem = match cause {
             Yaml::Unexpected { expected, .. } => format!("expected {expected}"),
             Yaml::QuotingRequired { .. } => {
                 "a number or boolean where a string is expected: quote it".to_owned()
