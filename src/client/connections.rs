@@ -6,7 +6,7 @@ use ureq::http::Uri;
 use ureq::http::uri::Scheme;
 
 use super::config::Config;
-use super::material::{Material, Pem, config_error};
+use super::material::{Material, Pem, config_error, credentials_error};
 use super::transport;
 use super::transport::tls::{Peer, Pems, tls};
 use crate::error::Error;
@@ -56,7 +56,14 @@ impl Connections {
     ///
     /// The certificate that was given can't be used.
     pub(super) fn agent(&self, identity: Option<&(Pem, Pem)>) -> Result<Agent, Error> {
-        let Some(secure) = &self.secure else { return Ok(self.current.lock().agent.clone()) };
+        let Some(secure) = &self.secure else {
+            return match identity {
+                None => Ok(self.current.lock().agent.clone()),
+                Some((certificate, _)) => {
+                    Err(credentials_error(format!("{certificate} needs an https server")))
+                }
+            };
+        };
         let pems = secure.pems(identity);
         let mut current = self.current.lock();
         let made = match pems {

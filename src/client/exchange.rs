@@ -55,18 +55,26 @@ impl Inner {
     /// With the credentials of now; after a 401 once more, if there are others by then.
     fn authenticated(&self, request: &Request, stop: &Stop, context: &Arc<str>) -> Result<Response, Error> {
         let identity = self.auth.identity(stop)?;
-        let agent = self.connections.agent(None)?;
+        let agent = self.agent(&identity)?;
         match self.send(&agent, &identity, request, stop, context) {
             Err(error) if error.is_unauthorized() => {
+                self.auth.reject(&identity);
                 let newer = self.auth.identity(stop)?;
-                if newer == identity {
+                if newer.is_as_good_as(&identity) {
                     return Err(error);
                 }
-                let agent = self.connections.agent(None)?;
+                let agent = self.agent(&newer)?;
                 self.send(&agent, &newer, request, stop, context)
             }
             done => done,
         }
+    }
+
+    fn agent(&self, identity: &Identity) -> Result<Agent, Error> {
+        let certificate = identity.certificate().transpose();
+        let agent = certificate.and_then(|certificate| self.connections.agent(certificate.as_ref()));
+        // A certificate that can't be used is not used again.
+        agent.inspect_err(|_| self.auth.reject(identity))
     }
 
     fn send(

@@ -6,12 +6,18 @@
 mod api;
 mod cluster;
 mod config;
+#[cfg(unix)]
+mod exec;
 mod folder;
 mod hostile;
 mod http;
 mod identity;
 mod kubeconfigs;
+#[cfg(unix)]
+mod plugin;
 mod rotation;
+#[cfg(unix)]
+mod script;
 mod server;
 #[cfg(target_os = "linux")]
 mod states;

@@ -9,7 +9,9 @@ use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 
 use crate::account::Account;
-use crate::cluster::{BOTH, on_every_cluster};
+use crate::cluster::{BOTH, Cluster, on_every_cluster};
+#[cfg(unix)]
+use crate::script::{FUTURE, PAST, Plugin};
 use crate::support::{Folder, shut_down, synced, wait_until};
 
 #[test]
@@ -54,6 +56,14 @@ fn a_token_file_is_rotated_while_a_watch_runs() {
     });
 }
 
+/// What an admin's kubeconfig has there, in base64.
+fn data(cluster: &Cluster, pointer: &str) -> Option<Vec<u8>> {
+    let text = fs::read_to_string(&cluster.kubeconfigs()[0]).unwrap();
+    let kubeconfig: Value = serde_saphyr::from_str(&text).unwrap();
+    let ByteString(bytes) = serde_json::from_value(kubeconfig.pointer(pointer)?.clone()).unwrap();
+    Some(bytes)
+}
+
 #[test]
 fn an_authority_in_a_file_is_rotated_while_a_watch_runs() {
     on_every_cluster(BOTH, |cluster| {
@@ -61,10 +71,7 @@ fn an_authority_in_a_file_is_rotated_while_a_watch_runs() {
             return println!("skipped: {} has no TLS", cluster.url());
         }
         // What is there in itself becomes a file that the configuration names.
-        let text = fs::read_to_string(&cluster.kubeconfigs()[0]).unwrap();
-        let kubeconfig: Value = serde_saphyr::from_str(&text).unwrap();
-        let ca = kubeconfig.pointer("/clusters/0/cluster/certificate-authority-data").unwrap();
-        let ByteString(ca) = serde_json::from_value(ca.clone()).unwrap();
+        let ca = data(cluster, "/clusters/0/cluster/certificate-authority-data").unwrap();
         let key = KeyPair::generate().unwrap();
         let stranger =
             CertificateParams::new(vec!["stranger".to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -131,5 +138,95 @@ fn who_is_impersonated_has_his_rights_and_is_named_by_errors() {
         let client = Client::new(config().impersonate(root)).unwrap();
         let error = client.api::<ConfigMap>(Some("default")).get("nothing-of-this-name", &stop).unwrap_err();
         assert!(error.is_not_found(), "{error}");
+    });
+}
+
+#[cfg(unix)]
+#[test]
+fn a_plugins_token_expires_while_a_watch_runs() {
+    on_every_cluster(BOTH, |cluster| {
+        let namespace = cluster.namespace("exec-token");
+        let Some(account) = Account::new(cluster, &namespace) else {
+            return println!("skipped: there is no kubeconfig-nobody");
+        };
+        let (plugin, stop) = (Plugin::new("e2e-exec-token"), Stop::new());
+        let first = account.token();
+        plugin.hand_out(&json!({"token": first.text, "expirationTimestamp": PAST}));
+        let client = Client::new(account.config().exec(plugin.config())).unwrap();
+        let factory = SharedInformerFactory::builder(client.clone()).namespace(&namespace.name);
+        let factory = factory.reflector_options(cluster.options()).build();
+        let maps = factory.informer::<ConfigMap>();
+        let follower = synced(&factory, &maps);
+        // It had expired when it came, which was good for one request.
+        let second = account.token();
+        plugin.hand_out(&json!({"token": second.text, "expirationTimestamp": FUTURE}));
+        account.revoke(&first);
+        let api = client.api::<ConfigMap>(Some(&namespace.name));
+        namespace.create("one", json!({}));
+        follower.wait_for_events(&["+one"]);
+        api.get("one", &stop).unwrap();
+        let runs = plugin.runs();
+        api.get("one", &stop).unwrap();
+        assert_eq!(plugin.runs(), runs, "this one is kept");
+
+        // The server takes back what has not expired: nobody but the plugin notices.
+        let third = account.token();
+        plugin.hand_out(&json!({"token": third.text, "expirationTimestamp": FUTURE}));
+        account.revoke(&second);
+        wait_until("the plugin is asked after a 401", || {
+            api.get("one", &stop).unwrap();
+            (plugin.runs() > runs).then_some(())
+        });
+        assert_eq!(plugin.runs(), runs + 1);
+        namespace.create("two", json!({}));
+        follower.wait_for_events(&["+one", "+two"]);
+        assert_eq!(maps.status().failures, 0);
+        shut_down(&factory, "with the third token of a plugin");
+    });
+}
+
+#[cfg(unix)]
+#[test]
+fn a_plugins_certificate_is_replaced_while_a_watch_runs() {
+    on_every_cluster(BOTH, |cluster| {
+        let part = |name: &str| data(cluster, &format!("/users/0/user/{name}-data"));
+        let (Some(chain), Some(key)) = (part("client-certificate"), part("client-key")) else {
+            return println!("skipped: the kubeconfig has no client certificate");
+        };
+        let namespace = cluster.namespace("exec-certificate");
+        let Some(account) = Account::new(cluster, &namespace) else {
+            return println!("skipped: there is no kubeconfig-nobody");
+        };
+        let (plugin, stop) = (Plugin::new("e2e-exec-certificate"), Stop::new());
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let (chain, key) = (text(chain), text(key));
+        let identity = |chain: &str, expires: &str| json!({"clientCertificateData": chain, "clientKeyData": key, "expirationTimestamp": expires});
+        plugin.hand_out(&identity(&chain, PAST));
+        let client = Client::new(account.config().exec(plugin.config())).unwrap();
+        let factory = SharedInformerFactory::builder(client.clone()).namespace(&namespace.name);
+        let factory = factory.reflector_options(cluster.options()).build();
+        let maps = factory.informer::<ConfigMap>();
+        let follower = synced(&factory, &maps);
+        // Other bytes of the same: a new connection.
+        plugin.hand_out(&identity(&format!("{chain}\n"), FUTURE));
+        let api = client.api::<ConfigMap>(Some(&namespace.name));
+        namespace.create("one", json!({}));
+        follower.wait_for_events(&["+one"]);
+        api.get("one", &stop).unwrap();
+        let runs = plugin.runs();
+        api.get("one", &stop).unwrap();
+        assert_eq!(plugin.runs(), runs);
+        // One of a stranger is nobody's.
+        let key = KeyPair::generate().unwrap();
+        let stranger = CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap();
+        plugin.hand_out(
+            &json!({"clientCertificateData": stranger.pem(), "clientKeyData": key.serialize_pem()}),
+        );
+        let client = Client::new(account.config().exec(plugin.config())).unwrap();
+        let error = client.api::<ConfigMap>(Some(&namespace.name)).get("one", &stop).unwrap_err();
+        assert!(error.is_unauthorized(), "{error}");
+        plugin.hand_out(&identity(&chain, FUTURE));
+        client.api::<ConfigMap>(Some(&namespace.name)).get("one", &stop).unwrap();
+        shut_down(&factory, "with the certificate of a plugin");
     });
 }

@@ -27,6 +27,9 @@ mod node_agent;
 mod proxy;
 mod reader;
 mod scopes;
+#[cfg(unix)]
+#[path = "../client/script.rs"]
+mod script;
 mod select;
 mod shards;
 mod shutdown;

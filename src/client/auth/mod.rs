@@ -1,21 +1,22 @@
 //! Who asks: what goes into the head of each request, and whether there is something else to try after a 401.
 
-// The client asks it from where credentials are put into requests.
-#[allow(dead_code)]
 pub(super) mod exec;
 mod id_token;
 mod impersonate;
 mod token_file;
 
+use std::sync::Arc;
+
 use base64::Engine;
 use ureq::http::HeaderValue;
 use ureq::http::request::Builder;
 
+use self::exec::{ClusterInfo, Credential, Plugin};
 use self::id_token::ValidIdToken;
 use self::impersonate::Impersonating;
 use self::token_file::TokenFile;
-use super::config::Config;
-use super::material::config_error;
+use super::config::{Config, ProxyChoice};
+use super::material::{Material, Pem, config_error, credentials_error};
 use crate::error::Error;
 use crate::stop::Stop;
 
@@ -32,12 +33,30 @@ enum How {
     Fixed(HeaderValue),
     TokenFile(TokenFile),
     IdToken(ValidIdToken),
+    Exec(Plugin),
 }
 
 /// What one request authenticates with.
-#[derive(Clone, PartialEq)]
+#[derive(Default)]
 pub(super) struct Identity {
     header: Option<HeaderValue>,
+    /// What a plugin gave: the header's token, a certificate, or both.
+    credential: Option<Arc<Credential>>,
+}
+
+impl Identity {
+    /// The certificate to show, with its key.
+    pub(super) fn certificate(&self) -> Option<Result<(Pem, Pem), Error>> {
+        let pair = self.credential.as_ref()?.certificate.as_ref()?;
+        let pem = |what, bytes: &[u8]| Material::bytes(format!("the exec plugin's {what}"), bytes).read();
+        Some(pem("certificate", &pair.chain).and_then(|chain| Ok((chain, pem("key", &pair.key)?))))
+    }
+
+    /// Whether the server would see the same.
+    pub(super) fn is_as_good_as(&self, other: &Self) -> bool {
+        let certificate = |identity: &Self| identity.credential.as_ref()?.certificate.clone();
+        self.header == other.header && certificate(self) == certificate(other)
+    }
 }
 
 impl Auth {
@@ -47,15 +66,31 @@ impl Auth {
         Ok(Self { how, impersonating })
     }
 
-    /// What to authenticate with now.
-    pub(super) fn identity(&self, _stop: &Stop) -> Result<Identity, Error> {
+    /// What to authenticate with now. Blocks while a plugin is asked.
+    pub(super) fn identity(&self, stop: &Stop) -> Result<Identity, Error> {
         let header = match &self.how {
             How::Nothing => None,
             How::Fixed(header) => Some(header.clone()),
             How::TokenFile(file) => file.header(),
             How::IdToken(token) => Some(token.header()?),
+            How::Exec(plugin) => {
+                let credential = plugin.credential(stop)?;
+                let header = credential.token.as_ref().map(|token| bearer(&token.0)).transpose();
+                let header = header.map_err(|problem| {
+                    plugin.reject(&credential);
+                    credentials_error(format!("the exec plugin's token {problem}"))
+                })?;
+                return Ok(Identity { header, credential: Some(credential) });
+            }
         };
-        Ok(Identity { header })
+        Ok(Identity { header, credential: None })
+    }
+
+    /// This one did not do: a plugin is asked for another one, unless it has been since.
+    pub(super) fn reject(&self, identity: &Identity) {
+        if let (How::Exec(plugin), Some(credential)) = (&self.how, &identity.credential) {
+            plugin.reject(credential);
+        }
     }
 
     /// Puts it into the head of a request.
@@ -91,11 +126,31 @@ impl How {
         if let Some(header) = inline {
             return Ok(Self::Fixed(header));
         }
-        match &config.id_token {
-            Some(token) => Ok(Self::IdToken(ValidIdToken::new(token)?)),
-            None => Ok(Self::Nothing),
+        match (&config.id_token, &config.exec) {
+            (Some(_), Some(_)) => Err(config_error("an id-token and an exec plugin exclude each other")),
+            (Some(token), None) => Ok(Self::IdToken(ValidIdToken::new(token)?)),
+            // As in client-go, a plugin is not asked by who has a certificate anyway.
+            (None, Some(exec)) if config.client_certificate.is_none() => {
+                Ok(Self::Exec(Plugin::new(exec, cluster_info(config)?)?))
+            }
+            _ => Ok(Self::Nothing),
         }
     }
+}
+
+fn cluster_info(config: &Config) -> Result<ClusterInfo, Error> {
+    let ca = config.ca.as_ref().map(Material::read).transpose()?;
+    Ok(ClusterInfo {
+        server: config.server.clone(),
+        tls_server_name: config.tls_server_name.clone().unwrap_or_default(),
+        insecure_skip_tls_verify: config.insecure,
+        certificate_authority_data: ca.map(|ca| ca.bytes.to_vec()).unwrap_or_default(),
+        proxy_url: match &config.proxy {
+            ProxyChoice::Url(url) => url.0.clone(),
+            ProxyChoice::Environment | ProxyChoice::Direct => String::new(),
+        },
+        disable_compression: !config.compression,
+    })
 }
 
 fn bearer(token: &str) -> Result<HeaderValue, &'static str> {

@@ -201,7 +201,8 @@ impl Config {
         self
     }
 
-    /// Authenticates with what a program gives: a kubeconfig's `exec`.
+    /// Authenticates with what a plugin hands out: a token, a client certificate, or both. As in client-go it
+    /// is not asked if there is a token, a user name or a client certificate beside it.
     pub fn exec(mut self, plugin: ExecConfig) -> Self {
         self.exec = Some(plugin);
         self

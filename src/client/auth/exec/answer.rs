@@ -245,8 +245,13 @@ mod tests {
         let answer = parse(yaml.as_bytes(), V1).unwrap();
         assert_eq!(answer.token.unwrap().0, "t");
         assert!(answer.expires.is_some());
-        for garbage in ["s3cret", "status: [s3cret", "status: {token: [s3cret]}", "Please log in: s3cret: 1"]
-        {
+        let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..12 {
+            let aliases = vec![format!("*a{}", level - 1); 9].join(", ");
+            bomb.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
+        }
+        let deep = "[".repeat(100_000);
+        for garbage in ["s3cret", "status: [s3cret", "Please log in: s3cret: 1", &bomb, &deep] {
             let problem = problem(garbage);
             assert!(problem.starts_with("returned what is neither JSON nor YAML"), "{problem}");
             assert!(!problem.contains("s3cret"), "{problem}");

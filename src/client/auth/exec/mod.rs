@@ -3,7 +3,8 @@
 mod answer;
 mod info;
 mod process;
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests;
 
 use std::fmt;
@@ -16,7 +17,7 @@ pub use self::answer::exec_credential;
 pub(in crate::client) use self::info::ClusterInfo;
 
 use super::super::config::{ExecConfig, InteractiveMode};
-use super::super::material::{Secret, config_error};
+use super::super::material::{Secret, config_error, credentials_error};
 use crate::error::Error;
 use crate::stop::{Done, Stop};
 use crate::sync::Mutex;
@@ -181,7 +182,7 @@ impl Plugin {
             InteractiveMode::IfAvailable => (self.surroundings.is_terminal)(),
             InteractiveMode::Always if (self.surroundings.is_terminal)() => true,
             InteractiveMode::Always => {
-                return Err(config_error(format!(
+                return Err(credentials_error(format!(
                     "{name} has to ask questions (interactiveMode: Always), but standard input is not a terminal"
                 )));
             }
@@ -191,7 +192,7 @@ impl Plugin {
             .map_err(|_| config_error(format!("{name}: its cluster's configuration is not JSON")))?;
         let output = process::run(config, &info, interactive, limit(config, interactive), stop)?;
         answer::parse(&output, &config.api_version)
-            .map_err(|problem| Error::other(format!("{name} {problem}")))
+            .map_err(|problem| credentials_error(format!("{name} {problem}")))
     }
 
     fn keep(&self, answer: answer::Answer) -> Arc<Credential> {

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::super::super::config::ExecConfig;
-use super::super::super::material::config_error;
+use super::super::super::material::credentials_error;
 use super::{info, named};
 use crate::error::Error;
 use crate::stop::{Done, Stop};
@@ -30,17 +30,17 @@ pub(super) fn run(
     let deadline = limit.and_then(|limit| begun.checked_add(limit));
     let child = command(config, info, interactive)?.spawn().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound if cfg!(not(unix)) => missing(config),
-        _ => Error::other(format!("{name} can't be run: {error}")),
+        _ => credentials_error(format!("{name} can't be run: {error}")),
     })?;
     let mut child = Running(Some(child));
-    let unreadable = |error: &io::Error| Error::other(format!("{name} can't be listened to: {error}"));
+    let unreadable = |error: &io::Error| credentials_error(format!("{name} can't be listened to: {error}"));
     let output = child.output().map_err(|error| unreadable(&error))?;
     output.complete.wait_until(deadline, stop);
     let ended = match output.bytes.get() {
         None => Err(End::of(stop)),
         Some(Err(error)) => return Err(unreadable(error)),
         Some(Ok(bytes)) if bytes.len() > OUTPUT_LIMIT => {
-            return Err(Error::other(format!("{name} returned more than {OUTPUT_LIMIT} bytes")));
+            return Err(credentials_error(format!("{name} returned more than {OUTPUT_LIMIT} bytes")));
         }
         Some(Ok(bytes)) => {
             child.exit(deadline, stop).map_err(|error| unreadable(&error))?.map(|status| (bytes, status))
@@ -62,8 +62,8 @@ pub(super) fn run(
     log::debug!("{name} ran for {:?}", begun.elapsed());
     match (status.success(), status.code()) {
         (true, _) => Ok(bytes.clone()),
-        (false, Some(code)) => Err(Error::other(format!("{name} failed with exit code {code}"))),
-        (false, None) => Err(Error::other(format!("{name} was ended by a {status}"))),
+        (false, Some(code)) => Err(credentials_error(format!("{name} failed with exit code {code}"))),
+        (false, None) => Err(credentials_error(format!("{name} was ended by a {status}"))),
     }
 }
 
@@ -83,11 +83,11 @@ fn missing(config: &ExecConfig) -> Error {
     let name = named(config);
     let hint = &config.install_hint;
     if hint.is_empty() {
-        return config_error(format!("{name} is not installed: there is no such executable"));
+        return credentials_error(format!("{name} is not installed: there is no such executable"));
     }
     // It stands in a file, and goes to a terminal.
     let hint: String = hint.chars().filter(|c| c.is_whitespace() || !c.is_control()).collect();
-    config_error(format!("{name} is not installed: there is no such executable; {}", hint.trim()))
+    credentials_error(format!("{name} is not installed: there is no such executable; {}", hint.trim()))
 }
 
 /// Where the command is: as in Go by the `PATH` of this process, whatever the plugin's own will be, and never

@@ -206,7 +206,7 @@ fn who_waits_for_a_run_ends_with_his_own_stop_and_runs_it_when_that_is_stopped()
 fn a_failure_is_told_to_those_who_waited_for_it_and_the_next_one_tries_again() {
     let folder = Folder::new("failure");
     let config = script(&folder, "echo >> runs; echo s3cret; exit 73");
-    assert!(failure(&config).ends_with(r#"exec plugin "sh" failed with exit code 73"#));
+    assert!(failure(&config).ends_with(r#"credentials: exec plugin "sh" failed with exit code 73"#));
     let failing = plugin(&config);
     assert!(token(&failing).is_err() && token(&failing).is_err());
     assert_eq!(folder.runs(), 3);
@@ -279,7 +279,7 @@ fn what_a_plugin_has_started_does_not_hold_it_past_the_limit() {
 fn output_has_a_limit() {
     let folder = Folder::new("huge");
     let endless = script(&folder, "exec yes s3cret");
-    assert_eq!(failure(&endless), r#"exec plugin "sh" returned more than 1048576 bytes"#);
+    assert_eq!(failure(&endless), r#"credentials: exec plugin "sh" returned more than 1048576 bytes"#);
     let most = script(&folder, &format!("{TOKEN}; head -c 1000000 /dev/zero | tr '\\0' ' '"));
     assert_eq!(token(&plugin(&most)).unwrap(), "s3cret");
 }
@@ -288,16 +288,16 @@ fn output_has_a_limit() {
 fn what_can_not_be_used_is_said() {
     let folder = Folder::new("garbage");
     for (text, expected) in [
-        ("true", r#"exec plugin "sh" returned nothing"#),
-        ("echo '{ s3cret'", r#"exec plugin "sh" returned what is not JSON at line 1, column 3"#),
-        ("kill -9 $$", r#"exec plugin "sh" was ended by a signal: 9 (SIGKILL)"#),
+        ("true", r#"credentials: exec plugin "sh" returned nothing"#),
+        ("echo '{ s3cret'", r#"credentials: exec plugin "sh" returned what is not JSON at line 1, column 3"#),
+        ("kill -9 $$", r#"credentials: exec plugin "sh" was ended by a signal: 9 (SIGKILL)"#),
     ] {
         assert_eq!(failure(&script(&folder, text)), expected);
     }
     let beta = script(&folder, TOKEN).api_version("client.authentication.k8s.io/v1beta1");
     assert_eq!(
         failure(&beta),
-        "exec plugin \"sh\" is configured to use apiVersion client.authentication.k8s.io/v1beta1, and returned \
+        "credentials: exec plugin \"sh\" is configured to use apiVersion client.authentication.k8s.io/v1beta1, and returned \
          client.authentication.k8s.io/v1"
     );
 }
@@ -307,7 +307,7 @@ fn a_command_that_is_missing_comes_with_its_hint() {
     for command in ["k8s-informer-no-such-plugin", "/no/such/k8s-informer-plugin", "/tmp", "/etc/passwd"] {
         let config = ExecConfig::new(command).args(["s3cret"]).env("A", "s3cret");
         let expected =
-            format!("configuration: exec plugin {command:?} is not installed: there is no such executable");
+            format!("credentials: exec plugin {command:?} is not installed: there is no such executable");
         assert_eq!(failure(&config), expected);
         let hinted = config.install_hint("brew install it,\nand \u{1b}[31mlog in\n");
         assert_eq!(failure(&hinted), format!("{expected}; brew install it,\nand [31mlog in"));
@@ -333,7 +333,11 @@ fn configurations_that_can_not_be_used_are_refused_at_once() {
     assert_eq!(nameless, "configuration: exec plugin \"aws\": an environment variable has no name");
     // Refused by the system, and no panic.
     for config in [ExecConfig::new("sh").env("A\0", "s3cret"), ExecConfig::new("sh").args(["s3cret\0"])] {
-        assert!(failure(&config).starts_with("exec plugin \"sh\" can't be run: "), "{}", failure(&config));
+        assert!(
+            failure(&config).starts_with("credentials: exec plugin \"sh\" can't be run: "),
+            "{}",
+            failure(&config)
+        );
     }
 }
 
@@ -357,7 +361,8 @@ fn what_it_is_told_and_when_it_may_ask() {
             "spec": {"interactive": interactive},
         })
     };
-    let (terminal, no_terminal): (fn() -> bool, fn() -> bool) = (|| true, || false);
+    let terminal: fn() -> bool = || true;
+    let no_terminal: fn() -> bool = || false;
     for (mode, is_terminal, interactive) in [
         (InteractiveMode::Never, terminal, false),
         (InteractiveMode::IfAvailable, terminal, true),

@@ -1,0 +1,171 @@
+//! What a credential plugin answers, of any form: nothing panics, what is taken of it is what is there, and
+//! why it is not taken is said in words that hold nothing of it.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use arbitrary::Unstructured;
+use k8s_informer::__private::exec_credential;
+use serde_json::{Map, Value, json};
+
+use super::serving::plain;
+
+const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
+
+/// Times, and after how many seconds of the epoch they are, if they are any.
+const TIMES: [(&str, Option<u64>); 8] = [
+    ("2030-01-02T03:04:05Z", Some(1_893_553_445)),
+    ("2030-01-02T03:04:05+01:00", Some(1_893_549_845)),
+    ("1903-01-01T00:00:00Z", Some(0)),
+    ("9999-12-31T23:59:59-00:01", None),
+    ("2030-02-30T00:00:00Z", None),
+    ("2030-01-02", None),
+    ("soon", None),
+    ("", None),
+];
+
+/// Go's zero time, which is as good as none.
+const ZERO: &str = "0001-01-01T00:00:00Z";
+
+/// All that is said of what is not taken, without versions and numbers.
+const PROBLEMS: [&str; 15] = [
+    "is configured to use apiVersion V, and returned V",
+    "is configured to use apiVersion V, and returned another one",
+    "is configured to use apiVersion V, and returned none",
+    "returned a certificate without its key",
+    "returned a key without its certificate",
+    "returned a F that is not a string",
+    "returned a status that is not an object",
+    "returned an expirationTimestamp that is not a time of RFC N",
+    "returned an object of another kind than ExecCredential",
+    "returned neither a token nor a certificate",
+    "returned no status",
+    "returned nothing",
+    "returned what is neither JSON nor YAML of an ExecCredential at line N, column N",
+    "returned what is not JSON at line N, column N",
+    "returned what is not UTF-N",
+];
+
+pub fn run(input: &[u8]) {
+    let mut bytes = Unstructured::new(input);
+    let Ok((version, raw)) = bytes.arbitrary::<(bool, bool)>() else { return };
+    let version = VERSIONS[usize::from(version)];
+    let output = if raw { bytes.take_rest().to_vec() } else { made(&mut bytes).unwrap_or_default() };
+    let outcome = exec_credential(&output, version);
+    if let Err(problem) = &outcome {
+        let problem = without_numbers(problem);
+        assert!(PROBLEMS.contains(&problem.as_str()), "{problem}");
+    }
+    if output.trim_ascii_start().is_empty() {
+        assert_eq!(outcome.as_ref().unwrap_err(), "returned nothing");
+    }
+    if !output.trim_ascii_start().starts_with(b"{") {
+        return;
+    }
+    match plain(&output) {
+        Some(Value::Object(answer)) => check(&answer, version, outcome),
+        // JSON with a key twice is not asked about.
+        _ if serde_json::from_slice::<Value>(&output).is_ok() => {}
+        _ => assert!(outcome.unwrap_err().starts_with("returned what is not JSON")),
+    }
+}
+
+type Outcome = Result<(Option<String>, Option<(Vec<u8>, Vec<u8>)>, Option<std::time::SystemTime>), String>;
+
+/// What JSON without a key twice has to give.
+fn check(answer: &Map<String, Value>, version: &str, outcome: Outcome) {
+    let empty = Map::new();
+    let status = answer.get("status").and_then(Value::as_object).unwrap_or(&empty);
+    let is_text = |object: &Map<String, Value>, name: &str| {
+        object.get(name).is_none_or(|value| value.is_null() || value.is_string())
+    };
+    let text = |object: &Map<String, Value>, name: &str| {
+        object.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let (token, chain, key) =
+        (text(status, "token"), text(status, "clientCertificateData"), text(status, "clientKeyData"));
+    let usable = ["", "ExecCredential"].contains(&text(answer, "kind").as_str())
+        && text(answer, "apiVersion") == version
+        && answer.get("status").is_some_and(Value::is_object)
+        && is_text(answer, "kind")
+        && ["token", "clientCertificateData", "clientKeyData"].iter().all(|name| is_text(status, name))
+        && chain.is_empty() == key.is_empty()
+        && !(token.is_empty() && key.is_empty());
+    let time = status.get("expirationTimestamp").filter(|time| !time.is_null());
+    match outcome {
+        Err(problem) => {
+            let of_time = problem.contains("expirationTimestamp");
+            assert!(!usable || of_time, "{problem}");
+            let written = time.and_then(Value::as_str).unwrap_or_default();
+            let is_time = written == ZERO || TIMES.iter().any(|(text, at)| *text == written && at.is_some());
+            assert!(!of_time || time.is_some() && !is_time, "{problem}");
+        }
+        Ok((taken, identity, expires)) => {
+            assert!(usable);
+            assert_eq!(taken.unwrap_or_default(), token);
+            let given = (chain.into_bytes(), key.into_bytes());
+            assert_eq!(identity.unwrap_or_default(), given);
+            let written = time.map(|time| time.as_str().expect("a time is a string"));
+            assert_eq!(expires.is_some(), written.is_some_and(|time| time != ZERO));
+            if let Some((_, at)) = TIMES.iter().find(|(text, _)| Some(*text) == written) {
+                let at = at.expect("it is no time");
+                assert_eq!(expires, Some(UNIX_EPOCH + Duration::from_secs(at)));
+            }
+        }
+    }
+}
+
+/// A problem with N for numbers, V for versions that are known, and F for fields.
+fn without_numbers(problem: &str) -> String {
+    let mut problem = problem.to_owned();
+    for version in ["v1alpha1", "v1beta1", "v1"] {
+        problem = problem.replace(&format!("client.authentication.k8s.io/{version}"), "V");
+    }
+    for field in ["kind", "apiVersion", "token", "clientCertificateData", "clientKeyData"] {
+        problem = problem.replace(&format!("a {field} that is not a string"), "a F that is not a string");
+    }
+    let mut plain = String::new();
+    for c in problem.chars() {
+        match c.is_ascii_digit() {
+            false => plain.push(c),
+            true if !plain.ends_with('N') => plain.push('N'),
+            true => {}
+        }
+    }
+    plain
+}
+
+/// An answer, or nearly so.
+fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
+    const TEXTS: [&str; 5] = ["s3cret", "-----BEGIN CERTIFICATE-----\n", "", "é\u{1f}\"", "null"];
+    let mut answer = json!({"kind": "ExecCredential", "status": {}});
+    answer["apiVersion"] = bytes.choose(&[VERSIONS[0], VERSIONS[1], "v1", "", "s3cret"])?.to_string().into();
+    for field in ["token", "clientCertificateData", "clientKeyData"] {
+        if bytes.arbitrary()? {
+            answer["status"][field] = (*bytes.choose(&TEXTS)?).into();
+        }
+    }
+    if bytes.arbitrary()? {
+        let (time, _) = bytes.choose(&TIMES)?;
+        answer["status"]["expirationTimestamp"] = if bytes.ratio(1, 8)? { ZERO } else { time }.into();
+    }
+    let odd = [Value::Null, json!(7), json!("s3cret"), json!(["s3cret"]), json!({}), json!(true)];
+    if bytes.ratio(1, 8)? {
+        let field = *bytes.choose(&["kind", "apiVersion", "status", "spec"])?;
+        answer[field] = bytes.choose(&odd)?.clone();
+    }
+    if answer["status"].is_object() && bytes.ratio(1, 8)? {
+        let field = *bytes.choose(&["token", "clientKeyData", "expirationTimestamp", "other"])?;
+        answer["status"][field] = bytes.choose(&odd)?.clone();
+    }
+    let mut output = answer.to_string();
+    if bytes.ratio(1, 4)? {
+        // In the flow style it is YAML, if it does not begin like JSON.
+        output.insert_str(0, "# s3cret\n");
+    }
+    if bytes.ratio(1, 8)? {
+        let length = bytes.choose_index(output.len())?;
+        let length = (length..).find(|length| output.is_char_boundary(*length)).unwrap_or_default();
+        output.truncate(length);
+    }
+    Ok(output.into_bytes())
+}

@@ -1,0 +1,107 @@
+//! Requests while an exec plugin runs, and what it fails with. What it hands out is in `plugin`.
+
+use std::fs;
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use k8s_informer::{Client, Config, Error, ExecConfig, InteractiveMode, Request, Stop};
+
+use crate::folder::Folder;
+use crate::server::{SOON, Server};
+
+/// Generous for a loaded machine; usually it is far below a millisecond.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+const TOKEN: &str = r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"s3cret"}}'"#;
+
+/// A script that runs in the folder. The shell is handed it as text: a file that was just written may be busy.
+fn script(folder: &Folder, text: &str) -> ExecConfig {
+    let text = format!("cd '{}'; {text}", folder.0.display());
+    ExecConfig::new("sh").args(["-c", &text]).interactive_mode(InteractiveMode::Never)
+}
+
+/// A pipe of that name, and what is first written into it.
+fn written_to(folder: &Folder, name: &str) -> impl FnOnce() + use<> {
+    let path = folder.0.join(name);
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let (sender, written) = channel();
+    thread::spawn(move || sender.send(fs::read(path)));
+    move || drop(written.recv_timeout(SOON).expect("the plugin does not begin").unwrap())
+}
+
+fn get(client: &Client, stop: &Stop) -> Result<Vec<u8>, Error> {
+    client.request(&Request::get("/version"), stop)?.bytes()
+}
+
+#[test]
+fn a_stop_ends_a_request_that_waits_for_its_plugin_and_no_other() {
+    let folder = Folder::new("exec-stop");
+    let wait_for_begin = written_to(&folder, "begun");
+    let server = Server::answering("{}");
+    let first_hangs = format!("[ -e runs ] || {{ echo >> runs; echo > begun; exec sleep 60; }}; {TOKEN}");
+    let client = Client::new(Config::new(server.url()).exec(script(&folder, &first_hangs))).unwrap();
+    let stop = Stop::new();
+    thread::scope(|scope| {
+        let stopped = scope.spawn(|| get(&client, &stop));
+        wait_for_begin();
+        let other = scope.spawn(|| get(&client, &Stop::new()));
+        let begun = Instant::now();
+        stop.stop();
+        let error = stopped.join().unwrap().unwrap_err();
+        assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
+        assert!(error.is_stopped(), "{error}");
+        other.join().unwrap().unwrap();
+    });
+    assert_eq!(server.accepted(), 1);
+}
+
+#[test]
+fn requests_at_the_same_time_wait_for_one_run() {
+    let folder = Folder::new("exec-once");
+    let server = Server::answering("{}");
+    let plugin = script(&folder, &format!("echo >> runs; {TOKEN}"));
+    let client = Client::new(Config::new(server.url()).exec(plugin)).unwrap();
+    thread::scope(|scope| {
+        let requests: Vec<_> = (0..8).map(|_| scope.spawn(|| get(&client, &Stop::new()))).collect();
+        requests.into_iter().for_each(|request| drop(request.join().unwrap().unwrap()));
+    });
+    assert_eq!(fs::read_to_string(folder.0.join("runs")).unwrap().lines().count(), 1);
+}
+
+#[test]
+fn what_a_plugin_fails_with_is_said_with_the_request_and_without_its_output() {
+    let folder = Folder::new("exec-failures");
+    let plugin = |text| script(&folder, text).env("TOKEN", "s3cret");
+    for (plugin, expected) in [
+        (
+            ExecConfig::new("k8s-informer-no-such-plugin").install_hint("brew install it"),
+            r#"exec plugin "k8s-informer-no-such-plugin" is not installed: there is no such executable; brew install it"#,
+        ),
+        (plugin("echo s3cret; exit 73"), r#"exec plugin "sh" failed with exit code 73"#),
+        (plugin("echo '{s3cret'"), r#"exec plugin "sh" returned what is not JSON at line 1, column 2"#),
+        (
+            plugin(
+                r#"echo '{"apiVersion":"client.authentication.k8s.io/v1beta1","status":{"token":"s3cret"}}'"#,
+            ),
+            "exec plugin \"sh\" is configured to use apiVersion client.authentication.k8s.io/v1, \
+             and returned client.authentication.k8s.io/v1beta1",
+        ),
+        (
+            plugin("exec sleep 60").time_limit(Duration::from_millis(100)),
+            r#"exec plugin "sh" did not end in time and is killed: the limit is 100ms"#,
+        ),
+    ] {
+        let client = Client::new(Config::new("http://127.0.0.1:1").exec(plugin)).unwrap();
+        let error = get(&client, &Stop::new()).unwrap_err();
+        assert!(error.is_credentials() || error.is_timeout(), "{error:?}");
+        assert!(error.to_string().starts_with("GET http://127.0.0.1:1/version: "), "{error}");
+        assert!(error.to_string().ends_with(expected), "{error}");
+        assert!(!format!("{error} {error:?} {client:?}").contains("s3cret"), "{error:?}");
+    }
+    let config = Config::new("http://127.0.0.1:1").exec(plugin("s3cret"));
+    assert!(!format!("{config:?}").contains("s3cret"), "{config:?}");
+    let error = Client::new(config.exec(ExecConfig::new("aws").api_version("v1alpha1"))).unwrap_err();
+    assert!(error.is_config() && error.to_string().contains(r#"the apiVersion "v1alpha1""#), "{error}");
+}

@@ -1,0 +1,109 @@
+//! Requests with what an exec plugin hands out.
+
+use std::fs;
+
+use k8s_informer::{Client, Config, Error, Request, Stop};
+use rcgen::PKCS_ECDSA_P256_SHA256;
+use serde_json::json;
+
+use crate::script::{FUTURE, PAST, Plugin};
+use crate::server::{Reply, Server, answer};
+use crate::tls::Authority;
+
+fn get(client: &Client) -> Result<Vec<u8>, Error> {
+    client.request(&Request::get("/version"), &Stop::new())?.bytes()
+}
+
+#[test]
+fn a_token_is_used_until_it_expires_or_the_server_refuses_it() {
+    let plugin = Plugin::new("plugin-token");
+    // Accepts the token of the path that is asked for last.
+    let server = Server::start(|request| match request.contains("Bearer good") {
+        true => Reply::Write(answer("200 OK", "", "{}")),
+        false => Reply::Write(answer("401 Unauthorized", "", "{}")),
+    });
+    let client = Client::new(Config::new(server.url()).exec(plugin.config())).unwrap();
+    assert_eq!(plugin.runs(), 0, "nobody has asked for anything yet");
+    plugin.hand_out(&json!({"token": "good", "expirationTimestamp": FUTURE}));
+    get(&client).unwrap();
+    get(&client.clone()).unwrap();
+    assert_eq!(plugin.runs(), 1);
+
+    plugin.hand_out(&json!({"token": "good, but late", "expirationTimestamp": FUTURE}));
+    let client = Client::new(Config::new(server.url()).exec(plugin.config())).unwrap();
+    let error = get(&client).unwrap_err();
+    assert!(error.is_credentials() && error.to_string().contains("blanks"), "{error}");
+    plugin.hand_out(&json!({"token": "good", "expirationTimestamp": PAST}));
+    get(&client).unwrap();
+    get(&client).unwrap();
+    assert_eq!(plugin.runs(), 4, "one that can't be sent, and two that have expired when they come");
+
+    // Once more for a 401, and the answer of the server if that gives the same.
+    plugin.hand_out(&json!({"token": "bad", "expirationTimestamp": FUTURE}));
+    let client = Client::new(Config::new(server.url()).exec(plugin.config())).unwrap();
+    assert!(get(&client).unwrap_err().is_unauthorized());
+    assert_eq!(plugin.runs(), 6);
+    plugin.hand_out(&json!({"token": "good", "expirationTimestamp": FUTURE}));
+    get(&client).unwrap();
+    get(&client).unwrap();
+    assert_eq!(plugin.runs(), 7);
+    // If it fails then, that is what is told.
+    let handed_out = plugin.answer();
+    let server = Server::start(move |_| {
+        let _ = fs::remove_file(&handed_out);
+        Reply::Write(answer("401 Unauthorized", "", "{}"))
+    });
+    let client = Client::new(Config::new(server.url()).exec(plugin.config())).unwrap();
+    let error = get(&client).unwrap_err();
+    assert!(error.is_credentials() && error.to_string().contains("failed with exit code 1"), "{error}");
+}
+
+#[test]
+fn a_certificate_makes_connections_of_its_own() {
+    let plugin = Plugin::new("plugin-certificate");
+    let (authority, old, new) = (Authority::new(), Authority::new(), Authority::new());
+    let certificate = |authority: &Authority, expires: &str| {
+        let (chain, key) = authority.client(&PKCS_ECDSA_P256_SHA256);
+        json!({"clientCertificateData": chain, "clientKeyData": key, "expirationTimestamp": expires})
+    };
+    let server = Server::with_tls(Some(authority.server_for("127.0.0.1", &old)), |_| {
+        Reply::Write(answer("200 OK", "", "{}"))
+    });
+    let config = Config::new(server.https()).ca_pem(authority.pem.clone()).exec(plugin.config());
+    let client = Client::new(config).unwrap();
+    plugin.hand_out(&certificate(&old, PAST));
+    for _ in 0..3 {
+        get(&client).unwrap();
+    }
+    assert_eq!((plugin.runs(), server.accepted()), (3, 1), "the same certificate, the same connection");
+
+    server.set_tls(authority.server_for("127.0.0.1", &new));
+    plugin.hand_out(&certificate(&new, FUTURE));
+    get(&client).unwrap();
+    get(&client).unwrap();
+    assert_eq!((plugin.runs(), server.accepted()), (4, 2));
+
+    // One that is none is not kept.
+    let client =
+        Client::new(Config::new(server.https()).ca_pem(authority.pem.clone()).exec(plugin.config())).unwrap();
+    plugin.hand_out(&json!({"clientCertificateData": "s3cret", "clientKeyData": "s3cret"}));
+    let error = get(&client).unwrap_err();
+    assert!(error.to_string().contains("the exec plugin's certificate: holds no certificate"), "{error}");
+    assert!(!format!("{error:?}").contains("s3cret"));
+    plugin.hand_out(&certificate(&new, FUTURE));
+    get(&client).unwrap();
+    let client = Client::new(Config::new("http://127.0.0.1:1").exec(plugin.config())).unwrap();
+    let error = get(&client).unwrap_err();
+    assert!(error.is_credentials() && error.to_string().contains("needs an https server"), "{error}");
+}
+
+#[test]
+fn a_plugin_is_not_asked_where_there_is_something_else() {
+    let plugin = Plugin::new("plugin-unasked");
+    let server = Server::answering("{}");
+    let config = Config::new(server.url()).exec(plugin.config());
+    for config in [config.clone().token("t"), config.basic_auth("jane", "p")] {
+        get(&Client::new(config).unwrap()).unwrap();
+    }
+    assert_eq!(plugin.runs(), 0);
+}
