@@ -1,6 +1,6 @@
-//! Kubeconfigs: any bytes, and such that have a secret in every place that holds one. Nothing panics, an error
-//! is one of the configuration, and neither it nor what comes of a kubeconfig shows the secret; the first entry
-//! of a name has the say, and a name that is there twice is an error.
+//! Kubeconfigs: any bytes, and such that have a secret in every place that holds one. Nothing panics, an
+//! error is one of the configuration, neither it nor what comes of a kubeconfig shows the secret, and a name
+//! that is there twice is an error.
 
 use arbitrary::Unstructured;
 use k8s_informer::{Error, Kubeconfig, KubeconfigOptions};

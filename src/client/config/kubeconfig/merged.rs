@@ -180,7 +180,8 @@ impl Kubeconfig {
             // As in kubectl: no secret goes where everybody can read it.
             if config.mentions_tls() || config.authenticates() {
                 log::warn!(
-                    "{url} is not https: the credentials and certificates that the kubeconfig has for it are not used"
+                    "the server of the kubeconfig's context is not https: as in kubectl, the credentials and \
+                     certificates for it are not used"
                 );
             }
             config = plain;

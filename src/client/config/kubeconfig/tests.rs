@@ -276,7 +276,8 @@ users:
 #[test]
 fn how_a_cluster_is_reached() {
     let config = with_cluster(
-        "server: 'https://a', proxy-url: 'SOCKS5://u:s3cret@p:1080', disable-compression: true, tls-server-name: b",
+        "server: 'https://a', proxy-url: 'SOCKS5://u:s3cret@p:1080', disable-compression: true, \
+         tls-server-name: b",
     )
     .unwrap();
     assert!(!format!("{config:?}").contains("s3cret"));
@@ -298,7 +299,8 @@ fn how_a_cluster_is_reached() {
 fn no_credentials_go_to_a_server_without_tls() {
     let text = |server: &str| {
         format!(
-            "{}users: [{{name: u, user: {{token: s3cret, client-certificate-data: YQ==, client-key-data: YQ==, as: jane}}}}]",
+            "{}users: [{{name: u, user: {{token: s3cret, client-certificate-data: YQ==, client-key-data: YQ==, \
+             as: jane}}}}]",
             MINIMAL.replace(
                 "https://api:6443'",
                 &format!("{server}', certificate-authority-data: YQ==, insecure-skip-tls-verify: true")
@@ -341,7 +343,7 @@ fn the_namespace_of_a_pod_is_that_of_a_context_without_one() {
     places.pod_namespace = Some("downward".to_owned());
     assert_eq!(load(explicit(), &places), is("https://api:6443", "downward"));
 
-    // Where no file says which cluster, it is that of the pod; but not where a file or a context is asked for.
+    // Where no file says which cluster, it is that of the pod; not so if a file or a context is asked for.
     std::fs::write(&path, MINIMAL.replace("current-context: here", "")).unwrap();
     let several = || KubeconfigOptions::new().paths([&path, &folder.join("missing")]);
     assert_eq!(load(several(), &places), is("https://10.0.0.1:443", "downward"));

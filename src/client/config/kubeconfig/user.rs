@@ -100,7 +100,8 @@ impl Entry<User> {
             }
             (None, _) => {
                 return Err(self.problem(
-                    "has exec without an interactiveMode, which its apiVersion asks for: Never, IfAvailable or Always",
+                    "has exec without an interactiveMode, which its apiVersion asks for: Never, IfAvailable \
+                     or Always",
                 ));
             }
         };
@@ -138,8 +139,8 @@ impl Entry<User> {
                     token: Secret(token.to_owned()),
                 }),
                 None => Err(self.problem(
-                    "has the auth-provider oidc without an id-token, and this crate does not get one: log in first, \
-                     or let an exec plugin such as kubelogin (kubectl oidc-login) get tokens",
+                    "has the auth-provider oidc without an id-token, and this crate does not get one: log in \
+                     first, or let an exec plugin such as kubelogin (kubectl oidc-login) get tokens",
                 )),
             },
             "gcp" => Err(self.problem(
@@ -147,8 +148,8 @@ impl Entry<User> {
                  gke-gcloud-auth-plugin get tokens (gcloud container clusters get-credentials)",
             )),
             "azure" => Err(self.problem(
-                "has the auth-provider azure, which is gone from Kubernetes: let the exec plugin kubelogin get \
-                 tokens (kubelogin convert-kubeconfig)",
+                "has the auth-provider azure, which is gone from Kubernetes: let the exec plugin kubelogin \
+                 get tokens (kubelogin convert-kubeconfig)",
             )),
             other => Err(self.problem(&format!(
                 "has the auth-provider {other:?}, which is not supported: only oidc is, and exec plugins are"
