@@ -299,8 +299,8 @@ fn how_a_cluster_is_reached() {
 fn no_credentials_go_to_a_server_without_tls() {
     let text = |server: &str| {
         format!(
-            "{}users: [{{name: u, user: {{token: s3cret, client-certificate-data: YQ==, client-key-data: YQ==, \
-             as: jane}}}}]",
+            "{}users: [{{name: u, user: {{token: s3cret, client-certificate-data: YQ==, \
+             client-key-data: YQ==, as: jane}}}}]",
             MINIMAL.replace(
                 "https://api:6443'",
                 &format!("{server}', certificate-authority-data: YQ==, insecure-skip-tls-verify: true")
