@@ -274,8 +274,10 @@ fn what_is_no_kubeconfig_is_refused_by_line_and_column_without_a_word_of_it() {
         assert!(error.contains(expected), "{text:?}: {error}");
     }
     assert!(refused(b"kind: Config\nusers: \xff\xfes3cret").ends_with("is not UTF-8 text at line 2"));
-    assert!(refused(b"\xff\xfes\x003cret").ends_with("is not UTF-16 text, as its byte order mark says"));
-    assert!(refused(b"\xfe\xff\xd8\0\0a").ends_with("is not UTF-16 text, as its byte order mark says"));
+    assert!(
+        refused(b"\xff\xfes\x003cret").ends_with("is not UTF-8 text, nor UTF-16, as its first bytes say")
+    );
+    assert!(refused(b"\xfe\xff\xd8\0\0a").ends_with("is not UTF-8 text, nor UTF-16, as its first bytes say"));
     refused(b"k\0i\0n\0d\0:\0s\x003\0c\0r\0e\0t\0");
     refused(b"\x7fELF\x02\x01\x01\0\0\0\0\0s3cret");
 }

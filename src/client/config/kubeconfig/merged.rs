@@ -1,6 +1,9 @@
 use std::collections::HashSet;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+
+use ureq::http::Uri;
 
 use super::super::super::material::config_error;
 use super::super::Config;
@@ -120,14 +123,6 @@ impl Kubeconfig {
         )
     }
 
-    /// Whether there is nothing to find in it.
-    fn is_empty(&self) -> bool {
-        self.clusters.is_empty()
-            && self.users.is_empty()
-            && self.contexts.is_empty()
-            && self.current_context.is_none()
-    }
-
     /// The context that is meant, and what it means; also whether it says a namespace. client-go's
     /// `DirectClientConfig.ClientConfig`.
     pub(super) fn resolve(&self, options: &KubeconfigOptions) -> Result<(Config, bool), Problem> {
@@ -156,7 +151,10 @@ impl Kubeconfig {
             (Some(server), _) => server,
             (None, Some(cluster)) => filled(&cluster.value.server)
                 .ok_or_else(|| format!("the cluster {:?} has no server", cluster.name))?,
-            (None, None) => return Err(Problem::Empty(self.no_choice())),
+            (None, None) => {
+                let contexts = known("contexts", &self.contexts);
+                return Err(Problem::Empty(format!("no current-context is set; {contexts}")));
+            }
         };
         let chosen = filled(user).or_else(|| context.and_then(|context| filled(&context.user)));
         // Without a name it is anonymous, unless there is one without a name.
@@ -177,14 +175,7 @@ impl Kubeconfig {
             user.authenticate(&mut config, cluster.and_then(Entry::exec_config))?;
         }
         if !is_https(url) {
-            // As in kubectl: no secret goes where everybody can read it.
-            if config.mentions_tls() || config.authenticates() {
-                log::warn!(
-                    "the server of the kubeconfig's context is not https: as in kubectl, the credentials and \
-                     certificates for it are not used"
-                );
-            }
-            config = plain;
+            config = unencrypted(config, plain);
         }
         if let Some(user) = user {
             config.impersonation = user.impersonation()?;
@@ -194,13 +185,6 @@ impl Kubeconfig {
             config.default_namespace = namespace.to_owned();
         }
         Ok((config, namespace.is_some()))
-    }
-
-    fn no_choice(&self) -> String {
-        if self.is_empty() {
-            return "without any cluster, user or context".to_owned();
-        }
-        format!("no current-context is set; {}", known("contexts", &self.contexts))
     }
 }
 
@@ -217,6 +201,31 @@ impl fmt::Debug for Kubeconfig {
 
 fn is_https(url: &str) -> bool {
     url.trim().get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"))
+}
+
+/// What of a configuration is for a server without TLS. As in kubectl no secret goes where others can read it;
+/// but what does not leave this machine may.
+fn unencrypted(secure: Config, mut plain: Config) -> Config {
+    if is_on_this_machine(&plain.server) {
+        plain.token = secure.token;
+        plain.token_file = secure.token_file;
+        plain.basic = secure.basic;
+        plain.id_token = secure.id_token;
+        plain.exec = secure.exec;
+    } else if secure.mentions_tls() || secure.authenticates() {
+        log::warn!(
+            "the server of the kubeconfig's context is not https: as in kubectl, the credentials and \
+             certificates for it are not used"
+        );
+    }
+    plain
+}
+
+fn is_on_this_machine(url: &str) -> bool {
+    let Ok(url) = url.trim().parse::<Uri>() else { return false };
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn named<T: Default, V>(

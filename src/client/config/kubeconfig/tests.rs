@@ -105,7 +105,7 @@ fn kubeconfig_a_cluster_or_user_that_is_not_there_is_named_with_what_is() {
     let a = KubeconfigOptions::new().context("a");
     assert_eq!(with(&a, none).unwrap_err(), r#"the context "a" names no cluster"#);
     assert_eq!(with_cluster("server: ''").unwrap_err(), r#"the cluster "c" has no server"#);
-    assert_eq!(one("").unwrap_err(), "without any cluster, user or context");
+    assert_eq!(one("").unwrap_err(), "no current-context is set; there are no contexts");
     let other = MINIMAL.replace("cluster: c,", "cluster: d,");
     assert_eq!(one(&other).unwrap_err(), r#"there is no cluster "d"; the clusters are "c""#);
     let names: Vec<_> = (0..30).map(|number| format!("{{name: n{number}}}")).collect();
@@ -296,7 +296,7 @@ fn how_a_cluster_is_reached() {
 }
 
 #[test]
-fn no_credentials_go_to_a_server_without_tls() {
+fn kubeconfig_no_credentials_leave_this_machine_without_tls() {
     let text = |server: &str| {
         format!(
             "{}users: [{{name: u, user: {{token: s3cret, client-certificate-data: YQ==, \
@@ -311,6 +311,13 @@ fn no_credentials_go_to_a_server_without_tls() {
         let config = one(&text(server)).unwrap();
         assert!(config.token.is_none() && !config.mentions_tls(), "{config:?}");
         assert!(config.impersonation.is_some());
+    }
+    for server in ["http://127.0.0.1:8080/a", "localhost:8080", "http://[::1]"] {
+        let config = one(&text(server)).unwrap();
+        assert!(config.token.is_some() && !config.mentions_tls(), "{config:?}");
+    }
+    for server in ["http://127.0.0.1.example.com", "http://localhost@example.com", "http://0.0.0.0"] {
+        assert!(one(&text(server)).unwrap().token.is_none(), "{server}");
     }
     let config = one(&text("HTTPS://api")).unwrap();
     assert!(config.token.is_some() && config.ca.is_some() && config.insecure);

@@ -48,7 +48,7 @@ fn decode(bytes: &[u8]) -> Result<Cow<'_, str>, String> {
         let units: Vec<u16> = units.iter().skip(1).map(|bytes| unit(*bytes)).collect();
         match (String::from_utf16(&units), odd) {
             (Ok(text), []) => Ok(Cow::Owned(text)),
-            _ => Err("is not UTF-16 text, as its byte order mark says".to_owned()),
+            _ => Err("is not UTF-8 text, nor UTF-16, as its first bytes say".to_owned()),
         }
     };
     match bytes {
