@@ -142,6 +142,8 @@ pub use client::{
     LogOptions, ObjectList, Pages, Patch, PropagationPolicy, Request, ResourceListerWatcher, Response, Scale,
     ScaleApi, ScaleSpec, ScaleStatus, StatusApi, Warning, WatchEvent, WatchEvents, retry_on_conflict,
 };
+#[cfg(feature = "kubeconfig")]
+pub use client::{Kubeconfig, KubeconfigOptions};
 /// The crate whose channels a [`ChannelHandler`] sends into: with its `Receiver` and its `select!`.
 pub use crossbeam_channel;
 pub use error::Error;

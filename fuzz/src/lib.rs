@@ -28,6 +28,8 @@ pub mod fifo;
 pub mod heap;
 pub mod indexer;
 pub mod keys;
+#[cfg(feature = "kubeconfig")]
+pub mod kubeconfig;
 pub mod list_splitter;
 pub mod mutation_cache;
 pub mod real_fifo;
@@ -45,6 +47,11 @@ pub mod exec_credential {
     pub fn run(_: &[u8]) {}
 }
 
+#[cfg(not(feature = "kubeconfig"))]
+pub mod kubeconfig {
+    pub fn run(_: &[u8]) {}
+}
+
 /// The body of a target.
 pub type Body = fn(&[u8]);
 
@@ -57,6 +64,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("heap", heap::run),
     ("indexer", indexer::run),
     ("keys", keys::run),
+    ("kubeconfig", kubeconfig::run),
     ("list_splitter", list_splitter::run),
     ("mutation_cache", mutation_cache::run),
     ("real_fifo", real_fifo::run),

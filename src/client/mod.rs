@@ -30,6 +30,8 @@ pub use api::{
 #[doc(hidden)]
 pub use auth::exec::exec_credential;
 pub use config::{Config, ExecConfig, Impersonation, InteractiveMode};
+#[cfg(feature = "kubeconfig")]
+pub use config::{Kubeconfig, KubeconfigOptions};
 pub use discovery::{
     DiscoveredGroup, DiscoveredResource, DiscoveredSubresource, Discovery, DiscoveryFailure,
 };

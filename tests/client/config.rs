@@ -57,14 +57,16 @@ fn a_kubeconfig_and_its_contexts() {
 
 #[test]
 fn a_user_that_needs_what_is_not_there_is_refused_by_name() {
-    let folder = Folder::new("exec");
-    let user =
-        "{token: s3cret, exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, env: [s3cret]}}";
-    let path = folder.write("config", &kubeconfig("http://here", user));
+    let folder = Folder::new("provider");
+    let user = "{token: s3cret, auth-provider: {name: openstack, config: {password: s3cret}}}";
+    let path = folder.write("config", &kubeconfig("https://here", user));
     let error = Config::from_kubeconfig(&path, None).unwrap_err();
     assert!(error.is_config());
     let error = format!("{error} {error:?}");
-    assert!(error.contains("the user \\\"u\\\" authenticates with exec, which is not supported"), "{error}");
+    assert!(
+        error.contains("the user \"u\" has the auth-provider \"openstack\", which is not supported"),
+        "{error}"
+    );
     assert!(!error.contains("s3cret"), "{error}");
 }
 
@@ -93,8 +95,13 @@ fn material_of_a_kubeconfig_is_named_by_its_entry() {
 fn a_token_file_is_read_again() {
     let folder = Folder::new("token");
     let file = folder.write("token", "first\n");
-    let server = Server::answering("{}");
-    let path = folder.write("config", &kubeconfig(&server.url(), "{token: inline, tokenFile: token}"));
+    let authority = Authority::new();
+    let server =
+        Server::with_tls(Some(authority.server("127.0.0.1")), |_| Reply::Write(answer("200 OK", "", "{}")));
+    folder.write("ca.crt", &authority.pem);
+    let text = kubeconfig(&server.https(), "{token: inline, tokenFile: token}");
+    let text = text.replace("cluster: {server", "cluster: {certificate-authority: ca.crt, server");
+    let path = folder.write("config", &text);
     let client = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap();
     let sent = || {
         client.request(&Request::get("/"), &Stop::new()).unwrap().bytes().unwrap();

@@ -13,6 +13,7 @@ mod folder;
 mod hostile;
 mod http;
 mod identity;
+mod kubeconfigs;
 mod manners;
 #[cfg(unix)]
 mod plugin;

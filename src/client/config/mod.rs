@@ -11,15 +11,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::exec::{ExecConfig, InteractiveMode};
-
 use super::manners::{self, Warning};
 use super::material::{Material, Secret, config_error};
 use crate::error::Error;
 use crate::metrics::ClientMetrics;
 use crate::time::Clock;
 
+pub use exec::{ExecConfig, InteractiveMode};
 pub use impersonation::Impersonation;
+#[cfg(feature = "kubeconfig")]
+pub use kubeconfig::{Kubeconfig, KubeconfigOptions};
 pub(super) use server::server_url;
 
 /// Where an API server is and how to talk to it.
@@ -122,9 +123,9 @@ impl Config {
     }
 
     /// What kubectl would use: the files in `$KUBECONFIG` (merged), or else `~/.kube/config`, or else, if
-    /// these are not there or empty, the service account of the pod.
+    /// these are not there or name no cluster, the service account of the pod.
     ///
-    /// Reads files.
+    /// Reads files. `KubeconfigOptions` is for who wants another context, or a file of his own.
     ///
     /// # Errors
     ///
@@ -135,6 +136,7 @@ impl Config {
     }
 
     /// One kubeconfig file; `context` instead of its current one. Relative paths in it are relative to it.
+    /// [`KubeconfigOptions`] has more to choose.
     ///
     /// # Errors
     ///
@@ -142,7 +144,12 @@ impl Config {
     /// supported: the message says which.
     #[cfg(feature = "kubeconfig")]
     pub fn from_kubeconfig(path: impl AsRef<std::path::Path>, context: Option<&str>) -> Result<Self, Error> {
-        kubeconfig::from_file(path.as_ref(), context)
+        let options = KubeconfigOptions::new().path(path.as_ref());
+        match context {
+            Some(name) => options.context(name),
+            None => options,
+        }
+        .load()
     }
 
     /// The service account of the pod that this runs in. Its token is read again as it is rotated.
@@ -369,6 +376,16 @@ impl Config {
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.manners.clock = clock;
         self
+    }
+
+    /// Whether it says how to authenticate, but for a certificate.
+    #[cfg(feature = "kubeconfig")]
+    fn authenticates(&self) -> bool {
+        self.token.is_some()
+            || self.token_file.is_some()
+            || self.basic.is_some()
+            || self.id_token.is_some()
+            || self.exec.is_some()
     }
 
     /// Whether anything in it makes sense only over TLS.

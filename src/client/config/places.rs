@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::super::material::{Material, config_error, read_trimmed};
+#[cfg(not(feature = "kubeconfig"))]
+use super::super::material::config_error;
+use super::super::material::{Material, read_trimmed};
 use super::Config;
 use crate::error::Error;
 
@@ -15,6 +17,7 @@ pub(in crate::client) struct Places {
     pub(in crate::client) home: Option<PathBuf>,
     pub(in crate::client) service_host: Option<String>,
     pub(in crate::client) service_port: Option<String>,
+    pub(in crate::client) pod_namespace: Option<String>,
     pub(in crate::client) service_account: PathBuf,
 }
 
@@ -25,27 +28,37 @@ impl Places {
             home: std::env::home_dir(),
             service_host: std::env::var("KUBERNETES_SERVICE_HOST").ok(),
             service_port: std::env::var("KUBERNETES_SERVICE_PORT").ok(),
+            pod_namespace: std::env::var("POD_NAMESPACE").ok(),
             service_account: SERVICE_ACCOUNT.into(),
         }
     }
 
     /// See [`Config::try_default`].
+    #[cfg(feature = "kubeconfig")]
+    pub(in crate::client) fn config(&self) -> Result<Config, Error> {
+        super::KubeconfigOptions::new().load_from(self)
+    }
+
+    #[cfg(not(feature = "kubeconfig"))]
     pub(in crate::client) fn config(&self) -> Result<Config, Error> {
         let (origin, files) = self.kubeconfig_files();
-        let no_kubeconfig = match kubeconfig(&files)? {
-            Ok(config) => return Ok(config),
-            Err(reason) if files.is_empty() => format!("{origin}: {reason}"),
-            Err(reason) => {
-                let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
-                format!("{origin} ({}): {reason}", files.join(", "))
-            }
+        let problem = match files.iter().any(|file| file.exists()) {
+            true => "there, but this program is built without k8s-informer's feature `kubeconfig`",
+            false => "not there",
         };
         self.in_cluster().map_err(|in_cluster| {
-            config_error(format!("nothing to connect to: {no_kubeconfig}; in-cluster: {in_cluster}"))
+            config_error(format!("nothing to connect to: {origin}: {problem}; in-cluster: {in_cluster}"))
         })
     }
 
-    fn kubeconfig_files(&self) -> (&'static str, Vec<PathBuf>) {
+    /// Whether `$KUBECONFIG` names any file.
+    #[cfg(feature = "kubeconfig")]
+    pub(in crate::client) fn has_kubeconfig(&self) -> bool {
+        self.kubeconfig.as_ref().is_some_and(|list| !list.is_empty())
+    }
+
+    /// What `$KUBECONFIG` or else the home folder says, and which of them.
+    pub(in crate::client) fn kubeconfig_files(&self) -> (&'static str, Vec<PathBuf>) {
         match &self.kubeconfig {
             Some(list) if !list.is_empty() => {
                 let files = std::env::split_paths(list).filter(|file| !file.as_os_str().is_empty());
@@ -88,34 +101,28 @@ impl Places {
         } else {
             log::error!("{} is not there: trusting the authorities of the system", ca.display());
         }
-        match read_trimmed(&self.service_account.join("namespace")) {
-            Ok(namespace) if !namespace.is_empty() => config.default_namespace = namespace,
-            _ => {}
+        if let Some(namespace) = self.namespace() {
+            config.default_namespace = namespace;
         }
         Ok(config)
     }
-}
 
-/// The merged files; or in words why there is nothing in them.
-#[cfg(feature = "kubeconfig")]
-fn kubeconfig(files: &[PathBuf]) -> Result<Result<Config, String>, Error> {
-    let merged = super::kubeconfig::Kubeconfig::load(files)?;
-    if merged.is_missing() {
-        return Ok(Err("not there".to_owned()));
+    /// The namespace of the pod, if this is one. client-go's `inClusterClientConfig`.
+    #[cfg(feature = "kubeconfig")]
+    pub(in crate::client) fn namespace_of_a_pod(&self) -> Option<String> {
+        let set = |value: &Option<String>| value.as_deref().is_some_and(|value| !value.is_empty());
+        let is_pod = set(&self.service_host)
+            && set(&self.service_port)
+            && self.service_account.join("token").is_file();
+        is_pod.then(|| self.namespace()).flatten()
     }
-    if merged.is_empty() {
-        return Ok(Err("without any cluster, user or context".to_owned()));
-    }
-    merged.config(None).map(Ok)
-}
 
-#[cfg(not(feature = "kubeconfig"))]
-fn kubeconfig(files: &[PathBuf]) -> Result<Result<Config, String>, Error> {
-    Ok(Err(if files.iter().any(|file| file.exists()) {
-        "there, but this program is built without k8s-informer's feature `kubeconfig`".to_owned()
-    } else {
-        "not there".to_owned()
-    }))
+    /// What the downward API says comes first, as in client-go.
+    fn namespace(&self) -> Option<String> {
+        let of_the_account = || read_trimmed(&self.service_account.join("namespace")).ok();
+        let set = self.pod_namespace.clone().filter(|namespace| !namespace.is_empty());
+        set.or_else(of_the_account).filter(|namespace| !namespace.is_empty())
+    }
 }
 
 #[cfg(test)]
@@ -156,6 +163,7 @@ mod tests {
             home: Some(folder.join("home")),
             service_host: None,
             service_port: None,
+            pod_namespace: None,
             service_account: folder.join("serviceaccount"),
         }
     }

@@ -1,60 +1,45 @@
-//! What stands in one kubeconfig file.
+//! The form of a kubeconfig. Keys that are not named here are ignored, as kubectl does; `null` is the same as
+//! absent, and so is, for a text, nothing at all.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
-pub(super) fn parse(text: &str) -> Result<Option<File>, String> {
-    // An empty file is an empty kubeconfig.
-    if text.trim_start_matches('\u{feff}').trim().is_empty() {
-        return Ok(None);
-    }
-    yaml(text)
-}
-
-/// YAML 1.2, so JSON as well. The parser's messages can quote a value, and with snippets they quote lines: a
-/// token must not come out, so only the place is told.
-fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    serde_saphyr::from_str_with_options(text, serde_saphyr::options! { with_snippet: false }).map_err(
-        |error| {
-            let problem = match &error {
-                serde_saphyr::Error::Unexpected { expected, .. } => format!("expected {expected}"),
-                _ => "not YAML, or not the form of a kubeconfig".to_owned(),
-            };
-            match error.location() {
-                Some(place) => format!("{problem} at line {}, column {}", place.line(), place.column()),
-                None => problem,
-            }
-        },
-    )
-}
-
-/// One file as it stands. Keys that are not named here are ignored, as kubectl does; `null` is the same as
-/// absent.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 pub(super) struct File {
     pub(super) kind: Option<String>,
+    #[serde(rename = "apiVersion")]
+    pub(super) api_version: Option<String>,
     #[serde(rename = "current-context")]
     pub(super) current_context: Option<String>,
-    pub(super) clusters: Option<Vec<NamedCluster>>,
-    pub(super) users: Option<Vec<NamedUser>>,
-    pub(super) contexts: Option<Vec<NamedContext>>,
+    pub(super) clusters: List<NamedCluster>,
+    pub(super) users: List<NamedUser>,
+    pub(super) contexts: List<NamedContext>,
 }
 
-#[derive(Deserialize)]
+/// Where even an item may be `null`.
+pub(super) type List<T> = Option<Vec<Option<T>>>;
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
 pub(super) struct NamedCluster {
     pub(super) name: Option<String>,
     pub(super) cluster: Option<Cluster>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 pub(super) struct NamedUser {
     pub(super) name: Option<String>,
     pub(super) user: Option<User>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 pub(super) struct NamedContext {
     pub(super) name: Option<String>,
     pub(super) context: Option<Context>,
@@ -66,9 +51,18 @@ pub(super) struct Cluster {
     pub(super) server: Option<String>,
     pub(super) certificate_authority: Option<String>,
     pub(super) certificate_authority_data: Option<String>,
-    pub(super) insecure_skip_tls_verify: Option<bool>,
+    pub(super) insecure_skip_tls_verify: Option<Flag>,
     pub(super) tls_server_name: Option<String>,
-    pub(super) proxy_url: Presence,
+    pub(super) proxy_url: Option<String>,
+    pub(super) disable_compression: Option<Flag>,
+    pub(super) extensions: List<Extension>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Extension {
+    pub(super) name: Option<String>,
+    pub(super) extension: Option<Value>,
 }
 
 #[derive(Default, Deserialize)]
@@ -81,16 +75,41 @@ pub(super) struct User {
     pub(super) token: Option<String>,
     #[serde(rename = "tokenFile")]
     pub(super) token_file: Option<String>,
-    // What follows is not supported, and only looked for.
-    pub(super) exec: Presence,
-    pub(super) auth_provider: Presence,
-    pub(super) username: Presence,
-    pub(super) password: Presence,
+    pub(super) username: Option<String>,
+    pub(super) password: Option<String>,
+    pub(super) exec: Option<Exec>,
+    pub(super) auth_provider: Option<AuthProvider>,
     #[serde(rename = "as")]
-    pub(super) impersonate: Presence,
-    pub(super) as_uid: Presence,
-    pub(super) as_groups: Presence,
-    pub(super) as_user_extra: Presence,
+    pub(super) impersonate: Option<String>,
+    pub(super) as_uid: Option<String>,
+    pub(super) as_groups: List<String>,
+    pub(super) as_user_extra: Option<BTreeMap<String, List<String>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Exec {
+    pub(super) command: Option<String>,
+    pub(super) args: List<String>,
+    pub(super) env: List<Variable>,
+    pub(super) api_version: Option<String>,
+    pub(super) install_hint: Option<String>,
+    pub(super) provide_cluster_info: Option<Flag>,
+    pub(super) interactive_mode: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Variable {
+    pub(super) name: Option<String>,
+    pub(super) value: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct AuthProvider {
+    pub(super) name: Option<String>,
+    pub(super) config: Option<BTreeMap<String, Option<String>>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -101,68 +120,43 @@ pub(super) struct Context {
     pub(super) namespace: Option<String>,
 }
 
-/// Whether a field says anything, whatever its form: not `null`, `""`, `[]` or `{}`.
-#[derive(Default)]
-pub(super) struct Presence(pub(super) bool);
+/// A boolean, which a text that looks like one is not.
+pub(super) struct Flag(bool);
 
-impl<'de> Deserialize<'de> for Presence {
+impl<'de> Deserialize<'de> for Flag {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Look;
-        impl<'de> Visitor<'de> for Look {
-            type Value = Presence;
+        impl Visitor<'_> for Look {
+            type Value = Flag;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("anything")
+                f.write_str("a boolean")
             }
 
-            fn visit_unit<E>(self) -> Result<Presence, E> {
-                Ok(Presence(false))
-            }
-
-            fn visit_none<E>(self) -> Result<Presence, E> {
-                Ok(Presence(false))
-            }
-
-            fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Presence, D::Error> {
-                deserializer.deserialize_any(self)
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Presence, E> {
-                Ok(Presence(!text.is_empty()))
-            }
-
-            fn visit_bool<E>(self, _: bool) -> Result<Presence, E> {
-                Ok(Presence(true))
-            }
-
-            fn visit_i64<E>(self, _: i64) -> Result<Presence, E> {
-                Ok(Presence(true))
-            }
-
-            fn visit_u64<E>(self, _: u64) -> Result<Presence, E> {
-                Ok(Presence(true))
-            }
-
-            fn visit_f64<E>(self, _: f64) -> Result<Presence, E> {
-                Ok(Presence(true))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Presence, A::Error> {
-                let mut any = false;
-                while seq.next_element::<IgnoredAny>()?.is_some() {
-                    any = true;
-                }
-                Ok(Presence(any))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Presence, A::Error> {
-                let mut any = false;
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
-                    any = true;
-                }
-                Ok(Presence(any))
+            fn visit_bool<E>(self, value: bool) -> Result<Flag, E> {
+                Ok(Flag(value))
             }
         }
         deserializer.deserialize_any(Look)
     }
+}
+
+/// Whether it is there, and set.
+pub(super) fn is_set(flag: &Option<Flag>) -> bool {
+    flag.as_ref().is_some_and(|flag| flag.0)
+}
+
+/// The text, if there is any.
+pub(super) fn filled(text: &Option<String>) -> Option<&str> {
+    text.as_deref().filter(|text| !text.is_empty())
+}
+
+/// What is in a list, whether it is there or not.
+pub(super) fn items<T>(list: &List<T>) -> impl Iterator<Item = Option<&T>> {
+    list.iter().flatten().map(Option::as_ref)
+}
+
+/// The texts of a list. One that is `null` is empty.
+pub(super) fn texts(list: &List<String>) -> impl Iterator<Item = &str> {
+    items(list).map(|text| text.map_or("", String::as_str))
 }

@@ -1,0 +1,62 @@
+use serde_json::Value;
+
+use super::super::super::material::Secret;
+use super::super::{Config, ProxyChoice};
+use super::entry::Entry;
+use super::file::{Cluster, filled, is_set, items};
+
+/// The extension of a cluster that is for the plugin of its user.
+const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
+
+impl Entry<Cluster> {
+    /// How to get there. client-go's `validateClusterInfo` and the first half of `ClientConfig`.
+    pub(super) fn way(&self, config: &mut Config) -> Result<(), String> {
+        if let Some(url) = filled(&self.value.proxy_url) {
+            // What else it has to be is checked when it is used.
+            let scheme = url.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
+            if !matches!(scheme.as_deref(), Some("http" | "https" | "socks5")) {
+                return Err(format!(
+                    "the proxy-url of the cluster {:?} does not begin with http://, https:// or socks5://",
+                    self.name
+                ));
+            }
+            config.proxy = ProxyChoice::Url(Secret(url.to_owned()));
+        }
+        config.compression = !is_set(&self.value.disable_compression);
+        Ok(())
+    }
+
+    /// Whom to trust there. `renamed` if the URL is not the one that the cluster has.
+    pub(super) fn trust(&self, config: &mut Config, renamed: bool) -> Result<(), String> {
+        // Destructured so that a new field can't be forgotten.
+        let Cluster {
+            server: _,
+            certificate_authority,
+            certificate_authority_data,
+            insecure_skip_tls_verify,
+            tls_server_name,
+            proxy_url: _,
+            disable_compression: _,
+            extensions: _,
+        } = &self.value;
+        config.ca = self.material(
+            "cluster",
+            "certificate-authority",
+            certificate_authority_data,
+            certificate_authority,
+        )?;
+        config.insecure = is_set(insecure_skip_tls_verify);
+        if !renamed {
+            config.tls_server_name = filled(tls_server_name).map(str::to_owned);
+        }
+        Ok(())
+    }
+
+    /// What is configured here for the plugin of the user.
+    pub(super) fn exec_config(&self) -> Option<Value> {
+        let extension = items(&self.value.extensions)
+            .flatten()
+            .find(|extension| filled(&extension.name) == Some(EXEC_EXTENSION))?;
+        extension.extension.clone()
+    }
+}

@@ -1,0 +1,277 @@
+use std::collections::HashSet;
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use ureq::http::Uri;
+
+use super::super::super::material::config_error;
+use super::super::Config;
+use super::KubeconfigOptions;
+use super::entry::{Entry, absolute, folder_of};
+use super::file::{Cluster, Context, File, List, User, filled};
+use super::text::{parse, read};
+use crate::error::Error;
+
+/// What stands in one or several kubeconfigs: which contexts there are to choose from. client-go's
+/// `clientcmdapi.Config`.
+///
+/// Of several files the first one that names a context, a cluster or a user has the say on it, and the first
+/// one that has a `current-context` on that.
+///
+/// ```
+/// use k8s_informer::Kubeconfig;
+///
+/// let text = "
+/// current-context: dev
+/// contexts:
+/// - {name: dev, context: {cluster: near, user: me}}
+/// - {name: prod, context: {cluster: far, user: me}}
+/// ";
+/// let kubeconfig = Kubeconfig::parse(text, "")?;
+/// assert_eq!(kubeconfig.current_context(), Some("dev"));
+/// assert_eq!(kubeconfig.contexts().collect::<Vec<_>>(), ["dev", "prod"]);
+/// # Ok::<(), k8s_informer::Error>(())
+/// ```
+#[derive(Default)]
+pub struct Kubeconfig {
+    /// Those that exist.
+    pub(super) files: Vec<PathBuf>,
+    current_context: Option<String>,
+    clusters: Vec<Entry<Cluster>>,
+    users: Vec<Entry<User>>,
+    contexts: Vec<Entry<Context>>,
+}
+
+/// Why a kubeconfig gives no configuration.
+pub(super) enum Problem {
+    /// Nothing in it says which cluster: another place may know.
+    Empty(String),
+    Wrong(String),
+}
+
+impl From<String> for Problem {
+    fn from(problem: String) -> Self {
+        Self::Wrong(problem)
+    }
+}
+
+impl Kubeconfig {
+    /// One kubeconfig that is not in a file; relative paths in it are relative to `folder`, which may be
+    /// empty for that of the process. client-go's `clientcmd.Load`.
+    ///
+    /// # Errors
+    ///
+    /// It is no kubeconfig: where in the text, and what was expected there, but never what stands there.
+    pub fn parse(text: impl AsRef<[u8]>, folder: impl AsRef<Path>) -> Result<Self, Error> {
+        let mut kubeconfig = Self::default();
+        parse(text.as_ref())
+            .and_then(|file| kubeconfig.add(&absolute(folder.as_ref()), file))
+            .map_err(|problem| config_error(format!("kubeconfig: {problem}")))?;
+        Ok(kubeconfig)
+    }
+
+    /// Reads and merges; files that are not there are skipped.
+    pub(super) fn load(files: &[PathBuf]) -> Result<Self, Error> {
+        let mut merged = Self::default();
+        for path in files {
+            let wrong = |problem| config_error(format!("{}: {problem}", path.display()));
+            let Some(bytes) = read(path).map_err(wrong)? else {
+                log::debug!("kubeconfig {}: there is no such file", path.display());
+                continue;
+            };
+            let file = parse(&bytes).map_err(wrong)?;
+            merged.add(&folder_of(path), file).map_err(wrong)?;
+            merged.files.push(path.clone());
+        }
+        Ok(merged)
+    }
+
+    /// The context that is used if none is chosen.
+    pub fn current_context(&self) -> Option<&str> {
+        self.current_context.as_deref()
+    }
+
+    /// The names of all contexts, in the order of the files.
+    pub fn contexts(&self) -> impl Iterator<Item = &str> {
+        self.contexts.iter().map(|context| context.name.as_str())
+    }
+
+    fn add(&mut self, folder: &Path, file: Option<File>) -> Result<(), String> {
+        let Some(file) = file else { return Ok(()) };
+        if filled(&file.kind).is_some_and(|kind| kind != "Config") {
+            return Err("is not a kubeconfig: its kind is not Config".to_owned());
+        }
+        if filled(&file.api_version).is_some_and(|version| version != "v1") {
+            return Err("is not a kubeconfig: its apiVersion is not v1".to_owned());
+        }
+        if self.current_context.is_none() {
+            self.current_context = filled(&file.current_context).map(str::to_owned);
+        }
+        merge(
+            "cluster",
+            &mut self.clusters,
+            named(file.clusters, |named| (named.name, named.cluster)),
+            folder,
+        )?;
+        merge("user", &mut self.users, named(file.users, |named| (named.name, named.user)), folder)?;
+        merge(
+            "context",
+            &mut self.contexts,
+            named(file.contexts, |named| (named.name, named.context)),
+            folder,
+        )
+    }
+
+    /// The context that is meant, and what it means; also whether it says a namespace. client-go's
+    /// `DirectClientConfig.ClientConfig`.
+    pub(super) fn resolve(&self, options: &KubeconfigOptions) -> Result<(Config, bool), Problem> {
+        // Destructured so that a new choice can't be forgotten.
+        let KubeconfigOptions { files: _, context, cluster, user, namespace, server } = options;
+        let name = filled(context).or(self.current_context());
+        let context = match name {
+            Some(name) => Some(&find("context", name, &self.contexts)?.value),
+            // clientcmd's: one without a name is the current one of a file that names none.
+            None => self.contexts.iter().find(|entry| entry.name.is_empty()).map(|entry| &entry.value),
+        };
+        let chosen = filled(cluster).or_else(|| context.and_then(|context| filled(&context.cluster)));
+        // clientcmd's again: one without a name is that of a context that names none.
+        let nameless = || self.clusters.iter().find(|entry| entry.name.is_empty());
+        let cluster = match chosen {
+            Some(chosen) => match find("cluster", chosen, &self.clusters) {
+                Err(_) if filled(server).is_some() && filled(cluster).is_none() => None,
+                found => Some(found?),
+            },
+            None => nameless(),
+        };
+        if let (None, None, Some(name)) = (cluster, filled(server), name) {
+            return Err(Problem::Wrong(format!("the context {name:?} names no cluster")));
+        }
+        let url = match (filled(server), cluster) {
+            (Some(server), _) => server,
+            (None, Some(cluster)) => filled(&cluster.value.server)
+                .ok_or_else(|| format!("the cluster {:?} has no server", cluster.name))?,
+            (None, None) => {
+                let contexts = known("contexts", &self.contexts);
+                return Err(Problem::Empty(format!("no current-context is set; {contexts}")));
+            }
+        };
+        let chosen = filled(user).or_else(|| context.and_then(|context| filled(&context.user)));
+        // Without a name it is anonymous, unless there is one without a name.
+        let user = match chosen {
+            Some(user) => Some(find("user", user, &self.users)?),
+            None => self.users.iter().find(|entry| entry.name.is_empty()),
+        };
+
+        let mut plain = Config::new(url);
+        if let Some(cluster) = cluster {
+            cluster.way(&mut plain)?;
+        }
+        let mut config = plain.clone();
+        if let Some(cluster) = cluster {
+            cluster.trust(&mut config, filled(server).is_some())?;
+        }
+        if let Some(user) = user {
+            user.authenticate(&mut config, cluster.and_then(Entry::exec_config))?;
+        }
+        if !is_https(url) {
+            config = unencrypted(config, plain);
+        }
+        if let Some(user) = user {
+            config.impersonation = user.impersonation()?;
+        }
+        let namespace = filled(namespace).or_else(|| context.and_then(|context| filled(&context.namespace)));
+        if let Some(namespace) = namespace {
+            config.default_namespace = namespace.to_owned();
+        }
+        Ok((config, namespace.is_some()))
+    }
+}
+
+/// The names, and nothing that could be secret.
+impl fmt::Debug for Kubeconfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kubeconfig")
+            .field("files", &self.files)
+            .field("current_context", &self.current_context)
+            .field("contexts", &self.contexts().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+fn is_https(url: &str) -> bool {
+    url.trim().get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"))
+}
+
+/// What of a configuration is for a server without TLS. As in kubectl no secret goes where others can read it;
+/// but what does not leave this machine may.
+fn unencrypted(secure: Config, mut plain: Config) -> Config {
+    if is_on_this_machine(&plain.server) {
+        plain.token = secure.token;
+        plain.token_file = secure.token_file;
+        plain.basic = secure.basic;
+        plain.id_token = secure.id_token;
+        plain.exec = secure.exec;
+    } else if secure.mentions_tls() || secure.authenticates() {
+        log::warn!(
+            "the server of the kubeconfig's context is not https: as in kubectl, the credentials and \
+             certificates for it are not used"
+        );
+    }
+    plain
+}
+
+fn is_on_this_machine(url: &str) -> bool {
+    let Ok(url) = url.trim().parse::<Uri>() else { return false };
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn named<T: Default, V>(
+    list: List<T>,
+    split: impl Fn(T) -> (Option<String>, Option<V>),
+) -> impl Iterator<Item = (Option<String>, Option<V>)> {
+    list.into_iter().flatten().map(move |item| split(item.unwrap_or_default()))
+}
+
+/// The entries of one more file.
+fn merge<T: Default>(
+    what: &str,
+    entries: &mut Vec<Entry<T>>,
+    named: impl Iterator<Item = (Option<String>, Option<T>)>,
+    folder: &Path,
+) -> Result<(), String> {
+    let mut before: HashSet<String> = entries.iter().map(|entry| entry.name.clone()).collect();
+    let mut here = HashSet::new();
+    for (name, value) in named {
+        let name = name.unwrap_or_default();
+        if !here.insert(name.clone()) {
+            return Err(format!("the {what} {name:?} is there twice"));
+        }
+        if before.insert(name.clone()) {
+            entries.push(Entry { name, folder: folder.to_owned(), value: value.unwrap_or_default() });
+        }
+    }
+    Ok(())
+}
+
+fn find<'a, T>(what: &str, name: &str, entries: &'a [Entry<T>]) -> Result<&'a Entry<T>, String> {
+    entries
+        .iter()
+        .find(|entry| entry.name == name)
+        .ok_or_else(|| format!("there is no {what} {name:?}; {}", known(&format!("{what}s"), entries)))
+}
+
+fn known<T>(what: &str, entries: &[Entry<T>]) -> String {
+    const SHOWN: usize = 20;
+    if entries.is_empty() {
+        return format!("there are no {what}");
+    }
+    let names: Vec<_> = entries.iter().take(SHOWN).map(|entry| format!("{:?}", entry.name)).collect();
+    let more = match entries.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("the {what} are {}{more}", names.join(", "))
+}

@@ -1,0 +1,197 @@
+use serde_json::Value;
+
+use super::super::super::material::Secret;
+use super::super::{Config, ExecConfig, IdToken, Impersonation, InteractiveMode};
+use super::entry::Entry;
+use super::file::{AuthProvider, Exec, User, filled, is_set, items, texts};
+
+impl Entry<User> {
+    /// How the user authenticates; `cluster` is what the cluster tells the user's plugin. client-go's
+    /// `validateAuthInfo` and `getUserIdentificationPartialConfig`.
+    pub(super) fn authenticate(&self, config: &mut Config, cluster: Option<Value>) -> Result<(), String> {
+        // Destructured so that a new field can't be forgotten.
+        let User {
+            client_certificate,
+            client_certificate_data,
+            client_key,
+            client_key_data,
+            token,
+            token_file,
+            username,
+            password,
+            exec,
+            auth_provider,
+            impersonate: _,
+            as_uid: _,
+            as_groups: _,
+            as_user_extra: _,
+        } = &self.value;
+        let basic = filled(username).is_some() || filled(password).is_some();
+        if basic && filled(token).is_some() {
+            return Err(self.problem("has both a token and a username or password: only one of them may be"));
+        }
+        if exec.is_some() && auth_provider.is_some() {
+            return Err(self.problem("has both exec and auth-provider: only one of them may be"));
+        }
+        config.client_certificate =
+            self.material("user", "client-certificate", client_certificate_data, client_certificate)?;
+        // As in kubectl, a key alone says nothing.
+        if config.client_certificate.is_some() {
+            config.client_key = self.material("user", "client-key", client_key_data, client_key)?;
+            if config.client_key.is_none() {
+                return Err(
+                    self.problem("has a client-certificate but neither client-key nor client-key-data")
+                );
+            }
+        }
+        config.token = filled(token).map(|token| Secret(token.to_owned()));
+        config.token_file = filled(token_file).map(|file| self.path(file));
+        config.basic =
+            filled(username).map(|name| (name.to_owned(), Secret(password.clone().unwrap_or_default())));
+        config.exec = exec.as_ref().map(|exec| self.plugin(exec, cluster)).transpose()?;
+        config.id_token = auth_provider.as_ref().map(|provider| self.id_token(provider)).transpose()?;
+        Ok(())
+    }
+
+    /// Whom the user acts as.
+    pub(super) fn impersonation(&self) -> Result<Option<Impersonation>, String> {
+        let User { impersonate, as_uid, as_groups, as_user_extra, .. } = &self.value;
+        let Some(user) = filled(impersonate) else {
+            let more = filled(as_uid).is_some()
+                || items(as_groups).next().is_some()
+                || as_user_extra.as_ref().is_some_and(|extra| !extra.is_empty());
+            return match more {
+                true => {
+                    Err(self
+                        .problem("has as-uid, as-groups or as-user-extra, but not as: the user to act as"))
+                }
+                false => Ok(None),
+            };
+        };
+        let mut impersonation = Impersonation::user(user);
+        impersonation.uid = filled(as_uid).map(str::to_owned);
+        impersonation.groups = texts(as_groups).map(str::to_owned).collect();
+        for (key, values) in as_user_extra.iter().flatten() {
+            impersonation = texts(values).fold(impersonation, |so_far, value| so_far.extra(key, value));
+        }
+        Ok(Some(impersonation))
+    }
+
+    fn plugin(&self, exec: &Exec, cluster: Option<Value>) -> Result<ExecConfig, String> {
+        let Exec { command, args, env, api_version, install_hint, provide_cluster_info, interactive_mode } =
+            exec;
+        let Some(command) = filled(command) else {
+            return Err(self.problem("has exec without a command"));
+        };
+        let Some(api_version) = filled(api_version) else {
+            return Err(self.problem("has exec without an apiVersion"));
+        };
+        let mode = match (filled(interactive_mode), api_version) {
+            (Some("Never"), _) => InteractiveMode::Never,
+            (Some("IfAvailable"), _) => InteractiveMode::IfAvailable,
+            (Some("Always"), _) => InteractiveMode::Always,
+            (Some(_), _) => {
+                return Err(self.problem(
+                    "has exec with an interactiveMode that is none of Never, IfAvailable and Always",
+                ));
+            }
+            (None, "client.authentication.k8s.io/v1beta1" | "client.authentication.k8s.io/v1alpha1") => {
+                InteractiveMode::IfAvailable
+            }
+            (None, _) => {
+                return Err(self.problem(
+                    "has exec without an interactiveMode, which its apiVersion asks for: Never, IfAvailable \
+                     or Always",
+                ));
+            }
+        };
+        // Only a name without a separator is looked for in PATH.
+        let command = match command.contains(std::path::MAIN_SEPARATOR) {
+            true => self.path(command),
+            false => command.into(),
+        };
+        let mut plugin = ExecConfig::new(command)
+            .args(texts(args))
+            .api_version(api_version)
+            .interactive_mode(mode)
+            .install_hint(printable(install_hint.as_deref().unwrap_or_default()))
+            .provide_cluster_info(is_set(provide_cluster_info));
+        for variable in items(env) {
+            let Some((name, value)) =
+                variable.and_then(|variable| Some((filled(&variable.name)?, variable.value.as_deref())))
+            else {
+                return Err(self.problem("has exec with a variable in env that has no name"));
+            };
+            plugin = plugin.env(name, value.unwrap_or_default());
+        }
+        Ok(match cluster {
+            Some(cluster) => plugin.cluster_config(cluster),
+            None => plugin,
+        })
+    }
+
+    fn id_token(&self, provider: &AuthProvider) -> Result<IdToken, String> {
+        let AuthProvider { name, config } = provider;
+        match name.as_deref().unwrap_or_default() {
+            "oidc" => match config.as_ref().and_then(|config| filled(config.get("id-token")?)) {
+                Some(token) => Ok(IdToken {
+                    what: format!("the id-token of user {:?}", self.name),
+                    token: Secret(token.to_owned()),
+                }),
+                None => Err(self.problem(
+                    "has the auth-provider oidc without an id-token, and this crate does not get one: log in \
+                     first, or let an exec plugin such as kubelogin (kubectl oidc-login) get tokens",
+                )),
+            },
+            "gcp" => Err(self.problem(
+                "has the auth-provider gcp, which is gone from Kubernetes: let the exec plugin \
+                 gke-gcloud-auth-plugin get tokens (gcloud container clusters get-credentials)",
+            )),
+            "azure" => Err(self.problem(
+                "has the auth-provider azure, which is gone from Kubernetes: let the exec plugin kubelogin \
+                 get tokens (kubelogin convert-kubeconfig)",
+            )),
+            other => Err(self.problem(&format!(
+                "has the auth-provider {other:?}, which is not supported: only oidc is, and exec plugins are"
+            ))),
+        }
+    }
+
+    fn problem(&self, what: &str) -> String {
+        format!("the user {:?} {what}", self.name)
+    }
+}
+
+/// A text without what could put a terminal into another state: characters of control show their number.
+fn printable(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for character in text.chars() {
+        let plain = matches!(character, '\t'..='\r' | '\'' | '"' | '\\')
+            || character.is_alphanumeric()
+            || (character.is_whitespace() && !character.is_control())
+            // It knows what can be shown, from the tables of Unicode.
+            || character.escape_debug().len() == 1;
+        match plain {
+            true => printable.push(character),
+            false => printable.push_str(&format!("U+{:04X}", u32::from(character))),
+        }
+    }
+    printable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_does_not_change_a_terminal() {
+        assert_eq!(
+            printable("brew install \"aws\" \\\n\tnow – é 日本 ✓"),
+            "brew install \"aws\" \\\n\tnow – é 日本 ✓"
+        );
+        assert_eq!(
+            printable("\x1b[1mbold\u{7}\u{202e}\u{feff}\u{e000}"),
+            "U+001B[1mboldU+0007U+202EU+FEFFU+E000"
+        );
+    }
+}
