@@ -293,7 +293,7 @@ impl Config {
     /// their [`Stop`](crate::Stop) ends that. Both must be above 0. client-go's `QPS` and `Burst`.
     ///
     /// Each time that a request is sent counts, as it does to the server: those that are sent again, and
-    /// watches, too. All clones of a client share the limit. A wait of more than 50 ms is logged at `debug`,
+    /// watches, too. All clones of a client share the limit. Whoever is stopped while he waits has had his turn. A wait of more than 50 ms is logged at `debug`,
     /// one of more than a second at `info`, every ten seconds at most.
     ///
     /// There is none by default, where client-go has 5 and 10: an API server shares itself out fairly (API
