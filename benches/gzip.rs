@@ -6,7 +6,6 @@
 //! ```
 #![allow(clippy::unwrap_used, reason = "a bench has nobody to tell")]
 
-#[allow(dead_code)]
 mod common;
 
 use std::io::{self, BufRead, BufReader, Read, Write};

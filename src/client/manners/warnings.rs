@@ -73,7 +73,7 @@ impl Warnings {
                 match &self.handler {
                     Some(Handler(handler)) => {
                         if let Err(panic) = catch(|| handler(&warning)) {
-                            log::error!("the handler of warnings {panic}");
+                            log::error!("{asked}: the handler of warnings {panic}");
                         }
                     }
                     None => self.log(&warning, asked),
