@@ -98,9 +98,9 @@
 //! # Features
 //!
 //! `client` (default): HTTP and TLS. `kubeconfig` (default): kubeconfig files. `ring` (default) or
-//! `aws-lc-rs`: the TLS provider. `k8s-openapi`: its types as objects; the program that uses them picks the
-//! Kubernetes version by a feature of that crate. `testing`: [an API server and other helpers](testing) for
-//! tests. `signals`: `Stop::on_signals`.
+//! `aws-lc-rs`: the TLS provider. `gzip`: lists come compressed. `k8s-openapi`: its types as objects; the
+//! program that uses them picks the Kubernetes version by a feature of that crate. `testing`: [an API server
+//! and other helpers](testing) for tests. `signals`: `Stop::on_signals`.
 //!
 //! Without default features the crate is the stores, queues, work queues, reflector and informers alone.
 #![forbid(unsafe_code)]

@@ -298,7 +298,7 @@ impl Config {
     /// ```
     /// use k8s_informer::Config;
     ///
-    /// let config = Config::new("http://127.0.0.1:8001").on_warning(|warning| eprintln!("Warning: {warning}"));
+    /// let config = Config::new("http://127.0.0.1:8001").on_warning(|warning| eprintln!("{warning}"));
     /// assert!(format!("{config:?}").contains("on_warning"));
     /// let silent = config.on_warning(|_| {});
     /// # drop(silent);
@@ -312,8 +312,9 @@ impl Config {
     /// their [`Stop`](crate::Stop) ends that. Both must be above 0. client-go's `QPS` and `Burst`.
     ///
     /// Each time that a request is sent counts, as it does to the server: those that are sent again, and
-    /// watches, too. All clones of a client share the limit. A wait of more than 50 ms is logged at `debug`,
-    /// one of more than a second at `info`, every ten seconds at most.
+    /// watches, too. All clones of a client share the limit. Whoever is stopped while he waits has had his
+    /// turn. A wait of more than 50 ms is logged at `debug`, one of more than a second at `info`, every ten
+    /// seconds at most.
     ///
     /// There is none by default, where client-go has 5 and 10: an API server shares itself out fairly (API
     /// Priority and Fairness), says 429 where that is not enough, and then is waited for
@@ -346,8 +347,11 @@ impl Config {
     /// | the head of an answer | 32 KiB |
     /// | the body of a failure | 256 KiB are read, 1 KiB of them shown if it is no `Status` |
     /// | a body that is read as a whole | this one; after decompression |
-    /// | an object of an informer's list, an event of its watch | [`DecodeLimits`](crate::DecodeLimits): 32 MiB; after decompression |
-    /// | an informer's list, or [`Response::into_body`](crate::Response::into_body) | none: it is a stream, and never in memory as a whole |
+    /// | an object of a list or event of a watch, of an informer | [`DecodeLimits`]: 32 MiB; after decompression |
+    /// | an informer's list, [`Response::into_body`] | none: they are streams, never in memory as a whole |
+    ///
+    /// [`DecodeLimits`]: crate::DecodeLimits
+    /// [`Response::into_body`]: crate::Response::into_body
     pub fn body_limit(mut self, bytes: u64) -> Self {
         self.manners.body_limit = bytes;
         self

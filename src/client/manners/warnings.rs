@@ -23,7 +23,8 @@ const TEXT_LIMIT: usize = 1024;
 const MISCELLANEOUS: u16 = 299;
 
 /// What a server warns of beside its answer: that an API is deprecated, that a field is unknown or given
-/// twice, that an object is not what its author wanted. See [`Config::on_warning`](crate::Config::on_warning).
+/// twice, that an object is not what its author wanted. See
+/// [`Config::on_warning`](crate::Config::on_warning).
 ///
 /// Neither agent nor text hold control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +74,7 @@ impl Warnings {
                 match &self.handler {
                     Some(Handler(handler)) => {
                         if let Err(panic) = catch(|| handler(&warning)) {
-                            log::error!("the handler of warnings {panic}");
+                            log::error!("{asked}: the handler of warnings {panic}");
                         }
                     }
                     None => self.log(&warning, asked),

@@ -103,6 +103,8 @@ fn a_panic_of_the_handler_costs_nothing_but_a_line() {
     get(&client, "/");
     get(&client, "/");
     assert_eq!(server.accepted(), 1, "the connection is as good as before");
+    let line = format!("ERROR GET {}/: the handler of warnings panicked: not today", server.url());
+    assert_eq!(logged(&server), [line.clone(), line]);
 }
 
 #[test]

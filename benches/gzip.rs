@@ -1,0 +1,119 @@
+//! What a compressed list saves on the way, and costs at its end: Pods in pages as an API server compresses
+//! them, over a socket of this machine, read and thrown away.
+//!
+//! ```text
+//! cargo bench --bench gzip --features gzip
+//! ```
+#![allow(clippy::unwrap_used, reason = "a bench has nobody to tell")]
+
+mod common;
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::thread;
+use std::time::Instant;
+
+use common::pods::Pods;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use k8s_informer::{Client, Config, GroupVersionResource, ListOptions, ListerWatcher, Stop};
+
+/// That of kube-apiserver.
+const LEVEL: Compression = Compression::new(1);
+
+fn main() {
+    let test = std::env::args().any(|argument| argument == "--test");
+    let (count, rounds) = if test { (50, 1) } else { (5000, 9) };
+    println!(
+        "{count} Pods | on the wire, kB | kB a Pod | processor time of the reader, us a Pod | ms in all"
+    );
+    for page in [500, count] {
+        for disable in [true, false] {
+            let pages = Pages::new(Pods::new(count), page);
+            let sizes = if disable { &pages.plain } else { &pages.compressed };
+            let bytes: usize = sizes.iter().map(Vec::len).sum();
+            let pages_count = pages.plain.len();
+            let client =
+                Client::new(Config::new(format!("http://{}", serve(pages))).disable_compression(disable));
+            let lists = client.unwrap().lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None);
+            let mut results: Vec<(f64, f64)> = (0..rounds).map(|_| read(&lists, pages_count)).collect();
+            results.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let (processor, wall) = results[rounds / 2];
+            println!(
+                "{} in pages of {page} | {} | {:.2} | {:.1} | {wall:.0}",
+                if disable { "plain" } else { "gzip" },
+                bytes / 1000,
+                bytes as f64 / 1e3 / count as f64,
+                processor / 1e3 / count as f64
+            );
+        }
+    }
+}
+
+/// Nanoseconds of this thread, and milliseconds in all.
+fn read(lists: &impl ListerWatcher, pages: usize) -> (f64, f64) {
+    let (begun, before) = (Instant::now(), processor_time());
+    for page in 0..pages {
+        let mut options = ListOptions::default();
+        options.continue_token = Some(page.to_string());
+        let mut body = lists.list(&options, &Stop::new()).unwrap();
+        io::copy(&mut body, &mut io::sink()).unwrap();
+    }
+    (processor_time() - before, begun.elapsed().as_secs_f64() * 1e3)
+}
+
+fn processor_time() -> f64 {
+    // Only then is the time up to now in it.
+    thread::yield_now();
+    let schedule = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
+    schedule.split(' ').next().and_then(|time| time.parse().ok()).expect("the first one is the time")
+}
+
+struct Pages {
+    plain: Vec<Vec<u8>>,
+    compressed: Vec<Vec<u8>>,
+}
+
+impl Pages {
+    fn new(pods: Pods, page: usize) -> Self {
+        let body = |start| {
+            let mut bytes = Vec::new();
+            pods.page(0, start, page).read_to_end(&mut bytes).unwrap();
+            bytes
+        };
+        let plain: Vec<Vec<u8>> = (0..pods.len()).step_by(page).map(body).collect();
+        let compress = |bytes: &Vec<u8>| {
+            let mut encoder = GzEncoder::new(Vec::new(), LEVEL);
+            encoder.write_all(bytes).unwrap();
+            encoder.finish().unwrap()
+        };
+        let compressed = plain.iter().map(compress).collect();
+        Self { plain, compressed }
+    }
+}
+
+/// Answers with the page that the token of each request names; one connection.
+fn serve(pages: Pages) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || -> io::Result<()> {
+        let (mut stream, _) = listener.accept()?;
+        let mut lines = BufReader::new(stream.try_clone()?).lines();
+        loop {
+            let head: Vec<String> =
+                lines.by_ref().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+            let Some(first) = head.first() else { return Ok(()) };
+            let page: usize = first.split(['=', '&', ' ']).find_map(|word| word.parse().ok()).unwrap();
+            let gzip = head.iter().any(|line| line.eq_ignore_ascii_case("accept-encoding: gzip"));
+            let (body, encoding) =
+                if gzip { (&pages.compressed[page], "gzip") } else { (&pages.plain[page], "identity") };
+            let length = body.len();
+            write!(
+                stream,
+                "HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\nContent-Length: {length}\r\n\r\n"
+            )?;
+            stream.write_all(body)?;
+        }
+    });
+    address
+}
