@@ -19,6 +19,7 @@ pub(in crate::client) use self::info::ClusterInfo;
 use super::super::config::{ExecConfig, InteractiveMode};
 use super::super::material::{Secret, config_error, credentials_error};
 use crate::error::Error;
+use crate::metrics::{ClientMetrics, Meter};
 use crate::stop::{Done, Stop};
 use crate::sync::Mutex;
 
@@ -37,6 +38,7 @@ pub(in crate::client) struct Plugin {
     config: ExecConfig,
     cluster: ClusterInfo,
     surroundings: Surroundings,
+    meter: Meter<dyn ClientMetrics>,
     /// Held for a look only, never while the plugin runs. Innermost.
     state: Mutex<State>,
 }
@@ -44,6 +46,8 @@ pub(in crate::client) struct Plugin {
 #[derive(Default)]
 struct State {
     last: Option<Arc<Credential>>,
+    /// Since when its certificate is there.
+    certified: Option<SystemTime>,
     /// The server did not accept the last one.
     rejected: bool,
     /// The run that is under way.
@@ -99,7 +103,13 @@ impl Plugin {
         if config.env.iter().any(|(variable, _)| variable.is_empty()) {
             return Err(config_error(format!("{name}: an environment variable has no name")));
         }
-        Ok(Self { config: config.clone(), cluster, surroundings, state: Mutex::default() })
+        let meter = Meter::new(None);
+        Ok(Self { config: config.clone(), cluster, surroundings, meter, state: Mutex::default() })
+    }
+
+    /// Tells these metrics, too.
+    pub(in crate::client) fn told(self, metrics: Option<Arc<dyn ClientMetrics>>) -> Self {
+        Self { meter: Meter::new(metrics), ..self }
     }
 
     /// The last credential, or, if there is none, or it has expired or was rejected, one of a new run. One
@@ -190,21 +200,37 @@ impl Plugin {
         let cluster = config.provide_cluster_info.then_some((&self.cluster, config.cluster_config.as_ref()));
         let info = info::encode(&config.api_version, interactive, cluster)
             .map_err(|_| config_error(format!("{name}: its cluster's configuration is not JSON")))?;
-        let output = process::run(config, &info, interactive, limit(config, interactive), stop)?;
+        let output =
+            process::run(config, &info, interactive, limit(config, interactive), stop, |(code, status)| {
+                self.meter.event(|metrics| metrics.exec_plugin_call(code, status));
+            })?;
         answer::parse(&output, &config.api_version)
             .map_err(|problem| credentials_error(format!("{name} {problem}")))
     }
 
     fn keep(&self, answer: answer::Answer) -> Arc<Credential> {
+        let now = (self.surroundings.now)();
+        let mut replaced = None;
         let mut state = self.state.lock();
         let before = state.last.take().and_then(|last| last.certificate.clone());
         let certificate = answer.certificate.map(|new| match before {
             Some(before) if *before == new => before,
-            _ => Arc::new(new),
+            before => {
+                let since = state.certified.replace(now);
+                replaced = before.and(since);
+                Arc::new(new)
+            }
         });
         let credential = Arc::new(Credential { token: answer.token, certificate, expires: answer.expires });
         state.last = Some(credential.clone());
         state.rejected = false;
+        drop(state);
+        if let Some(age) = replaced.and_then(|since| now.duration_since(since).ok()) {
+            self.meter.event(|metrics| metrics.certificate_rotation_age(age));
+        }
+        if credential.certificate.is_some() {
+            self.meter.event(|metrics| metrics.certificate_expiry(credential.expires));
+        }
         credential
     }
 }
