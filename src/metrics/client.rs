@@ -69,21 +69,21 @@ pub trait ClientMetrics: Send + Sync + 'static {
         let _ = (method, host, duration);
     }
 
-    /// A credential plugin was run, unless the request was stopped: its exit code (1 if it could not be started,
-    /// -1 if it was killed), and `no_error`, `plugin_execution_error`,
+    /// A credential plugin was run, unless the request was stopped: its exit code (1 if it could not be
+    /// started, -1 if it was killed), and `no_error`, `plugin_execution_error`,
     /// `plugin_not_found_error` or `client_internal_error`. The counter `rest_client_exec_plugin_call_total`.
     fn exec_plugin_call(&self, exit_code: i32, call_status: &str) {
         let _ = (exit_code, call_status);
     }
 
-    /// How long the client certificate of a plugin had been in use when another one took its place. The histogram
-    /// `rest_client_exec_plugin_certificate_rotation_age`.
+    /// How long the client certificate of a plugin had been in use when another one took its place. The
+    /// histogram `rest_client_exec_plugin_certificate_rotation_age`.
     fn certificate_rotation_age(&self, age: Duration) {
         let _ = age;
     }
 
-    /// Until when the plugin says that its client certificate is good, each time that it hands one out; `None`
-    /// if it does not say. Kubernetes publishes what is left of that as the gauge
+    /// Until when the plugin says that its client certificate is good, each time that it hands one out;
+    /// `None` if it does not say. Kubernetes publishes what is left of that as the gauge
     /// `rest_client_exec_plugin_ttl_seconds`.
     fn certificate_expiry(&self, expiry: Option<SystemTime>) {
         let _ = expiry;

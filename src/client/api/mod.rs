@@ -41,8 +41,8 @@ use crate::object::{
 use crate::stop::Stop;
 use crate::wire::{UNRESERVED, percent_encoded};
 
-/// The objects of one resource, to be read, written, listed and watched: in a namespace, or of a resource that
-/// has none. client-go's typed, dynamic and metadata clients.
+/// The objects of one resource, to be read, written, listed and watched: in a namespace, or of a resource
+/// that has none. client-go's typed, dynamic and metadata clients.
 ///
 /// [`Client::api`] makes it for types that know their [`Resource`] (k8s-openapi's, your own),
 /// [`Client::dynamic_api`] for any resource at run time, [`Client::metadata_api`] for metadata alone. It is
@@ -51,9 +51,10 @@ use crate::wire::{UNRESERVED, percent_encoded};
 ///
 /// Every call blocks until the whole answer is there, no longer than the client's
 /// [`response_timeout`](crate::Config::response_timeout) for its head, and as long again for its body, or for
-/// each part of it where that may be long; a [`Stop`] ends it at once. None that writes is ever sent twice: after an error that
-/// [is one of the connection](Error::is_connection), or of [time](Error::is_timeout), nobody knows whether it
-/// was done. Messages say verb, resource, name and namespace, and nothing of what was sent.
+/// each part of it where that may be long; a [`Stop`] ends it at once. None that writes is ever sent twice:
+/// after an error that [is one of the connection](Error::is_connection), or of [time](Error::is_timeout),
+/// nobody knows whether it was done. Messages say verb, resource, name and namespace, and nothing of what was
+/// sent.
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;

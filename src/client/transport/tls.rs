@@ -96,9 +96,9 @@ fn identity(provider: &CryptoProvider, certificate: &Pem, key: &Pem) -> Result<C
     }
 }
 
-/// TLS to an `https` proxy, `host` as it stands in its URL. It is trusted for its own name, by the authorities
-/// of the system and the configured one; without the client certificate and `tls-server-name`, which are about
-/// the server. insecure-skip-tls-verify is for both.
+/// TLS to an `https` proxy, `host` as it stands in its URL. It is trusted for its own name, by the
+/// authorities of the system and the configured one; without the client certificate and `tls-server-name`,
+/// which are about the server. insecure-skip-tls-verify is for both.
 pub(in crate::client) fn tls_to_proxy(host: &str, insecure: bool, ca: Option<&Pem>) -> Result<Tls, Error> {
     let peer = Peer::new(host, insecure)?;
     let provider = provider()?;
