@@ -316,7 +316,16 @@ fn kubeconfig_no_credentials_leave_this_machine_without_tls() {
         let config = one(&text(server)).unwrap();
         assert!(config.token.is_some() && !config.mentions_tls(), "{config:?}");
     }
-    for server in ["http://127.0.0.1.example.com", "http://localhost@example.com", "http://0.0.0.0"] {
+    for server in [
+        "http://127.0.0.1.example.com",
+        "http://localhost@example.com",
+        "http://0.0.0.0",
+        // A proxy of the environment is not passed by for it.
+        "http://LOCALHOST",
+        // Here the proxy says which machine it is.
+        "http://127.0.0.1:8080', proxy-url: 'http://proxy:3128",
+        "http://localhost', proxy-url: 'socks5://proxy",
+    ] {
         assert!(one(&text(server)).unwrap().token.is_none(), "{server}");
     }
     let config = one(&text("HTTPS://api")).unwrap();
