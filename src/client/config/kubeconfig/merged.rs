@@ -147,6 +147,13 @@ impl Kubeconfig {
         if let (None, None, Some(name)) = (cluster, filled(server), name) {
             return Err(Problem::Wrong(format!("the context {name:?} names no cluster")));
         }
+        // Before it may be found that nothing names a cluster: who asks for a user does not want another one.
+        let chosen = filled(user).or_else(|| context.and_then(|context| filled(&context.user)));
+        // Without a name it is anonymous, unless there is one without a name.
+        let user = match chosen {
+            Some(user) => Some(find("user", user, &self.users)?),
+            None => self.users.iter().find(|entry| entry.name.is_empty()),
+        };
         let url = match (filled(server), cluster) {
             (Some(server), _) => server,
             (None, Some(cluster)) => filled(&cluster.value.server)
@@ -155,12 +162,6 @@ impl Kubeconfig {
                 let contexts = known("contexts", &self.contexts);
                 return Err(Problem::Empty(format!("no current-context is set; {contexts}")));
             }
-        };
-        let chosen = filled(user).or_else(|| context.and_then(|context| filled(&context.user)));
-        // Without a name it is anonymous, unless there is one without a name.
-        let user = match chosen {
-            Some(user) => Some(find("user", user, &self.users)?),
-            None => self.users.iter().find(|entry| entry.name.is_empty()),
         };
 
         let mut plain = Config::new(url);

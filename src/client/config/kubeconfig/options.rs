@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use super::super::super::material::config_error;
 use super::super::Config;
 use super::super::places::Places;
+use super::file::filled;
 use super::merged::{Kubeconfig, Problem};
 use crate::error::Error;
 
@@ -203,11 +204,8 @@ impl KubeconfigOptions {
         let mut config = places.in_cluster().map_err(|in_cluster| {
             config_error(format!("nothing to connect to: {problem}; in-cluster: {in_cluster}"))
         })?;
-        if let Some(server) = &self.server {
-            config.server = server.clone();
-        }
-        if let Some(namespace) = &self.namespace {
-            config.default_namespace = namespace.clone();
+        if let Some(namespace) = filled(&self.namespace) {
+            config.default_namespace = namespace.to_owned();
         }
         Ok(config)
     }

@@ -375,6 +375,13 @@ fn the_namespace_of_a_pod_is_that_of_a_context_without_one() {
         error,
         "configuration: kubeconfig (/nowhere/a, /nowhere/b): there is no context \"x\"; there are no contexts"
     );
+    let none = || KubeconfigOptions::new().paths(["/nowhere/a"]);
+    assert_eq!(
+        load(none().server("").namespace("").user(""), &places),
+        is("https://10.0.0.1:443", "downward")
+    );
+    let error = none().user("x").load_from(&places).unwrap_err().to_string();
+    assert!(error.ends_with(": there is no user \"x\"; there are no users"), "{error}");
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
