@@ -117,7 +117,7 @@ impl Secure {
             log::warn!(
                 "the certificate of {} is NOT verified (insecure-skip-tls-verify): anyone in between can read and change everything, \
                  credentials included",
-                config.server
+                &*config.server
             );
         }
         let identity = match (&config.client_certificate, &config.client_key) {

@@ -141,7 +141,7 @@ impl How {
 fn cluster_info(config: &Config) -> Result<ClusterInfo, Error> {
     let ca = config.ca.as_ref().map(Material::read).transpose()?;
     Ok(ClusterInfo {
-        server: config.server.clone(),
+        server: config.server.to_string(),
         tls_server_name: config.tls_server_name.clone().unwrap_or_default(),
         insecure_skip_tls_verify: config.insecure,
         certificate_authority_data: ca.map(|ca| ca.bytes.to_vec()).unwrap_or_default(),

@@ -21,7 +21,7 @@ pub use exec::{ExecConfig, InteractiveMode};
 pub use impersonation::Impersonation;
 #[cfg(feature = "kubeconfig")]
 pub use kubeconfig::{Kubeconfig, KubeconfigOptions};
-pub(super) use server::server_url;
+pub(super) use server::{ServerUrl, server_url};
 
 /// Where an API server is and how to talk to it.
 ///
@@ -44,7 +44,7 @@ pub(super) use server::server_url;
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Config {
-    pub(super) server: String,
+    pub(super) server: ServerUrl,
     pub(super) ca: Option<Material>,
     pub(super) client_certificate: Option<Material>,
     pub(super) client_key: Option<Material>,
@@ -100,7 +100,7 @@ impl Config {
     /// `http`.
     pub fn new(server: impl Into<String>) -> Self {
         Self {
-            server: server.into(),
+            server: ServerUrl(server.into()),
             ca: None,
             client_certificate: None,
             client_key: None,

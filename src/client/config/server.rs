@@ -1,8 +1,33 @@
+use std::fmt;
+use std::ops::Deref;
+
 use ureq::http::Uri;
 
 use super::super::material::config_error;
 use super::Config;
 use crate::error::Error;
+
+/// A server's URL as it was given. Nobody has looked at it, so `Debug` takes what has no place in it for a
+/// secret.
+#[derive(Clone)]
+pub(in crate::client) struct ServerUrl(pub(in crate::client) String);
+
+impl Deref for ServerUrl {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.contains(['@', '?', '#']) {
+            true => f.write_str("***"),
+            false => self.0.fmt(f),
+        }
+    }
+}
 
 /// The server's URL with a scheme; refuses what would be ignored, and what would put a secret into messages.
 pub(in crate::client) fn server_url(config: &Config) -> Result<Uri, Error> {

@@ -128,6 +128,7 @@ impl Kubeconfig {
     pub(super) fn resolve(&self, options: &KubeconfigOptions) -> Result<(Config, bool), Problem> {
         // Destructured so that a new choice can't be forgotten.
         let KubeconfigOptions { files: _, context, cluster, user, namespace, server } = options;
+        let server = server.as_deref().filter(|url| !url.is_empty());
         let name = filled(context).or(self.current_context());
         let context = match name {
             Some(name) => Some(&find("context", name, &self.contexts)?.value),
@@ -139,12 +140,12 @@ impl Kubeconfig {
         let nameless = || self.clusters.iter().find(|entry| entry.name.is_empty());
         let cluster = match chosen {
             Some(chosen) => match find("cluster", chosen, &self.clusters) {
-                Err(_) if filled(server).is_some() && filled(cluster).is_none() => None,
+                Err(_) if server.is_some() && filled(cluster).is_none() => None,
                 found => Some(found?),
             },
             None => nameless(),
         };
-        if let (None, None, Some(name)) = (cluster, filled(server), name) {
+        if let (None, None, Some(name)) = (cluster, server, name) {
             return Err(Problem::Wrong(format!("the context {name:?} names no cluster")));
         }
         // Before it may be found that nothing names a cluster: who asks for a user does not want another one.
@@ -154,7 +155,7 @@ impl Kubeconfig {
             Some(user) => Some(find("user", user, &self.users)?),
             None => self.users.iter().find(|entry| entry.name.is_empty()),
         };
-        let url = match (filled(server), cluster) {
+        let url = match (server, cluster) {
             (Some(server), _) => server,
             (None, Some(cluster)) => filled(&cluster.value.server)
                 .ok_or_else(|| format!("the cluster {:?} has no server", cluster.name))?,
@@ -170,7 +171,7 @@ impl Kubeconfig {
         }
         let mut config = plain.clone();
         if let Some(cluster) = cluster {
-            cluster.trust(&mut config, filled(server).is_some())?;
+            cluster.trust(&mut config, server.is_some())?;
         }
         if let Some(user) = user {
             user.authenticate(&mut config, cluster.and_then(Entry::exec_config))?;

@@ -1,8 +1,8 @@
 use std::path::{Path, PathBuf};
 
 use super::super::super::material::config_error;
-use super::super::Config;
 use super::super::places::Places;
+use super::super::{Config, ServerUrl};
 use super::file::filled;
 use super::merged::{Kubeconfig, Problem};
 use crate::error::Error;
@@ -43,7 +43,7 @@ pub struct KubeconfigOptions {
     pub(super) cluster: Option<String>,
     pub(super) user: Option<String>,
     pub(super) namespace: Option<String>,
-    pub(super) server: Option<String>,
+    pub(super) server: Option<ServerUrl>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -101,7 +101,7 @@ impl KubeconfigOptions {
     /// This URL instead of the cluster's, and instead of its `tls-server-name` the host of this URL. A client
     /// for a server alone needs no kubeconfig at all: see [`Config::new`].
     pub fn server(mut self, url: impl Into<String>) -> Self {
-        self.server = Some(url.into());
+        self.server = Some(ServerUrl(url.into()));
         self
     }
 

@@ -66,7 +66,7 @@ users:
 ";
     let meant = |options: KubeconfigOptions| {
         let config = with(&options, text).unwrap();
-        (config.server, config.token.unwrap().0, config.default_namespace)
+        (config.server.0, config.token.unwrap().0, config.default_namespace)
     };
     let is = |server: &str, token: &str, namespace: &str| (server.into(), token.into(), namespace.into());
     let options = KubeconfigOptions::new;
@@ -94,7 +94,7 @@ users:
     ] {
         assert_eq!(with(&options, text).unwrap_err(), expected);
     }
-    assert_eq!(with(&options().server("https://x"), "").unwrap().server, "https://x");
+    assert_eq!(with(&options().server("https://x"), "").unwrap().server.0, "https://x");
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn the_namespace_of_a_pod_is_that_of_a_context_without_one() {
     places.service_account = folder.clone();
     let load = |options: KubeconfigOptions, places: &Places| {
         let config = options.load_from(places).unwrap();
-        (config.server, config.default_namespace)
+        (config.server.0, config.default_namespace)
     };
     let is = |server: &str, namespace: &str| (server.to_owned(), namespace.to_owned());
     let explicit = || KubeconfigOptions::new().path(&path);
@@ -407,7 +407,7 @@ fn what_kubectl_accepts_is_accepted() {
     // A context without a name is the current one, if none is.
     let nameless =
         MINIMAL.replace("name: here,", "").replace("current-context: here", "").replace("user: u, ", "");
-    assert_eq!(one(&nameless).unwrap().server, "https://api:6443");
+    assert_eq!(one(&nameless).unwrap().server.0, "https://api:6443");
     let text = format!("{MINIMAL}users: [{{name: u, user: null}}]\n");
     for text in [
         format!("\u{feff}---{}", text.replace('\n', "\r\n")),
@@ -415,11 +415,11 @@ fn what_kubectl_accepts_is_accepted() {
         format!("{text}...\n"),
         format!("\n# comment\n{text}  \n"),
     ] {
-        assert_eq!(one(&text).unwrap().server, "https://api:6443");
+        assert_eq!(one(&text).unwrap().server.0, "https://api:6443");
     }
     for bytes in [u16::to_le_bytes, u16::to_be_bytes] {
         let bytes: Vec<u8> = format!("\u{feff}{text}").encode_utf16().flat_map(bytes).collect();
-        assert_eq!(KubeconfigOptions::new().load_bytes(bytes, "").unwrap().server, "https://api:6443");
+        assert_eq!(KubeconfigOptions::new().load_bytes(bytes, "").unwrap().server.0, "https://api:6443");
     }
     for empty in
         ["", " \n", "\u{feff}", "---\n", "null", "# none", "{}", "kind: Config", "clusters: []\nusers: null"]
