@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::io::Read;
+#[cfg(unix)]
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -141,4 +143,44 @@ fn a_401_is_an_error_when_there_is_nothing_else_to_try() {
     let client = Client::new(Config::new(server.url()).token_file(file)).unwrap();
     assert!(get(&client).unwrap_err().is_unauthorized());
     assert_eq!(count.load(Ordering::SeqCst), 4);
+}
+
+/// A pipe would be waited for, where no stop could end it; what never ends would take all memory.
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_or_too_large_is_not_read() {
+    let folder = Folder::new("no-file");
+    let pipe = folder.0.join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let huge = folder.0.join("huge");
+    fs::File::create(&huge).unwrap().set_len(1 << 40).unwrap();
+    let server = Server::answering("{}");
+    let token = folder.write("token", "good");
+    let client = Client::new(Config::new(server.url()).token_file(&token)).unwrap();
+    let authority = Authority::new();
+    let tls = Server::with_tls(Some(authority.server("127.0.0.1")), script);
+    let ca = folder.write("ca.crt", &authority.pem);
+    let secure = Client::new(Config::new(tls.https()).ca_file(&ca)).unwrap();
+    let bad = [
+        (pipe, "is not a regular file"),
+        (folder.0.clone(), "is not a regular file"),
+        ("/dev/zero".into(), "is not a regular file"),
+        (huge, "is larger than 4 MiB"),
+    ];
+    for (path, expected) in &bad {
+        for config in [
+            Config::new(server.url()).token_file(path),
+            Config::new("https://a").ca_file(path),
+            Config::new("https://a").client_certificate_files(path, path),
+        ] {
+            let error = Client::new(config).unwrap_err();
+            assert!(error.is_config() && error.to_string().contains(expected), "{error}");
+        }
+        for file in [&token, &ca] {
+            fs::remove_file(file).unwrap();
+            std::os::unix::fs::symlink(path, file).unwrap();
+        }
+        get(&client).unwrap();
+        get(&secure).unwrap();
+    }
 }
