@@ -25,7 +25,7 @@ struct Lookup {
 /// Resolves one name after another; a client has one server, so mostly the same.
 #[derive(Default)]
 pub(super) struct Names {
-    /// The lookup that is under way. Innermost, held for the swap only.
+    /// The lookup that is under way. Innermost, held while its thread is started.
     pending: Mutex<Option<Arc<Lookup>>>,
 }
 
@@ -86,8 +86,6 @@ impl Names {
             addresses: OnceLock::new(),
             done: Done::new("name resolution"),
         });
-        *pending = Some(lookup.clone());
-        drop(pending);
         let theirs = lookup.clone();
         thread::Builder::new().name("k8s-informer resolve".to_owned()).spawn(move || {
             let addresses = match (theirs.host.as_str(), theirs.port).to_socket_addrs() {
@@ -97,6 +95,8 @@ impl Names {
             let _ = theirs.addresses.set(addresses);
             theirs.done.set();
         })?;
+        // Not before there is somebody who ends it: others would wait for it.
+        *pending = Some(lookup.clone());
         Ok(lookup)
     }
 }
