@@ -140,6 +140,10 @@ fn servers_and_tokens_that_can_not_be_used() {
         (Config::new("ftp://a"), "is not an http or https URL"),
         (Config::new("http://"), "is not a"),
         (Config::new("http://a b"), "is not a URL of a server"),
+        // Not the usual port in place of one that is none.
+        (Config::new("https://a:65536"), "is not an http or https URL"),
+        (Config::new("https://a:+443"), "is not an http or https URL"),
+        (Config::new("https://[::1]:0"), "is not an http or https URL"),
         (Config::new("https://user:s3cret@host"), "holds a user name or password"),
         (Config::new("https://host?token=s3cret"), "has a query"),
         (Config::new("http://a").token("s3cret\r\nX: y"), "the token holds blanks"),

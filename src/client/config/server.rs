@@ -48,7 +48,17 @@ pub(in crate::client) fn server_url(config: &Config) -> Result<Uri, Error> {
     };
     let uri: Uri = url.parse().map_err(|_| config_error(format!("{given:?} is not a URL of a server")))?;
     match (uri.scheme_str(), uri.host()) {
-        (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(uri),
+        (Some("http" | "https"), Some(host)) if !host.is_empty() && has_port_or_none(&uri) => Ok(uri),
         _ => Err(config_error(format!("{given:?} is not an http or https URL of a server"))),
     }
+}
+
+/// A port that is none is as good as absent to [`Uri`], and the usual one would be connected to.
+fn has_port_or_none(uri: &Uri) -> bool {
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    let behind = authority.strip_prefix(uri.host().unwrap_or_default()).unwrap_or(authority);
+    let is_port = |port: &str| {
+        port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0)
+    };
+    matches!(behind, "" | ":") || behind.strip_prefix(':').is_some_and(is_port)
 }
