@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+use super::bare;
 use crate::stop::{Done, Stop};
 use crate::sync::{Mutex, channel};
 
@@ -38,7 +39,8 @@ impl Names {
         timeout: Option<Duration>,
         stop: Option<&Stop>,
     ) -> io::Result<Vec<SocketAddr>> {
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        // The % in front of a zone is escaped in a URL.
+        let host = &*bare(host).replacen("%25", "%", 1);
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
         }

@@ -10,6 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use super::super::material::{Material, Pem, config_error};
+use super::bare;
 use crate::error::Error;
 
 /// What every connection to the server shares: also the sessions that can be resumed.
@@ -29,7 +30,8 @@ pub(in crate::client) struct Peer {
 impl Peer {
     /// `name` as it stands in a URL. `insecure` accepts any certificate.
     pub(in crate::client) fn new(name: &str, insecure: bool) -> Result<Self, Error> {
-        let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        // No certificate is for a zone, which only this machine knows.
+        let bare = bare(name).split('%').next().unwrap_or_default();
         let server_name = ServerName::try_from(bare.to_owned())
             .map_err(|_| config_error(format!("{name:?} is not a name that a certificate can be for")))?;
         Ok(Self { server_name, insecure })
