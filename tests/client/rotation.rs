@@ -116,6 +116,28 @@ fn after_a_401_a_token_that_has_changed_is_tried_once() {
     assert_eq!(server.accepted(), 1);
 }
 
+/// As client-go's plugins see it: who refuses somebody need not know the API's words for it.
+#[test]
+fn a_401_is_one_whatever_its_reason() {
+    for reason in ["Unknown", "Expired"] {
+        let folder = Folder::new("odd-401");
+        let file = folder.write("token", "old");
+        let rotated = file.clone();
+        let server = Server::start(move |request| {
+            if request.contains("Bearer new\r\n") {
+                return Reply::Write(answer("200 OK", "", "{}"));
+            }
+            fs::write(&rotated, "new").unwrap();
+            Reply::Write(answer(
+                "401 Unauthorized",
+                "",
+                &format!(r#"{{"kind":"Status","reason":"{reason}","code":401}}"#),
+            ))
+        });
+        get(&Client::new(Config::new(server.url()).token_file(&file)).unwrap()).unwrap();
+    }
+}
+
 #[test]
 fn a_401_is_an_error_when_there_is_nothing_else_to_try() {
     let count = Arc::new(AtomicUsize::new(0));
