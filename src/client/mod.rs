@@ -52,8 +52,11 @@ use crate::stop::Stop;
 /// A connection to an API server: opened when needed, kept for the next request, shared by all clones.
 ///
 /// Every request blocks the thread that makes it, and its [`Stop`] ends it at once, whatever it waits for. A
-/// client starts no threads, but for name resolution, which can't be interrupted and so runs on a thread that
-/// nobody waits for.
+/// client starts no threads, but for what can't be interrupted, on threads that nobody waits for: to resolve a
+/// name, and to read what a [plugin](crate::ExecConfig) says.
+///
+/// No log of this crate holds a secret. At `trace` the library below it does: `ureq_proto` writes down all that
+/// it sends and receives, tokens and bodies too. Who logs everything leaves that target at `debug`.
 ///
 /// ```no_run
 /// use k8s_informer::{Client, Request, Stop};
