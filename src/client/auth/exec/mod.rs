@@ -26,9 +26,7 @@ use crate::sync::Mutex;
 #[derive(Debug)]
 pub(in crate::client) struct Credential {
     pub(in crate::client) token: Option<Secret>,
-    /// The same `Arc` as in the credential before as long as it has not changed: so it can be told whether
-    /// connections have to be made anew.
-    pub(in crate::client) certificate: Option<Arc<Identity>>,
+    pub(in crate::client) certificate: Option<Identity>,
     pub(in crate::client) expires: Option<SystemTime>,
 }
 
@@ -196,13 +194,9 @@ impl Plugin {
     }
 
     fn keep(&self, answer: answer::Answer) -> Arc<Credential> {
+        let answer::Answer { token, certificate, expires } = answer;
+        let credential = Arc::new(Credential { token, certificate, expires });
         let mut state = self.state.lock();
-        let before = state.last.take().and_then(|last| last.certificate.clone());
-        let certificate = answer.certificate.map(|new| match before {
-            Some(before) if *before == new => before,
-            _ => Arc::new(new),
-        });
-        let credential = Arc::new(Credential { token: answer.token, certificate, expires: answer.expires });
         state.last = Some(credential.clone());
         state.rejected = false;
         credential
