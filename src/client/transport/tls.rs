@@ -3,11 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
 
 use super::super::material::{Material, Pem, config_error};
 use super::bare;
@@ -18,6 +21,13 @@ use crate::error::Error;
 pub(in crate::client) struct Tls {
     pub(in crate::client) config: Arc<ClientConfig>,
     pub(in crate::client) server_name: ServerName<'static>,
+}
+
+impl Tls {
+    fn new(mut config: ClientConfig, peer: &Peer) -> Self {
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Self { config: Arc::new(config), server_name: peer.server_name.clone() }
+    }
 }
 
 /// Whose certificate the server has to show, and what else does not change while a client lives.
@@ -48,19 +58,11 @@ pub(in crate::client) struct Pems {
 }
 
 pub(in crate::client) fn tls(peer: &Peer, pems: &Pems) -> Result<Tls, Error> {
-    let provider = provider()?;
-    let builder = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| config_error(format!("TLS: {error}")))?;
-    let builder = if peer.insecure {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
-    } else {
-        builder.with_root_certificates(match &pems.ca {
-            Some(ca) => authorities(ca)?,
-            None => system_authorities()?,
-        })
-    };
-    let mut tls = match &pems.identity {
+    let builder = trusting(peer, || match &pems.ca {
+        Some(ca) => authorities(ca),
+        None => system_authorities(),
+    })?;
+    let tls = match &pems.identity {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
             let chain = certificates(certificate)?;
@@ -89,8 +91,7 @@ pub(in crate::client) fn tls(peer: &Peer, pems: &Pems) -> Result<Tls, Error> {
             })?
         }
     };
-    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Tls { config: Arc::new(tls), server_name: peer.server_name.clone() })
+    Ok(Tls::new(tls, peer))
 }
 
 /// TLS to an `https` proxy, `host` as it stands in its URL. It is trusted for its own name, by the authorities
@@ -98,25 +99,30 @@ pub(in crate::client) fn tls(peer: &Peer, pems: &Pems) -> Result<Tls, Error> {
 /// the server. insecure-skip-tls-verify is for both.
 pub(in crate::client) fn tls_to_proxy(host: &str, insecure: bool, ca: Option<&Pem>) -> Result<Tls, Error> {
     let peer = Peer::new(host, insecure)?;
+    let builder = trusting(&peer, || match (ca, system_authorities()) {
+        (None, system) => system,
+        (Some(ca), Err(_)) => authorities(ca),
+        (Some(ca), Ok(mut system)) => {
+            system.roots.extend(authorities(ca)?.roots);
+            Ok(system)
+        }
+    })?;
+    Ok(Tls::new(builder.with_no_client_auth(), &peer))
+}
+
+/// Trusts these authorities, or anybody if the peer is [insecure](Peer::new).
+fn trusting(
+    peer: &Peer,
+    authorities: impl FnOnce() -> Result<RootCertStore, Error>,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
     let provider = provider()?;
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| config_error(format!("TLS: {error}")))?;
-    let builder = if insecure {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
-    } else {
-        builder.with_root_certificates(match (ca, system_authorities()) {
-            (None, system) => system?,
-            (Some(ca), Err(_)) => authorities(ca)?,
-            (Some(ca), Ok(mut system)) => {
-                system.roots.extend(authorities(ca)?.roots);
-                system
-            }
-        })
-    };
-    let mut tls = builder.with_no_client_auth();
-    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Tls { config: Arc::new(tls), server_name: peer.server_name })
+    Ok(match peer.insecure {
+        true => builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider))),
+        false => builder.with_root_certificates(authorities()?),
+    })
 }
 
 /// Always given to rustls: with two providers linked, its own choice is to panic.
