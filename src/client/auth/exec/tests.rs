@@ -288,7 +288,7 @@ fn a_command_that_is_missing_comes_with_its_hint() {
             format!("credentials: exec plugin {command:?} is not installed: there is no such executable");
         assert_eq!(failure(&config), expected);
         let hinted = config.install_hint("brew install it,\nand \u{1b}[31mlog in\n");
-        assert_eq!(failure(&hinted), format!("{expected}; brew install it,\nand [31mlog in"));
+        assert_eq!(failure(&hinted), format!("{expected}; brew install it,\nand U+001B[31mlog in"));
     }
 }
 

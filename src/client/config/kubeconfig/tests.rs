@@ -244,7 +244,7 @@ users:
     assert_eq!(plugin.api_version, "client.authentication.k8s.io/v1");
     assert_eq!(plugin.interactive_mode, InteractiveMode::Never);
     assert!(plugin.provide_cluster_info);
-    assert_eq!(plugin.install_hint, "U+001B[1minstall\nit");
+    assert_eq!(plugin.install_hint, "\u{1b}[1minstall\nit");
     assert_eq!(plugin.cluster_config, Some(json!({"audience": "s3cret", "more": [1, true, null]})));
 
     let plugin = |exec: &str| with_user(&format!("{{exec: {exec}}}")).map(|config| config.exec.unwrap());
