@@ -106,6 +106,11 @@ impl Client {
         let server = server_url(&config)?;
         let user_agent = HeaderValue::from_str(&config.user_agent.clone().unwrap_or_else(default_user_agent))
             .map_err(|_| config_error("the user agent holds characters that a header can't have"))?;
+        if server.scheme_str() == Some("http") && config.authenticates() && !config.stays_on_this_machine() {
+            log::warn!(
+                "the credentials for {server} are sent WITHOUT TLS: anyone in between can read and use them"
+            );
+        }
         Ok(Self {
             inner: Arc::new(Inner {
                 connections: Connections::new(&config, &server)?,

@@ -97,7 +97,7 @@ impl Config {
     /// has one.
     ///
     /// As in kubectl, a `host:port` without a scheme is `https` if anything of TLS is configured, and else
-    /// `http`.
+    /// `http`. That credentials leave this machine without TLS is logged as a warning.
     pub fn new(server: impl Into<String>) -> Self {
         Self {
             server: ServerUrl(server.into()),
@@ -383,8 +383,7 @@ impl Config {
     }
 
     /// Whether it says how to authenticate, but for a certificate.
-    #[cfg(feature = "kubeconfig")]
-    fn authenticates(&self) -> bool {
+    pub(super) fn authenticates(&self) -> bool {
         self.token.is_some()
             || self.token_file.is_some()
             || self.basic.is_some()

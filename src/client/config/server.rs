@@ -1,10 +1,11 @@
 use std::fmt;
+use std::net::IpAddr;
 use std::ops::Deref;
 
 use ureq::http::Uri;
 
 use super::super::material::config_error;
-use super::Config;
+use super::{Config, ProxyChoice};
 use crate::error::Error;
 
 /// A server's URL as it was given. Nobody has looked at it, so `Debug` takes what has no place in it for a
@@ -50,6 +51,20 @@ pub(in crate::client) fn server_url(config: &Config) -> Result<Uri, Error> {
     match (uri.scheme_str(), uri.host()) {
         (Some("http" | "https"), Some(host)) if !host.is_empty() && has_port_or_none(&uri) => Ok(uri),
         _ => Err(config_error(format!("{given:?} is not an http or https URL of a server"))),
+    }
+}
+
+impl Config {
+    /// Whether nobody on another machine can read what is sent.
+    pub(in crate::client) fn stays_on_this_machine(&self) -> bool {
+        // What goes through a proxy ends at the proxy's idea of this address.
+        if matches!(self.proxy, ProxyChoice::Url(_)) {
+            return false;
+        }
+        let Ok(url) = self.server.trim().parse::<Uri>() else { return false };
+        let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+        // In these letters only: others are no exception to a proxy of the environment, as in Go.
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
     }
 }
 

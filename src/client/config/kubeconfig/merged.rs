@@ -1,12 +1,9 @@
 use std::collections::HashSet;
 use std::fmt;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use ureq::http::Uri;
-
 use super::super::super::material::config_error;
-use super::super::{Config, ProxyChoice};
+use super::super::Config;
 use super::KubeconfigOptions;
 use super::entry::{Entry, absolute, folder_of};
 use super::file::{Cluster, Context, File, List, User, filled};
@@ -208,8 +205,7 @@ fn is_https(url: &str) -> bool {
 /// What of a configuration is for a server without TLS. As in kubectl no secret goes where others can read it;
 /// but what does not leave this machine may.
 fn unencrypted(secure: Config, mut plain: Config) -> Config {
-    // What goes through a proxy ends at the proxy's idea of this address.
-    if is_on_this_machine(&plain.server) && matches!(plain.proxy, ProxyChoice::Environment) {
+    if plain.stays_on_this_machine() {
         plain.token = secure.token;
         plain.token_file = secure.token_file;
         plain.basic = secure.basic;
@@ -222,13 +218,6 @@ fn unencrypted(secure: Config, mut plain: Config) -> Config {
         );
     }
     plain
-}
-
-fn is_on_this_machine(url: &str) -> bool {
-    let Ok(url) = url.trim().parse::<Uri>() else { return false };
-    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
-    // In these letters only: others are no exception to a proxy of the environment, as in Go.
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn named<T: Default, V>(
