@@ -1,6 +1,8 @@
 //! Requests with what an exec plugin hands out.
 
 use std::fs;
+use std::sync::Barrier;
+use std::thread;
 
 use k8s_informer::{Client, Config, Error, Request, Stop};
 use rcgen::PKCS_ECDSA_P256_SHA256;
@@ -96,6 +98,33 @@ fn a_certificate_makes_connections_of_its_own() {
     let client = Client::new(Config::new("http://127.0.0.1:1").exec(plugin.config())).unwrap();
     let error = get(&client).unwrap_err();
     assert!(error.is_credentials() && error.to_string().contains("needs an https server"), "{error}");
+}
+
+#[test]
+fn those_who_are_refused_at_the_same_time_wait_for_one_run() {
+    let plugin = Plugin::new("plugin-refused");
+    plugin.hand_out(&json!({"token": "bad", "expirationTimestamp": FUTURE}));
+    // All of them are there before the first one is refused.
+    let all = Barrier::new(8);
+    let server = Server::start(move |request| match request.contains("Bearer bad") {
+        false => Reply::Write(answer("200 OK", "", "{}")),
+        true => {
+            if request.starts_with("POST") {
+                all.wait();
+            }
+            Reply::Write(answer("401 Unauthorized", "", "{}"))
+        }
+    });
+    let client = Client::new(Config::new(server.url()).exec(plugin.config())).unwrap();
+    assert!(get(&client).unwrap_err().is_unauthorized());
+    assert_eq!(plugin.runs(), 2);
+    plugin.hand_out(&json!({"token": "good", "expirationTimestamp": FUTURE}));
+    let post = || client.request(&Request::post("/things").body("b"), &Stop::new());
+    thread::scope(|scope| {
+        let requests: Vec<_> = (0..8).map(|_| scope.spawn(post)).collect();
+        requests.into_iter().for_each(|request| drop(request.join().unwrap().unwrap()));
+    });
+    assert_eq!(plugin.runs(), 3);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use k8s_informer::{Client, Config, Error, Request, Stop};
 use rcgen::PKCS_ECDSA_P256_SHA256;
 
 use crate::folder::Folder;
-use crate::server::{Reply, Server, answer, first_chunk};
+use crate::server::{Reply, Seen, Server, answer, first_chunk};
 use crate::tls::Authority;
 
 fn get(client: &Client) -> Result<Vec<u8>, Error> {
@@ -88,6 +88,47 @@ fn a_client_certificate_that_changes_is_shown_by_the_next_request() {
     get(&client).unwrap();
     assert_eq!(server.accepted(), 3);
     assert!(!stop.is_stopped() && watch.read(&mut []).is_ok(), "the watch goes on");
+}
+
+/// As kubelets do it for what is mounted: certificate, key and token are links into `..data`, itself a link that
+/// is replaced in one step.
+#[cfg(unix)]
+#[test]
+fn what_changes_in_one_step_is_used_together() {
+    let folder = Folder::new("swapped");
+    let (authority, clients) = (Authority::new(), [Authority::new(), Authority::new()]);
+    for (version, client) in clients.iter().enumerate() {
+        let (chain, key) = client.client(&PKCS_ECDSA_P256_SHA256);
+        fs::create_dir(folder.0.join(version.to_string())).unwrap();
+        folder.write(&format!("{version}/tls.crt"), &chain);
+        folder.write(&format!("{version}/tls.key"), &key);
+        folder.write(&format!("{version}/token"), &format!("token-{version}"));
+    }
+    let swap = |version: usize| {
+        let new = folder.0.join("..new");
+        std::os::unix::fs::symlink(version.to_string(), &new).unwrap();
+        fs::rename(new, folder.0.join("..data")).unwrap();
+    };
+    swap(0);
+    let [chain, key, token] = ["tls.crt", "tls.key", "token"].map(|name| {
+        std::os::unix::fs::symlink(format!("..data/{name}"), folder.0.join(name)).unwrap();
+        folder.0.join(name)
+    });
+    let server = Server::with_tls(Some(authority.server_for("127.0.0.1", &clients[0])), script);
+    let config = Config::new(server.https()).ca_pem(authority.pem.clone());
+    let client = Client::new(config.client_certificate_files(chain, key).token_file(token)).unwrap();
+    for version in [0, 1, 0] {
+        swap(version);
+        server.set_tls(authority.server_for("127.0.0.1", &clients[version]));
+        get(&client).unwrap();
+        let request = loop {
+            if let Seen::Request(request) = server.next() {
+                break request;
+            }
+        };
+        assert!(request.contains(&format!("Bearer token-{version}\r\n")), "{request}");
+    }
+    assert_eq!(server.accepted(), 3);
 }
 
 #[test]
