@@ -8,7 +8,7 @@ use super::super::ResourceListerWatcher;
 use super::super::resource::PARTIAL;
 use super::Api;
 use crate::error::Error;
-use crate::object::{DynamicObject, Object};
+use crate::object::Object;
 use crate::reflector::{Body, Decoder, ListerWatcher, ReflectorOptions, Unreadable};
 use crate::stop::Stop;
 use crate::wire::{ListOptions, ListSplitter};
@@ -163,9 +163,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
         let meta = splitter.finish()?;
         let (api_version, kind) = meta.api_version_and_kind();
         decoder.check_list(api_version, kind)?;
-        for item in &mut items {
-            (self.name_kind)(item, api_version, kind);
-        }
+        items.iter_mut().for_each(|item| decoder.set_type_meta(item, &meta));
         let list = ObjectList {
             api_version: api_version.to_owned(),
             kind: kind.to_owned(),
@@ -181,15 +179,6 @@ impl<T: Object + DeserializeOwned> Api<T> {
             }
             _ => Ok(list),
         }
-    }
-}
-
-/// As the decoder of client-go's `UnstructuredList`.
-pub(super) fn name_kind(item: &mut DynamicObject, api_version: &str, list_kind: &str) {
-    let kind = list_kind.strip_suffix("List").unwrap_or(list_kind);
-    if item.kind().is_empty() && item.api_version().is_empty() && !kind.is_empty() {
-        item.as_map_mut().insert("apiVersion".to_owned(), api_version.into());
-        item.as_map_mut().insert("kind".to_owned(), kind.into());
     }
 }
 

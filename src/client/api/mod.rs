@@ -95,15 +95,12 @@ pub struct Api<T> {
     namespace: Option<String>,
     accept: &'static str,
     options: WriteOptions,
-    /// Gives an item of a list the apiVersion and kind that it lacks.
-    name_kind: fn(&mut T, &str, &str),
     objects: PhantomData<fn() -> T>,
 }
 
 impl Api<DynamicObject> {
     pub(super) fn dynamic(client: Client, resource: &GroupVersionResource, namespace: Option<&str>) -> Self {
-        let api = Self::new(client, resource.clone(), None, None, namespace, "application/json");
-        Self { name_kind: list::name_kind, ..api }
+        Self::new(client, resource.clone(), None, None, namespace, "application/json")
     }
 }
 
@@ -131,8 +128,7 @@ impl<T> Api<T> {
     ) -> Self {
         let namespace = namespace.filter(|namespace| !namespace.is_empty()).map(str::to_owned);
         let options = WriteOptions::default();
-        let name_kind = |_: &mut T, _: &str, _: &str| {};
-        Self { client, resource, kind, scope, namespace, accept, options, name_kind, objects: PhantomData }
+        Self { client, resource, kind, scope, namespace, accept, options, objects: PhantomData }
     }
 
     /// The resource whose objects they are.
@@ -466,7 +462,7 @@ impl<T: WholeObject> Api<T> {
 
 impl<T> Clone for Api<T> {
     fn clone(&self) -> Self {
-        let Self { client, resource, kind, scope, namespace, accept, options, name_kind, objects } = self;
+        let Self { client, resource, kind, scope, namespace, accept, options, objects } = self;
         Self {
             client: client.clone(),
             resource: resource.clone(),
@@ -475,7 +471,6 @@ impl<T> Clone for Api<T> {
             namespace: namespace.clone(),
             accept,
             options: options.clone(),
-            name_kind: *name_kind,
             objects: *objects,
         }
     }
