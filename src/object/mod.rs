@@ -80,10 +80,10 @@ pub trait Object: Send + Sync + 'static {
     /// The value of one of `metadata.labels`.
     fn label(&self, key: &str) -> Option<&str>;
 
-    /// Takes over what a list says that its items are, with these as `apiVersion` and `kind`: of built-in kinds
-    /// a server says it of each object but not of the items of a list. Called for each item of a list that
-    /// says it. Types that keep neither do nothing, as this does unless it is overridden; one that does keep
-    /// them, as [`DynamicObject`], must not overwrite what the item says itself. Either may be empty.
+    /// Takes over `apiVersion` and `kind` from the list that it is an item of: of built-in kinds a server
+    /// says them in the list alone. Called for each item of a list that says them, before anybody else sees
+    /// it. Types that keep neither do nothing, as this does unless it is overridden; one that does keep them,
+    /// as [`DynamicObject`], must not overwrite what the item says itself. Either may be empty.
     ///
     /// ```
     /// use k8s_informer::{DynamicObject, Object};

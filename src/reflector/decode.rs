@@ -182,6 +182,18 @@ impl<T: Object> Decoder<T> {
         })
     }
 
+    /// An object that has come by itself, in answer to a request for it.
+    #[cfg(feature = "client")]
+    pub(crate) fn answer(&mut self, bytes: &[u8]) -> Result<T, Error> {
+        // What is no JSON can't be told apart, nor be decoded.
+        if !self.begins_as_expected(bytes)
+            && let Ok(peek) = Peek::whole(bytes)
+        {
+            self.check_kind(&peek)?;
+        }
+        self.object(bytes)
+    }
+
     /// One event of a watch. What has been added and is in this store already, if one is given, is not
     /// decoded.
     pub(crate) fn event(

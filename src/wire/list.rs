@@ -169,7 +169,7 @@ impl ListSplitter {
         }
     }
 
-    /// Hands each item that is complete now to `item`, with what the list has said of itself before the items.
+    /// Hands each item that is complete now to `item`, with what the list has said of itself before them.
     /// Stops where that fails.
     pub(crate) fn feed<E: From<SplitError>>(
         &mut self,

@@ -9,7 +9,7 @@ use super::super::resource::PARTIAL;
 use super::Api;
 use crate::error::Error;
 use crate::object::Object;
-use crate::reflector::{Body, Decoder, ListerWatcher, ReflectorOptions, Unreadable};
+use crate::reflector::{Body, Decoder, ListerWatcher, ReflectorOptions, Unreadable, repeated_page};
 use crate::stop::Stop;
 use crate::wire::{ListOptions, ListSplitter};
 
@@ -98,7 +98,14 @@ impl<T: Object + DeserializeOwned> Api<T> {
     pub fn list(&self, options: &ListOptions, stop: &Stop) -> Result<ObjectList<T>, Error> {
         let lister_watcher = self.about("list", "", "", || self.lister_watcher())?;
         let body = lister_watcher.list(options, stop)?;
-        self.about("list", "", "", || self.read_list(body))
+        self.about("list", "", "", || {
+            let list = self.read_list(body)?;
+            match &list.continue_token {
+                // Who goes on there would go on for ever.
+                Some(token) if options.continue_token.as_ref() == Some(token) => Err(repeated_page()),
+                _ => Ok(list),
+            }
+        })
     }
 
     /// Lists objects page by page, all of them as they were when the first page was asked for: the state that
@@ -138,7 +145,9 @@ impl<T: Object + DeserializeOwned> Api<T> {
 
     /// What decodes the objects, as a reflector does.
     pub(super) fn decoder(&self) -> Decoder<T> {
-        let options = ReflectorOptions { expected_kind: self.kind.clone(), ..ReflectorOptions::default() };
+        // What a subresource is has versions of its own: a Scale may be an older one.
+        let expected_kind = self.kind.clone().filter(|kind| kind.group() == self.resource.group());
+        let options = ReflectorOptions { expected_kind, ..ReflectorOptions::default() };
         Decoder::new(|bytes| serde_json::from_slice(bytes), &options)
     }
 

@@ -419,7 +419,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
             let context = response.body.context.clone();
             let with_context = |error: Error| error.context(context.to_string());
             answer::check_json(&response.headers).map_err(with_context)?;
-            let object: T = response.json()?;
+            let object = self.decoder().answer(&response.bytes()?).map_err(with_context)?;
             // It may be put back: under its own name.
             let is_it = match name {
                 Some(name) => object.name() == name,
