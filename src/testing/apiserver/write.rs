@@ -424,6 +424,8 @@ impl Writer<'_> {
 
     /// A name that is free, unless chance is against it eight times, which is when the real one gives up too.
     fn generated_name(&mut self, target: &Target, prefix: &str) -> String {
+        // So that it can be a label.
+        let prefix: String = prefix.chars().take(58).collect();
         let mut name = String::new();
         for _ in 0..8 {
             name = format!("{prefix}{}", self.suffix());
