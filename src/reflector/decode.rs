@@ -324,8 +324,9 @@ impl<T: Object> Decoder<T> {
 
 /// Whether an object says of what kind it is. Custom resources do, of which a list says it behind its items.
 fn says_kind(object: &[u8]) -> bool {
-    object.starts_with(br#"{"apiVersion":""#)
-        || object.starts_with(br#"{"kind":""#)
+    let begins = |with: &[u8]| object.strip_prefix(with).is_some_and(|rest| !rest.starts_with(b"\""));
+    begins(br#"{"apiVersion":""#)
+        || begins(br#"{"kind":""#)
         || Peek::whole(object).is_ok_and(|peek| !peek.api_version.is_empty() || !peek.kind.is_empty())
 }
 
