@@ -1,8 +1,10 @@
+use std::io;
+
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use super::super::Request;
 use super::super::resource::{PARTIAL, PARTIAL_LIST};
+use super::super::{Request, Response};
 use super::{Api, refused};
 use crate::error::Error;
 use crate::object::Object;
@@ -156,7 +158,9 @@ impl<T> Api<T> {
             let request = Request::delete(self.collection()?).raw_query(&which.to_query());
             // Answered with a list of what was there.
             let accept = if self.accept == PARTIAL { PARTIAL_LIST } else { self.accept };
-            self.done(request.json(&self.deletion(options)?)?.accept(accept), stop)
+            let request = request.json(&self.deletion(options)?)?.accept(accept);
+            // Which may be long.
+            read_to_end(self.client.request(&request, stop)?)
         })
     }
 
@@ -170,8 +174,14 @@ impl<T> Api<T> {
     }
 
     /// Makes a request of whose answer nothing is needed: the object or objects, or a Status, depending on
-    /// the kind. It is read to its end, so that the connection can be used again.
+    /// the kind.
     pub(super) fn done(&self, request: Request, stop: &Stop) -> Result<(), Error> {
-        self.whole(&request, stop, |response| response.bytes().map(drop))
+        self.whole(&request, stop, read_to_end)
     }
+}
+
+/// So that the connection can be used again. Nothing of it is kept.
+fn read_to_end(response: Response) -> Result<(), Error> {
+    io::copy(&mut response.into_body(), &mut io::sink())?;
+    Ok(())
 }

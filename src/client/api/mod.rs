@@ -51,9 +51,9 @@ use crate::wire::{UNRESERVED, percent_encoded};
 ///
 /// Every call blocks until the whole answer is there, no longer than the client's
 /// [`response_timeout`](crate::Config::response_timeout) for its head, and as long again for its body, or for
-/// each part of it where that may be long; a [`Stop`] ends it at once. None that writes is ever sent twice: after an error that
-/// [is one of the connection](Error::is_connection), or of [time](Error::is_timeout), nobody knows whether it
-/// was done. Messages say verb, resource, name and namespace, and nothing of what was sent.
+/// each part of it where that may be long; a [`Stop`] ends it at once. None that writes is sent again after an
+/// error that [is one of the connection](Error::is_connection), or of [time](Error::is_timeout): nobody knows
+/// whether it was done. Messages say verb, resource, name and namespace, and nothing of what was sent.
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
@@ -245,7 +245,8 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     /// # Errors
     ///
     /// As [`get`](Self::get); [`is_too_large_resource_version`](Error::is_too_large_resource_version) if the
-    /// server has not come so far and does not within a few seconds.
+    /// server has not come so far: it waits for some seconds, and asks to be asked again, which
+    /// [is done](crate::Client::request) ten times.
     pub fn get_not_older_than(
         &self,
         name: &str,
