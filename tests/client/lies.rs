@@ -4,7 +4,7 @@ use k8s_informer::{DeleteOptions, Error, Patch, Shard, Stop};
 use serde_json::{Value, json};
 
 use crate::server::{Reply, Seen, Server, answer};
-use crate::verbs::{all, counteds};
+use crate::verbs::{all, counteds, status};
 
 fn counted(api_version: &str, kind: &str) -> Value {
     json!({
@@ -89,4 +89,19 @@ fn the_objects_of_one_shard_are_not_deleted_where_those_of_all_might_be() {
     which.shard_selector.clear();
     counteds(&server).delete_collection(&DeleteOptions::default(), &which, &Stop::new()).unwrap();
     assert!(matches!(server.next(), Seen::Request(request) if request.starts_with("DELETE ")));
+}
+
+#[test]
+fn a_watch_that_is_answered_with_something_else_is_an_error_and_over() {
+    let status = status(200, "", "s3cret");
+    let list = json!({"kind": "CountedList", "apiVersion": "example.com/v1", "metadata": {}, "items": []});
+    for body in [status, list.to_string(), format!("{list:#}"), "[]".to_owned(), "null".to_owned()] {
+        let shown = body.clone();
+        let server = Server::start(move |_| Reply::Write(answer("200 OK", "", &body)));
+        let mut events = counteds(&server).watch(&all(), &Stop::new()).unwrap();
+        let error = events.next().unwrap().unwrap_err();
+        let text = format!("{error} {error:?}");
+        assert!(error.is_decode() && !text.contains("s3cret"), "{shown}: {text}");
+        assert!(events.next().is_none() && events.resource_version().is_empty());
+    }
 }
