@@ -177,9 +177,6 @@ impl<T: Object> Listing<T> {
         // Of a shard that the server has picked, it counts the objects of all.
         self.remaining = remaining.filter(|_| meta.shard_selector().is_none());
         if let Some(token) = meta.continue_token() {
-            if self.continue_token.as_deref() == Some(token) {
-                return Err(repeated_page());
-            }
             self.continue_token = Some(token.to_owned());
             return Ok(None);
         }
@@ -234,11 +231,6 @@ impl<T: Object> Listing<T> {
         self.items = 0;
         self.gaps = Gaps::default();
     }
-}
-
-/// A page says of itself that it comes next.
-pub(crate) fn repeated_page() -> Error {
-    Error::decode("the page is followed by itself: its continue token is that which it was asked for with")
 }
 
 /// Whether a state of the cluster is the same as another one or newer. What can't be compared is not.

@@ -20,8 +20,6 @@ pub(crate) use decode::{BadFrame, Decoder, Read, Unreadable};
 pub use driver::Reflector;
 pub use lister_watcher::{Body, ListWatch, ListerWatcher, ListerWatcherSource};
 #[cfg(feature = "client")]
-pub(crate) use listing::repeated_page;
-#[cfg(feature = "client")]
 pub(crate) use machine::SLACK;
 pub use options::{ReflectorOptions, ReflectorState, ReflectorStatus, WatchErrorHandler};
 

@@ -58,9 +58,8 @@ impl Sending {
                 Self::Pages => {
                     let pages: Vec<_> = items.chunks(2).collect();
                     for (page, items) in pages.iter().enumerate() {
-                        let token =
-                            if page + 1 < pages.len() { format!("after {page}") } else { String::new() };
-                        answers.push(Answer::body(list(version, &token, items)));
+                        let token = if page + 1 < pages.len() { "more" } else { "" };
+                        answers.push(Answer::body(list(version, token, items)));
                     }
                 }
                 Self::WatchList => {

@@ -456,13 +456,3 @@ fn w9_an_item_without_a_name_is_told_and_left_out() {
     assert_eq!(it.store.calls(), ["replace [a@1] at 20"]);
     assert!(it.errors.lock()[0].is_decode(), "{:?}", it.errors.lock());
 }
-
-#[test]
-fn l13_a_page_that_says_that_it_comes_next_itself_fails_the_list() {
-    let it = Running::new([page("10", &["a"], "x"), page("10", &["b"], "x"), list("20", &["c"])]);
-    it.requests(2);
-    it.pass(SECOND);
-    assert_eq!(it.requests(4)[2..], ["list 0 limit 500", "watch 20"]);
-    assert_eq!(it.calls(3), ["replace [c@1] at 20"]);
-    assert!(it.errors.lock()[0].is_decode());
-}

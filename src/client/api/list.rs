@@ -9,7 +9,7 @@ use super::super::resource::PARTIAL;
 use super::Api;
 use crate::error::Error;
 use crate::object::Object;
-use crate::reflector::{Body, Decoder, ListerWatcher, ReflectorOptions, Unreadable, repeated_page};
+use crate::reflector::{Body, Decoder, ListerWatcher, ReflectorOptions, Unreadable};
 use crate::stop::Stop;
 use crate::wire::{ListOptions, ListSplitter};
 
@@ -102,7 +102,9 @@ impl<T: Object + DeserializeOwned> Api<T> {
             let list = self.read_list(body)?;
             match &list.continue_token {
                 // Who goes on there would go on for ever.
-                Some(token) if options.continue_token.as_ref() == Some(token) => Err(repeated_page()),
+                Some(token) if options.continue_token.as_ref() == Some(token) => Err(Error::decode(
+                    "the page is followed by itself: its continue token is that which it was asked for with",
+                )),
                 _ => Ok(list),
             }
         })
