@@ -131,7 +131,8 @@ impl How {
             (Some(token), None) => Ok(Self::IdToken(ValidIdToken::new(token)?)),
             // As in client-go, a plugin is not asked by who has a certificate anyway.
             (None, Some(exec)) if config.client_certificate.is_none() => {
-                Ok(Self::Exec(Plugin::new(exec, cluster_info(config)?)?))
+                let plugin = Plugin::new(exec, cluster_info(config)?)?;
+                Ok(Self::Exec(plugin.metrics(config.manners.metrics.clone())))
             }
             _ => Ok(Self::Nothing),
         }

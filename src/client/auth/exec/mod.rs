@@ -19,6 +19,7 @@ pub(in crate::client) use self::info::ClusterInfo;
 use super::super::config::{ExecConfig, InteractiveMode};
 use super::super::material::{Secret, config_error, credentials_error};
 use crate::error::Error;
+use crate::metrics::{ClientMetrics, Meter};
 use crate::stop::{Done, Stop};
 use crate::sync::Mutex;
 
@@ -37,6 +38,7 @@ pub(in crate::client) struct Plugin {
     config: ExecConfig,
     cluster: ClusterInfo,
     surroundings: Surroundings,
+    meter: Meter<dyn ClientMetrics>,
     /// Held for a look only, never while the plugin runs. Innermost.
     state: Mutex<State>,
 }
@@ -99,7 +101,13 @@ impl Plugin {
         if config.env.iter().any(|(variable, _)| variable.is_empty()) {
             return Err(config_error(format!("{name}: an environment variable has no name")));
         }
-        Ok(Self { config: config.clone(), cluster, surroundings, state: Mutex::default() })
+        let (config, meter) = (config.clone(), Meter::new(None));
+        Ok(Self { config, cluster, surroundings, meter, state: Mutex::default() })
+    }
+
+    /// Tells these metrics of each run.
+    pub(in crate::client) fn metrics(self, metrics: Option<Arc<dyn ClientMetrics>>) -> Self {
+        Self { meter: Meter::new(metrics), ..self }
     }
 
     /// The last credential, or, if there is none, or it has expired or was rejected, one of a new run. One
@@ -190,7 +198,13 @@ impl Plugin {
         let cluster = config.provide_cluster_info.then_some((&self.cluster, config.cluster_config.as_ref()));
         let info = info::encode(&config.api_version, interactive, cluster)
             .map_err(|_| config_error(format!("{name}: its cluster's configuration is not JSON")))?;
-        let output = process::run(config, &info, interactive, limit(config, interactive), stop)?;
+        let run = process::run(config, &info, interactive, limit(config, interactive), stop);
+        let (exit_code, call_status) = match &run {
+            Ok(_) => (0, "no_error"),
+            Err(failed) => (failed.exit_code, failed.call_status),
+        };
+        self.meter.event(|metrics| metrics.exec_plugin_call(exit_code, call_status));
+        let output = run.map_err(|failed| failed.error)?;
         answer::parse(&output, &config.api_version)
             .map_err(|problem| credentials_error(format!("{name} {problem}")))
     }
