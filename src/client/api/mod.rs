@@ -146,8 +146,8 @@ impl<T> Api<T> {
     }
 
     /// The status of the objects, which is written apart from the rest.
-    pub fn status(&self) -> StatusApi<'_, T> {
-        StatusApi::new(self)
+    pub fn status(&self) -> StatusApi<T> {
+        StatusApi::new(self.clone())
     }
 
     /// Puts verb, resource, name and namespace before what went wrong.
