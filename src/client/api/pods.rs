@@ -135,8 +135,8 @@ impl<T> Api<T> {
     /// # Errors
     ///
     /// [`is_not_found`](Error::is_not_found) if the pod is not there;
-    /// [`is_bad_request`](Error::is_bad_request) if it has several containers and none is named, or if the container has not started. Other resources
-    /// have no logs.
+    /// [`is_bad_request`](Error::is_bad_request) if it has several containers and none is named, or if the
+    /// container has not started. Other resources have no logs.
     pub fn logs(&self, name: &str, options: &LogOptions, stop: &Stop) -> Result<Body, Error> {
         self.about("get", "log", name, || {
             self.check_pods("asked for their logs")?;
