@@ -57,8 +57,9 @@
 //! | your own writes, seen before the watch brings them | [`MutationCache`], of an informer: [`mutation_cache`] |
 //! | queues of what is to be done, for controllers | [`WorkQueue`](workqueue::WorkQueue), [delaying](workqueue::DelayingQueue), [rate limiting](workqueue::RateLimitingQueue) |
 //! | one cache, many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
-//! | what the server serves, by kind or by kubectl's names | [`Discovery`], [`Client::discover`] |
-//! | single objects, read and written | [`Api`], [`Patch`], [`retry_on_conflict`] |
+//! | the way to the server, and who asks | [`Config`], [`KubeconfigOptions`], [`ExecConfig`]; [`Client`], any [`Request`] |
+//! | objects read, watched and written without a cache | [`Api`], [`Patch`], [`retry_on_conflict`] |
+//! | what the server serves, by kind or by kubectl's names | [`Client::discover`], [`Discovery`] |
 //!
 //! Objects are whatever implements [`Object`]: k8s-openapi's types (feature `k8s-openapi`), structs of your
 //! own with just the fields that you need ([`impl_object!`]), any kind at run time ([`DynamicObject`]), or
@@ -81,6 +82,8 @@
 //!   informer [can be stopped](SharedInformerFactory::stop_informer), and [a
 //!   shutdown](SharedInformerFactory::shutdown_timeout) names the threads that are stuck in a callback of
 //!   yours. A panic in one is caught, logged and counted.
+//! - **Where it connects**: wherever kubectl does, by [`Client::try_default`]: kubeconfigs with certificates,
+//!   tokens, plugins and proxies, or the service account of a pod; what changes in files is used at once.
 //! - **Metrics and logs**: a [`MetricsProvider`] is asked for each informer, under an [`InformerName`]; what
 //!   is logged goes to the `log` facade, without the content of objects, and the README says at which level.
 //!
@@ -97,7 +100,7 @@
 //!
 //! # Features
 //!
-//! `client` (default): HTTP and TLS. `kubeconfig` (default): kubeconfig files. `ring` (default) or
+//! `client` (default): HTTP, TLS, proxies. `kubeconfig` (default): kubeconfig files. `ring` (default) or
 //! `aws-lc-rs`: the TLS provider. `gzip`: lists come compressed. `k8s-openapi`: its types as objects; the
 //! program that uses them picks the Kubernetes version by a feature of that crate. `testing`: [an API server
 //! and other helpers](testing) for tests. `signals`: `Stop::on_signals`.

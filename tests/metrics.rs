@@ -563,6 +563,7 @@ fn the_example_serves_what_a_client_tells() {
     let path = format!("{pods}/none");
     assert!(client.request(&Request::get(path), &Stop::new()).unwrap_err().is_not_found());
     told.exec_plugin_call(1, "plugin_execution_error");
+    told.certificate_rotation_age(Duration::from_secs(3600));
 
     let samples = parse(&told.text());
     let host = server.url().strip_prefix("http://").unwrap().to_owned();
@@ -588,6 +589,10 @@ fn the_example_serves_what_a_client_tells() {
     assert_eq!(of("rate_limiter_duration_seconds_sum", "GET"), 0.0);
     let failed = [("code", "1"), ("call_status", "plugin_execution_error")];
     assert_eq!(figure("exec_plugin_call_total", &failed), 1.0);
+    assert_eq!(figure("exec_plugin_certificate_rotation_age_bucket", &[("le", "3600")]), 1.0);
+    assert_eq!(figure("exec_plugin_ttl_seconds", &[]), f64::INFINITY);
+    told.certificate_expiry(Some(std::time::SystemTime::UNIX_EPOCH));
+    assert!(told.text().contains("rest_client_exec_plugin_ttl_seconds{} -"));
 }
 
 /// Stops also when a test fails: what runs is joined then, too.

@@ -1,4 +1,5 @@
-//! Publishes how an informer and its client stand, for Prometheus, with nothing but this crate and the standard library.
+//! Publishes how an informer and its client stand, for Prometheus, with nothing but this crate and the
+//! standard library.
 //!
 //! ```text
 //! cargo run --example metrics                    on an API server inside of this program: lets Pods come,

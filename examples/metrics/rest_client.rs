@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use k8s_informer::ClientMetrics;
 
@@ -13,6 +13,21 @@ const SECONDS: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0
 
 const BYTES: &[f64] =
     &[64., 256., 512., 1024., 4096., 16384., 65536., 262_144., 1_048_576., 4_194_304., 16_777_216.];
+
+/// In seconds: from ten minutes to four years.
+const AGES: &[f64] = &[
+    600.,
+    1800.,
+    3600.,
+    14_400.,
+    86_400.,
+    604_800.,
+    2_592_000.,
+    7_776_000.,
+    15_552_000.,
+    31_104_000.,
+    124_416_000.,
+];
 
 /// By labels.
 type Counters = Mutex<BTreeMap<String, u64>>;
@@ -28,6 +43,8 @@ pub(crate) struct RestClient {
     response_sizes: Histograms,
     rate_limiter: Histograms,
     plugin_calls: Counters,
+    certificate_ages: Histograms,
+    certificate_expiry: Mutex<Option<SystemTime>>,
 }
 
 impl ClientMetrics for RestClient {
@@ -57,6 +74,14 @@ impl ClientMetrics for RestClient {
 
     fn exec_plugin_call(&self, exit_code: i32, call_status: &str) {
         count(&self.plugin_calls, [("code", &*exit_code.to_string()), ("call_status", call_status)]);
+    }
+
+    fn certificate_rotation_age(&self, age: Duration) {
+        observe(&self.certificate_ages, AGES, [], age.as_secs_f64());
+    }
+
+    fn certificate_expiry(&self, expiry: Option<SystemTime>) {
+        *lock(&self.certificate_expiry) = expiry;
     }
 }
 
@@ -122,10 +147,28 @@ impl RestClient {
                 "Client side rate limiter latency in seconds. Broken down by verb, and host.",
                 &self.rate_limiter,
             ),
+            (
+                "rest_client_exec_plugin_certificate_rotation_age",
+                "Number of seconds the last exec plugin client certificate lived before being rotated.",
+                &self.certificate_ages,
+            ),
         ] {
             let histograms = lock(histograms).clone();
             text.histograms(name, help, histograms.iter().map(|(labels, it)| (labels, it.clone())));
         }
+        let left = lock(&self.certificate_expiry).map_or(f64::INFINITY, |expiry| {
+            match expiry.duration_since(SystemTime::now()) {
+                Ok(left) => left.as_secs_f64(),
+                Err(over) => -over.duration().as_secs_f64(),
+            }
+        });
+        let left = if left.is_infinite() { "+Inf".to_owned() } else { left.to_string() };
+        text.family(
+            "rest_client_exec_plugin_ttl_seconds",
+            "gauge",
+            "Seconds until the client certificate of the exec plugin expires; +Inf without one.",
+            [(&String::new(), left)].into_iter(),
+        );
         text.into_string()
     }
 }

@@ -52,8 +52,12 @@ use crate::stop::Stop;
 /// A connection to an API server: opened when needed, kept for the next request, shared by all clones.
 ///
 /// Every request blocks the thread that makes it, and its [`Stop`] ends it at once, whatever it waits for. A
-/// client starts no threads, but for name resolution, which can't be interrupted and so runs on a thread that
-/// nobody waits for.
+/// client starts no threads but for what can't be interrupted: name resolution, and reading what a plugin
+/// says. Nobody waits for those.
+///
+/// Files that its [`Config`] names (tokens, certificates, authorities) are read for every request: a change
+/// counts from the next one on, and what is under way goes on. client-go's `rest.RESTClient`, and what the
+/// clientsets are made of.
 ///
 /// ```no_run
 /// use k8s_informer::{Client, Request, Stop};
@@ -175,13 +179,15 @@ impl Client {
         self.lister_watcher(resource, namespace).metadata_only()
     }
 
-    /// Reads and writes the objects of a type in a namespace; `None` for kinds that don't live in one.
+    /// Reads and writes the objects of a type in a namespace; `None` for kinds that don't live in one, and to
+    /// list and watch those of all namespaces.
     pub fn api<T: Resource>(&self, namespace: Option<&str>) -> Api<T> {
         Api::typed(self.clone(), namespace)
     }
 
     /// Reads and writes objects of a resource that is known only at run time, in a namespace; `None` for
-    /// kinds that don't live in one.
+    /// kinds that don't live in one, and to list and watch those of all namespaces.
+    /// [`discover`](Self::discover) finds the resource by its name.
     pub fn dynamic_api(
         &self,
         resource: &GroupVersionResource,
@@ -191,7 +197,8 @@ impl Client {
     }
 
     /// Reads the metadata of a resource's objects, and nothing else of them, in a namespace; `None` for kinds
-    /// that don't live in one. They can be patched and deleted, but not replaced.
+    /// that don't live in one, and to list and watch those of all namespaces. They can be patched and
+    /// deleted, but not replaced.
     pub fn metadata_api(
         &self,
         resource: &GroupVersionResource,

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Is told of a client's requests; given with [`Config::metrics`](crate::Config::metrics). client-go's
 /// `tools/metrics`, in which each of the figures is a metric of its own.
@@ -69,10 +69,23 @@ pub trait ClientMetrics: Send + Sync + 'static {
         let _ = (method, host, duration);
     }
 
-    /// A credential plugin was run: its exit code, and `no_error`, `plugin_execution_error`,
-    /// `plugin_not_found_error` or `client_internal_error`. The code is -1 of one that was killed, at its
-    /// time limit for example, and 1 where nothing was run. The counter `rest_client_exec_plugin_call_total`.
+    /// A credential plugin was run, unless the request was stopped: its exit code (1 if it could not be
+    /// started, -1 if it was killed), and `no_error`, `plugin_execution_error`,
+    /// `plugin_not_found_error` or `client_internal_error`. The counter `rest_client_exec_plugin_call_total`.
     fn exec_plugin_call(&self, exit_code: i32, call_status: &str) {
         let _ = (exit_code, call_status);
+    }
+
+    /// How long the client certificate of a plugin had been in use when another one took its place. The
+    /// histogram `rest_client_exec_plugin_certificate_rotation_age`.
+    fn certificate_rotation_age(&self, age: Duration) {
+        let _ = age;
+    }
+
+    /// Until when the plugin says that its client certificate is good, each time that it hands one out;
+    /// `None` if it does not say. Kubernetes publishes what is left of that as the gauge
+    /// `rest_client_exec_plugin_ttl_seconds`.
+    fn certificate_expiry(&self, expiry: Option<SystemTime>) {
+        let _ = expiry;
     }
 }

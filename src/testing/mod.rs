@@ -10,8 +10,8 @@
 //! [`ApiServer`] speaks HTTP/1.1 and answers as a real kube-apiserver 1.36 does, which its own tests compare
 //! with recorded exchanges: lists with pages, versions and selectors; watches with bookmarks, streaming lists
 //! and selectors that objects enter and leave; writes with conflicts, finalizers, status and scale, dry runs,
-//! and warnings of unknown fields; evictions that ask a PodDisruptionBudget; errors word for word. Objects are
-//! [`serde_json::Value`]s of any resource, built-in, [declared](ApiResource) or made by a
+//! and warnings of unknown fields; evictions that ask a PodDisruptionBudget; errors word for word. Objects
+//! are [`serde_json::Value`]s of any resource, built-in, [declared](ApiResource) or made by a
 //! CustomResourceDefinition; discovery tells of them all.
 //!
 //! Beyond that it does what a real one won't do when asked: it [goes wrong](#faults), goes away and comes
@@ -117,8 +117,8 @@
 //! ## What it leaves out
 //!
 //! No TLS, HTTP/2, compression, YAML or protobuf; no schemas or validation beyond names and the
-//! types within `metadata`, and of fields knows only those at the top of built-in kinds and in their metadata;
-//! no defaults but a pod's and a namespace's phase; no admission; no garbage
+//! types within `metadata`, and of fields knows only those at the top of built-in kinds and in their
+//! metadata; no defaults but a pod's and a namespace's phase; no admission; no garbage
 //! collection, whatever propagation policy a deletion asks for. Server-side apply takes JSON only, replaces
 //! lists as a whole, and knows no owners (`managedFields`) but those who have applied: what is created,
 //! updated or patched belongs to nobody. Creating an object needs no Namespace object, but is forbidden in

@@ -16,7 +16,8 @@ const AT_ONCE: Duration = Duration::from_secs(2);
 
 const TOKEN: &str = r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"s3cret"}}'"#;
 
-/// A script that runs in the folder. The shell is handed it as text: a file that was just written may be busy.
+/// A script that runs in the folder. The shell is handed it as text: a file that was just written may be
+/// busy.
 fn script(folder: &Folder, text: &str) -> ExecConfig {
     let text = format!("cd '{}'; {text}", folder.0.display());
     ExecConfig::new("sh").args(["-c", &text]).interactive_mode(InteractiveMode::Never)

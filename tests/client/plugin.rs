@@ -1,8 +1,10 @@
 //! Requests with what an exec plugin hands out.
 
 use std::fs;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
-use k8s_informer::{Client, Config, Error, Request, Stop};
+use k8s_informer::{Client, ClientMetrics, Config, Error, ExecConfig, Request, Stop};
 use rcgen::PKCS_ECDSA_P256_SHA256;
 use serde_json::json;
 
@@ -106,4 +108,60 @@ fn a_plugin_is_not_asked_where_there_is_something_else() {
         get(&Client::new(config).unwrap()).unwrap();
     }
     assert_eq!(plugin.runs(), 0);
+}
+
+#[test]
+fn runs_and_certificates_of_a_plugin_are_told_to_metrics() {
+    #[derive(Default)]
+    struct Told(Mutex<Vec<String>>);
+    impl ClientMetrics for Told {
+        fn exec_plugin_call(&self, exit_code: i32, call_status: &str) {
+            self.0.lock().unwrap().push(format!("{exit_code} {call_status}"));
+        }
+        fn certificate_rotation_age(&self, age: Duration) {
+            assert!(age < Duration::from_secs(60));
+            self.0.lock().unwrap().push("rotated".to_owned());
+        }
+        fn certificate_expiry(&self, expiry: Option<SystemTime>) {
+            let is_past = expiry.map(|expiry| expiry < SystemTime::now());
+            self.0.lock().unwrap().push(format!("{is_past:?}"));
+        }
+    }
+    let plugin = Plugin::new("plugin-metrics");
+    let authority = Authority::new();
+    let server =
+        Server::with_tls(Some(authority.server("127.0.0.1")), |_| Reply::Write(answer("200 OK", "", "{}")));
+    let told = Arc::new(Told::default());
+    let config = |plugin: ExecConfig| {
+        Config::new(server.https()).ca_pem(authority.pem.clone()).metrics(told.clone()).exec(plugin)
+    };
+    let client = Client::new(config(plugin.config())).unwrap();
+    get(&client).unwrap_err(); // There is nothing to hand out.
+    for expires in [PAST, PAST, FUTURE] {
+        let (chain, key) = authority.client(&PKCS_ECDSA_P256_SHA256);
+        let status =
+            json!({"clientCertificateData": chain, "clientKeyData": key, "expirationTimestamp": expires});
+        plugin.hand_out(&status);
+        get(&client).unwrap();
+    }
+    let client = Client::new(config(ExecConfig::new("k8s-informer-no-such-plugin"))).unwrap();
+    get(&client).unwrap_err();
+    let client = Client::new(config(ExecConfig::new("sh").args(["-c", "kill -9 $$"]))).unwrap();
+    get(&client).unwrap_err();
+    assert_eq!(
+        *told.0.lock().unwrap(),
+        [
+            "1 plugin_execution_error",
+            "0 no_error",
+            "Some(true)",
+            "0 no_error",
+            "rotated",
+            "Some(true)",
+            "0 no_error",
+            "rotated",
+            "Some(false)",
+            "1 plugin_not_found_error",
+            "-1 plugin_execution_error",
+        ]
+    );
 }

@@ -1,7 +1,6 @@
 //! An exec plugin for tests; those from end to end use it, too.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use k8s_informer::ExecConfig;
@@ -22,14 +21,13 @@ impl Plugin {
         let folder = std::env::temp_dir().join(format!("k8s-informer-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
-        let command = folder.join("plugin");
-        fs::write(&command, "#!/bin/sh\ncd \"$(dirname \"$0\")\"\nprintf x >> runs\ncat answer\n").unwrap();
-        fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(folder.join("plugin"), "cd \"$(dirname \"$0\")\"\nprintf x >> runs\ncat answer\n").unwrap();
         Self { folder }
     }
 
     pub(crate) fn config(&self) -> ExecConfig {
-        ExecConfig::new(self.folder.join("plugin"))
+        // A file that was just written may be busy, and can't be run then.
+        ExecConfig::new("sh").args([self.folder.join("plugin").to_string_lossy()])
     }
 
     /// The file of what it hands out.

@@ -197,6 +197,18 @@ fn client_certificates_in_every_kind_of_key() {
 }
 
 #[test]
+fn a_certificate_that_only_the_server_understands_is_left_to_it() {
+    // Of X.509 version 1, as openssl makes it unless it is told otherwise; and bytes that are no certificate.
+    let v1 = include_str!("keys/ec.x509v1.crt");
+    let ec = include_str!("keys/ec.pkcs8.pem");
+    let odd = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    for chain in [v1, odd] {
+        let config = Config::new("https://a").insecure_skip_tls_verify(true);
+        Client::new(config.client_certificate_pem(chain, ec)).unwrap();
+    }
+}
+
+#[test]
 fn plain_http_where_tls_is_expected_and_the_other_way_round() {
     // It does not know where the client's hello ends, and so does not wait for its end.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

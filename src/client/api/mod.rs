@@ -41,8 +41,8 @@ use crate::object::{
 use crate::stop::Stop;
 use crate::wire::{UNRESERVED, percent_encoded};
 
-/// The objects of one resource, to be read, written, listed and watched: in a namespace, or of a resource that
-/// has none. client-go's typed, dynamic and metadata clients.
+/// The objects of one resource, to be read, written, listed and watched: in a namespace, or of a resource
+/// that has none. client-go's typed, dynamic and metadata clients.
 ///
 /// [`Client::api`] makes it for types that know their [`Resource`] (k8s-openapi's, your own),
 /// [`Client::dynamic_api`] for any resource at run time, [`Client::metadata_api`] for metadata alone. It is

@@ -132,7 +132,7 @@ impl How {
             // As in client-go, a plugin is not asked by who has a certificate anyway.
             (None, Some(exec)) if config.client_certificate.is_none() => {
                 let plugin = Plugin::new(exec, cluster_info(config)?)?;
-                Ok(Self::Exec(Box::new(plugin.metrics(config.manners.metrics.clone()))))
+                Ok(Self::Exec(Box::new(plugin.told(config.manners.metrics.clone()))))
             }
             _ => Ok(Self::Nothing),
         }

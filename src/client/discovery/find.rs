@@ -25,10 +25,10 @@ impl Discovery {
     /// The resource that kubectl would take for this name: `deployments`, `deployment`, `deploy`,
     /// `deployments.apps`, `deployments.v1.apps`, `Deployment`, `Deployment.apps`, `Deployment.v1.apps`.
     ///
-    /// Plural and singular names and kinds may be written in any case, short names may not. A group may be cut
-    /// short (`ingresses.networking`). Of several groups that have it the first one is meant, which is the core
-    /// group where that has it, and of several versions the preferred one. For an object that has an apiVersion
-    /// and a kind there is [`by_kind`](Self::by_kind). What
+    /// Plural and singular names and kinds may be written in any case, short names may not. A group may be
+    /// cut short (`ingresses.networking`). Of several groups that have it the first one is meant, which
+    /// is the core group where that has it, and of several versions the preferred one. For an object that
+    /// has an apiVersion and a kind there is [`by_kind`](Self::by_kind). What
     /// [`GroupVersionResource`](crate::GroupVersionResource) displays is found, too.
     ///
     /// ```

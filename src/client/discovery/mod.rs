@@ -179,8 +179,8 @@ impl Client {
     /// All that the server serves, as it was when it was asked last: by this client, or a clone of it. Asks
     /// if nobody has.
     ///
-    /// That is one request to each of `/api` and `/apis`, or one for each version of each group where a server
-    /// doesn't know the aggregated form. Each takes no longer than the client's
+    /// That is one request to each of `/api` and `/apis`, or one for each version of each group where a
+    /// server doesn't know the aggregated form. Each takes no longer than the client's
     /// [`response_timeout`](crate::Config::response_timeout) for its head, and as long again for its body.
     /// Who asks while somebody else does waits for the same answers.
     ///

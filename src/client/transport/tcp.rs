@@ -23,7 +23,8 @@ const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
     .with_interval(Duration::from_secs(10))
     .with_retries(3);
 
-/// How long an address of several may be silent before the next one is tried: 300 ms, as Go's `FallbackDelay`.
+/// How long an address of several may be silent before the next one is tried: 300 ms, as Go's
+/// `FallbackDelay`.
 const FALLBACK_DELAY: Duration = Duration::from_millis(300);
 
 #[derive(Debug)]
@@ -82,9 +83,9 @@ enum Undialed {
 
 /// Connects to the first address that answers; `left` is the time left for all of it.
 ///
-/// In turn and twice, for Happy Eyeballs without a thread (RFC 8305): an address that is silent, as those of a
-/// broken IPv6 are, costs a moment and not half of the time; one that is only slow is waited for once no other
-/// one has answered.
+/// In turn and twice, for Happy Eyeballs without a thread (RFC 8305): an address that is silent, as those of
+/// a broken IPv6 are, costs a moment and not half of the time; one that is only slow is waited for once no
+/// other one has answered.
 fn dial(
     addresses: &[SocketAddr],
     left: impl Fn() -> Result<Option<Duration>, ureq::Error>,

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, InconsistentKeys, RootCertStore, SignatureScheme,
+};
 
 use super::super::material::{Material, Pem, config_error};
 use crate::error::Error;
@@ -51,7 +54,7 @@ pub(in crate::client) fn tls(peer: &Peer, pems: &Pems) -> Result<Tls, Error> {
         .with_safe_default_protocol_versions()
         .map_err(|error| config_error(format!("TLS: {error}")))?;
     let builder = if peer.insecure {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider.clone())))
     } else {
         builder.with_root_certificates(match &pems.ca {
             Some(ca) => authorities(ca)?,
@@ -61,39 +64,41 @@ pub(in crate::client) fn tls(peer: &Peer, pems: &Pems) -> Result<Tls, Error> {
     let mut tls = match &pems.identity {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
-            let chain = certificates(certificate)?;
-            let parsed = PrivateKeyDer::from_pem_slice(&key.bytes).map_err(|error| match error {
-                _ if is_encrypted(&key.bytes) => {
-                    config_error(format!("{key}: encrypted keys are not supported"))
-                }
-                rustls::pki_types::pem::Error::NoItemsFound => {
-                    config_error(format!("{key}: holds no private key in PEM form"))
-                }
-                // Its words would quote what it can't read.
-                _ => config_error(format!("{key}: is not valid PEM")),
-            })?;
-            builder.with_client_auth_cert(chain, parsed).map_err(|error| match error {
-                rustls::Error::InconsistentKeys(_) => {
-                    config_error(format!("{key} is not the key of {certificate}"))
-                }
-                _ => config_error(format!(
-                    "{key}: not a key that can be used; RSA, P-256, P-384 and Ed25519 can{}",
-                    if cfg!(feature = "ring") {
-                        " (P-521 with feature aws-lc-rs in place of ring)"
-                    } else {
-                        ""
-                    }
-                )),
-            })?
+            let identity = identity(&provider, certificate, key)?;
+            builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity)))
         }
     };
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Tls { config: Arc::new(tls), server_name: peer.server_name.clone() })
 }
 
-/// TLS to an `https` proxy, `host` as it stands in its URL. It is trusted for its own name, by the authorities
-/// of the system and the configured one; without the client certificate and `tls-server-name`, which are about
-/// the server. insecure-skip-tls-verify is for both.
+/// What a client shows of itself, if the two belong together. Whether it does is the server's to say: a
+/// certificate that can't be read here, as one of X.509 version 1, may do there.
+fn identity(provider: &CryptoProvider, certificate: &Pem, key: &Pem) -> Result<CertifiedKey, Error> {
+    let chain = certificates(certificate)?;
+    let parsed = PrivateKeyDer::from_pem_slice(&key.bytes).map_err(|error| match error {
+        _ if is_encrypted(&key.bytes) => config_error(format!("{key}: encrypted keys are not supported")),
+        pem::Error::NoItemsFound => config_error(format!("{key}: holds no private key in PEM form")),
+        // Its words would quote what it can't read.
+        _ => config_error(format!("{key}: is not valid PEM")),
+    })?;
+    let parsed = provider.key_provider.load_private_key(parsed).map_err(|_| {
+        let other =
+            if cfg!(feature = "ring") { " (P-521 with feature aws-lc-rs in place of ring)" } else { "" };
+        config_error(format!("{key}: not a key that can be used; RSA, P-256, P-384 and Ed25519 can{other}"))
+    })?;
+    let identity = CertifiedKey::new(chain, parsed);
+    match identity.keys_match() {
+        Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+            Err(config_error(format!("{key} is not the key of {certificate}")))
+        }
+        _ => Ok(identity),
+    }
+}
+
+/// TLS to an `https` proxy, `host` as it stands in its URL. It is trusted for its own name, by the
+/// authorities of the system and the configured one; without the client certificate and `tls-server-name`,
+/// which are about the server. insecure-skip-tls-verify is for both.
 pub(in crate::client) fn tls_to_proxy(host: &str, insecure: bool, ca: Option<&Pem>) -> Result<Tls, Error> {
     let peer = Peer::new(host, insecure)?;
     let provider = provider()?;

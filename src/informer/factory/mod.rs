@@ -228,8 +228,8 @@ impl SharedInformerFactory {
 
     /// The informer for a resource by what kubectl calls it, or by its kind: `deployments.apps`, `deploy`,
     /// `Deployment`, `Deployment.v1.apps`. It is the one that [`dynamic`](Self::dynamic) gives for the
-    /// resource of that name. Blocks while the server is asked, which it is once for all names; the client has
-    /// the rules (`Client::discover`).
+    /// resource of that name. Blocks while the server is asked, which it is once for all names; the client
+    /// has the rules (`Client::discover`).
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;

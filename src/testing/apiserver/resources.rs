@@ -10,8 +10,8 @@ use super::http::percent_decode;
 ///
 /// Built-in ones need not be declared. A custom one is what a CustomResourceDefinition would make it:
 /// namespaced, with a `status` subresource and a `generation`, unless said otherwise. One can also be created
-/// at any time as a CustomResourceDefinition; it is gone, with its objects, when that is deleted. Each version
-/// of a resource has objects of its own: nothing is converted.
+/// at any time as a CustomResourceDefinition; it is gone, with its objects, when that is deleted. Each
+/// version of a resource has objects of its own: nothing is converted.
 ///
 /// ```
 /// use k8s_informer::testing::{ApiResource, ApiServer};

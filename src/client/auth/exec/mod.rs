@@ -46,6 +46,8 @@ pub(in crate::client) struct Plugin {
 #[derive(Default)]
 struct State {
     last: Option<Arc<Credential>>,
+    /// Since when its certificate is there.
+    certified: Option<SystemTime>,
     /// The server did not accept the last one.
     rejected: bool,
     /// The run that is under way.
@@ -105,12 +107,12 @@ impl Plugin {
         if config.env.iter().any(|(variable, _)| variable.is_empty()) {
             return Err(config_error(format!("{name}: an environment variable has no name")));
         }
-        let (config, meter) = (config.clone(), Meter::new(None));
-        Ok(Self { config, cluster, surroundings, meter, state: Mutex::default() })
+        let meter = Meter::new(None);
+        Ok(Self { config: config.clone(), cluster, surroundings, meter, state: Mutex::default() })
     }
 
-    /// Tells these metrics of each run.
-    pub(in crate::client) fn metrics(self, metrics: Option<Arc<dyn ClientMetrics>>) -> Self {
+    /// Tells these metrics, too.
+    pub(in crate::client) fn told(self, metrics: Option<Arc<dyn ClientMetrics>>) -> Self {
         Self { meter: Meter::new(metrics), ..self }
     }
 
@@ -202,27 +204,37 @@ impl Plugin {
         let cluster = config.provide_cluster_info.then_some((&self.cluster, config.cluster_config.as_ref()));
         let info = info::encode(&config.api_version, interactive, cluster)
             .map_err(|_| config_error(format!("{name}: its cluster's configuration is not JSON")))?;
-        let run = process::run(config, &info, interactive, limit(config, interactive), stop);
-        let (exit_code, call_status) = match &run {
-            Ok(_) => (0, "no_error"),
-            Err(failed) => (failed.exit_code, failed.call_status),
-        };
-        self.meter.event(|metrics| metrics.exec_plugin_call(exit_code, call_status));
-        let output = run.map_err(|failed| failed.error)?;
+        let output =
+            process::run(config, &info, interactive, limit(config, interactive), stop, |(code, status)| {
+                self.meter.event(|metrics| metrics.exec_plugin_call(code, status));
+            })?;
         answer::parse(&output, &config.api_version)
             .map_err(|problem| credentials_error(format!("{name} {problem}")))
     }
 
     fn keep(&self, answer: answer::Answer) -> Arc<Credential> {
+        let now = (self.surroundings.now)();
+        let mut replaced = None;
         let mut state = self.state.lock();
         let before = state.last.take().and_then(|last| last.certificate.clone());
         let certificate = answer.certificate.map(|new| match before {
             Some(before) if *before == new => before,
-            _ => Arc::new(new),
+            before => {
+                let since = state.certified.replace(now);
+                replaced = before.and(since);
+                Arc::new(new)
+            }
         });
         let credential = Arc::new(Credential { token: answer.token, certificate, expires: answer.expires });
         state.last = Some(credential.clone());
         state.rejected = false;
+        drop(state);
+        if let Some(age) = replaced.and_then(|since| now.duration_since(since).ok()) {
+            self.meter.event(|metrics| metrics.certificate_rotation_age(age));
+        }
+        if credential.certificate.is_some() {
+            self.meter.event(|metrics| metrics.certificate_expiry(credential.expires));
+        }
         credential
     }
 }

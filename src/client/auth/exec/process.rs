@@ -17,51 +17,44 @@ use crate::stop::{Done, Stop};
 /// How much a plugin may say: a token is some kB, a chain of certificates some ten.
 pub(super) const OUTPUT_LIMIT: usize = 1024 * 1024;
 
-/// What Go calls the exit code of a process that a signal has ended.
-const KILLED: i32 = -1;
+/// How a run has ended, for metrics: what stands for an exit code, and client-go's word for it.
+pub(super) type Ended = (i32, &'static str);
 
-/// A run that gave nothing, and what metrics are told of it.
-pub(super) struct Failed {
-    pub(super) error: Error,
-    /// -1 of a process that was killed, 1 where there was none: as in client-go.
-    pub(super) exit_code: i32,
-    pub(super) call_status: &'static str,
-}
-
-impl Failed {
-    fn execution(exit_code: i32, error: Error) -> Self {
-        Self { error, exit_code, call_status: "plugin_execution_error" }
-    }
-
-    fn not_found(error: Error) -> Self {
-        Self { error, exit_code: 1, call_status: "plugin_not_found_error" }
-    }
-
-    fn internal(error: Error) -> Self {
-        Self { error, exit_code: 1, call_status: "client_internal_error" }
-    }
-}
+const NO_ERROR: Ended = (0, "no_error");
+const NOT_FOUND: Ended = (1, "plugin_not_found_error");
+const INTERNAL_ERROR: Ended = (1, "client_internal_error");
+const EXECUTION_ERROR: &str = "plugin_execution_error";
+/// What Go has for a process that a signal has ended.
+const NO_EXIT_CODE: i32 = -1;
 
 /// What it writes to its standard output. Blocks until it has ended, for at most `limit`, or until the stop.
+/// `told` is told how it has ended, unless by the stop.
 pub(super) fn run(
     config: &ExecConfig,
     info: &str,
     interactive: bool,
     limit: Option<Duration>,
     stop: &Stop,
-) -> Result<Vec<u8>, Failed> {
+    told: impl Fn(Ended),
+) -> Result<Vec<u8>, Error> {
     let name = named(config);
     let begun = Instant::now();
     let deadline = limit.and_then(|limit| begun.checked_add(limit));
-    let child = command(config, info, interactive).map_err(Failed::not_found)?.spawn().map_err(|error| {
-        Failed::not_found(match error.kind() {
-            io::ErrorKind::NotFound if cfg!(not(unix)) => missing(config),
-            _ => credentials_error(format!("{name} can't be run: {error}")),
-        })
+    let mut command = command(config, info, interactive).inspect_err(|_| told(NOT_FOUND))?;
+    let child = command.spawn().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound if cfg!(not(unix)) => {
+            told(NOT_FOUND);
+            missing(config)
+        }
+        _ => {
+            told(INTERNAL_ERROR);
+            credentials_error(format!("{name} can't be run: {error}"))
+        }
     })?;
     let mut child = Running(Some(child));
     let unreadable = |error: &io::Error| {
-        Failed::internal(credentials_error(format!("{name} can't be listened to: {error}")))
+        told(INTERNAL_ERROR);
+        credentials_error(format!("{name} can't be listened to: {error}"))
     };
     let output = child.output().map_err(|error| unreadable(&error))?;
     output.complete.wait_until(deadline, stop);
@@ -69,8 +62,8 @@ pub(super) fn run(
         None => Err(End::of(stop)),
         Some(Err(error)) => return Err(unreadable(error)),
         Some(Ok(bytes)) if bytes.len() > OUTPUT_LIMIT => {
-            let error = credentials_error(format!("{name} returned more than {OUTPUT_LIMIT} bytes"));
-            return Err(Failed::execution(KILLED, error));
+            told((NO_EXIT_CODE, EXECUTION_ERROR));
+            return Err(credentials_error(format!("{name} returned more than {OUTPUT_LIMIT} bytes")));
         }
         Some(Ok(bytes)) => {
             child.exit(deadline, stop).map_err(|error| unreadable(&error))?.map(|status| (bytes, status))
@@ -78,7 +71,7 @@ pub(super) fn run(
     };
     let (bytes, status) = match ended {
         Ok(ended) => ended,
-        Err(End::Stopped) => return Err(Failed::execution(KILLED, Error::stopped())),
+        Err(End::Stopped) => return Err(Error::stopped()),
         Err(End::Late) => {
             let limit = limit.unwrap_or_default();
             let problem = match child.has_exited() {
@@ -86,21 +79,19 @@ pub(super) fn run(
                 false => "did not end in time and is killed",
             };
             log::warn!("{name} {problem}, after {limit:?}");
-            let error = Error::timeout(format!("{name} {problem}: the limit is {limit:?}"));
-            return Err(Failed::execution(KILLED, error));
+            told((NO_EXIT_CODE, EXECUTION_ERROR));
+            return Err(Error::timeout(format!("{name} {problem}: the limit is {limit:?}")));
         }
     };
     log::debug!("{name} ran for {:?}", begun.elapsed());
+    told(match status.success() {
+        true => NO_ERROR,
+        false => (status.code().unwrap_or(NO_EXIT_CODE), EXECUTION_ERROR),
+    });
     match (status.success(), status.code()) {
         (true, _) => Ok(bytes.clone()),
-        (false, Some(code)) => {
-            let error = credentials_error(format!("{name} failed with exit code {code}"));
-            Err(Failed::execution(code, error))
-        }
-        (false, None) => {
-            let error = credentials_error(format!("{name} was ended by a {status}"));
-            Err(Failed::execution(KILLED, error))
-        }
+        (false, Some(code)) => Err(credentials_error(format!("{name} failed with exit code {code}"))),
+        (false, None) => Err(credentials_error(format!("{name} was ended by a {status}"))),
     }
 }
 

@@ -418,35 +418,3 @@ fn default_time_limits() {
     assert_eq!((limit(&config, false), limit(&config, true)), (Some(5), Some(5)));
     assert_eq!(limit(&config.time_limit(None), false), None);
 }
-
-/// What the metrics of a client were told of its plugin.
-#[derive(Default)]
-struct Calls(Mutex<Vec<(i32, String)>>);
-
-impl ClientMetrics for Calls {
-    fn exec_plugin_call(&self, exit_code: i32, call_status: &str) {
-        self.0.lock().push((exit_code, call_status.to_owned()));
-    }
-}
-
-#[test]
-fn each_run_of_a_plugin_is_told_with_how_it_ended() {
-    let folder = Folder::new("metrics");
-    let ended = |config: ExecConfig| {
-        let calls = Arc::new(Calls::default());
-        let plugin = Plugin::new(&config, ClusterInfo::default()).unwrap().metrics(Some(calls.clone()));
-        for _ in 0..2 {
-            let _ = plugin.credential(&Stop::new());
-        }
-        let calls = calls.0.lock().clone();
-        calls.into_iter().map(|(code, status)| format!("{code} {status}")).collect::<Vec<_>>()
-    };
-    assert_eq!(ended(script(&folder, TOKEN)), ["0 no_error"], "one that is kept is not asked for");
-    // What it answers is another matter.
-    assert_eq!(ended(script(&folder, "echo nonsense")), ["0 no_error"; 2]);
-    assert_eq!(ended(script(&folder, "exit 7")), ["7 plugin_execution_error"; 2]);
-    assert_eq!(ended(script(&folder, "kill -9 $$")), ["-1 plugin_execution_error"; 2]);
-    let hanging = script(&folder, "exec sleep 60").time_limit(Duration::from_millis(50));
-    assert_eq!(ended(hanging), ["-1 plugin_execution_error"; 2]);
-    assert_eq!(ended(ExecConfig::new("/nowhere/plugin")), ["1 plugin_not_found_error"; 2]);
-}

@@ -203,8 +203,8 @@ fn is_https(url: &str) -> bool {
     url.trim().get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"))
 }
 
-/// What of a configuration is for a server without TLS. As in kubectl no secret goes where others can read it;
-/// but what does not leave this machine may.
+/// What of a configuration is for a server without TLS. As in kubectl no secret goes where others can read
+/// it; but what does not leave this machine may.
 fn unencrypted(secure: Config, mut plain: Config) -> Config {
     if is_on_this_machine(&plain.server) {
         plain.token = secure.token;

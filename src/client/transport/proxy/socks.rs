@@ -14,7 +14,8 @@ const IPV4: u8 = 1;
 const NAME: u8 = 3;
 const IPV6: u8 = 4;
 
-/// Asks for a tunnel to `host`, which has brackets if it is an IPv6 address. Names are the proxy's to resolve.
+/// Asks for a tunnel to `host`, which has brackets if it is an IPv6 address. Names are the proxy's to
+/// resolve.
 pub(super) fn open(
     way: &mut (impl Read + Write),
     host: &str,
