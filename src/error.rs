@@ -262,7 +262,8 @@ impl Error {
         matches!(self.inner.kind, ErrorKind::Stopped)
     }
 
-    /// Whether the same request can succeed later: connections, time-outs, 429, 500, 502, 503, 504.
+    /// Whether the same request can succeed later: connections, time-outs, 429, 500, 502, 503, 504. Of
+    /// [credentials](Self::is_credentials) nobody knows that: informers go on asking.
     pub fn is_retryable(&self) -> bool {
         self.is_connection()
             || self.is_timeout()

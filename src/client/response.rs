@@ -19,6 +19,26 @@ use crate::wire;
 /// A 2xx answer: its head is here, its body is still to be read.
 ///
 /// Read the body to its end and the connection is used again; drop it before and the connection is closed.
+///
+/// ```
+/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer::{Client, Config, Request, Stop};
+/// use std::io::Read;
+///
+/// let server = ApiServer::start()?;
+/// let (client, stop) = (Client::new(Config::new(server.url()))?, Stop::new());
+/// let response = client.request(&Request::get("/version"), &stop)?;
+/// assert_eq!((response.status(), response.header("Content-Type")), (200, Some("application/json")));
+/// let version: serde_json::Value = response.json()?;
+/// assert!(version["gitVersion"].is_string());
+///
+/// // What may be long, as it comes.
+/// let mut body = client.request(&Request::get("/api/v1/pods"), &stop)?.into_body();
+/// let mut text = String::new();
+/// body.read_to_string(&mut text)?;
+/// assert!(text.contains("PodList"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Response {
     pub(super) status: u16,
     pub(super) headers: HeaderMap,

@@ -2,7 +2,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::Object;
+use super::{GroupVersionKind, Object};
 
 /// An object of any kind, as its JSON tree: nothing of it is lost. client-go's `Unstructured`.
 ///
@@ -32,6 +32,21 @@ impl DynamicObject {
     /// `kind`, empty if absent, as [`api_version`](Self::api_version).
     pub fn kind(&self) -> &str {
         self.text("kind")
+    }
+
+    /// What it says it is, of which any part may be empty: what
+    /// `Client::discover_kind` finds the resource of. client-go's `Unstructured.GroupVersionKind`.
+    ///
+    /// ```
+    /// use k8s_informer::{DynamicObject, GroupVersionKind};
+    ///
+    /// let web = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}}"#;
+    /// let web: DynamicObject = serde_json::from_str(web)?;
+    /// assert_eq!(web.group_version_kind(), GroupVersionKind::new("apps", "v1", "Deployment"));
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
+    pub fn group_version_kind(&self) -> GroupVersionKind {
+        GroupVersionKind::of(self.api_version(), self.kind())
     }
 
     /// A field of the top level: `spec`, `status`, `data`.

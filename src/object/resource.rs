@@ -123,6 +123,19 @@ impl GroupVersionKind {
         Self { group: group.into(), version: version.into(), kind: kind.into() }
     }
 
+    /// Names it as objects and owner references do, by an apiVersion. client-go's `FromAPIVersionAndKind`.
+    ///
+    /// ```
+    /// use k8s_informer::GroupVersionKind;
+    ///
+    /// assert_eq!(GroupVersionKind::of("apps/v1", "Deployment").group(), "apps");
+    /// assert_eq!(GroupVersionKind::of("v1", "Pod"), GroupVersionKind::new("", "v1", "Pod"));
+    /// ```
+    pub fn of(api_version: &str, kind: impl Into<String>) -> Self {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        Self::new(group, version, kind)
+    }
+
     /// The API group, empty for the core group.
     pub fn group(&self) -> &str {
         &self.group

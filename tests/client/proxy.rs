@@ -357,7 +357,8 @@ fn what_is_wrong_behind_the_proxy_says_that_there_is_one() {
     let config = Config::new(server.https()).ca_pem(authority.pem).proxy_url(with_user(&proxy, "me:s3cret"));
     let error = get(config).unwrap_err();
     assert!(error.is_tls(), "{error:?}");
-    let expected = format!("through the proxy {}: TLS: the configured CA did not sign", proxy.url());
+    let expected =
+        format!("through the proxy {}: TLS: no authority that is trusted here has signed", proxy.url());
     assert!(error.to_string().contains(&expected), "{error}");
     // A proxy that does not get there closes, and a server that says nothing is waited for in vain.
     let server = Server::start(ok);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use k8s_informer::testing::ApiServer;
 use k8s_informer::{
-    Client, Config, DiscoveredResource, GroupVersionResource, ListWatch, ListerWatcher, ListerWatcherSource,
-    SharedInformerFactory, Stop,
+    Client, Config, DiscoveredResource, GroupVersionKind, GroupVersionResource, ListWatch, ListerWatcher,
+    ListerWatcherSource, SharedInformerFactory, Stop,
 };
 use serde_json::json;
 
@@ -73,6 +73,56 @@ fn a_name_that_is_not_there_is_looked_for_anew_but_not_each_time() {
     assert!(client.rediscover(&stop).unwrap().resources().is_empty());
     assert!(client.discovery(&stop).unwrap().resources().is_empty(), "all clones know it");
     assert_eq!(asked(), 3);
+}
+
+#[test]
+fn a_kind_is_looked_for_as_a_name_is() {
+    let has_widgets = Arc::new(AtomicBool::new(false));
+    let (server, count) = counting(has_widgets.clone());
+    let (client, stop) = (client(&server), Stop::new());
+    let kind = |api_version, kind| GroupVersionKind::of(api_version, kind);
+    let find = |kind: &GroupVersionKind| client.discover_kind(kind, &stop);
+
+    let widget = kind("example.com/v1", "Widget");
+    let error = find(&widget).unwrap_err();
+    assert!(error.is_no_match(), "{error}");
+    assert_eq!(error.to_string(), "discover: the server has no kind \"example.com/v1 Widget\"");
+    has_widgets.store(true, Ordering::SeqCst);
+    assert_eq!(find(&widget).unwrap().plural(), "widgets");
+    assert_eq!(count.load(Ordering::SeqCst), 2 * ONCE);
+    // Just this kind, of this group, in this version.
+    for other in [
+        kind("example.com/v1", "widget"),
+        kind("example.com/v2", "Widget"),
+        kind("v1", "Widget"),
+        kind("", "Widget"),
+    ] {
+        let error = find(&other).unwrap_err();
+        assert!(
+            error.is_no_match() && error.to_string().contains("; near it: widgets.example.com"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_kind_in_a_version_that_could_not_be_asked_says_so() {
+    let server = serving(|path| {
+        let groups = json!({"kind": "APIGroupDiscoveryList", "items": [{
+            "metadata": {"name": "example.com"},
+            "versions": [{"version": "v1", "resources": [], "freshness": "Stale"}],
+        }]});
+        (path == "/apis").then(|| ok(&groups))
+    });
+    let (client, stop) = (client(&server), Stop::new());
+    let error = client.discover_kind(&GroupVersionKind::of("example.com/v1", "Widget"), &stop).unwrap_err();
+    assert!(!error.is_no_match(), "{error}");
+    assert!(
+        error.to_string().starts_with("discover: the kind \"example.com/v1 Widget\": its group"),
+        "{error}"
+    );
+    let other = GroupVersionKind::of("example.com/v2", "Widget");
+    assert!(client.discover_kind(&other, &stop).unwrap_err().is_no_match());
 }
 
 #[test]

@@ -266,6 +266,8 @@ fn options_go_with_every_write_and_with_nothing_else() {
     assert_eq!(seen(&server).0, format!("PATCH {all_of_them}/a?{query}"));
     api.status().patch("a", &Patch::merge(json!({})), &stop).unwrap();
     assert_eq!(seen(&server).0, format!("PATCH {all_of_them}/a/status?{query}"));
+    plain.status().dry_run().patch("a", &Patch::merge(json!({})), &stop).unwrap();
+    assert_eq!(seen(&server).0, format!("PATCH {all_of_them}/a/status?dryRun=All"));
     api.scale().set_replicas("a", 7, &stop).unwrap();
     let (line, body) = seen(&server);
     assert_eq!(line, format!("PATCH {all_of_them}/a/scale?{query}"));

@@ -42,7 +42,7 @@ fn another_authority_or_none_at_all() {
         let error = match cluster.url().strip_prefix("http://") {
             None => {
                 let error = shown(cluster, config.ca_pem(stranger.pem()));
-                assert!(error.to_string().contains("did not sign the server's certificate"), "{error}");
+                assert!(error.to_string().contains("has signed the server's certificate"), "{error}");
                 // Whoever it doesn't know is nobody.
                 let key_of_nobody = KeyPair::generate().unwrap();
                 let nobody = CertificateParams::new(Vec::new()).unwrap().self_signed(&key_of_nobody).unwrap();

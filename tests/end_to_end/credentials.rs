@@ -187,6 +187,39 @@ fn a_plugins_token_expires_while_a_watch_runs() {
 
 #[cfg(unix)]
 #[test]
+fn an_informer_whose_plugin_fails_says_so_and_goes_on_when_it_does_not() {
+    on_every_cluster(BOTH, |cluster| {
+        let namespace = cluster.namespace("exec-fails");
+        let Some(account) = Account::new(cluster, &namespace) else {
+            return println!("skipped: there is no kubeconfig-nobody");
+        };
+        // It has nothing to hand out yet.
+        let (plugin, stop) = (Plugin::new("e2e-exec-fails"), Stop::new());
+        let client = Client::new(account.config().exec(plugin.config())).unwrap();
+        let factory = SharedInformerFactory::builder(client).namespace(&namespace.name);
+        let factory = factory.reflector_options(cluster.options()).build();
+        let maps = factory.informer::<ConfigMap>();
+        factory.start(&stop).unwrap();
+        let error = wait_until("it tries again and again", || {
+            maps.status().last_error.filter(|_| plugin.runs() >= 3 && !maps.has_synced())
+        });
+        assert!(error.is_credentials() && error.to_string().ends_with("failed with exit code 1"), "{error}");
+
+        let token = account.token();
+        plugin.hand_out(&json!({"token": token.text, "expirationTimestamp": PAST}));
+        let follower = synced(&factory, &maps);
+        namespace.create("one", json!({}));
+        follower.wait_for_events(&["+one"]);
+        // It has expired when it comes, and then the plugin fails again: what runs goes on.
+        fs::remove_file(plugin.answer()).unwrap();
+        namespace.create("two", json!({}));
+        follower.wait_for_events(&["+one", "+two"]);
+        shut_down(&factory, "whose plugin fails");
+    });
+}
+
+#[cfg(unix)]
+#[test]
 fn a_plugins_certificate_is_replaced_while_a_watch_runs() {
     on_every_cluster(BOTH, |cluster| {
         let part = |name: &str| data(cluster, &format!("/users/0/user/{name}-data"));

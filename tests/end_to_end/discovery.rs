@@ -125,7 +125,9 @@ fn a_custom_resource_is_found_watched_changed_and_gone() {
 
         let gizmos = client.dynamic_api(&found.group_version_resource(), Some(&namespace.name));
         let gizmo = |name: &str| json!({"apiVersion": format!("{}/v1", definition.group), "kind": "Gizmo", "metadata": {"name": name}});
-        gizmos.create(&gizmo("a"), &stop).unwrap();
+        let created = gizmos.create(&gizmo("a"), &stop).unwrap();
+        let by_kind = client.discover_kind(&created.group_version_kind(), &stop).unwrap();
+        assert_eq!(by_kind.group_version_resource(), found.group_version_resource());
         let factory =
             SharedInformerFactory::builder(client.clone()).reflector_options(cluster.options()).build();
         let informer = factory.dynamic_by_name(&format!("gz.{}", definition.group), &stop).unwrap();

@@ -94,7 +94,10 @@ fn sh4_three_shards_hold_each_object_once() {
         for n in OBJECTS..OBJECTS + 10 {
             namespace.create(&name(n), json!({}));
         }
-        // Of the same name, but with another UID: it may belong to another shard now.
+        // Of the same name, but with another UID: it may belong to another shard now, whose watch may be
+        // faster than that of the first.
+        let recreated = format!("{}/{}", namespace.name, name(0));
+        wait_until("its deletion has come", || (!told(&followers).contains_key(&recreated)).then_some(()));
         namespace.create(&name(0), json!({}));
         let truth = cluster.versions(&namespace);
         wait_until("all of it has come", || (told(&followers) == truth).then_some(()));

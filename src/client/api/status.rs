@@ -37,19 +37,24 @@ use crate::stop::Stop;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]
-pub struct StatusApi<'a, T> {
-    api: &'a Api<T>,
+pub struct StatusApi<T> {
+    api: Api<T>,
 }
 
 const STATUS: &str = "status";
 
-impl<'a, T> StatusApi<'a, T> {
-    pub(super) fn new(api: &'a Api<T>) -> Self {
+impl<T> StatusApi<T> {
+    pub(super) fn new(api: Api<T>) -> Self {
         Self { api }
+    }
+
+    /// The same, but nothing that it writes is stored, as [`Api::dry_run`].
+    pub fn dry_run(&self) -> Self {
+        Self { api: self.api.dry_run() }
     }
 }
 
-impl<T: Object + DeserializeOwned> StatusApi<'_, T> {
+impl<T: Object + DeserializeOwned> StatusApi<T> {
     /// Reads the object, with the rights to its status alone.
     ///
     /// # Errors
@@ -98,16 +103,14 @@ impl<T: Object + DeserializeOwned> StatusApi<'_, T> {
     }
 }
 
-impl<T> Clone for StatusApi<'_, T> {
+impl<T> Clone for StatusApi<T> {
     fn clone(&self) -> Self {
-        *self
+        Self { api: self.api.clone() }
     }
 }
 
-impl<T> Copy for StatusApi<'_, T> {}
-
-impl<T> fmt::Debug for StatusApi<'_, T> {
+impl<T> fmt::Debug for StatusApi<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StatusApi").field("api", self.api).finish()
+        f.debug_struct("StatusApi").field("api", &self.api).finish()
     }
 }

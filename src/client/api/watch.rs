@@ -107,6 +107,44 @@ impl<T: Object + DeserializeOwned> Api<T> {
 ///
 /// The [`Stop`] of the request ends it at once, with an error that [`is_stopped`](Error::is_stopped).
 /// Dropping it closes its connection.
+///
+/// Waits until an object is as it should be, as `kubectl wait` does:
+///
+/// ```
+/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer::{Api, Client, Config, Error, ListOptions, Patch, Stop, WatchEvent};
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use serde_json::json;
+///
+/// /// `None` if it is not red within a minute.
+/// fn wait_for_red(maps: &Api<ConfigMap>, name: &str, stop: &Stop) -> Result<Option<ConfigMap>, Error> {
+///     let mut one = ListOptions::default();
+///     one.field_selector = format!("metadata.name={name}");
+///     one.timeout_seconds = Some(60);
+///     // Without a resourceVersion it begins with what is there: nothing is missed.
+///     for event in maps.watch(&one, stop)? {
+///         if let WatchEvent::Added(map) | WatchEvent::Modified(map) = event? {
+///             let colour = map.data.as_ref().and_then(|data| data.get("colour"));
+///             if colour.is_some_and(|colour| colour == "red") {
+///                 return Ok(Some(map));
+///             }
+///         }
+///     }
+///     Ok(None)
+/// }
+///
+/// let server = ApiServer::start()?;
+/// let client = Client::new(Config::new(server.url()))?;
+/// let (maps, stop) = (client.api::<ConfigMap>(Some("default")), Stop::new());
+/// maps.create(&json!({"metadata": {"name": "settings"}}), &stop)?;
+/// let red = std::thread::scope(|scope| {
+///     let waiter = scope.spawn(|| wait_for_red(&maps, "settings", &stop));
+///     maps.patch("settings", &Patch::merge(json!({"data": {"colour": "red"}})), &stop)?;
+///     waiter.join().unwrap()
+/// })?;
+/// assert_eq!(red.unwrap().data.unwrap()["colour"], "red");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "a watch tells nothing unless its events are read"]
 pub struct WatchEvents<T> {
     /// `None` once it has ended.

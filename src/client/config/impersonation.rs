@@ -5,11 +5,17 @@
 /// groups of the user are not looked up, but those that are given here.
 ///
 /// ```
-/// use k8s_informer::{Client, Config, Impersonation};
+/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer::{Client, Config, Impersonation, ListOptions, Stop};
+/// use k8s_openapi::api::core::v1::Secret;
 ///
+/// let server = ApiServer::builder().token("admin's").start()?;
 /// let jane = Impersonation::user("jane").group("developers").extra("scopes", "view");
-/// let client = Client::new(Config::new("https://api:6443").token("admin's").impersonate(jane))?;
-/// # Ok::<(), k8s_informer::Error>(())
+/// let client = Client::new(Config::new(server.url()).token("admin's").impersonate(jane))?;
+/// let secrets = client.api::<Secret>(Some("default"));
+/// let error = secrets.list(&ListOptions::default(), &Stop::new()).unwrap_err();
+/// assert!(error.is_forbidden() && error.to_string().contains("User \"jane\" cannot list"), "{error}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]

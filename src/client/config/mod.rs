@@ -198,6 +198,21 @@ impl Config {
 
     /// Authenticates with the bearer token in a file, which is read for every request. It wins over
     /// [`token`](Self::token), which is used as long as the file has never been readable.
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, Request, Stop};
+    ///
+    /// let server = ApiServer::builder().token("second").start()?;
+    /// let file = std::env::temp_dir().join(format!("k8s-informer-token-{}", std::process::id()));
+    /// std::fs::write(&file, "first")?;
+    /// let client = Client::new(Config::new(server.url()).token_file(&file))?;
+    /// assert!(client.request(&Request::get("/version"), &Stop::new()).unwrap_err().is_unauthorized());
+    /// std::fs::write(&file, "second")?; // As a kubelet does it.
+    /// client.request(&Request::get("/version"), &Stop::new())?;
+    /// # std::fs::remove_file(&file)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn token_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.token_file = Some(path.into());
         self
@@ -212,12 +227,23 @@ impl Config {
 
     /// Authenticates with what a plugin hands out: a token, a client certificate, or both. As in client-go it
     /// is not asked if there is a token, a user name or a client certificate beside it.
+    ///
+    /// ```
+    /// use k8s_informer::{Client, Config, ExecConfig, Request, Stop};
+    ///
+    /// let plugin = ExecConfig::new("no-such-plugin").args(["get-token"]).install_hint("apt install it");
+    /// let client = Client::new(Config::new("https://127.0.0.1:6443").exec(plugin))?; // Runs nothing yet.
+    /// let error = client.request(&Request::get("/version"), &Stop::new()).unwrap_err();
+    /// assert!(error.is_credentials() && error.to_string().ends_with("apt install it"), "{error}");
+    /// # Ok::<(), k8s_informer::Error>(())
+    /// ```
     pub fn exec(mut self, plugin: ExecConfig) -> Self {
         self.exec = Some(plugin);
         self
     }
 
-    /// Acts as somebody else, if the one who authenticates may: kubectl's `--as`.
+    /// Acts as somebody else, if the one who authenticates may: kubectl's `--as`. [`Impersonation`] has an
+    /// example.
     pub fn impersonate(mut self, impersonation: Impersonation) -> Self {
         self.impersonation = Some(impersonation);
         self
@@ -228,7 +254,19 @@ impl Config {
     ///
     /// Without it the environment is asked when the client is made, as Go programs do: `HTTPS_PROXY` (or
     /// `HTTP_PROXY` for a server without TLS), unless `NO_PROXY` has the server; never for a server on this
-    /// machine.
+    /// machine. `socks5h://` is the same as `socks5://`: the proxy resolves names either way.
+    ///
+    /// ```
+    /// use k8s_informer::{Client, Config};
+    ///
+    /// let config = Config::new("https://api:6443").proxy_url("http://me:s3cret@proxy:3128");
+    /// assert!(!format!("{config:?}").contains("s3cret"));
+    /// Client::new(config)?;
+    /// let config = Config::new("https://api:6443").proxy_url("ftp://me:s3cret@proxy");
+    /// let error = Client::new(config).unwrap_err();
+    /// assert!(error.is_config() && !error.to_string().contains("s3cret"));
+    /// # Ok::<(), k8s_informer::Error>(())
+    /// ```
     pub fn proxy_url(mut self, url: impl Into<String>) -> Self {
         self.proxy = ProxyChoice::Url(Secret(url.into()));
         self
@@ -296,12 +334,21 @@ impl Config {
     /// is logged. Failures and watches have warnings, too.
     ///
     /// ```
-    /// use k8s_informer::Config;
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, Stop};
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use std::sync::mpsc::channel;
     ///
-    /// let config = Config::new("http://127.0.0.1:8001").on_warning(|warning| eprintln!("{warning}"));
-    /// assert!(format!("{config:?}").contains("on_warning"));
-    /// let silent = config.on_warning(|_| {});
-    /// # drop(silent);
+    /// let server = ApiServer::start()?;
+    /// let (sender, warnings) = channel();
+    /// let config = Config::new(server.url()).on_warning(move |warning| {
+    ///     let _ = sender.send(warning.clone());
+    /// });
+    /// let maps = Client::new(config)?.api::<ConfigMap>(Some("default"));
+    /// maps.create(&serde_json::json!({"metadata": {"name": "a"}, "date": {}}), &Stop::new())?;
+    /// let warning = warnings.recv()?;
+    /// assert_eq!((warning.code, &*warning.text), (299, "unknown field \"date\""));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn on_warning(mut self, handler: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
         self.manners.on_warning = Some(manners::Handler(Arc::new(handler)));

@@ -53,6 +53,19 @@ pub struct DiscoveredGroup {
 /// Its [group, version and resource](Self::group_version_resource) are what
 /// [`Client::dynamic_api`](crate::Client::dynamic_api) and
 /// [`SharedInformerFactory::dynamic`](crate::SharedInformerFactory::dynamic) take.
+///
+/// ```
+/// use k8s_informer::testing::ApiServer;
+/// use k8s_informer::{Client, Config, Stop};
+///
+/// let server = ApiServer::start()?;
+/// let deployments = Client::new(Config::new(server.url()))?.discover("deploy", &Stop::new())?;
+/// assert_eq!((deployments.singular(), deployments.kind()), ("deployment", "Deployment"));
+/// assert!(deployments.is_namespaced() && deployments.has_verb("deletecollection"));
+/// let scale = deployments.subresources().iter().find(|below| below.name() == "scale").unwrap();
+/// assert_eq!(scale.group_version_kind().to_string(), "autoscaling/v1 Scale");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct DiscoveredResource {
     pub(super) resource: GroupVersionResource,

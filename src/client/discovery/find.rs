@@ -1,8 +1,9 @@
 //! From what somebody calls a resource to the resource: the rules of kubectl, which are those of client-go's
 //! shortcut expander and priority mapper.
 
-use super::document::{DiscoveredResource, Discovery};
+use super::document::{DiscoveredResource, Discovery, DiscoveryFailure};
 use crate::error::{Error, ErrorKind};
+use crate::object::GroupVersionKind;
 
 /// How many that are near are told, and how many that could not be asked.
 const TOLD: usize = 5;
@@ -75,7 +76,30 @@ impl Discovery {
             .find(|failure| !failure.group.is_empty() && asked.contains(&&*failure.group));
         Err(match failed {
             Some(failure) => failure.error.clone().context(format!("resource {}: its group", quoted(name))),
-            None => Error::new(ErrorKind::NoMatch(self.nothing(name, first))),
+            None => Error::new(ErrorKind::NoMatch(self.nothing("resource", name, first))),
+        })
+    }
+
+    /// As [`by_kind`](Self::by_kind); why not, if there is none.
+    pub(super) fn of_this_kind(&self, kind: &GroupVersionKind) -> Result<&DiscoveredResource, Error> {
+        if let Some(found) = self.by_kind(kind) {
+            return Ok(found);
+        }
+        let mut failures = self.failures().iter();
+        let is_its_own = |failure: &&DiscoveryFailure| {
+            !failure.group.is_empty()
+                && failure.group == kind.group()
+                && [kind.version(), ""].contains(&&*failure.version)
+        };
+        Err(match failures.find(is_its_own) {
+            Some(failure) => {
+                let name = quoted(&kind.to_string());
+                failure.error.clone().context(format!("the kind {name}: its group"))
+            }
+            None => {
+                let text = self.nothing("kind", &kind.to_string(), kind.kind());
+                Error::new(ErrorKind::NoMatch(text))
+            }
         })
     }
 
@@ -137,8 +161,8 @@ impl Discovery {
     }
 
     /// What to say of a name that is nobody's.
-    fn nothing(&self, asked: &str, name: &str) -> String {
-        let mut text = format!("the server has no resource {}", quoted(asked));
+    fn nothing(&self, what: &str, asked: &str, name: &str) -> String {
+        let mut text = format!("the server has no {what} {}", quoted(asked));
         let near = self.near(name);
         if !near.is_empty() {
             text.push_str(&format!("; near it: {}", near.join(", ")));

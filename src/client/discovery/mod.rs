@@ -15,7 +15,7 @@ use self::decode::Found;
 use super::transport::deadline;
 use super::{Client, Request, answer};
 use crate::error::Error;
-use crate::object::GroupVersionResource;
+use crate::object::{GroupVersionKind, GroupVersionResource};
 use crate::stop::{Done, Stop};
 use crate::sync::Mutex;
 
@@ -123,10 +123,48 @@ impl Client {
     ///
     /// As [`Discovery::find`] and [`discovery`](Self::discovery).
     pub fn discover(&self, name: &str, stop: &Stop) -> Result<DiscoveredResource, Error> {
+        self.look_for(|discovery| discovery.find(name), stop)
+    }
+
+    /// The resource whose objects are of this kind, in this version: where an object goes that says what it
+    /// is, or the owner that an object names. It is looked for as by [`discover`](Self::discover).
+    /// client-go's `RESTMapping`.
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, DynamicObject, Object, Patch, Stop};
+    ///
+    /// let server = ApiServer::start()?;
+    /// let (client, stop) = (Client::new(Config::new(server.url()))?, Stop::new());
+    /// // What `kubectl apply` does with a manifest.
+    /// let manifest = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}}"#;
+    /// let object: DynamicObject = serde_json::from_str(manifest)?;
+    /// let found = client.discover_kind(&object.group_version_kind(), &stop)?;
+    /// let namespace = found.is_namespaced().then(|| client.default_namespace());
+    /// let api = client.dynamic_api(&found.group_version_resource(), namespace);
+    /// let applied = api.patch(object.name(), &Patch::apply("my-tool", &object), &stop)?;
+    /// assert_eq!(applied.namespace(), "default");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`is_no_match`](Error::is_no_match) if there is none, with what is near; why the group could not be
+    /// asked, if that is it; as [`discovery`](Self::discovery).
+    pub fn discover_kind(&self, kind: &GroupVersionKind, stop: &Stop) -> Result<DiscoveredResource, Error> {
+        self.look_for(|discovery| discovery.of_this_kind(kind), stop)
+    }
+
+    /// In what is known, and once more in what the server says now if it is not there.
+    fn look_for(
+        &self,
+        find: impl Fn(&Discovery) -> Result<&DiscoveredResource, Error>,
+        stop: &Stop,
+    ) -> Result<DiscoveredResource, Error> {
         let context = |error: Error| error.context("discover");
         let begun = self.inner.discovery.state.lock().begun;
         let (number, discovery) = self.discovered(1, stop)?;
-        let error = match discovery.find(name) {
+        let error = match find(&discovery) {
             Ok(found) => return Ok(found.clone()),
             Err(error) => error,
         };
@@ -135,7 +173,7 @@ impl Client {
             return Err(context(error));
         }
         let (_, discovery) = self.discovered(number + 1, stop)?;
-        discovery.find(name).cloned().map_err(context)
+        find(&discovery).cloned().map_err(context)
     }
 
     /// All that the server serves, as it was when it was asked last: by this client, or a clone of it. Asks

@@ -197,7 +197,8 @@ pub(in crate::client) fn explain(error: &rustls::Error) -> String {
         // A bad signature is an authority of the same name: those of two clusters are both called
         // "kubernetes".
         rustls::Error::InvalidCertificate(Certificate::UnknownIssuer | Certificate::BadSignature) => {
-            "the configured CA did not sign the server's certificate (certificate-authority in the kubeconfig)"
+            "no authority that is trusted here has signed the server's certificate: the configured CA \
+             (certificate-authority in a kubeconfig), or those of the system where none is configured"
         }
         rustls::Error::InvalidCertificate(
             Certificate::NotValidForName | Certificate::NotValidForNameContext { .. },

@@ -92,8 +92,12 @@ impl Plugin {
         }
         let name = named(config);
         if !answer::API_VERSIONS.contains(&config.api_version.as_str()) {
+            let advice = match config.api_version.ends_with("/v1alpha1") {
+                true => ": it is gone from Kubernetes, let the tool that wrote the kubeconfig write it anew",
+                false => "",
+            };
             return Err(config_error(format!(
-                "{name}: the apiVersion {:?} is not supported; {} are",
+                "{name}: the apiVersion {:?} is not supported; {} are{advice}",
                 config.api_version,
                 answer::API_VERSIONS.join(" and ")
             )));

@@ -300,10 +300,11 @@ fn configurations_that_can_not_be_used_are_refused_at_once() {
         error.to_string()
     };
     assert_eq!(refused(ExecConfig::new("")), "configuration: an exec plugin has no command");
-    for version in ["", "v1", "client.authentication.k8s.io/v1alpha1"] {
+    let gone = ": it is gone from Kubernetes, let the tool that wrote the kubeconfig write it anew";
+    for (version, advice) in [("", ""), ("v1", ""), ("client.authentication.k8s.io/v1alpha1", gone)] {
         let expected = format!(
             "configuration: exec plugin \"aws\": the apiVersion {version:?} is not supported; \
-             client.authentication.k8s.io/v1 and client.authentication.k8s.io/v1beta1 are"
+             client.authentication.k8s.io/v1 and client.authentication.k8s.io/v1beta1 are{advice}"
         );
         assert_eq!(refused(ExecConfig::new("aws").api_version(version)), expected);
     }
