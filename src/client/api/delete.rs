@@ -3,9 +3,9 @@ use std::io;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use super::super::resource::{PARTIAL, PARTIAL_LIST};
-use super::super::{Request, Response};
 use super::{Api, refused};
+use crate::client::resource::{PARTIAL, PARTIAL_LIST};
+use crate::client::{Request, Response};
 use crate::error::Error;
 use crate::object::Object;
 use crate::stop::Stop;

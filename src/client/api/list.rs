@@ -4,9 +4,9 @@ use std::iter::FusedIterator;
 
 use serde::de::DeserializeOwned;
 
-use super::super::ResourceListerWatcher;
-use super::super::resource::PARTIAL;
 use super::Api;
+use crate::client::ResourceListerWatcher;
+use crate::client::resource::PARTIAL;
 use crate::error::Error;
 use crate::object::Object;
 use crate::reflector::{Body, Decoder, ListerWatcher, ReflectorOptions, Unreadable};

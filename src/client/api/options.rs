@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use super::super::Request;
 use super::Api;
+use crate::client::Request;
 
 /// What the server does about fields of an object that it does not know, or that are there twice.
 /// client-go's `metav1.FieldValidation…`.

@@ -1,8 +1,8 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::super::Request;
 use super::options::WriteOptions;
+use crate::client::Request;
 use crate::error::Error;
 
 /// A change of an object that says what is to be different ([`merge`](Self::merge), [`json`](Self::json),

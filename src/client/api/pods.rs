@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::super::Request;
 use super::{Api, DeleteOptions, refused};
+use crate::client::Request;
 use crate::error::Error;
 use crate::reflector::Body;
 use crate::stop::Stop;

@@ -1,7 +1,7 @@
 use serde::Serialize;
 
-use super::super::{Request, answer};
 use super::{Api, refused, segment};
+use crate::client::{Request, answer};
 use crate::error::Error;
 use crate::object::DynamicObject;
 use crate::stop::Stop;

@@ -5,9 +5,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use ureq::http::HeaderValue;
 
-use super::super::config::IdToken;
-use super::super::material::{config_error, credentials_error};
 use super::bearer;
+use crate::client::config::IdToken;
+use crate::client::material::{config_error, credentials_error};
 use crate::error::Error;
 
 /// The id-token of an OIDC provider, for as long as it is valid: getting another one is the business of a
@@ -62,8 +62,8 @@ fn expiry(token: &str) -> Result<Option<SystemTime>, &'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::material::Secret;
     use super::*;
+    use crate::client::material::Secret;
 
     fn token(claims: &str) -> Result<ValidIdToken, Error> {
         let token = format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims));

@@ -1,8 +1,8 @@
 use ureq::http::request::Builder;
 use ureq::http::{HeaderName, HeaderValue};
 
-use super::super::config::Impersonation;
-use super::super::material::config_error;
+use crate::client::config::Impersonation;
+use crate::client::material::config_error;
 use crate::error::Error;
 use crate::wire::percent_encoded;
 

@@ -2,8 +2,8 @@ use std::path::{Path, PathBuf};
 
 use ureq::http::HeaderValue;
 
-use super::super::material::{config_error, read_trimmed};
 use super::bearer;
+use crate::client::material::{config_error, read_trimmed};
 use crate::error::Error;
 use crate::sync::Mutex;
 

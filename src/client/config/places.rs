@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-#[cfg(not(feature = "kubeconfig"))]
-use super::super::material::config_error;
-use super::super::material::{Material, read_trimmed};
 use super::Config;
+#[cfg(not(feature = "kubeconfig"))]
+use crate::client::material::config_error;
+use crate::client::material::{Material, read_trimmed};
 use crate::error::Error;
 
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";

@@ -4,8 +4,8 @@ use std::ops::Deref;
 
 use ureq::http::Uri;
 
-use super::super::material::config_error;
 use super::{Config, ProxyChoice};
+use crate::client::material::config_error;
 use crate::error::Error;
 
 /// A server's URL as it was given. Nobody has looked at it, so `Debug` takes what has no place in it for a

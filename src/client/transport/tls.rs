@@ -14,8 +14,8 @@ use rustls::{
     SignatureScheme,
 };
 
-use super::super::material::{Material, Pem, config_error};
 use super::bare;
+use crate::client::material::{Material, Pem, config_error};
 use crate::error::Error;
 
 /// What every connection to the server shares: also the sessions that can be resumed.

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
-use super::super::super::material::Secret;
+use crate::client::material::Secret;
 
 /// The two versions that there are.
 pub(super) const API_VERSIONS: [&str; 2] =

@@ -16,8 +16,8 @@ pub(in crate::client) use self::answer::Identity;
 pub use self::answer::exec_credential;
 pub(in crate::client) use self::info::ClusterInfo;
 
-use super::super::config::{ExecConfig, InteractiveMode};
-use super::super::material::{Secret, config_error, credentials_error};
+use crate::client::config::{ExecConfig, InteractiveMode};
+use crate::client::material::{Secret, config_error, credentials_error};
 use crate::error::Error;
 use crate::metrics::{ClientMetrics, Meter};
 use crate::stop::{Done, Stop};

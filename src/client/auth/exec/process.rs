@@ -8,9 +8,9 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::super::super::config::ExecConfig;
-use super::super::super::material::credentials_error;
 use super::{info, named};
+use crate::client::config::ExecConfig;
+use crate::client::material::credentials_error;
 use crate::error::Error;
 use crate::stop::{Done, Stop};
 

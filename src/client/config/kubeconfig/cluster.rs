@@ -1,9 +1,9 @@
 use serde_json::Value;
 
-use super::super::super::material::Secret;
-use super::super::{Config, ProxyChoice};
 use super::entry::Entry;
 use super::file::{Cluster, filled, is_set, items};
+use crate::client::config::{Config, ProxyChoice};
+use crate::client::material::Secret;
 
 /// The extension of a cluster that is for the plugin of its user.
 const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";

@@ -4,8 +4,8 @@ use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 
-use super::super::super::material::Material;
 use super::file::filled;
+use crate::client::material::Material;
 
 /// As Go's, which does not look at the bits that the last character has too many.
 const BASE64: GeneralPurpose =

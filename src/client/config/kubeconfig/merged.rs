@@ -2,12 +2,12 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::super::super::material::config_error;
-use super::super::Config;
 use super::KubeconfigOptions;
 use super::entry::{Entry, absolute, folder_of};
 use super::file::{Cluster, Context, File, List, User, filled};
 use super::text::{parse, read};
+use crate::client::config::Config;
+use crate::client::material::config_error;
 use crate::error::Error;
 
 /// What stands in one or several kubeconfigs: which contexts there are to choose from. client-go's

@@ -1,10 +1,10 @@
 use std::path::{Path, PathBuf};
 
-use super::super::super::material::config_error;
-use super::super::places::Places;
-use super::super::{Config, ServerUrl};
 use super::file::filled;
 use super::merged::{Kubeconfig, Problem};
+use crate::client::config::places::Places;
+use crate::client::config::{Config, ServerUrl};
+use crate::client::material::config_error;
 use crate::error::Error;
 
 /// Which kubeconfig, and what of it: kubectl's `--kubeconfig`, `--context`, `--cluster`, `--user`,
@@ -171,7 +171,7 @@ impl KubeconfigOptions {
         }
     }
 
-    pub(in super::super) fn load_from(&self, places: &Places) -> Result<Config, Error> {
+    pub(in crate::client::config) fn load_from(&self, places: &Places) -> Result<Config, Error> {
         let (origin, files) = self.files(places);
         let merged = Kubeconfig::load(&files)?;
         let missing = merged.files.is_empty();

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::super::places::Places;
-use super::super::{Config, InteractiveMode, ProxyChoice};
 use super::{Kubeconfig, KubeconfigOptions};
+use crate::client::config::places::Places;
+use crate::client::config::{Config, InteractiveMode, ProxyChoice};
 
 const MINIMAL: &str = "
 current-context: here

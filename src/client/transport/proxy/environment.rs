@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ureq::http::Uri;
 
-use super::super::{bare, place};
 use super::Proxy;
 use crate::client::material::config_error;
+use crate::client::transport::{bare, place};
 use crate::error::Error;
 
 impl Proxy {

@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use ureq::unversioned::transport::{ConnectionDetails, Connector, Either, Transport};
 
-use super::super::failure::from_ureq;
-use super::super::material::Pem;
 use super::secure::{adapter, handshake};
 use super::tcp::TcpTransport;
 use super::tls::{self, Tls};
 use super::{BUFFER, RECORD_BUFFER, Way, place};
+use crate::client::failure::from_ureq;
+use crate::client::material::Pem;
 use crate::error::{Error, ErrorKind};
 
 /// A proxy by its URL. Neither `Debug` nor `Display` shows user and password.

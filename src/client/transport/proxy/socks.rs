@@ -3,8 +3,8 @@
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 
-use super::super::bare;
 use super::User;
+use crate::client::transport::bare;
 
 const VERSION: u8 = 5;
 const NO_AUTHENTICATION: u8 = 0;
