@@ -143,7 +143,18 @@ fn check<T: Shown>(body: &[u8], sizes: &[u8], options: Options) {
 fn known<T: Shown>() -> Cache {
     let list: Value = serde_json::from_str(KNOWN).unwrap();
     let known = list["items"].as_array().unwrap().iter();
-    known.map(|item| (key_of(item).unwrap(), T::deserialize(item).unwrap().shown())).collect()
+    known.map(|item| (key_of(item).unwrap(), item_of::<T>(&list, item).unwrap().shown())).collect()
+}
+
+/// An item of a list, of the kind that the list says if it says none itself.
+fn item_of<T: Shown>(list: &Value, item: &Value) -> Option<T> {
+    let mut object = T::deserialize(item).ok()?;
+    let kind = text(list, "/kind");
+    let kind = kind.strip_suffix("List").unwrap_or(kind);
+    if !kind.is_empty() {
+        object.set_type_meta(text(list, "/apiVersion"), kind);
+    }
+    Some(object)
 }
 
 /// JSON in which no key is there twice.
@@ -164,7 +175,7 @@ fn check_good<T: Shown>(body: &[u8], value: &Value, known: Cache, outcome: Outco
     for item in items {
         let key = key_of(item);
         let kept = key.as_ref().and_then(|key| known.get(key)).filter(|kept| same_version(item, kept));
-        let decoded = T::deserialize(item).ok().filter(|object| !object.name().is_empty());
+        let decoded = item_of::<T>(value, item).filter(|object| !object.name().is_empty());
         match (key, kept, decoded) {
             (Some(key), Some(kept), _) if keeps => drop(expected.insert(key, kept.clone())),
             (Some(key), _, Some(object)) => drop(expected.insert(key, object.shown())),

@@ -82,28 +82,32 @@ impl Connections {
         };
         let pems = secure.pems(identity);
         let mut current = self.current.lock();
-        let made = match pems {
-            Ok(pems) if current.pems.as_ref() == Some(&pems) => Ok(()),
-            Ok(pems) => agent(Some(secure), Some(&pems), self.proxy.as_ref()).map(|agent| {
-                log::debug!("certificates have changed: new connections are made with the new ones");
-                // Idle connections of the old one are closed.
-                current.agent = agent;
-                current.pems = Some(pems);
-            }),
-            Err(error) => Err(error),
+        let Err(error) = pems.and_then(|pems| self.renew(secure, pems, &mut current)) else {
+            current.problem = None;
+            return Ok(current.agent.clone());
         };
-        match made {
-            Ok(()) => current.problem = None,
-            Err(error) if identity.is_some() => return Err(error),
-            Err(error) => {
-                let problem = Some(error.to_string());
-                if current.problem != problem {
-                    log::error!("{error}; using what was there before");
-                    current.problem = problem;
-                }
-            }
+        if let Some(identity) = identity {
+            // It may be fine, and the authority not.
+            let ca = current.pems.as_ref().and_then(|pems| pems.ca.clone());
+            self.renew(secure, Pems { ca, identity: Some(identity.clone()) }, &mut current)?;
+        }
+        let problem = Some(error.to_string());
+        if current.problem != problem {
+            log::error!("{error}; using what was there before");
+            current.problem = problem;
         }
         Ok(current.agent.clone())
+    }
+
+    fn renew(&self, secure: &Secure, pems: Pems, current: &mut Current) -> Result<(), Error> {
+        if current.pems.as_ref() == Some(&pems) {
+            return Ok(());
+        }
+        // Idle connections of the old one are closed.
+        current.agent = agent(Some(secure), Some(&pems), self.proxy.as_ref())?;
+        current.pems = Some(pems);
+        log::debug!("certificates have changed: new connections are made with the new ones");
+        Ok(())
     }
 }
 
@@ -117,7 +121,7 @@ impl Secure {
             log::warn!(
                 "the certificate of {} is NOT verified (insecure-skip-tls-verify): anyone in between can read and change everything, \
                  credentials included",
-                config.server
+                &*config.server
             );
         }
         let identity = match (&config.client_certificate, &config.client_key) {

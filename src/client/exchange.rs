@@ -66,7 +66,8 @@ impl Inner {
         let identity = self.auth.identity(stop)?;
         let agent = self.agent(&identity)?;
         match self.send(&agent, &identity, request, stop, context, account) {
-            Err(error) if error.is_unauthorized() => {
+            // Whatever reason it gives.
+            Err(error) if error.status().is_some_and(|status| status.code == 401) => {
                 self.auth.reject(&identity);
                 let newer = self.auth.identity(stop)?;
                 if newer.is_as_good_as(&identity) {

@@ -127,14 +127,22 @@ fn status_in(bytes: &[u8]) -> Option<Status> {
 
 fn message(code: u16, body: &[u8], location: Option<&str>) -> String {
     if (300..400).contains(&code) {
-        // What comes after ? can be a secret.
-        let to = location.and_then(|to| to.split('?').next()).unwrap_or("nowhere");
-        return format!("the server redirects to {}, which is not followed", clean(to));
+        let to = location.map_or("nowhere".to_owned(), without_secrets);
+        return format!("the server redirects to {}, which is not followed", clean(&to));
     }
     match clean(&String::from_utf8_lossy(body)) {
         text if text.is_empty() => format!("the server answered {code} and no reason"),
         text => text,
     }
+}
+
+/// A URL without what can be a secret: user, query and fragment.
+fn without_secrets(url: &str) -> String {
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let Some((scheme, rest)) = url.split_once("//") else { return url.to_owned() };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}//{host}{path}")
 }
 
 /// On one line, without control characters, not too long.
@@ -197,9 +205,19 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_says_where_to_but_not_the_query() {
-        let error = answer(302, &[("location", "https://login/?token=s3cret")], "");
-        assert_eq!(error.to_string(), "the server redirects to https://login/, which is not followed (302)");
+    fn a_redirect_says_where_to_but_no_secret() {
+        for to in [
+            "https://login/?token=s3cret",
+            "https://login/#id_token=s3cret",
+            "https://me:s3cret@login/",
+            "https://s3cret:s3@cret@login/?s3cret",
+        ] {
+            let error = answer(302, &[("location", to)], "");
+            let expected = "the server redirects to https://login/, which is not followed (302)";
+            assert_eq!(error.to_string(), expected);
+        }
+        let error = answer(302, &[("location", "/path/@home")], "");
+        assert!(error.to_string().contains("redirects to /path/@home,"), "{error}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -51,7 +52,7 @@ impl Material {
     pub(super) fn read(&self) -> Result<Pem, Error> {
         let bytes = match &self.source {
             Source::Bytes(bytes) => bytes.clone(),
-            Source::File(path) => match fs::read(path) {
+            Source::File(path) => match read(path) {
                 Ok(bytes) => bytes.into(),
                 Err(error) => return Err(config_error(format!("{self}: {error}"))),
             },
@@ -99,6 +100,26 @@ impl fmt::Display for Pem {
 }
 
 /// The text of a small file without the white space around it.
-pub(super) fn read_trimmed(path: &Path) -> std::io::Result<String> {
-    Ok(fs::read_to_string(path)?.trim().to_owned())
+pub(super) fn read_trimmed(path: &Path) -> io::Result<String> {
+    match String::from_utf8(read(path)?) {
+        Ok(text) => Ok(text.trim().to_owned()),
+        Err(_) => Err(io::Error::other("is not UTF-8 text")),
+    }
+}
+
+/// The largest file: ten times a bundle of all authorities that there are.
+const FILE_LIMIT: u64 = 4 << 20;
+
+/// A small file.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    // Asked before it is opened: that would wait for the other end of a pipe, where no stop can end it.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(FILE_LIMIT + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_LIMIT {
+        return Err(io::Error::other(format!("is larger than {} MiB", FILE_LIMIT >> 20)));
+    }
+    Ok(bytes)
 }

@@ -52,12 +52,15 @@ use crate::stop::Stop;
 /// A connection to an API server: opened when needed, kept for the next request, shared by all clones.
 ///
 /// Every request blocks the thread that makes it, and its [`Stop`] ends it at once, whatever it waits for. A
-/// client starts no threads but for what can't be interrupted: name resolution, and reading what a plugin
-/// says. Nobody waits for those.
+/// client starts no threads, but for what can't be interrupted, on threads that nobody waits for: to resolve a
+/// name, and to read what a [plugin](crate::ExecConfig) says.
 ///
 /// Files that its [`Config`] names (tokens, certificates, authorities) are read for every request: a change
 /// counts from the next one on, and what is under way goes on. client-go's `rest.RESTClient`, and what the
 /// clientsets are made of.
+///
+/// No log of this crate holds a secret. At `trace` the library below it does: `ureq_proto` writes down all that
+/// it sends and receives, tokens and bodies too. Who logs everything leaves that target at `debug`.
 ///
 /// ```no_run
 /// use k8s_informer::{Client, Request, Stop};
@@ -107,6 +110,11 @@ impl Client {
         let server = server_url(&config)?;
         let user_agent = HeaderValue::from_str(&config.user_agent.clone().unwrap_or_else(default_user_agent))
             .map_err(|_| config_error("the user agent holds characters that a header can't have"))?;
+        if server.scheme_str() == Some("http") && config.authenticates() && !config.stays_on_this_machine() {
+            log::warn!(
+                "the credentials for {server} are sent WITHOUT TLS: anyone in between can read and use them"
+            );
+        }
         Ok(Self {
             inner: Arc::new(Inner {
                 connections: Connections::new(&config, &server)?,

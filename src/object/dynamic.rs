@@ -24,12 +24,12 @@ use super::{GroupVersionKind, Object};
 pub struct DynamicObject(Map<String, Value>);
 
 impl DynamicObject {
-    /// `apiVersion`, empty if absent: items of a list often have none.
+    /// `apiVersion`, empty if absent. What comes from a list has it from there if it doesn't say it itself.
     pub fn api_version(&self) -> &str {
         self.text("apiVersion")
     }
 
-    /// `kind`, empty if absent: items of a list often have none.
+    /// `kind`, empty if absent, as [`api_version`](Self::api_version).
     pub fn kind(&self) -> &str {
         self.text("kind")
     }
@@ -138,5 +138,16 @@ impl Object for DynamicObject {
 
     fn label(&self, key: &str) -> Option<&str> {
         self.metadata("labels")?.get(key)?.as_str()
+    }
+
+    fn set_type_meta(&mut self, api_version: &str, kind: &str) {
+        if !self.api_version().is_empty() || !self.kind().is_empty() {
+            return;
+        }
+        for (field, value) in [("apiVersion", api_version), ("kind", kind)] {
+            if !value.is_empty() {
+                self.0.insert(field.to_owned(), value.into());
+            }
+        }
     }
 }

@@ -79,4 +79,22 @@ pub trait Object: Send + Sync + 'static {
 
     /// The value of one of `metadata.labels`.
     fn label(&self, key: &str) -> Option<&str>;
+
+    /// Takes over `apiVersion` and `kind` from the list that it is an item of: of built-in kinds a server
+    /// says them in the list alone. Called for each item of a list that says them, before anybody else sees
+    /// it. Types that keep neither do nothing, as this does unless it is overridden; one that does keep them,
+    /// as [`DynamicObject`], must not overwrite what the item says itself. Either may be empty.
+    ///
+    /// ```
+    /// use k8s_informer::{DynamicObject, Object};
+    ///
+    /// let mut item: DynamicObject = serde_json::from_str(r#"{"metadata": {"name": "web-0"}}"#)?;
+    /// item.set_type_meta("v1", "Pod");
+    /// item.set_type_meta("v1", "Node");
+    /// assert_eq!((item.api_version(), item.kind()), ("v1", "Pod"));
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
+    fn set_type_meta(&mut self, api_version: &str, kind: &str) {
+        let _ = (api_version, kind);
+    }
 }

@@ -5,13 +5,15 @@ use crate::error::Error;
 use crate::object::{GroupVersionKind, Key, Object, meta_namespace_key, namespaced_key};
 use crate::panic;
 use crate::store::{ReflectorStore, StoreError};
-use crate::wire::{self, DecodeLimits, Event, EventKind, FieldPaths, Peek, Shard, Shown};
+use crate::wire::{self, DecodeLimits, Event, EventKind, FieldPaths, ListMeta, Peek, Shard, Shown};
 
 /// From bytes to objects: what is skipped, what is expected, whose it is, and what became of an object that
 /// can't be read.
 pub(crate) struct Decoder<T> {
     decode: Decode<T>,
     skip: FieldPaths,
+    /// Whether apiVersion and kind are skipped.
+    skips_type_meta: [bool; 2],
     limits: DecodeLimits,
     expected: Option<Expected>,
     shard: Option<Shard>,
@@ -39,6 +41,15 @@ pub(crate) struct Unreadable {
     pub(crate) resource_version: String,
     /// Says what is wrong, but not with which object.
     pub(crate) error: Error,
+}
+
+/// What an item of a list is.
+pub(super) enum Item<T> {
+    Object(Key, Arc<T>),
+    /// One of another shard.
+    Elsewhere,
+    /// One that does not say of what kind it is, of a list that has not said it yet.
+    Unnamed(T),
 }
 
 /// What an event is about.
@@ -81,6 +92,7 @@ impl<T> Decoder<T> {
         Self {
             decode,
             skip: options.skip.clone(),
+            skips_type_meta: ["apiVersion", "kind"].map(|field| options.skip.has_field(field)),
             limits: options.limits,
             expected,
             shard: options.shard.clone(),
@@ -129,21 +141,36 @@ impl<T> Decoder<T> {
 }
 
 impl<T: Object> Decoder<T> {
-    /// One object of a list, as the store will keep it; the one that it has, if nothing has changed and
-    /// `reuse` says so. `None` if it is one of another shard.
+    /// One object of a list that has said this of itself so far, as the store will keep it; the one that it
+    /// has, if nothing has changed and `reuse` says so.
     pub(super) fn listed(
         &mut self,
         bytes: &[u8],
+        list: &ListMeta,
         store: &dyn ReflectorStore<T>,
         reuse: bool,
-    ) -> Result<Option<(Key, Arc<T>)>, Unreadable> {
+    ) -> Result<Item<T>, Unreadable> {
         match self.at_a_glance(bytes, reuse.then_some(store)) {
-            Some(Read::Unchanged(key, object)) => return Ok(Some((key, object))),
-            Some(Read::Elsewhere { .. }) => return Ok(None),
+            Some(Read::Unchanged(key, object)) => return Ok(Item::Object(key, object)),
+            Some(Read::Elsewhere { .. }) => return Ok(Item::Elsewhere),
             Some(Read::Unreadable(unreadable)) => return Err(unreadable),
             _ => {}
         }
-        self.item(bytes).and_then(|object| prepared(object, store)).map(Some)
+        let mut object = self.item(bytes)?;
+        if list.api_version_and_kind().1.is_empty() && !says_kind(bytes) {
+            return Ok(Item::Unnamed(object));
+        }
+        self.set_type_meta(&mut object, list);
+        prepared(object, store).map(|(key, object)| Item::Object(key, object))
+    }
+
+    /// Tells an item of a list what it is, if it does not say so itself and the list does.
+    pub(crate) fn set_type_meta(&self, item: &mut T, list: &ListMeta) {
+        if let Some((api_version, kind)) = list.type_meta_of_items() {
+            let [no_api_version, no_kind] = self.skips_type_meta;
+            let unless = |skipped, text| if skipped { "" } else { text };
+            item.set_type_meta(unless(no_api_version, api_version), unless(no_kind, kind));
+        }
     }
 
     /// One object of a list, wherever it is to be kept.
@@ -153,6 +180,18 @@ impl<T: Object> Decoder<T> {
             // Of what is no JSON it can't be told where it ends: other objects may be in it.
             Err(_) => Unreadable { is_known: false, ..Unreadable::undecoded(&Peek::identity(bytes), error) },
         })
+    }
+
+    /// An object that has come by itself, in answer to a request for it.
+    #[cfg(feature = "client")]
+    pub(crate) fn answer(&mut self, bytes: &[u8]) -> Result<T, Error> {
+        // What is no JSON can't be told apart, nor be decoded.
+        if !self.begins_as_expected(bytes)
+            && let Ok(peek) = Peek::whole(bytes)
+        {
+            self.check_kind(&peek)?;
+        }
+        self.object(bytes)
     }
 
     /// One event of a watch. What has been added and is in this store already, if one is given, is not
@@ -281,6 +320,14 @@ impl<T: Object> Decoder<T> {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether an object says of what kind it is. Custom resources do, of which a list says it behind its items.
+fn says_kind(object: &[u8]) -> bool {
+    let begins = |with: &[u8]| object.strip_prefix(with).is_some_and(|rest| !rest.starts_with(b"\""));
+    begins(br#"{"apiVersion":""#)
+        || begins(br#"{"kind":""#)
+        || Peek::whole(object).is_ok_and(|peek| !peek.api_version.is_empty() || !peek.kind.is_empty())
 }
 
 /// What the store has already: the same object in the same version.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::decode::{BadFrame, Read, Unreadable, prepared};
+use super::listing::Listing;
 use super::machine::Machine;
 use super::watching::{Broken, QUIET, Watching};
 use crate::error::Error;
@@ -221,6 +222,12 @@ impl<T: Object> Machine<T> {
 
     pub(super) fn report_unreadable(&mut self, unreadable: &Unreadable, place: impl FnOnce() -> String) {
         self.report_missed(unreadable.at(place));
+    }
+
+    pub(super) fn report_unreadable_of(&mut self, listing: &mut Listing<T>) {
+        for (place, unreadable) in listing.unreadable() {
+            self.report_unreadable(&unreadable, || format!("item {place} of the list"));
+        }
     }
 
     /// Where in the stream the next event is.

@@ -1,12 +1,12 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::decode::{Decoder, Unreadable};
+use super::decode::{Decoder, Item, Unreadable, prepared};
 use crate::error::Error;
 use crate::object::{Key, Object};
 use crate::resource_version::compare_resource_versions;
 use crate::store::{Gaps, ReflectorStore, StagedList};
-use crate::wire::{DecodeLimits, ListOptions, ListSplitter, SplitError};
+use crate::wire::{DecodeLimits, ListMeta, ListOptions, ListSplitter, SplitError};
 
 /// The page size where nothing else is said (L9).
 pub(super) const DEFAULT_PAGE_SIZE: u32 = 500;
@@ -33,6 +33,8 @@ pub(super) struct Listing<T> {
     /// Whether that is so, once the list's version is known.
     reuse: Option<bool>,
     objects: Vec<(Key, Arc<T>)>,
+    /// Those of this page that are still to be told of what kind they are, and as which item they came.
+    unnamed: Vec<(usize, T)>,
     /// How many objects of other shards have come, and whether every page so far was one of this shard's
     /// only, as it says itself.
     elsewhere: usize,
@@ -80,6 +82,7 @@ impl<T: Object> Listing<T> {
             since,
             reuse: None,
             objects: Vec::new(),
+            unnamed: Vec::new(),
             elsewhere: 0,
             picked: true,
             gaps: Gaps::default(),
@@ -105,7 +108,7 @@ impl<T: Object> Listing<T> {
     /// How many objects have come, and how many there are in all, where the server tells.
     pub(super) fn progress(&self) -> (usize, Option<usize>) {
         let remaining = self.remaining.and_then(|remaining| usize::try_from(remaining).ok());
-        let received = self.objects.len() + self.elsewhere;
+        let received = self.objects.len() + self.unnamed.len() + self.elsewhere;
         (received, remaining.map(|remaining| received.saturating_add(remaining)))
     }
 
@@ -115,16 +118,16 @@ impl<T: Object> Listing<T> {
         decoder: &mut Decoder<T>,
         store: &dyn ReflectorStore<T>,
     ) -> Result<(), Error> {
-        let Self { splitter, objects, elsewhere, gaps, unreadable, items, reuse, since, .. } = self;
-        splitter.feed(bytes, |item, version| {
+        let Self { splitter, objects, unnamed, elsewhere, gaps, unreadable, items, reuse, since, .. } = self;
+        splitter.feed(bytes, |item, list| {
             // Of the first page, whose version is the list's.
-            let reuse = *reuse.get_or_insert_with(|| match (version, &*since) {
-                (Some(version), Some(since)) => is_no_older(version, since),
-                _ => false,
+            let reuse = *reuse.get_or_insert_with(|| {
+                since.as_ref().is_some_and(|since| is_no_older(list.resource_version(), since))
             });
-            match decoder.listed(item, store, reuse) {
-                Ok(Some(object)) => objects.push(object),
-                Ok(None) => *elsewhere += 1,
+            match decoder.listed(item, list, store, reuse) {
+                Ok(Item::Object(key, object)) => objects.push((key, object)),
+                Ok(Item::Elsewhere) => *elsewhere += 1,
+                Ok(Item::Unnamed(object)) => unnamed.push((*items, object)),
                 Err(error) => {
                     gaps.add(error.key(store));
                     unreadable.push((*items, error));
@@ -135,17 +138,36 @@ impl<T: Object> Listing<T> {
         })
     }
 
+    /// The page has said by now of what kind its objects are.
+    fn name(&mut self, page: &ListMeta, decoder: &Decoder<T>, store: &dyn ReflectorStore<T>) {
+        for (place, mut object) in self.unnamed.drain(..) {
+            decoder.set_type_meta(&mut object, page);
+            match prepared(object, store) {
+                Ok(object) => self.objects.push(object),
+                Err(error) => {
+                    self.gaps.add(error.key(store));
+                    self.unreadable.push((place, error));
+                }
+            }
+        }
+    }
+
     /// What could not be read, since the last call, and as which item it came.
     pub(super) fn unreadable(&mut self) -> Vec<(usize, Unreadable)> {
         std::mem::take(&mut self.unreadable)
     }
 
     /// The body of a page has come whole: the list, or `None` if a further page has to be asked for.
-    pub(super) fn page_end(&mut self, decoder: &Decoder<T>) -> Result<Option<Listed<T>>, Error> {
+    pub(super) fn page_end(
+        &mut self,
+        decoder: &Decoder<T>,
+        store: &dyn ReflectorStore<T>,
+    ) -> Result<Option<Listed<T>>, Error> {
         let splitter = std::mem::replace(&mut self.splitter, ListSplitter::new(self.limits.object_bytes));
         let meta = splitter.finish().map_err(Error::from)?;
         let (api_version, kind) = meta.api_version_and_kind();
         decoder.check_list(api_version, kind)?;
+        self.name(&meta, decoder, store);
         self.pages += 1;
         if self.pages == 1 {
             meta.resource_version().clone_into(&mut self.list_version);
@@ -204,6 +226,7 @@ impl<T: Object> Listing<T> {
         self.splitter = ListSplitter::new(self.limits.object_bytes);
         self.reuse = None;
         self.objects.clear();
+        self.unnamed.clear();
         (self.elsewhere, self.picked) = (0, true);
         self.items = 0;
         self.gaps = Gaps::default();

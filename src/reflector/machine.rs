@@ -331,9 +331,7 @@ impl<T: Object> Machine<T> {
         match std::mem::replace(&mut self.phase, Phase::Watch) {
             Phase::ListBody(mut listing) => {
                 let fed = listing.feed(bytes, &mut self.decoder, store);
-                for (place, unreadable) in listing.unreadable() {
-                    self.report_unreadable(&unreadable, || format!("item {place} of the list"));
-                }
+                self.report_unreadable_of(&mut listing);
                 match fed {
                     Ok(()) => self.phase = Phase::ListBody(listing),
                     Err(error) => self.list_failed(listing, error),
@@ -370,11 +368,15 @@ impl<T: Object> Machine<T> {
     pub(super) fn ended(&mut self, result: Result<(), Error>, store: &dyn ReflectorStore<T>, now: Instant) {
         self.reading = self.phase.reading();
         match (std::mem::replace(&mut self.phase, Phase::Watch), result) {
-            (Phase::ListBody(mut listing), Ok(())) => match listing.page_end(&self.decoder) {
-                Ok(None) => self.phase = Phase::List(listing),
-                Ok(Some(listed)) => self.listed(listed, store),
-                Err(error) => self.list_failed(listing, error),
-            },
+            (Phase::ListBody(mut listing), Ok(())) => {
+                let page = listing.page_end(&self.decoder, store);
+                self.report_unreadable_of(&mut listing);
+                match page {
+                    Ok(None) => self.phase = Phase::List(listing),
+                    Ok(Some(listed)) => self.listed(listed, store),
+                    Err(error) => self.list_failed(listing, error),
+                }
+            }
             (Phase::ListBody(listing), Err(error)) => self.list_failed(listing, error),
             (Phase::WatchBody(mut watching), result) => {
                 let read = self.read_frames(&mut watching, store, now, |frames, event| frames.finish(event));

@@ -56,6 +56,11 @@ impl FieldPaths {
         Self { paths: Arc::new([["metadata", "managedFields"].map(Step::new).into()]) }
     }
 
+    /// Whether this field of the outermost object is left out.
+    pub(crate) fn has_field(&self, field: &str) -> bool {
+        self.paths.iter().any(|path| matches!(&path[..], [step] if step.is_any() || &*step.key == field))
+    }
+
     /// The object without these fields: `object` itself if it has none of them, else what stands in `room`
     /// afterwards. Bytes that are not understood are left as they are, for whoever decodes them.
     ///

@@ -29,8 +29,8 @@ pub(crate) struct ListSplitter {
     /// Where in `rest` the last string of the outermost object begins, for as long as it may be the key
     /// `"items"`.
     key: Option<usize>,
-    /// The list's resourceVersion, if it came before the items.
-    version: Option<String>,
+    /// What the list says of itself before its items.
+    head: ListMeta,
     limit: usize,
     offset: u64,
 }
@@ -117,6 +117,12 @@ impl ListMeta {
         (&self.api_version, &self.kind)
     }
 
+    /// What its items are that don't say it themselves: client-go's rule for an `UnstructuredList`.
+    pub(crate) fn type_meta_of_items(&self) -> Option<(&str, &str)> {
+        let kind = self.kind.strip_suffix("List").unwrap_or(&self.kind);
+        (!kind.is_empty()).then_some((&self.api_version, kind))
+    }
+
     /// Where the next page begins, if there is one.
     pub(crate) fn continue_token(&self) -> Option<&str> {
         self.metadata
@@ -157,18 +163,18 @@ impl ListSplitter {
             rest: Vec::new(),
             partial: Vec::new(),
             key: None,
-            version: None,
+            head: ListMeta::default(),
             limit,
             offset: 0,
         }
     }
 
-    /// Hands each item that is complete now to `item`, with the list's resourceVersion where that stands
-    /// before the items. Stops where that fails.
+    /// Hands each item that is complete now to `item`, with what the list has said of itself before them.
+    /// Stops where that fails.
     pub(crate) fn feed<E: From<SplitError>>(
         &mut self,
         bytes: &[u8],
-        mut item: impl FnMut(&[u8], Option<&str>) -> Result<(), E>,
+        mut item: impl FnMut(&[u8], &ListMeta) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut at = 0;
         while at < bytes.len() {
@@ -193,11 +199,11 @@ impl ListSplitter {
                     } else {
                         self.place = Place::Behind;
                         if self.partial.is_empty() {
-                            item(slice, self.version.as_deref())?;
+                            item(slice, &self.head)?;
                         } else {
                             self.partial.extend_from_slice(slice);
                             let whole = std::mem::take(&mut self.partial);
-                            item(&whole, self.version.as_deref())?;
+                            item(&whole, &self.head)?;
                             self.partial = whole;
                             self.partial.clear();
                         }
@@ -281,7 +287,7 @@ impl ListSplitter {
             (Place::Before, b'[') => {
                 self.rest.push(byte);
                 self.place = Place::First;
-                self.version = self.version_so_far();
+                self.head = self.head_so_far();
                 return Some(1);
             }
             // As `null`, or it won't parse in the end.
@@ -304,9 +310,8 @@ impl ListSplitter {
     }
 
     /// `rest` ends with the bracket of the items now.
-    fn version_so_far(&self) -> Option<String> {
-        let meta: ListMeta = serde_json::from_slice(&[&self.rest[..], b"]}"].concat()).ok()?;
-        meta.metadata?.resource_version
+    fn head_so_far(&self) -> ListMeta {
+        serde_json::from_slice(&[&self.rest[..], b"]}"].concat()).unwrap_or_default()
     }
 
     /// At the byte that many behind what has been read.

@@ -14,7 +14,7 @@ pub(crate) use event::{Event, EventKind, error_status, has_several};
 pub use fields::{FieldPathError, FieldPaths};
 pub(crate) use frame::{FrameSplitter, Taken};
 pub use limits::DecodeLimits;
-pub(crate) use list::ListSplitter;
+pub(crate) use list::{ListMeta, ListSplitter};
 pub use options::{ListOptions, ResourceVersionMatch};
 #[cfg(feature = "client")]
 pub(crate) use options::{UNRESERVED, percent_encoded};

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use k8s_informer::{Client, Config, Request, Stop};
+use k8s_informer::{Client, Config, KubeconfigOptions, Request, Stop};
 
 use crate::folder::Folder;
 use crate::server::{Reply, Server, answer};
@@ -140,6 +140,10 @@ fn servers_and_tokens_that_can_not_be_used() {
         (Config::new("ftp://a"), "is not an http or https URL"),
         (Config::new("http://"), "is not a"),
         (Config::new("http://a b"), "is not a URL of a server"),
+        // Not the usual port in place of one that is none.
+        (Config::new("https://a:65536"), "is not an http or https URL"),
+        (Config::new("https://a:+443"), "is not an http or https URL"),
+        (Config::new("https://[::1]:0"), "is not an http or https URL"),
         (Config::new("https://user:s3cret@host"), "holds a user name or password"),
         (Config::new("https://host?token=s3cret"), "has a query"),
         (Config::new("http://a").token("s3cret\r\nX: y"), "the token holds blanks"),
@@ -164,6 +168,12 @@ fn a_debug_of_a_config_shows_no_secret() {
     let shown = format!("{config:#?}");
     assert!(!shown.contains("s3cret") && !shown.contains("115"), "{shown}");
     assert!(shown.contains("/run/token") && shown.contains("***") && shown.contains("6 bytes"), "{shown}");
+    // Also of one that can't be used: it is shown to find out why.
+    for server in ["https://me:s3cret@a", "https://me:a/s3cret@b", "https://a?s3cret", "https://a#s3cret"] {
+        let shown = format!("{:?} {:?}", Config::new(server), KubeconfigOptions::new().server(server));
+        assert!(!shown.contains("s3cret"), "{shown}");
+    }
+    assert!(format!("{:?}", Config::new("https://a:6443/b")).contains("server: \"https://a:6443/b\""));
 }
 
 /// Tells a run of this program that it is the process of a test.

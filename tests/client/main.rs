@@ -14,6 +14,7 @@ mod hostile;
 mod http;
 mod identity;
 mod kubeconfigs;
+mod lies;
 mod manners;
 #[cfg(unix)]
 mod plugin;

@@ -1,13 +1,15 @@
 //! Requests with what an exec plugin hands out.
 
 use std::fs;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use k8s_informer::{Client, ClientMetrics, Config, Error, ExecConfig, Request, Stop};
 use rcgen::PKCS_ECDSA_P256_SHA256;
 use serde_json::json;
 
+use crate::folder::Folder;
 use crate::script::{FUTURE, PAST, Plugin};
 use crate::server::{Reply, Server, answer};
 use crate::tls::Authority;
@@ -97,6 +99,70 @@ fn a_certificate_makes_connections_of_its_own() {
     let client = Client::new(Config::new("http://127.0.0.1:1").exec(plugin.config())).unwrap();
     let error = get(&client).unwrap_err();
     assert!(error.is_credentials() && error.to_string().contains("needs an https server"), "{error}");
+}
+
+#[test]
+fn those_who_are_refused_at_the_same_time_wait_for_one_run() {
+    let plugin = Plugin::new("plugin-refused");
+    plugin.hand_out(&json!({"token": "bad", "expirationTimestamp": FUTURE}));
+    // All of them are there before the first one is refused.
+    let all = Barrier::new(8);
+    let server = Server::start(move |request| match request.contains("Bearer bad") {
+        false => Reply::Write(answer("200 OK", "", "{}")),
+        true => {
+            if request.starts_with("POST") {
+                all.wait();
+            }
+            Reply::Write(answer("401 Unauthorized", "", "{}"))
+        }
+    });
+    let client = Client::new(Config::new(server.url()).exec(plugin.config())).unwrap();
+    assert!(get(&client).unwrap_err().is_unauthorized());
+    assert_eq!(plugin.runs(), 2);
+    plugin.hand_out(&json!({"token": "good", "expirationTimestamp": FUTURE}));
+    let post = || client.request(&Request::post("/things").body("b"), &Stop::new());
+    thread::scope(|scope| {
+        let requests: Vec<_> = (0..8).map(|_| scope.spawn(post)).collect();
+        requests.into_iter().for_each(|request| drop(request.join().unwrap().unwrap()));
+    });
+    assert_eq!(plugin.runs(), 3);
+}
+
+#[test]
+fn an_authority_that_can_not_be_read_for_a_while_is_not_the_plugins_fault() {
+    let plugin = Plugin::new("plugin-authority");
+    let authority = Authority::new();
+    let certificate = |expires: &str| {
+        let (chain, key) = authority.client(&PKCS_ECDSA_P256_SHA256);
+        json!({"clientCertificateData": chain, "clientKeyData": key, "expirationTimestamp": expires})
+    };
+    let folder = Folder::new("plugin-authority");
+    let file = folder.write("ca.crt", &authority.pem);
+    let server = Server::with_tls(Some(authority.server_for("127.0.0.1", &authority)), |_| {
+        Reply::Write(answer("200 OK", "", "{}"))
+    });
+    let client = Client::new(Config::new(server.https()).ca_file(&file).exec(plugin.config())).unwrap();
+    plugin.hand_out(&certificate(FUTURE));
+    for broken in ["", "-----BEGIN CERTIFICATE-----\nAAAA"] {
+        fs::write(&file, broken).unwrap();
+        get(&client).unwrap();
+    }
+    fs::remove_file(&file).unwrap();
+    get(&client).unwrap();
+    assert_eq!((plugin.runs(), server.accepted()), (1, 1));
+
+    // A new certificate is shown meanwhile.
+    let client = Client::new(
+        Config::new(server.https()).ca_file(folder.write("ca.crt", &authority.pem)).exec(plugin.config()),
+    )
+    .unwrap();
+    plugin.hand_out(&certificate(PAST));
+    get(&client).unwrap();
+    fs::remove_file(&file).unwrap();
+    plugin.hand_out(&certificate(FUTURE));
+    get(&client).unwrap();
+    get(&client).unwrap();
+    assert_eq!((plugin.runs(), server.accepted()), (3, 3));
 }
 
 #[test]

@@ -406,6 +406,19 @@ fn servers_and_proxies_have_ipv6_addresses_too() {
     }
 }
 
+/// Which interface a link-local address is on stands behind a %, itself escaped, as in Go.
+#[test]
+fn a_zone_is_for_the_connection_and_not_for_the_certificate() {
+    let authority = Authority::new();
+    for tls in [false, true] {
+        let Some(listener) = ipv6() else { return };
+        let server = Server::on(listener, tls.then(|| authority.server("::1")), ok);
+        // Any address may have one by its number.
+        let url = if tls { server.https() } else { server.url() }.replace("[::1]", "[::1%251]");
+        get(Config::new(url).ca_pem(authority.pem.clone())).unwrap();
+    }
+}
+
 /// A name with several addresses, one of which nobody listens on.
 #[test]
 fn a_name_is_reached_by_any_of_its_addresses() {

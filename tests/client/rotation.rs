@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::io::Read;
+#[cfg(unix)]
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,7 +11,7 @@ use k8s_informer::{Client, Config, Error, Request, Stop};
 use rcgen::PKCS_ECDSA_P256_SHA256;
 
 use crate::folder::Folder;
-use crate::server::{Reply, Server, answer, first_chunk};
+use crate::server::{Reply, Seen, Server, answer, first_chunk};
 use crate::tls::Authority;
 
 fn get(client: &Client) -> Result<Vec<u8>, Error> {
@@ -88,6 +90,47 @@ fn a_client_certificate_that_changes_is_shown_by_the_next_request() {
     assert!(!stop.is_stopped() && watch.read(&mut []).is_ok(), "the watch goes on");
 }
 
+/// As kubelets do it for what is mounted: certificate, key and token are links into `..data`, itself a link that
+/// is replaced in one step.
+#[cfg(unix)]
+#[test]
+fn what_changes_in_one_step_is_used_together() {
+    let folder = Folder::new("swapped");
+    let (authority, clients) = (Authority::new(), [Authority::new(), Authority::new()]);
+    for (version, client) in clients.iter().enumerate() {
+        let (chain, key) = client.client(&PKCS_ECDSA_P256_SHA256);
+        fs::create_dir(folder.0.join(version.to_string())).unwrap();
+        folder.write(&format!("{version}/tls.crt"), &chain);
+        folder.write(&format!("{version}/tls.key"), &key);
+        folder.write(&format!("{version}/token"), &format!("token-{version}"));
+    }
+    let swap = |version: usize| {
+        let new = folder.0.join("..new");
+        std::os::unix::fs::symlink(version.to_string(), &new).unwrap();
+        fs::rename(new, folder.0.join("..data")).unwrap();
+    };
+    swap(0);
+    let [chain, key, token] = ["tls.crt", "tls.key", "token"].map(|name| {
+        std::os::unix::fs::symlink(format!("..data/{name}"), folder.0.join(name)).unwrap();
+        folder.0.join(name)
+    });
+    let server = Server::with_tls(Some(authority.server_for("127.0.0.1", &clients[0])), script);
+    let config = Config::new(server.https()).ca_pem(authority.pem.clone());
+    let client = Client::new(config.client_certificate_files(chain, key).token_file(token)).unwrap();
+    for version in [0, 1, 0] {
+        swap(version);
+        server.set_tls(authority.server_for("127.0.0.1", &clients[version]));
+        get(&client).unwrap();
+        let request = loop {
+            if let Seen::Request(request) = server.next() {
+                break request;
+            }
+        };
+        assert!(request.contains(&format!("Bearer token-{version}\r\n")), "{request}");
+    }
+    assert_eq!(server.accepted(), 3);
+}
+
 #[test]
 fn after_a_401_a_token_that_has_changed_is_tried_once() {
     let folder = Folder::new("rotated-token");
@@ -112,6 +155,28 @@ fn after_a_401_a_token_that_has_changed_is_tried_once() {
         );
     }
     assert_eq!(server.accepted(), 1);
+}
+
+/// As client-go's plugins see it: who refuses somebody need not know the API's words for it.
+#[test]
+fn a_401_is_one_whatever_its_reason() {
+    for reason in ["Unknown", "Expired"] {
+        let folder = Folder::new("odd-401");
+        let file = folder.write("token", "old");
+        let rotated = file.clone();
+        let server = Server::start(move |request| {
+            if request.contains("Bearer new\r\n") {
+                return Reply::Write(answer("200 OK", "", "{}"));
+            }
+            fs::write(&rotated, "new").unwrap();
+            Reply::Write(answer(
+                "401 Unauthorized",
+                "",
+                &format!(r#"{{"kind":"Status","reason":"{reason}","code":401}}"#),
+            ))
+        });
+        get(&Client::new(Config::new(server.url()).token_file(&file)).unwrap()).unwrap();
+    }
 }
 
 #[test]
@@ -141,4 +206,44 @@ fn a_401_is_an_error_when_there_is_nothing_else_to_try() {
     let client = Client::new(Config::new(server.url()).token_file(file)).unwrap();
     assert!(get(&client).unwrap_err().is_unauthorized());
     assert_eq!(count.load(Ordering::SeqCst), 4);
+}
+
+/// A pipe would be waited for, where no stop could end it; what never ends would take all memory.
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_or_too_large_is_not_read() {
+    let folder = Folder::new("no-file");
+    let pipe = folder.0.join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let huge = folder.0.join("huge");
+    fs::File::create(&huge).unwrap().set_len(1 << 40).unwrap();
+    let server = Server::answering("{}");
+    let token = folder.write("token", "good");
+    let client = Client::new(Config::new(server.url()).token_file(&token)).unwrap();
+    let authority = Authority::new();
+    let tls = Server::with_tls(Some(authority.server("127.0.0.1")), script);
+    let ca = folder.write("ca.crt", &authority.pem);
+    let secure = Client::new(Config::new(tls.https()).ca_file(&ca)).unwrap();
+    let bad = [
+        (pipe, "is not a regular file"),
+        (folder.0.clone(), "is not a regular file"),
+        ("/dev/zero".into(), "is not a regular file"),
+        (huge, "is larger than 4 MiB"),
+    ];
+    for (path, expected) in &bad {
+        for config in [
+            Config::new(server.url()).token_file(path),
+            Config::new("https://a").ca_file(path),
+            Config::new("https://a").client_certificate_files(path, path),
+        ] {
+            let error = Client::new(config).unwrap_err();
+            assert!(error.is_config() && error.to_string().contains(expected), "{error}");
+        }
+        for file in [&token, &ca] {
+            fs::remove_file(file).unwrap();
+            std::os::unix::fs::symlink(path, file).unwrap();
+        }
+        get(&client).unwrap();
+        get(&secure).unwrap();
+    }
 }

@@ -340,6 +340,17 @@ fn an_eviction_says_whom_and_how_and_is_not_tried_again() {
 }
 
 #[test]
+fn what_a_deletion_is_answered_with_is_not_kept_however_long_it_is() {
+    let long = list(json!({}), &[Some(1); 5000]);
+    let server = Server::start(move |_| Reply::Write(answer("200 OK", "", &long)));
+    let api = Client::new(Config::new(server.url()).body_limit(1000)).unwrap().api::<Counted>(Some("n"));
+    let (none, stop) = (DeleteOptions::default(), Stop::new());
+    api.delete_collection(&none, &all(), &stop).unwrap();
+    api.delete("a", &none, &stop).unwrap();
+    assert_eq!(server.accepted(), 1, "it is read to its end");
+}
+
+#[test]
 fn any_subresource_can_be_named_and_created() {
     let answer = r#"{"kind":"TokenRequest","status":{"token":"s3cret"}}"#;
     let server = Server::answering(answer);

@@ -117,6 +117,10 @@ fn a_custom_resource_says_where_its_scale_is() {
     let answer = client.get(&format!("{WIDGETS}/empty/scale"));
     let why = "Internal error occurred: the spec replicas field \".spec.size.wanted\" does not exist";
     assert_eq!(said(&answer), (500, why.to_owned()));
+    let path = format!("{WIDGETS}/empty/scale");
+    let answer = patch(&mut client, &path, "merge-patch+json", &json!({ "spec": { "replicas": 3 } }));
+    assert_eq!((answer.status, &answer.json()["spec"]), (200, &json!({ "replicas": 3 })));
+    assert_eq!(client.get(&path).json()["spec"], json!({ "replicas": 3 }));
 }
 
 #[test]

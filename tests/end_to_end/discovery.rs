@@ -28,8 +28,11 @@ impl<'a> Definition<'a> {
             "spec": {
                 "group": it.group, "scope": "Namespaced",
                 "names": {"plural": "gizmos", "kind": "Gizmo", "shortNames": ["gz"], "categories": ["all"]},
-                "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
-                    "schema": {"openAPIV3Schema": anything}}],
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": anything},
+                    "subresources": {"status": {}, "scale": {
+                        "specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size",
+                        "labelSelectorPath": ".status.selector",
+                    }}}],
             },
         });
         cluster.send(Request::post(DEFINITIONS).json(&definition).unwrap());
@@ -140,6 +143,20 @@ fn a_custom_resource_is_found_watched_changed_and_gone() {
         let size = |object: &DynamicObject| object.pointer("/spec/size").and_then(Value::as_u64);
         let lister = informer.lister();
         assert_eq!(lister.get(&namespace.name, "a").as_deref().and_then(size), Some(3));
+
+        // Whatever is scaled there.
+        let scales = gizmos.scale();
+        let scale = scales.modify("a", |scale| scale.spec.replicas += 2, &stop).unwrap();
+        assert_eq!((scale.spec.replicas, scale.status.selector.as_str()), (5, ""));
+        let status = json!({"status": {"size": 4, "selector": "app=a"}});
+        gizmos.status().patch("a", &Patch::merge(status), &stop).unwrap();
+        let scale = scales.get("a", &stop).unwrap();
+        assert_eq!((scale.status.replicas, scale.status.selector.as_str()), (4, "app=a"));
+        assert!(!scales.get("b", &stop).unwrap_err().is_not_found(), "it has no size");
+        assert_eq!(scales.set_replicas("b", 1, &stop).unwrap().spec.replicas, 1);
+        assert_eq!(size(&gizmos.get("b", &stop).unwrap()), Some(1));
+        let below = found.subresources().iter().find(|below| below.name() == "scale").unwrap();
+        assert_eq!(below.group_version_kind(), GroupVersionKind::new("autoscaling", "v1", "Scale"));
 
         cluster.send(Request::delete(definition.path()));
         wait_until("it has gone", || (!definition.is_there()).then_some(()));

@@ -17,6 +17,7 @@ mod credentials;
 mod discovery;
 mod faults;
 mod history;
+mod kinds;
 mod life;
 mod lists;
 mod local;

@@ -208,6 +208,17 @@ fn a_collection_is_deleted_as_far_as_it_is_selected() {
         assert!(api.get("e", &stop).unwrap_err().is_not_found());
         assert_eq!(names(&maps(&client, &other).list(&labelled("app"), &stop).unwrap().items), ["a"]);
 
+        // No more than a limit allows.
+        for name in ["f", "g", "h"] {
+            namespace.create(name, json!({"app": "web"}));
+        }
+        let mut two = labelled("app=web");
+        two.limit = Some(2);
+        api.delete_collection(&none, &two, &stop).unwrap();
+        assert_eq!(left(), ["h"]);
+        api.delete_collection(&none, &two, &stop).unwrap();
+        assert!(left().is_empty());
+
         // Never beyond a namespace, nor where all can't be deleted at once.
         client.api::<ConfigMap>(None).delete_collection(&none, &all(), &stop).unwrap_err();
         let dynamic = client.dynamic_api(&configmaps(), None);

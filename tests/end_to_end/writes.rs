@@ -72,6 +72,8 @@ fn an_object_is_created_read_changed_and_deleted() {
                 && error.to_string().ends_with(": configmaps \"a\" already exists (409 AlreadyExists)"),
             "{error}"
         );
+        let long = json!({"metadata": {"generateName": "m".repeat(100)}});
+        assert_eq!(maps.dry_run().create(&long, &stop).unwrap().name().len(), 63);
         let named = maps.create(&json!({"metadata": {"generateName": "made-"}}), &stop).unwrap();
         assert!(named.name().len() > "made-".len() && named.name().starts_with("made-"), "{}", named.name());
 

@@ -1,6 +1,7 @@
 //! The reflector's rules, driven through a scripted lister-watcher and a fake clock.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod kinds;
 mod life;
 mod lists;
 mod options;

@@ -1,9 +1,11 @@
+use std::io;
+
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use super::super::Request;
 use super::super::resource::{PARTIAL, PARTIAL_LIST};
-use super::Api;
+use super::super::{Request, Response};
+use super::{Api, refused};
 use crate::error::Error;
 use crate::object::Object;
 use crate::stop::Stop;
@@ -115,7 +117,8 @@ impl<T> Api<T> {
     /// does. **Empty selectors select all objects of the namespace**, or of a resource that has none. It does
     /// not go beyond one namespace. client-go's `DeleteCollection`.
     ///
-    /// The server deletes one after the other: when it fails, some of them may be gone.
+    /// The server deletes one after the other: when it fails, some of them may be gone. With a
+    /// [`limit`](ListOptions::limit) only so many are deleted.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -140,7 +143,8 @@ impl<T> Api<T> {
     /// # Errors
     ///
     /// [`is_method_not_allowed`](Error::is_method_not_allowed) of kinds that can be deleted only one by one;
-    /// [`is_bad_request`](Error::is_bad_request) for a selector that is none.
+    /// [`is_bad_request`](Error::is_bad_request) for a selector that is none. A
+    /// [shard selector](ListOptions::shard_selector) is refused here: servers may not look at it.
     pub fn delete_collection(
         &self,
         options: &DeleteOptions,
@@ -148,17 +152,21 @@ impl<T> Api<T> {
         stop: &Stop,
     ) -> Result<(), Error> {
         self.about("delete all", "", "", || {
+            if !which.shard_selector.is_empty() {
+                return Err(refused("a server that knows no shards would delete the objects of all of them"));
+            }
             let request = Request::delete(self.collection()?).raw_query(&which.to_query());
             // Answered with a list of what was there.
             let accept = if self.accept == PARTIAL { PARTIAL_LIST } else { self.accept };
-            self.done(request.json(&self.deletion(options)?)?.accept(accept), stop)
+            let request = request.json(&self.deletion(options)?)?.accept(accept);
+            // Which may be long.
+            read_to_end(self.client.request(&request, stop)?)
         })
     }
 
     /// The body of a deletion. A server that gets one does not look for a dry run anywhere else.
     pub(super) fn deletion(&self, options: &DeleteOptions) -> Result<Value, Error> {
-        let mut body =
-            serde_json::to_value(options).map_err(|_| super::refused("the options can't be written"))?;
+        let mut body = serde_json::to_value(options).map_err(|_| refused("the options can't be written"))?;
         if self.options.dry_run {
             body["dryRun"] = json!(["All"]);
         }
@@ -166,8 +174,14 @@ impl<T> Api<T> {
     }
 
     /// Makes a request of whose answer nothing is needed: the object or objects, or a Status, depending on
-    /// the kind. It is read to its end, so that the connection can be used again.
+    /// the kind.
     pub(super) fn done(&self, request: Request, stop: &Stop) -> Result<(), Error> {
-        self.whole(&request, stop, |response| response.bytes().map(drop))
+        self.whole(&request, stop, read_to_end)
     }
+}
+
+/// So that the connection can be used again. Nothing of it is kept.
+fn read_to_end(response: Response) -> Result<(), Error> {
+    io::copy(&mut response.into_body(), &mut io::sink())?;
+    Ok(())
 }

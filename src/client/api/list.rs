@@ -8,7 +8,7 @@ use super::super::ResourceListerWatcher;
 use super::super::resource::PARTIAL;
 use super::Api;
 use crate::error::Error;
-use crate::object::{DynamicObject, Object};
+use crate::object::Object;
 use crate::reflector::{Body, Decoder, ListerWatcher, ReflectorOptions, Unreadable};
 use crate::stop::Stop;
 use crate::wire::{ListOptions, ListSplitter};
@@ -98,7 +98,16 @@ impl<T: Object + DeserializeOwned> Api<T> {
     pub fn list(&self, options: &ListOptions, stop: &Stop) -> Result<ObjectList<T>, Error> {
         let lister_watcher = self.about("list", "", "", || self.lister_watcher())?;
         let body = lister_watcher.list(options, stop)?;
-        self.about("list", "", "", || self.read_list(body))
+        self.about("list", "", "", || {
+            let list = self.read_list(body)?;
+            match &list.continue_token {
+                // Who goes on there would go on for ever.
+                Some(token) if options.continue_token.as_ref() == Some(token) => Err(Error::decode(
+                    "the page is followed by itself: its continue token is that which it was asked for with",
+                )),
+                _ => Ok(list),
+            }
+        })
     }
 
     /// Lists objects page by page, all of them as they were when the first page was asked for: the state that
@@ -138,7 +147,9 @@ impl<T: Object + DeserializeOwned> Api<T> {
 
     /// What decodes the objects, as a reflector does.
     pub(super) fn decoder(&self) -> Decoder<T> {
-        let options = ReflectorOptions { expected_kind: self.kind.clone(), ..ReflectorOptions::default() };
+        // What a subresource is has versions of its own: a Scale may be an older one.
+        let expected_kind = self.kind.clone().filter(|kind| kind.group() == self.resource.group());
+        let options = ReflectorOptions { expected_kind, ..ReflectorOptions::default() };
         Decoder::new(|bytes| serde_json::from_slice(bytes), &options)
     }
 
@@ -163,9 +174,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
         let meta = splitter.finish()?;
         let (api_version, kind) = meta.api_version_and_kind();
         decoder.check_list(api_version, kind)?;
-        for item in &mut items {
-            (self.name_kind)(item, api_version, kind);
-        }
+        items.iter_mut().for_each(|item| decoder.set_type_meta(item, &meta));
         let list = ObjectList {
             api_version: api_version.to_owned(),
             kind: kind.to_owned(),
@@ -181,15 +190,6 @@ impl<T: Object + DeserializeOwned> Api<T> {
             }
             _ => Ok(list),
         }
-    }
-}
-
-/// As the decoder of client-go's `UnstructuredList`.
-pub(super) fn name_kind(item: &mut DynamicObject, api_version: &str, list_kind: &str) {
-    let kind = list_kind.strip_suffix("List").unwrap_or(list_kind);
-    if item.kind().is_empty() && item.api_version().is_empty() && !kind.is_empty() {
-        item.as_map_mut().insert("apiVersion".to_owned(), api_version.into());
-        item.as_map_mut().insert("kind".to_owned(), kind.into());
     }
 }
 

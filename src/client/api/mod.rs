@@ -51,10 +51,9 @@ use crate::wire::{UNRESERVED, percent_encoded};
 ///
 /// Every call blocks until the whole answer is there, no longer than the client's
 /// [`response_timeout`](crate::Config::response_timeout) for its head, and as long again for its body, or for
-/// each part of it where that may be long; a [`Stop`] ends it at once. One that writes is sent again only if the
-/// server has refused it for now ([`Client::request`]): after an error that
-/// [is one of the connection](Error::is_connection), or of [time](Error::is_timeout), nobody knows whether it
-/// was done. Messages say verb, resource, name and namespace, and nothing of what was sent.
+/// each part of it where that may be long; a [`Stop`] ends it at once. None that writes is sent again after an
+/// error that [is one of the connection](Error::is_connection), or of [time](Error::is_timeout): nobody knows
+/// whether it was done. Messages say verb, resource, name and namespace, and nothing of what was sent.
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;
@@ -96,15 +95,12 @@ pub struct Api<T> {
     namespace: Option<String>,
     accept: &'static str,
     options: WriteOptions,
-    /// Gives an item of a list the apiVersion and kind that it lacks.
-    name_kind: fn(&mut T, &str, &str),
     objects: PhantomData<fn() -> T>,
 }
 
 impl Api<DynamicObject> {
     pub(super) fn dynamic(client: Client, resource: &GroupVersionResource, namespace: Option<&str>) -> Self {
-        let api = Self::new(client, resource.clone(), None, None, namespace, "application/json");
-        Self { name_kind: list::name_kind, ..api }
+        Self::new(client, resource.clone(), None, None, namespace, "application/json")
     }
 }
 
@@ -132,8 +128,7 @@ impl<T> Api<T> {
     ) -> Self {
         let namespace = namespace.filter(|namespace| !namespace.is_empty()).map(str::to_owned);
         let options = WriteOptions::default();
-        let name_kind = |_: &mut T, _: &str, _: &str| {};
-        Self { client, resource, kind, scope, namespace, accept, options, name_kind, objects: PhantomData }
+        Self { client, resource, kind, scope, namespace, accept, options, objects: PhantomData }
     }
 
     /// The resource whose objects they are.
@@ -250,7 +245,8 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     /// # Errors
     ///
     /// As [`get`](Self::get); [`is_too_large_resource_version`](Error::is_too_large_resource_version) if the
-    /// server has not come so far and does not within a few seconds.
+    /// server has not come so far: it waits for some seconds, and asks to be asked again, which
+    /// [is done](crate::Client::request) ten times.
     pub fn get_not_older_than(
         &self,
         name: &str,
@@ -424,7 +420,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
             let context = response.body.context.clone();
             let with_context = |error: Error| error.context(context.to_string());
             answer::check_json(&response.headers).map_err(with_context)?;
-            let object: T = response.json()?;
+            let object = self.decoder().answer(&response.bytes()?).map_err(with_context)?;
             // It may be put back: under its own name.
             let is_it = match name {
                 Some(name) => object.name() == name,
@@ -467,7 +463,7 @@ impl<T: WholeObject> Api<T> {
 
 impl<T> Clone for Api<T> {
     fn clone(&self) -> Self {
-        let Self { client, resource, kind, scope, namespace, accept, options, name_kind, objects } = self;
+        let Self { client, resource, kind, scope, namespace, accept, options, objects } = self;
         Self {
             client: client.clone(),
             resource: resource.clone(),
@@ -476,7 +472,6 @@ impl<T> Clone for Api<T> {
             namespace: namespace.clone(),
             accept,
             options: options.clone(),
-            name_kind: *name_kind,
             objects: *objects,
         }
     }

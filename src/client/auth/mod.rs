@@ -33,6 +33,7 @@ enum How {
     Fixed(HeaderValue),
     TokenFile(TokenFile),
     IdToken(ValidIdToken),
+    /// Much larger than the others.
     Exec(Box<Plugin>),
 }
 
@@ -47,15 +48,18 @@ pub(super) struct Identity {
 impl Identity {
     /// The certificate to show, with its key.
     pub(super) fn certificate(&self) -> Option<Result<(Pem, Pem), Error>> {
-        let pair = self.credential.as_ref()?.certificate.as_ref()?;
+        let pair = self.pair()?;
         let pem = |what, bytes: &[u8]| Material::bytes(format!("the exec plugin's {what}"), bytes).read();
         Some(pem("certificate", &pair.chain).and_then(|chain| Ok((chain, pem("key", &pair.key)?))))
     }
 
+    fn pair(&self) -> Option<&exec::Identity> {
+        self.credential.as_ref()?.certificate.as_ref()
+    }
+
     /// Whether the server would see the same.
     pub(super) fn is_as_good_as(&self, other: &Self) -> bool {
-        let certificate = |identity: &Self| identity.credential.as_ref()?.certificate.clone();
-        self.header == other.header && certificate(self) == certificate(other)
+        self.header == other.header && self.pair() == other.pair()
     }
 }
 
@@ -142,7 +146,7 @@ impl How {
 fn cluster_info(config: &Config) -> Result<ClusterInfo, Error> {
     let ca = config.ca.as_ref().map(Material::read).transpose()?;
     Ok(ClusterInfo {
-        server: config.server.clone(),
+        server: config.server.to_string(),
         tls_server_name: config.tls_server_name.clone().unwrap_or_default(),
         insecure_skip_tls_verify: config.insecure,
         certificate_authority_data: ca.map(|ca| ca.bytes.to_vec()).unwrap_or_default(),

@@ -21,7 +21,7 @@ pub use exec::{ExecConfig, InteractiveMode};
 pub use impersonation::Impersonation;
 #[cfg(feature = "kubeconfig")]
 pub use kubeconfig::{Kubeconfig, KubeconfigOptions};
-pub(super) use server::server_url;
+pub(super) use server::{ServerUrl, server_url};
 
 /// Where an API server is and how to talk to it.
 ///
@@ -44,7 +44,7 @@ pub(super) use server::server_url;
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Config {
-    pub(super) server: String,
+    pub(super) server: ServerUrl,
     pub(super) ca: Option<Material>,
     pub(super) client_certificate: Option<Material>,
     pub(super) client_key: Option<Material>,
@@ -97,10 +97,10 @@ impl Config {
     /// has one.
     ///
     /// As in kubectl, a `host:port` without a scheme is `https` if anything of TLS is configured, and else
-    /// `http`.
+    /// `http`. That credentials leave this machine without TLS is logged as a warning.
     pub fn new(server: impl Into<String>) -> Self {
         Self {
-            server: server.into(),
+            server: ServerUrl(server.into()),
             ca: None,
             client_certificate: None,
             client_key: None,
@@ -430,8 +430,7 @@ impl Config {
     }
 
     /// Whether it says how to authenticate, but for a certificate.
-    #[cfg(feature = "kubeconfig")]
-    fn authenticates(&self) -> bool {
+    pub(super) fn authenticates(&self) -> bool {
         self.token.is_some()
             || self.token_file.is_some()
             || self.basic.is_some()

@@ -201,7 +201,7 @@ mod tests {
         places.service_host = Some("fd00::1".to_owned());
         places.service_port = Some("443".to_owned());
         let config = places.config().unwrap();
-        assert_eq!(config.server, "https://[fd00::1]:443");
+        assert_eq!(config.server.0, "https://[fd00::1]:443");
         assert_eq!(config.default_namespace, "team");
         assert!(config.ca.is_none(), "no ca.crt: the system's");
         assert_eq!(config.token_file.unwrap(), folder.0.join("serviceaccount/token"));
@@ -221,21 +221,21 @@ mod tests {
         let mut places = nothing(&folder.0);
         places.service_host = Some("10.0.0.1".to_owned());
         places.service_port = Some("443".to_owned());
-        assert_eq!(places.config().unwrap().server, "home");
+        assert_eq!(places.config().unwrap().server.0, "home");
 
         let other = folder.write("other", &fs::read_to_string(&home).unwrap().replace("home", "other"));
         let missing = folder.0.join("missing");
         places.kubeconfig = Some(std::env::join_paths([Path::new(""), &missing, &other]).unwrap());
-        assert_eq!(places.config().unwrap().server, "other");
+        assert_eq!(places.config().unwrap().server.0, "other");
         // Empty is as good as not set.
         places.kubeconfig = Some("".into());
-        assert_eq!(places.config().unwrap().server, "home");
+        assert_eq!(places.config().unwrap().server.0, "home");
         // With $KUBECONFIG set, the home is not looked at.
         places.kubeconfig = Some(missing.clone().into());
-        assert_eq!(places.config().unwrap().server, "https://10.0.0.1:443");
+        assert_eq!(places.config().unwrap().server.0, "https://10.0.0.1:443");
         // An empty file is no configuration, a broken one is an error.
         places.kubeconfig = Some(folder.write("empty", "\n").into());
-        assert_eq!(places.config().unwrap().server, "https://10.0.0.1:443");
+        assert_eq!(places.config().unwrap().server.0, "https://10.0.0.1:443");
         places.kubeconfig = Some(folder.write("broken", "users: [").into());
         let error = places.config().unwrap_err().to_string();
         assert!(error.contains("/broken: ") && error.contains("line 1"), "{error}");

@@ -90,6 +90,11 @@ fn place(uri: &Uri) -> (&str, u16) {
     (uri.host().unwrap_or_default(), port)
 }
 
+/// The host without the brackets of an IPv6 address.
+fn bare(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
 /// What is left of the time to connect; zero is an error.
 fn left(details: &ConnectionDetails<'_>) -> Result<Option<Duration>, ureq::Error> {
     let time::Duration::Exact(limit) = details.timeout.after else { return Ok(None) };

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+use super::bare;
 use crate::stop::{Done, Stop};
 use crate::sync::{Mutex, channel};
 
@@ -25,7 +26,7 @@ struct Lookup {
 /// Resolves one name after another; a client has one server, so mostly the same.
 #[derive(Default)]
 pub(super) struct Names {
-    /// The lookup that is under way. Innermost, held for the swap only.
+    /// The lookup that is under way. Innermost, held while its thread is started.
     pending: Mutex<Option<Arc<Lookup>>>,
 }
 
@@ -38,7 +39,8 @@ impl Names {
         timeout: Option<Duration>,
         stop: Option<&Stop>,
     ) -> io::Result<Vec<SocketAddr>> {
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        // The % in front of a zone is escaped in a URL.
+        let host = &*bare(host).replacen("%25", "%", 1);
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
@@ -86,8 +88,6 @@ impl Names {
             addresses: OnceLock::new(),
             done: Done::new("name resolution"),
         });
-        *pending = Some(lookup.clone());
-        drop(pending);
         let theirs = lookup.clone();
         thread::Builder::new().name("k8s-informer resolve".to_owned()).spawn(move || {
             let addresses = match (theirs.host.as_str(), theirs.port).to_socket_addrs() {
@@ -97,6 +97,8 @@ impl Names {
             let _ = theirs.addresses.set(addresses);
             theirs.done.set();
         })?;
+        // Not before there is somebody who ends it: others would wait for it.
+        *pending = Some(lookup.clone());
         Ok(lookup)
     }
 }

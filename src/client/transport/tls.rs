@@ -3,16 +3,19 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, InconsistentKeys, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, InconsistentKeys, RootCertStore,
+    SignatureScheme,
 };
 
 use super::super::material::{Material, Pem, config_error};
+use super::bare;
 use crate::error::Error;
 
 /// What every connection to the server shares: also the sessions that can be resumed.
@@ -20,6 +23,13 @@ use crate::error::Error;
 pub(in crate::client) struct Tls {
     pub(in crate::client) config: Arc<ClientConfig>,
     pub(in crate::client) server_name: ServerName<'static>,
+}
+
+impl Tls {
+    fn new(mut config: ClientConfig, peer: &Peer) -> Self {
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Self { config: Arc::new(config), server_name: peer.server_name.clone() }
+    }
 }
 
 /// Whose certificate the server has to show, and what else does not change while a client lives.
@@ -32,7 +42,8 @@ pub(in crate::client) struct Peer {
 impl Peer {
     /// `name` as it stands in a URL. `insecure` accepts any certificate.
     pub(in crate::client) fn new(name: &str, insecure: bool) -> Result<Self, Error> {
-        let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        // No certificate is for a zone, which only this machine knows.
+        let bare = bare(name).split('%').next().unwrap_or_default();
         let server_name = ServerName::try_from(bare.to_owned())
             .map_err(|_| config_error(format!("{name:?} is not a name that a certificate can be for")))?;
         Ok(Self { server_name, insecure })
@@ -49,27 +60,18 @@ pub(in crate::client) struct Pems {
 }
 
 pub(in crate::client) fn tls(peer: &Peer, pems: &Pems) -> Result<Tls, Error> {
-    let provider = provider()?;
-    let builder = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| config_error(format!("TLS: {error}")))?;
-    let builder = if peer.insecure {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider.clone())))
-    } else {
-        builder.with_root_certificates(match &pems.ca {
-            Some(ca) => authorities(ca)?,
-            None => system_authorities()?,
-        })
-    };
-    let mut tls = match &pems.identity {
+    let builder = trusting(peer, || match &pems.ca {
+        Some(ca) => authorities(ca),
+        None => system_authorities(),
+    })?;
+    let tls = match &pems.identity {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
-            let identity = identity(&provider, certificate, key)?;
+            let identity = identity(builder.crypto_provider(), certificate, key)?;
             builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity)))
         }
     };
-    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Tls { config: Arc::new(tls), server_name: peer.server_name.clone() })
+    Ok(Tls::new(tls, peer))
 }
 
 /// What a client shows of itself, if the two belong together. Whether it does is the server's to say: a
@@ -101,25 +103,30 @@ fn identity(provider: &CryptoProvider, certificate: &Pem, key: &Pem) -> Result<C
 /// which are about the server. insecure-skip-tls-verify is for both.
 pub(in crate::client) fn tls_to_proxy(host: &str, insecure: bool, ca: Option<&Pem>) -> Result<Tls, Error> {
     let peer = Peer::new(host, insecure)?;
+    let builder = trusting(&peer, || match (ca, system_authorities()) {
+        (None, system) => system,
+        (Some(ca), Err(_)) => authorities(ca),
+        (Some(ca), Ok(mut system)) => {
+            system.roots.extend(authorities(ca)?.roots);
+            Ok(system)
+        }
+    })?;
+    Ok(Tls::new(builder.with_no_client_auth(), &peer))
+}
+
+/// Trusts these authorities, or anybody if the peer is [insecure](Peer::new).
+fn trusting(
+    peer: &Peer,
+    authorities: impl FnOnce() -> Result<RootCertStore, Error>,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
     let provider = provider()?;
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| config_error(format!("TLS: {error}")))?;
-    let builder = if insecure {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
-    } else {
-        builder.with_root_certificates(match (ca, system_authorities()) {
-            (None, system) => system?,
-            (Some(ca), Err(_)) => authorities(ca)?,
-            (Some(ca), Ok(mut system)) => {
-                system.roots.extend(authorities(ca)?.roots);
-                system
-            }
-        })
-    };
-    let mut tls = builder.with_no_client_auth();
-    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Tls { config: Arc::new(tls), server_name: peer.server_name })
+    Ok(match peer.insecure {
+        true => builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider))),
+        false => builder.with_root_certificates(authorities()?),
+    })
 }
 
 /// Always given to rustls: with two providers linked, its own choice is to panic.

@@ -242,11 +242,10 @@ fn answer_object<'a>(
         Verb::DeleteCollection if target.namespace.is_some() || !resource.namespaced => {
             Preconditions::parse(body)?;
             let dry_run = is_dry_deletion(head, body)?;
-            let (collection, selection) = selected(shared, target, &Options::parse(head)?)?;
-            let page = shared.write(true, dry_run, |writer| {
-                let version = writer.store.version();
-                Page::of(writer.delete_collection(&collection, &selection), version)
-            });
+            let options = Options::parse(head)?;
+            let (collection, selection) = selected(shared, target, &options)?;
+            let page = shared
+                .write(true, dry_run, |writer| writer.delete_collection(&collection, &selection, &options))?;
             accepted.check(resource, true)?;
             Response::json(200, page.body(resource, form))
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::resources::{ApiResource, Resources};
+use super::resources::{ApiResource, Resources, Scale};
 use super::server::State;
 use super::store::{Collection, Content, Key, Object, meta, meta_str, set_meta};
 use super::write::{Writer, now};
@@ -62,6 +62,13 @@ fn made_by(content: &Content, is_wanted: impl Fn(&Value) -> bool) -> Vec<ApiReso
             namespaced: spec["scope"] != "Cluster",
             fields: fields.collect(),
             status: version["subresources"]["status"].is_object(),
+            scale: Some(&version["subresources"]["scale"]).filter(|scale| scale.is_object()).map(|scale| {
+                Scale {
+                    spec: text(&scale["specReplicasPath"]),
+                    status: text(&scale["statusReplicasPath"]),
+                    selector: text(&scale["labelSelectorPath"]),
+                }
+            }),
             singular: text(&names["singular"]),
             short_names: list(&names["shortNames"]),
             categories: list(&names["categories"]),

@@ -218,9 +218,8 @@ pub(crate) fn list(
 }
 
 impl Page {
-    /// A list of just these objects.
-    pub(crate) fn of(items: Vec<Arc<Object>>, version: u64) -> Self {
-        Self { items, version, token: None, remaining: None, shards: None }
+    pub(crate) fn items(&self) -> &[Arc<Object>] {
+        &self.items
     }
 
     /// The list as JSON.

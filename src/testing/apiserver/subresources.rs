@@ -29,7 +29,13 @@ pub(crate) fn answer(
     body: &[u8],
 ) -> Result<Response, StatusError> {
     let resource = shared.resources.get(target.resource);
-    let scale = |object: &Object| Ok(Response::json(200, to_bytes(&scale_of(resource, object.content())?)));
+    let scale = |object: &Object| {
+        let scale = scale_of(resource, object.content())?;
+        match scale["spec"] {
+            Value::Null => Err(no_replicas(resource)),
+            _ => Ok(Response::json(200, to_bytes(&scale))),
+        }
+    };
     match (sub, verb) {
         (Sub::Scale, Verb::Get) => scale(&*api::get(shared, target, head.param("resourceVersion"))?),
         (Sub::Scale, Verb::Update) => {
@@ -68,19 +74,24 @@ fn at<'a>(content: &'a super::store::Content, path: &str) -> Option<&'a Value> {
     keys.fold(first, |value, key| value?.get(key))
 }
 
-/// The scale of an object.
+fn no_replicas(resource: &ApiResource) -> StatusError {
+    let field = resource.scale.as_ref().map(|scale| &*scale.spec).unwrap_or_default();
+    let why = format!("Internal error occurred: the spec replicas field \"{field}\" does not exist");
+    StatusError::plain(500, Some(why))
+}
+
+/// The scale of an object; its `spec` is null where a custom resource does not say what is wanted, which is
+/// all right for who changes it.
 fn scale_of(resource: &ApiResource, content: &super::store::Content) -> Result<Value, StatusError> {
     let Some(resources::Scale { spec, status, selector }) = &resource.scale else {
         return Err(StatusError::no_such_resource());
     };
-    let replicas = match at(content, spec).and_then(Value::as_u64) {
-        Some(replicas) => replicas,
-        // What it is where nothing is said.
-        None if !resource.custom => 1,
-        None => {
-            let why = format!("Internal error occurred: the spec replicas field \"{spec}\" does not exist");
-            return Err(StatusError::plain(500, Some(why)));
-        }
+    // What it is where nothing is said.
+    let default = (!resource.custom).then_some(1);
+    let wanted = match at(content, spec).and_then(Value::as_u64).or(default) {
+        None => Value::Null,
+        Some(0) => json!({}),
+        Some(replicas) => json!({ "replicas": replicas }),
     };
     let mut metadata = json!({});
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
@@ -95,7 +106,7 @@ fn scale_of(resource: &ApiResource, content: &super::store::Content) -> Result<V
     }
     Ok(json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
-        "spec": if replicas == 0 { json!({}) } else { json!({ "replicas": replicas }) },
+        "spec": wanted,
         "status": observed,
     }))
 }

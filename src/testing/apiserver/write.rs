@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::apply::Apply;
 use super::crd;
+use super::list::{Options, Page, list};
 use super::patch::Patch;
 use super::resources::{ApiResource, Resources, Target};
 use super::select::Selection;
@@ -321,20 +322,24 @@ impl Writer<'_> {
         Err(StatusError::conflict(name, &resource.group, &resource.kind, &why))
     }
 
-    /// Deletes all that is selected and returns it as it was before.
+    /// Deletes what a list with these options has, and returns it as it was before.
     pub(crate) fn delete_collection(
         &mut self,
         collection: &Collection,
         selection: &Selection,
-    ) -> Vec<Arc<Object>> {
+        options: &Options,
+    ) -> Result<Page, StatusError> {
         let resource = self.resources.get(collection.resource);
-        let mut selected = self.store.snapshot(collection, self.store.version());
-        selected.retain(|(_, object)| selection.matches(object.content()));
-        for (path, object) in &selected {
-            let key = Key { resource: collection.resource, path: path.clone() };
-            self.delete_object(resource, key, object);
+        let page = list(self.store, collection, selection, options)?;
+        for listed in page.items() {
+            let namespace = Some(meta_str(listed.content(), "namespace")).filter(|it| !it.is_empty());
+            let key = Key::new(collection.resource, namespace, meta_str(listed.content(), "name"));
+            // A page may show what was there some time ago.
+            if let Some(object) = self.store.get(&key).cloned() {
+                self.delete_object(resource, key, &object);
+            }
         }
-        selected.into_iter().map(|(_, object)| object).collect()
+        Ok(page)
     }
 
     pub(super) fn delete_object(&mut self, resource: &ApiResource, key: Key, old: &Arc<Object>) -> Deleted {
@@ -419,6 +424,8 @@ impl Writer<'_> {
 
     /// A name that is free, unless chance is against it eight times, which is when the real one gives up too.
     fn generated_name(&mut self, target: &Target, prefix: &str) -> String {
+        // So that it can be a label.
+        let prefix: String = prefix.chars().take(58).collect();
         let mut name = String::new();
         for _ in 0..8 {
             name = format!("{prefix}{}", self.suffix());

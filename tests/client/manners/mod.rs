@@ -42,6 +42,10 @@ impl log::Log for Log {
 
 /// The lines that are about this server; to be called before anything is logged, too.
 fn logged(server: &Server) -> Vec<String> {
+    logged_of(&format!("{}/", server.address))
+}
+
+fn logged_of(about: &str) -> Vec<String> {
     static LOG: OnceLock<&'static Log> = OnceLock::new();
     let log = LOG.get_or_init(|| {
         let log: &'static Log = Box::leak(Box::default());
@@ -49,6 +53,24 @@ fn logged(server: &Server) -> Vec<String> {
         log::set_max_level(log::LevelFilter::Debug);
         log
     });
-    let about = format!("{}/", server.address);
-    log.0.lock().unwrap().iter().filter(|line| line.contains(&about)).cloned().collect()
+    log.0.lock().unwrap().iter().filter(|line| line.contains(about)).cloned().collect()
+}
+
+#[test]
+fn credentials_without_tls_are_not_sent_in_silence() {
+    assert!(logged_of("nowhere").is_empty());
+    let warnings = |config: Config, server: &str| {
+        drop(Client::new(config).unwrap());
+        logged_of(&format!("{server}/ are sent WITHOUT TLS")).len()
+    };
+    let token = |server: &str| Config::new(server).token("s3cret");
+    // Without a scheme it is http, where nothing of TLS is configured.
+    assert_eq!(warnings(token("plain.test:6443"), "http://plain.test:6443"), 1);
+    assert_eq!(warnings(Config::new("http://jane.test").basic_auth("jane", "s3cret"), "http://jane.test"), 1);
+    let away = token("http://127.0.0.1:6").proxy_url("http://proxy.test");
+    assert_eq!(warnings(away, "http://127.0.0.1:6"), 1);
+    assert_eq!(warnings(token("http://127.0.0.1:7"), "http://127.0.0.1:7"), 0);
+    assert_eq!(warnings(token("http://localhost:8"), "http://localhost:8"), 0);
+    assert_eq!(warnings(Config::new("http://nobody.test"), "http://nobody.test"), 0);
+    assert_eq!(warnings(token("https://tls.test").insecure_skip_tls_verify(true), "tls.test"), 0);
 }

@@ -27,9 +27,7 @@ use crate::sync::Mutex;
 #[derive(Debug)]
 pub(in crate::client) struct Credential {
     pub(in crate::client) token: Option<Secret>,
-    /// The same `Arc` as in the credential before as long as it has not changed: so it can be told whether
-    /// connections have to be made anew.
-    pub(in crate::client) certificate: Option<Arc<Identity>>,
+    pub(in crate::client) certificate: Option<Identity>,
     pub(in crate::client) expires: Option<SystemTime>,
 }
 
@@ -213,23 +211,21 @@ impl Plugin {
     }
 
     fn keep(&self, answer: answer::Answer) -> Arc<Credential> {
+        let answer::Answer { token, certificate, expires } = answer;
+        let credential = Arc::new(Credential { token, certificate, expires });
         let now = (self.surroundings.now)();
-        let mut replaced = None;
+        let mut age = None;
         let mut state = self.state.lock();
-        let before = state.last.take().and_then(|last| last.certificate.clone());
-        let certificate = answer.certificate.map(|new| match before {
-            Some(before) if *before == new => before,
-            before => {
-                let since = state.certified.replace(now);
-                replaced = before.and(since);
-                Arc::new(new)
-            }
-        });
-        let credential = Arc::new(Credential { token: answer.token, certificate, expires: answer.expires });
+        let before = state.last.as_ref().and_then(|last| last.certificate.as_ref());
+        if credential.certificate.is_some() && credential.certificate.as_ref() != before {
+            let is_other = before.is_some();
+            let since = state.certified.replace(now).filter(|_| is_other);
+            age = since.and_then(|since| now.duration_since(since).ok());
+        }
         state.last = Some(credential.clone());
         state.rejected = false;
         drop(state);
-        if let Some(age) = replaced.and_then(|since| now.duration_since(since).ok()) {
+        if let Some(age) = age {
             self.meter.event(|metrics| metrics.certificate_rotation_age(age));
         }
         if credential.certificate.is_some() {

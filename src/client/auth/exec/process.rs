@@ -113,9 +113,26 @@ fn missing(config: &ExecConfig) -> Error {
     if hint.is_empty() {
         return credentials_error(format!("{name} is not installed: there is no such executable"));
     }
-    // It stands in a file, and goes to a terminal.
-    let hint: String = hint.chars().filter(|c| c.is_whitespace() || !c.is_control()).collect();
-    credentials_error(format!("{name} is not installed: there is no such executable; {}", hint.trim()))
+    let hint = printable(hint.trim());
+    credentials_error(format!("{name} is not installed: there is no such executable; {hint}"))
+}
+
+/// A text from a file without what could put a terminal into another state: characters of control show their
+/// number. clientcmd's `cleanANSIEscapeCodes`.
+fn printable(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for character in text.chars() {
+        let plain = matches!(character, '\t'..='\r' | '\'' | '"' | '\\')
+            || character.is_alphanumeric()
+            || (character.is_whitespace() && !character.is_control())
+            // It knows what can be shown, from the tables of Unicode.
+            || character.escape_debug().len() == 1;
+        match plain {
+            true => printable.push(character),
+            false => printable.push_str(&format!("U+{:04X}", u32::from(character))),
+        }
+    }
+    printable
 }
 
 /// Where the command is: as in Go by the `PATH` of this process, whatever the plugin's own will be, and never
@@ -225,5 +242,22 @@ impl Drop for Running {
         if let Err(error) = reaper.spawn(move || child.wait()) {
             log::error!("a plugin that was killed can't be waited for: {error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_does_not_change_a_terminal() {
+        assert_eq!(
+            printable("brew install \"aws\" \\\n\tnow – é 日本 ✓"),
+            "brew install \"aws\" \\\n\tnow – é 日本 ✓"
+        );
+        assert_eq!(
+            printable("\x1b[1mbold\u{7}\u{202e}\u{feff}\u{e000}"),
+            "U+001B[1mboldU+0007U+202EU+FEFFU+E000"
+        );
     }
 }

@@ -1,9 +1,6 @@
 use std::collections::HashSet;
 use std::fmt;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-
-use ureq::http::Uri;
 
 use super::super::super::material::config_error;
 use super::super::Config;
@@ -128,6 +125,7 @@ impl Kubeconfig {
     pub(super) fn resolve(&self, options: &KubeconfigOptions) -> Result<(Config, bool), Problem> {
         // Destructured so that a new choice can't be forgotten.
         let KubeconfigOptions { files: _, context, cluster, user, namespace, server } = options;
+        let server = server.as_deref().filter(|url| !url.is_empty());
         let name = filled(context).or(self.current_context());
         let context = match name {
             Some(name) => Some(&find("context", name, &self.contexts)?.value),
@@ -139,15 +137,22 @@ impl Kubeconfig {
         let nameless = || self.clusters.iter().find(|entry| entry.name.is_empty());
         let cluster = match chosen {
             Some(chosen) => match find("cluster", chosen, &self.clusters) {
-                Err(_) if filled(server).is_some() && filled(cluster).is_none() => None,
+                Err(_) if server.is_some() && filled(cluster).is_none() => None,
                 found => Some(found?),
             },
             None => nameless(),
         };
-        if let (None, None, Some(name)) = (cluster, filled(server), name) {
+        if let (None, None, Some(name)) = (cluster, server, name) {
             return Err(Problem::Wrong(format!("the context {name:?} names no cluster")));
         }
-        let url = match (filled(server), cluster) {
+        // Before it may be found that nothing names a cluster: who asks for a user does not want another one.
+        let chosen = filled(user).or_else(|| context.and_then(|context| filled(&context.user)));
+        // Without a name it is anonymous, unless there is one without a name.
+        let user = match chosen {
+            Some(user) => Some(find("user", user, &self.users)?),
+            None => self.users.iter().find(|entry| entry.name.is_empty()),
+        };
+        let url = match (server, cluster) {
             (Some(server), _) => server,
             (None, Some(cluster)) => filled(&cluster.value.server)
                 .ok_or_else(|| format!("the cluster {:?} has no server", cluster.name))?,
@@ -156,12 +161,6 @@ impl Kubeconfig {
                 return Err(Problem::Empty(format!("no current-context is set; {contexts}")));
             }
         };
-        let chosen = filled(user).or_else(|| context.and_then(|context| filled(&context.user)));
-        // Without a name it is anonymous, unless there is one without a name.
-        let user = match chosen {
-            Some(user) => Some(find("user", user, &self.users)?),
-            None => self.users.iter().find(|entry| entry.name.is_empty()),
-        };
 
         let mut plain = Config::new(url);
         if let Some(cluster) = cluster {
@@ -169,7 +168,7 @@ impl Kubeconfig {
         }
         let mut config = plain.clone();
         if let Some(cluster) = cluster {
-            cluster.trust(&mut config, filled(server).is_some())?;
+            cluster.trust(&mut config, server.is_some())?;
         }
         if let Some(user) = user {
             user.authenticate(&mut config, cluster.and_then(Entry::exec_config))?;
@@ -206,7 +205,7 @@ fn is_https(url: &str) -> bool {
 /// What of a configuration is for a server without TLS. As in kubectl no secret goes where others can read
 /// it; but what does not leave this machine may.
 fn unencrypted(secure: Config, mut plain: Config) -> Config {
-    if is_on_this_machine(&plain.server) {
+    if plain.stays_on_this_machine() {
         plain.token = secure.token;
         plain.token_file = secure.token_file;
         plain.basic = secure.basic;
@@ -219,13 +218,6 @@ fn unencrypted(secure: Config, mut plain: Config) -> Config {
         );
     }
     plain
-}
-
-fn is_on_this_machine(url: &str) -> bool {
-    let Ok(url) = url.trim().parse::<Uri>() else { return false };
-    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
-    host.eq_ignore_ascii_case("localhost")
-        || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn named<T: Default, V>(

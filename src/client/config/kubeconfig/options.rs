@@ -1,8 +1,9 @@
 use std::path::{Path, PathBuf};
 
 use super::super::super::material::config_error;
-use super::super::Config;
 use super::super::places::Places;
+use super::super::{Config, ServerUrl};
+use super::file::filled;
 use super::merged::{Kubeconfig, Problem};
 use crate::error::Error;
 
@@ -42,7 +43,7 @@ pub struct KubeconfigOptions {
     pub(super) cluster: Option<String>,
     pub(super) user: Option<String>,
     pub(super) namespace: Option<String>,
-    pub(super) server: Option<String>,
+    pub(super) server: Option<ServerUrl>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -100,7 +101,7 @@ impl KubeconfigOptions {
     /// This URL instead of the cluster's, and instead of its `tls-server-name` the host of this URL. A client
     /// for a server alone needs no kubeconfig at all: see [`Config::new`].
     pub fn server(mut self, url: impl Into<String>) -> Self {
-        self.server = Some(url.into());
+        self.server = Some(ServerUrl(url.into()));
         self
     }
 
@@ -110,8 +111,8 @@ impl KubeconfigOptions {
     /// the pod is taken, if this runs in one. In a pod a context that names no namespace means that of the
     /// pod. Certificates and token files are read later, by [`Client::new`](crate::Client::new).
     ///
-    /// As in kubectl, credentials and certificates are not used for a server that is not `https`; here they
-    /// may be, but for certificates, if it is on this machine.
+    /// As in kubectl, credentials and certificates are not used for a server that is not `https`; here they may
+    /// be, but for certificates, if it is on this machine and there is no `proxy-url`.
     ///
     /// A kubeconfig names programs to run and files to read: load only those that you trust as your own.
     ///
@@ -203,11 +204,8 @@ impl KubeconfigOptions {
         let mut config = places.in_cluster().map_err(|in_cluster| {
             config_error(format!("nothing to connect to: {problem}; in-cluster: {in_cluster}"))
         })?;
-        if let Some(server) = &self.server {
-            config.server = server.clone();
-        }
-        if let Some(namespace) = &self.namespace {
-            config.default_namespace = namespace.clone();
+        if let Some(namespace) = filled(&self.namespace) {
+            config.default_namespace = namespace.to_owned();
         }
         Ok(config)
     }

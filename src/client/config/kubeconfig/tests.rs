@@ -66,7 +66,7 @@ users:
 ";
     let meant = |options: KubeconfigOptions| {
         let config = with(&options, text).unwrap();
-        (config.server, config.token.unwrap().0, config.default_namespace)
+        (config.server.0, config.token.unwrap().0, config.default_namespace)
     };
     let is = |server: &str, token: &str, namespace: &str| (server.into(), token.into(), namespace.into());
     let options = KubeconfigOptions::new;
@@ -94,7 +94,7 @@ users:
     ] {
         assert_eq!(with(&options, text).unwrap_err(), expected);
     }
-    assert_eq!(with(&options().server("https://x"), "").unwrap().server, "https://x");
+    assert_eq!(with(&options().server("https://x"), "").unwrap().server.0, "https://x");
 }
 
 #[test]
@@ -244,7 +244,7 @@ users:
     assert_eq!(plugin.api_version, "client.authentication.k8s.io/v1");
     assert_eq!(plugin.interactive_mode, InteractiveMode::Never);
     assert!(plugin.provide_cluster_info);
-    assert_eq!(plugin.install_hint, "U+001B[1minstall\nit");
+    assert_eq!(plugin.install_hint, "\u{1b}[1minstall\nit");
     assert_eq!(plugin.cluster_config, Some(json!({"audience": "s3cret", "more": [1, true, null]})));
 
     let plugin = |exec: &str| with_user(&format!("{{exec: {exec}}}")).map(|config| config.exec.unwrap());
@@ -316,7 +316,16 @@ fn kubeconfig_no_credentials_leave_this_machine_without_tls() {
         let config = one(&text(server)).unwrap();
         assert!(config.token.is_some() && !config.mentions_tls(), "{config:?}");
     }
-    for server in ["http://127.0.0.1.example.com", "http://localhost@example.com", "http://0.0.0.0"] {
+    for server in [
+        "http://127.0.0.1.example.com",
+        "http://localhost@example.com",
+        "http://0.0.0.0",
+        // A proxy of the environment is not passed by for it.
+        "http://LOCALHOST",
+        // Here the proxy says which machine it is.
+        "http://127.0.0.1:8080', proxy-url: 'http://proxy:3128",
+        "http://localhost', proxy-url: 'socks5://proxy",
+    ] {
         assert!(one(&text(server)).unwrap().token.is_none(), "{server}");
     }
     let config = one(&text("HTTPS://api")).unwrap();
@@ -335,7 +344,7 @@ fn the_namespace_of_a_pod_is_that_of_a_context_without_one() {
     places.service_account = folder.clone();
     let load = |options: KubeconfigOptions, places: &Places| {
         let config = options.load_from(places).unwrap();
-        (config.server, config.default_namespace)
+        (config.server.0, config.default_namespace)
     };
     let is = |server: &str, namespace: &str| (server.to_owned(), namespace.to_owned());
     let explicit = || KubeconfigOptions::new().path(&path);
@@ -366,6 +375,13 @@ fn the_namespace_of_a_pod_is_that_of_a_context_without_one() {
         error,
         "configuration: kubeconfig (/nowhere/a, /nowhere/b): there is no context \"x\"; there are no contexts"
     );
+    let none = || KubeconfigOptions::new().paths(["/nowhere/a"]);
+    assert_eq!(
+        load(none().server("").namespace("").user(""), &places),
+        is("https://10.0.0.1:443", "downward")
+    );
+    let error = none().user("x").load_from(&places).unwrap_err().to_string();
+    assert!(error.ends_with(": there is no user \"x\"; there are no users"), "{error}");
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -391,7 +407,7 @@ fn what_kubectl_accepts_is_accepted() {
     // A context without a name is the current one, if none is.
     let nameless =
         MINIMAL.replace("name: here,", "").replace("current-context: here", "").replace("user: u, ", "");
-    assert_eq!(one(&nameless).unwrap().server, "https://api:6443");
+    assert_eq!(one(&nameless).unwrap().server.0, "https://api:6443");
     let text = format!("{MINIMAL}users: [{{name: u, user: null}}]\n");
     for text in [
         format!("\u{feff}---{}", text.replace('\n', "\r\n")),
@@ -399,11 +415,11 @@ fn what_kubectl_accepts_is_accepted() {
         format!("{text}...\n"),
         format!("\n# comment\n{text}  \n"),
     ] {
-        assert_eq!(one(&text).unwrap().server, "https://api:6443");
+        assert_eq!(one(&text).unwrap().server.0, "https://api:6443");
     }
     for bytes in [u16::to_le_bytes, u16::to_be_bytes] {
         let bytes: Vec<u8> = format!("\u{feff}{text}").encode_utf16().flat_map(bytes).collect();
-        assert_eq!(KubeconfigOptions::new().load_bytes(bytes, "").unwrap().server, "https://api:6443");
+        assert_eq!(KubeconfigOptions::new().load_bytes(bytes, "").unwrap().server.0, "https://api:6443");
     }
     for empty in
         ["", " \n", "\u{feff}", "---\n", "null", "# none", "{}", "kind: Config", "clusters: []\nusers: null"]

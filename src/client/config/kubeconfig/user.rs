@@ -114,7 +114,7 @@ impl Entry<User> {
             .args(texts(args))
             .api_version(api_version)
             .interactive_mode(mode)
-            .install_hint(printable(install_hint.as_deref().unwrap_or_default()))
+            .install_hint(install_hint.as_deref().unwrap_or_default())
             .provide_cluster_info(is_set(provide_cluster_info));
         for variable in items(env) {
             let Some((name, value)) =
@@ -159,39 +159,5 @@ impl Entry<User> {
 
     fn problem(&self, what: &str) -> String {
         format!("the user {:?} {what}", self.name)
-    }
-}
-
-/// A text without what could put a terminal into another state: characters of control show their number.
-fn printable(text: &str) -> String {
-    let mut printable = String::with_capacity(text.len());
-    for character in text.chars() {
-        let plain = matches!(character, '\t'..='\r' | '\'' | '"' | '\\')
-            || character.is_alphanumeric()
-            || (character.is_whitespace() && !character.is_control())
-            // It knows what can be shown, from the tables of Unicode.
-            || character.escape_debug().len() == 1;
-        match plain {
-            true => printable.push(character),
-            false => printable.push_str(&format!("U+{:04X}", u32::from(character))),
-        }
-    }
-    printable
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_hint_does_not_change_a_terminal() {
-        assert_eq!(
-            printable("brew install \"aws\" \\\n\tnow – é 日本 ✓"),
-            "brew install \"aws\" \\\n\tnow – é 日本 ✓"
-        );
-        assert_eq!(
-            printable("\x1b[1mbold\u{7}\u{202e}\u{feff}\u{e000}"),
-            "U+001B[1mboldU+0007U+202EU+FEFFU+E000"
-        );
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ureq::http::Uri;
 
-use super::super::place;
+use super::super::{bare, place};
 use super::Proxy;
 use crate::client::material::config_error;
 use crate::error::Error;
@@ -49,7 +49,7 @@ impl Proxy {
 /// Whether a server is reached through a proxy; `except` is the value of `NO_PROXY`.
 fn uses_proxy(server: &Uri, except: &str) -> bool {
     let (host, port) = place(server);
-    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let host = bare(host);
     if host == "localhost" {
         return false;
     }

@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 
+use super::super::bare;
 use super::User;
 
 const VERSION: u8 = 5;
@@ -72,7 +73,7 @@ fn authenticate(way: &mut (impl Read + Write), user: &User) -> io::Result<()> {
 }
 
 fn request(host: &str, port: u16) -> io::Result<Vec<u8>> {
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let bare = bare(host);
     let mut request = vec![VERSION, CONNECT, 0];
     match bare.parse::<IpAddr>().map(|address| address.to_canonical()) {
         Ok(IpAddr::V4(address)) => {

@@ -1,0 +1,107 @@
+//! Servers that answer something else than what was asked for.
+
+use k8s_informer::{DeleteOptions, Error, Patch, Shard, Stop};
+use serde_json::{Value, json};
+
+use crate::server::{Reply, Seen, Server, answer};
+use crate::verbs::{all, counteds, status};
+
+fn counted(api_version: &str, kind: &str) -> Value {
+    json!({
+        "apiVersion": api_version, "kind": kind, "metadata": {"name": "a", "namespace": "n"},
+        "count": 1, "secret": "s3cret",
+    })
+}
+
+/// What reading an object comes to if this is the answer.
+fn read(body: &Value) -> Result<(), Error> {
+    let body = body.to_string();
+    let server = Server::start(move |_| Reply::Write(answer("200 OK", "", &body)));
+    let (api, stop) = (counteds(&server), Stop::new());
+    let results = [
+        api.get("a", &stop),
+        api.get_not_older_than("a", "7", &stop),
+        api.status().get("a", &stop),
+        api.patch("a", &Patch::merge(json!({})), &stop),
+        api.create(&json!({"metadata": {"name": "a"}}), &stop),
+        api.create(&json!({"metadata": {"generateName": "a-"}}), &stop),
+    ];
+    let [first, ..] = results.map(|result| result.map(drop)).map(|result| {
+        if let Err(error) = &result {
+            let text = format!("{error} {error:?}");
+            assert!(error.is_decode() && !text.contains("s3cret") && !text.contains("t0ken"), "{text}");
+        }
+        result
+    });
+    first
+}
+
+#[test]
+fn an_object_of_another_kind_is_not_the_one_that_was_asked_for() {
+    read(&counted("example.com/v1", "Counted")).unwrap();
+    for (api_version, kind) in
+        [("example.com/v1", "Other"), ("v1", "Counted"), ("example.com/v2", "Counted"), ("v1", "Status")]
+    {
+        let error = read(&counted(api_version, kind)).unwrap_err().to_string();
+        let expected = format!("example.com/v1 Counted was expected, not \"{api_version}\" \"{kind}\"");
+        assert!(error.contains(&expected), "{error}");
+        assert!(error.contains(" counteds.example.com \"a\" in namespace \"n\": GET "), "{error}");
+    }
+    // One that does not say what it is is taken for it, as in a list.
+    let mut silent = counted("", "");
+    silent.as_object_mut().unwrap().retain(|field, _| field != "kind" && field != "apiVersion");
+    read(&silent).unwrap();
+    // Field by field, as serde would take it, too.
+    let error = read(&json!([{"name": "a", "namespace": "n"}, 1])).unwrap_err().to_string();
+    assert!(error.ends_with("it is no JSON object"), "{error}");
+}
+
+#[test]
+fn a_page_that_says_that_it_comes_next_itself_is_the_last_one() {
+    let server = Server::start(|request| {
+        let items = if request.contains("continue=") {
+            json!([])
+        } else {
+            json!([counted("example.com/v1", "Counted")])
+        };
+        let list = json!({
+            "kind": "CountedList", "apiVersion": "example.com/v1", "items": items,
+            "metadata": {"resourceVersion": "7", "continue": "again"},
+        });
+        Reply::Write(answer("200 OK", "", &list.to_string()))
+    });
+    let mut pages = counteds(&server).pages(&all(), &Stop::new());
+    assert_eq!(pages.next().unwrap().unwrap().items.len(), 1);
+    let error = pages.next().unwrap().unwrap_err();
+    assert!(error.is_decode() && error.to_string().starts_with("page 2: list counteds"), "{error}");
+    assert!(pages.next().is_none());
+}
+
+#[test]
+fn the_objects_of_one_shard_are_not_deleted_where_those_of_all_might_be() {
+    let server = Server::answering("{}");
+    let mut which = all();
+    which.shard_selector = Shard::new(0, 2).unwrap().selector();
+    let error = counteds(&server).delete_collection(&DeleteOptions::default(), &which, &Stop::new());
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("shard"), "{error}");
+    assert_eq!(server.accepted(), 0);
+    which.shard_selector.clear();
+    counteds(&server).delete_collection(&DeleteOptions::default(), &which, &Stop::new()).unwrap();
+    assert!(matches!(server.next(), Seen::Request(request) if request.starts_with("DELETE ")));
+}
+
+#[test]
+fn a_watch_that_is_answered_with_something_else_is_an_error_and_over() {
+    let status = status(200, "", "s3cret");
+    let list = json!({"kind": "CountedList", "apiVersion": "example.com/v1", "metadata": {}, "items": []});
+    for body in [status, list.to_string(), format!("{list:#}"), "[]".to_owned(), "null".to_owned()] {
+        let shown = body.clone();
+        let server = Server::start(move |_| Reply::Write(answer("200 OK", "", &body)));
+        let mut events = counteds(&server).watch(&all(), &Stop::new()).unwrap();
+        let error = events.next().unwrap().unwrap_err();
+        let text = format!("{error} {error:?}");
+        assert!(error.is_decode() && !text.contains("s3cret"), "{shown}: {text}");
+        assert!(events.next().is_none() && events.resource_version().is_empty());
+    }
+}

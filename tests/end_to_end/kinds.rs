@@ -1,0 +1,64 @@
+//! Objects of any kind know of what kind they are, in whatever way they come.
+
+use k8s_informer::{DynamicObject, GroupVersionResource, SharedIndexInformer, SharedInformerFactory, Stop};
+use serde_json::json;
+
+use crate::cluster::{BOTH, LIST, on_every_cluster};
+use crate::meddler::Meddler;
+use crate::support::{shut_down, synced};
+
+fn configmaps() -> GroupVersionResource {
+    GroupVersionResource::new("", "v1", "configmaps")
+}
+
+#[track_caller]
+fn assert_maps(informer: &SharedIndexInformer<DynamicObject>, expected: usize) {
+    let maps = informer.lister().list();
+    assert_eq!(maps.len(), expected);
+    for map in maps {
+        assert_eq!((map.api_version(), map.kind()), ("v1", "ConfigMap"));
+    }
+}
+
+#[test]
+fn dynamic_objects_know_their_kind_from_a_list_a_watch_list_a_relist_and_a_watch() {
+    on_every_cluster(BOTH, |cluster| {
+        let namespace = cluster.namespace("kinds");
+        for name in ["a", "b", "c"] {
+            namespace.create(name, json!({}));
+        }
+        let meddler = Meddler::expiring(cluster.client());
+        let mut options = cluster.options();
+        options.page_size = Some(2);
+        let builder = SharedInformerFactory::builder(meddler).namespace(&namespace.name);
+        let factory = builder.reflector_options(options).build();
+        let maps = factory.dynamic(configmaps());
+        let follower = synced(&factory, &maps);
+        assert_maps(&maps, follower.known().initial);
+        namespace.create("d", json!({}));
+        follower.wait("the watch", |known| known.events.contains(&"+d".to_owned()));
+        namespace.create("trigger", json!({}));
+        follower.wait("the relist", |known| known.events.contains(&"+trigger".to_owned()));
+        namespace.patch("a", &json!({ "data": { "round": "1" } }));
+        follower.wait("what follows", |known| known.events.contains(&"~a".to_owned()));
+        assert_maps(&maps, follower.known().versions.len());
+        assert_eq!(follower.known().problems, [""; 0]);
+        shut_down(&factory, "of objects of any kind");
+    });
+}
+
+#[test]
+fn what_an_api_and_an_informer_say_of_an_object_is_the_same() {
+    on_every_cluster(LIST, |cluster| {
+        let namespace = cluster.namespace("kinds");
+        namespace.create("a", json!({}));
+        let factory = cluster.factory().namespace(&namespace.name).build();
+        let maps = factory.dynamic(configmaps());
+        synced(&factory, &maps);
+        let api = cluster.client().dynamic_api(&configmaps(), Some(&namespace.name));
+        let read = api.get("a", &Stop::new()).unwrap();
+        assert_eq!(*maps.lister().get(&namespace.name, "a").unwrap(), *read);
+        assert!(api.list(&Default::default(), &Stop::new()).unwrap().items.contains(&read));
+        shut_down(&factory, "of objects of any kind");
+    });
+}

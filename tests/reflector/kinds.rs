@@ -1,0 +1,141 @@
+//! Of what kind the objects of a list are, which built-in kinds say only in the list: as client-go's
+//! `UnstructuredList`.
+
+use std::sync::Arc;
+
+use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+use k8s_informer::{
+    DynamicObject, FieldPaths, Indexer, Object, ReflectorOptions, ReflectorStatus, Transform,
+};
+
+use crate::support::{error_event, run_until_read_with};
+
+type Objects = Arc<Indexer<DynamicObject>>;
+
+fn indexer() -> Objects {
+    Arc::new(Indexer::for_objects())
+}
+
+fn item(kind: &str, name: &str, version: &str) -> String {
+    format!(r#"{{{kind}"metadata":{{"name":"{name}","uid":"u{name}","resourceVersion":"{version}"}}}}"#)
+}
+
+/// `before` and `after` stand around the items.
+fn list(before: &str, items: &[String], continue_token: &str, after: &str) -> Answer {
+    let metadata = format!(r#""metadata":{{"resourceVersion":"10","continue":"{continue_token}"}}"#);
+    Answer::body(format!(r#"{{{before}{metadata},"items":[{}]{after}}}"#, items.join(",")))
+}
+
+/// Until these lists have reached the store.
+fn run<const N: usize>(store: &Objects, lists: [Answer; N]) -> ReflectorStatus {
+    run_with(store, lists, |_| {})
+}
+
+fn run_with<const N: usize>(
+    store: &Objects,
+    lists: [Answer; N],
+    set: impl FnOnce(&mut ReflectorOptions),
+) -> ReflectorStatus {
+    let script = ScriptedListerWatcher::new(lists.into_iter().chain([Answer::open("")]));
+    run_until_read_with(store, &script, N + 1, set)
+}
+
+const PODS: &str = r#""kind":"PodList","apiVersion":"v1","#;
+
+fn kinds(store: &Objects) -> Vec<String> {
+    let mut objects = store.list();
+    objects.sort_by(|one, other| one.name().cmp(other.name()));
+    objects.iter().map(|it| format!("{}: {} {}", it.name(), it.api_version(), it.kind())).collect()
+}
+
+#[test]
+fn items_are_of_the_kind_that_the_list_names_page_by_page_and_events_of_their_own() {
+    let store = indexer();
+    let event = item(r#""kind":"Pod","apiVersion":"v1","#, "c", "11");
+    let script = ScriptedListerWatcher::new([
+        list(PODS, &[item("", "a", "1")], "more", ""),
+        list(PODS, &[item("", "b", "2")], "", ""),
+        Answer::open(format!("{{\"type\":\"ADDED\",\"object\":{event}}}\n")),
+    ]);
+    run_until_read_with(&store, &script, 3, |_| {});
+    assert_eq!(kinds(&store), ["a: v1 Pod", "b: v1 Pod", "c: v1 Pod"]);
+}
+
+#[test]
+fn an_item_that_says_itself_what_it_is_is_that() {
+    let own = item(r#""apiVersion":"x/v1","kind":"Own","#, "a", "1");
+    let half = item(r#""kind":"Half","#, "b", "1");
+    for (before, after) in [(PODS, ""), ("", r#","kind":"PodList","apiVersion":"v1""#)] {
+        let store = indexer();
+        let items = [own.clone(), half.clone(), item("", "c", "1")];
+        run(&store, [list(before, &items, "", after)]);
+        assert_eq!(kinds(&store), ["a: x/v1 Own", "b:  Half", "c: v1 Pod"], "{before}{after}");
+    }
+    // A list of anything names nothing.
+    let store = indexer();
+    let script = [list(r#""kind":"List","apiVersion":"v1","#, &[item("", "a", "1")], "", "")];
+    run(&store, script);
+    assert_eq!(kinds(&store), ["a:  "]);
+}
+
+#[test]
+fn a_transform_sees_the_kind_and_what_it_takes_away_is_gone() {
+    for (before, after) in [(PODS, ""), ("", r#","apiVersion":"v1","kind":"PodList""#)] {
+        let transform = Transform::in_place(|object: &mut DynamicObject| {
+            let seen = object.as_map_mut().remove("kind").unwrap_or_default();
+            object.as_map_mut().insert("seen".to_owned(), seen);
+        });
+        let store = Arc::new(Indexer::for_objects().with_transform(transform));
+        let named = item(r#""kind":"Pod","apiVersion":"v1","#, "b", "1");
+        let items = [item("", "a", "1"), named];
+        run(&store, [list(before, &items, "", after)]);
+        assert_eq!(kinds(&store), ["a: v1 ", "b: v1 "], "{before}{after}");
+        assert!(store.list().iter().all(|object| object.get("seen").unwrap() == "Pod"));
+    }
+}
+
+#[test]
+fn a_relist_names_what_is_new_and_keeps_what_is_not() {
+    for (before, after) in [(PODS, ""), ("", r#","apiVersion":"v1","kind":"PodList""#)] {
+        let store = indexer();
+        let items = [item("", "a", "1"), item("", "b", "1")];
+        let script = ScriptedListerWatcher::new([
+            list(before, &items, "", after),
+            Answer::body(error_event(410, "Expired")),
+            list(before, &[item("", "a", "1"), item("", "b", "2")], "", after),
+            Answer::open(""),
+        ]);
+        run_until_read_with(&store, &script, 3, |_| {});
+        assert_eq!(kinds(&store), ["a: v1 Pod", "b: v1 Pod"]);
+        assert_eq!(store.get_by_key("b").unwrap().resource_version(), "2");
+    }
+}
+
+#[test]
+fn what_is_skipped_is_not_said_by_the_list_either() {
+    let skipping = |pointers: &'static [&'static str]| {
+        move |options: &mut ReflectorOptions| options.skip = FieldPaths::new(pointers).unwrap()
+    };
+    for (pointers, expected) in [
+        (&["/kind", "/metadata/labels"][..], "a: v1 "),
+        (&["/apiVersion"], "a:  Pod"),
+        (&["/apiVersion", "/kind"], "a:  "),
+        (&["/metadata/uid"], "a: v1 Pod"),
+    ] {
+        let store = indexer();
+        run_with(&store, [list(PODS, &[item("", "a", "1")], "", "")], skipping(pointers));
+        assert_eq!(kinds(&store), [expected]);
+    }
+}
+
+#[test]
+fn an_item_that_can_not_be_kept_is_told_also_where_its_kind_comes_behind_it() {
+    let store = indexer();
+    let items = [item("", "a", "1"), item("", "", "1")];
+    let script = [list("", &items, "", r#","apiVersion":"v1","kind":"PodList""#)];
+    let status = run(&store, script);
+    assert_eq!(kinds(&store), ["a: v1 Pod"]);
+    assert_eq!((status.complete, status.unreadable, status.received), (false, 1, 1));
+    let error = status.last_error.unwrap().to_string();
+    assert!(error.contains("item 1 of the list"), "{error}");
+}
