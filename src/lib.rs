@@ -59,7 +59,7 @@
 //! | one cache, many handlers | [`SharedIndexInformer`], [`SharedInformerFactory`] |
 //! | the way to the server, and who asks | [`Config`], [`KubeconfigOptions`], [`ExecConfig`]; [`Client`], any [`Request`] |
 //! | objects read, watched and written without a cache | [`Api`], [`Patch`], [`retry_on_conflict`] |
-//! | what the server serves, by kind or by kubectl's names | [`Client::discover`], [`Discovery`] |
+//! | what the server serves, by kind or by kubectl's names | [`Client::discover`], [`Client::discover_kind`], [`Discovery`] |
 //!
 //! Objects are whatever implements [`Object`]: k8s-openapi's types (feature `k8s-openapi`), structs of your
 //! own with just the fields that you need ([`impl_object!`]), any kind at run time ([`DynamicObject`]), or

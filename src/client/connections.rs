@@ -31,6 +31,8 @@ struct Secure {
 
 struct Current {
     agent: Agent,
+    /// How often it was made anew.
+    times: u64,
     /// What it was made of.
     pems: Option<Pems>,
     /// Why what is there now can't be used; said once.
@@ -61,20 +63,21 @@ impl Connections {
             (proxy, _) => proxy,
         };
         let agent = agent(secure.as_ref(), pems.as_ref(), proxy.as_ref())?;
-        Ok(Self { secure, proxy, current: Mutex::new(Current { agent, pems, problem: None }) })
+        Ok(Self { secure, proxy, current: Mutex::new(Current { agent, times: 0, pems, problem: None }) })
     }
 
-    /// What to make the next request with, which shows this certificate if it is given one. Reads the files
+    /// What to make the next request with, which shows this certificate if it is given one, and how often
+    /// that has been made anew. Reads the files
     /// of the configuration each time: they are small, and a change never goes unseen. As long as what they
     /// hold can't be used, what they held before is.
     ///
     /// # Errors
     ///
     /// The certificate that was given can't be used.
-    pub(super) fn agent(&self, identity: Option<&(Pem, Pem)>) -> Result<Agent, Error> {
+    pub(super) fn agent(&self, identity: Option<&(Pem, Pem)>) -> Result<(Agent, u64), Error> {
         let Some(secure) = &self.secure else {
             return match identity {
-                None => Ok(self.current.lock().agent.clone()),
+                None => Ok((self.current.lock().agent.clone(), 0)),
                 Some((certificate, _)) => {
                     Err(credentials_error(format!("{certificate} needs an https server")))
                 }
@@ -84,7 +87,7 @@ impl Connections {
         let mut current = self.current.lock();
         let Err(error) = pems.and_then(|pems| self.renew(secure, pems, &mut current)) else {
             current.problem = None;
-            return Ok(current.agent.clone());
+            return Ok((current.agent.clone(), current.times));
         };
         if let Some(identity) = identity {
             // It may be fine, and the authority not.
@@ -96,7 +99,7 @@ impl Connections {
             log::error!("{error}; using what was there before");
             current.problem = problem;
         }
-        Ok(current.agent.clone())
+        Ok((current.agent.clone(), current.times))
     }
 
     fn renew(&self, secure: &Secure, pems: Pems, current: &mut Current) -> Result<(), Error> {
@@ -105,6 +108,7 @@ impl Connections {
         }
         // Idle connections of the old one are closed.
         current.agent = agent(Some(secure), Some(&pems), self.proxy.as_ref())?;
+        current.times += 1;
         current.pems = Some(pems);
         log::debug!("certificates have changed: new connections are made with the new ones");
         Ok(())

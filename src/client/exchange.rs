@@ -64,23 +64,23 @@ impl Inner {
         account: &Arc<Account>,
     ) -> Result<Response, Error> {
         let identity = self.auth.identity(stop)?;
-        let agent = self.agent(&identity)?;
+        let (agent, made) = self.agent(&identity)?;
         match self.send(&agent, &identity, request, stop, context, account) {
             // Whatever reason it gives.
             Err(error) if error.status().is_some_and(|status| status.code == 401) => {
                 self.auth.reject(&identity);
                 let newer = self.auth.identity(stop)?;
-                if newer.is_as_good_as(&identity) {
+                let (agent, made_now) = self.agent(&newer)?;
+                if newer.is_as_good_as(&identity) && made_now == made {
                     return Err(error);
                 }
-                let agent = self.agent(&newer)?;
                 self.send(&agent, &newer, request, stop, context, account)
             }
             done => done,
         }
     }
 
-    fn agent(&self, identity: &Identity) -> Result<Agent, Error> {
+    fn agent(&self, identity: &Identity) -> Result<(Agent, u64), Error> {
         let certificate = identity.certificate().transpose();
         let agent = certificate.and_then(|certificate| self.connections.agent(certificate.as_ref()));
         // A certificate that can't be used is not used again.

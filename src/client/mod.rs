@@ -52,15 +52,15 @@ use crate::stop::Stop;
 /// A connection to an API server: opened when needed, kept for the next request, shared by all clones.
 ///
 /// Every request blocks the thread that makes it, and its [`Stop`] ends it at once, whatever it waits for. A
-/// client starts no threads, but for what can't be interrupted, on threads that nobody waits for: to resolve a
-/// name, and to read what a [plugin](crate::ExecConfig) says.
+/// client starts no threads, but for what can't be interrupted, on threads that nobody waits for: to resolve
+/// a name, and to read what a [plugin](crate::ExecConfig) says.
 ///
 /// Files that its [`Config`] names (tokens, certificates, authorities) are read for every request: a change
 /// counts from the next one on, and what is under way goes on. client-go's `rest.RESTClient`, and what the
 /// clientsets are made of.
 ///
-/// No log of this crate holds a secret. At `trace` the library below it does: `ureq_proto` writes down all that
-/// it sends and receives, tokens and bodies too. Who logs everything leaves that target at `debug`.
+/// No log of this crate holds a secret. At `trace` the library below it does: `ureq_proto` writes down all
+/// that it sends and receives, tokens and bodies too. Who logs everything leaves that target at `debug`.
 ///
 /// ```no_run
 /// use k8s_informer::{Client, Request, Stop};

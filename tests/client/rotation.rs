@@ -90,8 +90,8 @@ fn a_client_certificate_that_changes_is_shown_by_the_next_request() {
     assert!(!stop.is_stopped() && watch.read(&mut []).is_ok(), "the watch goes on");
 }
 
-/// As kubelets do it for what is mounted: certificate, key and token are links into `..data`, itself a link that
-/// is replaced in one step.
+/// As kubelets do it for what is mounted: certificate, key and token are links into `..data`, itself a link
+/// that is replaced in one step.
 #[cfg(unix)]
 #[test]
 fn what_changes_in_one_step_is_used_together() {
@@ -177,6 +177,29 @@ fn a_401_is_one_whatever_its_reason() {
         });
         get(&Client::new(Config::new(server.url()).token_file(&file)).unwrap()).unwrap();
     }
+}
+
+#[test]
+fn after_a_401_a_certificate_that_has_changed_is_tried_once() {
+    let (authority, old, new) = (Authority::new(), Authority::new(), Authority::new());
+    let folder = Folder::new("refused-certificate");
+    let (chain, key) = old.client(&PKCS_ECDSA_P256_SHA256);
+    let files = (folder.write("tls.crt", &chain), folder.write("tls.key", &key));
+    let (chain, key) = new.client(&PKCS_ECDSA_P256_SHA256);
+    // The server does not tell one from the other, but once: then they change.
+    let (rotated, times) = (files.clone(), AtomicUsize::new(0));
+    let server = Server::with_tls(Some(authority.server("127.0.0.1")), move |_| {
+        if times.fetch_add(1, Ordering::SeqCst) > 0 {
+            return Reply::Write(answer("200 OK", "", "{}"));
+        }
+        fs::write(&rotated.0, &chain).unwrap();
+        fs::write(&rotated.1, &key).unwrap();
+        Reply::Write(answer("401 Unauthorized", "", "{}"))
+    });
+    let config = Config::new(server.https()).ca_pem(authority.pem.clone());
+    let client = Client::new(config.client_certificate_files(&files.0, &files.1)).unwrap();
+    get(&client).unwrap();
+    assert_eq!(server.accepted(), 2);
 }
 
 #[test]

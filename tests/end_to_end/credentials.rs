@@ -91,13 +91,16 @@ fn an_authority_in_a_file_is_rotated_while_a_watch_runs() {
         assert!(error.is_tls(), "{error}");
         fs::write(&file, &ca).unwrap();
         let follower = synced(&factory, &maps);
+        // Its watch is open.
+        namespace.create("zero", json!({}));
+        follower.wait_for_events(&["+zero"]);
 
         // What is open stays open; what is new is judged anew.
         fs::write(&file, stranger.pem()).unwrap();
         let api = client.api::<ConfigMap>(Some(&namespace.name));
         assert!(api.get("one", &stop).unwrap_err().is_tls());
         namespace.create("one", json!({}));
-        follower.wait_for_events(&["+one"]);
+        follower.wait_for_events(&["+zero", "+one"]);
         // Half a file is none: what was there before counts.
         fs::write(&file, &ca).unwrap();
         api.get("one", &stop).unwrap();

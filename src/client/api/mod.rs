@@ -51,10 +51,9 @@ use crate::wire::{UNRESERVED, percent_encoded};
 ///
 /// Every call blocks until the whole answer is there, no longer than the client's
 /// [`response_timeout`](crate::Config::response_timeout) for its head, and as long again for its body, or for
-/// each part of it where that may be long; a [`Stop`] ends it at once. One that writes is sent again only if the
-/// server has refused it for now ([`Client::request`]): after an error that
-/// [is one of the connection](Error::is_connection), or of [time](Error::is_timeout), nobody knows whether it
-/// was done. Messages say verb, resource, name and namespace, and nothing of what was sent.
+/// each part of it where that may be long; a [`Stop`] ends it at once. None that writes is sent again after
+/// an error that [is one of the connection](Error::is_connection), or of [time](Error::is_timeout): nobody
+/// knows whether it was done. Messages say verb, resource, name and namespace, and nothing of what was sent.
 ///
 /// ```
 /// use k8s_informer::testing::ApiServer;

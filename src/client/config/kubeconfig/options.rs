@@ -111,8 +111,8 @@ impl KubeconfigOptions {
     /// the pod is taken, if this runs in one. In a pod a context that names no namespace means that of the
     /// pod. Certificates and token files are read later, by [`Client::new`](crate::Client::new).
     ///
-    /// As in kubectl, credentials and certificates are not used for a server that is not `https`; here they may
-    /// be, but for certificates, if it is on this machine and there is no `proxy-url`.
+    /// As in kubectl, credentials and certificates are not used for a server that is not `https`; here they
+    /// may be, but for certificates, if it is on this machine and there is no `proxy-url`.
     ///
     /// A kubeconfig names programs to run and files to read: load only those that you trust as your own.
     ///
