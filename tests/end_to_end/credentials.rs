@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use k8s_informer::{Client, Config, Impersonation, ReflectorState, SharedInformerFactory, Stop};
+use k8s_informer::{
+    Client, Config, Impersonation, ReflectorState, SharedIndexInformer, SharedInformerFactory, Stop,
+};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use rcgen::{CertificateParams, KeyPair};
@@ -13,6 +15,18 @@ use crate::cluster::{BOTH, Cluster, on_every_cluster};
 #[cfg(unix)]
 use crate::script::{FUTURE, PAST, Plugin};
 use crate::support::{Folder, shut_down, synced, wait_until};
+
+/// One of the ConfigMaps of a namespace, as whom the client is of; not started yet.
+fn informer(
+    cluster: &Cluster,
+    client: &Client,
+    namespace: &str,
+) -> (SharedInformerFactory, SharedIndexInformer<ConfigMap>) {
+    let factory = SharedInformerFactory::builder(client.clone()).namespace(namespace);
+    let factory = factory.reflector_options(cluster.options()).build();
+    let maps = factory.informer();
+    (factory, maps)
+}
 
 #[test]
 fn a_token_file_is_rotated_while_a_watch_runs() {
@@ -25,9 +39,7 @@ fn a_token_file_is_rotated_while_a_watch_runs() {
         let first = account.token();
         let file = folder.write("token", &first.text);
         let client = Client::new(account.config().token_file(&file)).unwrap();
-        let factory = SharedInformerFactory::builder(client.clone()).namespace(&namespace.name);
-        let factory = factory.reflector_options(cluster.options()).build();
-        let maps = factory.informer::<ConfigMap>();
+        let (factory, maps) = informer(cluster, &client, &namespace.name);
         let follower = synced(&factory, &maps);
         namespace.create("one", json!({}));
         follower.wait_for_events(&["+one"]);
@@ -81,9 +93,7 @@ fn an_authority_in_a_file_is_rotated_while_a_watch_runs() {
         let config = Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap().ca_file(&file);
         let client = Client::new(config).unwrap();
         let namespace = cluster.namespace("ca-file");
-        let factory = SharedInformerFactory::builder(client.clone()).namespace(&namespace.name);
-        let factory = factory.reflector_options(cluster.options()).build();
-        let maps = factory.informer::<ConfigMap>();
+        let (factory, maps) = informer(cluster, &client, &namespace.name);
         factory.start(&stop).unwrap();
         let error = wait_until("it does not trust the server", || {
             maps.status().last_error.filter(|_| maps.status().state == ReflectorState::BackingOff)
@@ -129,9 +139,7 @@ fn who_is_impersonated_has_his_rights_and_is_named_by_errors() {
             )
         );
         // An informer says the same.
-        let factory = SharedInformerFactory::builder(client).namespace("default");
-        let factory = factory.reflector_options(cluster.options()).build();
-        let maps = factory.informer::<ConfigMap>();
+        let (factory, maps) = informer(cluster, &client, "default");
         factory.start(&stop).unwrap();
         let error = wait_until("it may not", || maps.status().last_error);
         assert!(error.to_string().contains("User \"jane\" cannot "), "{error}");
@@ -156,9 +164,7 @@ fn a_plugins_token_expires_while_a_watch_runs() {
         let first = account.token();
         plugin.hand_out(&json!({"token": first.text, "expirationTimestamp": PAST}));
         let client = Client::new(account.config().exec(plugin.config())).unwrap();
-        let factory = SharedInformerFactory::builder(client.clone()).namespace(&namespace.name);
-        let factory = factory.reflector_options(cluster.options()).build();
-        let maps = factory.informer::<ConfigMap>();
+        let (factory, maps) = informer(cluster, &client, &namespace.name);
         let follower = synced(&factory, &maps);
         // It had expired when it came, which was good for one request.
         let second = account.token();
@@ -199,9 +205,7 @@ fn an_informer_whose_plugin_fails_says_so_and_goes_on_when_it_does_not() {
         // It has nothing to hand out yet.
         let (plugin, stop) = (Plugin::new("e2e-exec-fails"), Stop::new());
         let client = Client::new(account.config().exec(plugin.config())).unwrap();
-        let factory = SharedInformerFactory::builder(client).namespace(&namespace.name);
-        let factory = factory.reflector_options(cluster.options()).build();
-        let maps = factory.informer::<ConfigMap>();
+        let (factory, maps) = informer(cluster, &client, &namespace.name);
         factory.start(&stop).unwrap();
         let error = wait_until("it tries again and again", || {
             maps.status().last_error.filter(|_| plugin.runs() >= 3 && !maps.has_synced())
@@ -239,9 +243,7 @@ fn a_plugins_certificate_is_replaced_while_a_watch_runs() {
         let identity = |chain: &str, expires: &str| json!({"clientCertificateData": chain, "clientKeyData": key, "expirationTimestamp": expires});
         plugin.hand_out(&identity(&chain, PAST));
         let client = Client::new(account.config().exec(plugin.config())).unwrap();
-        let factory = SharedInformerFactory::builder(client.clone()).namespace(&namespace.name);
-        let factory = factory.reflector_options(cluster.options()).build();
-        let maps = factory.informer::<ConfigMap>();
+        let (factory, maps) = informer(cluster, &client, &namespace.name);
         let follower = synced(&factory, &maps);
         // Other bytes of the same: a new connection.
         plugin.hand_out(&identity(&format!("{chain}\n"), FUTURE));
