@@ -17,8 +17,8 @@ pub(super) struct Connections {
     /// `None` for a server without TLS.
     secure: Option<Secure>,
     proxy: Option<Proxy>,
-    /// Requests that are under way keep the agent with which they began, and so their connection. Held while
-    /// another one is made, which reads no more than the authorities of the system.
+    /// Requests that are under way keep the agent with which they began, and so their connection. Innermost;
+    /// not held while files are read, an agent is made, or anything is logged.
     current: Mutex<Current>,
 }
 
@@ -77,41 +77,65 @@ impl Connections {
     pub(super) fn agent(&self, identity: Option<&(Pem, Pem)>) -> Result<(Agent, u64), Error> {
         let Some(secure) = &self.secure else {
             return match identity {
-                None => Ok((self.current.lock().agent.clone(), 0)),
+                None => Ok(self.current.lock().made()),
                 Some((certificate, _)) => {
                     Err(credentials_error(format!("{certificate} needs an https server")))
                 }
             };
         };
-        let pems = secure.pems(identity);
-        let mut current = self.current.lock();
-        let Err(error) = pems.and_then(|pems| self.renew(secure, pems, &mut current)) else {
-            current.problem = None;
-            return Ok((current.agent.clone(), current.times));
+        let made = secure.pems(identity).and_then(|pems| self.renewed(secure, pems));
+        let error = match made {
+            Ok(made) => {
+                self.current.lock().problem = None;
+                return Ok(made);
+            }
+            Err(error) => error,
         };
-        if let Some(identity) = identity {
+        let made = match identity {
+            None => self.current.lock().made(),
             // It may be fine, and the authority not.
-            let ca = current.pems.as_ref().and_then(|pems| pems.ca.clone());
-            self.renew(secure, Pems { ca, identity: Some(identity.clone()) }, &mut current)?;
-        }
+            Some(identity) => {
+                let ca = self.current.lock().pems.as_ref().and_then(|pems| pems.ca.clone());
+                self.renewed(secure, Pems { ca, identity: Some(identity.clone()) })?
+            }
+        };
         let problem = Some(error.to_string());
-        if current.problem != problem {
+        let before = std::mem::replace(&mut self.current.lock().problem, problem.clone());
+        if before != problem {
             log::error!("{error}; using what was there before");
-            current.problem = problem;
         }
-        Ok((current.agent.clone(), current.times))
+        Ok(made)
     }
 
-    fn renew(&self, secure: &Secure, pems: Pems, current: &mut Current) -> Result<(), Error> {
-        if current.pems.as_ref() == Some(&pems) {
-            return Ok(());
+    /// The agent of these, which becomes the current one if it is not.
+    fn renewed(&self, secure: &Secure, pems: Pems) -> Result<(Agent, u64), Error> {
+        {
+            let current = self.current.lock();
+            if current.pems.as_ref() == Some(&pems) {
+                return Ok(current.made());
+            }
         }
-        // Idle connections of the old one are closed.
-        current.agent = agent(Some(secure), Some(&pems), self.proxy.as_ref())?;
+        let new = agent(Some(secure), Some(&pems), self.proxy.as_ref())?;
+        let mut current = self.current.lock();
+        if current.pems.as_ref() == Some(&pems) {
+            // Somebody else was faster.
+            return Ok(current.made());
+        }
+        let old = std::mem::replace(&mut current.agent, new);
         current.times += 1;
         current.pems = Some(pems);
+        let made = current.made();
+        drop(current);
+        // Its idle connections are closed.
+        drop(old);
         log::debug!("certificates have changed: new connections are made with the new ones");
-        Ok(())
+        Ok(made)
+    }
+}
+
+impl Current {
+    fn made(&self) -> (Agent, u64) {
+        (self.agent.clone(), self.times)
     }
 }
 

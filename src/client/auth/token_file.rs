@@ -39,17 +39,22 @@ impl TokenFile {
     pub(super) fn header(&self) -> Option<HeaderValue> {
         let read = self.read();
         let mut last = self.last.lock();
-        match read {
-            Ok(token) => *last = Last { token: Some(token), problem: None },
-            Err(problem) => {
-                // Once, not with every request.
-                if last.problem.as_ref() != Some(&problem) {
-                    log::error!("{problem}; using the last good token");
-                    last.problem = Some(problem);
-                }
+        let problem = match read {
+            Ok(token) => {
+                *last = Last { token: Some(token), problem: None };
+                None
             }
+            // Once, not with every request.
+            Err(problem) if last.problem.as_ref() == Some(&problem) => None,
+            Err(problem) => Some(last.problem.insert(problem).clone()),
+        };
+        let token = last.token.clone().or_else(|| self.inline.clone());
+        // A logger may make requests itself.
+        drop(last);
+        if let Some(problem) = problem {
+            log::error!("{problem}; using the last good token");
         }
-        last.token.clone().or_else(|| self.inline.clone())
+        token
     }
 
     fn read(&self) -> Result<HeaderValue, String> {
