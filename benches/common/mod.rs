@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub(crate) mod pods;
+pub(crate) mod replay;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
