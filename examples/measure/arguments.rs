@@ -62,7 +62,7 @@ impl Arguments {
                 Long("context") => context = Some(arguments.value()?.string()?),
                 Long("type") => r#type = arguments.value()?.string()?,
                 Long("namespace") | Short('n') => {
-                    settings.scope = scope.namespace(arguments.value()?.string()?)
+                    settings.scope = scope.namespace(arguments.value()?.string()?);
                 }
                 Long("selector") | Short('l') => {
                     settings.scope = scope.label_selector(arguments.value()?.parse()?);
