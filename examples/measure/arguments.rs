@@ -15,6 +15,7 @@ usage: measure [RESOURCE] [--type TYPE] [options]
 RESOURCE is what kubectl calls it: pods (unless given), deploy, certificates.cert-manager.io
     --type k8s-openapi        the whole object, decoded (unless given)
     --type own                a struct with metadata, nodeName and phase of Pods
+    --type compact            the whole object of any resource, as the JSON that it is
     --type dynamic            the whole object of any resource, as a JSON tree
     --type metadata           metadata alone, of any resource: the server sends no more
 which server, unless it is that of kubectl's current context, or of the Pod that this runs in
@@ -34,6 +35,8 @@ for how long it is watched, unless until Ctrl-C
     --events N                until so many events have come
     --seconds S               for so long
     --handlers N              so many handlers are told; 1 unless given
+    --latency                 how long events take, of objects whose annotation example.com/sent-at says when
+                              they were sent: nanoseconds since 1970
     --json                    print 'synced' once it has, and then nothing but the line of JSON
 ";
 
@@ -78,6 +81,7 @@ impl Arguments {
                     settings.time = Some(seconds.map_err(|error| format!("--seconds: {error}"))?);
                 }
                 Long("handlers") => settings.handlers = arguments.value()?.parse()?,
+                Long("latency") => settings.latency = true,
                 Long("json") => json = true,
                 Long("help") | Short('h') => {
                     print!("{USAGE}");

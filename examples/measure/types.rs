@@ -2,7 +2,9 @@
 
 use std::error::Error;
 
-use k8s_informer::{Client, DynamicObject, GroupVersionResource, PartialObjectMetadata, Resource, Stop};
+use k8s_informer::{
+    Client, Compact, DynamicObject, GroupVersionResource, PartialObjectMetadata, Resource, Stop,
+};
 use k8s_openapi::Metadata;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -19,7 +21,7 @@ use super::own;
 use super::report::Report;
 use super::run::Run;
 
-pub(crate) const TYPES: [&str; 4] = ["k8s-openapi", "own", "dynamic", "metadata"];
+pub(crate) const TYPES: [&str; 5] = ["k8s-openapi", "own", "compact", "dynamic", "metadata"];
 
 /// Measures an informer of this resource whose objects are decoded to this type, one of [`TYPES`].
 pub(crate) fn measure(r#type: &str, resource: &str, run: Run<'_>) -> Result<Report, Box<dyn Error>> {
@@ -31,6 +33,13 @@ pub(crate) fn measure(r#type: &str, resource: &str, run: Run<'_>) -> Result<Repo
             run.measure(|_, factory| Ok(factory.informer()), own::Pod::sent_at)
         }
         "own" => Err("only for pods there is a struct of one's own".into()),
+        "compact" => run.measure(
+            |client, factory| Ok(factory.dynamic_as(found(client)?)),
+            |object: &Compact| {
+                let sent_at = object.pointer::<&str>("/metadata/annotations/example.com~1sent-at");
+                sent_at.ok().flatten().map_or(0, parse)
+            },
+        ),
         "dynamic" => run.measure(
             |client, factory| Ok(factory.dynamic(found(client)?)),
             |object: &DynamicObject| {
