@@ -1,11 +1,12 @@
 //! What this process has used so far. Linux only: it reads `/proc`.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A reading of the meters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
+    pub(crate) at: Instant,
     /// Processor time of all threads that are alive.
     pub(crate) cpu: Duration,
     /// Bytes of memory that belong to this process alone; what an allocator holds back counts, as it does for
@@ -23,9 +24,10 @@ impl Reading {
         let status = fs::read_to_string("/proc/self/status").expect("Linux");
         let files = bytes(&status, "RssFile:") + bytes(&status, "RssShmem:");
         let mut reading = Self {
+            at: Instant::now(),
             cpu: Duration::ZERO,
             resident: bytes(&status, "RssAnon:"),
-            peak: bytes(&status, "VmHWM:") - files,
+            peak: bytes(&status, "VmHWM:").saturating_sub(files),
             threads: 0,
             wakeups: 0,
         };

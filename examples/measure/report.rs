@@ -11,6 +11,11 @@ pub(crate) struct Report {
     pub(crate) resource: String,
     /// How many the cache held once it had synced.
     pub(crate) objects: usize,
+    /// How many lists and watches it took.
+    pub(crate) requests: u64,
+    /// Objects that could not be decoded, until the end.
+    pub(crate) unreadable: u64,
+    pub(crate) handlers: usize,
     pub(crate) sync_seconds: f64,
     pub(crate) sync_cpu_seconds: f64,
     /// Before anything was started.
@@ -20,12 +25,15 @@ pub(crate) struct Report {
     /// The most until then.
     pub(crate) peak_bytes: u64,
     pub(crate) threads: usize,
-    /// Notifications of a handler after that.
+    /// Notifications of each handler after that.
     pub(crate) events: u64,
     /// From the first to the last of them.
     pub(crate) events_seconds: f64,
+    /// From the sync to the end, as that of wake-ups.
     pub(crate) events_cpu_seconds: f64,
     pub(crate) wakeups: u64,
+    /// From the sync to the end.
+    pub(crate) waited_seconds: f64,
     /// From the send stamp to the handler, where objects carry one.
     pub(crate) latency: Option<Latency>,
     /// At the end.
