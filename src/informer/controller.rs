@@ -8,7 +8,7 @@ use super::error::InformerError;
 use crate::object::Object;
 use crate::panic;
 use crate::queue::{Deltas, PopError, ProcessError, Queue};
-use crate::reflector::{ListerWatcher, Reflector, ReflectorOptions, ReflectorState, ReflectorStatus};
+use crate::reflector::{Around, ListerWatcher, Reflector, ReflectorOptions, ReflectorState, ReflectorStatus};
 use crate::stop::{Done, Stop};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, thread};
@@ -45,6 +45,8 @@ pub struct ControllerConfig<T> {
     pub(super) begins: Option<Begins>,
     /// Called when what has been processed is not followed at once by more.
     pub(super) pauses: Option<Pauses>,
+    /// Called with what the reflector does with what it has read.
+    pub(super) decodes: Option<Around>,
 }
 
 type Begins = Box<dyn FnOnce(&Stop) + Send>;
@@ -58,7 +60,7 @@ impl<T> ControllerConfig<T> {
         process: impl FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + Send + 'static,
     ) -> Self {
         let (process, reflector) = (Box::new(process), ReflectorOptions::default());
-        Self { queue, lister_watcher, process, process_batch: None, reflector, begins: None, pauses: None }
+        Self { queue, lister_watcher, process, process_batch: None, reflector, begins: None, pauses: None, decodes: None }
     }
 }
 
@@ -116,11 +118,19 @@ struct Process<T> {
 impl<T: Object + DeserializeOwned> Controller<T> {
     /// Nothing happens before [`run`](Self::run).
     pub fn new(config: ControllerConfig<T>) -> Self {
-        let ControllerConfig { queue, lister_watcher, process, process_batch, reflector, begins, pauses } =
-            config;
+        let ControllerConfig {
+            queue,
+            lister_watcher,
+            process,
+            process_batch,
+            reflector,
+            begins,
+            pauses,
+            decodes,
+        } = config;
         let name = reflector_name(&reflector, &*lister_watcher);
         let sink: Arc<dyn Queue<T>> = Arc::clone(&queue);
-        let reflector = Reflector::new(lister_watcher, sink, reflector);
+        let reflector = Reflector::new(lister_watcher, sink, reflector).around(decodes);
         let process = Process { one: process, batch: process_batch, begins, pauses };
         Self {
             name,

@@ -14,6 +14,7 @@ mod options;
 mod process;
 mod queue;
 mod registration;
+mod returns;
 mod shared_informer;
 mod shared_processor;
 mod wait;

@@ -3,6 +3,7 @@ use std::time::{Duration, Instant};
 
 use super::handler::{Event, Notification};
 use super::listener::{Handler, ProcessorListener};
+use super::returns::Returns;
 use crate::object::Key;
 use crate::sync::RwLock;
 use crate::threads::{Owner, Threads};
@@ -13,6 +14,7 @@ pub(super) struct SharedProcessor<T> {
     /// which never waits for a handler; no callback runs under it. After the informer's `block_deltas`.
     listeners: RwLock<Listeners<T>>,
     threads: Threads,
+    returns: Arc<Returns<T>>,
 }
 
 struct Listeners<T> {
@@ -23,7 +25,7 @@ struct Listeners<T> {
 impl<T: Send + Sync + 'static> SharedProcessor<T> {
     pub(super) fn new(owner: Owner) -> Self {
         let listeners = RwLock::new(Listeners { started: false, all: Vec::new() });
-        Self { listeners, threads: Threads::new(owner) }
+        Self { listeners, threads: Threads::new(owner), returns: Arc::new(Returns::new()) }
     }
 
     /// Adds a handler, and starts its threads if those of the others run. `initial` is what it is told first.
@@ -33,7 +35,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         initial: impl IntoIterator<Item = (Key, Arc<T>)>,
     ) -> std::io::Result<()> {
         if self.listeners.read().started {
-            listener.start(&self.threads)?;
+            listener.start(&self.threads, &self.returns)?;
             for (key, object) in initial {
                 listener.add(Notification { key, event: Event::Added { object, is_in_initial_list: true } });
             }
@@ -47,7 +49,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
     pub(super) fn start(&self) -> std::io::Result<()> {
         let mut listeners = self.listeners.write();
         listeners.started = true;
-        listeners.all.iter().try_for_each(|listener| listener.start(&self.threads))
+        listeners.all.iter().try_for_each(|listener| listener.start(&self.threads, &self.returns))
     }
 
     /// Takes a handler out. Dropped, it loses what waits for it, and the call that it is in goes on (SP6,
@@ -73,16 +75,25 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
     /// part in it (SP3). It reaches them with others, at the next [`hand_over`](Self::hand_over) at the
     /// latest.
     pub(super) fn distribute(&self, notification: Notification<T>, sync: Option<usize>) {
-        let listeners = self.listeners.read();
-        let takes_part =
-            |listener: &&_| sync.is_none_or(|source| ProcessorListener::is_syncing(listener, source));
-        let mut selected = listeners.all.iter().filter(takes_part);
-        let Some(mut listener) = selected.next() else { return };
-        for next in selected {
-            listener.add(notification.clone());
-            listener = next;
+        {
+            let listeners = self.listeners.read();
+            let takes_part =
+                |listener: &&_| sync.is_none_or(|source| ProcessorListener::is_syncing(listener, source));
+            let mut selected = listeners.all.iter().filter(takes_part);
+            if let Some(mut listener) = selected.next() {
+                for next in selected {
+                    listener.add(notification.clone());
+                    listener = next;
+                }
+                return listener.add(notification);
+            }
         }
-        listener.add(notification);
+        self.returns.put(notification);
+    }
+
+    /// Where what has been told goes in the end.
+    pub(super) fn returns(&self) -> &Returns<T> {
+        &self.returns
     }
 
     /// Hands over what has been distributed.

@@ -23,6 +23,9 @@ const READ_BUFFER: usize = 32 << 10;
 /// A list or a watch-list that takes longer is logged (L17).
 const LONG: Duration = Duration::from_secs(10);
 
+/// Calls what it is given, and does something before and after.
+pub(crate) type Around = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
+
 /// Keeps a store equal to the server: lists, watches from there on, and begins again where that breaks.
 /// client-go's `Reflector`.
 ///
@@ -56,6 +59,7 @@ pub struct Reflector<T> {
     store: Arc<dyn ReflectorStore<T>>,
     decode: Decode<T>,
     options: ReflectorOptions,
+    around: Option<Around>,
     /// What `status` answers. Innermost: nothing is called under it.
     status: Mutex<ReflectorStatus>,
     /// What has been logged. Only the thread of the run takes it; innermost but for the log.
@@ -74,6 +78,7 @@ impl<T: Object + DeserializeOwned> Reflector<T> {
             store,
             decode: |bytes| serde_json::from_slice(bytes),
             options,
+            around: None,
             status: Mutex::default(),
             logged: Mutex::default(),
         }
@@ -81,6 +86,11 @@ impl<T: Object + DeserializeOwned> Reflector<T> {
 }
 
 impl<T: Object> Reflector<T> {
+    /// What it does with what it has read is done within `around`.
+    pub(crate) fn around(self, around: Option<Around>) -> Self {
+        Self { around, ..self }
+    }
+
     /// How it stands.
     pub fn status(&self) -> ReflectorStatus {
         self.status.lock().clone()
@@ -210,7 +220,14 @@ impl<T: Object> Reflector<T> {
                         let now = clock.now();
                         self.status.lock().last_contact = Some(now);
                         let received = &buffer[..length];
-                        self.store.write_together(&mut || machine.received(received, &*self.store, now));
+                        let mut decode = || {
+                            self.store
+                                .write_together(&mut || machine.received(received, &*self.store, now));
+                        };
+                        match &self.around {
+                            Some(around) => around(&mut decode),
+                            None => decode(),
+                        }
                     }
                     Come::Nothing => machine.silent(clock.now()),
                     Come::Failure(error) => machine.ended(Err(error), &*self.store, clock.now()),

@@ -15,6 +15,7 @@ mod machine;
 mod options;
 mod watching;
 
+pub(crate) use driver::Around;
 #[cfg(feature = "client")]
 pub(crate) use decode::{BadFrame, Decoder, Read, Unreadable};
 pub use driver::Reflector;

@@ -59,6 +59,17 @@ impl<T> Event<T> {
         }
     }
 
+    /// Whether nobody else has an object that goes with it. If others let go of it now, none may have been
+    /// the last.
+    pub(crate) fn is_last(&self) -> bool {
+        let is_last = |object: &Arc<T>| Arc::strong_count(object) == 1;
+        match self {
+            Self::Added { object, .. } => is_last(object),
+            Self::Modified { old, new } => is_last(old) || is_last(new),
+            Self::Deleted(gone) => gone.object().is_some_and(is_last),
+        }
+    }
+
     /// Whether it is an add of the initial list, which the handler's sync waits for.
     pub(crate) fn is_in_initial_list(&self) -> bool {
         matches!(self, Self::Added { is_in_initial_list: true, .. })

@@ -1,6 +1,6 @@
 use super::coalescing::{Coalescing, Merged};
 use super::ring_growing::RingGrowing;
-use crate::informer::handler::{Event, Notification};
+use crate::informer::handler::Notification;
 
 /// How many notifications the ring has room for before it grows.
 const INITIAL_RING: usize = 1024;
@@ -69,14 +69,14 @@ impl<T> Buffer<T> {
     }
 
     /// Takes out so many at most, those that have waited longest: one by one what can still be merged.
-    pub(super) fn read(&mut self, most: usize) -> Vec<Event<T>> {
+    pub(super) fn read(&mut self, most: usize) -> Vec<Notification<T>> {
         match self {
             Self::Ring(ring) => {
                 let mut events = Vec::with_capacity(most.min(ring.len()));
                 while events.len() < most
                     && let Some(notification) = ring.read()
                 {
-                    events.push(notification.event);
+                    events.push(notification);
                 }
                 events
             }

@@ -81,10 +81,10 @@ impl<T> Coalescing<T> {
         merged
     }
 
-    pub(super) fn read(&mut self) -> Option<Event<T>> {
-        let (place, Notification { key, event }) = self.waiting.pop_first()?;
-        self.forget(&key, place);
-        Some(event)
+    pub(super) fn read(&mut self) -> Option<Notification<T>> {
+        let (place, notification) = self.waiting.pop_first()?;
+        self.forget(&notification.key, place);
+        Some(notification)
     }
 
     fn append(&mut self, key: Key, event: Event<T>) -> u64 {

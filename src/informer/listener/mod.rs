@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use self::buffer::Buffer;
 use self::stats::Counters;
 use self::sync_tracker::SyncTracker;
-use super::handler::{Event, Notification, ResourceEventHandler};
+use super::handler::{Notification, ResourceEventHandler};
+use super::returns::{Returns, drop_each};
 use crate::panic;
 use crate::stop::{Done, Stop};
 use crate::sync::channel::{self, Receiver, Select, Sender};
@@ -175,11 +176,12 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
     }
 
     /// Starts the two threads. Once; later calls do nothing.
-    pub(super) fn start(&self, threads: &Threads) -> std::io::Result<()> {
+    pub(super) fn start(&self, threads: &Threads, returns: &Arc<Returns<T>>) -> std::io::Result<()> {
         let Some(Idle { added, callee, buffer, clock }) = self.idle.lock().take() else { return Ok(()) };
         let (next, nexts) = channel::bounded(0);
-        let (handler, name) = (Arc::clone(&self.handler), &self.handler.name);
-        let runs = threads.spawn(format!("{name} run"), move || run(&nexts, callee, &handler, &*clock));
+        let (handler, name, returns) = (Arc::clone(&self.handler), &self.handler.name, Arc::clone(returns));
+        let runs = move || run(&nexts, callee, &handler, &returns, &*clock);
+        let runs = threads.spawn(format!("{name} run"), runs);
         runs.inspect_err(|_| self.handler.ended.set())?;
         let handler = Arc::clone(&self.handler);
         let pops = move || {
@@ -250,7 +252,7 @@ impl<T> Drop for ProcessorListener<T> {
     fn drop(&mut self) {
         self.handler.removed.stop();
         let added = std::mem::take(&mut *self.added.lock());
-        drop_quietly(added.into_iter().map(|notification| notification.event), &self.handler);
+        drop_each(added, &*self.handler);
         if let Some(idle) = self.idle.lock().take() {
             // What it does from now on it does on this thread.
             *self.handler.thread.lock() = Some(thread::current().id());
@@ -269,7 +271,7 @@ struct Next<T> {
     /// Adds of the initial list that nobody will be told. They are counted on the run thread: whoever waits
     /// for the handler's sync is called by who counts the last one, and the pop thread must never wait.
     came_to_nothing: usize,
-    events: Vec<Event<T>>,
+    events: Vec<Notification<T>>,
 }
 
 /// The pop thread: from the add channel to the next channel, by way of the buffer (SP8).
@@ -309,7 +311,7 @@ fn pop<T>(
             let merged = buffer.write(notification);
             counters.merged(merged.events);
             came_to_nothing += merged.initial;
-            drop_quietly(merged.dropped, handler);
+            drop_each(merged.dropped, handler);
         }
         counters.waits(buffer.len());
     }
@@ -320,6 +322,7 @@ fn run<T>(
     nexts: &Receiver<Next<T>>,
     mut callee: Box<dyn ResourceEventHandler<T>>,
     handler: &Handler,
+    returns: &Returns<T>,
     clock: &dyn Clock,
 ) {
     let Handler { counters, tracker, .. } = handler;
@@ -334,17 +337,18 @@ fn run<T>(
             (0..came_to_nothing).for_each(|_| tracker.finished());
         }
         while !handler.removed.is_stopped()
-            && let Some(event) = events.next()
+            && let Some(told) = events.next()
         {
-            let is_in_initial_list = event.is_in_initial_list();
+            let is_in_initial_list = told.event.is_in_initial_list();
             let waiting = counters.begin();
             // The clock is a user's code, too.
             let now = || panic::catch(|| clock.now()).ok();
             let began = (waiting > MANY).then(now).flatten();
-            // It is dropped in there, too: the last reference to an object may go with it, and its destructor
-            // is a user's code.
             let callee = &mut *callee;
-            let called = panic::catch(move || event.deliver(callee));
+            let called = panic::catch(|| {
+                told.event.deliver(callee);
+                returns.put(told);
+            });
             counters.delivered(called.is_err());
             if let Err(panic) = called {
                 log::error!("{handler} {panic}; the next event follows");
@@ -360,7 +364,7 @@ fn run<T>(
         }
         // The pop thread may not have noticed yet.
         if handler.removed.is_stopped() {
-            drop_quietly(events, handler);
+            drop_each(events, handler);
             break;
         }
     }
@@ -369,13 +373,4 @@ fn run<T>(
         log::error!("{handler}, being dropped, {panic}");
     }
     handler.ended.set();
-}
-
-/// Each by itself: a destructor that panics while another one's panic unwinds would end the process.
-fn drop_quietly<T>(dropped: impl IntoIterator<Item = Event<T>>, handler: &Handler) {
-    for event in dropped {
-        if let Err(panic) = panic::catch(|| drop(event)) {
-            log::error!("{handler}: an object, being dropped, {panic}");
-        }
-    }
 }

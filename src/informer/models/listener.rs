@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{Recorder, Thing};
 use crate::informer::handler::{Event, Notification};
 use crate::informer::listener::{HandlerBuffer, NewListener, ProcessorListener};
+use crate::informer::returns::Returns;
 use crate::informer::shared_processor::SharedProcessor;
 use crate::object::{Deleted, Object};
 use crate::sync::{any, check, join_all, thread};
@@ -54,7 +55,7 @@ fn sp8_sp11_everything_is_delivered_in_order() {
     check(|| {
         let (threads, recorder, things) = (Threads::new(Owner::new()), Recorder::new(), things(4));
         let listener = listener(1, &recorder);
-        listener.start(&threads).unwrap();
+        listener.start(&threads, &Arc::new(Returns::new())).unwrap();
         let waiter = thread::spawn({
             let (handler, recorder) = (Arc::clone(&listener.handler), recorder.clone());
             move || {
@@ -89,8 +90,8 @@ fn sp12_a_close_at_any_point_ends_the_threads() {
         let adder = thread::spawn({
             let (threads, things) = (Arc::clone(&threads), things.clone());
             move || {
-                listener.start(&threads).unwrap();
-                listener.start(&threads).unwrap();
+                listener.start(&threads, &Arc::new(Returns::new())).unwrap();
+                listener.start(&threads, &Arc::new(Returns::new())).unwrap();
                 things.iter().take(added).for_each(|thing| {
                     listener.add(initial(thing));
                     if any(2) == 0 {

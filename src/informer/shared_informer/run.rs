@@ -125,6 +125,10 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         }));
         let told = Arc::clone(&self.shared);
         config.pauses = Some(Box::new(move || told.processor.hand_over()));
+        let shared = Arc::clone(&self.shared);
+        config.decodes = Some(Box::new(move |decode| {
+            shared.processor.returns().while_decoding(&shared.name, decode);
+        }));
         config.reflector = reflector.clone();
         config.reflector.name = source.name(&life.options);
         let (shared, clock) = (Arc::downgrade(&self.shared), Arc::clone(&reflector.clock));

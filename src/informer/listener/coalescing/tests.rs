@@ -55,7 +55,7 @@ fn become_of(events: impl IntoIterator<Item = Event<u32>>) -> (String, usize, us
         initial += merged.initial;
         assert_eq!(came, coalescing.len() + fewer);
     }
-    let read = std::iter::from_fn(|| coalescing.read()).map(|event| text(&event)).collect::<Vec<_>>();
+    let read = std::iter::from_fn(|| coalescing.read()).map(|told| text(&told.event)).collect::<Vec<_>>();
     assert!(coalescing.places.is_empty() && coalescing.waiting.is_empty());
     (read.join(" "), fewer, initial)
 }
@@ -133,7 +133,7 @@ fn an_event_takes_the_place_of_what_waits_of_its_object() {
     ] {
         coalescing.write(of(key, event));
     }
-    let read = std::iter::from_fn(|| coalescing.read()).map(|event| text(&event)).collect::<Vec<_>>();
+    let read = std::iter::from_fn(|| coalescing.read()).map(|told| text(&told.event)).collect::<Vec<_>>();
     assert_eq!(read, ["-4", "-1", "+2", "+3", "+5"]);
 }
 
@@ -141,13 +141,13 @@ fn an_event_takes_the_place_of_what_waits_of_its_object() {
 fn what_has_been_read_is_not_merged_with() {
     let mut coalescing = Coalescing::default();
     coalescing.write(of("a", add(1)));
-    assert_eq!(coalescing.read().as_ref().map(text).as_deref(), Some("+1"));
+    assert_eq!(coalescing.read().map(|told| text(&told.event)).as_deref(), Some("+1"));
     coalescing.write(of("a", delete(2)));
     coalescing.write(of("a", add(3)));
-    assert_eq!(coalescing.read().as_ref().map(text).as_deref(), Some("-2"));
+    assert_eq!(coalescing.read().map(|told| text(&told.event)).as_deref(), Some("-2"));
     // The add that was behind it is the first now.
     assert_eq!(coalescing.write(of("a", update(3, 4))).events, 1);
-    assert_eq!(coalescing.read().as_ref().map(text).as_deref(), Some("+4"));
+    assert_eq!(coalescing.read().map(|told| text(&told.event)).as_deref(), Some("+4"));
     assert!(coalescing.read().is_none());
 }
 
@@ -166,7 +166,7 @@ fn a_million_updates_of_ten_objects_are_ten_events_and_what_is_merged_is_dropped
     }
     assert_eq!((coalescing.len(), merged), (10, 999_990));
     assert!(objects[1..100_000].iter().all(|object| Arc::strong_count(object) == 1));
-    let read = std::iter::from_fn(|| coalescing.read()).map(|event| text(&event)).collect::<Vec<_>>();
+    let read = std::iter::from_fn(|| coalescing.read()).map(|told| text(&told.event)).collect::<Vec<_>>();
     assert_eq!(read, ["0>100000"; 10]);
 }
 
@@ -250,7 +250,7 @@ impl Checked {
 
     fn read(&mut self) -> Option<(String, Event<u32>)> {
         let key = self.coalescing.waiting.values().next().map(|waits| waits.key.to_string());
-        let event = self.coalescing.read();
+        let event = self.coalescing.read().map(|told| told.event);
         assert_eq!(key.is_some(), event.is_some());
         let (key, event) = key.zip(event)?;
         self.read += 1;
