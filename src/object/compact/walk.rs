@@ -5,8 +5,6 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use memchr::memchr2;
-
 /// Goes through the members of one object or array, as places in the whole text.
 pub(super) struct Walk<'a> {
     json: &'a [u8],
@@ -87,12 +85,31 @@ impl<'a> Walk<'a> {
 fn string_end(json: &[u8], quote: usize) -> Option<usize> {
     let mut at = quote + 1;
     loop {
-        at += memchr2(b'"', b'\\', json.get(at..)?)?;
+        at = quote_or_backslash(json, at)?;
         if json[at] == b'"' {
             return Some(at + 1);
         }
         at += 2;
     }
+}
+
+/// Where the next one of them stands. Most strings are too short for memchr to be worth its call: of eight
+/// bytes at once, those that are one of them have become zero, and those get their highest bit.
+#[inline]
+fn quote_or_backslash(json: &[u8], mut at: usize) -> Option<usize> {
+    const EACH: u64 = u64::from_le_bytes([1; 8]);
+    let zeros = |word: u64| word.wrapping_sub(EACH) & !word & (EACH << 7);
+    while let Some(eight) = json.get(at..).and_then(<[u8]>::first_chunk) {
+        let word = u64::from_le_bytes(*eight);
+        let found = zeros(word ^ (EACH * u64::from(b'"'))) | zeros(word ^ (EACH * u64::from(b'\\')));
+        if found != 0 {
+            // The lowest is exact.
+            return Some(at + found.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    let rest = json.get(at..)?;
+    rest.iter().position(|byte| matches!(byte, b'"' | b'\\')).map(|after| at + after)
 }
 
 /// Whether a key that is written like this is that one.
