@@ -56,9 +56,9 @@ fn what_a_cache_asks_for_is_known_wherever_and_however_it_is_written() {
         let tree: DynamicObject = serde_json::from_str(json).unwrap();
         assert_eq!(object.decode().unwrap(), tree);
         assert_eq!(*meta_namespace_key(&object), *meta_namespace_key(&tree));
-        object.labels().for_each(|(key, value)| {
-            assert_eq!((object.label(key), tree.label(key)), (Some(value), Some(value)))
-        });
+        for (key, value) in object.labels() {
+            assert_eq!((object.label(key), tree.label(key)), (Some(value), Some(value)));
+        }
         assert_eq!(object.label("other"), None);
         assert_eq!(serde_json::from_value::<Compact>(json!(tree)).unwrap().decode().unwrap(), tree);
         assert_eq!(serde_json::to_string(&object).unwrap(), json.trim());

@@ -82,7 +82,9 @@ impl Outline {
                     outline.metadata(json, &mut walk)?;
                 }
                 other if other.contains('\\') => return None,
-                _ => drop(walk.value()?),
+                _ => {
+                    walk.value()?;
+                }
             }
         }
         Some(outline)
@@ -105,7 +107,9 @@ impl Outline {
                     self.labels = Place::of(start..walk.at())?;
                 }
                 other if other.contains('\\') => return None,
-                _ => drop(walk.value()?),
+                _ => {
+                    walk.value()?;
+                }
             }
         }
         Some(())
