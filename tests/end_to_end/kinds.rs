@@ -70,7 +70,7 @@ fn what_an_api_and_an_informer_say_of_an_object_is_the_same() {
 fn compact_objects_are_listed_watched_and_read_and_say_what_the_others_say() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("kinds");
-        namespace.create("a", json!({"data": {"colour": "red"}, "metadata": {"labels": {"app": "web"}}}));
+        namespace.create("a", json!({"app": "web"}));
         let factory = cluster.factory().namespace(&namespace.name).build();
         let dynamic = factory.dynamic_as::<Compact>(configmaps());
         let typed = factory.informer::<Compact<ConfigMap>>();
