@@ -80,7 +80,7 @@ impl<T> Compact<T> {
     /// let transform = Transform::new(|pod: std::sync::Arc<Compact<Pod>>| {
     ///     let mut whole = pod.decode()?;
     ///     whole.status = None;
-    ///     Ok(std::sync::Arc::new(Compact::new(&whole)?))
+    ///     Ok::<_, serde_json::Error>(std::sync::Arc::new(Compact::new(&whole)?))
     /// });
     /// let pod = Compact::new(&serde_json::json!({"metadata": {"name": "a"}, "status": {"phase": "Running"}}))?;
     /// let pod = transform.apply(std::sync::Arc::new(pod))?;
