@@ -63,7 +63,8 @@
 //!
 //! Objects are whatever implements [`Object`]: k8s-openapi's types (feature `k8s-openapi`), structs of your
 //! own with just the fields that you need ([`impl_object!`]), any kind at run time ([`DynamicObject`]), or
-//! metadata alone ([`PartialObjectMetadata`]). They are shared as `Arc<T>`: nobody who reads the cache can
+//! metadata alone ([`PartialObjectMetadata`]). A [`Compact`] object stays its JSON until somebody reads it,
+//! and says when which of them is the cheapest. They are shared as `Arc<T>`: nobody who reads the cache can
 //! change it.
 //!
 //! # What else it does

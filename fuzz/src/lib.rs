@@ -20,6 +20,7 @@ mod scripted;
 mod serving;
 mod store_model;
 
+pub mod compact;
 pub mod delta_fifo;
 #[cfg(feature = "kubeconfig")]
 pub mod exec_credential;
@@ -57,6 +58,7 @@ pub type Body = fn(&[u8]);
 
 /// Every target: its name, and its body.
 pub const TARGETS: &[(&str, Body)] = &[
+    ("compact", compact::run),
     ("delta_fifo", delta_fifo::run),
     ("exec_credential", exec_credential::run),
     ("expiration_cache", expiration_cache::run),

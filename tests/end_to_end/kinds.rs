@@ -1,6 +1,9 @@
 //! Objects of any kind know of what kind they are, in whatever way they come.
 
-use k8s_informer::{DynamicObject, GroupVersionResource, SharedIndexInformer, SharedInformerFactory, Stop};
+use k8s_informer::{
+    Compact, DynamicObject, GroupVersionResource, Object, SharedIndexInformer, SharedInformerFactory, Stop,
+};
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
 use crate::cluster::{BOTH, LIST, on_every_cluster};
@@ -60,5 +63,51 @@ fn what_an_api_and_an_informer_say_of_an_object_is_the_same() {
         assert_eq!(*maps.lister().get(&namespace.name, "a").unwrap(), *read);
         assert!(api.list(&Default::default(), &Stop::new()).unwrap().items.contains(&read));
         shut_down(&factory, "of objects of any kind");
+    });
+}
+
+#[test]
+fn compact_objects_are_listed_watched_and_read_and_say_what_the_others_say() {
+    on_every_cluster(BOTH, |cluster| {
+        let namespace = cluster.namespace("kinds");
+        namespace.create("a", json!({"app": "web"}));
+        let factory = cluster.factory().namespace(&namespace.name).build();
+        let dynamic = factory.dynamic_as::<Compact>(configmaps());
+        let typed = factory.informer::<Compact<ConfigMap>>();
+        let (follower, typed_follower) = (synced(&factory, &dynamic), synced(&factory, &typed));
+        namespace.patch("a", &json!({ "data": { "round": "1" } }));
+        namespace.create("b", json!({}));
+        for follower in [&follower, &typed_follower] {
+            follower.wait("the patch", |known| known.events.contains(&"~a".to_owned()));
+            follower.wait("the other", |known| known.events.contains(&"+b".to_owned()));
+        }
+        let stop = Stop::new();
+        let api = cluster.client().dynamic_api(&configmaps(), Some(&namespace.name));
+        for name in ["a", "b"] {
+            let read = api.get(name, &stop).unwrap();
+            let map = dynamic.lister().get(&namespace.name, name).unwrap();
+            assert_eq!((map.api_version(), map.kind(), map.uid()), ("v1", "ConfigMap", read.uid()));
+            assert_eq!(map.decode().unwrap(), *read);
+            let typed = typed.lister().get(&namespace.name, name).unwrap();
+            assert_eq!(typed.decode().unwrap(), read.decode().unwrap());
+            assert_eq!(typed.label("app"), read.label("app"));
+        }
+        let api = cluster.client().dynamic_api_as::<Compact>(&configmaps(), Some(&namespace.name));
+        let read = api.get("a", &stop).unwrap();
+        assert_eq!(read.pointer::<&str>("/data/round").unwrap(), Some("1"));
+        assert_eq!(
+            read.decode().unwrap(),
+            dynamic.lister().get(&namespace.name, "a").unwrap().decode().unwrap()
+        );
+        // All of it is there, so it may be put back.
+        let change = |map: &mut Compact| {
+            let mut tree = map.decode().unwrap();
+            tree.as_map_mut().insert("data".into(), json!({"colour": "blue"}));
+            *map = Compact::new(&tree).unwrap();
+        };
+        let written = api.modify("a", change, &stop).unwrap();
+        assert_eq!(written.pointer::<&str>("/data/colour").unwrap(), Some("blue"));
+        assert_eq!(written.pointer::<&str>("/data/round").unwrap(), None);
+        shut_down(&factory, "of compact objects");
     });
 }

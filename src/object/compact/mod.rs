@@ -80,7 +80,7 @@ impl<T> Compact<T> {
     /// let transform = Transform::new(|pod: std::sync::Arc<Compact<Pod>>| {
     ///     let mut whole = pod.decode()?;
     ///     whole.status = None;
-    ///     Ok(std::sync::Arc::new(Compact::new(&whole)?))
+    ///     Ok::<_, serde_json::Error>(std::sync::Arc::new(Compact::new(&whole)?))
     /// });
     /// let pod = Compact::new(&serde_json::json!({"metadata": {"name": "a"}, "status": {"phase": "Running"}}))?;
     /// let pod = transform.apply(std::sync::Arc::new(pod))?;
@@ -263,7 +263,8 @@ impl<T: 'static> Object for Compact<T> {
         }
         // It says in some odd way that it says nothing, or says nothing at all.
         let mut json = format!("{{{text}");
-        let mut walk = walk::Walk::inside(&self.json, 0);
+        let mut walk = walk::Walk::from(&self.json, 0);
+        walk.enter(b'{');
         for (key, value) in iter::from_fn(|| walk.entry()) {
             let key = &self.json[key];
             if !given.iter().any(|(field, value)| !value.is_empty() && walk::is_key(key, field)) {

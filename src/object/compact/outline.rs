@@ -70,43 +70,46 @@ impl Outline {
     fn plain(json: &str) -> Option<Self> {
         let mut outline = Self::default();
         let mut has_metadata = false;
-        let mut walk = Walk::inside(json, 0);
-        while let Some((key, value)) = walk.entry() {
+        let mut walk = Walk::from(json, 0);
+        walk.enter(b'{');
+        while let Some(key) = walk.key() {
             match &json[key] {
-                "apiVersion" => outline.api_version.is_text(json, value)?,
-                "kind" => outline.kind.is_text(json, value)?,
+                "apiVersion" => outline.api_version.is_text(json, walk.value()?)?,
+                "kind" => outline.kind.is_text(json, walk.value()?)?,
                 "metadata" if has_metadata => return None,
                 "metadata" => {
                     has_metadata = true;
-                    outline.metadata(json, value)?;
+                    outline.metadata(json, &mut walk)?;
                 }
                 other if other.contains('\\') => return None,
-                _ => {}
+                _ => {
+                    walk.value()?;
+                }
             }
         }
         Some(outline)
     }
 
-    fn metadata(&mut self, json: &str, value: Range<usize>) -> Option<()> {
-        if &json[value.clone()] == "null" {
-            return Some(());
+    fn metadata(&mut self, json: &str, walk: &mut Walk<'_>) -> Option<()> {
+        if !walk.enter(b'{') {
+            return is_null(json, walk.value()?);
         }
-        let mut walk = object(json, &value)?;
-        while let Some((key, value)) = walk.entry() {
+        while let Some(key) = walk.key() {
             match &json[key] {
-                "name" => self.name.is_text(json, value)?,
-                "namespace" => self.namespace.is_text(json, value)?,
-                "uid" => self.uid.is_text(json, value)?,
-                "resourceVersion" => self.resource_version.is_text(json, value)?,
+                "name" => self.name.is_text(json, walk.value()?)?,
+                "namespace" => self.namespace.is_text(json, walk.value()?)?,
+                "uid" => self.uid.is_text(json, walk.value()?)?,
+                "resourceVersion" => self.resource_version.is_text(json, walk.value()?)?,
                 "labels" if self.labels.is_there() => return None,
                 "labels" => {
-                    if &json[value.clone()] != "null" {
-                        check_labels(json, &value)?;
-                    }
-                    self.labels = Place::of(value)?;
+                    let start = walk.at();
+                    check_labels(json, walk)?;
+                    self.labels = Place::of(start..walk.at())?;
                 }
                 other if other.contains('\\') => return None,
-                _ => {}
+                _ => {
+                    walk.value()?;
+                }
             }
         }
         Some(())
@@ -174,10 +177,12 @@ fn labels(object: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Whether [`labels`] can read these: texts without escapes, under keys that are there once.
-fn check_labels(json: &str, value: &Range<usize>) -> Option<()> {
-    let text = &json[value.clone()];
-    let mut walk = object(json, value).filter(|_| !text.contains('\\'))?;
+/// Whether [`labels`] can read what comes: texts without escapes, under keys that are there once.
+fn check_labels(json: &str, walk: &mut Walk<'_>) -> Option<()> {
+    let start = walk.at();
+    if !walk.enter(b'{') {
+        return is_null(json, walk.value()?);
+    }
     let mut last = "";
     let mut is_ascending = true;
     while let Some((key, value)) = walk.entry() {
@@ -188,14 +193,14 @@ fn check_labels(json: &str, value: &Range<usize>) -> Option<()> {
         is_ascending &= last < key;
         last = key;
     }
+    let text = json.get(start..walk.at()).filter(|text| !text.contains('\\'))?;
     // API servers sort them.
     let mut keys = HashSet::new();
     (is_ascending || labels(text).all(|(key, _)| keys.insert(key))).then_some(())
 }
 
-/// Through an object; `None` if the value is none.
-fn object<'a>(json: &'a str, value: &Range<usize>) -> Option<Walk<'a>> {
-    (json.as_bytes().get(value.start) == Some(&b'{')).then(|| Walk::inside(json, value.start))
+fn is_null(json: &str, value: Range<usize>) -> Option<()> {
+    (&json[value] == "null").then_some(())
 }
 
 impl Place {
