@@ -15,7 +15,7 @@ use crate::stop::Stop;
 use crate::store::{ReflectorStore, StoreError};
 use crate::sync::Mutex;
 use crate::sync::thread::{self, Scope, ScopedJoinHandle};
-use crate::threads::{self, Owner};
+use crate::threads::{self, Owner, StackSizes};
 
 /// How much is read from a body at once.
 const READ_BUFFER: usize = 32 << 10;
@@ -90,6 +90,10 @@ impl<T: Object> Reflector<T> {
     /// behind it where a queue is in between.
     pub fn last_sync_resource_version(&self) -> String {
         self.status.lock().resource_version.clone()
+    }
+
+    pub(crate) fn stack_sizes(&self) -> StackSizes {
+        self.options.stack_sizes
     }
 
     /// Lists and watches until `stop` is given. Blocks; the resyncs run on a thread of their own while it
@@ -319,7 +323,7 @@ impl<T: Object> Reflector<T> {
             return Ok(());
         }
         let (stop, failed) = (resync.stop.clone(), Arc::clone(&resync.failed));
-        let thread = threads::named(format!("{} resync", self.name()));
+        let thread = threads::named(format!("{} resync", self.name()), self.options.stack_sizes.others);
         let owner = Owner::current();
         let thread = thread.spawn_scoped(scope, move || {
             let resyncs = owner.adopt(|| panic::catch(|| self.resync_until(period, &stop)));

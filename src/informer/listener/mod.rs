@@ -18,7 +18,7 @@ use crate::panic;
 use crate::stop::{Done, Stop};
 use crate::sync::channel::{self, Receiver, Select, Sender};
 use crate::sync::{Mutex, thread};
-use crate::threads::Threads;
+use crate::threads::{StackSizes, Threads};
 use crate::time::Clock;
 
 pub use buffer::HandlerBuffer;
@@ -125,6 +125,7 @@ pub(super) struct NewListener<T> {
     pub(super) period: Duration,
     /// How many reflectors the informer has: each has resyncs of its own.
     pub(super) sources: usize,
+    pub(super) stacks: StackSizes,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -132,6 +133,7 @@ struct Idle<T> {
     added: Receiver<Notification<T>>,
     callee: Box<dyn ResourceEventHandler<T>>,
     buffer: HandlerBuffer,
+    stacks: StackSizes,
     clock: Arc<dyn Clock>,
 }
 
@@ -153,8 +155,18 @@ struct Turn {
 
 impl<T: Send + Sync + 'static> ProcessorListener<T> {
     pub(super) fn new(new: NewListener<T>) -> Self {
-        let NewListener { id, name, informer, handler: callee, buffer, requested, period, sources, clock } =
-            new;
+        let NewListener {
+            id,
+            name,
+            informer,
+            handler: callee,
+            buffer,
+            requested,
+            period,
+            sources,
+            stacks,
+            clock,
+        } = new;
         let (add, added) = channel::bounded(0);
         let next = clock.now().checked_add(period);
         let turns = (0..sources).map(|_| Turn { next, syncing: true }).collect();
@@ -162,24 +174,27 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
             id,
             handler: Arc::new(Handler::new(name, informer)),
             add,
-            idle: Mutex::new(Some(Idle { added, callee, buffer, clock })),
+            idle: Mutex::new(Some(Idle { added, callee, buffer, stacks, clock })),
             resync: Mutex::new(Resync { requested, period, turns }),
         }
     }
 
     /// Starts the two threads. Once; later calls do nothing.
     pub(super) fn start(&self, threads: &Threads) -> std::io::Result<()> {
-        let Some(Idle { added, callee, buffer, clock }) = self.idle.lock().take() else { return Ok(()) };
+        let Some(Idle { added, callee, buffer, stacks, clock }) = self.idle.lock().take() else {
+            return Ok(());
+        };
         let (next, nexts) = channel::bounded(0);
         let (handler, name) = (Arc::clone(&self.handler), &self.handler.name);
-        let runs = threads.spawn(format!("{name} run"), move || run(&nexts, callee, &handler, &*clock));
+        let runs = move || run(&nexts, callee, &handler, &*clock);
+        let runs = threads.spawn(format!("{name} run"), stacks.handlers, runs);
         runs.inspect_err(|_| self.handler.ended.set())?;
         let handler = Arc::clone(&self.handler);
         let pops = move || {
             pop(&added, &next, Buffer::new(buffer), &handler);
             handler.counters.waits(0);
         };
-        threads.spawn(format!("{name} pop"), pops)
+        threads.spawn(format!("{name} pop"), stacks.others, pops)
     }
 
     /// Hands a notification over to the pop thread, which is always ready to take one.

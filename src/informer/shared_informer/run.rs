@@ -208,7 +208,8 @@ fn run_all<T: Object>(controllers: &[Controller<T>], stop: &Stop) -> Result<(), 
     let owner = Owner::current();
     thread::scope(|scope| {
         for controller in others {
-            let thread = threads::named(format!("{} process", controller.name()));
+            let thread =
+                threads::named(format!("{} process", controller.name()), controller.stack_sizes().others);
             if let Err(error) = thread.spawn_scoped(scope, || owner.adopt(|| run(controller))) {
                 let name = controller.name().into();
                 let _ = failed.set(InformerError::Thread { name, source: Arc::new(error) });
