@@ -4,7 +4,7 @@
 //! only, since it reads `/proc`.
 //!
 //! ```text
-//! cargo bench --bench soak                 # a minute
+//! cargo bench --bench soak                 # two minutes
 //! cargo bench --bench soak -- 2000000      # so many events
 //! cargo bench --bench soak -- coalescing   # as fast as they go, to a handler that merges what waits
 //! ```
@@ -34,7 +34,7 @@ const RELISTS: usize = 20;
 
 /// Before each ten events, so that the handler keeps up with them: what waits for one that doesn't is kept, as in
 /// client-go, and is not what is looked at here.
-const PAUSE: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// How much more may be resident at the end than after the first list.
 const BOUND: f64 = 1.05;
@@ -89,7 +89,7 @@ fn main() {
             thread::spawn(move || serve(&stream, &world, !coalescing));
         }
     });
-    let rate = if coalescing { "as fast as they go" } else { "less than 10,000 a second" };
+    let rate = if coalescing { "as fast as they go" } else { "less than 5,000 a second" };
     println!("{pods} pods, {events} events {rate}, {RELISTS} relists; a process of {} MiB.", LIMIT >> 10);
     println!("MiB resident:");
     let this = std::env::current_exe().expect("its own path");

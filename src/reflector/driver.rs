@@ -17,8 +17,11 @@ use crate::sync::Mutex;
 use crate::sync::thread::{self, Scope, ScopedJoinHandle};
 use crate::threads::{self, Owner, StackSizes};
 
-/// How much is read from a body at once.
+/// How much is read from a body at once, at most ...
 const READ_BUFFER: usize = 32 << 10;
+
+/// ... and to begin with: a watch that is silent, as most are most of the time, holds no more.
+const FIRST_READ: usize = 4 << 10;
 
 /// A list or a watch-list that takes longer is logged (L17).
 const LONG: Duration = Duration::from_secs(10);
@@ -107,7 +110,7 @@ impl<T: Object> Reflector<T> {
         });
         let mut machine = Machine::new(self.decode, options, watch_list, options.clock.now());
         thread::scope(|scope| {
-            let mut buffer = vec![0; READ_BUFFER];
+            let mut buffer = Vec::new();
             let mut body = None;
             let mut listing = None;
             let mut resync: Option<Resync<'_>> = None;
@@ -174,7 +177,13 @@ impl<T: Object> Reflector<T> {
     }
 
     /// Carries out one step. After a stop what came of it counts no more.
-    fn carry_out(&self, machine: &mut Machine<T>, body: &mut Option<Body>, buffer: &mut [u8], stop: &Stop) {
+    fn carry_out(
+        &self,
+        machine: &mut Machine<T>,
+        body: &mut Option<Body>,
+        buffer: &mut Vec<u8>,
+        stop: &Stop,
+    ) {
         let clock = &self.options.clock;
         let step = machine.step();
         if !matches!(step, Step::Read(_)) {
@@ -194,6 +203,7 @@ impl<T: Object> Reflector<T> {
                 machine.opened(
                     opened.map(|opened| {
                         *body = Some(opened);
+                        *buffer = vec![0; FIRST_READ];
                     }),
                     options.timeout_seconds,
                     started,
@@ -214,6 +224,10 @@ impl<T: Object> Reflector<T> {
                         let now = clock.now();
                         self.status.lock().last_contact = Some(now);
                         machine.received(&buffer[..length], &*self.store, now);
+                        // There is more: at the second time as much as there may be.
+                        if length == buffer.len() && length < READ_BUFFER {
+                            *buffer = vec![0; READ_BUFFER];
+                        }
                     }
                     Come::Nothing => machine.silent(clock.now()),
                     Come::Failure(error) => machine.ended(Err(error), &*self.store, clock.now()),
