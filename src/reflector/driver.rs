@@ -128,6 +128,8 @@ impl<T: Object> Reflector<T> {
                         && let Err(error) = self.start_resync(resync, scope)
                     {
                         machine.given_up(resync_failed(&error));
+                        // Before the wait that follows.
+                        self.publish(&mut machine);
                         continue;
                     }
                 }
