@@ -225,7 +225,8 @@ impl<T: Object> Reflector<T> {
                     Come::Bytes(length) => {
                         let now = clock.now();
                         self.status.lock().last_contact = Some(now);
-                        machine.received(&buffer[..length], &*self.store, now);
+                        let received = &buffer[..length];
+                        self.store.write_together(&mut || machine.received(received, &*self.store, now));
                         // There is more: at the second time as much as there may be.
                         if length == buffer.len() && length < READ_BUFFER {
                             *buffer = vec![0; READ_BUFFER];

@@ -1,7 +1,7 @@
 use std::ops::Deref;
 
-/// Bytes of one thing after the other, in room that is used again, and that one large thing among small ones does
-/// not keep: it halves after so many in a row that would have fitted into a quarter.
+/// Bytes of one thing after the other, in room that is used again, and that does not stay large for one large
+/// thing: it halves after so many in a row that would have fitted into a quarter.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     bytes: Vec<u8>,

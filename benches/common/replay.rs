@@ -1,0 +1,529 @@
+//! An API server that costs next to nothing: Pods are rendered before it says its address, the same ones each time,
+//! and what is sent is copies of them with a few digits patched. It runs in a process of its own, a child of
+//! whoever measures, so that what it uses is in nobody's figures.
+//!
+//! It serves LIST, WATCH and watch-lists of `/api/v1/pods`. After the objects that there are, a watch is silent
+//! until [`Replay::go`].
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::ops::Range;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::pods::{Pods, VERSIONS};
+
+/// The first argument of a process that is the server; the number of Pods is the second one.
+const ARGUMENT: &str = "--replay-server";
+
+/// What is written at once while there is more to send.
+const WRITE: usize = 256 * 1024;
+
+/// Of a list, as kube-apiserver sends it.
+const CHUNK: usize = 64 * 1024;
+
+/// A sleep ends late by about that much: the rest of a wait is spent spinning.
+const SLACK: Duration = Duration::from_micros(50);
+
+/// The server, from outside. Dropped, it ends.
+pub(crate) struct Replay {
+    pub(crate) url: String,
+    child: Child,
+    commands: ChildStdin,
+}
+
+impl Replay {
+    /// Starts this program once more, as a server of so many Pods: its `main` has to call [`serve_if_asked`].
+    pub(crate) fn spawn(pods: usize) -> Self {
+        let program = std::env::current_exe().expect("Linux");
+        let mut child = Command::new(program)
+            .args([ARGUMENT, &pods.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this program starts");
+        let mut url = String::new();
+        let output = child.stdout.take().expect("it is piped");
+        BufReader::new(output).read_line(&mut url).expect("the server says its address");
+        let commands = child.stdin.take().expect("it is piped");
+        Self { url: url.trim_end().to_owned(), child, commands }
+    }
+
+    /// So many events follow, so many a second; 0 is as fast as they are read. Paced ones carry the time at which
+    /// they were sent.
+    pub(crate) fn go(&mut self, events: usize, rate: usize) {
+        self.command(&format!("go {events} {rate}"));
+    }
+
+    /// One object in a hundred changes, unseen by watches: they end, as expired. Who lists again sees it.
+    pub(crate) fn expire(&mut self) {
+        self.command("expire");
+    }
+
+    /// All is as it was at the beginning; watches end, as expired.
+    pub(crate) fn reset(&mut self) {
+        self.command("reset");
+    }
+
+    fn command(&mut self, command: &str) {
+        writeln!(self.commands, "{command}").expect("the server reads");
+    }
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Serves, if this process is to be the server, until nobody gives it commands any more: then it is true.
+pub(crate) fn serve_if_asked() -> bool {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() != Some(ARGUMENT) {
+        return false;
+    }
+    let count = arguments.next().and_then(|count| count.parse().ok()).expect("the number of Pods");
+    let server = Arc::new(Server::new(count));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there are ports");
+    println!("http://{}", listener.local_addr().expect("it is bound"));
+    let accepting = Arc::clone(&server);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let server = Arc::clone(&accepting);
+            // A client that goes away ends its connection, and that is all.
+            thread::spawn(move || server.connection(stream));
+        }
+    });
+    for line in io::stdin().lines().map_while(Result::ok) {
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["go", events, rate] => {
+                server.go(events.parse().expect("a number"), rate.parse().expect("a number"));
+            }
+            ["expire"] => server.expire(),
+            ["reset"] => server.reset(),
+            ["quit"] => break,
+            _ => panic!("no such command: {line}"),
+        }
+    }
+    true
+}
+
+/// The version at which the log begins: that of the first list.
+fn first_version() -> usize {
+    VERSIONS[0].parse().expect("a number")
+}
+
+struct Server {
+    pods: Vec<Pod>,
+    /// How many of them are there at the beginning; the others can be added.
+    count: usize,
+    state: Mutex<State>,
+    /// When the log grows, or begins elsewhere.
+    changed: Condvar,
+}
+
+/// A Pod's JSON, and where in it is what differs from event to event.
+struct Pod {
+    json: &'static [u8],
+    version: usize,
+    /// Its first eight digits: an object that comes back is another one.
+    uid: usize,
+    sent_at: usize,
+}
+
+/// Everything that ever happens is in the log, and a version is a place in it.
+struct State {
+    log: Vec<Entry>,
+    /// Who has not read the log up to here has lost something.
+    oldest: usize,
+    /// How often it has been reset.
+    generation: usize,
+    /// The entries from the first one on are sent so many a second, from then on.
+    pace: (usize, usize, Instant),
+    random: u64,
+    /// Which Pods are there, and which aren't.
+    live: Vec<u32>,
+    gone: Vec<u32>,
+    incarnations: Vec<u32>,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    r#type: &'static str,
+    pod: u32,
+    incarnation: u32,
+}
+
+impl State {
+    fn new(count: usize, all: usize, generation: usize) -> Self {
+        Self {
+            log: Vec::new(),
+            oldest: 0,
+            generation,
+            pace: (0, 0, Instant::now()),
+            random: 7,
+            live: (0..count as u32).collect(),
+            gone: (count as u32..all as u32).collect(),
+            incarnations: vec![0; all],
+        }
+    }
+
+    /// The next event: of each ten one deletes and one adds.
+    fn next(&mut self) {
+        let (r#type, pod) = match self.log.len() % 10 {
+            3 if self.live.len() > 1 => {
+                let at = self.below(self.live.len());
+                let pod = self.live.swap_remove(at);
+                self.gone.push(pod);
+                ("DELETED", pod)
+            }
+            8 if !self.gone.is_empty() => {
+                let at = self.below(self.gone.len());
+                let pod = self.gone.swap_remove(at);
+                self.live.push(pod);
+                self.incarnations[pod as usize] += 1;
+                ("ADDED", pod)
+            }
+            _ => {
+                let at = self.below(self.live.len());
+                ("MODIFIED", self.live[at])
+            }
+        };
+        self.push(r#type, pod);
+    }
+
+    fn push(&mut self, r#type: &'static str, pod: u32) {
+        self.log.push(Entry { r#type, pod, incarnation: self.incarnations[pod as usize] });
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        self.random =
+            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) as usize % limit
+    }
+}
+
+impl Server {
+    fn new(count: usize) -> Self {
+        let all = count + count.div_ceil(10);
+        let pods = Pods::new(all);
+        let pods = (0..all).map(|n| {
+            let json = pods.item(n, 0);
+            let text = std::str::from_utf8(json).expect("JSON");
+            let behind = |key: &str| text.find(key).expect("each has one") + key.len();
+            Pod {
+                json,
+                version: behind(r#""resourceVersion":""#),
+                // That of its owner stands behind it.
+                uid: behind(r#","uid":""#),
+                sent_at: behind(r#""example.com/sent-at":""#),
+            }
+        });
+        let pods: Vec<Pod> = pods.collect();
+        Self { pods, count, state: State::new(count, all, 0).into(), changed: Condvar::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn go(&self, events: usize, rate: usize) {
+        let mut state = self.state();
+        state.pace = (state.log.len(), rate, Instant::now());
+        (0..events).for_each(|_| state.next());
+        self.changed.notify_all();
+    }
+
+    fn expire(&self) {
+        let mut state = self.state();
+        let count = state.live.len().div_ceil(100);
+        // Others each time.
+        let first = state.below(100);
+        (0..count).for_each(|n| {
+            let pod = state.live[(first + n * 100) % state.live.len()];
+            state.push("MODIFIED", pod);
+        });
+        state.oldest = state.log.len();
+        self.changed.notify_all();
+    }
+
+    fn reset(&self) {
+        let mut state = self.state();
+        *state = State::new(self.count, self.pods.len(), state.generation + 1);
+        self.changed.notify_all();
+    }
+
+    /// What there is, as it was told last, in the order of the Pods; and the version.
+    fn snapshot(&self) -> (Vec<(usize, u32, usize)>, usize) {
+        let state = self.state();
+        let first = first_version();
+        let mut newest = vec![first; self.pods.len()];
+        for (at, entry) in state.log.iter().enumerate() {
+            newest[entry.pod as usize] = first + at + 1;
+        }
+        let mut live = state.live.clone();
+        live.sort_unstable();
+        let live = live.into_iter().map(|pod| pod as usize);
+        (live.map(|pod| (pod, state.incarnations[pod], newest[pod])).collect(), first + state.log.len())
+    }
+
+    fn connection(&self, stream: TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let mut input = BufReader::new(stream.try_clone()?);
+        let mut output = Output { stream, buffer: Vec::with_capacity(2 * WRITE) };
+        let mut line = String::new();
+        loop {
+            line.clear();
+            if input.read_line(&mut line)? == 0 {
+                return Ok(());
+            }
+            let target = line.split(' ').nth(1).unwrap_or_default().to_owned();
+            // Nothing of the headers matters here.
+            while line != "\r\n" {
+                line.clear();
+                if input.read_line(&mut line)? == 0 {
+                    return Ok(());
+                }
+            }
+            let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+            let parameters = query.split('&').filter_map(|pair| pair.split_once('='));
+            let parameter = |name| parameters.clone().find(|pair| pair.0 == name).map(|pair| pair.1);
+            if path != "/api/v1/pods" {
+                output.not_found()?;
+                continue;
+            }
+            output.ok()?;
+            if parameter("watch").is_none_or(|watch| watch == "false") {
+                let number = |name| parameter(name).and_then(|number| number.parse().ok());
+                self.list(&mut output, number("continue").unwrap_or(0), number("limit").unwrap_or(0))?;
+            } else {
+                let seconds = parameter("timeoutSeconds").and_then(|seconds| seconds.parse().ok());
+                let deadline = Instant::now() + Duration::from_secs(seconds.unwrap_or(3600));
+                let bookmark = parameter("sendInitialEvents") == Some("true");
+                let version = parameter("resourceVersion").unwrap_or_default();
+                self.watch(&mut output, version, bookmark, deadline)?;
+            }
+            output.write(b"0\r\n\r\n");
+            output.flush()?;
+        }
+    }
+
+    fn list(&self, output: &mut Output, start: usize, limit: usize) -> io::Result<()> {
+        let (live, version) = self.snapshot();
+        let page = live.get(start..).unwrap_or_default();
+        let page = &page[..if limit == 0 { page.len() } else { limit.min(page.len()) }];
+        let end = start + page.len();
+        let more = match live.len() - end.min(live.len()) {
+            0 => String::new(),
+            left => format!(r#","continue":"{end}","remainingItemCount":{left}"#),
+        };
+        let mut chunk = format!(
+            r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{"resourceVersion":"{version}"{more}}},"items":["#
+        )
+        .into_bytes();
+        for (n, &(pod, incarnation, version)) in page.iter().enumerate() {
+            if n > 0 {
+                chunk.push(b',');
+            }
+            let start = chunk.len();
+            chunk.extend_from_slice(self.pods[pod].json);
+            self.pods[pod].patch(&mut chunk[start..], version, incarnation, 0);
+            if chunk.len() >= CHUNK {
+                output.chunk(&[&chunk]);
+                chunk.clear();
+                output.flush_if_full()?;
+            }
+        }
+        chunk.extend_from_slice(b"]}\n");
+        output.chunk(&[&chunk]);
+        Ok(())
+    }
+
+    /// Without a version, or with any, it begins with all that there is.
+    fn watch(&self, output: &mut Output, version: &str, bookmark: bool, deadline: Instant) -> io::Result<()> {
+        let mut from: usize = version.parse().unwrap_or(0);
+        let generation = self.state().generation;
+        if from == 0 || bookmark {
+            let live;
+            (live, from) = self.snapshot();
+            for (pod, incarnation, version) in live {
+                self.event(output, "ADDED", pod, version, incarnation, 0);
+                output.flush_if_full()?;
+            }
+        }
+        if bookmark {
+            output.chunk(&[format!(
+                concat!(
+                    r#"{{"type":"BOOKMARK","object":{{"kind":"Pod","apiVersion":"v1","metadata":{{"#,
+                    r#""resourceVersion":"{}","creationTimestamp":null,"#,
+                    r#""annotations":{{"k8s.io/initial-events-end":"true"}}}},"#,
+                    r#""spec":{{"containers":null}},"status":{{}}}}}}"#,
+                    "\n"
+                ),
+                from
+            )
+            .as_bytes()]);
+        }
+        output.flush()?;
+
+        // The log can be read up to here; it only grows, so what is behind it need not be locked.
+        let mut at = from.wrapping_sub(first_version());
+        let mut some = Vec::new();
+        loop {
+            let pace = {
+                let mut state = self.state();
+                loop {
+                    if state.generation != generation || at < state.oldest || at > state.log.len() {
+                        drop(state);
+                        output.chunk(&[EXPIRED.as_bytes()]);
+                        return Ok(());
+                    }
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Ok(());
+                    }
+                    if at < state.log.len() {
+                        break;
+                    }
+                    let waited = self.changed.wait_timeout(state, left);
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+                // Few enough that an expiry is seen soon.
+                let end = state.log.len().min(at + 256);
+                some.clear();
+                some.extend_from_slice(&state.log[at..end]);
+                state.pace
+            };
+            for entry in &some {
+                let paced = at >= pace.0 && pace.1 > 0;
+                let mut sent_at = 0;
+                if paced {
+                    let nanoseconds = (at - pace.0) as u64 * 1_000_000_000 / pace.1 as u64;
+                    wait_until(pace.2 + Duration::from_nanos(nanoseconds));
+                    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
+                    sent_at = now.as_nanos();
+                }
+                at += 1;
+                self.event(
+                    output,
+                    entry.r#type,
+                    entry.pod as usize,
+                    first_version() + at,
+                    entry.incarnation,
+                    sent_at,
+                );
+                if paced {
+                    output.flush()?;
+                } else {
+                    output.flush_if_full()?;
+                }
+            }
+            output.flush()?;
+        }
+    }
+
+    /// One event is one chunk, as kube-apiserver sends them.
+    fn event(
+        &self,
+        output: &mut Output,
+        r#type: &str,
+        pod: usize,
+        version: usize,
+        incarnation: u32,
+        sent_at: u128,
+    ) {
+        let pod = &self.pods[pod];
+        let head =
+            [r#"{"type":""#, r#type, r#"","object":{"kind":"Pod","apiVersion":"v1","#].map(str::as_bytes);
+        // The brace is in the head.
+        let place = output.chunk(&[head[0], head[1], head[2], &pod.json[1..], b"}\n"]);
+        let start = place.end - 2 - pod.json.len();
+        pod.patch(&mut output.buffer[start..], version, incarnation, sent_at);
+    }
+}
+
+/// As a watch is told that it is too old.
+const EXPIRED: &str = concat!(
+    r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","#,
+    r#""message":"The resourceVersion for the provided watch is too old.","reason":"Expired","code":410}}"#,
+    "\n"
+);
+
+impl Pod {
+    fn patch(&self, json: &mut [u8], version: usize, incarnation: u32, sent_at: u128) {
+        digits(&mut json[self.version..][..VERSIONS[0].len()], version as u128);
+        if incarnation > 0 {
+            digits(&mut json[self.uid..][..8], incarnation.into());
+        }
+        if sent_at > 0 {
+            digits(&mut json[self.sent_at..][..20], sent_at);
+        }
+    }
+}
+
+/// With zeros in front.
+fn digits(place: &mut [u8], mut number: u128) {
+    for digit in place.iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+}
+
+fn wait_until(time: Instant) {
+    let left = time.saturating_duration_since(Instant::now());
+    if left > SLACK {
+        thread::sleep(left - SLACK);
+    }
+    while Instant::now() < time {
+        std::hint::spin_loop();
+    }
+}
+
+struct Output {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Output {
+    fn ok(&mut self) -> io::Result<()> {
+        self.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
+        );
+        self.flush()
+    }
+
+    fn not_found(&mut self) -> io::Result<()> {
+        let body = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}"#;
+        let head = "HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: ";
+        self.write(format!("{head}{}\r\n\r\n{body}", body.len()).as_bytes());
+        self.flush()
+    }
+
+    /// Where in the buffer what it holds is.
+    fn chunk(&mut self, parts: &[&[u8]]) -> Range<usize> {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        self.write(format!("{length:x}\r\n").as_bytes());
+        let start = self.buffer.len();
+        parts.iter().for_each(|part| self.write(part));
+        self.write(b"\r\n");
+        start..start + length
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    fn flush_if_full(&mut self) -> io::Result<()> {
+        if self.buffer.len() >= WRITE { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.write_all(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+}

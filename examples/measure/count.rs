@@ -1,0 +1,96 @@
+//! A handler that does next to nothing: it counts, and notes how long events took.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use k8s_informer::{Deleted, ResourceEventHandler, Stop};
+
+use super::latency::Samples;
+
+/// What has been told since the initial list, and when it is enough.
+pub(crate) struct Count {
+    told: Mutex<Told>,
+    limit: u64,
+    /// How many handlers have not been told enough; each of them has a count of its own.
+    others: Arc<AtomicUsize>,
+    /// Happens with the last of them.
+    enough: Stop,
+}
+
+pub(crate) struct Told {
+    pub(crate) events: u64,
+    first: Option<Instant>,
+    last: Option<Instant>,
+    pub(crate) samples: Samples,
+}
+
+impl Told {
+    /// From the first to the last event.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.first.zip(self.last).map_or(Duration::ZERO, |(first, last)| last - first)
+    }
+}
+
+impl Count {
+    /// So many, each of which waits for `limit` events; `enough` is stopped once all have come.
+    pub(crate) fn several(handlers: usize, limit: Option<u64>, enough: &Stop) -> Vec<Arc<Self>> {
+        let others = Arc::new(AtomicUsize::new(handlers));
+        let limit = limit.unwrap_or(u64::MAX);
+        let count = |_| {
+            let samples = Samples::with_capacity(limit.try_into().unwrap_or(usize::MAX));
+            let told = Mutex::new(Told { events: 0, first: None, last: None, samples });
+            Arc::new(Self { told, limit, others: Arc::clone(&others), enough: enough.clone() })
+        };
+        if limit == 0 {
+            enough.stop();
+        }
+        (0..handlers).map(count).collect()
+    }
+
+    pub(crate) fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An event has come, whose object was sent then.
+    fn event(&self, sent_at: u64) {
+        let mut told = self.told();
+        let now = Instant::now();
+        told.first.get_or_insert(now);
+        told.last = Some(now);
+        told.events += 1;
+        told.samples.add(sent_at);
+        if told.events == self.limit {
+            drop(told);
+            if self.others.fetch_sub(1, Ordering::AcqRel) == 1 {
+                self.enough.stop();
+            }
+        }
+    }
+}
+
+pub(crate) struct Counting<T> {
+    pub(crate) count: Arc<Count>,
+    /// When an object was sent; 0 if it does not say.
+    pub(crate) sent_at: fn(&T) -> u64,
+}
+
+impl<T: Send + Sync> ResourceEventHandler<T> for Counting<T> {
+    fn on_add(&mut self, object: &Arc<T>, is_in_initial_list: bool) {
+        if !is_in_initial_list {
+            self.count.event((self.sent_at)(object));
+        }
+    }
+
+    fn on_update(&mut self, _: &Arc<T>, new: &Arc<T>) {
+        self.count.event((self.sent_at)(new));
+    }
+
+    fn on_delete(&mut self, gone: &Deleted<T>) {
+        self.count.event(match gone {
+            Deleted::Final(object) => (self.sent_at)(object),
+            // What is known of it is older than its deletion.
+            Deleted::FinalStateUnknown { .. } => 0,
+        });
+    }
+}

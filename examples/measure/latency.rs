@@ -1,0 +1,106 @@
+//! How long events took from the server to the handler, where objects say when they were sent.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::report::Latency;
+
+/// The annotation of an object that says when it was sent: nanoseconds since 1970, in decimal digits. None, or
+/// nothing but zeros, says nothing.
+pub(crate) const SENT_AT: &str = "example.com/sent-at";
+
+/// So many of the latest samples are kept: 4 MiB.
+const KEPT: usize = 1 << 20;
+
+/// Microseconds of each event, collected on the way and sorted at the end.
+pub(crate) struct Samples {
+    micros: Vec<u32>,
+    seen: usize,
+}
+
+impl Samples {
+    /// Room for all that are expected: nothing is allocated, nor even touched, before they come.
+    pub(crate) fn with_capacity(expected: usize) -> Self {
+        Self { micros: Vec::with_capacity(expected.min(KEPT)), seen: 0 }
+    }
+
+    /// An event has come whose object says that it was sent at that time.
+    pub(crate) fn add(&mut self, sent_at: u64) {
+        if sent_at == 0 {
+            return;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let micros = (now.as_nanos() as u64).saturating_sub(sent_at) / 1000;
+        self.push(u32::try_from(micros).unwrap_or(u32::MAX));
+    }
+
+    fn push(&mut self, micros: u32) {
+        match self.micros.get_mut(self.seen % KEPT) {
+            Some(oldest) => *oldest = micros,
+            None => self.micros.push(micros),
+        }
+        self.seen += 1;
+    }
+
+    /// `None` if no object said when it was sent.
+    pub(crate) fn summary(&mut self) -> Option<Latency> {
+        self.micros.sort_unstable();
+        let sorted = &self.micros;
+        let last = sorted.last()?;
+        Some(Latency {
+            samples: sorted.len(),
+            p50_us: percentile(sorted, 50),
+            p90_us: percentile(sorted, 90),
+            p99_us: percentile(sorted, 99),
+            max_us: f64::from(*last),
+        })
+    }
+}
+
+/// The smallest sample that is not below so many in a hundred of them.
+fn percentile(sorted: &[u32], percent: usize) -> f64 {
+    let rank = (sorted.len() * percent).div_ceil(100);
+    f64::from(sorted[rank.max(1) - 1])
+}
+
+/// When an object was sent, by what its annotation says; 0 if that is no time.
+pub(crate) fn parse(annotation: &str) -> u64 {
+    annotation.parse().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(samples: impl IntoIterator<Item = u32>) -> Option<(usize, [f64; 4])> {
+        let mut all = Samples::with_capacity(0);
+        samples.into_iter().for_each(|sample| all.push(sample));
+        let Latency { samples, p50_us, p90_us, p99_us, max_us } = all.summary()?;
+        Some((samples, [p50_us, p90_us, p99_us, max_us]))
+    }
+
+    #[test]
+    fn percentiles_are_samples_that_so_many_do_not_exceed() {
+        assert_eq!(summary([]), None);
+        assert_eq!(summary([7]), Some((1, [7.0; 4])));
+        assert_eq!(summary((1..=10).rev()), Some((10, [5.0, 9.0, 10.0, 10.0])));
+        assert_eq!(summary(1..=1000), Some((1000, [500.0, 900.0, 990.0, 1000.0])));
+    }
+
+    #[test]
+    fn the_latest_samples_are_kept() {
+        let (samples, [.., max]) = summary((0..10).map(|_| 1_000_000).chain((0..KEPT).map(|_| 1))).unwrap();
+        assert_eq!((samples, max), (KEPT, 1.0));
+    }
+
+    #[test]
+    fn an_object_without_a_time_is_no_sample() {
+        let mut samples = Samples::with_capacity(1);
+        for annotation in ["", "soon", "0", "00000000000000000000"] {
+            samples.add(parse(annotation));
+        }
+        samples.add(u64::MAX);
+        samples.add(parse("00000000000000000001"));
+        let latency = samples.summary().unwrap();
+        assert_eq!((latency.samples, latency.p50_us, latency.max_us), (2, 0.0, f64::from(u32::MAX)));
+    }
+}

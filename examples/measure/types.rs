@@ -1,0 +1,87 @@
+//! What objects can be decoded to.
+
+use std::error::Error;
+
+use k8s_informer::{
+    Client, Compact, DynamicObject, GroupVersionResource, PartialObjectMetadata, Resource, Stop,
+};
+use k8s_openapi::Metadata;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, Service};
+
+use super::latency::{SENT_AT, parse};
+use super::own;
+use super::report::Report;
+use super::run::Run;
+
+pub(crate) const TYPES: [&str; 5] = ["k8s-openapi", "own", "compact", "dynamic", "metadata"];
+
+/// Measures an informer of this resource whose objects are decoded to this type, one of [`TYPES`].
+pub(crate) fn measure(r#type: &str, resource: &str, run: Run<'_>) -> Result<Report, Box<dyn Error>> {
+    let stop = run.stop.clone();
+    let found = |client: &Client| find(client, resource, &stop);
+    let report = match r#type {
+        "k8s-openapi" => built_in(resource, run),
+        "own" if resource == own::Pod::PLURAL => {
+            run.measure(|_, factory| Ok(factory.informer()), own::Pod::sent_at)
+        }
+        "own" => Err("only for pods there is a struct of one's own".into()),
+        "compact" => run.measure(
+            |client, factory| Ok(factory.dynamic_as(found(client)?)),
+            |object: &Compact| {
+                let sent_at = object.pointer::<&str>("/metadata/annotations/example.com~1sent-at");
+                sent_at.ok().flatten().map_or(0, parse)
+            },
+        ),
+        "dynamic" => run.measure(
+            |client, factory| Ok(factory.dynamic(found(client)?)),
+            |object: &DynamicObject| {
+                let annotations = object.pointer("/metadata/annotations");
+                annotations.and_then(|all| all.get(SENT_AT)?.as_str()).map_or(0, parse)
+            },
+        ),
+        "metadata" => run.measure(
+            |client, factory| Ok(factory.metadata(found(client)?)),
+            |object: &PartialObjectMetadata| {
+                object.metadata.annotations.get(SENT_AT).map_or(0, |text| parse(text))
+            },
+        ),
+        _ => Err(format!("there is no type {type}, only {}", TYPES.join(", ")).into()),
+    }?;
+    Ok(Report { r#type: r#type.to_owned(), resource: resource.to_owned(), ..report })
+}
+
+macro_rules! types_of_k8s_openapi {
+    ($($type:ty),*) => {
+        fn built_in(resource: &str, run: Run<'_>) -> Result<Report, Box<dyn Error>> {
+            $(if resource == <$type as Resource>::PLURAL {
+                return run.measure(|_, factory| Ok(factory.informer()), sent_at::<$type>);
+            })*
+            let all = [$(<$type as Resource>::PLURAL),*].join(", ");
+            Err(format!("{resource}: of k8s-openapi only {all}; other resources have the other types").into())
+        }
+
+        /// No server has to be asked where these are.
+        fn known(resource: &str) -> Option<GroupVersionResource> {
+            $(if resource == <$type as Resource>::PLURAL {
+                return Some(<$type>::group_version_resource());
+            })*
+            None
+        }
+    };
+}
+
+// A few: each of them is one more informer to compile.
+types_of_k8s_openapi!(Pod, Node, Service, ConfigMap, Secret, Deployment);
+
+fn sent_at<T: Metadata<Ty = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>>(object: &T) -> u64 {
+    let annotations = object.metadata().annotations.as_ref();
+    annotations.and_then(|all| all.get(SENT_AT)).map_or(0, |text| parse(text))
+}
+
+fn find(client: &Client, resource: &str, stop: &Stop) -> Result<GroupVersionResource, k8s_informer::Error> {
+    match known(resource) {
+        Some(known) => Ok(known),
+        None => Ok(client.discover(resource, stop)?.group_version_resource()),
+    }
+}
