@@ -186,6 +186,7 @@ pub use store::{
     NamespaceLister, ReflectorStore, StagedList, Staging, Store, StoreError, ThreadSafeStore,
     TimestampedEntry, TransactionError, Transform, TtlPolicy, UndeltaStore, meta_namespace_index,
 };
+pub use threads::StackSizes;
 pub use time::{Backoff, Clock, RealClock};
 pub use wire::{
     DecodeLimits, FieldPathError, FieldPaths, ListOptions, ResourceVersionMatch, Shard, ShardError,

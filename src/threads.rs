@@ -49,15 +49,82 @@ impl Owner {
     }
 }
 
-/// A thread to be, of this name. The standard library panics at a NUL, and names come from users.
-pub(crate) fn named(name: String) -> Builder {
-    Builder::new().name(if name.contains('\0') { name.replace('\0', "?") } else { name })
+/// How much stack, in bytes, the threads of an informer get.
+///
+/// A stack is address space, and costs memory only as far as it was ever used: an informer that is idle holds
+/// some 20 kB on each of its threads, whatever the sizes. They matter where address space does: under
+/// `ulimit -v` or `ulimit -d`, on 32 bits, where all memory is locked, and to code of yours that goes deep.
+///
+/// The system rounds up what is less than a thread can be started with. More than it can give is an error of
+/// whatever starts the thread, and so is less than a thread's thread-local variables take.
+///
+/// ```
+/// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+/// use k8s_informer::{DynamicObject, SharedIndexInformer, SharedIndexInformerOptions, Stop};
+/// use std::sync::Arc;
+///
+/// fn deep(levels: usize) -> usize {
+///     let frame = std::hint::black_box([1; 1024]);
+///     if levels == 0 { 0 } else { frame[0] + deep(levels - 1) }
+/// }
+///
+/// let list = r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#;
+/// let script = ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]);
+/// let mut options = SharedIndexInformerOptions::<DynamicObject>::default();
+/// options.reflector.stack_sizes.handlers = Some(64 << 20);
+/// let informer = SharedIndexInformer::new(Arc::new(script), options);
+/// let handler = informer.add_event_handler(|handler| {
+///     handler.on_add(|_, _| assert_eq!(deep(2_000), 2_000)) // 16 MiB and more
+/// })?;
+/// let stop = Stop::new();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| informer.run(&stop));
+///     handler.synced().wait();
+///     stop.stop();
+/// });
+/// assert_eq!(handler.stats().panics, 0);
+/// # Ok::<(), k8s_informer::InformerError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StackSizes {
+    /// Of the thread that lists, watches and decodes, where transforms run, too. `None`, the default: 4 MiB,
+    /// twice what the deepest-going types of Kubernetes take, see
+    /// [`DecodeLimits::nesting`](crate::DecodeLimits::nesting); or what the environment's `RUST_MIN_STACK`
+    /// says, if that is more.
+    ///
+    /// A [`Reflector`](crate::Reflector) by itself runs on its caller's thread.
+    pub reflector: Option<usize>,
+    /// Of the threads that handlers are called on. `None`, the default: the 2 MiB of the standard library, or
+    /// `RUST_MIN_STACK`.
+    pub handlers: Option<usize>,
+    /// Of the others: the process loop, where the caller has given it no thread of his; the one that feeds
+    /// each handler; the resyncs. Index functions run there, and destructors of objects. By default as
+    /// [`handlers`](Self::handlers).
+    pub others: Option<usize>,
 }
 
-/// How much stack a thread gets that needs so much: what the environment says, if that is more.
-pub(crate) fn stack_of(needed: usize) -> usize {
-    let wanted = std::env::var("RUST_MIN_STACK").ok().and_then(|wanted| wanted.parse().ok());
-    wanted.unwrap_or(needed).max(needed)
+impl StackSizes {
+    /// What the reflector's thread gets.
+    pub(crate) fn of_reflector(self) -> usize {
+        const DEFAULT: usize = 4 << 20;
+        self.reflector.unwrap_or_else(|| {
+            let wanted = std::env::var("RUST_MIN_STACK").ok().and_then(|wanted| wanted.parse().ok());
+            wanted.unwrap_or(DEFAULT).max(DEFAULT)
+        })
+    }
+}
+
+/// A thread to be, of this name and with this stack, if not the usual one. The standard library panics at a
+/// NUL, and names come from users; and so it does at sizes that the system would refuse, where it can't be
+/// more than a part of all there is.
+pub(crate) fn named(name: String, stack: Option<usize>) -> Builder {
+    const MOST: usize = usize::MAX / 8;
+    let thread = Builder::new().name(if name.contains('\0') { name.replace('\0', "?") } else { name });
+    match stack {
+        Some(stack) => thread.stack_size(stack.min(MOST)),
+        None => thread,
+    }
 }
 
 /// A group of threads that end together.
@@ -77,8 +144,13 @@ impl Threads {
         Self { owner, joining: Mutex::default(), handles: Mutex::default(), running: Arc::default() }
     }
 
-    /// Starts a thread of the group.
-    pub(crate) fn spawn(&self, name: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    /// Starts a thread of the group, with this stack if not the usual one.
+    pub(crate) fn spawn(
+        &self,
+        name: String,
+        stack: Option<usize>,
+        work: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
         /// Takes the name out, also when the thread panics.
         struct Running(Arc<Mutex<Vec<String>>>, String);
         impl Drop for Running {
@@ -92,7 +164,7 @@ impl Threads {
         let owner = self.owner;
         self.running.lock().push(name.clone());
         let running = Running(Arc::clone(&self.running), name.clone());
-        let handle = named(name).spawn(move || {
+        let handle = named(name, stack).spawn(move || {
             let _running = running;
             owner.adopt(work);
         })?;

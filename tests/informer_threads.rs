@@ -14,7 +14,7 @@ use k8s_informer::{
     Backoff, Body, ChannelHandler, Client, Config, Done, DynamicObject, Error, GroupVersionResource,
     HandlerFuncs, HandlerOptions, HandlerRegistration, InformerError, ListOptions, ListWatch, ListerWatcher,
     ListerWatcherSource, ReflectorState, SharedIndexInformer, SharedIndexInformerOptions,
-    SharedInformerFactory, Stop, new_informer,
+    SharedInformerFactory, StackSizes, Stop, new_informer,
 };
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
@@ -78,6 +78,8 @@ const TESTS: &[&str] = &[
     "an_idle_informer_has_the_threads_that_it_says",
     "a_system_without_threads_is_an_error",
     "names_with_a_nul_are_no_panic",
+    "a_stack_that_the_system_has_not_is_an_error_and_no_panic",
+    "a_stack_that_the_resyncs_can_t_have_is_a_failure_that_is_told",
 ];
 
 impl Drop for Alone {
@@ -425,4 +427,55 @@ fn a_system_without_threads_is_an_error() {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("no threads, no harm"), "{output:?}");
+}
+
+#[test]
+fn a_stack_that_the_system_has_not_is_an_error_and_no_panic() {
+    let _alone = Alone::new();
+    let kinds: [fn(&mut StackSizes) -> &mut Option<usize>; 3] =
+        [|sizes| &mut sizes.reflector, |sizes| &mut sizes.handlers, |sizes| &mut sizes.others];
+    for kind in kinds {
+        for absurd in [usize::MAX, usize::MAX / 2, 1 << 50] {
+            let mut options = SharedIndexInformerOptions::default();
+            *kind(&mut options.reflector.stack_sizes) = Some(absurd);
+            let script = ScriptedListerWatcher::new([]);
+            let informer = Informer::new(Arc::new(script), options);
+            let handler = informer.add_event_handler(|handler| handler).unwrap();
+            let error = informer.run(&Stop::new()).unwrap_err();
+            assert!(matches!(error, InformerError::Thread { .. }), "{error}");
+            assert!(informer.is_stopped() && handler.ended().is_done());
+        }
+    }
+    let mut sizes = StackSizes::default();
+    sizes.others = Some(usize::MAX);
+    let server = ApiServer::start().unwrap();
+    let client = Client::new(Config::new(server.url())).unwrap();
+    let factory = SharedInformerFactory::builder(client).stack_sizes(sizes).build();
+    factory.dynamic(GroupVersionResource::new("", "v1", "pods"));
+    let error = factory.start(&Stop::new()).unwrap_err();
+    assert!(matches!(error, InformerError::Thread { .. }), "{error}");
+    factory.shutdown();
+}
+
+#[test]
+fn a_stack_that_the_resyncs_can_t_have_is_a_failure_that_is_told() {
+    let _alone = Alone::new();
+    let clock = FakeClock::new();
+    let script = ScriptedListerWatcher::new([list(&["a"]), Answer::open("")]);
+    let mut options = SharedIndexInformerOptions::default();
+    options.reflector.clock = Arc::new(clock);
+    options.reflector.resync_period = Duration::from_secs(60);
+    options.reflector.stack_sizes.others = Some(1 << 50);
+    let informer = Informer::new(Arc::new(script), options);
+    let stop = Stop::new();
+    thread::scope(|scope| {
+        scope.spawn(|| informer.run(&stop).unwrap());
+        let deadline = Instant::now() + SOON;
+        while informer.status().last_error.is_none() && Instant::now() < deadline {
+            thread::yield_now();
+        }
+        stop.stop();
+        let error = informer.status().last_error.map(|error| error.to_string());
+        assert!(error.as_ref().is_some_and(|error| error.contains("resync thread")), "{error:?}");
+    });
 }

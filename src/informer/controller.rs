@@ -12,14 +12,10 @@ use crate::reflector::{Around, ListerWatcher, Reflector, ReflectorOptions, Refle
 use crate::stop::{Done, Stop};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, thread};
-use crate::threads::{self, Owner};
+use crate::threads::{self, Owner, StackSizes};
 
 /// How long the process loop pauses after a queue that broke (C2).
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// The stack of the thread that decodes: twice what the deepest-going types of Kubernetes take, see
-/// [`DecodeLimits::nesting`](crate::DecodeLimits::nesting).
-const REFLECTOR_STACK: usize = 4 << 20;
 
 /// What the process loop does with the changes of one object. client-go's `ProcessFunc`.
 pub type ProcessFn<T> = Box<dyn FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + Send>;
@@ -161,8 +157,8 @@ impl<T: Object> Controller<T> {
         log::debug!("{}: starting", self.name);
         thread::scope(|scope| {
             let owner = Owner::current();
-            let reflector = threads::named(format!("{} reflector", self.name));
-            let reflector = reflector.stack_size(threads::stack_of(REFLECTOR_STACK));
+            let stack = self.reflector.stack_sizes().of_reflector();
+            let reflector = threads::named(format!("{} reflector", self.name), Some(stack));
             let reflector = reflector.spawn_scoped(scope, move || owner.adopt(|| self.reflector.run(stop)));
             let reflector = reflector.map_err(|error| InformerError::Thread {
                 name: Arc::clone(&self.name),
@@ -183,6 +179,10 @@ impl<T: Object> Controller<T> {
     pub(super) fn give_up(&self) {
         let process = self.process.lock().take();
         drop(process);
+    }
+
+    pub(super) fn stack_sizes(&self) -> StackSizes {
+        self.reflector.stack_sizes()
     }
 
     /// What it is called in logs and errors.

@@ -92,7 +92,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
     }
 
     /// Where what has been told goes in the end.
-    pub(super) fn returns(&self) -> &Returns<T> {
+    pub(super) fn returns(&self) -> &Arc<Returns<T>> {
         &self.returns
     }
 

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::object::{GroupVersionKind, Key, Object, meta_namespace_key, namespaced_key};
 use crate::panic;
 use crate::store::{ReflectorStore, StoreError};
-use crate::wire::{self, DecodeLimits, Event, EventKind, FieldPaths, ListMeta, Peek, Shard, Shown};
+use crate::wire::{self, DecodeLimits, Event, EventKind, FieldPaths, ListMeta, Peek, Room, Shard, Shown};
 
 /// From bytes to objects: what is skipped, what is expected, whose it is, and what became of an object that
 /// can't be read.
@@ -18,7 +18,7 @@ pub(crate) struct Decoder<T> {
     expected: Option<Expected>,
     shard: Option<Shard>,
     /// Where an object stands without what is skipped. Kept for the next one.
-    room: Vec<u8>,
+    room: Room,
 }
 
 struct Expected {
@@ -96,7 +96,7 @@ impl<T> Decoder<T> {
             limits: options.limits,
             expected,
             shard: options.shard.clone(),
-            room: Vec::new(),
+            room: Room::default(),
         }
     }
 
@@ -131,12 +131,14 @@ impl<T> Decoder<T> {
             Ok(decoded) => decoded.map_err(|error| Error::decode(wire::describe(&error))),
             Err(panic) => Err(Error::decode(format!("decoding it {panic}"))),
         };
-        let cut = self.skip.cut(bytes, &mut self.room);
-        match decode(cut) {
+        let cut = self.skip.cut(bytes, self.room.bytes());
+        let decoded = match decode(cut) {
             // If something is wrong with what is left, the whole tells where; if it was needed, there it is.
             Err(_) if cut.len() < bytes.len() => decode(bytes),
             decoded => decoded,
-        }
+        };
+        self.room.clear();
+        decoded
     }
 }
 

@@ -15,10 +15,13 @@ use crate::stop::Stop;
 use crate::store::{ReflectorStore, StoreError};
 use crate::sync::Mutex;
 use crate::sync::thread::{self, Scope, ScopedJoinHandle};
-use crate::threads::{self, Owner};
+use crate::threads::{self, Owner, StackSizes};
 
-/// How much is read from a body at once.
+/// How much is read from a body at once, at most ...
 const READ_BUFFER: usize = 32 << 10;
+
+/// ... and to begin with: a watch that is silent, as most are most of the time, holds no more.
+const FIRST_READ: usize = 4 << 10;
 
 /// A list or a watch-list that takes longer is logged (L17).
 const LONG: Duration = Duration::from_secs(10);
@@ -102,6 +105,10 @@ impl<T: Object> Reflector<T> {
         self.status.lock().resource_version.clone()
     }
 
+    pub(crate) fn stack_sizes(&self) -> StackSizes {
+        self.options.stack_sizes
+    }
+
     /// Lists and watches until `stop` is given. Blocks; the resyncs run on a thread of their own while it
     /// watches.
     pub fn run(&self, stop: &Stop) {
@@ -113,7 +120,7 @@ impl<T: Object> Reflector<T> {
         });
         let mut machine = Machine::new(self.decode, options, watch_list, options.clock.now());
         thread::scope(|scope| {
-            let mut buffer = vec![0; READ_BUFFER];
+            let mut buffer = Vec::new();
             let mut body = None;
             let mut listing = None;
             let mut resync: Option<Resync<'_>> = None;
@@ -131,6 +138,8 @@ impl<T: Object> Reflector<T> {
                         && let Err(error) = self.start_resync(resync, scope)
                     {
                         machine.given_up(resync_failed(&error));
+                        // Before the wait that follows.
+                        self.publish(&mut machine);
                         continue;
                     }
                 }
@@ -180,7 +189,13 @@ impl<T: Object> Reflector<T> {
     }
 
     /// Carries out one step. After a stop what came of it counts no more.
-    fn carry_out(&self, machine: &mut Machine<T>, body: &mut Option<Body>, buffer: &mut [u8], stop: &Stop) {
+    fn carry_out(
+        &self,
+        machine: &mut Machine<T>,
+        body: &mut Option<Body>,
+        buffer: &mut Vec<u8>,
+        stop: &Stop,
+    ) {
         let clock = &self.options.clock;
         let step = machine.step();
         if !matches!(step, Step::Read(_)) {
@@ -200,6 +215,7 @@ impl<T: Object> Reflector<T> {
                 machine.opened(
                     opened.map(|opened| {
                         *body = Some(opened);
+                        *buffer = vec![0; FIRST_READ];
                     }),
                     options.timeout_seconds,
                     started,
@@ -227,6 +243,10 @@ impl<T: Object> Reflector<T> {
                         match &self.around {
                             Some(around) => around(&mut decode),
                             None => decode(),
+                        }
+                        // There is more: at the second time as much as there may be.
+                        if length == buffer.len() && length < READ_BUFFER {
+                            *buffer = vec![0; READ_BUFFER];
                         }
                     }
                     Come::Nothing => machine.silent(clock.now()),
@@ -337,7 +357,7 @@ impl<T: Object> Reflector<T> {
             return Ok(());
         }
         let (stop, failed) = (resync.stop.clone(), Arc::clone(&resync.failed));
-        let thread = threads::named(format!("{} resync", self.name()));
+        let thread = threads::named(format!("{} resync", self.name()), self.options.stack_sizes.others);
         let owner = Owner::current();
         let thread = thread.spawn_scoped(scope, move || {
             let resyncs = owner.adopt(|| panic::catch(|| self.resync_until(period, &stop)));

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::object::GroupVersionKind;
+use crate::threads::StackSizes;
 use crate::time::{Backoff, Clock, RealClock};
 use crate::wire::{DecodeLimits, FieldPaths, Shard};
 
@@ -74,6 +75,8 @@ pub struct ReflectorOptions {
     pub reuse_unchanged: bool,
     /// How large what a server sends may be.
     pub limits: DecodeLimits,
+    /// How much stack the threads get: all those of an informer, too.
+    pub stack_sizes: StackSizes,
     /// The waits after failures.
     pub backoff: Backoff,
     /// Tells the time and waits.
@@ -105,6 +108,7 @@ impl Default for ReflectorOptions {
             skip: FieldPaths::default(),
             reuse_unchanged: true,
             limits: DecodeLimits::default(),
+            stack_sizes: StackSizes::default(),
             backoff: Backoff::default(),
             clock: Arc::new(RealClock),
             watch_error_handler: None,
@@ -128,6 +132,7 @@ impl fmt::Debug for ReflectorOptions {
             .field("skip", &self.skip)
             .field("reuse_unchanged", &self.reuse_unchanged)
             .field("limits", &self.limits)
+            .field("stack_sizes", &self.stack_sizes)
             .field("backoff", &self.backoff)
             .finish_non_exhaustive()
     }

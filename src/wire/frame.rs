@@ -1,7 +1,7 @@
 use memchr::memchr;
 
-use super::SplitError;
 use super::scan::Scanner;
+use super::{Room, SplitError};
 
 /// Cuts a watch stream into its frames: JSON objects, one after the other.
 ///
@@ -13,7 +13,7 @@ use super::scan::Scanner;
 #[derive(Debug, Default)]
 pub(crate) struct FrameSplitter {
     /// The beginning of a frame whose end has not come yet.
-    partial: Vec<u8>,
+    partial: Room,
     /// Looks for its closing brace.
     scanner: Scanner,
     /// Whether it stands on several lines.
@@ -33,7 +33,7 @@ pub(crate) enum Taken {
 impl FrameSplitter {
     /// Of objects that have at most so many bytes.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { partial: Vec::new(), scanner: Scanner::default(), several_lines: false, limit }
+        Self { partial: Room::default(), scanner: Scanner::default(), several_lines: false, limit }
     }
 
     /// Hands each frame that is complete now to `frame`. Stops where that fails.
@@ -60,7 +60,7 @@ impl FrameSplitter {
             let end = self.end(bytes);
             let (begun, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
             self.check(self.partial.len() + begun.len())?;
-            self.partial.extend_from_slice(begun);
+            self.partial.bytes().extend_from_slice(begun);
             bytes = rest;
             if end.is_none() {
                 return Ok(());
@@ -81,8 +81,7 @@ impl FrameSplitter {
         self.scanner = Scanner::default();
         self.several_lines = false;
         let mut whole = std::mem::take(&mut self.partial);
-        frame(whole.trim_ascii())?;
-        // The room that it has is for the next one.
+        frame(whole.bytes().trim_ascii())?;
         whole.clear();
         self.partial = whole;
         Ok(())
@@ -102,7 +101,7 @@ impl FrameSplitter {
         if brace.is_some() || line_end.is_none() {
             return brace;
         }
-        self.several_lines = match self.partial.as_slice() {
+        self.several_lines = match &*self.partial {
             [] => line.trim_ascii() == b"{",
             partial => partial.trim_ascii_end() == b"{" && line.trim_ascii().is_empty(),
         };

@@ -7,6 +7,7 @@ mod limits;
 mod list;
 mod options;
 mod peek;
+mod room;
 mod scan;
 mod shard;
 
@@ -19,6 +20,7 @@ pub use options::{ListOptions, ResourceVersionMatch};
 #[cfg(feature = "client")]
 pub(crate) use options::{UNRESERVED, percent_encoded};
 pub(crate) use peek::Peek;
+pub(crate) use room::Room;
 pub(crate) use scan::is_one_value;
 #[cfg(feature = "testing")]
 pub(crate) use shard::fnv1a;

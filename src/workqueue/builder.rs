@@ -143,7 +143,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
         let queue = self.assemble(delaying);
         if queue.shared.is_timed() {
             let shared = Arc::clone(&queue.shared);
-            queue.threads.spawn(format!("{} timer", queue.shared.name), move || shared.keep_time())?;
+            queue.threads.spawn(format!("{} timer", queue.shared.name), None, move || shared.keep_time())?;
         }
         Ok(queue)
     }

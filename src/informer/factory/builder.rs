@@ -11,7 +11,7 @@ use crate::metrics::{InformerName, MetricsProvider};
 use crate::object::GroupVersionResource;
 use crate::reflector::{ListerWatcherSource, ReflectorOptions};
 use crate::sync::Mutex;
-use crate::threads::{Owner, Threads};
+use crate::threads::{Owner, StackSizes, Threads};
 use crate::wire::ListOptions;
 
 /// What all informers of a factory have in common.
@@ -93,9 +93,16 @@ impl SharedInformerFactoryBuilder {
     }
 
     /// How the reflectors go about it: page size, back-off, clock, the handler of watch errors. Sets the
-    /// resync period, too.
+    /// resync period and the sizes of stacks, too.
     pub fn reflector_options(mut self, options: ReflectorOptions) -> Self {
         self.common.reflector = options;
+        self
+    }
+
+    /// How much stack the threads get. It is one of the [`reflector_options`](Self::reflector_options), which
+    /// set it, too.
+    pub fn stack_sizes(mut self, sizes: StackSizes) -> Self {
+        self.common.reflector.stack_sizes = sizes;
         self
     }
 

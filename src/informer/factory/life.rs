@@ -64,7 +64,8 @@ impl SharedInformerFactory {
             }
             ended.set();
         };
-        let spawned = self.factory.threads.spawn(format!("{name} process"), work);
+        let stack = self.factory.common.reflector.stack_sizes.others;
+        let spawned = self.factory.threads.spawn(format!("{name} process"), stack, work);
         spawned.map_err(|error| InformerError::Thread { name: name.into(), source: Arc::new(error) })?;
         entry.run = Some(run);
         Ok(())

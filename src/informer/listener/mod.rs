@@ -19,7 +19,7 @@ use crate::panic;
 use crate::stop::{Done, Stop};
 use crate::sync::channel::{self, Receiver, Select, Sender};
 use crate::sync::{Mutex, thread};
-use crate::threads::Threads;
+use crate::threads::{StackSizes, Threads};
 use crate::time::Clock;
 
 pub use buffer::HandlerBuffer;
@@ -132,6 +132,7 @@ pub(super) struct NewListener<T> {
     pub(super) period: Duration,
     /// How many reflectors the informer has: each has resyncs of its own.
     pub(super) sources: usize,
+    pub(super) stacks: StackSizes,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -139,6 +140,7 @@ struct Idle<T> {
     added: Receiver<Vec<Notification<T>>>,
     callee: Box<dyn ResourceEventHandler<T>>,
     buffer: HandlerBuffer,
+    stacks: StackSizes,
     clock: Arc<dyn Clock>,
 }
 
@@ -160,8 +162,18 @@ struct Turn {
 
 impl<T: Send + Sync + 'static> ProcessorListener<T> {
     pub(super) fn new(new: NewListener<T>) -> Self {
-        let NewListener { id, name, informer, handler: callee, buffer, requested, period, sources, clock } =
-            new;
+        let NewListener {
+            id,
+            name,
+            informer,
+            handler: callee,
+            buffer,
+            requested,
+            period,
+            sources,
+            stacks,
+            clock,
+        } = new;
         let (add, added) = channel::bounded(0);
         let next = clock.now().checked_add(period);
         let turns = (0..sources).map(|_| Turn { next, syncing: true }).collect();
@@ -170,25 +182,27 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
             handler: Arc::new(Handler::new(name, informer)),
             add,
             added: Mutex::default(),
-            idle: Mutex::new(Some(Idle { added, callee, buffer, clock })),
+            idle: Mutex::new(Some(Idle { added, callee, buffer, stacks, clock })),
             resync: Mutex::new(Resync { requested, period, turns }),
         }
     }
 
     /// Starts the two threads. Once; later calls do nothing.
     pub(super) fn start(&self, threads: &Threads, returns: &Arc<Returns<T>>) -> std::io::Result<()> {
-        let Some(Idle { added, callee, buffer, clock }) = self.idle.lock().take() else { return Ok(()) };
+        let Some(Idle { added, callee, buffer, stacks, clock }) = self.idle.lock().take() else {
+            return Ok(());
+        };
         let (next, nexts) = channel::bounded(0);
         let (handler, name, returns) = (Arc::clone(&self.handler), &self.handler.name, Arc::clone(returns));
         let runs = move || run(&nexts, callee, &handler, &returns, &*clock);
-        let runs = threads.spawn(format!("{name} run"), runs);
+        let runs = threads.spawn(format!("{name} run"), stacks.handlers, runs);
         runs.inspect_err(|_| self.handler.ended.set())?;
         let handler = Arc::clone(&self.handler);
         let pops = move || {
             pop(&added, &next, Buffer::new(buffer), &handler);
             handler.counters.nothing_waits();
         };
-        threads.spawn(format!("{name} pop"), pops)
+        threads.spawn(format!("{name} pop"), stacks.others, pops)
     }
 
     /// Adds a notification, which is handed over with those that follow.

@@ -10,7 +10,7 @@ use crate::informer::returns::Returns;
 use crate::informer::shared_processor::SharedProcessor;
 use crate::object::{Deleted, Object};
 use crate::sync::{any, check, join_all, thread};
-use crate::threads::{Owner, Threads};
+use crate::threads::{Owner, StackSizes, Threads};
 use crate::time::RealClock;
 
 fn listener(id: u64, recorder: &Recorder) -> ProcessorListener<Thing> {
@@ -27,6 +27,7 @@ fn listener_with(id: u64, recorder: &Recorder, buffer: HandlerBuffer) -> Process
         requested: Duration::ZERO,
         period: Duration::ZERO,
         sources: 1,
+        stacks: StackSizes::default(),
         clock: Arc::new(RealClock),
     })
 }

@@ -75,6 +75,7 @@ impl<T: Object> SharedIndexInformer<T> {
             requested,
             period,
             sources: self.shared.sources.len(),
+            stacks: life.options.reflector.stack_sizes,
             clock: Arc::clone(&life.options.reflector.clock),
         });
         let handler = Arc::clone(&listener.handler);

@@ -125,10 +125,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         }));
         let told = Arc::clone(&self.shared);
         config.pauses = Some(Box::new(move || told.processor.hand_over()));
-        let shared = Arc::clone(&self.shared);
-        config.decodes = Some(Box::new(move |decode| {
-            shared.processor.returns().while_decoding(&shared.name, decode);
-        }));
+        let (returns, name) = (Arc::clone(self.shared.processor.returns()), Arc::clone(&self.shared.name));
+        config.decodes = Some(Box::new(move |decode| returns.while_decoding(&name, decode)));
         config.reflector = reflector.clone();
         config.reflector.name = source.name(&life.options);
         let (shared, clock) = (Arc::downgrade(&self.shared), Arc::clone(&reflector.clock));
@@ -214,7 +212,8 @@ fn run_all<T: Object>(controllers: &[Controller<T>], stop: &Stop) -> Result<(), 
     let owner = Owner::current();
     thread::scope(|scope| {
         for controller in others {
-            let thread = threads::named(format!("{} process", controller.name()));
+            let thread =
+                threads::named(format!("{} process", controller.name()), controller.stack_sizes().others);
             if let Err(error) = thread.spawn_scoped(scope, || owner.adopt(|| run(controller))) {
                 let name = controller.name().into();
                 let _ = failed.set(InformerError::Thread { name, source: Arc::new(error) });

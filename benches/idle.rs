@@ -1,0 +1,142 @@
+//! What an informer costs that has nothing to do: memory beside the objects, of which there are none, threads, and
+//! how often one of them wakes, while its watch is silent. Each case in a process of its own, over a real client;
+//! the server is the process that started it. Linux only, since it reads `/proc`.
+//!
+//! ```text
+//! cargo bench --bench idle          # two minutes
+//! cargo bench --bench idle -- 60    # each case for so many seconds
+//! ```
+#![allow(clippy::unwrap_used, reason = "it shares the servers of the client's tests")]
+
+#[allow(dead_code)]
+#[path = "../tests/client/server.rs"]
+mod server;
+#[allow(dead_code, unused_imports)]
+#[path = "../tests/client/tls.rs"]
+mod tls;
+
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::{Client, Config, InformerScope, PartialObjectMetadata, SharedInformerFactory, Stop};
+use k8s_informer::{GroupVersionResource, SharedIndexInformer};
+use server::{Reply, Server, answer};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if let ["--case", url, ca, informers, seconds] = arguments[..] {
+        return case(url, ca, informers.parse().unwrap(), seconds.parse().unwrap());
+    }
+    let test = arguments.contains(&"--test");
+    let seconds = arguments.iter().find_map(|argument| argument.parse().ok());
+    let seconds: u64 = seconds.unwrap_or(if test { 0 } else { 12 });
+
+    let authority = tls::Authority::new();
+    let server = Server::with_tls(Some(authority.server("127.0.0.1")), reply);
+    let plain = Server::start(reply);
+    println!(
+        "Each for {seconds} s; kB of anonymous memory that is resident, over the process with nothing but a client;"
+    );
+    println!("of it in stacks; and how often threads woke, in all.\n");
+    println!(
+        "{:>6} {:>9} {:>8} {:>8} {:>10} {:>8} {:>6}",
+        "", "informers", "threads", "kB", "kB each", "stacks", "wakes"
+    );
+    for (name, url, ca) in [("plain", plain.url(), ""), ("TLS", server.https(), authority.pem.as_str())] {
+        for informers in [1, 2, 10] {
+            let run = Command::new(std::env::current_exe().unwrap())
+                .args(["--case", &url, ca, &informers.to_string(), &seconds.to_string()])
+                .output()
+                .unwrap();
+            let figures = String::from_utf8_lossy(&run.stdout);
+            let figures: Vec<usize> =
+                figures.split_whitespace().map(|figure| figure.parse().unwrap()).collect();
+            let [threads, memory, stacks, wakes] = figures[..] else {
+                panic!("{}", String::from_utf8_lossy(&run.stderr))
+            };
+            let each = memory / informers;
+            println!("{name:>6} {informers:>9} {threads:>8} {memory:>8} {each:>10} {stacks:>8} {wakes:>6}");
+        }
+    }
+}
+
+/// A list of nothing, and a watch of which nothing comes.
+fn reply(request: &str) -> Reply {
+    const HEAD: &str =
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+    const LIST: &str =
+        r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}"#;
+    match request.contains("watch=") {
+        true => Reply::WriteAndHang(HEAD.into()),
+        false => Reply::Write(answer("200 OK", "Content-Type: application/json\r\n", LIST)),
+    }
+}
+
+/// The process that is looked at.
+fn case(url: &str, ca: &str, informers: usize, seconds: u64) {
+    let mut config = Config::new(url);
+    if !ca.is_empty() {
+        config = config.ca_pem(ca);
+    }
+    let client = Client::new(config).unwrap();
+    let mut options = k8s_informer::ReflectorOptions::default();
+    options.watch_list = false;
+    let before = (smaps("Anonymous:", |_| true), tasks().count());
+    let factory = SharedInformerFactory::builder(client).reflector_options(options).build();
+    let informers: Vec<SharedIndexInformer<PartialObjectMetadata>> = (0..informers)
+        .map(|n| {
+            let scope = InformerScope::all().namespace(format!("team-{n}"));
+            let informer = factory.metadata_in(GroupVersionResource::new("", "v1", "pods"), &scope);
+            informer.add_event_handler(|handler| handler.on_add(|_, _| {})).unwrap();
+            informer
+        })
+        .collect();
+    let stop = Stop::new();
+    factory.start(&stop).unwrap();
+    factory.wait_for_cache_sync(&stop).unwrap();
+    while informers.iter().any(|informer| informer.status().watches == 0) {
+        thread::yield_now();
+    }
+    // The answers' heads come.
+    thread::sleep(Duration::from_millis(500));
+    let memory = smaps("Anonymous:", |_| true) - before.0;
+    let stacks = smaps("Anonymous:", |size| [2048, 4096].contains(&(size & !15)));
+    let woken = wakes();
+    thread::sleep(Duration::from_secs(seconds));
+    let woken = wakes() - woken;
+    println!("{} {memory} {stacks} {woken}", tasks().count() - before.1);
+    factory.shutdown();
+}
+
+/// The sum of a field over the mappings of this process whose size in kB is such a one.
+fn smaps(field: &str, of_size: impl Fn(usize) -> bool) -> usize {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let number = |line: &str| -> usize { line.split_whitespace().nth(1).unwrap().parse().unwrap() };
+    let (mut sum, mut counts) = (0, false);
+    for line in smaps.lines() {
+        if line.starts_with("Size:") {
+            counts = of_size(number(line));
+        } else if counts && line.starts_with(field) {
+            sum += number(line);
+        }
+    }
+    sum
+}
+
+fn tasks() -> impl Iterator<Item = std::path::PathBuf> {
+    std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path())
+}
+
+/// How often the threads beside this one have begun to wait.
+fn wakes() -> usize {
+    let this = format!("/{}", std::process::id());
+    let others = tasks().filter(|task| !task.to_string_lossy().ends_with(&this));
+    let waits = |task: std::path::PathBuf| -> usize {
+        let status = std::fs::read_to_string(task.join("status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse().unwrap()
+    };
+    others.map(waits).sum()
+}

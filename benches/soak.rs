@@ -1,0 +1,358 @@
+//! Whether memory stays as it is: an informer of 5,000 pods as a struct of three fields, in a process of its own
+//! that may have 64 MiB of writable memory, stacks included; half a million events, and twenty times a watch
+//! that has expired, so that everything is listed again. The server is the process that started it. Linux
+//! only, since it reads `/proc`.
+//!
+//! ```text
+//! cargo bench --bench soak                 # two minutes
+//! cargo bench --bench soak -- 2000000      # so many events
+//! cargo bench --bench soak -- coalescing   # as fast as they go, to a handler that merges what waits
+//! ```
+
+mod common;
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::Jump;
+use common::pods::Pods;
+use k8s_informer::{
+    Backoff, Client, Config, HandlerBuffer, HandlerFuncs, HandlerOptions, Object, ObjectMeta,
+    ReflectorOptions, SharedInformerFactory, Stop, impl_object,
+};
+use serde::Deserialize;
+
+/// How much writable memory the informer's process may have, in KiB: what `ulimit -d` takes.
+const LIMIT: usize = 64 << 10;
+
+const PODS: usize = 5_000;
+const RELISTS: usize = 20;
+
+/// Before each ten events, so that the handler keeps up with them: what waits for one that doesn't is kept, as in
+/// client-go, and is not what is looked at here.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// How much more may be resident at the end than after the first list.
+const BOUND: f64 = 1.05;
+
+/// The version that the server begins with; it has as many digits as all that follow.
+const FIRST_VERSION: usize = 2_000_000;
+
+#[derive(Deserialize)]
+#[allow(dead_code)] // It is held, as a cache does, and not read.
+struct Pod {
+    metadata: ObjectMeta,
+    spec: Spec,
+    status: Status,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(dead_code)]
+struct Spec {
+    node_name: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[allow(dead_code)]
+struct Status {
+    phase: Option<String>,
+}
+
+impl_object!(Pod, "v1", "Pod", "pods", Namespaced);
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if let ["--informer", url, last, buffer] = arguments[..] {
+        return informer(url, last, buffer == "coalescing");
+    }
+    let coalescing = arguments.contains(&"coalescing");
+    let test = arguments.contains(&"--test");
+    let events = arguments.iter().find_map(|argument| argument.parse().ok());
+    let events = events.unwrap_or(if test { 5_000 } else { 500_000 });
+    let pods = if test { 200 } else { PODS };
+
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let world = World::new(pods, events);
+    let last = world.last.to_string();
+    let world = Arc::new(Mutex::new(world));
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let world = Arc::clone(&world);
+            // It ends with its connection.
+            thread::spawn(move || serve(&stream, &world, !coalescing));
+        }
+    });
+    let rate = if coalescing { "as fast as they go" } else { "less than 5,000 a second" };
+    println!("{pods} pods, {events} events {rate}, {RELISTS} relists; a process of {} MiB.", LIMIT >> 10);
+    println!("MiB resident:");
+    let this = std::env::current_exe().expect("its own path");
+    let buffer = if coalescing { "coalescing" } else { "ring" };
+    let limited = format!("ulimit -d {LIMIT} && exec \"$0\" --informer {url} {last} {buffer}");
+    let status = Command::new("sh").args(["-c", &limited]).arg(this).status().expect("there is a shell");
+    assert!(status.success(), "the informer: {status}");
+}
+
+/// The process that is looked at.
+fn informer(url: &str, last: &str, coalescing: bool) {
+    let mut options = ReflectorOptions::default();
+    options.watch_list = false;
+    // No failure is meant here but the twenty, and they are not to take minutes.
+    options.backoff = Backoff::new(Duration::from_millis(1), 1.0, Duration::from_millis(1), 0.0);
+    let client = Client::new(Config::new(url)).expect("a plain URL");
+    let factory = SharedInformerFactory::builder(client).reflector_options(options).build();
+    let pods = factory.informer::<Pod>();
+    let mut options = HandlerOptions::default();
+    if coalescing {
+        options.buffer = HandlerBuffer::Coalescing;
+    }
+    let (sender, done) = mpsc::channel();
+    let last = last.to_owned();
+    let handler = HandlerFuncs::new().on_update(move |_, pod: &Arc<Pod>| {
+        if pod.resource_version() == last {
+            sender.send(()).expect("somebody waits");
+        }
+    });
+    let handler = pods.add_handler_with_options(handler, options).expect("it has not ended");
+    let stop = Stop::new();
+    let began = Instant::now();
+    factory.start(&stop).expect("threads");
+    factory.wait_for_cache_sync(&stop).expect("it syncs");
+    let first = Process::now();
+    first.print("after the first list", began);
+    let began = Instant::now();
+    while done.recv_timeout(Duration::from_secs(4)).is_err() {
+        Process::now().print("meanwhile", began);
+    }
+    let end = Process::now();
+    end.print("at the end", began);
+    let status = pods.status();
+    println!("most that waited for the handler: {}", handler.stats().most_waiting);
+    println!("lists {}, relists {}, watches {}", status.lists, status.relists, status.watches);
+    let growth = end.resident / first.resident;
+    println!("growth {:+.1} %: {}", (growth - 1.0) * 100.0, if growth <= BOUND { "yes" } else { "NO" });
+    factory.shutdown();
+}
+
+/// How this process stands, in MiB and seconds.
+struct Process {
+    resident: f64,
+    anonymous: f64,
+    peak: f64,
+    threads: f64,
+    cpu: f64,
+}
+
+impl Process {
+    fn now() -> Self {
+        let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+        let field = |name: &str| -> f64 {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let number = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
+            number.expect("a number")
+        };
+        let [resident, anonymous, peak] = ["VmRSS:", "RssAnon:", "VmHWM:"].map(|name| field(name) / 1024.0);
+        let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
+        let fields = stat.rsplit(") ").next().expect("the name ends").split(' ').skip(11).take(2);
+        let cpu = fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0;
+        Self { resident, anonymous, peak, threads: field("Threads:"), cpu }
+    }
+
+    fn print(&self, when: &str, began: Instant) {
+        let Self { resident, anonymous, peak, threads, cpu } = self;
+        let seconds = began.elapsed().as_secs_f64();
+        println!(
+            "{when:20} {resident:6.2}, of it anonymous {anonymous:6.2}; peak {peak:6.2}; {threads} threads; \
+             {cpu:.2} s of CPU in all; took {seconds:.2} s"
+        );
+    }
+}
+
+/// What the server has: pods whose bytes are there, and only versions and names are written into.
+struct World {
+    pods: Vec<Slot>,
+    jump: Jump,
+    version: usize,
+    /// The version of the last event.
+    last: usize,
+    /// How many events until the watch expires.
+    until_expired: usize,
+    events: usize,
+    /// How many pods there have been.
+    born: usize,
+    frame: Vec<u8>,
+}
+
+struct Slot {
+    bytes: Vec<u8>,
+    /// Where name, UID and version end in them.
+    name: usize,
+    uid: usize,
+    version: usize,
+    lives: bool,
+}
+
+/// Writes a number to where this many digits end.
+fn write(bytes: &mut [u8], end: usize, digits: usize, mut number: usize) {
+    for digit in bytes[end - digits..end].iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+}
+
+impl World {
+    fn new(count: usize, events: usize) -> Self {
+        let pods = Pods::new(count);
+        let slot = |n| {
+            let bytes = pods.item(n, 0).to_vec();
+            let text = std::str::from_utf8(&bytes).expect("JSON");
+            let end = |field: &str| {
+                let value = text.find(field).expect("it is there") + field.len();
+                value + text[value..].find('"').expect("it ends")
+            };
+            let (name, uid) = (end(r#""name":""#), end(r#""uid":""#));
+            let version = end(r#""resourceVersion":""#);
+            Slot { bytes, name, uid, version, lives: true }
+        };
+        Self {
+            pods: (0..count).map(slot).collect(),
+            jump: Jump::new(),
+            version: FIRST_VERSION,
+            // Those that nobody sees have versions, too.
+            last: FIRST_VERSION + events + RELISTS * (count / 100),
+            until_expired: events / (RELISTS + 1),
+            events,
+            born: count,
+            frame: Vec::new(),
+        }
+    }
+
+    /// Something happens; `frame` is what a watch tells of it.
+    fn step(&mut self, is_last: bool) {
+        self.version += 1;
+        let Self { pods, jump, version, born, frame, .. } = self;
+        // The first pod stays.
+        let mut n = 1 + jump.below(pods.len() - 1);
+        let kind = match jump.below(10) {
+            _ if is_last => "MODIFIED",
+            0 => "DELETED",
+            1 => "ADDED",
+            _ => "MODIFIED",
+        };
+        if is_last {
+            n = 0;
+        }
+        // There is one to be deleted nearby; to add there may be none, and then one is changed.
+        let wanted = kind != "ADDED";
+        let found = (n..pods.len()).chain(1..n).find(|n| pods[*n].lives == wanted);
+        let (kind, slot) = match found {
+            Some(n) => (kind, &mut pods[n]),
+            None => ("MODIFIED", &mut pods[n]),
+        };
+        write(&mut slot.bytes, slot.version, 7, *version);
+        match kind {
+            "ADDED" => {
+                write(&mut slot.bytes, slot.name, 5, *born);
+                write(&mut slot.bytes, slot.uid, 12, *born);
+                *born += 1;
+                slot.lives = true;
+            }
+            "DELETED" => slot.lives = false,
+            _ => {}
+        }
+        frame.clear();
+        frame.extend_from_slice(br#"{"type":""#);
+        frame.extend_from_slice(kind.as_bytes());
+        frame.extend_from_slice(br#"","object":{"kind":"Pod","apiVersion":"v1","#);
+        frame.extend_from_slice(&slot.bytes[1..]);
+        frame.extend_from_slice(b"}\n");
+    }
+
+    fn list(&self) -> Vec<u8> {
+        let head = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":""#;
+        let mut list = format!("{head}{}\"}},\"items\":[", self.version).into_bytes();
+        for (n, pod) in self.pods.iter().filter(|pod| pod.lives).enumerate() {
+            list.extend_from_slice(if n > 0 { b"," } else { b"" });
+            list.extend_from_slice(&pod.bytes);
+        }
+        list.extend_from_slice(b"]}\n");
+        list
+    }
+
+    /// The frames that come next, up to about that many bytes; at the end of the watch nothing.
+    fn frames(&mut self, size: usize) -> Vec<u8> {
+        let mut frames = Vec::with_capacity(size + (64 << 10));
+        while self.until_expired > 0 && self.events > 0 && frames.len() < size {
+            self.until_expired -= 1;
+            self.events -= 1;
+            self.step(self.events == 0);
+            frames.extend_from_slice(&self.frame);
+        }
+        frames
+    }
+
+    /// The watch expires; what happens until the next one nobody is told of.
+    fn expire(&mut self) {
+        (0..self.pods.len() / 100).for_each(|_| self.step(false));
+        let relists = (self.last - self.version - self.events) / (self.pods.len() / 100);
+        self.until_expired = if relists == 0 { self.events } else { self.events / (relists + 1) };
+    }
+}
+
+fn serve(stream: &TcpStream, world: &Mutex<World>, paced: bool) -> io::Result<()> {
+    const EXPIRED: &str = concat!(
+        r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","#,
+        r#""message":"too old resource version","reason":"Expired","code":410}}"#,
+        "\n"
+    );
+    let mut reader = BufReader::new(stream);
+    let mut out = stream;
+    loop {
+        let mut request = String::new();
+        while !request.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut request)? == 0 {
+                return Ok(());
+            }
+        }
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
+        if !request.contains("watch=") {
+            let list = world.lock().expect("no panic").list();
+            write!(out, "{head}Content-Length: {}\r\n\r\n", list.len())?;
+            out.write_all(&list)?;
+            continue;
+        }
+        write!(out, "{head}Transfer-Encoding: chunked\r\n\r\n")?;
+        let mut chunk = |bytes: &[u8]| {
+            write!(out, "{:x}\r\n", bytes.len())?;
+            out.write_all(bytes)?;
+            out.write_all(b"\r\n")
+        };
+        loop {
+            let (frames, is_over) = {
+                let mut world = world.lock().expect("no panic");
+                (world.frames(64 << 10), world.events == 0)
+            };
+            if !frames.is_empty() {
+                if paced {
+                    thread::sleep(PAUSE);
+                }
+                chunk(&frames)?;
+                continue;
+            }
+            if is_over {
+                // Silent from now on.
+                return reader.read_line(&mut request).map(drop);
+            }
+            chunk(EXPIRED.as_bytes())?;
+            world.lock().expect("no panic").expire();
+            chunk(b"")?;
+            break;
+        }
+    }
+}
