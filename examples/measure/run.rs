@@ -113,11 +113,13 @@ impl Run<'_> {
         factory.start(stop)?;
         while !informer.synced().wait_timeout(FRAME) {
             if stop.is_stopped() {
+                factory.shutdown();
                 return Err("stopped before it had synced".into());
             }
             let status = informer.status();
             audience.progress(&status);
             if let Some(error) = status.last_error.filter(|_| !status.listed && status.failures >= FAILURES) {
+                factory.shutdown();
                 return Err(error.into());
             }
         }
