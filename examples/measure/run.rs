@@ -131,7 +131,7 @@ impl Run<'_> {
         let status = informer.status();
         let mut report = Report {
             objects: informer.lister().list().len(),
-            requests: status.lists + status.watches,
+            lists: status.lists,
             unreadable: status.unreadable,
             handlers: *handlers,
             sync_seconds: (synced.at - before.at).as_secs_f64(),

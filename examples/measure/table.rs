@@ -20,6 +20,12 @@ impl fmt::Display for Table<'_> {
         if report.unreadable > 0 {
             row("that could not be decoded", report.unreadable.to_string())?;
         }
+        let way = match report.lists {
+            0 => "a watch".to_owned(),
+            1 => "LIST".to_owned(),
+            pages => format!("LIST in {pages} pages"),
+        };
+        row("that came by", way)?;
         row("until synced", format!("{:.2} s", report.sync_seconds))?;
         let cpu = report.sync_cpu_seconds;
         row("  of a processor", format!("{cpu:.2} s, {:.1} us an object", cpu / objects * 1e6))?;
