@@ -19,9 +19,10 @@ use std::time::Duration;
 use common::objects;
 use common::pods::{CHANGED, Pods, VERSIONS, key};
 use k8s_informer::{
-    Accessor, Backoff, Body, Deleted, DeltaFifo, DynamicObject, Error, FieldPaths, Indexer, KeyError,
-    ListOptions, ListWatch, ListerWatcher, Object, ObjectMeta, Reflector, ReflectorOptions, ReflectorState,
-    ReflectorStore, SharedIndexInformer, SharedIndexInformerOptions, Stop, StoreError, impl_object,
+    Accessor, Backoff, Body, Compact, Deleted, DeltaFifo, DynamicObject, Error, FieldPaths, Indexer,
+    KeyError, ListOptions, ListWatch, ListerWatcher, Object, ObjectMeta, Reflector, ReflectorOptions,
+    ReflectorState, ReflectorStore, SharedIndexInformer, SharedIndexInformerOptions, Stop, StoreError,
+    impl_object,
 };
 use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
@@ -56,7 +57,7 @@ struct Status {
 
 impl_object!(Own, "v1", "Pod", "pods", Namespaced);
 
-const TYPES: [&str; 3] = ["pod", "own", "dynamic"];
+const TYPES: [&str; 4] = ["pod", "own", "dynamic", "compact"];
 
 /// How a reflector gets to know what is there.
 const WAYS: [&str; 3] = ["list", "pages", "watch-list"];
@@ -69,6 +70,7 @@ fn main() {
         let figures = match r#type {
             "pod" => run_case::<Pod>(case, way, count),
             "own" => run_case::<Own>(case, way, count),
+            "compact" => run_case::<Compact<Pod>>(case, way, count),
             _ => run_case::<DynamicObject>(case, way, count),
         };
         return println!("{}", figures.map(|figure| figure.to_string()).join(" "));

@@ -164,9 +164,9 @@ pub use metrics::{
     InformerMetrics, InformerName, InformerNameAndResource, InformerNameError, MetricsProvider,
 };
 pub use object::{
-    Accessor, Deleted, DynamicObject, FullObjectMeta, GroupVersionKind, GroupVersionResource, Key, KeyError,
-    Object, ObjectMeta, ObjectName, OwnerReference, PartialObjectMetadata, Resource, Scope, WholeObject,
-    meta_namespace_key, split_meta_namespace_key,
+    Accessor, Compact, Deleted, DynamicObject, FullObjectMeta, GroupVersionKind, GroupVersionResource, Key,
+    KeyError, Object, ObjectMeta, ObjectName, OwnerReference, PartialObjectMetadata, Resource, Scope,
+    WholeObject, meta_namespace_key, split_meta_namespace_key,
 };
 pub use queue::{
     Delta, DeltaFifo, DeltaFifoBuilder, Deltas, Fifo, Heap, PopError, Process, ProcessBatch, ProcessError,

@@ -1,6 +1,7 @@
 //! What the benches share: the objects, and the two caches that are compared. Each of them uses some of it.
 #![allow(dead_code)]
 
+pub(crate) mod bare;
 pub(crate) mod pods;
 pub(crate) mod replay;
 

@@ -15,6 +15,7 @@ usage: measure [RESOURCE] [--type TYPE] [options]
 RESOURCE is what kubectl calls it: pods (unless given), deploy, certificates.cert-manager.io
     --type k8s-openapi        the whole object, decoded (unless given)
     --type own                a struct with metadata, nodeName and phase of Pods
+    --type compact            the whole object of any resource, as the JSON that it is
     --type dynamic            the whole object of any resource, as a JSON tree
     --type metadata           metadata alone, of any resource: the server sends no more
 which server, unless it is that of kubectl's current context, or of the Pod that this runs in
@@ -34,6 +35,8 @@ for how long it is watched, unless until Ctrl-C
     --events N                until so many events have come
     --seconds S               for so long
     --handlers N              so many handlers are told; 1 unless given
+    --latency                 how long events take, of objects whose annotation example.com/sent-at says when
+                              they were sent: nanoseconds since 1970
     --json                    print 'synced' once it has, and then nothing but the line of JSON
 ";
 
@@ -47,13 +50,12 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// `None` if only help was wanted.
-    pub(crate) fn of_this_process() -> Result<Option<Self>, Box<dyn Error>> {
+    pub(crate) fn parse(mut arguments: lexopt::Parser) -> Result<Option<Self>, Box<dyn Error>> {
         use lexopt::prelude::*;
 
         let (mut server, mut kubeconfig, mut context) = (None, None::<PathBuf>, None::<String>);
         let (mut resource, mut r#type, mut json) = (None, TYPES[0].to_owned(), false);
         let mut settings = Settings::default();
-        let mut arguments = lexopt::Parser::from_env();
         while let Some(argument) = arguments.next()? {
             let scope = settings.scope.clone();
             match argument {
@@ -62,7 +64,7 @@ impl Arguments {
                 Long("context") => context = Some(arguments.value()?.string()?),
                 Long("type") => r#type = arguments.value()?.string()?,
                 Long("namespace") | Short('n') => {
-                    settings.scope = scope.namespace(arguments.value()?.string()?)
+                    settings.scope = scope.namespace(arguments.value()?.string()?);
                 }
                 Long("selector") | Short('l') => {
                     settings.scope = scope.label_selector(arguments.value()?.parse()?);
@@ -78,6 +80,7 @@ impl Arguments {
                     settings.time = Some(seconds.map_err(|error| format!("--seconds: {error}"))?);
                 }
                 Long("handlers") => settings.handlers = arguments.value()?.parse()?,
+                Long("latency") => settings.latency = true,
                 Long("json") => json = true,
                 Long("help") | Short('h') => {
                     print!("{USAGE}");

@@ -42,6 +42,9 @@ impl Count {
             let told = Mutex::new(Told { events: 0, first: None, last: None, samples });
             Arc::new(Self { told, limit, others: Arc::clone(&others), enough: enough.clone() })
         };
+        if limit == 0 {
+            enough.stop();
+        }
         (0..handlers).map(count).collect()
     }
 

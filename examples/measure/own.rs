@@ -11,6 +11,7 @@ use super::latency::parse;
 
 /// Metadata, node and phase of a Pod.
 #[derive(Deserialize)]
+#[allow(dead_code)] // It is held, as a cache does, and not read.
 pub(crate) struct Pod {
     metadata: Metadata,
     #[serde(default)]
@@ -21,7 +22,7 @@ pub(crate) struct Pod {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[allow(dead_code)] // It is held, as a cache does, and not read.
+#[allow(dead_code)]
 struct Spec {
     node_name: Option<String>,
 }

@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     pub(crate) scope: InformerScope,
     pub(crate) listing: Listing,
     pub(crate) keep_managed_fields: bool,
+    /// Whether handlers look when objects were sent.
+    pub(crate) latency: bool,
     /// How many handlers are told.
     pub(crate) handlers: usize,
     /// How many events after the sync are waited for, each handler told of them; `None` for no end.
@@ -40,6 +42,7 @@ impl Default for Settings {
             scope: InformerScope::all(),
             listing: Listing::WatchList,
             keep_managed_fields: false,
+            latency: false,
             handlers: 1,
             events: None,
             time: None,
@@ -85,7 +88,7 @@ impl Run<'_> {
     ) -> Result<Report, Box<dyn Error>> {
         let Self { config, settings, stop, audience } = self;
         let before = Reading::now();
-        let Settings { scope, listing, keep_managed_fields, handlers, events, time } = settings;
+        let Settings { scope, listing, keep_managed_fields, latency, handlers, events, time } = settings;
 
         let mut options = ReflectorOptions::default();
         match listing {
@@ -99,6 +102,7 @@ impl Run<'_> {
         let factory = SharedInformerFactory::builder(client.clone()).scope(scope.clone());
         let factory = factory.reflector_options(options).build();
         let informer = informer(&client, &factory)?;
+        let sent_at = if *latency { sent_at } else { |_: &T| 0 };
         let enough = stop.child();
         let counts = Count::several(*handlers, *events, &enough);
         let mut registrations = Vec::new();
@@ -109,11 +113,13 @@ impl Run<'_> {
         factory.start(stop)?;
         while !informer.synced().wait_timeout(FRAME) {
             if stop.is_stopped() {
+                factory.shutdown();
                 return Err("stopped before it had synced".into());
             }
             let status = informer.status();
             audience.progress(&status);
             if let Some(error) = status.last_error.filter(|_| !status.listed && status.failures >= FAILURES) {
+                factory.shutdown();
                 return Err(error.into());
             }
         }

@@ -46,7 +46,7 @@ use self::connections::Connections;
 use self::manners::Manners;
 use self::material::config_error;
 use crate::error::Error;
-use crate::object::{DynamicObject, GroupVersionResource, PartialObjectMetadata, Resource};
+use crate::object::{DynamicObject, GroupVersionResource, Object, PartialObjectMetadata, Resource};
 use crate::stop::Stop;
 
 /// A connection to an API server: opened when needed, kept for the next request, shared by all clones.
@@ -201,6 +201,28 @@ impl Client {
         resource: &GroupVersionResource,
         namespace: Option<&str>,
     ) -> Api<DynamicObject> {
+        self.dynamic_api_as(resource, namespace)
+    }
+
+    /// As [`dynamic_api`](Self::dynamic_api), of a type that says neither where its objects are nor of what
+    /// kind they have to be: a [`Compact`](crate::Compact), or whatever else can be decoded from all of them.
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Compact, Config, GroupVersionResource, Stop};
+    ///
+    /// let server = ApiServer::start()?;
+    /// let client = Client::new(Config::new(server.url()))?;
+    /// let namespaces = GroupVersionResource::new("", "v1", "namespaces");
+    /// let default = client.dynamic_api_as::<Compact>(&namespaces, None).get("default", &Stop::new())?;
+    /// assert_eq!((default.kind(), default.pointer("/status/phase")?), ("Namespace", Some("Active")));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn dynamic_api_as<T: Object>(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Api<T> {
         Api::dynamic(self.clone(), resource, namespace)
     }
 

@@ -3,8 +3,10 @@
 //! Queues and stores ask nothing but an [`Accessor`]; from the reflector on, an object is an [`Object`]; the
 //! typed calls of a factory also need to know where the API server keeps it, which is [`Resource`]. Three
 //! kinds of types have both: those of `k8s-openapi` (feature `k8s-openapi`), your own structs through
-//! [`impl_object!`](crate::impl_object), and, with their resource given at run time, [`DynamicObject`].
+//! [`impl_object!`](crate::impl_object), and, with their resource given at run time, [`DynamicObject`]. A
+//! [`Compact`] is one of any of them that has not been decoded yet.
 
+mod compact;
 mod deleted;
 mod dynamic;
 mod key;
@@ -15,6 +17,7 @@ mod partial;
 mod resource;
 mod whole;
 
+pub use compact::Compact;
 pub use deleted::Deleted;
 pub use dynamic::DynamicObject;
 pub(crate) use key::namespaced_key;

@@ -10,7 +10,7 @@ use super::{DynamicObject, Object};
 /// types of [`impl_object!`](crate::impl_object) and
 /// [`PartialObjectMetadata`](crate::PartialObjectMetadata) are none; they are [patched](crate::Patch).
 ///
-/// [`DynamicObject`] keeps everything there is. The types of k8s-openapi keep the fields of the Kubernetes
+/// [`DynamicObject`] and [`Compact`](crate::Compact) keep everything there is. The types of k8s-openapi keep the fields of the Kubernetes
 /// version that the program picked: **where the server is newer, fields that it has since learnt are lost
 /// when such an object is replaced**, as they are with typed clients of Go. Use a [`Patch`](crate::Patch) or
 /// [`DynamicObject`] for kinds that may grow under you.

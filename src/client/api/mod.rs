@@ -35,8 +35,7 @@ use super::transport::deadline;
 use super::{Client, Request, answer};
 use crate::error::{Error, ErrorKind};
 use crate::object::{
-    DynamicObject, GroupVersionKind, GroupVersionResource, Object, PartialObjectMetadata, Resource, Scope,
-    WholeObject,
+    GroupVersionKind, GroupVersionResource, Object, PartialObjectMetadata, Resource, Scope, WholeObject,
 };
 use crate::stop::Stop;
 use crate::wire::{UNRESERVED, percent_encoded};
@@ -98,12 +97,6 @@ pub struct Api<T> {
     objects: PhantomData<fn() -> T>,
 }
 
-impl Api<DynamicObject> {
-    pub(super) fn dynamic(client: Client, resource: &GroupVersionResource, namespace: Option<&str>) -> Self {
-        Self::new(client, resource.clone(), None, None, namespace, "application/json")
-    }
-}
-
 impl Api<PartialObjectMetadata> {
     pub(super) fn metadata(client: Client, resource: &GroupVersionResource, namespace: Option<&str>) -> Self {
         Self::new(client, resource.clone(), None, None, namespace, PARTIAL)
@@ -118,6 +111,10 @@ impl<T: Resource> Api<T> {
 }
 
 impl<T> Api<T> {
+    pub(super) fn dynamic(client: Client, resource: &GroupVersionResource, namespace: Option<&str>) -> Self {
+        Self::new(client, resource.clone(), None, None, namespace, "application/json")
+    }
+
     fn new(
         client: Client,
         resource: GroupVersionResource,

@@ -220,7 +220,44 @@ impl SharedInformerFactory {
         resource: GroupVersionResource,
         scope: &InformerScope,
     ) -> SharedIndexInformer<DynamicObject> {
-        let identity = Identity::new::<DynamicObject>(resource.clone(), scope);
+        self.dynamic_as_in(resource, scope)
+    }
+
+    /// As [`dynamic`](Self::dynamic), of a type that says neither where its objects are nor of what kind they
+    /// have to be: a [`Compact`](crate::Compact), or whatever else can be decoded from all of them.
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Compact, Config, GroupVersionResource, SharedInformerFactory, Stop};
+    /// use serde_json::json;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let map = json!({"metadata": {"name": "a"}, "data": {"colour": "red"}});
+    /// server.create("/api/v1/namespaces/web/configmaps", map)?;
+    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let maps = factory.dynamic_as::<Compact>(GroupVersionResource::new("", "v1", "configmaps"));
+    /// let stop = Stop::new();
+    /// factory.start(&stop)?;
+    /// factory.wait_for_cache_sync(&stop)?;
+    /// let map = maps.lister().get("web", "a").unwrap();
+    /// assert_eq!((map.kind(), map.pointer::<&str>("/data/colour")?), ("ConfigMap", Some("red")));
+    /// # factory.shutdown();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn dynamic_as<T: Object + DeserializeOwned>(
+        &self,
+        resource: GroupVersionResource,
+    ) -> SharedIndexInformer<T> {
+        self.dynamic_as_in(resource, &self.factory.scope)
+    }
+
+    /// As [`dynamic_as`](Self::dynamic_as), of the objects in a scope.
+    pub fn dynamic_as_in<T: Object + DeserializeOwned>(
+        &self,
+        resource: GroupVersionResource,
+        scope: &InformerScope,
+    ) -> SharedIndexInformer<T> {
+        let identity = Identity::new::<T>(resource.clone(), scope);
         self.informer_or(identity, None, false, |factory, options| {
             factory.make(What::Objects(&resource), scope, options, None)
         })

@@ -86,6 +86,32 @@ impl SharedInformerFactory {
 
     /// As [`observe`](Self::observe), the objects of a resource that is known only at run time.
     pub fn observe_dynamic(&self, resource: GroupVersionResource) -> Observe<DynamicObject> {
+        self.observe_dynamic_as(resource)
+    }
+
+    /// As [`observe_dynamic`](Self::observe_dynamic), as what [`dynamic_as`](Self::dynamic_as) takes.
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Compact, Config, GroupVersionResource, SharedInformerFactory};
+    /// use serde_json::json;
+    ///
+    /// let server = ApiServer::start()?;
+    /// server.create("/api/v1/namespaces/web/configmaps", json!({"metadata": {"name": "a"}, "data": {"b": "c"}}))?;
+    /// let (sender, data) = std::sync::mpsc::channel();
+    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let maps = factory
+    ///     .observe_dynamic_as::<Compact>(GroupVersionResource::new("", "v1", "configmaps"))
+    ///     .on_added(move |map| sender.send(map.pointer::<String>("/data/b").unwrap()).unwrap())
+    ///     .start()?;
+    /// assert_eq!(data.recv()?.as_deref(), Some("c"));
+    /// # maps.stop();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn observe_dynamic_as<T: Object + DeserializeOwned>(
+        &self,
+        resource: GroupVersionResource,
+    ) -> Observe<T> {
         self.observing(resource, None)
     }
 

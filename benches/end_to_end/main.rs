@@ -1,0 +1,235 @@
+//! What a whole informer costs, from its socket to its handlers: each case in a process of its own, which is what
+//! `examples/measure` runs, against a [server](common::replay) in another one. Linux only, since it reads `/proc`.
+//!
+//! ```text
+//! cargo bench --bench end_to_end                        # 20,000 Pods, 50,000 events; five minutes
+//! cargo bench --bench end_to_end -- events own compact  # some parts of it, and some types
+//! cargo bench --bench end_to_end -- --pods 5000 --events 10000 --runs 1
+//! ```
+//!
+//! Parts: sync, events, relist, fan-out, idle. Types: k8s-openapi, own, compact, dynamic. Each figure is the median of
+//! the runs. *Bare* is a loop that does the least that can be done with the same bytes: [`common::bare`].
+
+#[path = "../common/mod.rs"]
+mod common;
+mod measured;
+
+// What the example is made of. Not all of it is used here.
+#[path = "../../examples/measure/count.rs"]
+mod count;
+#[allow(dead_code)]
+#[path = "../../examples/measure/latency.rs"]
+mod latency;
+#[path = "../../examples/measure/meter.rs"]
+mod meter;
+#[allow(dead_code)]
+#[path = "../../examples/measure/own.rs"]
+mod own;
+#[path = "../../examples/measure/report.rs"]
+mod report;
+#[allow(dead_code)]
+#[path = "../../examples/measure/run.rs"]
+mod run;
+#[path = "../../examples/measure/types.rs"]
+mod types;
+
+use common::replay::{Replay, serve_if_asked};
+use measured::{Case, Who};
+use report::Report;
+
+const PARTS: [&str; 5] = ["sync", "events", "relist", "fan-out", "idle"];
+const TYPES: [&str; 4] = ["k8s-openapi", "own", "compact", "dynamic"];
+
+/// How many events a second come, where latencies are looked at.
+const RATE: usize = 1000;
+
+const KIB: f64 = 1024.0;
+const MIB: f64 = KIB * KIB;
+
+fn main() {
+    if serve_if_asked() || measured::run_if_asked() {
+        return;
+    }
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let is_asked = |name: &str| arguments.iter().any(|argument| argument == name);
+    let test = is_asked("--test");
+    let number = |name: &str, large: usize, small: usize| {
+        let given = arguments.iter().skip_while(|argument| *argument != name).nth(1);
+        given.map_or(if test { small } else { large }, |text| text.parse().expect("a number"))
+    };
+    let wanted = |names: &[&'static str]| -> Vec<&'static str> {
+        let some: Vec<_> = names.iter().copied().filter(|name| is_asked(name)).collect();
+        if some.is_empty() { names.to_vec() } else { some }
+    };
+    let types = wanted(&TYPES);
+    let pods = number("--pods", 20_000, 200);
+    let mut bench = Bench {
+        replay: Replay::spawn(pods),
+        pods,
+        events: number("--events", 50_000, 500),
+        paced: number("--paced", 5_000, 100),
+        idle_seconds: if test { 0.2 } else { 10.0 },
+        runs: number("--runs", 3, 1),
+    };
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    println!("{pods} Pods, {} runs of each; load {load}", bench.runs);
+    for part in wanted(&PARTS) {
+        match part {
+            "sync" => bench.sync(&types),
+            "events" => bench.events(&types),
+            "relist" => bench.relist(&types),
+            "fan-out" => bench.fan_out(),
+            _ => bench.idle(),
+        }
+    }
+}
+
+struct Bench {
+    replay: Replay,
+    pods: usize,
+    events: usize,
+    /// How many of them, where they come at a pace.
+    paced: usize,
+    idle_seconds: f64,
+    runs: usize,
+}
+
+impl Bench {
+    fn sync(&mut self, types: &[&str]) {
+        println!("\nThe first list, by a watch-list. Bare: the same decoded and kept.");
+        println!(
+            "{:12} {:>7} {:>8} {:>7} {:>7} | {:>9} {:>6} | {:>9} {:>6}",
+            "", "CPU s", "bare", "ratio", "wall s", "kB a Pod", "bare", "MiB", "peak"
+        );
+        for r#type in types {
+            let [ours, bare] = self.beside_bare(r#type, 0);
+            let kib = |reports: &[Report]| median(reports, |it| cache(it) / it.objects as f64 / KIB);
+            let [cpu, bare_cpu] = [&ours, &bare].map(|all| median(all, |it| it.sync_cpu_seconds));
+            println!(
+                "{type:12} {cpu:7.3} {bare_cpu:8.3} {:7.2} {:7.2} | {:9.2} {:6.2} | {:9.1} {:6.3}",
+                cpu / bare_cpu,
+                median(&ours, |it| it.sync_seconds),
+                kib(&ours),
+                kib(&bare),
+                median(&ours, |it| cache(it) / MIB),
+                median(&ours, |it| (cache(it) + (it.peak_bytes - it.resident_bytes) as f64) / cache(it)),
+            );
+        }
+    }
+
+    fn events(&mut self, types: &[&str]) {
+        println!("\n{} events as fast as they are read, {} at {RATE} a second.", self.events, self.paced);
+        println!(
+            "{:12} {:>7} {:>7} {:>7} {:>8} {:>8} | {:>7} {:>7} {:>7} {:>7} {:>8}",
+            "", "CPU us", "bare", "ratio", "a second", "wake-ups", "p50 us", "p90", "p99", "max", "wake-ups"
+        );
+        for r#type in types {
+            let [ours, bare] = self.beside_bare(r#type, self.events);
+            let micros =
+                |reports: &[Report]| median(reports, |it| it.events_cpu_seconds * 1e6 / it.events as f64);
+            let case = Case { events: Some(self.paced), latency: true, ..Case::new(Who::Informer, r#type) };
+            let paced = self.case(&case, |bench| bench.replay.go(bench.paced, RATE));
+            let latency = |which: fn(&report::Latency) -> f64| {
+                median(&paced, |it| which(it.latency.as_ref().expect("they say when they were sent")))
+            };
+            println!(
+                "{type:12} {:7.2} {:7.2} {:7.2} {:8.0} {:8.3} | {:7.0} {:7.0} {:7.0} {:7.0} {:8.2}",
+                micros(&ours),
+                micros(&bare),
+                micros(&ours) / micros(&bare),
+                median(&ours, |it| it.events as f64 / it.events_seconds),
+                median(&ours, |it| it.wakeups as f64 / it.events as f64),
+                latency(|it| it.p50_us),
+                latency(|it| it.p90_us),
+                latency(|it| it.p99_us),
+                latency(|it| it.max_us),
+                median(&paced, |it| it.wakeups as f64 / it.events as f64),
+            );
+        }
+    }
+
+    /// Our informer and the bare loop, by turns.
+    fn beside_bare(&mut self, r#type: &str, events: usize) -> [Vec<Report>; 2] {
+        let mut both = [Vec::new(), Vec::new()];
+        for _ in 0..self.runs {
+            for (reports, who) in both.iter_mut().zip([Who::Informer, Who::Bare]) {
+                let case = Case { events: Some(events), ..Case::new(who, r#type) };
+                reports.push(self.once(&case, |bench| bench.replay.go(events, 0)));
+            }
+        }
+        both
+    }
+
+    fn relist(&mut self, types: &[&str]) {
+        println!("\nEverything is listed again, one object in a hundred has changed.");
+        println!(
+            "{:12} {:>12} {:>12} {:>7} | {:>12}",
+            "", "first CPU s", "relist CPU s", "share", "peak MiB more"
+        );
+        for r#type in types {
+            // All are told: to handlers a relist is everything once more.
+            let case = Case { events: Some(self.pods), ..Case::new(Who::Informer, r#type) };
+            let reports = self.case(&case, |bench| bench.replay.expire());
+            println!(
+                "{type:12} {:12.3} {:12.3} {:7.2} | {:12.1}",
+                median(&reports, |it| it.sync_cpu_seconds),
+                median(&reports, |it| it.events_cpu_seconds),
+                median(&reports, |it| it.events_cpu_seconds / it.sync_cpu_seconds),
+                median(&reports, |it| (it.peak_after_bytes - it.peak_bytes) as f64 / MIB),
+            );
+        }
+    }
+
+    fn fan_out(&mut self) {
+        println!("\n{} events as own structs, to several handlers.", self.events);
+        println!("{:12} {:>8} {:>17} {:>17}", "handlers", "threads", "CPU us a notif.", "wake-ups a notif.");
+        for handlers in [1, 4, 16] {
+            let case = Case { events: Some(self.events), handlers, ..Case::new(Who::Informer, "own") };
+            let reports = self.case(&case, |bench| bench.replay.go(bench.events, 0));
+            let told = (self.events * handlers) as f64;
+            println!(
+                "{handlers:<12} {:8} {:17.2} {:17.3}",
+                reports[0].threads,
+                median(&reports, |it| it.events_cpu_seconds * 1e6 / told),
+                median(&reports, |it| it.wakeups as f64 / told),
+            );
+        }
+    }
+
+    fn idle(&mut self) {
+        println!("\nNothing happens for {} s.", self.idle_seconds);
+        let case = Case { seconds: Some(self.idle_seconds), ..Case::new(Who::Informer, "own") };
+        let reports = self.case(&case, |_| {});
+        let wakeups = median(&reports, |it| it.wakeups as f64 / it.waited_seconds);
+        println!("wake-ups a second, the last one of who measures included: {wakeups:.2}");
+        // With no object to speak of all is beside the objects.
+        let all = std::mem::replace(&mut self.replay, Replay::spawn(1));
+        let reports = self.case(&case, |_| {});
+        println!("memory of an informer of one object: {:.0} KiB", median(&reports, |it| cache(it) / KIB));
+        self.replay = all;
+    }
+
+    fn case(&mut self, case: &Case<'_>, mut then: impl FnMut(&mut Self)) -> Vec<Report> {
+        (0..self.runs).map(|_| self.once(case, &mut then)).collect()
+    }
+
+    /// One run, with something that happens once it has synced.
+    fn once(&mut self, case: &Case<'_>, then: impl FnOnce(&mut Self)) -> Report {
+        self.replay.reset();
+        let url = self.replay.url.clone();
+        let report = case.measure(&url, || then(self));
+        assert_eq!(report.unreadable, 0);
+        report
+    }
+}
+
+/// Memory over that of before.
+fn cache(report: &Report) -> f64 {
+    report.resident_bytes.saturating_sub(report.resident_before_bytes) as f64
+}
+
+fn median(reports: &[Report], figure: impl Fn(&Report) -> f64) -> f64 {
+    let mut figures: Vec<f64> = reports.iter().map(figure).collect();
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}

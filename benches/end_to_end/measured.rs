@@ -1,0 +1,144 @@
+//! The process that is measured: this program once more, as an informer or as the bare loop.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use k8s_informer::{Compact, Config, DynamicObject, ReflectorStatus, Stop};
+use k8s_openapi::api::core::v1::Pod;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::common::bare::{Bare, Decoder, ends_initial_events};
+use super::meter::Reading;
+use super::own;
+use super::report::Report;
+use super::run::{Audience, Run, Settings};
+use super::types;
+
+/// The first argument of a process that is measured; the case is the second one, and the server's URL the third.
+const ARGUMENT: &str = "--measured";
+
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(crate) enum Who {
+    Informer,
+    Bare,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(crate) struct Case<'a> {
+    pub(crate) who: Who,
+    pub(crate) r#type: &'a str,
+    pub(crate) events: Option<usize>,
+    pub(crate) seconds: Option<f64>,
+    pub(crate) handlers: usize,
+    pub(crate) latency: bool,
+}
+
+impl<'a> Case<'a> {
+    pub(crate) fn new(who: Who, r#type: &'a str) -> Self {
+        Self { who, r#type, events: None, seconds: None, handlers: 1, latency: false }
+    }
+
+    /// Measures it in a process of its own; `then` is called once it has synced.
+    pub(crate) fn measure(&self, url: &str, then: impl FnOnce()) -> Report {
+        let program = std::env::current_exe().expect("Linux");
+        let case = serde_json::to_string(self).expect("it is plain");
+        let mut child = Command::new(program)
+            .args([ARGUMENT, &case, url])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this program starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let mut line =
+            || lines.next().and_then(Result::ok).unwrap_or_else(|| panic!("it has failed: {case}"));
+        assert_eq!(line(), "synced");
+        then();
+        let report = serde_json::from_str(&line()).expect("a report");
+        child.wait().expect("it ends");
+        report
+    }
+}
+
+/// Is measured, if this process is to be: then it is true.
+pub(crate) fn run_if_asked() -> bool {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() != Some(ARGUMENT) {
+        return false;
+    }
+    let (Some(case), Some(url)) = (arguments.next(), arguments.next()) else {
+        panic!("which case, and where?")
+    };
+    let case: Case<'_> = serde_json::from_str(&case).expect("a case");
+    let report = match (case.who, case.r#type) {
+        (Who::Informer, _) => informer(&case, url),
+        (Who::Bare, "own") => bare::<own::Pod>(&case, &url),
+        (Who::Bare, "compact") => bare::<Compact>(&case, &url),
+        (Who::Bare, "dynamic") => bare::<DynamicObject>(&case, &url),
+        (Who::Bare, _) => bare::<Pod>(&case, &url),
+    };
+    println!("{}", serde_json::to_string(&report).expect("it is plain"));
+    true
+}
+
+struct Parent;
+
+impl Audience for Parent {
+    fn progress(&mut self, _: &ReflectorStatus) {}
+
+    fn synced(&mut self, _: &Report) {
+        println!("synced");
+    }
+}
+
+fn informer(case: &Case<'_>, url: String) -> Report {
+    let settings = Settings {
+        handlers: case.handlers,
+        latency: case.latency,
+        events: case.events.map(|events| events as u64),
+        time: case.seconds.map(Duration::from_secs_f64),
+        ..Settings::default()
+    };
+    let stop = Stop::new();
+    let run = Run { config: Config::new(url), settings: &settings, stop: &stop, audience: &mut Parent };
+    types::measure(case.r#type, "pods", run).expect("it goes well")
+}
+
+fn bare<T: DeserializeOwned>(case: &Case<'_>, url: &str) -> Report {
+    let before = Reading::now();
+    let target = "/api/v1/pods?watch=true&allowWatchBookmarks=true&sendInitialEvents=true";
+    let mut server = Bare::open(url, target).expect("it is there");
+    let mut decoder = Decoder::new(true);
+    let mut kept: Vec<T> = Vec::new();
+    loop {
+        let frame = server.frame().expect("it goes on").expect("a bookmark comes");
+        if ends_initial_events(frame) {
+            break;
+        }
+        kept.push(decoder.object(frame).expect("it is a Pod"));
+    }
+    let synced = Reading::now();
+    Parent.synced(&Report::default());
+    let events = case.events.unwrap_or(0);
+    for _ in 0..events {
+        let frame = server.frame().expect("it goes on").expect("more events come");
+        drop(std::hint::black_box(decoder.object::<T>(frame).expect("it is a Pod")));
+    }
+    let end = Reading::now();
+    Report {
+        r#type: case.r#type.to_owned(),
+        objects: kept.len(),
+        sync_seconds: (synced.at - before.at).as_secs_f64(),
+        sync_cpu_seconds: (synced.cpu - before.cpu).as_secs_f64(),
+        resident_before_bytes: before.resident,
+        resident_bytes: synced.resident,
+        peak_bytes: synced.peak,
+        threads: synced.threads,
+        events: events as u64,
+        events_seconds: (end.at - synced.at).as_secs_f64(),
+        events_cpu_seconds: (end.cpu - synced.cpu).as_secs_f64(),
+        wakeups: end.wakeups - synced.wakeups,
+        ..Report::default()
+    }
+}
