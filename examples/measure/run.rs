@@ -42,7 +42,7 @@ impl Default for Settings {
             scope: InformerScope::all(),
             listing: Listing::WatchList,
             keep_managed_fields: false,
-            latency: false,
+            latency: true,
             handlers: 1,
             events: None,
             time: None,
