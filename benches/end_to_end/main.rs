@@ -93,7 +93,7 @@ impl Bench {
         println!("\nThe first list, by a watch-list. Bare: the same decoded and kept.");
         println!(
             "{:12} {:>7} {:>8} {:>7} {:>7} | {:>9} {:>6} | {:>9} {:>6}",
-            "", "CPU s", "bare", "ratio", "wall s", "kB a Pod", "bare", "MiB", "peak"
+            "", "CPU s", "bare", "ratio", "wall s", "KiB a Pod", "bare", "MiB", "peak"
         );
         for r#type in types {
             let [ours, bare] = self.beside_bare(r#type, 0);

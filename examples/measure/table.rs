@@ -52,7 +52,7 @@ impl fmt::Display for Table<'_> {
         writeln!(
             f,
             "This process took {}. A relist in which every object has changed holds each of them twice until the\n\
-             list is complete: a memory limit that outlasts it is {} or more, for so many objects.",
+             list is complete: a memory limit that outlasts it is {} or more, as long as handlers keep up.",
             mib(report.peak_after_bytes),
             mib(report.peak_after_bytes + cache as u64)
         )
