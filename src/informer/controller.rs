@@ -43,9 +43,12 @@ pub struct ControllerConfig<T> {
     pub reflector: ReflectorOptions,
     /// Called with the stop when the controller begins to run.
     pub(super) begins: Option<Begins>,
+    /// Called when what has been processed is not followed at once by more.
+    pub(super) pauses: Option<Pauses>,
 }
 
 type Begins = Box<dyn FnOnce(&Stop) + Send>;
+type Pauses = Box<dyn FnMut() + Send>;
 
 impl<T> ControllerConfig<T> {
     /// With the default options for the reflector.
@@ -55,7 +58,7 @@ impl<T> ControllerConfig<T> {
         process: impl FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + Send + 'static,
     ) -> Self {
         let (process, reflector) = (Box::new(process), ReflectorOptions::default());
-        Self { queue, lister_watcher, process, process_batch: None, reflector, begins: None }
+        Self { queue, lister_watcher, process, process_batch: None, reflector, begins: None, pauses: None }
     }
 }
 
@@ -107,16 +110,18 @@ struct Process<T> {
     one: ProcessFn<T>,
     batch: Option<ProcessBatchFn<T>>,
     begins: Option<Begins>,
+    pauses: Option<Pauses>,
 }
 
 impl<T: Object + DeserializeOwned> Controller<T> {
     /// Nothing happens before [`run`](Self::run).
     pub fn new(config: ControllerConfig<T>) -> Self {
-        let ControllerConfig { queue, lister_watcher, process, process_batch, reflector, begins } = config;
+        let ControllerConfig { queue, lister_watcher, process, process_batch, reflector, begins, pauses } =
+            config;
         let name = reflector_name(&reflector, &*lister_watcher);
         let sink: Arc<dyn Queue<T>> = Arc::clone(&queue);
         let reflector = Reflector::new(lister_watcher, sink, reflector);
-        let process = Process { one: process, batch: process_batch, begins };
+        let process = Process { one: process, batch: process_batch, begins, pauses };
         Self {
             name,
             queue,
@@ -206,7 +211,13 @@ impl<T: Object> Controller<T> {
     fn process_loop(&self, process: &mut Process<T>, stop: &Stop) {
         while !stop.is_stopped() {
             // A queue may be a user's, and so are the destructors of what was popped.
-            match panic::catch(|| self.process_next(process)) {
+            let processed = panic::catch(|| self.process_next(process));
+            if let Some(pauses) = &mut process.pauses
+                && !panic::catch(|| self.queue.has_more()).unwrap_or(false)
+            {
+                pauses();
+            }
+            match processed {
                 Ok(Ok(())) => {}
                 // Somebody else closed the queue: nothing will come any more, but the reflector runs on.
                 Ok(Err(PopError::Closed)) => stop.wait(),

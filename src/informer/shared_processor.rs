@@ -37,6 +37,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
             for (key, object) in initial {
                 listener.add(Notification { key, event: Event::Added { object, is_in_initial_list: true } });
             }
+            listener.hand_over();
         }
         self.listeners.write().all.push(listener);
         Ok(())
@@ -68,8 +69,9 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         self.threads.join();
     }
 
-    /// Hands a notification to all handlers, or, if it is of a resync of that reflector, to those that take
-    /// part in it (SP3).
+    /// Adds a notification for all handlers, or, if it is of a resync of that reflector, for those that take
+    /// part in it (SP3). It reaches them with others, at the next [`hand_over`](Self::hand_over) at the
+    /// latest.
     pub(super) fn distribute(&self, notification: Notification<T>, sync: Option<usize>) {
         let listeners = self.listeners.read();
         let takes_part =
@@ -81,6 +83,11 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
             listener = next;
         }
         listener.add(notification);
+    }
+
+    /// Hands over what has been distributed.
+    pub(super) fn hand_over(&self) {
+        self.listeners.read().all.iter().for_each(ProcessorListener::hand_over);
     }
 
     /// Everything of the initial list has been distributed.

@@ -63,6 +63,13 @@ pub trait Queue<T>: ReflectorStore<T> {
         }
     }
 
+    /// Whether the next [`pop`](Self::pop) would find something at once. Where it would, an informer hands
+    /// what it has for its handlers over together with what comes next; a queue that answers `true` and then
+    /// has that pop wait keeps it back. The default, `false`, is always right.
+    fn has_more(&self) -> bool {
+        false
+    }
+
     /// Whether everything of the first [`replace`](ReflectorStore::replace) has been processed, or something
     /// else came first.
     fn has_synced(&self) -> bool {

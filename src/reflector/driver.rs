@@ -209,7 +209,8 @@ impl<T: Object> Reflector<T> {
                     Come::Bytes(length) => {
                         let now = clock.now();
                         self.status.lock().last_contact = Some(now);
-                        machine.received(&buffer[..length], &*self.store, now);
+                        let received = &buffer[..length];
+                        self.store.write_together(&mut || machine.received(received, &*self.store, now));
                     }
                     Come::Nothing => machine.silent(clock.now()),
                     Come::Failure(error) => machine.ended(Err(error), &*self.store, clock.now()),

@@ -131,6 +131,12 @@ pub trait ReflectorStore<T>: Send + Sync {
         Ok(())
     }
 
+    /// Calls `write`, which writes several changes: all that a read from the server has brought. A queue need
+    /// not wake who waits for them before it is over. The default just calls it.
+    fn write_together(&self, write: &mut dyn FnMut()) {
+        write();
+    }
+
     /// How lists are read into it object by object. Without that, which is the default, a list is held whole
     /// before it gets here, and fails as a whole if one of its objects can't be read.
     ///

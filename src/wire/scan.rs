@@ -8,16 +8,15 @@ use memchr::memchr2;
 pub(super) struct Scanner {
     /// How many braces and brackets are open.
     depth: usize,
-    /// Inside of a string, and whether its next byte is escaped.
-    string: Option<Escaped>,
+    in_string: bool,
+    /// Whether the next byte is one of a string and escaped.
+    escaped: bool,
 }
-
-type Escaped = bool;
 
 impl Scanner {
     /// For a value of which the first bracket has been seen already.
     pub(super) fn inside() -> Self {
-        Self { depth: 1, string: None }
+        Self { depth: 1, ..Self::default() }
     }
 
     /// Whether a value has begun and not ended.
@@ -28,32 +27,42 @@ impl Scanner {
     /// How many of these bytes belong to the value, if its end is among them. Bytes before its beginning
     /// belong to it.
     pub(super) fn end(&mut self, bytes: &[u8]) -> Option<usize> {
-        let mut at = 0;
-        while at < bytes.len() {
-            match self.string {
-                Some(true) => {
-                    self.string = Some(false);
-                    at += 1;
-                }
-                Some(false) => {
-                    at += memchr2(b'"', b'\\', &bytes[at..])?;
-                    self.string = (bytes[at] == b'\\').then_some(true);
-                    at += 1;
-                }
-                None => {
-                    match bytes[at] {
-                        b'"' => self.string = Some(false),
-                        b'{' | b'[' => self.depth += 1,
-                        b'}' | b']' => {
-                            self.depth = self.depth.saturating_sub(1);
-                            if self.depth == 0 {
-                                return Some(at + 1);
-                            }
-                        }
-                        _ => {}
+        let (blocks, rest) = bytes.as_chunks::<BLOCK>();
+        // Where the byte is that a backslash escapes.
+        let mut escaped = if self.escaped { 0 } else { usize::MAX };
+        for (number, block) in blocks.iter().enumerate() {
+            if let Some(end) = self.end_in(block, number * BLOCK, &mut escaped) {
+                return Some(end);
+            }
+        }
+        let mut last = [b' '; BLOCK];
+        last[..rest.len()].copy_from_slice(rest);
+        let end = self.end_in(&last, blocks.len() * BLOCK, &mut escaped);
+        self.escaped = escaped == bytes.len();
+        end
+    }
+
+    /// Where the value ends, if in this block, which is the one that begins at `start`.
+    fn end_in(&mut self, block: &[u8; BLOCK], start: usize, escaped: &mut usize) -> Option<usize> {
+        let mut marks = marks(block);
+        while marks != 0 {
+            let place = marks.trailing_zeros() as usize;
+            marks &= marks - 1;
+            let at = start + place;
+            match block[place] {
+                _ if at == *escaped => {}
+                b'"' => self.in_string = !self.in_string,
+                b'\\' if self.in_string => *escaped = at + 1,
+                _ if self.in_string => {}
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    if self.depth == 0 {
+                        self.escaped = false;
+                        return Some(at + 1);
                     }
-                    at += 1;
                 }
+                _ => {}
             }
         }
         None
@@ -63,17 +72,38 @@ impl Scanner {
     /// array: all up to the comma or bracket that follows, if that is among them.
     pub(super) fn scalar_end(&mut self, bytes: &[u8]) -> Option<usize> {
         for (at, &byte) in bytes.iter().enumerate() {
-            match (self.string, byte) {
-                (Some(true), _) => self.string = Some(false),
-                (Some(false), b'\\') => self.string = Some(true),
-                (Some(false), b'"') => self.string = None,
-                (None, b'"') => self.string = Some(false),
-                (None, b',' | b']') => return Some(at),
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' if self.in_string => self.escaped = true,
+                b'"' => self.in_string = !self.in_string,
+                b',' | b']' if !self.in_string => return Some(at),
                 _ => {}
             }
         }
         None
     }
+}
+
+/// How many bytes are looked at together.
+const BLOCK: usize = 64;
+
+/// A bit for each quote, backslash, brace and bracket. Most bytes are none of them, and the compiler compares
+/// many at once; so this is twice as fast as a look at one byte after the other.
+fn marks(block: &[u8; BLOCK]) -> u64 {
+    let is_mark = |byte: u8| {
+        // Braces are brackets with this bit.
+        let brace = byte | 0x20;
+        (byte == b'"') | (byte == b'\\') | (brace == b'{') | (brace == b'}')
+    };
+    let flags = block.map(|byte| u8::from(is_mark(byte)));
+    let (words, _) = flags.as_chunks::<8>();
+    let mut marks = 0;
+    for (number, word) in words.iter().enumerate() {
+        // Moves the lowest bit of each byte into the highest byte, in order.
+        let bits = u64::from_le_bytes(*word).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+        marks |= bits << (8 * number);
+    }
+    marks
 }
 
 /// Whether these bytes end where the object or array with which they begin is closed.

@@ -68,10 +68,19 @@ impl<T> Buffer<T> {
         }
     }
 
-    pub(super) fn read(&mut self) -> Option<Event<T>> {
+    /// Takes out so many at most, those that have waited longest: one by one what can still be merged.
+    pub(super) fn read(&mut self, most: usize) -> Vec<Event<T>> {
         match self {
-            Self::Ring(ring) => ring.read().map(|notification| notification.event),
-            Self::Coalescing(coalescing) => coalescing.read(),
+            Self::Ring(ring) => {
+                let mut events = Vec::with_capacity(most.min(ring.len()));
+                while events.len() < most
+                    && let Some(notification) = ring.read()
+                {
+                    events.push(notification.event);
+                }
+                events
+            }
+            Self::Coalescing(coalescing) => coalescing.read().into_iter().collect(),
         }
     }
 

@@ -31,6 +31,9 @@ const MANY: usize = 1024;
 /// ... and it takes longer than this.
 const SLOW: Duration = Duration::from_millis(100);
 
+/// How many events are handed from thread to thread at once, at most.
+const TOGETHER: usize = 64;
+
 /// One handler of a shared informer, with its two threads. client-go's `processorListener`.
 ///
 /// ```text
@@ -38,13 +41,16 @@ const SLOW: Duration = Duration::from_millis(100);
 /// ```
 ///
 /// Both channels hand over from thread to thread without a place in between; what the handler is not ready
-/// for waits in the buffer. Dropping the listener closes the add channel: the pop thread returns at once, and
+/// for waits in the buffer. What comes at once is handed over at once, since to wake a thread costs more than
+/// all the rest. Dropping the listener closes the add channel: the pop thread returns at once, and
 /// with it goes what waits (SP12); that closes the next channel, and the run thread ends after the call that
 /// it is in.
 pub(super) struct ProcessorListener<T> {
     pub(super) id: u64,
     pub(super) handler: Arc<Handler>,
-    add: Sender<Notification<T>>,
+    add: Sender<Vec<Notification<T>>>,
+    /// What has been added and not been handed over. Locked while it is, so that nothing is overtaken.
+    added: Mutex<Vec<Notification<T>>>,
     /// What the threads begin with. Taken when they are started.
     idle: Mutex<Option<Idle<T>>>,
     /// When to resync. Innermost.
@@ -129,7 +135,7 @@ pub(super) struct NewListener<T> {
 }
 
 struct Idle<T> {
-    added: Receiver<Notification<T>>,
+    added: Receiver<Vec<Notification<T>>>,
     callee: Box<dyn ResourceEventHandler<T>>,
     buffer: HandlerBuffer,
     clock: Arc<dyn Clock>,
@@ -162,6 +168,7 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
             id,
             handler: Arc::new(Handler::new(name, informer)),
             add,
+            added: Mutex::default(),
             idle: Mutex::new(Some(Idle { added, callee, buffer, clock })),
             resync: Mutex::new(Resync { requested, period, turns }),
         }
@@ -177,19 +184,38 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         let handler = Arc::clone(&self.handler);
         let pops = move || {
             pop(&added, &next, Buffer::new(buffer), &handler);
-            handler.counters.waits(0);
+            handler.counters.nothing_waits();
         };
         threads.spawn(format!("{name} pop"), pops)
     }
 
-    /// Hands a notification over to the pop thread, which is always ready to take one.
+    /// Adds a notification, which is handed over with those that follow.
     pub(super) fn add(&self, notification: Notification<T>) {
         if notification.event.is_in_initial_list() {
             self.handler.tracker.start();
         }
         self.handler.counters.received();
+        let mut added = self.added.lock();
+        added.push(notification);
+        if added.len() == TOGETHER {
+            self.send(&mut added);
+        }
+    }
+
+    /// Hands over what has been added.
+    pub(super) fn hand_over(&self) {
+        let mut added = self.added.lock();
+        if !added.is_empty() {
+            self.send(&mut added);
+        }
+    }
+
+    /// To the pop thread, which is always ready to take something.
+    fn send(&self, added: &mut Vec<Notification<T>>) {
+        // The next ones will be about as many.
+        let next = Vec::with_capacity(added.len());
         // It fails only if the threads could not be started, and then nobody is there to be told.
-        let _ = self.add.send(notification);
+        let _ = self.add.send(std::mem::replace(added, next));
     }
 
     /// Whether it takes part in the resync of this reflector that is under way.
@@ -223,6 +249,8 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
 impl<T> Drop for ProcessorListener<T> {
     fn drop(&mut self) {
         self.handler.removed.stop();
+        let added = std::mem::take(&mut *self.added.lock());
+        drop_quietly(added.into_iter().map(|notification| notification.event), &self.handler);
         if let Some(idle) = self.idle.lock().take() {
             // What it does from now on it does on this thread.
             *self.handler.thread.lock() = Some(thread::current().id());
@@ -241,11 +269,16 @@ struct Next<T> {
     /// Adds of the initial list that nobody will be told. They are counted on the run thread: whoever waits
     /// for the handler's sync is called by who counts the last one, and the pop thread must never wait.
     came_to_nothing: usize,
-    event: Option<Event<T>>,
+    events: Vec<Event<T>>,
 }
 
 /// The pop thread: from the add channel to the next channel, by way of the buffer (SP8).
-fn pop<T>(add: &Receiver<Notification<T>>, next: &Sender<Next<T>>, mut buffer: Buffer<T>, handler: &Handler) {
+fn pop<T>(
+    add: &Receiver<Vec<Notification<T>>>,
+    next: &Sender<Next<T>>,
+    mut buffer: Buffer<T>,
+    handler: &Handler,
+) {
     let counters = &handler.counters;
     let mut came_to_nothing = 0;
     loop {
@@ -261,19 +294,24 @@ fn pop<T>(add: &Receiver<Notification<T>>, next: &Sender<Next<T>>, mut buffer: B
                 ready.recv(add).ok()
             } else {
                 let came_to_nothing = std::mem::take(&mut came_to_nothing);
-                if ready.send(next, Next { came_to_nothing, event: buffer.read() }).is_err() {
+                let events = buffer.read(TOGETHER);
+                let taken = events.len();
+                if ready.send(next, Next { came_to_nothing, events }).is_err() {
                     return;
                 }
+                counters.taken(taken);
                 counters.waits(buffer.len());
                 continue;
             }
         };
-        let Some(notification) = added else { return };
-        let merged = buffer.write(notification);
+        let Some(notifications) = added else { return };
+        for notification in notifications {
+            let merged = buffer.write(notification);
+            counters.merged(merged.events);
+            came_to_nothing += merged.initial;
+            drop_quietly(merged.dropped, handler);
+        }
         counters.waits(buffer.len());
-        counters.merged(merged.events);
-        came_to_nothing += merged.initial;
-        drop_quietly(merged.dropped, handler);
     }
 }
 
@@ -289,34 +327,41 @@ fn run<T>(
     if let Err(panic) = panic::catch(|| callee.begin(&handler.removed)) {
         log::error!("{handler}, beginning, {panic}");
     }
-    for Next { came_to_nothing, event } in nexts {
+    for Next { came_to_nothing, events } in nexts {
+        let mut events = events.into_iter();
+        // Those before the first event: whoever waits for the sync may remove the handler.
+        if !handler.removed.is_stopped() {
+            (0..came_to_nothing).for_each(|_| tracker.finished());
+        }
+        while !handler.removed.is_stopped()
+            && let Some(event) = events.next()
+        {
+            let is_in_initial_list = event.is_in_initial_list();
+            let waiting = counters.begin();
+            // The clock is a user's code, too.
+            let now = || panic::catch(|| clock.now()).ok();
+            let began = (waiting > MANY).then(now).flatten();
+            // It is dropped in there, too: the last reference to an object may go with it, and its destructor
+            // is a user's code.
+            let callee = &mut *callee;
+            let called = panic::catch(move || event.deliver(callee));
+            counters.delivered(called.is_err());
+            if let Err(panic) = called {
+                log::error!("{handler} {panic}; the next event follows");
+            }
+            let took = began.and_then(|began| Some(now()?.duration_since(began)));
+            if let Some(took) = took.filter(|took| *took > SLOW) {
+                log::warn!("{handler} took {} ms for an event while {waiting} waited", took.as_millis());
+            }
+            // Also after a panic: one bad object must not keep the handler unsynced for ever (SP13).
+            if is_in_initial_list {
+                tracker.finished();
+            }
+        }
         // The pop thread may not have noticed yet.
         if handler.removed.is_stopped() {
-            drop_quietly(event.into_iter().collect(), handler);
+            drop_quietly(events, handler);
             break;
-        }
-        (0..came_to_nothing).for_each(|_| tracker.finished());
-        let Some(event) = event else { continue };
-        let is_in_initial_list = event.is_in_initial_list();
-        let waiting = counters.waiting();
-        // The clock is a user's code, too.
-        let now = || panic::catch(|| clock.now()).ok();
-        let began = (waiting > MANY).then(now).flatten();
-        // It is dropped in there, too: the last reference to an object may go with it, and its destructor is
-        // a user's code.
-        let callee = &mut *callee;
-        let called = panic::catch(move || event.deliver(callee));
-        counters.delivered(called.is_err());
-        if let Err(panic) = called {
-            log::error!("{handler} {panic}; the next event follows");
-        }
-        let took = began.and_then(|began| Some(now()?.duration_since(began)));
-        if let Some(took) = took.filter(|took| *took > SLOW) {
-            log::warn!("{handler} took {} ms for an event while {waiting} waited", took.as_millis());
-        }
-        // Also after a panic: one bad object must not keep the handler unsynced for ever (SP13).
-        if is_in_initial_list {
-            tracker.finished();
         }
     }
     // A destructor is a user's code, too.
@@ -327,7 +372,7 @@ fn run<T>(
 }
 
 /// Each by itself: a destructor that panics while another one's panic unwinds would end the process.
-fn drop_quietly<T>(dropped: Vec<Event<T>>, handler: &Handler) {
+fn drop_quietly<T>(dropped: impl IntoIterator<Item = Event<T>>, handler: &Handler) {
     for event in dropped {
         if let Err(panic) = panic::catch(|| drop(event)) {
             log::error!("{handler}: an object, being dropped, {panic}");

@@ -38,14 +38,18 @@ pub struct HandlerStats {
     pub panics: u64,
 }
 
-/// The same, being counted: the first by who adds, the next three by the pop thread, the others by the run
+/// The same, being counted: the first by who adds, the next four by the pop thread, the others by the run
 /// thread. Each is read by itself.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     received: AtomicU64,
-    waiting: AtomicUsize,
+    buffered: AtomicUsize,
     most_waiting: AtomicUsize,
     merged: AtomicU64,
+    /// How many the run thread has taken.
+    taken: AtomicUsize,
+    /// How many of them it has begun with.
+    begun: AtomicUsize,
     delivered: AtomicU64,
     panics: AtomicU64,
 }
@@ -55,19 +59,39 @@ impl Counters {
         self.received.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn waits(&self, waiting: usize) {
-        self.waiting.store(waiting, Ordering::Relaxed);
+    /// So many are in the buffer.
+    pub(super) fn waits(&self, buffered: usize) {
+        self.buffered.store(buffered, Ordering::Relaxed);
+        let waiting = self.waiting();
         if waiting > self.most_waiting.load(Ordering::Relaxed) {
             self.most_waiting.store(waiting, Ordering::Relaxed);
         }
     }
 
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+    fn waiting(&self) -> usize {
+        let in_hand = self.taken.load(Ordering::Relaxed).saturating_sub(self.begun.load(Ordering::Relaxed));
+        self.buffered.load(Ordering::Relaxed) + in_hand
     }
 
     pub(super) fn merged(&self, events: usize) {
         self.merged.fetch_add(events as u64, Ordering::Relaxed);
+    }
+
+    /// The run thread has taken so many out of the buffer.
+    pub(super) fn taken(&self, events: usize) {
+        self.taken.fetch_add(events, Ordering::Relaxed);
+    }
+
+    /// The run thread begins with one of those that it has. Answers how many wait behind it.
+    pub(super) fn begin(&self) -> usize {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.waiting()
+    }
+
+    /// Whatever there is will not be told any more.
+    pub(super) fn nothing_waits(&self) {
+        self.buffered.store(0, Ordering::Relaxed);
+        self.taken.store(0, Ordering::Relaxed);
     }
 
     pub(super) fn delivered(&self, panicked: bool) {

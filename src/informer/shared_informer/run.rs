@@ -123,6 +123,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 batch.tell(notification, sync)
             })?)
         }));
+        let told = Arc::clone(&self.shared);
+        config.pauses = Some(Box::new(move || told.processor.hand_over()));
         config.reflector = reflector.clone();
         config.reflector.name = source.name(&life.options);
         let (shared, clock) = (Arc::downgrade(&self.shared), Arc::clone(&reflector.clock));

@@ -130,6 +130,7 @@ impl<T> DeltaFifoBuilder<T> {
                 populated: false,
                 initial: 0,
                 closed: false,
+                writing: 0,
                 resyncs: 0,
                 popped: HashSet::new(),
                 told: Told::new(),

@@ -95,6 +95,9 @@ struct State<T> {
     /// How many keys at the head of `order`, the one in flight included, belong to the first replace.
     initial: usize,
     closed: bool,
+    /// How many writers are [writing several changes](ReflectorStore::write_together), after which they wake
+    /// a pop.
+    writing: usize,
     /// How many resyncs are looking at the known objects, and the keys that were popped since the first of
     /// them began.
     resyncs: usize,
@@ -171,7 +174,9 @@ impl<T> DeltaFifo<T> {
         }
         state.queue(key);
         state.items.insert(Arc::clone(key), Deltas::one(Some(Arc::clone(key)), delta));
-        self.changed.notify_one();
+        if state.writing == 0 {
+            self.changed.notify_one();
+        }
         None
     }
 
@@ -258,6 +263,20 @@ impl<T> DeltaFifo<T> {
             self.synced.set();
         }
         self.timing.depth(|| self.len());
+    }
+}
+
+/// The end of [`write_together`](ReflectorStore::write_together), also after a panic.
+struct Wakes<'a, T>(&'a DeltaFifo<T>);
+
+impl<T> Drop for Wakes<'_, T> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.writing -= 1;
+        // Who is woken wakes the next one, if there is more.
+        if !state.order.is_empty() {
+            self.0.changed.notify_one();
+        }
     }
 }
 
@@ -412,6 +431,13 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         state.told.event(Told::version(resource_version));
         state.publish();
         Ok(())
+    }
+
+    /// A pop that waits is woken when it is over.
+    fn write_together(&self, write: &mut dyn FnMut()) {
+        self.state.lock().writing += 1;
+        let _wakes = Wakes(self);
+        write();
     }
 
     fn staging(&self) -> Option<&dyn Staging<T>> {

@@ -177,6 +177,10 @@ impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
         processed.answer(taken.deltas)
     }
 
+    fn has_more(&self) -> bool {
+        !self.state.lock().order.is_empty()
+    }
+
     fn synced(&self) -> Done {
         self.synced.clone()
     }

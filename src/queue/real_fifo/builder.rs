@@ -151,6 +151,7 @@ impl<T> RealFifoBuilder<T> {
                 initial: 0,
                 synced: false,
                 closed: false,
+                writing: 0,
                 told: Told::new(),
                 done: 0,
             }),

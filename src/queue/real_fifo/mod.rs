@@ -95,6 +95,9 @@ struct State<T> {
     /// Once it has, it has.
     synced: bool,
     closed: bool,
+    /// How many writers are [writing several changes](ReflectorStore::write_together), after which they wake
+    /// a pop.
+    writing: usize,
     told: Told,
     /// How many items have been processed for good, which is the number of the first one's place.
     done: u64,
@@ -143,7 +146,9 @@ impl<T> RealFifo<T> {
     fn push(&self, state: &mut State<T>, key: Option<Key>, delta: Delta<T>) {
         state.items.push_back(Deltas::one(key, delta));
         state.told.place();
-        self.changed.notify_one();
+        if state.writing == 0 {
+            self.changed.notify_one();
+        }
     }
 
     /// The key has to be there before the transform, and counts after it (R3, K4).
@@ -217,6 +222,20 @@ impl<T> State<T> {
     fn publish(&mut self) {
         if self.told.pass(Some(self.done)) {
             self.told.publish(None);
+        }
+    }
+}
+
+/// The end of [`write_together`](ReflectorStore::write_together), also after a panic.
+struct Wakes<'a, T>(&'a RealFifo<T>);
+
+impl<T> Drop for Wakes<'_, T> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.writing -= 1;
+        // Who is woken wakes the next one, if there is more.
+        if !state.items.is_empty() {
+            self.0.changed.notify_one();
         }
     }
 }
@@ -308,6 +327,13 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
         state.told.event(Told::version(resource_version));
         state.publish();
         Ok(())
+    }
+
+    /// A pop that waits is woken when it is over.
+    fn write_together(&self, write: &mut dyn FnMut()) {
+        self.state.lock().writing += 1;
+        let _wakes = Wakes(self);
+        write();
     }
 
     fn staging(&self) -> Option<&dyn Staging<T>> {

@@ -141,6 +141,10 @@ impl<T: Send + Sync> Queue<T> for RealFifo<T> {
         processed.answer(batch)
     }
 
+    fn has_more(&self) -> bool {
+        !self.state.lock().items.is_empty()
+    }
+
     fn synced(&self) -> Done {
         self.synced.clone()
     }
