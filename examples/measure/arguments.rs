@@ -50,13 +50,12 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// `None` if only help was wanted.
-    pub(crate) fn of_this_process() -> Result<Option<Self>, Box<dyn Error>> {
+    pub(crate) fn parse(mut arguments: lexopt::Parser) -> Result<Option<Self>, Box<dyn Error>> {
         use lexopt::prelude::*;
 
         let (mut server, mut kubeconfig, mut context) = (None, None::<PathBuf>, None::<String>);
         let (mut resource, mut r#type, mut json) = (None, TYPES[0].to_owned(), false);
-        let mut settings = Settings::default();
-        let mut arguments = lexopt::Parser::from_env();
+        let mut settings = Settings { latency: false, ..Settings::default() };
         while let Some(argument) = arguments.next()? {
             let scope = settings.scope.clone();
             match argument {

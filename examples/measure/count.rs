@@ -55,6 +55,9 @@ impl Count {
     /// An event has come, whose object was sent then.
     fn event(&self, sent_at: u64) {
         let mut told = self.told();
+        if told.events == self.limit {
+            return;
+        }
         let now = Instant::now();
         told.first.get_or_insert(now);
         told.last = Some(now);

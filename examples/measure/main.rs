@@ -45,7 +45,9 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    let Some(Arguments { config, resource, r#type, settings, json }) = Arguments::of_this_process()? else {
+    let Some(Arguments { config, resource, r#type, settings, json }) =
+        Arguments::parse(lexopt::Parser::from_env())?
+    else {
         return Ok(());
     };
     let stop = Stop::on_signals()?;

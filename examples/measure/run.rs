@@ -42,7 +42,7 @@ impl Default for Settings {
             scope: InformerScope::all(),
             listing: Listing::WatchList,
             keep_managed_fields: false,
-            latency: false,
+            latency: true,
             handlers: 1,
             events: None,
             time: None,
@@ -113,11 +113,13 @@ impl Run<'_> {
         factory.start(stop)?;
         while !informer.synced().wait_timeout(FRAME) {
             if stop.is_stopped() {
+                factory.shutdown();
                 return Err("stopped before it had synced".into());
             }
             let status = informer.status();
             audience.progress(&status);
             if let Some(error) = status.last_error.filter(|_| !status.listed && status.failures >= FAILURES) {
+                factory.shutdown();
                 return Err(error.into());
             }
         }
@@ -129,7 +131,7 @@ impl Run<'_> {
         let status = informer.status();
         let mut report = Report {
             objects: informer.lister().list().len(),
-            requests: status.lists + status.watches,
+            lists: status.lists,
             unreadable: status.unreadable,
             handlers: *handlers,
             sync_seconds: (synced.at - before.at).as_secs_f64(),

@@ -21,6 +21,7 @@ mod kinds;
 mod life;
 mod lists;
 mod local;
+mod measure;
 mod meddler;
 mod metadata;
 mod namespaces;

@@ -1,0 +1,131 @@
+//! kube-rs as its users write it: a watcher with its default configuration (LIST in pages of 500, then WATCH) and
+//! its default backoff, reflected into a store, and a stream of every object that something happened to.
+
+use std::error::Error;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use futures::{StreamExt, pin_mut};
+use kube::runtime::watcher::Config;
+use kube::runtime::{WatchStreamExt, reflector, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio::runtime;
+use tokio::sync::Notify;
+
+use crate::SYNCED;
+use crate::measure::latency::{SENT_AT, Samples, parse};
+use crate::measure::meter::Reading;
+use crate::measure::report::Report;
+
+/// What is done differently from the defaults.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Options {
+    pub(crate) drop_managed_fields: bool,
+    pub(crate) watch_list: bool,
+    pub(crate) multi_thread: bool,
+}
+
+struct Told {
+    /// What comes before is the initial list.
+    synced: bool,
+    events: usize,
+    first: Option<Instant>,
+    last: Option<Instant>,
+    samples: Samples,
+}
+
+pub(crate) fn run<K>(
+    url: &str,
+    events: usize,
+    options: Options,
+    r#type: K::DynamicType,
+) -> Result<Report, Box<dyn Error>>
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
+    K::DynamicType: Clone + Eq + std::hash::Hash + Unpin + Send + Sync,
+{
+    let (before, begun) = (Reading::now(), Instant::now());
+    let mut builder = if options.multi_thread {
+        runtime::Builder::new_multi_thread()
+    } else {
+        runtime::Builder::new_current_thread()
+    };
+    builder.enable_all().build()?.block_on(async {
+        let client = Client::try_from(kube::Config::new(url.parse()?))?;
+        let api = Api::<K>::all_with(client, &r#type);
+        let writer = reflector::store::Writer::new(r#type);
+        let reader = writer.as_reader();
+        let config = Config::default();
+        let config = if options.watch_list { config.streaming_lists() } else { config };
+
+        let samples = Samples::with_capacity(events);
+        let told = Arc::new(Mutex::new(Told { synced: false, events: 0, first: None, last: None, samples }));
+        let enough = Arc::new(Notify::new());
+        let handler = {
+            let (told, enough) = (Arc::clone(&told), Arc::clone(&enough));
+            move |object: K| {
+                let told = &mut *told.lock().expect("nobody panics");
+                if !told.synced {
+                    return;
+                }
+                let now = Instant::now();
+                told.first.get_or_insert(now);
+                told.last = Some(now);
+                told.events += 1;
+                told.samples.add(object.annotations().get(SENT_AT).map_or(0, |text| parse(text)));
+                if told.events == events {
+                    enough.notify_one();
+                }
+            }
+        };
+        // Both ends are of one type, so that there is one way through here: what is not asked for is one jump.
+        let stream = watcher(api, config)
+            .default_backoff()
+            .modify(move |object| {
+                if options.drop_managed_fields {
+                    object.managed_fields_mut().clear();
+                }
+            })
+            .reflect(writer)
+            .touched_objects();
+        tokio::spawn(async move {
+            pin_mut!(stream);
+            while let Some(object) = stream.next().await {
+                match object {
+                    Ok(object) => handler(object),
+                    Err(error) => eprintln!("kube-rs: {error}"),
+                }
+            }
+        });
+
+        reader.wait_until_ready().await?;
+        let (synced, took) = (Reading::now(), begun.elapsed());
+        told.lock().expect("nobody panics").synced = true;
+        let objects = reader.len();
+        println!("{SYNCED}");
+        enough.notified().await;
+        let end = Reading::now();
+
+        let told = &mut *told.lock().expect("nobody panics");
+        let elapsed = told.first.zip(told.last).map_or(0.0, |(first, last)| (last - first).as_secs_f64());
+        Ok(Report {
+            resource: "pods".to_owned(),
+            objects,
+            sync_seconds: took.as_secs_f64(),
+            sync_cpu_seconds: synced.cpu.saturating_sub(before.cpu).as_secs_f64(),
+            resident_before_bytes: before.resident,
+            resident_bytes: synced.resident,
+            peak_bytes: synced.peak,
+            threads: synced.threads,
+            events: told.events as u64,
+            events_seconds: elapsed,
+            events_cpu_seconds: end.cpu.saturating_sub(synced.cpu).as_secs_f64(),
+            wakeups: end.wakeups.saturating_sub(synced.wakeups),
+            latency: told.samples.summary(),
+            resident_after_bytes: end.resident,
+            peak_after_bytes: end.peak,
+            ..Report::default()
+        })
+    })
+}

@@ -1,0 +1,141 @@
+//! `examples/measure` counts right, whatever objects are decoded to.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use k8s_informer::{ReflectorStatus, Request, Stop};
+use serde_json::json;
+
+use self::arguments::Arguments;
+use self::report::Report;
+use self::run::{Audience, Run};
+use self::table::Table;
+use self::types::{TYPES, measure};
+use crate::cluster::{BOTH, Cluster, Namespace, Way, merge_patch, on_every_cluster, on_the_embedded_server};
+use crate::support::free_port;
+
+#[path = "../../examples/measure/arguments.rs"]
+mod arguments;
+#[path = "../../examples/measure/count.rs"]
+mod count;
+#[path = "../../examples/measure/latency.rs"]
+mod latency;
+#[path = "../../examples/measure/meter.rs"]
+mod meter;
+#[path = "../../examples/measure/own.rs"]
+mod own;
+#[path = "../../examples/measure/report.rs"]
+mod report;
+#[path = "../../examples/measure/run.rs"]
+mod run;
+#[path = "../../examples/measure/table.rs"]
+mod table;
+#[path = "../../examples/measure/types.rs"]
+mod types;
+
+/// Does something once the informer has synced.
+struct Synced<F>(F);
+
+impl<F: FnMut()> Audience for Synced<F> {
+    fn progress(&mut self, _: &ReflectorStatus) {}
+
+    fn synced(&mut self, _: &Report) {
+        (self.0)();
+    }
+}
+
+/// What the example does with this command line; its line of JSON, as a program reads it.
+fn run<'a>(line: impl IntoIterator<Item = &'a str>, synced: impl FnMut()) -> Result<Report, String> {
+    let line: Vec<_> = line.into_iter().collect();
+    let report = || {
+        let arguments = Arguments::parse(lexopt::Parser::from_args(&line))?.unwrap();
+        let Arguments { config, resource, r#type, settings, json } = arguments;
+        assert_eq!(json, line.contains(&"--json"));
+        let (stop, audience) = (Stop::new(), &mut Synced(synced));
+        measure(&r#type, &resource, Run { config, settings: &settings, stop: &stop, audience })
+    };
+    let report = report().map_err(|error| error.to_string())?;
+    Ok(serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap())
+}
+
+fn create(cluster: &Cluster, namespace: &Namespace<'_>, names: &[&str]) {
+    for name in names {
+        let spec = json!({"containers": [{"name": "main", "image": "busybox"}]});
+        let pod = json!({"metadata": {"name": name, "labels": {"app": "web"}}, "spec": spec});
+        cluster.send(Request::post(namespace.path("pods")).json(&pod).unwrap());
+    }
+}
+
+#[test]
+fn objects_and_events_are_counted_for_every_type() {
+    on_every_cluster(BOTH, |cluster| {
+        let kubeconfig = cluster.kubeconfigs().remove(0);
+        for r#type in TYPES {
+            let namespace = cluster.namespace("measure");
+            create(cluster, &namespace, &["a", "b", "c"]);
+            let pods = namespace.path("pods");
+            let change = || {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
+                let stamp = json!({"example.com/sent-at": format!("{now:020}")});
+                cluster.send(merge_patch(&format!("{pods}/a"), &json!({"metadata": {"annotations": stamp}})));
+                let at_once = json!({"gracePeriodSeconds": 0});
+                cluster.send(Request::delete(format!("{pods}/b")).json(&at_once).unwrap());
+            };
+            let mut line = vec!["--type", r#type, "--selector", "app=web", "--handlers", "2"];
+            line.extend(["--kubeconfig", kubeconfig.to_str().unwrap(), "--namespace", &namespace.name]);
+            line.extend(["--events", "2", "--latency", "--json"]);
+            if cluster.way == Way::List {
+                line.extend(["--page-size", "2"]);
+            }
+            let report = run(line, change).unwrap();
+            assert_eq!((&*report.r#type, &*report.resource), (r#type, "pods"));
+            assert_eq!((report.objects, report.unreadable), (3, 0));
+            assert_eq!((report.handlers, report.events), (2, 2));
+            assert_eq!(report.lists > 0, cluster.way == Way::List);
+            assert!(report.threads >= 5 && report.sync_seconds > 0.0 && report.resident_bytes > 0);
+            let latency = report.latency.unwrap();
+            assert!(latency.samples == 1 && latency.p50_us == latency.max_us, "{latency:?}");
+            let table = Table(&report).to_string();
+            assert!(table.starts_with(&format!("pods as {type}\n  objects ")), "{table}");
+        }
+    });
+}
+
+#[test]
+fn any_resource_is_found_by_its_name() {
+    on_the_embedded_server(BOTH, |cluster, _| {
+        let kubeconfig = cluster.kubeconfigs().remove(0);
+        let measure = |resource: &str, r#type: &str| {
+            let path = kubeconfig.to_str().unwrap();
+            run([resource, "--type", r#type, "--seconds", "0", "--kubeconfig", path], || {})
+        };
+        let namespaces = measure("namespaces", "dynamic").unwrap();
+        assert_eq!(measure("ns", "compact").unwrap().objects, namespaces.objects);
+        assert_eq!(measure("Namespace", "metadata").unwrap().objects, namespaces.objects);
+        assert_eq!((namespaces.events, namespaces.latency.is_none()), (0, true));
+
+        for (resource, r#type, why) in [
+            ("gizmos", "dynamic", "gizmos"),
+            ("gizmos", "k8s-openapi", "gizmos: of k8s-openapi only pods, nodes, "),
+            ("nodes", "own", "only for pods "),
+            ("pods", "typed", "there is no type typed, only k8s-openapi, own, "),
+        ] {
+            let error = measure(resource, r#type).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+    });
+}
+
+#[test]
+fn a_server_that_is_not_there_is_given_up() {
+    let nobody = format!("http://127.0.0.1:{}", free_port());
+    let error = run(["--server", &nobody], || {}).unwrap_err();
+    assert!(error.contains("127.0.0.1"), "{error}");
+    for wrong in [
+        &["--server", "http://a", "--context", "b"][..],
+        &["--server", "http://a", "--handlers", "0"],
+        &["--server", "http://a", "--seconds", "-1"],
+        &["pods", "nodes"],
+    ] {
+        run(wrong.iter().copied(), || {}).unwrap_err();
+    }
+}
