@@ -56,7 +56,16 @@ impl<T> ControllerConfig<T> {
         process: impl FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + Send + 'static,
     ) -> Self {
         let (process, reflector) = (Box::new(process), ReflectorOptions::default());
-        Self { queue, lister_watcher, process, process_batch: None, reflector, begins: None, pauses: None, decodes: None }
+        Self {
+            queue,
+            lister_watcher,
+            process,
+            process_batch: None,
+            reflector,
+            begins: None,
+            pauses: None,
+            decodes: None,
+        }
     }
 }
 

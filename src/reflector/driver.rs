@@ -237,8 +237,7 @@ impl<T: Object> Reflector<T> {
                         self.status.lock().last_contact = Some(now);
                         let received = &buffer[..length];
                         let mut decode = || {
-                            self.store
-                                .write_together(&mut || machine.received(received, &*self.store, now));
+                            self.store.write_together(&mut || machine.received(received, &*self.store, now));
                         };
                         match &self.around {
                             Some(around) => around(&mut decode),

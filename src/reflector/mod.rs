@@ -15,9 +15,9 @@ mod machine;
 mod options;
 mod watching;
 
-pub(crate) use driver::Around;
 #[cfg(feature = "client")]
 pub(crate) use decode::{BadFrame, Decoder, Read, Unreadable};
+pub(crate) use driver::Around;
 pub use driver::Reflector;
 pub use lister_watcher::{Body, ListWatch, ListerWatcher, ListerWatcherSource};
 #[cfg(feature = "client")]
