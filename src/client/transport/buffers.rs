@@ -5,7 +5,7 @@ use ureq::unversioned::transport::Buffers;
 use super::BUFFER;
 
 /// How far the input grows: what comes in a burst is read in few system calls.
-const LARGEST: usize = 128 * 1024;
+pub(super) const LARGEST: usize = 128 * 1024;
 
 /// After so many reads in a row that a quarter would have been too large for, the input is small again.
 const SMALL_READS: u32 = 32;
@@ -93,7 +93,8 @@ impl Buffers for GrowingBuffers {
         &self.input[self.consumed..self.filled]
     }
 
-    /// Empty if what is unconsumed is as much as may be: the head of an answer that has no end.
+    /// Empty if what is unconsumed is as much as may be: the head of an answer that has no end. An input that
+    /// is larger holds a larger one, but it is small when an answer begins.
     fn input_append_buf(&mut self) -> &mut [u8] {
         // Who reads has sent what there was to send.
         self.output = Vec::new();

@@ -57,7 +57,8 @@ pub(super) fn agent(tls: Option<Tls>, proxy: Option<Proxy>) -> Agent {
         .accept_encoding("identity")
         .input_buffer_size(BUFFER)
         .output_buffer_size(BUFFER)
-        .max_response_header_size(BUFFER)
+        // The buffers look to the head. ureq takes all that has come for one, also many interim answers.
+        .max_response_header_size(buffers::LARGEST)
         // All of them: there is one host.
         .max_idle_connections_per_host(10)
         .max_idle_age(MAX_IDLE)
