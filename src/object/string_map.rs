@@ -331,7 +331,8 @@ impl<'de> Deserialize<'de> for StringMap {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<StringMap, A::Error> {
-                let mut builder = Builder::default();
+                // Most labels fit, and don't grow; what is left over goes back.
+                let mut builder = Builder { text: String::with_capacity(256), ..Builder::default() };
                 while let Some(key) = map.next_key_seed(Append(&mut builder.text))? {
                     builder.key(key);
                     map.next_value_seed(Append(&mut builder.text))?;
