@@ -14,28 +14,22 @@
 mod common;
 mod measured;
 
-// What the example is made of. Not all of it is used here.
-#[path = "../../examples/measure/count.rs"]
-mod count;
+/// What the example is made of, but for its command line and its table. Not all of it is used here.
 #[allow(dead_code)]
-#[path = "../../examples/measure/latency.rs"]
-mod latency;
-#[path = "../../examples/measure/meter.rs"]
-mod meter;
-#[allow(dead_code)]
-#[path = "../../examples/measure/own.rs"]
-mod own;
-#[path = "../../examples/measure/report.rs"]
-mod report;
-#[allow(dead_code)]
-#[path = "../../examples/measure/run.rs"]
-mod run;
-#[path = "../../examples/measure/types.rs"]
-mod types;
+#[path = "../../examples/measure"]
+mod measure {
+    pub(crate) mod count;
+    pub(crate) mod latency;
+    pub(crate) mod meter;
+    pub(crate) mod own;
+    pub(crate) mod report;
+    pub(crate) mod run;
+    pub(crate) mod types;
+}
 
 use common::replay::{Replay, serve_if_asked};
+use measure::report::{Latency, Report};
 use measured::{Case, Who};
-use report::Report;
 
 const PARTS: [&str; 5] = ["sync", "events", "relist", "fan-out", "idle"];
 const TYPES: [&str; 4] = ["k8s-openapi", "own", "compact", "dynamic"];
@@ -99,7 +93,7 @@ impl Bench {
         println!("\nThe first list, by a watch-list. Bare: the same decoded and kept.");
         println!(
             "{:12} {:>7} {:>8} {:>7} {:>7} | {:>9} {:>6} | {:>9} {:>6}",
-            "", "CPU s", "bare", "ratio", "wall s", "kB a Pod", "bare", "MiB", "peak"
+            "", "CPU s", "bare", "ratio", "wall s", "KiB a Pod", "bare", "MiB", "peak"
         );
         for r#type in types {
             let [ours, bare] = self.beside_bare(r#type, 0);
@@ -129,7 +123,7 @@ impl Bench {
                 |reports: &[Report]| median(reports, |it| it.events_cpu_seconds * 1e6 / it.events as f64);
             let case = Case { events: Some(self.paced), latency: true, ..Case::new(Who::Informer, r#type) };
             let paced = self.case(&case, |bench| bench.replay.go(bench.paced, RATE));
-            let latency = |which: fn(&report::Latency) -> f64| {
+            let latency = |which: fn(&Latency) -> f64| {
                 median(&paced, |it| which(it.latency.as_ref().expect("they say when they were sent")))
             };
             println!(

@@ -10,11 +10,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::common::bare::{Bare, Decoder, ends_initial_events};
-use super::meter::Reading;
-use super::own;
-use super::report::Report;
-use super::run::{Audience, Run, Settings};
-use super::types;
+use super::measure::meter::Reading;
+use super::measure::own;
+use super::measure::report::Report;
+use super::measure::run::{Audience, Run, Settings};
+use super::measure::types;
 
 /// The first argument of a process that is measured; the case is the second one, and the server's URL the third.
 const ARGUMENT: &str = "--measured";

@@ -55,7 +55,7 @@ impl Arguments {
 
         let (mut server, mut kubeconfig, mut context) = (None, None::<PathBuf>, None::<String>);
         let (mut resource, mut r#type, mut json) = (None, TYPES[0].to_owned(), false);
-        let mut settings = Settings::default();
+        let mut settings = Settings { latency: false, ..Settings::default() };
         while let Some(argument) = arguments.next()? {
             let scope = settings.scope.clone();
             match argument {

@@ -11,8 +11,8 @@ pub(crate) struct Report {
     pub(crate) resource: String,
     /// How many the cache held once it had synced.
     pub(crate) objects: usize,
-    /// How many lists and watches it took.
-    pub(crate) requests: u64,
+    /// How many pages of a list it took; none where they came by a watch.
+    pub(crate) lists: u64,
     /// Objects that could not be decoded, until the end.
     pub(crate) unreadable: u64,
     pub(crate) handlers: usize,

@@ -42,7 +42,7 @@ impl Default for Settings {
             scope: InformerScope::all(),
             listing: Listing::WatchList,
             keep_managed_fields: false,
-            latency: false,
+            latency: true,
             handlers: 1,
             events: None,
             time: None,
@@ -131,7 +131,7 @@ impl Run<'_> {
         let status = informer.status();
         let mut report = Report {
             objects: informer.lister().list().len(),
-            requests: status.lists + status.watches,
+            lists: status.lists,
             unreadable: status.unreadable,
             handlers: *handlers,
             sync_seconds: (synced.at - before.at).as_secs_f64(),

@@ -20,6 +20,12 @@ impl fmt::Display for Table<'_> {
         if report.unreadable > 0 {
             row("that could not be decoded", report.unreadable.to_string())?;
         }
+        let way = match report.lists {
+            0 => "a watch".to_owned(),
+            1 => "LIST".to_owned(),
+            pages => format!("LIST in {pages} pages"),
+        };
+        row("that came by", way)?;
         row("until synced", format!("{:.2} s", report.sync_seconds))?;
         let cpu = report.sync_cpu_seconds;
         row("  of a processor", format!("{cpu:.2} s, {:.1} us an object", cpu / objects * 1e6))?;
@@ -46,7 +52,7 @@ impl fmt::Display for Table<'_> {
         writeln!(
             f,
             "This process took {}. A relist in which every object has changed holds each of them twice until the\n\
-             list is complete: a memory limit that outlasts it is {} or more, for so many objects.",
+             list is complete: a memory limit that outlasts it is {} or more, as long as handlers keep up.",
             mib(report.peak_after_bytes),
             mib(report.peak_after_bytes + cache as u64)
         )
