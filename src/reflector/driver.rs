@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::failures::Failures;
 use super::machine::{Machine, Report, Step, View};
+use super::recycle::{Recycle, Recycling};
 use super::{Body, Decode, ListerWatcher, ReflectorOptions, ReflectorState, ReflectorStatus};
 use crate::error::Error;
 use crate::object::Object;
@@ -25,9 +26,6 @@ const FIRST_READ: usize = 4 << 10;
 
 /// A list or a watch-list that takes longer is logged (L17).
 const LONG: Duration = Duration::from_secs(10);
-
-/// Calls what it is given, and does something before and after.
-pub(crate) type Around = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
 /// Keeps a store equal to the server: lists, watches from there on, and begins again where that breaks.
 /// client-go's `Reflector`.
@@ -62,7 +60,7 @@ pub struct Reflector<T> {
     store: Arc<dyn ReflectorStore<T>>,
     decode: Decode<T>,
     options: ReflectorOptions,
-    around: Option<Around>,
+    recycle: Option<Arc<dyn Recycle>>,
     /// What `status` answers. Innermost: nothing is called under it.
     status: Mutex<ReflectorStatus>,
     /// What has been logged. Only the thread of the run takes it; innermost but for the log.
@@ -81,7 +79,7 @@ impl<T: Object + DeserializeOwned> Reflector<T> {
             store,
             decode: |bytes| serde_json::from_slice(bytes),
             options,
-            around: None,
+            recycle: None,
             status: Mutex::default(),
             logged: Mutex::default(),
         }
@@ -89,9 +87,9 @@ impl<T: Object + DeserializeOwned> Reflector<T> {
 }
 
 impl<T: Object> Reflector<T> {
-    /// What it does with what it has read is done within `around`.
-    pub(crate) fn around(self, around: Option<Around>) -> Self {
-        Self { around, ..self }
+    /// Drops what comes back.
+    pub(crate) fn recycling(self, recycle: Option<Arc<dyn Recycle>>) -> Self {
+        Self { recycle, ..self }
     }
 
     /// How it stands.
@@ -119,6 +117,7 @@ impl<T: Object> Reflector<T> {
             false
         });
         let mut machine = Machine::new(self.decode, options, watch_list, options.clock.now());
+        machine.recycle(self.recycle.clone());
         thread::scope(|scope| {
             let mut buffer = Vec::new();
             let mut body = None;
@@ -236,14 +235,8 @@ impl<T: Object> Reflector<T> {
                         let now = clock.now();
                         self.status.lock().last_contact = Some(now);
                         let received = &buffer[..length];
-                        let mut decode = || {
-                            self.store
-                                .write_together(&mut || machine.received(received, &*self.store, now));
-                        };
-                        match &self.around {
-                            Some(around) => around(&mut decode),
-                            None => decode(),
-                        }
+                        let _recycling = Recycling::begin(self.recycle.as_deref());
+                        self.store.write_together(&mut || machine.received(received, &*self.store, now));
                         // There is more: at the second time as much as there may be.
                         if length == buffer.len() && length < READ_BUFFER {
                             *buffer = vec![0; READ_BUFFER];
