@@ -242,8 +242,12 @@ impl<T: Object> Decoder<T> {
         if self.begins_as_expected(event.object) {
             let reuse = store.filter(|_| event.kind == EventKind::Added);
             if let Some(read) = self.at_a_glance(event.object, reuse)
-                // It is not read to its end: is that where the frame ends?
-                && !wire::may_be_several(event.object)
+                // It is not read to its end: is that where the frame ends? Of what has not changed it is enough
+                // to know that no other frame is behind it.
+                && match read {
+                    Read::Unchanged(..) => !wire::may_be_several(event.object),
+                    _ => wire::is_one_value(event.object),
+                }
             {
                 return Ok((event.kind, read));
             }

@@ -106,10 +106,15 @@ fn marks(block: &[u8; BLOCK]) -> u64 {
     marks
 }
 
+/// Whether these bytes end where the object or array with which they begin is closed.
+pub(crate) fn is_one_value(bytes: &[u8]) -> bool {
+    Scanner::default().end(bytes) == Some(bytes.len())
+}
+
 /// Whether something may stand behind the object with which these bytes begin that would make another frame,
 /// which has a key `object`.
 pub(crate) fn may_be_several(bytes: &[u8]) -> bool {
-    memmem::find(bytes, b"\"object\"").is_some() && Scanner::default().end(bytes) != Some(bytes.len())
+    memmem::find(bytes, b"\"object\"").is_some() && !is_one_value(bytes)
 }
 
 /// How deep arrays and objects are nested in a JSON value.
