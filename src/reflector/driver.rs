@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::failures::Failures;
 use super::machine::{Machine, Report, Step, View};
+use super::read_buffer::ReadBuffer;
 use super::recycle::{Recycle, Recycling};
 use super::{Body, Decode, ListerWatcher, ReflectorOptions, ReflectorState, ReflectorStatus};
 use crate::error::Error;
@@ -17,12 +18,6 @@ use crate::store::{ReflectorStore, StoreError};
 use crate::sync::Mutex;
 use crate::sync::thread::{self, Scope, ScopedJoinHandle};
 use crate::threads::{self, Owner, StackSizes};
-
-/// How much is read from a body at once, at most ...
-const READ_BUFFER: usize = 32 << 10;
-
-/// ... and to begin with: a watch that is silent, as most are most of the time, holds no more.
-const FIRST_READ: usize = 4 << 10;
 
 /// A list or a watch-list that takes longer is logged (L17).
 const LONG: Duration = Duration::from_secs(10);
@@ -119,7 +114,7 @@ impl<T: Object> Reflector<T> {
         let mut machine = Machine::new(self.decode, options, watch_list, options.clock.now());
         machine.recycle(self.recycle.clone());
         thread::scope(|scope| {
-            let mut buffer = Vec::new();
+            let mut buffer = ReadBuffer::default();
             let mut body = None;
             let mut listing = None;
             let mut resync: Option<Resync<'_>> = None;
@@ -192,7 +187,7 @@ impl<T: Object> Reflector<T> {
         &self,
         machine: &mut Machine<T>,
         body: &mut Option<Body>,
-        buffer: &mut Vec<u8>,
+        buffer: &mut ReadBuffer,
         stop: &Stop,
     ) {
         let clock = &self.options.clock;
@@ -214,7 +209,7 @@ impl<T: Object> Reflector<T> {
                 machine.opened(
                     opened.map(|opened| {
                         *body = Some(opened);
-                        *buffer = vec![0; FIRST_READ];
+                        *buffer = ReadBuffer::default();
                     }),
                     options.timeout_seconds,
                     started,
@@ -223,7 +218,7 @@ impl<T: Object> Reflector<T> {
             }
             Step::Read(patience) => {
                 let read = match body {
-                    Some(body) => read(body, buffer, patience),
+                    Some(body) => read(body, buffer.room(), patience),
                     None => Come::Bytes(0),
                 };
                 if stop.is_stopped() {
@@ -234,13 +229,9 @@ impl<T: Object> Reflector<T> {
                     Come::Bytes(length) => {
                         let now = clock.now();
                         self.status.lock().last_contact = Some(now);
-                        let received = &buffer[..length];
+                        let received = buffer.received(length);
                         let _recycling = Recycling::begin(self.recycle.as_deref());
                         self.store.write_together(&mut || machine.received(received, &*self.store, now));
-                        // There is more: at the second time as much as there may be.
-                        if length == buffer.len() && length < READ_BUFFER {
-                            *buffer = vec![0; READ_BUFFER];
-                        }
                     }
                     Come::Nothing => machine.silent(clock.now()),
                     Come::Failure(error) => machine.ended(Err(error), &*self.store, clock.now()),

@@ -13,6 +13,7 @@ mod lister_watcher;
 mod listing;
 mod machine;
 mod options;
+mod read_buffer;
 mod recycle;
 mod watching;
 
