@@ -24,6 +24,7 @@ mod rotation;
 #[cfg(unix)]
 mod script;
 mod server;
+mod sizes;
 #[cfg(target_os = "linux")]
 mod states;
 mod stop;

@@ -4,6 +4,7 @@
 //! A connection is made in three steps: TCP to the server or its proxy, the tunnel through the proxy if there
 //! is one, and TLS with the server if it wants that.
 
+mod buffers;
 pub(super) mod cancel;
 pub(super) mod deadline;
 pub(super) mod proxy;
@@ -24,12 +25,17 @@ use self::secure::{TlsConnector, TlsTransport};
 use self::tcp::{TcpConnector, TcpTransport};
 use self::tls::Tls;
 
-/// The largest head of an answer, and the longest header line of a request: 32 KiB. A long token has 10 KiB;
-/// each running watch holds the buffers, so more would cost every one of them.
+/// The largest head of an answer, and the longest header line of a request: 32 KiB. A long token has 10 KiB.
 pub(super) const BUFFER: usize = 32 * 1024;
 
-/// The buffers under TLS: one record.
-const RECORD_BUFFER: usize = 16 * 1024;
+/// How much is read at once to begin with.
+const SMALL_INPUT: usize = 8 * 1024;
+
+/// What is sent at once under TLS: one record, and what it has around it.
+const RECORD_BUFFER: usize = 17 * 1024;
+
+/// How much is read at once under TLS to begin with: as much as rustls takes.
+const RECORD_INPUT: usize = 4 * 1024;
 
 /// How long an unused connection stays in the pool: as long as a keepalive would find it alive without
 /// asking.
@@ -51,6 +57,7 @@ pub(super) fn agent(tls: Option<Tls>, proxy: Option<Proxy>) -> Agent {
         .accept_encoding("identity")
         .input_buffer_size(BUFFER)
         .output_buffer_size(BUFFER)
+        .max_response_header_size(BUFFER)
         // All of them: there is one host.
         .max_idle_connections_per_host(10)
         .max_idle_age(MAX_IDLE)

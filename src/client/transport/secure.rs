@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use rustls::{ClientConnection, StreamOwned};
 use ureq::unversioned::transport::{
-    Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, Transport, TransportAdapter,
-    time,
+    Buffers, ConnectionDetails, Connector, Either, NextTimeout, Transport, TransportAdapter, time,
 };
 
+use super::buffers::GrowingBuffers;
 use super::proxy::Proxy;
 use super::tcp::free_input;
 use super::tls::Tls;
-use super::{BUFFER, Way, left};
+use super::{BUFFER, SMALL_INPUT, Way, left};
 
 /// TLS with the server.
 #[derive(Debug)]
@@ -51,20 +51,19 @@ impl Connector<Way> for TlsConnector {
     }
 }
 
-/// Blocks until both sides agree, for as long as is left to connect. `buffer` is the size of each of the two
-/// buffers above.
+/// Blocks until both sides agree, for as long as is left to connect. `output` is how much is sent at once.
 pub(super) fn handshake<T: Transport>(
     tls: &Tls,
     below: T,
     details: &ConnectionDetails<'_>,
-    buffer: usize,
+    output: usize,
 ) -> Result<TlsTransport<T>, ureq::Error> {
     let mut connection =
         ClientConnection::new(tls.config.clone(), tls.server_name.clone()).map_err(io::Error::other)?;
     let mut below = adapter(below, details)?;
     connection.complete_io(&mut below)?;
     let stream = StreamOwned::new(connection, below);
-    Ok(TlsTransport { stream, buffers: LazyBuffers::new(buffer, buffer) })
+    Ok(TlsTransport { stream, buffers: GrowingBuffers::new(SMALL_INPUT, output) })
 }
 
 /// To read and write with what is left of the time to connect.
@@ -80,7 +79,7 @@ pub(super) fn adapter<T: Transport>(
 
 pub(super) struct TlsTransport<T: Transport> {
     stream: StreamOwned<ClientConnection, TransportAdapter<T>>,
-    buffers: LazyBuffers,
+    buffers: GrowingBuffers,
 }
 
 impl<T: Transport> Transport for TlsTransport<T> {
@@ -102,6 +101,7 @@ impl<T: Transport> Transport for TlsTransport<T> {
     }
 
     fn is_open(&mut self) -> bool {
+        self.buffers.release();
         self.stream.sock.get_mut().is_open()
     }
 

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, TcpKeepalive, Type};
-use ureq::unversioned::transport::{
-    Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport, time,
-};
+use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport, time};
 
+use super::buffers::GrowingBuffers;
 use super::cancel::{Call, Socket};
 use super::proxy::Proxy;
 use super::resolve::Names;
-use super::{BUFFER, RECORD_BUFFER, deadline, left, place};
+use super::{BUFFER, RECORD_BUFFER, RECORD_INPUT, SMALL_INPUT, deadline, left, place};
 
 /// TCP keepalive: after 30 s of silence, every 10 s, three times; a dead peer is noticed after a minute. No
 /// TCP_USER_TIMEOUT, it would override the count.
@@ -164,7 +163,7 @@ fn connect(address: SocketAddr, timeout: Option<Duration>, call: Option<&Call>) 
 
 pub(super) struct TcpTransport {
     socket: Arc<Socket>,
-    buffers: LazyBuffers,
+    buffers: GrowingBuffers,
     /// What the socket is set to, to save system calls.
     read_timeout: Option<Duration>,
     write_timeout: Option<Duration>,
@@ -172,8 +171,9 @@ pub(super) struct TcpTransport {
 
 impl TcpTransport {
     pub(super) fn new(socket: Arc<Socket>, under_tls: bool) -> Self {
-        let size = if under_tls { RECORD_BUFFER } else { BUFFER };
-        Self { socket, buffers: LazyBuffers::new(size, size), read_timeout: None, write_timeout: None }
+        let (small, output) = if under_tls { (RECORD_INPUT, RECORD_BUFFER) } else { (SMALL_INPUT, BUFFER) };
+        let buffers = GrowingBuffers::new(small, output);
+        Self { socket, buffers, read_timeout: None, write_timeout: None }
     }
 
     /// Whether it is connected and silent. A byte that nobody asked for makes it useless.
@@ -245,6 +245,7 @@ impl Transport for TcpTransport {
     }
 
     fn is_open(&mut self) -> bool {
+        self.buffers.release();
         // ureq asks before it takes a connection out of the pool, too: a call that wants a new one says no to
         // all.
         !Call::current().is_some_and(|call| call.is_fresh()) && self.is_idle().unwrap_or(false)
@@ -252,7 +253,7 @@ impl Transport for TcpTransport {
 }
 
 /// Where to read to. A buffer that is full while more is wanted would look like the end of the connection.
-pub(super) fn free_input(buffers: &mut LazyBuffers) -> Result<&mut [u8], ureq::Error> {
+pub(super) fn free_input(buffers: &mut GrowingBuffers) -> Result<&mut [u8], ureq::Error> {
     let used = buffers.input().len();
     match buffers.input_append_buf() {
         [] => Err(ureq::Error::LargeResponseHeader(used, used)),

@@ -109,8 +109,8 @@ impl Proxy {
     fn tunnel(&self, socket: TcpTransport, details: &ConnectionDetails<'_>) -> Result<Way, ureq::Error> {
         let way = match (self.scheme, &self.tls) {
             (Scheme::Https, Some(tls)) => {
-                let buffer = if details.needs_tls() { RECORD_BUFFER } else { BUFFER };
-                Either::B(Box::new(handshake(tls, socket, details, buffer)?))
+                let output = if details.needs_tls() { RECORD_BUFFER } else { BUFFER };
+                Either::B(Box::new(handshake(tls, socket, details, output)?))
             }
             (Scheme::Https, None) => return Err(ureq::Error::TlsRequired),
             _ => Either::A(socket),
