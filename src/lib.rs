@@ -167,7 +167,7 @@ pub use metrics::{
 pub use object::{
     Accessor, Compact, Deleted, DynamicObject, FullObjectMeta, GroupVersionKind, GroupVersionResource, Key,
     KeyError, Object, ObjectMeta, ObjectName, OwnerReference, PartialObjectMetadata, Resource, Scope,
-    WholeObject, meta_namespace_key, split_meta_namespace_key,
+    StringMap, StringMapIter, WholeObject, meta_namespace_key, split_meta_namespace_key,
 };
 pub use queue::{
     Delta, DeltaFifo, DeltaFifoBuilder, Deltas, Fifo, Heap, PopError, Process, ProcessBatch, ProcessError,

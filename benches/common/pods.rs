@@ -207,11 +207,11 @@ fn pod(template: &str, n: usize, version: &str, json: &mut Vec<u8>) {
 const TEMPLATE: &str = r#"{"metadata":{"name":"%name%","generateName":"%app%-5d8f9c7b6d-",
     "namespace":"%namespace%",
 "uid":"%uid%","resourceVersion":"%version%","generation":1,"creationTimestamp":"2025-11-20T08:15:%second%Z",
-"labels":{"app.kubernetes.io/name":"%app%","app.kubernetes.io/instance":"%app%-production",
-    "app.kubernetes.io/managed-by":"Helm","pod-template-hash":"5d8f9c7b6d"},
-"annotations":{"checksum/config":"%hash%","prometheus.io/scrape":"true","prometheus.io/port":"9102",
-    "kubectl.kubernetes.io/restartedAt":"2025-11-20T08:15:00Z","example.com/notes":"%text%",
-    "example.com/sent-at":"00000000000000000000"},
+"labels":{"app.kubernetes.io/instance":"%app%-production","app.kubernetes.io/managed-by":"Helm",
+    "app.kubernetes.io/name":"%app%","pod-template-hash":"5d8f9c7b6d"},
+"annotations":{"checksum/config":"%hash%","example.com/notes":"%text%",
+    "example.com/sent-at":"00000000000000000000","kubectl.kubernetes.io/restartedAt":"2025-11-20T08:15:00Z",
+    "prometheus.io/port":"9102","prometheus.io/scrape":"true"},
 "ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"%app%-5d8f9c7b6d",
     "uid":"7d0c2a34-0e7e-4a3b-8d07-59a1c0f0a1b2","controller":true,"blockOwnerDeletion":true}]
 ,"managedFields":[

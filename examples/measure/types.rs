@@ -42,9 +42,7 @@ pub(crate) fn measure(r#type: &str, resource: &str, run: Run<'_>) -> Result<Repo
         ),
         "metadata" => run.measure(
             |client, factory| Ok(factory.metadata(found(client)?)),
-            |object: &PartialObjectMetadata| {
-                object.metadata.annotations.get(SENT_AT).map_or(0, |text| parse(text))
-            },
+            |object: &PartialObjectMetadata| object.metadata.annotations.get(SENT_AT).map_or(0, parse),
         ),
         _ => Err(format!("there is no type {type}, only {}", TYPES.join(", ")).into()),
     }?;

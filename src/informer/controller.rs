@@ -8,7 +8,9 @@ use super::error::InformerError;
 use crate::object::Object;
 use crate::panic;
 use crate::queue::{Deltas, PopError, ProcessError, Queue};
-use crate::reflector::{Around, ListerWatcher, Reflector, ReflectorOptions, ReflectorState, ReflectorStatus};
+use crate::reflector::{
+    ListerWatcher, Recycle, Reflector, ReflectorOptions, ReflectorState, ReflectorStatus,
+};
 use crate::stop::{Done, Stop};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, thread};
@@ -41,8 +43,8 @@ pub struct ControllerConfig<T> {
     pub(super) begins: Option<Begins>,
     /// Called when what has been processed is not followed at once by more.
     pub(super) pauses: Option<Pauses>,
-    /// Called with what the reflector does with what it has read.
-    pub(super) decodes: Option<Around>,
+    /// Where objects come from that the reflector is to drop.
+    pub(super) recycle: Option<Arc<dyn Recycle>>,
 }
 
 type Begins = Box<dyn FnOnce(&Stop) + Send>;
@@ -64,7 +66,7 @@ impl<T> ControllerConfig<T> {
             reflector,
             begins: None,
             pauses: None,
-            decodes: None,
+            recycle: None,
         }
     }
 }
@@ -131,11 +133,11 @@ impl<T: Object + DeserializeOwned> Controller<T> {
             reflector,
             begins,
             pauses,
-            decodes,
+            recycle,
         } = config;
         let name = reflector_name(&reflector, &*lister_watcher);
         let sink: Arc<dyn Queue<T>> = Arc::clone(&queue);
-        let reflector = Reflector::new(lister_watcher, sink, reflector).around(decodes);
+        let reflector = Reflector::new(lister_watcher, sink, reflector).recycling(recycle);
         let process = Process { one: process, batch: process_batch, begins, pauses };
         Self {
             name,

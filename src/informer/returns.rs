@@ -1,5 +1,8 @@
+use std::sync::Arc;
+
 use super::handler::Notification;
 use crate::panic;
+use crate::reflector::Recycle;
 use crate::sync::Mutex;
 
 /// How many events wait at most to go back.
@@ -9,9 +12,12 @@ const MOST: usize = 1024;
 ///
 /// The last reference to an object mostly goes with the event that tells of the next one. To free it on the
 /// thread of a handler, which is not the one that decoded it, is what allocators are slow at: it may double
-/// the cost of an event. So while a reflector decodes, what nobody else has is dropped by that one, when it is
-/// through with what it has read. Nothing waits here while none decodes.
+/// the cost of an event. So while a reflector decodes, what nobody else has is dropped by that one: an object
+/// before each that it makes, which then finds the room, and the rest when it is through with what it has
+/// read. Nothing waits here while none decodes.
 pub(super) struct Returns<T> {
+    /// Whose they are: for the log.
+    informer: Arc<str>,
     /// Innermost.
     state: Mutex<State<T>>,
 }
@@ -23,8 +29,8 @@ struct State<T> {
 }
 
 impl<T> Returns<T> {
-    pub(super) fn new() -> Self {
-        Self { state: Mutex::new(State { decoding: 0, told: Vec::new() }) }
+    pub(super) fn new(informer: Arc<str>) -> Self {
+        Self { informer, state: Mutex::new(State { decoding: 0, told: Vec::new() }) }
     }
 
     /// Drops what has been told, now or later. It may be the last reference to an object, whose destructor is
@@ -40,28 +46,25 @@ impl<T> Returns<T> {
         // Without the lock.
         drop(told);
     }
+}
 
-    /// Calls `decode`; what has come back by the end of it is dropped here. `whose` is for the log.
-    pub(super) fn while_decoding(&self, whose: &str, decode: &mut dyn FnMut()) {
+impl<T: Send + Sync> Recycle for Returns<T> {
+    fn begin(&self) {
         self.state.lock().decoding += 1;
-        let _drops = Drops { returns: self, whose };
-        decode();
     }
-}
 
-struct Drops<'a, T> {
-    returns: &'a Returns<T>,
-    whose: &'a str,
-}
+    fn one(&self) {
+        let told = self.state.lock().told.pop();
+        drop_each(told, &self.informer);
+    }
 
-impl<T> Drop for Drops<'_, T> {
-    fn drop(&mut self) {
+    fn end(&self) {
         let told = {
-            let mut state = self.returns.state.lock();
+            let mut state = self.state.lock();
             state.decoding -= 1;
             std::mem::take(&mut state.told)
         };
-        drop_each(told, &self.whose);
+        drop_each(told, &self.informer);
     }
 }
 

@@ -23,9 +23,9 @@ struct Listeners<T> {
 }
 
 impl<T: Send + Sync + 'static> SharedProcessor<T> {
-    pub(super) fn new(owner: Owner) -> Self {
+    pub(super) fn new(informer: Arc<str>, owner: Owner) -> Self {
         let listeners = RwLock::new(Listeners { started: false, all: Vec::new() });
-        Self { listeners, threads: Threads::new(owner), returns: Arc::new(Returns::new()) }
+        Self { listeners, threads: Threads::new(owner), returns: Arc::new(Returns::new(informer)) }
     }
 
     /// Adds a handler, and starts its threads if those of the others run. `initial` is what it is told first.

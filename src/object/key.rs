@@ -29,7 +29,7 @@ pub fn meta_namespace_key<T: Object + ?Sized>(object: &T) -> Key {
 pub(crate) fn namespaced_key(namespace: &str, name: &str) -> Key {
     match (namespace, name) {
         ("", name) => name.into(),
-        (namespace, name) => format!("{namespace}/{name}").into(),
+        (namespace, name) => [namespace, "/", name].concat().into(),
     }
 }
 

@@ -1,8 +1,6 @@
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::Object;
+use super::{Object, StringMap};
 
 /// The part of an object's metadata that a cache needs, for structs of your own.
 ///
@@ -26,8 +24,8 @@ pub struct ObjectMeta {
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
     /// What selectors select by.
-    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "StringMap::is_empty")]
+    pub labels: StringMap,
 }
 
 /// Kubernetes writes an absent field as nothing or as `null`.
@@ -55,7 +53,7 @@ impl Object for ObjectMeta {
     }
 
     fn label(&self, key: &str) -> Option<&str> {
-        self.labels.get(key).map(String::as_str)
+        self.labels.get(key)
     }
 }
 

@@ -15,6 +15,7 @@ mod meta;
 mod openapi;
 mod partial;
 mod resource;
+mod string_map;
 mod whole;
 
 pub use compact::Compact;
@@ -25,6 +26,7 @@ pub use key::{Accessor, Key, KeyError, ObjectName, meta_namespace_key, split_met
 pub use meta::{ObjectMeta, api_version_group, api_version_version};
 pub use partial::{FullObjectMeta, OwnerReference, PartialObjectMetadata};
 pub use resource::{GroupVersionKind, GroupVersionResource, Resource, Scope};
+pub use string_map::{StringMap, StringMapIter};
 pub use whole::WholeObject;
 
 /// The few things of an object's metadata that a cache needs.

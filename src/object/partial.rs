@@ -1,9 +1,7 @@
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
-use super::Object;
 use super::meta::null_is_default;
+use super::{Object, StringMap};
 
 /// An object of any kind without all but its metadata: `metav1.PartialObjectMetadata`.
 ///
@@ -18,7 +16,7 @@ use super::meta::null_is_default;
 /// let secret: PartialObjectMetadata = serde_json::from_str(
 ///     r#"{"kind": "Secret", "metadata": {"name": "a", "annotations": {"x": "y"}}, "data": {"key": "c2VjcmV0"}}"#,
 /// )?;
-/// assert_eq!((secret.name(), secret.metadata.annotations["x"].as_str()), ("a", "y"));
+/// assert_eq!((secret.name(), &secret.metadata.annotations["x"]), ("a", "y"));
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -77,11 +75,11 @@ pub struct FullObjectMeta {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_grace_period_seconds: Option<i64>,
     /// What selectors select by.
-    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "StringMap::is_empty")]
+    pub labels: StringMap,
     /// Whatever else is to be remembered.
-    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "BTreeMap::is_empty")]
-    pub annotations: BTreeMap<String, String>,
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "StringMap::is_empty")]
+    pub annotations: StringMap,
     /// What it goes with when they are all deleted.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub owner_references: Vec<OwnerReference>,
@@ -153,7 +151,7 @@ impl Object for FullObjectMeta {
     }
 
     fn label(&self, key: &str) -> Option<&str> {
-        self.labels.get(key).map(String::as_str)
+        self.labels.get(key)
     }
 }
 

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::{Decode, ReflectorOptions};
+use super::{Decode, Recycle, ReflectorOptions};
 use crate::error::Error;
 use crate::object::{GroupVersionKind, Key, Object, meta_namespace_key, namespaced_key};
 use crate::panic;
@@ -19,6 +19,8 @@ pub(crate) struct Decoder<T> {
     shard: Option<Shard>,
     /// Where an object stands without what is skipped. Kept for the next one.
     room: Room,
+    /// Asked before each object is made.
+    recycle: Option<Arc<dyn Recycle>>,
 }
 
 struct Expected {
@@ -97,7 +99,12 @@ impl<T> Decoder<T> {
             expected,
             shard: options.shard.clone(),
             room: Room::default(),
+            recycle: None,
         }
+    }
+
+    pub(super) fn recycle(&mut self, recycle: Option<Arc<dyn Recycle>>) {
+        self.recycle = recycle;
     }
 
     pub(crate) fn limits(&self) -> DecodeLimits {
@@ -127,6 +134,9 @@ impl<T> Decoder<T> {
             return Err(Error::decode("it is no JSON object"));
         }
         self.limits.check_nesting(bytes)?;
+        if let Some(recycle) = &self.recycle {
+            recycle.one();
+        }
         let decode = |bytes| match panic::catch(|| (self.decode)(bytes)) {
             Ok(decoded) => decoded.map_err(|error| Error::decode(wire::describe(&error))),
             Err(panic) => Err(Error::decode(format!("decoding it {panic}"))),
@@ -232,8 +242,12 @@ impl<T: Object> Decoder<T> {
         if self.begins_as_expected(event.object) {
             let reuse = store.filter(|_| event.kind == EventKind::Added);
             if let Some(read) = self.at_a_glance(event.object, reuse)
-                // It is not read to its end: is that where it ends?
-                && wire::is_one_value(event.object)
+                // It is not read to its end: is that where the frame ends? Of what has not changed it is enough
+                // to know that no other frame is behind it.
+                && match read {
+                    Read::Unchanged(..) => !wire::may_be_several(event.object),
+                    _ => wire::is_one_value(event.object),
+                }
             {
                 return Ok((event.kind, read));
             }

@@ -7,6 +7,8 @@ use serde::de::DeserializeOwned;
 
 use super::failures::Failures;
 use super::machine::{Machine, Report, Step, View};
+use super::read_buffer::ReadBuffer;
+use super::recycle::{Recycle, Recycling};
 use super::{Body, Decode, ListerWatcher, ReflectorOptions, ReflectorState, ReflectorStatus};
 use crate::error::Error;
 use crate::object::Object;
@@ -17,17 +19,8 @@ use crate::sync::Mutex;
 use crate::sync::thread::{self, Scope, ScopedJoinHandle};
 use crate::threads::{self, Owner, StackSizes};
 
-/// How much is read from a body at once, at most ...
-const READ_BUFFER: usize = 32 << 10;
-
-/// ... and to begin with: a watch that is silent, as most are most of the time, holds no more.
-const FIRST_READ: usize = 4 << 10;
-
 /// A list or a watch-list that takes longer is logged (L17).
 const LONG: Duration = Duration::from_secs(10);
-
-/// Calls what it is given, and does something before and after.
-pub(crate) type Around = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
 /// Keeps a store equal to the server: lists, watches from there on, and begins again where that breaks.
 /// client-go's `Reflector`.
@@ -62,7 +55,7 @@ pub struct Reflector<T> {
     store: Arc<dyn ReflectorStore<T>>,
     decode: Decode<T>,
     options: ReflectorOptions,
-    around: Option<Around>,
+    recycle: Option<Arc<dyn Recycle>>,
     /// What `status` answers. Innermost: nothing is called under it.
     status: Mutex<ReflectorStatus>,
     /// What has been logged. Only the thread of the run takes it; innermost but for the log.
@@ -81,7 +74,7 @@ impl<T: Object + DeserializeOwned> Reflector<T> {
             store,
             decode: |bytes| serde_json::from_slice(bytes),
             options,
-            around: None,
+            recycle: None,
             status: Mutex::default(),
             logged: Mutex::default(),
         }
@@ -89,9 +82,9 @@ impl<T: Object + DeserializeOwned> Reflector<T> {
 }
 
 impl<T: Object> Reflector<T> {
-    /// What it does with what it has read is done within `around`.
-    pub(crate) fn around(self, around: Option<Around>) -> Self {
-        Self { around, ..self }
+    /// Drops what comes back.
+    pub(crate) fn recycling(self, recycle: Option<Arc<dyn Recycle>>) -> Self {
+        Self { recycle, ..self }
     }
 
     /// How it stands.
@@ -119,8 +112,9 @@ impl<T: Object> Reflector<T> {
             false
         });
         let mut machine = Machine::new(self.decode, options, watch_list, options.clock.now());
+        machine.recycle(self.recycle.clone());
         thread::scope(|scope| {
-            let mut buffer = Vec::new();
+            let mut buffer = ReadBuffer::default();
             let mut body = None;
             let mut listing = None;
             let mut resync: Option<Resync<'_>> = None;
@@ -193,7 +187,7 @@ impl<T: Object> Reflector<T> {
         &self,
         machine: &mut Machine<T>,
         body: &mut Option<Body>,
-        buffer: &mut Vec<u8>,
+        buffer: &mut ReadBuffer,
         stop: &Stop,
     ) {
         let clock = &self.options.clock;
@@ -215,7 +209,7 @@ impl<T: Object> Reflector<T> {
                 machine.opened(
                     opened.map(|opened| {
                         *body = Some(opened);
-                        *buffer = vec![0; FIRST_READ];
+                        *buffer = ReadBuffer::default();
                     }),
                     options.timeout_seconds,
                     started,
@@ -224,7 +218,7 @@ impl<T: Object> Reflector<T> {
             }
             Step::Read(patience) => {
                 let read = match body {
-                    Some(body) => read(body, buffer, patience),
+                    Some(body) => read(body, buffer.room(), patience),
                     None => Come::Bytes(0),
                 };
                 if stop.is_stopped() {
@@ -235,18 +229,9 @@ impl<T: Object> Reflector<T> {
                     Come::Bytes(length) => {
                         let now = clock.now();
                         self.status.lock().last_contact = Some(now);
-                        let received = &buffer[..length];
-                        let mut decode = || {
-                            self.store.write_together(&mut || machine.received(received, &*self.store, now));
-                        };
-                        match &self.around {
-                            Some(around) => around(&mut decode),
-                            None => decode(),
-                        }
-                        // There is more: at the second time as much as there may be.
-                        if length == buffer.len() && length < READ_BUFFER {
-                            *buffer = vec![0; READ_BUFFER];
-                        }
+                        let received = buffer.received(length);
+                        let _recycling = Recycling::begin(self.recycle.as_deref());
+                        self.store.write_together(&mut || machine.received(received, &*self.store, now));
                     }
                     Come::Nothing => machine.silent(clock.now()),
                     Come::Failure(error) => machine.ended(Err(error), &*self.store, clock.now()),

@@ -1,11 +1,12 @@
 mod watch_ends;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::decode::Decoder;
 use super::listing::{Listed, Listing, Retry, is_no_older};
 use super::watching::{Initial, RetryWindow, Watching};
-use super::{Decode, ReflectorOptions};
+use super::{Decode, Recycle, ReflectorOptions};
 use crate::error::Error;
 use crate::object::Object;
 use crate::store::{ReflectorStore, StagedList};
@@ -147,6 +148,11 @@ enum Next {
 
 impl<T: Object> Machine<T> {
     /// `watch_list`: whether whoever drives it can ask for one.
+    /// Where objects come back from, to be dropped.
+    pub(super) fn recycle(&mut self, recycle: Option<Arc<dyn Recycle>>) {
+        self.decoder.recycle(recycle);
+    }
+
     pub(super) fn new(decode: Decode<T>, options: &ReflectorOptions, watch_list: bool, now: Instant) -> Self {
         let mut machine = Self {
             settings: Settings {

@@ -13,16 +13,18 @@ mod lister_watcher;
 mod listing;
 mod machine;
 mod options;
+mod read_buffer;
+mod recycle;
 mod watching;
 
 #[cfg(feature = "client")]
 pub(crate) use decode::{BadFrame, Decoder, Read, Unreadable};
-pub(crate) use driver::Around;
 pub use driver::Reflector;
 pub use lister_watcher::{Body, ListWatch, ListerWatcher, ListerWatcherSource};
 #[cfg(feature = "client")]
 pub(crate) use machine::SLACK;
 pub use options::{ReflectorOptions, ReflectorState, ReflectorStatus, WatchErrorHandler};
+pub(crate) use recycle::Recycle;
 
 /// How an object is made from its JSON: the one place that knows how to decode a `T`.
 pub(crate) type Decode<T> = fn(&[u8]) -> Result<T, serde_json::Error>;

@@ -1,4 +1,4 @@
-use memchr::memchr;
+use memchr::{memchr, memrchr};
 
 use super::scan::Scanner;
 use super::{Room, SplitError};
@@ -6,12 +6,14 @@ use super::{Room, SplitError};
 /// Cuts a watch stream into its frames: JSON objects, one after the other.
 ///
 /// API servers write one a line, and a frame that lies whole and on a line of its own in the bytes that came
-/// is handed out where it is, without a look at what is in it. Of one that is cut by their end, or that
-/// shares its line, the closing brace is looked for. A frame ends with its line, whatever it is, so that a
-/// broken one can't take others with it; only one whose first line is just the opening brace may stand on
-/// several.
+/// is handed out where it is, without a look at what is in it. One that is cut by their end is put together
+/// until its line ends. Only where a frame may have ended without its line, or shares it, the closing brace
+/// is looked for. A frame ends with its line, whatever it is, so that a broken one can't take others with it;
+/// only one whose first line is just the opening brace may stand on several.
 #[derive(Debug, Default)]
 pub(crate) struct FrameSplitter {
+    /// A line that has not ended: nothing of it has been looked at.
+    line: Room,
     /// The beginning of a frame whose end has not come yet.
     partial: Room,
     /// Looks for its closing brace.
@@ -33,7 +35,7 @@ pub(crate) enum Taken {
 impl FrameSplitter {
     /// Of objects that have at most so many bytes.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { partial: Room::default(), scanner: Scanner::default(), several_lines: false, limit }
+        Self { limit, ..Self::default() }
     }
 
     /// Hands each frame that is complete now to `frame`. Stops where that fails.
@@ -41,6 +43,51 @@ impl FrameSplitter {
         &mut self,
         mut bytes: &[u8],
         mut frame: impl FnMut(&[u8]) -> Result<Taken, E>,
+    ) -> Result<(), E> {
+        if !self.line.is_empty() {
+            let rest_of_line = memchr(b'\n', bytes).map_or(bytes.len(), |at| at + 1);
+            let (begun, rest) = bytes.split_at(rest_of_line);
+            self.line.bytes().extend_from_slice(begun);
+            bytes = rest;
+            if self.line_may_wait() {
+                return Ok(());
+            }
+            self.split_line(&mut frame)?;
+        }
+        let lines = memrchr(b'\n', bytes).map_or(0, |at| at + 1);
+        self.split(&bytes[..lines], &mut frame)?;
+        let begun = &bytes[lines..];
+        if !self.partial.is_empty() || begun.is_empty() {
+            return self.split(begun, &mut frame);
+        }
+        self.line.bytes().extend_from_slice(begun);
+        if self.line_may_wait() { Ok(()) } else { self.split_line(&mut frame) }
+    }
+
+    /// Whether nothing in the line that has begun can have ended, or be too large, so that more is waited for.
+    fn line_may_wait(&self) -> bool {
+        self.line.first() == Some(&b'{')
+            && !matches!(self.line.trim_ascii_end().last(), Some(b'}') | None)
+            && self.line.last() != Some(&b'\n')
+            && self.line.len() <= self.limit
+    }
+
+    /// Splits the line that has begun, as far as it has come.
+    fn split_line<E: From<SplitError>>(
+        &mut self,
+        frame: &mut impl FnMut(&[u8]) -> Result<Taken, E>,
+    ) -> Result<(), E> {
+        let mut line = std::mem::take(&mut self.line);
+        let result = self.split(line.bytes(), frame);
+        line.clear();
+        self.line = line;
+        result
+    }
+
+    fn split<E: From<SplitError>>(
+        &mut self,
+        mut bytes: &[u8],
+        frame: &mut impl FnMut(&[u8]) -> Result<Taken, E>,
     ) -> Result<(), E> {
         loop {
             if self.partial.is_empty() {
@@ -65,7 +112,7 @@ impl FrameSplitter {
             if end.is_none() {
                 return Ok(());
             }
-            self.hand_out(&mut frame)?;
+            self.hand_out(frame)?;
         }
     }
 
@@ -74,6 +121,7 @@ impl FrameSplitter {
         &mut self,
         mut frame: impl FnMut(&[u8]) -> Result<Taken, E>,
     ) -> Result<(), E> {
+        self.split_line(&mut frame)?;
         if self.partial.is_empty() || self.scanner.is_inside() { Ok(()) } else { self.hand_out(&mut frame) }
     }
 

@@ -21,7 +21,7 @@ pub use options::{ListOptions, ResourceVersionMatch};
 pub(crate) use options::{UNRESERVED, percent_encoded};
 pub(crate) use peek::Peek;
 pub(crate) use room::Room;
-pub(crate) use scan::is_one_value;
+pub(crate) use scan::{is_one_value, may_be_several};
 #[cfg(feature = "testing")]
 pub(crate) use shard::fnv1a;
 pub use shard::{Shard, ShardError};

@@ -1,4 +1,4 @@
-use memchr::memchr2;
+use memchr::{memchr2, memmem};
 
 /// Finds where a JSON value ends that begins with a brace or a bracket, in bytes that come bit by bit.
 ///
@@ -109,6 +109,12 @@ fn marks(block: &[u8; BLOCK]) -> u64 {
 /// Whether these bytes end where the object or array with which they begin is closed.
 pub(crate) fn is_one_value(bytes: &[u8]) -> bool {
     Scanner::default().end(bytes) == Some(bytes.len())
+}
+
+/// Whether something may stand behind the object with which these bytes begin that would make another frame,
+/// which has a key `object`.
+pub(crate) fn may_be_several(bytes: &[u8]) -> bool {
+    memmem::find(bytes, b"\"object\"").is_some() && !is_one_value(bytes)
 }
 
 /// How deep arrays and objects are nested in a JSON value.

@@ -132,7 +132,7 @@ fn fa7_only_metadata_arrives() {
         }
         assert_eq!(cached(&metadata), cached(&maps));
         let a = metadata.lister().get(&namespace.name, "a").unwrap();
-        assert_eq!(a.metadata.annotations["seen"], "yes");
+        assert_eq!(&a.metadata.annotations["seen"], "yes");
         let (seen, all) = (tap.seen(), tap_of_all.seen());
         assert!(seen.contains("PartialObjectMetadata") && !seen.contains(SECRET));
         assert!(all.contains(SECRET) && !all.contains("PartialObjectMetadata"), "what would have come");

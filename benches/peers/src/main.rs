@@ -13,6 +13,7 @@ mod table;
 #[allow(dead_code)]
 #[path = "../../common"]
 mod common {
+    pub(crate) mod bare;
     pub(crate) mod pods;
     pub(crate) mod replay;
 }
@@ -34,7 +35,7 @@ use std::error::Error;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 
-use cases::{CASES, Case};
+use cases::{CASES, Case, Task};
 use common::replay::{self, Replay};
 use lexopt::prelude::*;
 use measure::report::Report;
@@ -79,11 +80,13 @@ fn start() -> Result<(), Box<dyn Error>> {
     let mut arguments = lexopt::Parser::from_env();
     while let Some(argument) = arguments.next()? {
         match argument {
-            // A child: the name of its case, the server, and how many events it waits for.
+            // A child: the name of its case, the server, how many events it waits for, and whether it looks when
+            // they were sent.
             Long("case") => {
                 let case = case(&arguments.value()?.string()?)?;
                 let url = arguments.value()?.string()?;
-                let report = (case.run)(&url, arguments.value()?.parse()?)?;
+                let (events, latency) = (arguments.value()?.parse()?, arguments.value()?.parse()?);
+                let report = (case.run)(Task { url: &url, events, latency })?;
                 println!("{}", serde_json::to_string(&report)?);
                 return Ok(());
             }
@@ -119,18 +122,21 @@ fn compare(settings: &Settings) -> Result<(), Box<dyn Error>> {
     let chosen = |case: &&Case| case.name == CASES[0].name || case.name.contains(&settings.only);
     let cases: Vec<&Case> = CASES.iter().filter(chosen).collect();
     let mut server = Replay::spawn(settings.pods);
-    let mut reports: Vec<Vec<[Report; 2]>> = cases.iter().map(|_| Vec::new()).collect();
+    let mut reports: Vec<Vec<(Report, Option<Report>)>> = cases.iter().map(|_| Vec::new()).collect();
     for run in 1..=settings.runs {
         for (case, reports) in cases.iter().zip(&mut reports) {
             eprintln!("run {run} of {}: {}", settings.runs, case.name);
             let saturated = child(case, &mut server, settings.events, 0)?;
             // A loop has no latency of its own: nothing comes between it and the socket.
-            let paced =
-                if case.bare { Report::default() } else { child(case, &mut server, settings.paced, RATE)? };
-            reports.push([saturated, paced]);
+            let paced = match case.bare {
+                true => None,
+                false => Some(child(case, &mut server, settings.paced, RATE)?),
+            };
+            reports.push((saturated, paced));
         }
     }
-    let figures = cases.iter().zip(&reports).map(|(case, reports)| Figures::new(case.name, reports));
+    let figures =
+        cases.iter().zip(&reports).map(|(case, reports)| Figures::new(case.name, case.bare, reports));
     table::print(&figures.collect::<Vec<_>>());
     Ok(())
 }
@@ -139,7 +145,7 @@ fn compare(settings: &Settings) -> Result<(), Box<dyn Error>> {
 fn child(case: &Case, server: &mut Replay, events: usize, rate: usize) -> Result<Report, Box<dyn Error>> {
     server.reset();
     let mut child = Command::new(std::env::current_exe()?)
-        .args(["--case", case.name, &server.url, &events.to_string()])
+        .args(["--case", case.name, &server.url, &events.to_string(), &(rate > 0).to_string()])
         .stdout(Stdio::piped())
         .spawn()?;
     let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();

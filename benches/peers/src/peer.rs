@@ -14,6 +14,7 @@ use tokio::runtime;
 use tokio::sync::Notify;
 
 use crate::SYNCED;
+use crate::cases::Task;
 use crate::measure::latency::{SENT_AT, Samples, parse};
 use crate::measure::meter::Reading;
 use crate::measure::report::Report;
@@ -36,8 +37,7 @@ struct Told {
 }
 
 pub(crate) fn run<K>(
-    url: &str,
-    events: usize,
+    task: Task<'_>,
     options: Options,
     r#type: K::DynamicType,
 ) -> Result<Report, Box<dyn Error>>
@@ -45,6 +45,7 @@ where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
     K::DynamicType: Clone + Eq + std::hash::Hash + Unpin + Send + Sync,
 {
+    let Task { url, events, latency } = task;
     let (before, begun) = (Reading::now(), Instant::now());
     let mut builder = if options.multi_thread {
         runtime::Builder::new_multi_thread()
@@ -73,7 +74,9 @@ where
                 told.first.get_or_insert(now);
                 told.last = Some(now);
                 told.events += 1;
-                told.samples.add(object.annotations().get(SENT_AT).map_or(0, |text| parse(text)));
+                if latency {
+                    told.samples.add(object.annotations().get(SENT_AT).map_or(0, |text| parse(text)));
+                }
                 if told.events == events {
                     enough.notify_one();
                 }

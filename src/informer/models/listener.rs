@@ -56,7 +56,7 @@ fn sp8_sp11_everything_is_delivered_in_order() {
     check(|| {
         let (threads, recorder, things) = (Threads::new(Owner::new()), Recorder::new(), things(4));
         let listener = listener(1, &recorder);
-        listener.start(&threads, &Arc::new(Returns::new())).unwrap();
+        listener.start(&threads, &Arc::new(Returns::new("informer".into()))).unwrap();
         let waiter = thread::spawn({
             let (handler, recorder) = (Arc::clone(&listener.handler), recorder.clone());
             move || {
@@ -91,8 +91,8 @@ fn sp12_a_close_at_any_point_ends_the_threads() {
         let adder = thread::spawn({
             let (threads, things) = (Arc::clone(&threads), things.clone());
             move || {
-                listener.start(&threads, &Arc::new(Returns::new())).unwrap();
-                listener.start(&threads, &Arc::new(Returns::new())).unwrap();
+                listener.start(&threads, &Arc::new(Returns::new("informer".into()))).unwrap();
+                listener.start(&threads, &Arc::new(Returns::new("informer".into()))).unwrap();
                 things.iter().take(added).for_each(|thing| {
                     listener.add(initial(thing));
                     if any(2) == 0 {
@@ -122,7 +122,7 @@ fn sp12_a_close_at_any_point_ends_the_threads() {
 #[test]
 fn sp6_a_handler_is_removed_while_others_are_told() {
     check(|| {
-        let processor = Arc::new(SharedProcessor::new(Owner::new()));
+        let processor = Arc::new(SharedProcessor::new("informer".into(), Owner::new()));
         let (stays, goes, things) = (Recorder::new(), Recorder::new(), things(3));
         processor.add_listener(listener(1, &stays), []).unwrap();
         processor.add_listener(listener(2, &goes), []).unwrap();
@@ -170,7 +170,8 @@ fn changes() -> Vec<Notification<Thing>> {
 #[test]
 fn sp8_sp11_a_coalescing_handler_ends_where_the_others_do() {
     check(|| {
-        let (processor, recorder) = (Arc::new(SharedProcessor::new(Owner::new())), Recorder::new());
+        let (processor, recorder) =
+            (Arc::new(SharedProcessor::new("informer".into(), Owner::new())), Recorder::new());
         let listener = listener_with(1, &recorder, HandlerBuffer::Coalescing);
         let handler = Arc::clone(&listener.handler);
         processor.add_listener(listener, []).unwrap();

@@ -187,7 +187,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 ended: Done::new(&*name),
                 sources,
                 indexer: Arc::new(indexer),
-                processor: SharedProcessor::new(owner),
+                processor: SharedProcessor::new(Arc::clone(&name), owner),
                 inline: inline.map(Mutex::new),
                 default_resync_period: options.reflector.resync_period,
                 life: Mutex::new(Life { started: false, options }),

@@ -125,8 +125,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         }));
         let told = Arc::clone(&self.shared);
         config.pauses = Some(Box::new(move || told.processor.hand_over()));
-        let (returns, name) = (Arc::clone(self.shared.processor.returns()), Arc::clone(&self.shared.name));
-        config.decodes = Some(Box::new(move |decode| returns.while_decoding(&name, decode)));
+        config.recycle = Some(Arc::clone(self.shared.processor.returns()) as _);
         config.reflector = reflector.clone();
         config.reflector.name = source.name(&life.options);
         let (shared, clock) = (Arc::downgrade(&self.shared), Arc::clone(&reflector.clock));

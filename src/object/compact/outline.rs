@@ -162,7 +162,7 @@ impl Outline {
 
     pub(super) fn labels<'a>(&'a self, json: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         let odd = self.odd.iter().flat_map(|odd| &odd.metadata.labels);
-        odd.map(|(key, value)| (key.as_str(), value.as_str())).chain(labels(self.labels.text(json)))
+        odd.chain(labels(self.labels.text(json)))
     }
 }
 

@@ -3,8 +3,9 @@
 use std::error::Error;
 
 use futures::{StreamExt, pin_mut};
+use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::{Config, Event};
-use kube::runtime::{WatchStreamExt, reflector, watcher};
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 
 #[cfg(feature = "openapi")]
@@ -14,8 +15,13 @@ use own::Pod;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let api = api(Client::try_default().await?);
-    let (reader, writer) = writer();
+    #[cfg(feature = "openapi")]
+    let r#type = ();
+    #[cfg(not(feature = "openapi"))]
+    let r#type = kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&());
+    let api = Api::<Pod>::all_with(Client::try_default().await?, &r#type);
+    let writer = Writer::new(r#type);
+    let reader = writer.as_reader();
     let stream = watcher(api, Config::default()).default_backoff().reflect(writer);
     pin_mut!(stream);
     while let Some(event) = stream.next().await {
@@ -31,30 +37,18 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-#[cfg(feature = "openapi")]
-fn api(client: Client) -> Api<Pod> {
-    Api::all(client)
-}
-
-#[cfg(feature = "openapi")]
-fn writer() -> (reflector::Store<Pod>, reflector::store::Writer<Pod>) {
-    reflector::store()
-}
-
-#[cfg(feature = "openapi")]
 fn node(pod: &Pod) -> &str {
-    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
+    #[cfg(feature = "openapi")]
+    let spec = pod.spec.as_ref();
+    #[cfg(not(feature = "openapi"))]
+    let spec = Some(&pod.spec);
+    spec.and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
 }
-
-#[cfg(not(feature = "openapi"))]
-use own::{api, node, writer};
 
 /// As kube-rs has it for a struct of one's own: an object of a type that is named at run time.
 #[cfg(not(feature = "openapi"))]
 mod own {
-    use kube::core::{ApiResource, NotUsed, Object};
-    use kube::runtime::reflector::{Store, store::Writer};
-    use kube::{Api, Client};
+    use kube::core::{NotUsed, Object};
     use serde::Deserialize;
 
     pub(crate) type Pod = Object<Spec, NotUsed>;
@@ -63,22 +57,5 @@ mod own {
     #[serde(rename_all = "camelCase")]
     pub(crate) struct Spec {
         pub(crate) node_name: Option<String>,
-    }
-
-    fn pods() -> ApiResource {
-        ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&())
-    }
-
-    pub(crate) fn api(client: Client) -> Api<Pod> {
-        Api::all_with(client, &pods())
-    }
-
-    pub(crate) fn writer() -> (Store<Pod>, Writer<Pod>) {
-        let writer = Writer::new(pods());
-        (writer.as_reader(), writer)
-    }
-
-    pub(crate) fn node(pod: &Pod) -> &str {
-        pod.spec.node_name.as_deref().unwrap_or_default()
     }
 }
