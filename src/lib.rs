@@ -116,6 +116,7 @@ mod metrics;
 mod object;
 mod panic;
 mod resource_version;
+mod scan;
 mod selector;
 mod status;
 mod stop;

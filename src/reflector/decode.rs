@@ -1,9 +1,11 @@
 use std::sync::Arc;
 
+use super::headroom::Headroom;
 use super::{Decode, Recycle, ReflectorOptions};
 use crate::error::Error;
 use crate::object::{GroupVersionKind, Key, Object, meta_namespace_key, namespaced_key};
 use crate::panic;
+use crate::scan;
 use crate::store::{ReflectorStore, StoreError};
 use crate::wire::{self, DecodeLimits, Event, EventKind, FieldPaths, ListMeta, Peek, Room, Shard, Shown};
 
@@ -21,6 +23,7 @@ pub(crate) struct Decoder<T> {
     room: Room,
     /// Asked before each object is made.
     recycle: Option<Arc<dyn Recycle>>,
+    headroom: Headroom,
 }
 
 struct Expected {
@@ -100,7 +103,13 @@ impl<T> Decoder<T> {
             shard: options.shard.clone(),
             room: Room::default(),
             recycle: None,
+            headroom: Headroom::default(),
         }
+    }
+
+    /// What is decoded next, from so many bytes, stays beside all that there is.
+    pub(super) fn stays(&mut self, bytes: usize) {
+        self.headroom.stays(bytes);
     }
 
     pub(super) fn recycle(&mut self, recycle: Option<Arc<dyn Recycle>>) {
@@ -168,6 +177,7 @@ impl<T: Object> Decoder<T> {
             Some(Read::Unreadable(unreadable)) => return Err(unreadable),
             _ => {}
         }
+        self.stays(bytes.len());
         let mut object = self.item(bytes)?;
         if list.api_version_and_kind().1.is_empty() && !says_kind(bytes) {
             return Ok(Item::Unnamed(object));
@@ -245,8 +255,8 @@ impl<T: Object> Decoder<T> {
                 // It is not read to its end: is that where the frame ends? Of what has not changed it is enough
                 // to know that no other frame is behind it.
                 && match read {
-                    Read::Unchanged(..) => !wire::may_be_several(event.object),
-                    _ => wire::is_one_value(event.object),
+                    Read::Unchanged(..) => !scan::may_be_several(event.object),
+                    _ => scan::is_one_value(event.object),
                 }
             {
                 return Ok((event.kind, read));

@@ -37,6 +37,9 @@ impl<T: Object> Machine<T> {
         now: Instant,
     ) -> Result<Taken, Broken> {
         let reuse = watching.initial.as_ref().is_some_and(|initial| initial.reuse);
+        if watching.initial.is_some() {
+            self.decoder.stays(frame.len());
+        }
         let (kind, read) = match self.decoder.event(frame, reuse.then_some(store)) {
             Ok(event) => event,
             Err(BadFrame::Several) => return Ok(Taken::Several),

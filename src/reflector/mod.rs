@@ -9,6 +9,7 @@ mod decode;
 mod driver;
 mod events;
 mod failures;
+mod headroom;
 mod lister_watcher;
 mod listing;
 mod machine;

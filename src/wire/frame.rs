@@ -1,7 +1,7 @@
 use memchr::{memchr, memrchr};
 
-use super::scan::Scanner;
 use super::{Room, SplitError};
+use crate::scan::Scanner;
 
 /// Cuts a watch stream into its frames: JSON objects, one after the other.
 ///

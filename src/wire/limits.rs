@@ -1,5 +1,5 @@
 use super::SplitError;
-use super::scan::nesting;
+use crate::scan::nesting;
 
 /// How deep serde_json goes.
 const NESTING: usize = 127;

@@ -3,7 +3,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::SplitError;
-use super::scan::Scanner;
+use crate::scan::Scanner;
 
 /// Cuts the body of a LIST into its items while it arrives, so that no more than one of them is held as
 /// bytes.

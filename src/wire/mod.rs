@@ -8,7 +8,6 @@ mod list;
 mod options;
 mod peek;
 mod room;
-mod scan;
 mod shard;
 
 pub(crate) use event::{Event, EventKind, error_status, has_several};
@@ -21,7 +20,6 @@ pub use options::{ListOptions, ResourceVersionMatch};
 pub(crate) use options::{UNRESERVED, percent_encoded};
 pub(crate) use peek::Peek;
 pub(crate) use room::Room;
-pub(crate) use scan::{is_one_value, may_be_several};
 #[cfg(feature = "testing")]
 pub(crate) use shard::fnv1a;
 pub use shard::{Shard, ShardError};

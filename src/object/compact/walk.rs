@@ -5,6 +5,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use crate::scan::Scanner;
+
 /// Goes through the members of one object or array after the other, as places in the whole text.
 pub(super) struct Walk<'a> {
     json: &'a [u8],
@@ -83,24 +85,7 @@ impl<'a> Walk<'a> {
 
     /// Where the object or array ends that begins here.
     fn nested(&self) -> Option<usize> {
-        let (mut at, mut depth) = (self.at, 0_usize);
-        loop {
-            match self.json.get(at)? {
-                b'"' => {
-                    at = string_end(self.json, at)?;
-                    continue;
-                }
-                b'{' | b'[' => depth += 1,
-                b'}' | b']' => {
-                    depth -= 1;
-                    if depth == 0 {
-                        return Some(at + 1);
-                    }
-                }
-                _ => {}
-            }
-            at += 1;
-        }
+        Scanner::default().end(self.json.get(self.at..)?).map(|length| self.at + length)
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use memchr::memchr2;
 
 use super::Step;
-use crate::wire::scan::Scanner;
+use crate::scan::Scanner;
 
 /// See [`FieldPaths::cut`](super::FieldPaths::cut).
 pub(super) fn cut<'a>(paths: &[Vec<Step>], object: &'a [u8], room: &'a mut Vec<u8>) -> &'a [u8] {

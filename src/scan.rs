@@ -5,7 +5,7 @@ use memchr::{memchr2, memmem};
 /// It counts brackets and knows strings, and nothing else: whether the value is valid shows when it is
 /// decoded.
 #[derive(Debug, Default)]
-pub(super) struct Scanner {
+pub(crate) struct Scanner {
     /// How many braces and brackets are open.
     depth: usize,
     in_string: bool,
@@ -15,18 +15,18 @@ pub(super) struct Scanner {
 
 impl Scanner {
     /// For a value of which the first bracket has been seen already.
-    pub(super) fn inside() -> Self {
+    pub(crate) fn inside() -> Self {
         Self { depth: 1, ..Self::default() }
     }
 
     /// Whether a value has begun and not ended.
-    pub(super) fn is_inside(&self) -> bool {
+    pub(crate) fn is_inside(&self) -> bool {
         self.depth > 0
     }
 
     /// How many of these bytes belong to the value, if its end is among them. Bytes before its beginning
     /// belong to it.
-    pub(super) fn end(&mut self, bytes: &[u8]) -> Option<usize> {
+    pub(crate) fn end(&mut self, bytes: &[u8]) -> Option<usize> {
         let (blocks, rest) = bytes.as_chunks::<BLOCK>();
         // Where the byte is that a backslash escapes.
         let mut escaped = if self.escaped { 0 } else { usize::MAX };
@@ -70,7 +70,7 @@ impl Scanner {
 
     /// How many of these bytes belong to a value that begins with neither brace nor bracket and stands in an
     /// array: all up to the comma or bracket that follows, if that is among them.
-    pub(super) fn scalar_end(&mut self, bytes: &[u8]) -> Option<usize> {
+    pub(crate) fn scalar_end(&mut self, bytes: &[u8]) -> Option<usize> {
         for (at, &byte) in bytes.iter().enumerate() {
             match byte {
                 _ if self.escaped => self.escaped = false,
@@ -118,7 +118,7 @@ pub(crate) fn may_be_several(bytes: &[u8]) -> bool {
 }
 
 /// How deep arrays and objects are nested in a JSON value.
-pub(super) fn nesting(value: &[u8]) -> usize {
+pub(crate) fn nesting(value: &[u8]) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     let mut rest = value;
     while let Some((&byte, after)) = rest.split_first() {
