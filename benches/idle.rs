@@ -1,6 +1,6 @@
-//! What an informer costs that has nothing to do: memory beside the objects, of which there are none, threads, and
-//! how often one of them wakes, while its watch is silent. Each case in a process of its own, over a real client;
-//! the server is the process that started it. Linux only, since it reads `/proc`.
+//! What an informer costs that has nothing to do: memory beside the objects, of which there are none,
+//! threads, and how often one of them wakes, while its watch is silent. Each case in a process of its own,
+//! over a real client; the server is the process that started it. Linux only, since it reads `/proc`.
 //!
 //! ```text
 //! cargo bench --bench idle          # two minutes

@@ -1,7 +1,7 @@
-//! Whether memory stays as it is: an informer of 5,000 pods as a struct of three fields, in a process of its own
-//! that may have 64 MiB of writable memory, stacks included; half a million events, and twenty times a watch
-//! that has expired, so that everything is listed again. The server is the process that started it. Linux
-//! only, since it reads `/proc`.
+//! Whether memory stays as it is: an informer of 5,000 pods as a struct of three fields, in a process of its
+//! own that may have 64 MiB of writable memory, stacks included; half a million events, and twenty times a
+//! watch that has expired, so that everything is listed again. The server is the process that started it.
+//! Linux only, since it reads `/proc`.
 //!
 //! ```text
 //! cargo bench --bench soak                 # two minutes
@@ -32,8 +32,8 @@ const LIMIT: usize = 64 << 10;
 const PODS: usize = 5_000;
 const RELISTS: usize = 20;
 
-/// Before each ten events, so that the handler keeps up with them: what waits for one that doesn't is kept, as in
-/// client-go, and is not what is looked at here.
+/// Before each ten events, so that the handler keeps up with them: what waits for one that doesn't is kept,
+/// as in client-go, and is not what is looked at here.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// How much more may be resident at the end than after the first list.

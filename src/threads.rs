@@ -88,19 +88,21 @@ impl Owner {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StackSizes {
-    /// Of the thread that lists, watches and decodes, where transforms run, too. `None`, the default: 4 MiB,
+    /// Of the thread that lists, watches and decodes, where transforms run, too, and most destructors of
+    /// objects. `None`, the default: 4 MiB,
     /// twice what the deepest-going types of Kubernetes take, see
     /// [`DecodeLimits::nesting`](crate::DecodeLimits::nesting); or what the environment's `RUST_MIN_STACK`
     /// says, if that is more.
     ///
     /// A [`Reflector`](crate::Reflector) by itself runs on its caller's thread.
     pub reflector: Option<usize>,
-    /// Of the threads that handlers are called on. `None`, the default: the 2 MiB of the standard library, or
-    /// `RUST_MIN_STACK`.
+    /// Of the threads that handlers are called on. `None`, the default: the 2 MiB of the standard library,
+    /// or `RUST_MIN_STACK`.
     pub handlers: Option<usize>,
     /// Of the others: the process loop, where the caller has given it no thread of his; the one that feeds
-    /// each handler; the resyncs. Index functions run there, and destructors of objects. By default as
-    /// [`handlers`](Self::handlers).
+    /// each handler; the resyncs. Index functions run there. By default as [`handlers`](Self::handlers).
+    ///
+    /// A destructor of an object may run on any of the threads.
     pub others: Option<usize>,
 }
 

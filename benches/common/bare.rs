@@ -1,6 +1,6 @@
-//! The least that can be done with what a server sends: read it from a socket, skip what is skipped, decode the
-//! rest. No client, no queue, no cache and no second thread; one connection, and a buffer that is there from the
-//! beginning. What an informer costs over that is what it does beside decoding.
+//! The least that can be done with what a server sends: read it from a socket, skip what is skipped, decode
+//! the rest. No client, no queue, no cache and no second thread; one connection, and a buffer that is there
+//! from the beginning. What an informer costs over that is what it does beside decoding.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -1,9 +1,9 @@
-//! An API server that costs next to nothing: Pods are rendered before it says its address, the same ones each time,
-//! and what is sent is copies of them with a few digits patched. It runs in a process of its own, a child of
-//! whoever measures, so that what it uses is in nobody's figures.
+//! An API server that costs next to nothing: Pods are rendered before it says its address, the same ones each
+//! time, and what is sent is copies of them with a few digits patched. It runs in a process of its own, a
+//! child of whoever measures, so that what it uses is in nobody's figures.
 //!
-//! It serves LIST, WATCH and watch-lists of `/api/v1/pods`. After the objects that there are, a watch is silent
-//! until [`Replay::go`].
+//! It serves LIST, WATCH and watch-lists of `/api/v1/pods`. After the objects that there are, a watch is
+//! silent until [`Replay::go`].
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -51,8 +51,8 @@ impl Replay {
         Self { url: url.trim_end().to_owned(), child, commands }
     }
 
-    /// So many events follow, so many a second; 0 is as fast as they are read. Paced ones carry the time at which
-    /// they were sent.
+    /// So many events follow, so many a second; 0 is as fast as they are read. Paced ones carry the time at
+    /// which they were sent.
     pub(crate) fn go(&mut self, events: usize, rate: usize) {
         self.command(&format!("go {events} {rate}"));
     }

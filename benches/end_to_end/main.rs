@@ -1,5 +1,6 @@
-//! What a whole informer costs, from its socket to its handlers: each case in a process of its own, which is what
-//! `examples/measure` runs, against a [server](common::replay) in another one. Linux only, since it reads `/proc`.
+//! What a whole informer costs, from its socket to its handlers: each case in a process of its own, which is
+//! what `examples/measure` runs, against a [server](common::replay) in another one. Linux only, since it
+//! reads `/proc`.
 //!
 //! ```text
 //! cargo bench --bench end_to_end                        # 20,000 Pods, 50,000 events; five minutes
@@ -7,8 +8,9 @@
 //! cargo bench --bench end_to_end -- --pods 5000 --events 10000 --runs 1
 //! ```
 //!
-//! Parts: sync, events, relist, fan-out, idle. Types: k8s-openapi, own, compact, dynamic. Each figure is the median of
-//! the runs. *Bare* is a loop that does the least that can be done with the same bytes: [`common::bare`].
+//! Parts: sync, events, relist, fan-out, idle. Types: k8s-openapi, own, compact, dynamic. Each figure is the
+//! median of the runs. *Bare* is a loop that does the least that can be done with the same bytes:
+//! [`common::bare`].
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -16,7 +16,8 @@ use super::measure::report::Report;
 use super::measure::run::{Audience, Run, Settings};
 use super::measure::types;
 
-/// The first argument of a process that is measured; the case is the second one, and the server's URL the third.
+/// The first argument of a process that is measured; the case is the second one, and the server's URL the
+/// third.
 const ARGUMENT: &str = "--measured";
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]

@@ -4,8 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::report::Latency;
 
-/// The annotation of an object that says when it was sent: nanoseconds since 1970, in decimal digits. None, or
-/// nothing but zeros, says nothing.
+/// The annotation of an object that says when it was sent: nanoseconds since 1970, in decimal digits. None,
+/// or nothing but zeros, says nothing.
 pub(crate) const SENT_AT: &str = "example.com/sent-at";
 
 /// So many of the latest samples are kept: 4 MiB.

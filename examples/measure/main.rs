@@ -1,5 +1,6 @@
-//! What does an informer of this resource cost? Time, processor and memory until it has synced, and for each event
-//! from then on: what a controller's requests and limits can be planned with. Linux only, since it reads `/proc`.
+//! What does an informer of this resource cost? Time, processor and memory until it has synced, and for each
+//! event from then on: what a controller's requests and limits can be planned with. Linux only, since it
+//! reads `/proc`.
 //!
 //! ```text
 //! cargo run --release --example measure                                Pods of your cluster, until Ctrl-C
@@ -8,7 +9,8 @@
 //!     --help                                                           everything else
 //! ```
 //!
-//! What is measured is all that this process takes: a table, and one line of JSON. Debug builds cost many times as much.
+//! What is measured is all that this process takes: a table, and one line of JSON. Debug builds cost many
+//! times as much.
 
 mod arguments;
 mod count;

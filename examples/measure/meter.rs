@@ -9,8 +9,8 @@ pub(crate) struct Reading {
     pub(crate) at: Instant,
     /// Processor time of all threads that are alive.
     pub(crate) cpu: Duration,
-    /// Bytes of memory that belong to this process alone; what an allocator holds back counts, as it does for
-    /// whoever pays for it.
+    /// Bytes of memory that belong to this process alone; what an allocator holds back counts, as it does
+    /// for whoever pays for it.
     pub(crate) resident: u64,
     /// The most of them there have been.
     pub(crate) peak: u64,

@@ -11,10 +11,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// Labels, annotations, a node selector: what Go has as `map[string]string`, sorted by key.
 ///
 /// It costs little more than the bytes that it holds, where a `BTreeMap<String, String>` has a node of half a
-/// kilobyte and an allocation for each key and value: all of it is in a single one, and an empty one has none.
-/// It is read from the beginning, so [`get`](Self::get) takes as long as there are entries: nothing for the
-/// ten or fifty that labels and annotations have, but it is no table for thousands. What changes it writes
-/// all of it anew: to change more than a few entries, make another one from an iterator.
+/// kilobyte and an allocation for each key and value: all of it is in a single one, and an empty one has
+/// none. It is read from the beginning, so [`get`](Self::get) takes as long as there are entries: nothing for
+/// the ten or fifty that labels and annotations have, but it is no table for thousands. What changes it
+/// writes all of it anew: to change more than a few entries, make another one from an iterator.
 ///
 /// ```
 /// use k8s_informer::{ObjectMeta, StringMap};
@@ -179,6 +179,26 @@ impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for StringMap {
             push(&mut builder.text, value.as_ref());
         }
         builder.finish()
+    }
+}
+
+/// All of them in one step. Of a key that is there already the new value counts.
+impl<K: AsRef<str>, V: AsRef<str>> Extend<(K, V)> for StringMap {
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
+        let mut all = BTreeMap::from(std::mem::take(self));
+        all.extend(
+            entries.into_iter().map(|(key, value)| (key.as_ref().to_owned(), value.as_ref().to_owned())),
+        );
+        *self = all.into();
+    }
+}
+
+impl IntoIterator for StringMap {
+    type Item = (String, String);
+    type IntoIter = std::collections::btree_map::IntoIter<String, String>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        BTreeMap::from(self).into_iter()
     }
 }
 

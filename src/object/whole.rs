@@ -10,10 +10,10 @@ use super::{DynamicObject, Object};
 /// types of [`impl_object!`](crate::impl_object) and
 /// [`PartialObjectMetadata`](crate::PartialObjectMetadata) are none; they are [patched](crate::Patch).
 ///
-/// [`DynamicObject`] and [`Compact`](crate::Compact) keep everything there is. The types of k8s-openapi keep the fields of the Kubernetes
-/// version that the program picked: **where the server is newer, fields that it has since learnt are lost
-/// when such an object is replaced**, as they are with typed clients of Go. Use a [`Patch`](crate::Patch) or
-/// [`DynamicObject`] for kinds that may grow under you.
+/// [`DynamicObject`] keeps everything there is, and a [`Compact`](crate::Compact) what its type keeps. The
+/// types of k8s-openapi keep the fields of the Kubernetes version that the program picked: **where the server
+/// is newer, fields that it has since learnt are lost when such an object is replaced**, as they are with
+/// typed clients of Go. Use a [`Patch`](crate::Patch) or [`DynamicObject`] for kinds that may grow under you.
 ///
 /// Implement it for a struct of your own only if decoding and encoding an object gives that object again, in
 /// all its fields, those of the metadata included, for each version of it that a server may have:

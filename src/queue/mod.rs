@@ -64,8 +64,21 @@ pub trait Queue<T>: ReflectorStore<T> {
     }
 
     /// Whether the next [`pop`](Self::pop) would find something at once. Where it would, an informer hands
-    /// what it has for its handlers over together with what comes next; a queue that answers `true` and then
-    /// has that pop wait keeps it back. The default, `false`, is always right.
+    /// what it has for its handlers over together with what comes next, up to 64 events. What is put around a
+    /// queue answers as that one does only if its own pop does not wait for anything else: meanwhile the
+    /// handlers would. The default, `false`, is always right.
+    ///
+    /// ```
+    /// use k8s_informer::{Accessor, DeltaFifo, KeyError, Queue, ReflectorStore};
+    /// use std::sync::Arc;
+    ///
+    /// let queue = DeltaFifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word.as_str().into())));
+    /// queue.add(Arc::new("a".to_owned()))?;
+    /// assert!(queue.has_more());
+    /// queue.pop(&mut |_, _| Ok(()))?;
+    /// assert!(!queue.has_more());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     fn has_more(&self) -> bool {
         false
     }

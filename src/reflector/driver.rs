@@ -229,9 +229,21 @@ impl<T: Object> Reflector<T> {
                     Come::Bytes(length) => {
                         let now = clock.now();
                         self.status.lock().last_contact = Some(now);
-                        let received = buffer.received(length);
+                        let filled = machine.is_watching();
+                        let mut received = Some(buffer.received(length));
                         let _recycling = Recycling::begin(self.recycle.as_deref());
-                        self.store.write_together(&mut || machine.received(received, &*self.store, now));
+                        let mut write = || {
+                            if let Some(received) = received.take() {
+                                machine.received(received, &*self.store, now);
+                            }
+                        };
+                        self.store.write_together(&mut write);
+                        // If the store has not: nothing is lost.
+                        write();
+                        // What follows the objects of a watch-list comes bit by bit.
+                        if machine.is_watching() && !filled {
+                            *buffer = ReadBuffer::default();
+                        }
                     }
                     Come::Nothing => machine.silent(clock.now()),
                     Come::Failure(error) => machine.ended(Err(error), &*self.store, clock.now()),

@@ -147,12 +147,12 @@ enum Next {
 }
 
 impl<T: Object> Machine<T> {
-    /// `watch_list`: whether whoever drives it can ask for one.
     /// Where objects come back from, to be dropped.
     pub(super) fn recycle(&mut self, recycle: Option<Arc<dyn Recycle>>) {
         self.decoder.recycle(recycle);
     }
 
+    /// `watch_list`: whether whoever drives it can ask for one.
     pub(super) fn new(decode: Decode<T>, options: &ReflectorOptions, watch_list: bool, now: Instant) -> Self {
         let mut machine = Self {
             settings: Settings {

@@ -1,5 +1,5 @@
-/// Where objects come back to the thread that decoded them, to be dropped there: an allocator takes memory back
-/// cheapest where it gave it.
+/// Where objects come back to the thread that decoded them, to be dropped there: an allocator takes memory
+/// back cheapest where it gave it.
 pub(crate) trait Recycle: Send + Sync {
     /// The thread begins to decode: from now on objects may come.
     fn begin(&self);

@@ -131,8 +131,22 @@ pub trait ReflectorStore<T>: Send + Sync {
         Ok(())
     }
 
-    /// Calls `write`, which writes several changes: all that a read from the server has brought. A queue need
-    /// not wake who waits for them before it is over. The default just calls it.
+    /// Calls `write`, once and on this thread, which writes several changes: all that a read from the server
+    /// has brought. A queue need not wake who waits for them before it is over: whose writes wait for pops
+    /// must not hand it on to one. The default just calls it.
+    ///
+    /// ```
+    /// use k8s_informer::{Accessor, DeltaFifo, KeyError, Queue, ReflectorStore};
+    /// use std::sync::Arc;
+    ///
+    /// let queue = DeltaFifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word.as_str().into())));
+    /// queue.write_together(&mut || {
+    ///     for word in ["a", "b"] {
+    ///         queue.add(Arc::new(word.to_owned())).expect("it has a key");
+    ///     }
+    /// });
+    /// assert_eq!(queue.list_keys().len(), 2);
+    /// ```
     fn write_together(&self, write: &mut dyn FnMut()) {
         write();
     }

@@ -44,6 +44,12 @@ impl FrameSplitter {
         mut bytes: &[u8],
         mut frame: impl FnMut(&[u8]) -> Result<Taken, E>,
     ) -> Result<(), E> {
+        // Room that is not used is too large, too.
+        for room in [&mut self.line, &mut self.partial] {
+            if room.is_empty() {
+                room.clear();
+            }
+        }
         if !self.line.is_empty() {
             let rest_of_line = memchr(b'\n', bytes).map_or(bytes.len(), |at| at + 1);
             let (begun, rest) = bytes.split_at(rest_of_line);
@@ -64,11 +70,11 @@ impl FrameSplitter {
         if self.line_may_wait() { Ok(()) } else { self.split_line(&mut frame) }
     }
 
-    /// Whether nothing in the line that has begun can have ended, or be too large, so that more is waited for.
+    /// Whether more of the line that has begun is waited for: it does not end where a frame may, and is not
+    /// too large. If a frame has ended within it, that waits, too.
     fn line_may_wait(&self) -> bool {
         self.line.first() == Some(&b'{')
-            && !matches!(self.line.trim_ascii_end().last(), Some(b'}') | None)
-            && self.line.last() != Some(&b'\n')
+            && self.line.last().is_some_and(|byte| !byte.is_ascii_whitespace() && *byte != b'}')
             && self.line.len() <= self.limit
     }
 

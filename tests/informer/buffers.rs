@@ -1,11 +1,12 @@
 //! What waits for a slow handler, how it is counted, and how its end is waited for (SP).
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
 use k8s_informer::testing::FakeClock;
 use k8s_informer::{
-    DynamicObject, HandlerBuffer, HandlerOptions, HandlerRegistration, Object, ResourceEventHandler,
-    SharedIndexInformer,
+    Deleted, Deltas, Done, DynamicObject, HandlerBuffer, HandlerOptions, HandlerRegistration, Object,
+    PopError, Process, Queue, ReflectorStore, ResourceEventHandler, SharedIndexInformer, StoreError,
 };
 use parking_lot::Mutex;
 use serde_json::json;
@@ -37,7 +38,7 @@ impl<R: ResourceEventHandler<DynamicObject>> ResourceEventHandler<DynamicObject>
     fn on_update(&mut self, old: &Arc<DynamicObject>, new: &Arc<DynamicObject>) {
         self.1.on_update(old, new);
     }
-    fn on_delete(&mut self, gone: &k8s_informer::Deleted<DynamicObject>) {
+    fn on_delete(&mut self, gone: &Deleted<DynamicObject>) {
         self.1.on_delete(gone);
     }
 }
@@ -326,5 +327,106 @@ fn sp11_whoever_waits_for_a_merging_handler_may_add_others() {
     let late = additions.recv_timeout(SOON).expect("nobody waits for each other");
     assert!(late.synced().wait_timeout(SOON));
     assert_eq!(slows.take(2)[0], "add busy@11");
+    running.end().unwrap();
+}
+
+/// A queue that says whether it has more by a switch.
+struct Switched {
+    queue: Arc<dyn Queue<DynamicObject>>,
+    has_more: Arc<AtomicBool>,
+}
+
+impl ReflectorStore<DynamicObject> for Switched {
+    fn add(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
+        self.queue.add(object)
+    }
+    fn update(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
+        self.queue.update(object)
+    }
+    fn delete(&self, gone: Deleted<DynamicObject>) -> Result<(), StoreError> {
+        self.queue.delete(gone)
+    }
+    fn replace(&self, objects: Vec<Arc<DynamicObject>>, version: &str) -> Result<(), StoreError> {
+        self.queue.replace(objects, version)
+    }
+}
+
+impl Queue<DynamicObject> for Switched {
+    fn pop(
+        &self,
+        process: &mut Process<'_, DynamicObject>,
+    ) -> Result<Deltas<DynamicObject>, PopError<Deltas<DynamicObject>>> {
+        self.queue.pop(process)
+    }
+    fn has_more(&self) -> bool {
+        self.has_more.load(Ordering::Relaxed)
+    }
+    fn synced(&self) -> Done {
+        self.queue.synced()
+    }
+    fn close(&self) {
+        self.queue.close();
+    }
+    fn is_closed(&self) -> bool {
+        self.queue.is_closed()
+    }
+}
+
+#[test]
+fn sp8_what_comes_at_once_is_handed_over_at_once() {
+    let feed = Feed::new("together");
+    let names: Vec<_> = (0..70).map(|n| format!("o{n:02}")).collect();
+    feed.list("10", &names.iter().map(|name| (name.as_str(), "1")).collect::<Vec<_>>());
+    let mut options = informer_options(options(&FakeClock::new()));
+    let has_more = Arc::new(AtomicBool::new(true));
+    let switch = Arc::clone(&has_more);
+    options.wrap_queue =
+        Some(Arc::new(move |queue| Arc::new(Switched { queue, has_more: Arc::clone(&switch) })));
+    let informer = SharedIndexInformer::new(Arc::new(feed.clone()), options);
+    let (handler, events) = record(&informer);
+    let running = run(&informer);
+    assert!(informer.synced().wait_timeout(SOON));
+    // As long as there is more to come, a full hand is what is handed over.
+    for name in &names[..64] {
+        assert_eq!(events.next(), format!("add {name}@1 initial"));
+    }
+    let stats = handler.stats();
+    assert_eq!((stats.received, stats.delivered), (70, 64));
+    assert!(!handler.has_synced(), "six have not been told");
+    has_more.store(false, Ordering::Relaxed);
+    feed.event("ADDED", "z", "11");
+    for name in &names[64..] {
+        assert_eq!(events.next(), format!("add {name}@1 initial"));
+    }
+    assert_eq!(events.next(), "add z@11");
+    assert!(handler.synced().wait_timeout(SOON));
+    running.end().unwrap();
+}
+
+#[test]
+fn what_has_been_told_and_replaced_is_in_memory_no_more() {
+    let feed = Feed::new("gone from memory");
+    feed.list("10", &[("a", "1"), ("b", "1")]);
+    let informer = informer(&feed);
+    let (sender, replaced) = mpsc::channel();
+    let (deletions, deleted) = (sender.clone(), "deleted");
+    let _handler = informer
+        .add_event_handler(|handler| {
+            handler.on_update(move |old, _| sender.send(Arc::downgrade(old)).unwrap()).on_delete(
+                move |gone| {
+                    deletions.send(Arc::downgrade(gone.object().expect(deleted))).unwrap();
+                },
+            )
+        })
+        .unwrap();
+    let running = run_synced(&informer);
+    for version in 11..40 {
+        feed.event("MODIFIED", "a", &version.to_string());
+    }
+    feed.event("DELETED", "b", "40");
+    for _ in 11..=40 {
+        let object = replaced.recv_timeout(SOON).unwrap();
+        until("nobody has it", || object.strong_count() == 0);
+    }
     running.end().unwrap();
 }

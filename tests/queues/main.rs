@@ -12,5 +12,6 @@ mod heap;
 mod metrics;
 mod real_fifo;
 mod things;
+mod together;
 mod watermark;
 mod watermark_model;

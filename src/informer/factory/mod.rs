@@ -224,7 +224,8 @@ impl SharedInformerFactory {
     }
 
     /// As [`dynamic`](Self::dynamic), of a type that says neither where its objects are nor of what kind they
-    /// have to be: a [`Compact`](crate::Compact), or whatever else can be decoded from all of them.
+    /// have to be: a [`Compact`](crate::Compact), or whatever else can be decoded from all of them. Each type
+    /// has an informer of its own, with a list, a watch and a cache.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -293,7 +294,31 @@ impl SharedInformerFactory {
         name: &str,
         stop: &Stop,
     ) -> Result<SharedIndexInformer<DynamicObject>, Error> {
-        Ok(self.dynamic(self.factory.source.find_resource(name, stop)?))
+        self.dynamic_by_name_as(name, stop)
+    }
+
+    /// As [`dynamic_by_name`](Self::dynamic_by_name), of a type as for [`dynamic_as`](Self::dynamic_as).
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Compact, Config, SharedInformerFactory, Stop};
+    ///
+    /// let server = ApiServer::start()?;
+    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// let deployments = factory.dynamic_by_name_as::<Compact>("deploy", &Stop::new())?;
+    /// assert_eq!(deployments.name(), "deployments.apps");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn dynamic_by_name_as<T: Object + DeserializeOwned>(
+        &self,
+        name: &str,
+        stop: &Stop,
+    ) -> Result<SharedIndexInformer<T>, Error> {
+        Ok(self.dynamic_as(self.factory.source.find_resource(name, stop)?))
     }
 
     /// The informer for nothing but the metadata of a resource's objects: the server leaves the rest out, so

@@ -23,6 +23,9 @@ pub use funcs::HandlerFuncs;
 /// meanwhile: a handler may read the cache, add and remove handlers (itself too), and stop the informer. A
 /// panic is caught and logged, and the next event follows.
 ///
+/// An object is dropped by whichever thread of the informer lets go of it last, mostly the one that decodes:
+/// its destructor must not wait for the informer or its handlers.
+///
 /// ```
 /// use k8s_informer::{Deleted, DynamicObject, Object, ResourceEventHandler};
 /// use std::collections::BTreeMap;

@@ -45,7 +45,7 @@ const TOGETHER: usize = 64;
 /// for waits in the buffer. What comes at once is handed over at once, since to wake a thread costs more than
 /// all the rest. Dropping the listener closes the add channel: the pop thread returns at once, and
 /// with it goes what waits (SP12); that closes the next channel, and the run thread ends after the call that
-/// it is in.
+/// it is in, and drops what it has in hand.
 pub(super) struct ProcessorListener<T> {
     pub(super) id: u64,
     pub(super) handler: Arc<Handler>,
@@ -312,15 +312,16 @@ fn pop<T>(
                 let came_to_nothing = std::mem::take(&mut came_to_nothing);
                 let events = buffer.read(TOGETHER);
                 let taken = events.len();
-                if ready.send(next, Next { came_to_nothing, events }).is_err() {
-                    return;
+                if let Err(unsent) = ready.send(next, Next { came_to_nothing, events }) {
+                    drop_each(unsent.0.events, handler);
+                    break;
                 }
                 counters.taken(taken);
                 counters.waits(buffer.len());
                 continue;
             }
         };
-        let Some(notifications) = added else { return };
+        let Some(notifications) = added else { break };
         for notification in notifications {
             let merged = buffer.write(notification);
             counters.merged(merged.events);
@@ -328,6 +329,9 @@ fn pop<T>(
             drop_each(merged.dropped, handler);
         }
         counters.waits(buffer.len());
+    }
+    while buffer.len() > 0 {
+        drop_each(buffer.read(TOGETHER), handler);
     }
 }
 
@@ -359,10 +363,11 @@ fn run<T>(
             let now = || panic::catch(|| clock.now()).ok();
             let began = (waiting > MANY).then(now).flatten();
             let callee = &mut *callee;
-            let called = panic::catch(|| {
-                told.event.deliver(callee);
-                returns.put(told);
-            });
+            let called = panic::catch(|| told.event.deliver(callee));
+            // By itself: a destructor that panics while another panic unwinds would end the process.
+            if let Err(panic) = panic::catch(|| returns.put(told)) {
+                log::error!("{handler}: an object, being dropped, {panic}");
+            }
             counters.delivered(called.is_err());
             if let Err(panic) = called {
                 log::error!("{handler} {panic}; the next event follows");

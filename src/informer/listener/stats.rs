@@ -26,7 +26,7 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub struct HandlerStats {
     /// How many events have been handed to it so far.
     pub received: u64,
-    /// How many events wait for it now.
+    /// How many events wait for it now, but for those that are just being handed over, 64 at most.
     pub waiting: usize,
     /// The most that ever did.
     pub most_waiting: usize,

@@ -144,6 +144,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
 impl<T: Send + Sync + 'static> Shared<T> {
     /// Everything of the initial lists is in the cache and on its way to the handlers.
     fn has_synced(&self) {
+        self.processor.hand_over();
         self.synced.set();
         self.processor.upstream_has_synced();
         log::debug!("{}: cache populated", self.name);
@@ -187,6 +188,10 @@ impl<T: Object> Process<T> {
             log::error!("{}: the observer {panic}; the next event follows", self.shared.name);
         }
         self.shared.processor.distribute(notification, sync.then_some(self.source));
+        // The observer may take its time with the next one.
+        if self.shared.inline.is_some() {
+            self.shared.processor.hand_over();
+        }
         !self.queue.is_closed()
     }
 }

@@ -61,6 +61,9 @@ use super::{DynamicObject, Object, Resource, Scope, WholeObject};
 /// It is checked to be JSON as it comes in, and what a cache asks for to have the form that it must have;
 /// the rest shows when it is decoded. White space is kept; API servers write none.
 ///
+/// What a cache asks for must not be there twice; of other keys that are, the last one counts. It is made of
+/// text that serde_json reads, so it can't stand in an untagged enum or below `#[serde(flatten)]`.
+///
 /// Two are equal if their JSON is, byte by byte. `Debug` shows name, version and size, and nothing of the
 /// rest, which may be a secret.
 pub struct Compact<T = DynamicObject> {
@@ -166,8 +169,8 @@ impl<T> Compact<T> {
     /// Decodes what is at a JSON pointer (RFC 6901), and nothing else; `None` where there is nothing, or
     /// `null`, which is the same to Kubernetes.
     ///
-    /// A `&str` is borrowed, which takes a text without escapes: names, phases and points in time have none. A
-    /// `Cow<str>` or a `String` takes any.
+    /// A `&str` is borrowed, which takes a text without escapes: names, phases and points in time have none.
+    /// A `Cow<str>` or a `String` takes any.
     ///
     /// ```
     /// use k8s_informer::Compact;
@@ -287,7 +290,8 @@ impl<T: Resource> Resource for Compact<T> {
     const SCOPE: Scope = T::SCOPE;
 }
 
-impl<T: 'static> WholeObject for Compact<T> {}
+/// To change one is to decode it, and to encode what it was decoded to.
+impl<T: WholeObject> WholeObject for Compact<T> {}
 
 /// From JSON that serde_json reads, or from one of its trees.
 impl<'de, T> Deserialize<'de> for Compact<T> {

@@ -31,8 +31,8 @@ impl<'a> Walk<'a> {
         is_it
     }
 
-    /// The next key of the object that it is in, as it is written between its quotes. Its value is to be read,
-    /// or entered, next. Without one it goes on behind the object.
+    /// The next key of the object that it is in, as it is written between its quotes. Its value is to be
+    /// read, or entered, next. Without one it goes on behind the object.
     pub(super) fn key(&mut self) -> Option<Range<usize>> {
         self.pass_over(b",");
         let Some(end) = self.string() else {

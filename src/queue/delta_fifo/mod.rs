@@ -78,7 +78,8 @@ pub struct DeltaFifo<T> {
     /// Guards everything that changes. Taken before the lock of the known objects, which are asked under it;
     /// no other user code runs, and `synced` is not set, under it.
     state: Mutex<State<T>>,
-    /// Pops wait here for an item, and for the end of the one in flight. One is woken by each new item and
+    /// Pops wait here for an item, and for the end of the one in flight. One is woken by each new item, of
+    /// several that are written together at the end, and
     /// by the end of a processing; all by `close`, and by the end of a processing after it. A pop that
     /// is woken by an item while another is in flight sleeps again: the end of that one wakes it.
     changed: Condvar,
@@ -165,7 +166,8 @@ impl<T> DeltaFifo<T> {
         Ok(())
     }
 
-    /// Appends a delta and wakes a pop. What compression leaves out is to be dropped without the lock.
+    /// Appends a delta and wakes a pop, unless more is written together. What compression leaves out is to be
+    /// dropped without the lock.
     #[must_use]
     fn push(&self, state: &mut State<T>, key: &Key, delta: Delta<T>) -> Option<Delta<T>> {
         if let Some(deltas) = state.items.get_mut(key) {

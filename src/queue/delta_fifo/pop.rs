@@ -178,7 +178,8 @@ impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
     }
 
     fn has_more(&self) -> bool {
-        !self.state.lock().order.is_empty()
+        // A compressor may leave nothing of what waits.
+        self.compressor.is_none() && !self.state.lock().items.is_empty()
     }
 
     fn synced(&self) -> Done {

@@ -77,7 +77,8 @@ pub struct RealFifo<T> {
     timing: Timing,
     /// Guards everything that changes. Innermost: no user code runs, and `synced` is not set, under it.
     state: Mutex<State<T>>,
-    /// Pops wait here for an item, and for the end of what is in flight. One is woken by each write and by
+    /// Pops wait here for an item, and for the end of what is in flight. One is woken by each write, of
+    /// several together at their end, and by
     /// the end of a processing; all by `close`, and by the end of a processing after it.
     changed: Condvar,
     /// Writers wait here for the end of an exclusive flight, which wakes all of them.
