@@ -375,31 +375,32 @@ impl Queue<DynamicObject> for Switched {
 #[test]
 fn sp8_what_comes_at_once_is_handed_over_at_once() {
     let feed = Feed::new("together");
-    let names: Vec<_> = (0..70).map(|n| format!("o{n:02}")).collect();
-    feed.list("10", &names.iter().map(|name| (name.as_str(), "1")).collect::<Vec<_>>());
+    feed.list("10", &[("a", "1")]);
     let mut options = informer_options(options(&FakeClock::new()));
-    let has_more = Arc::new(AtomicBool::new(true));
+    let has_more = Arc::new(AtomicBool::new(false));
     let switch = Arc::clone(&has_more);
     options.wrap_queue =
         Some(Arc::new(move |queue| Arc::new(Switched { queue, has_more: Arc::clone(&switch) })));
     let informer = SharedIndexInformer::new(Arc::new(feed.clone()), options);
     let (handler, events) = record(&informer);
-    let running = run(&informer);
-    assert!(informer.synced().wait_timeout(SOON));
+    let running = run_synced(&informer);
+    assert_eq!(events.next(), "add a@1 initial");
     // As long as there is more to come, a full hand is what is handed over.
-    for name in &names[..64] {
-        assert_eq!(events.next(), format!("add {name}@1 initial"));
+    has_more.store(true, Ordering::Relaxed);
+    for version in 11..81 {
+        feed.event("ADDED", &format!("o{version}"), &version.to_string());
     }
-    let stats = handler.stats();
-    assert_eq!((stats.received, stats.delivered), (70, 64));
-    assert!(!handler.has_synced(), "six have not been told");
+    until("all have come", || handler.stats().received == 71);
+    for version in 11..75 {
+        assert_eq!(events.next(), format!("add o{version}@{version}"));
+    }
+    until("a hand is told", || handler.stats().delivered == 65);
+    assert_eq!(handler.stats().waiting, 0, "six are still on their way");
     has_more.store(false, Ordering::Relaxed);
-    feed.event("ADDED", "z", "11");
-    for name in &names[64..] {
-        assert_eq!(events.next(), format!("add {name}@1 initial"));
+    feed.event("ADDED", "o81", "81");
+    for version in 75..=81 {
+        assert_eq!(events.next(), format!("add o{version}@{version}"));
     }
-    assert_eq!(events.next(), "add z@11");
-    assert!(handler.synced().wait_timeout(SOON));
     running.end().unwrap();
 }
 
