@@ -19,6 +19,12 @@ use crate::sync::Mutex;
 use crate::sync::thread::{self, Scope, ScopedJoinHandle};
 use crate::threads::{self, Owner, StackSizes};
 
+/// While as much comes as can be read, so many reads are handed over together ...
+const AT_ONCE: u32 = 4;
+
+/// ... as long as there is always more within this time.
+const GLANCE: Duration = Duration::from_millis(1);
+
 /// A list or a watch-list that takes longer is logged (L17).
 const LONG: Duration = Duration::from_secs(10);
 
@@ -224,29 +230,20 @@ impl<T: Object> Reflector<T> {
                 if stop.is_stopped() {
                     return;
                 }
-                match read {
-                    Come::Bytes(0) => machine.ended(Ok(()), &*self.store, clock.now()),
-                    Come::Bytes(length) => {
-                        let now = clock.now();
-                        self.status.lock().last_contact = Some(now);
-                        let filled = machine.is_watching();
-                        let mut received = Some(buffer.received(length));
-                        let _recycling = Recycling::begin(self.recycle.as_deref());
-                        let mut write = || {
-                            if let Some(received) = received.take() {
-                                machine.received(received, &*self.store, now);
-                            }
-                        };
-                        self.store.write_together(&mut write);
-                        // If the store has not: nothing is lost.
-                        write();
-                        // What follows the objects of a watch-list comes bit by bit.
-                        if machine.is_watching() && !filled {
-                            *buffer = ReadBuffer::default();
-                        }
+                let read = match (read, body) {
+                    (Come::Bytes(length), Some(body)) if length > 0 => {
+                        self.receive(machine, body, buffer, length, patience)
                     }
-                    Come::Nothing => machine.silent(clock.now()),
-                    Come::Failure(error) => machine.ended(Err(error), &*self.store, clock.now()),
+                    (read, _) => Some(read),
+                };
+                if stop.is_stopped() {
+                    return;
+                }
+                match read {
+                    None => {}
+                    Some(Come::Bytes(_)) => machine.ended(Ok(()), &*self.store, clock.now()),
+                    Some(Come::Nothing) => machine.silent(clock.now()),
+                    Some(Come::Failure(error)) => machine.ended(Err(error), &*self.store, clock.now()),
                 }
             }
             Step::Wait(duration) => {
@@ -256,6 +253,52 @@ impl<T: Object> Reflector<T> {
                 }
             }
         }
+    }
+
+    /// Hands over what has been read, and, as long as reads fill the buffer, what is there behind it. Answers
+    /// what comes after that, if it is not bytes.
+    fn receive(
+        &self,
+        machine: &mut Machine<T>,
+        body: &mut Body,
+        buffer: &mut ReadBuffer,
+        length: usize,
+        patience: Option<Duration>,
+    ) -> Option<Come> {
+        let clock = &self.options.clock;
+        let was_watching = machine.is_watching();
+        let (mut length, mut after) = (Some(length), None);
+        let _recycling = Recycling::begin(self.recycle.as_deref());
+        let mut write = || {
+            for reads in 1.. {
+                let Some(received) = length.take() else { return };
+                let now = clock.now();
+                self.status.lock().last_contact = Some(now);
+                machine.received(buffer.received(received), &*self.store, now);
+                let goes_on = buffer.is_flooded()
+                    && reads < AT_ONCE
+                    && patience.is_some()
+                    && matches!(machine.step(), Step::Read(_))
+                    && body.set_read_timeout(GLANCE);
+                if !goes_on {
+                    return;
+                }
+                match read(body, buffer.room(), Some(GLANCE)) {
+                    Come::Bytes(0) => after = Some(Come::Bytes(0)),
+                    Come::Bytes(more) => length = Some(more),
+                    Come::Nothing => {}
+                    failure @ Come::Failure(_) => after = Some(failure),
+                }
+            }
+        };
+        self.store.write_together(&mut write);
+        // If the store has not: nothing is lost.
+        write();
+        // What follows the objects of a watch-list comes bit by bit.
+        if machine.is_watching() && !was_watching {
+            *buffer = ReadBuffer::default();
+        }
+        after
     }
 
     fn open(&self, step: &Step, stop: &Stop) -> Result<Body, Error> {

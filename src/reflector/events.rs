@@ -101,9 +101,11 @@ impl<T: Object> Machine<T> {
                 }
             }
             Read::Object(object) => {
-                let version = object.resource_version().to_owned();
+                let mut version = std::mem::take(&mut self.room_for_a_version);
+                object.resource_version().clone_into(&mut version);
                 self.object(kind, object, watching, store);
                 self.count(kind, &version, watching);
+                self.room_for_a_version = version;
             }
         }
         Ok(Taken::Whole)

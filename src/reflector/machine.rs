@@ -30,6 +30,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(600);
 pub(super) struct Machine<T> {
     settings: Settings,
     pub(super) decoder: Decoder<T>,
+    /// Where the version of an object stands while the store takes the object. Kept for the next one.
+    pub(super) room_for_a_version: String,
     phase: Phase<T>,
     /// The version of the last list, event or bookmark, empty before the first. client-go's
     /// `lastSyncResourceVersion`.
@@ -165,6 +167,7 @@ impl<T: Object> Machine<T> {
                 shard_selector: options.shard.as_ref().map(Shard::selector).unwrap_or_default(),
             },
             decoder: Decoder::new(decode, options),
+            room_for_a_version: String::new(),
             phase: Phase::Watch,
             version: String::new(),
             synced: false,

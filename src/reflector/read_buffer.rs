@@ -41,6 +41,11 @@ impl ReadBuffer {
         &mut self.bytes
     }
 
+    /// Whether it is as large as it gets, and the last read has filled it: there is more.
+    pub(super) fn is_flooded(&self) -> bool {
+        self.filled && self.bytes.len() == SIZES[1]
+    }
+
     /// What has been read: so many bytes.
     pub(super) fn received(&mut self, length: usize) -> &[u8] {
         let size = self.bytes.len();

@@ -104,7 +104,10 @@ impl Gaps {
 
     /// The object of this key could be read after all.
     pub(crate) fn close(&mut self, key: &str) {
-        self.keys.remove(key);
+        // There mostly are none, and then nothing need be hashed.
+        if !self.keys.is_empty() {
+            self.keys.remove(key);
+        }
     }
 
     /// Whether the object of this key may be one of them.

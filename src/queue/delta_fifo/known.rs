@@ -86,6 +86,14 @@ impl<T> DeltaFifo<T> {
         })
     }
 
+    /// Whether anything is queued, in flight or known.
+    pub(super) fn has_anything(&self, state: &State<T>) -> Result<bool, StoreError> {
+        if !state.items.is_empty() || state.in_flight.is_some() {
+            return Ok(true);
+        }
+        self.known_objects.as_ref().map_or(Ok(false), |known| asking(|| !known.list_keys().is_empty()))
+    }
+
     /// Looks the known objects up, but for some. What was found before one of them panics stays in
     /// `everything`.
     pub(super) fn known(

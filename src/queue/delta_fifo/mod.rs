@@ -206,24 +206,34 @@ impl<T> DeltaFifo<T> {
         gaps: &Gaps,
         resource_version: &str,
     ) -> Result<(), StoreError> {
-        // Built and dropped outside the lock.
-        let keys: HashSet<Key> = prepared.iter().map(|(key, _)| Arc::clone(key)).collect();
+        let all_keys = || prepared.iter().map(|(key, _)| Arc::clone(key)).collect::<HashSet<Key>>();
+        // Built and dropped outside the lock; a first list needs none if nothing else is there.
+        let later = self.compressor.is_some() || self.state.lock().populated;
+        let mut keys = later.then(all_keys);
         let mut left_out = Vec::new();
-        let mut touched: Vec<Key> =
-            if self.compressor.is_some() { keys.iter().cloned().collect() } else { Vec::new() };
+        let mut touched: Vec<Key> = match &keys {
+            Some(keys) if self.compressor.is_some() => keys.iter().cloned().collect(),
+            _ => Vec::new(),
+        };
         let mut known = Everything::new();
         let mut state = self.state.lock();
+        if keys.is_none() && self.has_anything(&state)? {
+            keys = Some(all_keys());
+        }
         // Asked first: if they panic, nothing has changed.
-        let stays = |key: &Key| keys.contains(key) || state.items.contains_key(key) || gaps.cover(key);
-        self.known(&state, stays, &mut known)?;
-        state.items.reserve(keys.len());
-        state.order.reserve(keys.len());
+        if let Some(keys) = &keys {
+            let stays = |key: &Key| keys.contains(key) || state.items.contains_key(key) || gaps.cover(key);
+            self.known(&state, stays, &mut known)?;
+        }
+        let listed = keys.as_ref().map_or(prepared.len(), HashSet::len);
+        state.items.reserve(listed);
+        state.order.reserve(listed);
         for (key, object) in prepared {
             left_out.extend(self.push(&mut state, &key, self.listed(object)));
         }
         // Everything in the list is queued now: is there anything else?
-        let others = state.items.len() > keys.len();
-        let is_gone = |key: &Key| others && !keys.contains(key) && !gaps.cover(key);
+        let keys = keys.as_ref().filter(|keys| state.items.len() > keys.len());
+        let is_gone = |key: &Key| keys.is_some_and(|keys| !keys.contains(key)) && !gaps.cover(key);
         for (key, deltas) in state.items.iter_mut().filter(|(key, _)| is_gone(key)) {
             let last_known = deltas.newest().and_then(Delta::object).cloned();
             deltas.push(Delta::Deleted(Deleted::FinalStateUnknown { key: Arc::clone(key), last_known }));
