@@ -5,6 +5,7 @@
 //! `listing`, and the events of a stream to `events`; `watching` is what is known of the stream. Both read
 //! objects through `decode`. The thread that drives it all is in `driver`.
 
+mod arrivals;
 mod decode;
 mod driver;
 mod events;

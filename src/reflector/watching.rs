@@ -1,7 +1,7 @@
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::arrivals::Arrivals;
 use super::decode::Unreadable;
 use super::listing::is_no_older;
 use crate::error::Error;
@@ -51,7 +51,7 @@ impl<T> Watching<T> {
 /// The objects with which a watch-list begins, until the bookmark that ends them: apart from the store, which
 /// keeps what it has until then (WL3, WL7).
 pub(super) struct Initial<T> {
-    objects: HashMap<Key, Arc<T>>,
+    objects: Arrivals<T>,
     /// How many of other shards have come.
     elsewhere: usize,
     gaps: Gaps,
@@ -68,7 +68,7 @@ pub(super) struct Initial<T> {
 impl<T: Object> Initial<T> {
     pub(super) fn new(reuse: bool) -> Self {
         Self {
-            objects: HashMap::new(),
+            objects: Arrivals::new(),
             elsewhere: 0,
             gaps: Gaps::default(),
             outdated: Gaps::default(),
@@ -90,7 +90,7 @@ impl<T: Object> Initial<T> {
 
     pub(super) fn put(&mut self, key: Key, object: Arc<T>) {
         self.close(&key);
-        self.objects.insert(key, object);
+        self.objects.put(key, object);
     }
 
     /// One that the store has.
@@ -120,7 +120,7 @@ impl<T: Object> Initial<T> {
     pub(super) fn leave_gap(&mut self, unreadable: &Unreadable, store: &dyn ReflectorStore<T>) {
         let key = unreadable.key(store);
         match &key {
-            Some(known) if self.objects.contains_key(known) => self.outdated.add(key),
+            Some(known) if self.objects.contains(known) => self.outdated.add(key),
             _ => self.gaps.add(key),
         }
     }
@@ -133,7 +133,7 @@ impl<T: Object> Initial<T> {
     /// All of them.
     pub(super) fn into_list(self) -> StagedList<T> {
         let Self { objects, elsewhere: _, gaps, outdated: _, version, reuse: _, reused: _ } = self;
-        StagedList { objects: objects.into_iter().collect(), resource_version: version, gaps }
+        StagedList { objects: objects.into_vec(), resource_version: version, gaps }
     }
 }
 

@@ -1,0 +1,118 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::object::Key;
+
+/// Objects by their keys, in the order in which they came.
+///
+/// An API server tells of them in the order of their keys. As long as it does, an object is found by that,
+/// and nothing is hashed.
+#[derive(Debug)]
+pub(super) struct Arrivals<T> {
+    /// Without an object where it has gone again.
+    objects: Vec<(Key, Option<Arc<T>>)>,
+    /// Where each one stands, once the order of the keys has not been kept.
+    places: Option<HashMap<Key, usize>>,
+    /// How many have not gone.
+    count: usize,
+}
+
+impl<T> Arrivals<T> {
+    pub(super) fn new() -> Self {
+        Self { objects: Vec::new(), places: None, count: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn contains(&self, key: &str) -> bool {
+        self.place(key).is_some_and(|place| self.objects[place].1.is_some())
+    }
+
+    pub(super) fn put(&mut self, key: Key, object: Arc<T>) {
+        if let Some(place) = self.place(&key) {
+            let older = self.objects[place].1.replace(object);
+            self.count += usize::from(older.is_none());
+            return;
+        }
+        if self.places.is_none() && self.objects.last().is_some_and(|(last, _)| *last > key) {
+            let places = self.objects.iter().enumerate().map(|(place, (key, _))| (Arc::clone(key), place));
+            self.places = Some(places.collect());
+        }
+        if let Some(places) = &mut self.places {
+            places.insert(Arc::clone(&key), self.objects.len());
+        }
+        self.objects.push((key, Some(object)));
+        self.count += 1;
+    }
+
+    pub(super) fn remove(&mut self, key: &str) {
+        if let Some(place) = self.place(key) {
+            let gone = self.objects[place].1.take();
+            self.count -= usize::from(gone.is_some());
+        }
+    }
+
+    pub(super) fn into_vec(self) -> Vec<(Key, Arc<T>)> {
+        // In place: the vector is as large with objects that may be missing.
+        self.objects.into_iter().filter_map(|(key, object)| Some((key, object?))).collect()
+    }
+
+    fn place(&self, key: &str) -> Option<usize> {
+        match &self.places {
+            Some(places) => places.get(key).copied(),
+            // Mostly it is behind all of them.
+            None if self.objects.last().is_none_or(|(last, _)| **last < *key) => None,
+            None => self.objects.binary_search_by(|(other, _)| (**other).cmp(key)).ok(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `+` puts, `-` takes away; a number after the key is the object.
+    fn after(changes: &str) -> (Vec<String>, bool) {
+        let mut arrivals = Arrivals::new();
+        let mut expected = HashMap::new();
+        for change in changes.split_whitespace() {
+            let (key, object) = change[1..].split_at(1);
+            if change.starts_with('+') {
+                arrivals.put(key.into(), Arc::new(object.to_owned()));
+                expected.insert(key, object);
+            } else {
+                arrivals.remove(key);
+                expected.remove(key);
+            }
+            assert_eq!(arrivals.len(), expected.len(), "{changes}");
+            let all = "abcdefgh".split_terminator("").skip(1);
+            assert!(
+                all.into_iter().all(|key| arrivals.contains(key) == expected.contains_key(key)),
+                "{changes}"
+            );
+        }
+        let hashed = arrivals.places.is_some();
+        let all = arrivals.into_vec();
+        assert!(all.iter().all(|(key, object)| expected.remove(&**key) == Some(object.as_str())));
+        assert!(expected.is_empty());
+        (all.into_iter().map(|(key, object)| format!("{key}{object}")).collect(), hashed)
+    }
+
+    #[test]
+    fn what_comes_in_the_order_of_keys_is_not_hashed() {
+        assert_eq!(
+            after("+a1 +b2 +d3 +b4 -d -c +e5 +d6"),
+            (["a1", "b4", "d6", "e5"].map(str::to_owned).into(), false)
+        );
+        assert_eq!(after(""), (Vec::new(), false));
+        assert_eq!(after("-a +a1 -a -a +a2"), (vec!["a2".to_owned()], false));
+    }
+
+    #[test]
+    fn what_comes_in_any_order_stays_in_it() {
+        let expected = ["c9", "b2", "h3"].map(str::to_owned).into();
+        assert_eq!(after("+a1 +c1 +b2 -a +h3 -e +c9 +a4 -a"), (expected, true));
+    }
+}
