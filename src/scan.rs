@@ -117,6 +117,59 @@ pub(crate) fn may_be_several(bytes: &[u8]) -> bool {
     memmem::find(bytes, b"\"object\"").is_some() && !is_one_value(bytes)
 }
 
+/// An array of which the elements have been counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Array {
+    pub(crate) start: usize,
+    /// Those that are strings, arrays and objects.
+    pub(crate) elements: usize,
+}
+
+/// Counts the elements of the array that begins here and of all that are in it, in the order in which they
+/// begin. Answers where that one ends.
+pub(crate) fn count(bytes: &[u8], start: usize, arrays: &mut Vec<Array>) -> usize {
+    // Which array each open bracket is, from the outermost inwards; of a brace, none.
+    let mut open: Vec<Option<usize>> = Vec::new();
+    let (mut in_string, mut escaped) = (false, usize::MAX);
+    let (blocks, rest) = bytes[start..].as_chunks::<BLOCK>();
+    let mut last = [b' '; BLOCK];
+    last[..rest.len()].copy_from_slice(rest);
+    for (number, block) in blocks.iter().chain([&last]).enumerate() {
+        let mut marks = marks(block);
+        while marks != 0 {
+            let place = marks.trailing_zeros() as usize;
+            marks &= marks - 1;
+            let at = start + number * BLOCK + place;
+            match block[place] {
+                _ if at == escaped => {}
+                b'"' if in_string => in_string = false,
+                b'\\' if in_string => escaped = at + 1,
+                _ if in_string => {}
+                b'}' | b']' => {
+                    open.pop();
+                    if open.is_empty() {
+                        return at + 1;
+                    }
+                }
+                begins => {
+                    if let Some(Some(array)) = open.last() {
+                        arrays[*array].elements += 1;
+                    }
+                    match begins {
+                        b'"' => in_string = true,
+                        b'[' => {
+                            open.push(Some(arrays.len()));
+                            arrays.push(Array { start: at, elements: 0 });
+                        }
+                        _ => open.push(None),
+                    }
+                }
+            }
+        }
+    }
+    bytes.len()
+}
+
 /// How deep arrays and objects are nested in a JSON value.
 pub(crate) fn nesting(value: &[u8]) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);

@@ -18,6 +18,7 @@ use crate::store::{ReflectorStore, StoreError};
 use crate::sync::Mutex;
 use crate::sync::thread::{self, Scope, ScopedJoinHandle};
 use crate::threads::{self, Owner, StackSizes};
+use crate::wire;
 
 /// While as much comes as can be read, so many reads are handed over together ...
 const AT_ONCE: u32 = 4;
@@ -78,7 +79,7 @@ impl<T: Object + DeserializeOwned> Reflector<T> {
         Self {
             lister_watcher,
             store,
-            decode: |bytes| serde_json::from_slice(bytes),
+            decode: wire::from_slice,
             options,
             recycle: None,
             status: Mutex::default(),

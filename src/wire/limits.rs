@@ -25,7 +25,7 @@ pub struct DecodeLimits {
     /// not decode may go deeper, unless less is asked for here.
     ///
     /// The deepest-going types of Kubernetes, the schemas of CustomResourceDefinitions, then take up to
-    /// 1.9 MiB of stack in a build without optimization, a [`DynamicObject`](crate::DynamicObject) 0.25 MiB.
+    /// 2.1 MiB of stack in a build without optimization, a [`DynamicObject`](crate::DynamicObject) 0.25 MiB.
     /// The thread on which an informer decodes has 4 MiB; one that runs a [`Reflector`](crate::Reflector)
     /// by itself has to have enough.
     pub nesting: usize,

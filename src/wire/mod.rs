@@ -1,6 +1,7 @@
 //! What goes over the wire, without a wire: options in, bytes in, objects out. No thread, socket or clock.
 
 mod event;
+mod exact;
 mod fields;
 mod frame;
 mod limits;
@@ -11,6 +12,7 @@ mod room;
 mod shard;
 
 pub(crate) use event::{Event, EventKind, error_status, has_several};
+pub(crate) use exact::from_slice;
 pub use fields::{FieldPathError, FieldPaths};
 pub(crate) use frame::{FrameSplitter, Taken};
 pub use limits::DecodeLimits;

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::object::Object;
 use crate::reflector::{Body, Decoder, ListerWatcher, ReflectorOptions, Unreadable};
 use crate::stop::Stop;
-use crate::wire::{ListOptions, ListSplitter};
+use crate::wire::{self, ListOptions, ListSplitter};
 
 /// How many objects a page has where nothing else is said: that of client-go's pager.
 const PAGE_SIZE: u32 = 500;
@@ -150,7 +150,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
         // What a subresource is has versions of its own: a Scale may be an older one.
         let expected_kind = self.kind.clone().filter(|kind| kind.group() == self.resource.group());
         let options = ReflectorOptions { expected_kind, ..ReflectorOptions::default() };
-        Decoder::new(|bytes| serde_json::from_slice(bytes), &options)
+        Decoder::new(wire::from_slice, &options)
     }
 
     fn read_list(&self, mut body: Body) -> Result<ObjectList<T>, Error> {

@@ -1,0 +1,126 @@
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::from_slice;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Strict {
+    name: String,
+    names: Vec<String>,
+    maybe: Option<Vec<Self>>,
+    more: BTreeMap<String, Vec<Self>>,
+    numbered: BTreeMap<i8, Vec<Vec<u8>>>,
+    newtype: Newtype,
+    pair: (Vec<String>, bool),
+    kind: Kind,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Newtype(Vec<Option<Vec<String>>>);
+
+#[derive(Debug, Default, Deserialize)]
+enum Kind {
+    #[default]
+    Plain,
+    Holds(Vec<String>),
+}
+
+/// Skips what it does not know, and looks at some of it twice.
+#[derive(Debug, Deserialize)]
+struct Loose {
+    #[serde(default)]
+    names: Vec<String>,
+    either: Option<Either>,
+    raw: Option<Box<RawValue>>,
+    #[serde(flatten)]
+    rest: BTreeMap<String, Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Either {
+    Names(Vec<String>),
+    Named { names: Vec<String> },
+}
+
+const DOCUMENTS: &[&str] = &[
+    r#"{"names":["a","b,]","c\"[","d\\"],"maybe":[{"names":["x"],"maybe":[]},{"maybe":[{"name":"}"}]}],"name":"n"}"#,
+    " { \"names\" : [ \"a\" , \"b\" ] , \"more\" : {\"k\": [{}, {\"names\":[\"z\"]}], \"e\\n\":[{},{},{}], \"\" :[]}}\n",
+    r#"{"numbered":{"1":[[1,2],[3]],"-2":[]},"newtype":[null,["a"],["b","c"]],"pair":[["a","b","c"],true]}"#,
+    r#"{"kind":{"Holds":["a","b"]},"maybe":null,"names":[]}"#,
+    r#"{"either":{"names":["a","b"]},"raw":[{"names":["x", "y"]}],"other":[[["a"],[]],{"b":[1]}],"names":["c"]}"#,
+    r#"{"either":["a"],"raw":"[","unknown":{"names":[1,"a",[2]]},"na\u006des":["d","e","f","g","h"]}"#,
+];
+
+fn same<T: DeserializeOwned + Debug>(json: &[u8]) {
+    let told = |result: Result<T, serde_json::Error>| {
+        result.map(|value| format!("{value:?}")).map_err(|error| error.to_string())
+    };
+    let expected = told(serde_json::from_slice(json));
+    assert_eq!(told(from_slice(json)), expected, "{:?}", String::from_utf8_lossy(json));
+}
+
+#[test]
+fn it_decodes_and_refuses_what_serde_json_does_with_the_same_words() {
+    let each = |json: &[u8]| {
+        same::<Strict>(json);
+        same::<Loose>(json);
+        same::<Value>(json);
+    };
+    for document in DOCUMENTS {
+        let document = document.as_bytes();
+        for at in 0..=document.len() {
+            each(&document[..at]);
+        }
+        for at in 0..document.len() {
+            let mut changed = document.to_vec();
+            for byte in b"\"\\[]{},:0a \x7f\xff" {
+                changed[at] = *byte;
+                each(&changed);
+            }
+            changed.remove(at);
+            each(&changed);
+        }
+    }
+}
+
+fn is_exact(strict: &Strict) -> bool {
+    let full = |names: &Vec<String>| names.capacity() == names.len();
+    let all = |list: &Vec<Strict>| list.capacity() == list.len() && list.iter().all(is_exact);
+    full(&strict.names) && strict.maybe.iter().all(all) && strict.more.values().all(all)
+}
+
+#[test]
+fn vectors_have_no_room_to_spare() {
+    for elements in 0..200 {
+        let list = |element: &str| vec![element; elements].join(",");
+        let named = format!(r#"{{"names":[{}],"name":"x"}}"#, list("\"a [\""));
+        let inner = format!(r#"{{"maybe":[{}],"more":{{"k": [{named},{{}}]}}}}"#, list(&named[..]));
+        let strict: Strict =
+            from_slice(format!(r#"{{"more":{{"a":[{inner}],"b":[]}}}}"#).as_bytes()).unwrap();
+        let inner = &strict.more["a"][0];
+        assert_eq!(inner.maybe.as_ref().map(Vec::len), Some(elements));
+        assert!(is_exact(&strict) && inner.more["k"][0].names.len() == elements, "{elements}");
+    }
+}
+
+#[test]
+fn behind_a_key_that_is_escaped_they_grow_as_ever() {
+    let strict: Strict = from_slice(br#"{"n\u0061mes":["a","b","c"]}"#).unwrap();
+    assert_eq!(strict.names, ["a", "b", "c"]);
+    assert!(strict.names.capacity() > 3);
+}
+
+#[test]
+fn what_is_counted_is_no_more_than_there_is() {
+    // As many elements as an array has bytes, if every bracket in strings were one.
+    let json = format!(r#"{{"names":["{}"],"maybe":[]}}"#, "[{".repeat(1000));
+    let strict: Strict = from_slice(json.as_bytes()).unwrap();
+    assert_eq!(strict.names.capacity(), 1);
+}
