@@ -168,13 +168,21 @@ impl Read for Items {
     }
 }
 
-/// The key of a pod.
+/// The key of a pod. They ascend, as those that an API server sends do.
 pub(crate) fn key(n: usize) -> String {
-    format!("team-{}/{}", n % 40, name(n))
+    format!("{}/{}", namespace(n), name(n))
+}
+
+fn namespace(n: usize) -> String {
+    format!("team-{:02}", n / 500)
+}
+
+fn app(n: usize) -> String {
+    format!("web-{:04}", n / 100)
 }
 
 fn name(n: usize) -> String {
-    format!("web-{:04}-5d8f9c7b6d-{n:05}", n % 200)
+    format!("{}-5d8f9c7b6d-{n:05}", app(n))
 }
 
 fn pod(template: &str, n: usize, version: &str, json: &mut Vec<u8>) {
@@ -183,9 +191,9 @@ fn pod(template: &str, n: usize, version: &str, json: &mut Vec<u8>) {
     for (at, part) in template.split('%').enumerate() {
         let text = match part {
             _ if at % 2 == 0 => part,
-            "app" => &format!("web-{:04}", n % 200),
+            "app" => &app(n),
             "name" => &name(n),
-            "namespace" => &format!("team-{}", n % 40),
+            "namespace" => &namespace(n),
             "version" => version,
             "uid" => &format!("{seed:08x}-5f0c-4d1e-9b57-{n:012x}"),
             "node" => &format!("node-{:03}.eu-central-1.compute.internal", n % 150),
