@@ -54,8 +54,14 @@ impl Told {
 
     /// A place behind all others.
     pub(super) fn place(&mut self) -> u64 {
-        self.next += 1;
-        self.next - 1
+        self.places(1)
+    }
+
+    /// So many of them, the first one of which is answered.
+    pub(super) fn places(&mut self, count: usize) -> u64 {
+        let first = self.next;
+        self.next += count as u64;
+        first
     }
 
     /// The last version that was told.

@@ -8,6 +8,7 @@ mod delta_fifo_again;
 mod fifo;
 mod fifo_again;
 mod fifo_threads;
+mod first_list;
 mod heap;
 mod metrics;
 mod real_fifo;

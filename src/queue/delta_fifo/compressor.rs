@@ -24,7 +24,7 @@ impl<T> DeltaFifo<T> {
                     continue;
                 }
             };
-            let mut state = self.state.lock();
+            let mut state = self.filed();
             let outdated = match state.items.get_mut(key) {
                 Some(now) if same(now, &before) && !after.is_empty() => Some(std::mem::replace(now, after)),
                 Some(now) if same(now, &before) => {

@@ -1,5 +1,6 @@
 mod builder;
 mod compressor;
+mod first;
 mod known;
 mod place;
 mod pop;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 pub use builder::DeltaFifoBuilder;
 
 use self::compressor::Compressor;
+use self::first::First;
 use self::known::{Everything, Flight, Known, asking};
 use self::place::{Late, Place, Since};
 use super::timing::Timing;
@@ -86,6 +88,9 @@ pub struct DeltaFifo<T> {
 }
 
 struct State<T> {
+    /// What is left of the first list, if nothing else waits. [`filed`](DeltaFifo::filed) before anybody looks
+    /// for a key.
+    first: Option<First<T>>,
     /// What waits; never empty deltas (D1).
     items: HashMap<Key, Deltas<T>>,
     /// Each key that has items; and, which a pop passes, keys that have none any more, and second mentions.
@@ -110,6 +115,16 @@ struct State<T> {
 impl<T> State<T> {
     fn synced(&self) -> bool {
         self.populated && self.initial == 0
+    }
+
+    /// Whether there is anything to pop, or to pass.
+    fn has_places(&self) -> bool {
+        self.first.is_some() || !self.order.is_empty()
+    }
+
+    /// How many keys wait.
+    fn len(&self) -> usize {
+        self.first.as_ref().map_or(self.items.len(), First::len)
     }
 
     /// What waits, in the order in which it will be popped.
@@ -140,6 +155,13 @@ impl<T> DeltaFifo<T> {
         self.transform.as_ref()
     }
 
+    /// The state, with all that waits in `items` and `order`.
+    fn filed(&self) -> MutexGuard<'_, State<T>> {
+        let mut state = self.state.lock();
+        state.file();
+        state
+    }
+
     /// Key, then transform (S1, K4).
     fn prepare(&self, object: Arc<T>) -> Result<(Key, Arc<T>), StoreError> {
         let key = self.accessor.key(&object)?;
@@ -150,7 +172,7 @@ impl<T> DeltaFifo<T> {
     fn write(&self, object: Arc<T>, delta: fn(Arc<T>) -> Delta<T>) -> Result<(), StoreError> {
         let version = Told::version_of(&self.accessor, &object);
         let prepared = self.prepare(object);
-        let mut state = self.state.lock();
+        let mut state = self.filed();
         // A write that fails populates too (D2).
         state.populated = true;
         let result = prepared.map(|(key, object)| {
@@ -182,17 +204,18 @@ impl<T> DeltaFifo<T> {
         None
     }
 
-    fn listed(&self, object: Arc<T>) -> Delta<T> {
-        if self.emit_replaced { Delta::Replaced(object) } else { Delta::Sync(object) }
+    /// What the objects of a list come as.
+    fn listed(&self) -> fn(Arc<T>) -> Delta<T> {
+        if self.emit_replaced { Delta::Replaced } else { Delta::Sync }
     }
 
     /// Queues the part of a list that came before what made it fail.
     fn push_listed(&self, prepared: Vec<(Key, Arc<T>)>) {
         let touched: Vec<Key> = prepared.iter().map(|(key, _)| Arc::clone(key)).collect();
         let mut left_out = Vec::new();
-        let mut state = self.state.lock();
+        let mut state = self.filed();
         for (key, object) in prepared {
-            left_out.extend(self.push(&mut state, &key, self.listed(object)));
+            left_out.extend(self.push(&mut state, &key, self.listed()(object)));
         }
         self.unlock(state);
         self.compress(&touched);
@@ -202,7 +225,7 @@ impl<T> DeltaFifo<T> {
     /// gaps.
     fn replace_prepared(
         &self,
-        prepared: Vec<(Key, Arc<T>)>,
+        mut prepared: Vec<(Key, Arc<T>)>,
         gaps: &Gaps,
         resource_version: &str,
     ) -> Result<(), StoreError> {
@@ -216,9 +239,16 @@ impl<T> DeltaFifo<T> {
             _ => Vec::new(),
         };
         let mut known = Everything::new();
-        let mut state = self.state.lock();
+        let mut state = self.filed();
         if keys.is_none() && self.has_anything(&state)? {
             keys = Some(all_keys());
+        }
+        if keys.is_none() && state.take_first(&mut prepared, self.listed()) {
+            state.told.list(resource_version.into());
+            state.publish();
+            self.changed.notify_one();
+            self.unlock(state);
+            return Ok(());
         }
         // Asked first: if they panic, nothing has changed.
         if let Some(keys) = &keys {
@@ -229,7 +259,7 @@ impl<T> DeltaFifo<T> {
         state.items.reserve(listed);
         state.order.reserve(listed);
         for (key, object) in prepared {
-            left_out.extend(self.push(&mut state, &key, self.listed(object)));
+            left_out.extend(self.push(&mut state, &key, self.listed()(object)));
         }
         // Everything in the list is queued now: is there anything else?
         let keys = keys.as_ref().filter(|keys| state.items.len() > keys.len());
@@ -286,7 +316,7 @@ impl<T> Drop for Wakes<'_, T> {
         let mut state = self.0.state.lock();
         state.writing -= 1;
         // Who is woken wakes the next one, if there is more.
-        if !state.order.is_empty() {
+        if state.has_places() {
             self.0.changed.notify_one();
         }
     }
@@ -326,7 +356,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
             // What it knows of the object is older than the deletion.
             Deleted::FinalStateUnknown { .. } => None,
         };
-        let mut state = self.state.lock();
+        let mut state = self.filed();
         state.populated = true;
         let known = self.is_known(&state, &key);
         let (gone, known) = match gone {
@@ -335,7 +365,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
                 self.unlock(state);
                 drop(known);
                 let object = Transform::run(self.transform.as_ref(), &key, object)?;
-                state = self.state.lock();
+                state = self.filed();
                 (Deleted::Final(object), self.is_known(&state, &key))
             }
             gone => (gone, known),
@@ -398,7 +428,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         }
         let mut known = Everything::new();
         {
-            let mut state = self.state.lock();
+            let mut state = self.filed();
             self.known(&state, |_| false, &mut known)?;
             state.resyncs += 1;
         }
@@ -416,7 +446,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
             }
         }
         let mut touched = Vec::new();
-        let mut state = self.state.lock();
+        let mut state = self.filed();
         for (key, object) in keyed {
             if !state.items.contains_key(&key) && !state.popped.contains(&key) {
                 // Nothing was queued for it, so there is nothing to leave out.
@@ -469,7 +499,7 @@ impl<T: Send + Sync> Staging<T> for DeltaFifo<T> {
     /// What is queued, or else what the known objects have.
     fn cached(&self, key: &str) -> Option<Arc<T>> {
         let queued = {
-            let state = self.state.lock();
+            let state = self.filed();
             state.items.get(key).and_then(|deltas| deltas.newest()?.object().cloned())
         };
         let known = || asking(|| self.known_objects.as_ref()?.get_by_key(key).ok()?).ok()?;
@@ -485,7 +515,7 @@ impl<T> fmt::Debug for DeltaFifo<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock();
         f.debug_struct("DeltaFifo")
-            .field("len", &state.items.len())
+            .field("len", &state.len())
             .field("in_flight", &state.in_flight.as_ref().map(|flight| &flight.key))
             .field("synced", &state.synced())
             .field("closed", &state.closed)

@@ -46,7 +46,7 @@ impl<T> DeltaFifo<T> {
                             key: Arc::clone(&key),
                             in_initial_list: !state.synced(),
                             counts: state.initial > 0,
-                            depth: state.items.len(),
+                            depth: state.len(),
                             deltas,
                         };
                         if state.resyncs > 0 {
@@ -105,7 +105,7 @@ impl<T> DeltaFifo<T> {
         }
         if state.closed {
             self.changed.notify_all();
-        } else if !state.order.is_empty() {
+        } else if state.has_places() {
             self.changed.notify_one();
         }
         state.publish();
@@ -117,6 +117,7 @@ impl<T> DeltaFifo<T> {
     /// still counts among the initial list. Answers what compression leaves out.
     #[must_use]
     fn put_back(&self, state: &mut State<T>, key: &Key, deltas: Deltas<T>, initial: bool) -> Vec<Delta<T>> {
+        state.file();
         let newer = state.items.remove(key);
         if initial {
             let at = state.order.len().min(state.initial - 1);
@@ -153,7 +154,7 @@ impl<T> DeltaFifo<T> {
             Ok(None) => return Err(Refused { value: deltas, reason: StoreError::other("no deltas") }),
             Err(error) => return Err(Refused { value: deltas, reason: error.into() }),
         };
-        let mut state = self.state.lock();
+        let mut state = self.filed();
         state.populated = true;
         let present = if state.items.contains_key(&key) {
             Some(deltas)
@@ -179,7 +180,7 @@ impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
 
     fn has_more(&self) -> bool {
         // A compressor may leave nothing of what waits.
-        self.compressor.is_none() && !self.state.lock().items.is_empty()
+        self.compressor.is_none() && self.state.lock().len() > 0
     }
 
     fn synced(&self) -> Done {
@@ -203,6 +204,11 @@ impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
 impl<T> State<T> {
     /// The next item, past the keys that a compressor has left with none.
     fn next(&mut self) -> Option<(Place, Deltas<T>)> {
+        if let Some(first) = &mut self.first {
+            let next = first.next();
+            self.first.take_if(|first| first.len() == 0);
+            return next;
+        }
         let next = loop {
             let Some(place) = self.order.pop_front() else { break None };
             if let Some(deltas) = self.items.remove(&place.key) {

@@ -7,7 +7,7 @@ use crate::queue::{Delta, Deltas};
 impl<T> DeltaFifo<T> {
     /// How many keys wait. The one being processed isn't among them.
     pub fn len(&self) -> usize {
-        self.state.lock().items.len()
+        self.state.lock().len()
     }
 
     /// Whether no key waits.
@@ -37,17 +37,17 @@ impl<T> DeltaFifo<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn get_by_key(&self, key: &str) -> Option<Deltas<T>> {
-        self.state.lock().items.get(key).cloned()
+        self.filed().items.get(key).cloned()
     }
 
     /// All that waits, in the order in which it will be popped.
     pub fn list(&self) -> Vec<Deltas<T>> {
-        self.state.lock().waiting().map(|(_, deltas)| deltas.clone()).collect()
+        self.filed().waiting().map(|(_, deltas)| deltas.clone()).collect()
     }
 
     /// All keys that wait, in the order in which they will be popped.
     pub fn list_keys(&self) -> Vec<Key> {
-        self.state.lock().waiting().map(|(key, _)| Key::clone(key)).collect()
+        self.filed().waiting().map(|(key, _)| Key::clone(key)).collect()
     }
 
     /// The key of what has been popped: the queue's own, or that of its newest object or tombstone; `None` if

@@ -1,0 +1,133 @@
+//! The first list of a `DeltaFifo` is kept as it came as long as nothing else is written or looked up. Nobody
+//! notices.
+
+use std::sync::Arc;
+
+use k8s_informer::{Delta, DeltaFifo, Deltas, Indexer, Indexers, Queue, ReflectorStore, Requeue, StoreError};
+
+use super::things::*;
+
+/// Happens to a queue, and says what it was answered.
+type Happen = fn(&DeltaFifo<Thing>, &Indexer<Thing>) -> String;
+
+const HAPPENS: [(&str, Happen); 12] = [
+    ("pop", |queue, store| {
+        if queue.is_empty() {
+            return String::new();
+        }
+        let popped = queue.pop(&mut |deltas, initial| {
+            for delta in deltas.iter() {
+                match delta {
+                    Delta::Deleted(gone) => store.delete(gone)?,
+                    delta => drop(store.add(Arc::clone(delta.object().ok_or("no object")?))?),
+                }
+            }
+            assert_eq!(queue.has_synced(), !initial);
+            Ok(())
+        });
+        format!("{popped:?}")
+    }),
+    ("pop that fails", |queue, _| {
+        if queue.is_empty() {
+            String::new()
+        } else {
+            format!("{:?}", queue.pop(&mut |_, _| Err("no".into())))
+        }
+    }),
+    ("pop again", |queue, _| {
+        let again = |_: &_, _| Err(Requeue::new().into());
+        if queue.is_empty() { String::new() } else { format!("{:?}", queue.pop(&mut { again })) }
+    }),
+    ("add b", |queue, _| shown(queue.add(thing("b", 2)))),
+    ("update e", |queue, _| shown(queue.update(thing("e", 2)))),
+    ("add nothing", |queue, _| shown(queue.add(thing("", 2)))),
+    ("delete c", |queue, _| shown(queue.delete(gone("c", 2)))),
+    ("replace", |queue, _| shown(queue.replace(vec![thing("a", 3), thing("d", 3), thing("f", 3)], "9"))),
+    ("resync", |queue, _| shown(queue.resync())),
+    ("bookmark", |queue, _| shown(queue.bookmark("8"))),
+    ("add if not present", |queue, _| {
+        let deltas = Deltas::new("c".into(), vec![added("c", 7)]);
+        format!("{:?}", queue.add_if_not_present(deltas))
+    }),
+    ("get", |queue, _| format!("{:?} {:?}", queue.get_by_key("b"), queue.get(&("e", 0)))),
+];
+
+fn shown(result: Result<(), StoreError>) -> String {
+    format!("{:?}", result.map_err(|error| error.to_string()))
+}
+
+/// What is seen of a queue that has got this list, while this happens, and of what is left in the end.
+fn seen(list: &[&'static str], happens: &[usize], looked_up: bool) -> Vec<String> {
+    let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
+    let queue = DeltaFifo::builder(accessor()).known_objects(store.clone()).emit_replaced(true).build();
+    queue.replace(list.iter().map(|key| thing(key, 1)).collect(), "7").unwrap();
+    let mut seen = Vec::new();
+    let all = HAPPENS.len();
+    // All that is left is popped in the end.
+    for happens in happens.iter().copied().chain([0; 8]) {
+        if looked_up {
+            let _ = queue.list_keys();
+        }
+        let (name, happen) = HAPPENS[happens % all];
+        let answer = happen(&queue, &store);
+        let (len, more, synced) = (queue.len(), queue.has_more(), queue.has_synced());
+        let processed = queue.processed().unwrap().current();
+        seen.push(format!("{name}: {answer} {len} {more} {synced} {processed:?} {queue:?}"));
+    }
+    assert!(queue.is_empty() && queue.has_synced());
+    seen.push(format!("{:?}", {
+        let mut all = store.list();
+        all.sort();
+        all
+    }));
+    seen
+}
+
+#[test]
+fn d6_d8_the_first_list_is_what_it_would_be_if_each_key_were_looked_up() {
+    for first in 0..HAPPENS.len() {
+        for second in 0..HAPPENS.len() {
+            for third in 0..HAPPENS.len() {
+                let happens = [first, second, third];
+                let list = ["a", "b", "c", "d"];
+                assert_eq!(seen(&list, &happens, false), seen(&list, &happens, true), "{happens:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn d1_a_key_that_is_in_the_first_list_twice_is_one_item_in_whatever_order() {
+    for (list, keys) in [
+        (&["a", "a", "b"][..], &["a", "b"][..]),
+        (&["b", "a", "b"], &["b", "a"]),
+        (&["b", "a"], &["b", "a"]),
+        (&["a", "b"], &["a", "b"]),
+    ] {
+        let queue = DeltaFifo::builder(accessor()).emit_replaced(true).build();
+        queue.replace(list.iter().map(|key| thing(key, 1)).collect(), "7").unwrap();
+        for (at, key) in keys.iter().enumerate() {
+            assert_eq!((queue.len(), queue.has_synced()), (keys.len() - at, false));
+            let popped = queue
+                .pop(&mut |_, initial| {
+                    assert!(initial);
+                    Ok(())
+                })
+                .unwrap();
+            let times = list.iter().filter(|other| *other == key).count();
+            assert_eq!(popped.to_vec(), vec![replaced(key, 1); times]);
+        }
+        assert!(queue.is_empty() && queue.has_synced());
+    }
+}
+
+#[test]
+fn what_is_left_of_the_first_list_is_dropped_with_the_queue() {
+    let objects: Vec<_> = ["a", "b", "c"].map(|key| thing(key, 1)).into();
+    let queue = DeltaFifo::new(accessor());
+    queue.replace(objects.clone(), "7").unwrap();
+    queue.pop(&mut |_, _| Ok(())).unwrap();
+    assert_eq!(objects.iter().map(Arc::strong_count).collect::<Vec<_>>(), [1, 2, 2]);
+    drop(queue);
+    assert!(objects.iter().all(|object| Arc::strong_count(object) == 1));
+}
