@@ -98,7 +98,7 @@ impl Bench {
             "", "CPU s", "bare", "ratio", "wall s", "KiB a Pod", "bare", "MiB", "peak"
         );
         for r#type in types {
-            let [ours, bare] = self.beside_bare(r#type, 0);
+            let [ours, bare] = self.by_turns([Who::Informer, Who::Bare], r#type, 0);
             let kib = |reports: &[Report]| median(reports, |it| cache(it) / it.objects as f64 / KIB);
             let [cpu, bare_cpu] = [&ours, &bare].map(|all| median(all, |it| it.sync_cpu_seconds));
             println!(
@@ -116,11 +116,24 @@ impl Bench {
     fn events(&mut self, types: &[&str]) {
         println!("\n{} events as fast as they are read, {} at {RATE} a second.", self.events, self.paced);
         println!(
-            "{:12} {:>7} {:>7} {:>7} {:>8} {:>8} | {:>7} {:>7} {:>7} {:>7} {:>8}",
-            "", "CPU us", "bare", "ratio", "a second", "wake-ups", "p50 us", "p90", "p99", "max", "wake-ups"
+            "{:12} {:>7} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8} | {:>7} {:>7} {:>7} {:>7} {:>8}",
+            "",
+            "CPU us",
+            "bare",
+            "ratio",
+            "keeping",
+            "ratio",
+            "a second",
+            "wake-ups",
+            "p50 us",
+            "p90",
+            "p99",
+            "max",
+            "wake-ups"
         );
         for r#type in types {
-            let [ours, bare] = self.beside_bare(r#type, self.events);
+            let who = [Who::Informer, Who::Bare, Who::Keeping];
+            let [ours, bare, keeping] = self.by_turns(who, r#type, self.events);
             let micros =
                 |reports: &[Report]| median(reports, |it| it.events_cpu_seconds * 1e6 / it.events as f64);
             let case = Case { events: Some(self.paced), latency: true, ..Case::new(Who::Informer, r#type) };
@@ -129,10 +142,12 @@ impl Bench {
                 median(&paced, |it| which(it.latency.as_ref().expect("they say when they were sent")))
             };
             println!(
-                "{type:12} {:7.2} {:7.2} {:7.2} {:8.0} {:8.3} | {:7.0} {:7.0} {:7.0} {:7.0} {:8.2}",
+                "{type:12} {:7.2} {:7.2} {:7.2} {:7.2} {:7.2} {:8.0} {:8.3} | {:7.0} {:7.0} {:7.0} {:7.0} {:8.2}",
                 micros(&ours),
                 micros(&bare),
                 micros(&ours) / micros(&bare),
+                micros(&keeping),
+                micros(&ours) / micros(&keeping),
                 median(&ours, |it| it.events as f64 / it.events_seconds),
                 median(&ours, |it| it.wakeups as f64 / it.events as f64),
                 latency(|it| it.p50_us),
@@ -144,16 +159,16 @@ impl Bench {
         }
     }
 
-    /// Our informer and the bare loop, by turns.
-    fn beside_bare(&mut self, r#type: &str, events: usize) -> [Vec<Report>; 2] {
-        let mut both = [Vec::new(), Vec::new()];
+    /// Our informer and bare loops, by turns.
+    fn by_turns<const N: usize>(&mut self, all: [Who; N], r#type: &str, events: usize) -> [Vec<Report>; N] {
+        let mut reports = [const { Vec::new() }; N];
         for _ in 0..self.runs {
-            for (reports, who) in both.iter_mut().zip([Who::Informer, Who::Bare]) {
+            for (reports, who) in reports.iter_mut().zip(all) {
                 let case = Case { events: Some(events), ..Case::new(who, r#type) };
                 reports.push(self.once(&case, |bench| bench.replay.go(events, 0)));
             }
         }
-        both
+        reports
     }
 
     fn relist(&mut self, types: &[&str]) {

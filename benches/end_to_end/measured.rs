@@ -1,10 +1,11 @@
 //! The process that is measured: this program once more, as an informer or as the bare loop.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use k8s_informer::{Compact, Config, DynamicObject, ReflectorStatus, Stop};
+use k8s_informer::{Compact, Config, DynamicObject, Object, ReflectorStatus, Stop};
 use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -23,7 +24,10 @@ const ARGUMENT: &str = "--measured";
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) enum Who {
     Informer,
+    /// Decodes, and drops what follows the first list.
     Bare,
+    /// Decodes, and keeps the newest state of each object: the least that a cache can do.
+    Keeping,
 }
 
 /// What is measured.
@@ -74,10 +78,10 @@ pub(crate) fn run_if_asked() -> bool {
     let case: Case<'_> = serde_json::from_str(&case).expect("a case");
     let report = match (case.who, case.r#type) {
         (Who::Informer, _) => informer(&case, url),
-        (Who::Bare, "own") => bare::<own::Pod>(&case, &url),
-        (Who::Bare, "compact") => bare::<Compact>(&case, &url),
-        (Who::Bare, "dynamic") => bare::<DynamicObject>(&case, &url),
-        (Who::Bare, _) => bare::<Pod>(&case, &url),
+        (_, "own") => bare::<own::Pod>(&case, &url),
+        (_, "compact") => bare::<Compact>(&case, &url),
+        (_, "dynamic") => bare::<DynamicObject>(&case, &url),
+        _ => bare::<Pod>(&case, &url),
     };
     println!("{}", serde_json::to_string(&report).expect("it is plain"));
     true
@@ -106,7 +110,7 @@ fn informer(case: &Case<'_>, url: String) -> Report {
     types::measure(case.r#type, "pods", run).expect("it goes well")
 }
 
-fn bare<T: DeserializeOwned>(case: &Case<'_>, url: &str) -> Report {
+fn bare<T: Object + DeserializeOwned>(case: &Case<'_>, url: &str) -> Report {
     let before = Reading::now();
     let target = "/api/v1/pods?watch=true&allowWatchBookmarks=true&sendInitialEvents=true";
     let mut server = Bare::open(url, target).expect("it is there");
@@ -121,15 +125,27 @@ fn bare<T: DeserializeOwned>(case: &Case<'_>, url: &str) -> Report {
     }
     let synced = Reading::now();
     Parent.synced(&Report::default());
-    let events = case.events.unwrap_or(0);
+    let (events, objects) = (case.events.unwrap_or(0), kept.len());
+    let key = |pod: &T| format!("{}/{}", pod.namespace(), pod.name());
+    let keeps = matches!(case.who, Who::Keeping);
+    let mut cache: HashMap<String, T> =
+        if keeps { kept.drain(..).map(|pod| (key(&pod), pod)).collect() } else { HashMap::new() };
+    // Not what it took to file them.
+    let begin = Reading::now();
     for _ in 0..events {
         let frame = server.frame().expect("it goes on").expect("more events come");
-        drop(std::hint::black_box(decoder.object::<T>(frame).expect("it is a Pod")));
+        let is_gone = frame.starts_with(br#"{"type":"DELETED""#);
+        let pod: T = std::hint::black_box(decoder.object(frame).expect("it is a Pod"));
+        match keeps {
+            false => drop(pod),
+            true if is_gone => drop(cache.remove(&key(&pod))),
+            true => drop(cache.insert(key(&pod), pod)),
+        }
     }
     let end = Reading::now();
     Report {
         r#type: case.r#type.to_owned(),
-        objects: kept.len(),
+        objects,
         sync_seconds: (synced.at - before.at).as_secs_f64(),
         sync_cpu_seconds: (synced.cpu - before.cpu).as_secs_f64(),
         resident_before_bytes: before.resident,
@@ -137,9 +153,9 @@ fn bare<T: DeserializeOwned>(case: &Case<'_>, url: &str) -> Report {
         peak_bytes: synced.peak,
         threads: synced.threads,
         events: events as u64,
-        events_seconds: (end.at - synced.at).as_secs_f64(),
-        events_cpu_seconds: (end.cpu - synced.cpu).as_secs_f64(),
-        wakeups: end.wakeups - synced.wakeups,
+        events_seconds: (end.at - begin.at).as_secs_f64(),
+        events_cpu_seconds: (end.cpu - begin.cpu).as_secs_f64(),
+        wakeups: end.wakeups - begin.wakeups,
         ..Report::default()
     }
 }
