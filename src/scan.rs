@@ -125,8 +125,13 @@ pub(crate) struct Array {
     pub(crate) elements: usize,
 }
 
-/// Counts the elements of the array that begins here and of all that are in it, in the order in which they
-/// begin. Answers where that one ends.
+/// How deep, and how many arrays, are looked at to count elements: bytes that are all brackets must not become
+/// many times as much memory.
+const DEEPEST: usize = 128;
+const MOST: usize = 1 << 16;
+
+/// Counts the elements of the array that begins here and of those that are in it, in the order in which they
+/// begin. Answers up to where: mostly where that one ends.
 pub(crate) fn count(bytes: &[u8], start: usize, arrays: &mut Vec<Array>) -> usize {
     // Which array each open bracket is, from the outermost inwards; of a brace, none.
     let mut open: Vec<Option<usize>> = Vec::new();
@@ -157,7 +162,8 @@ pub(crate) fn count(bytes: &[u8], start: usize, arrays: &mut Vec<Array>) -> usiz
                     }
                     match begins {
                         b'"' => in_string = true,
-                        b'[' => {
+                        _ if open.len() == DEEPEST => return bytes.len(),
+                        b'[' if arrays.len() < MOST => {
                             open.push(Some(arrays.len()));
                             arrays.push(Array { start: at, elements: 0 });
                         }

@@ -3,8 +3,9 @@
 #[derive(Debug)]
 pub(super) struct ReadBuffer {
     bytes: Vec<u8>,
-    /// Whether the last read has filled it.
+    /// Whether the last read has filled it, and whether it was a quarter of the most that can be read.
     filled: bool,
+    flooded: bool,
     /// How many reads in a row have not filled a quarter.
     small: u32,
 }
@@ -23,7 +24,7 @@ impl Default for ReadBuffer {
 
 impl ReadBuffer {
     fn of(size: usize) -> Self {
-        Self { bytes: vec![0; size], filled: false, small: 0 }
+        Self { bytes: vec![0; size], filled: false, flooded: false, small: 0 }
     }
 
     /// To read into. What was read before is gone.
@@ -41,15 +42,16 @@ impl ReadBuffer {
         &mut self.bytes
     }
 
-    /// Whether it is as large as it gets, and the last read has filled it: there is more.
+    /// Whether the last read has brought so much that more will be there by now.
     pub(super) fn is_flooded(&self) -> bool {
-        self.filled && self.bytes.len() == SIZES[1]
+        self.flooded
     }
 
     /// What has been read: so many bytes.
     pub(super) fn received(&mut self, length: usize) -> &[u8] {
         let size = self.bytes.len();
         self.filled = length == size;
+        self.flooded = length >= SIZES[1] / 4;
         self.small = if length < size / 4 { self.small.saturating_add(1) } else { 0 };
         &self.bytes[..length]
     }

@@ -26,6 +26,9 @@ const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
 /// `FallbackDelay`.
 const FALLBACK_DELAY: Duration = Duration::from_millis(300);
 
+/// Who waits for no longer than this is given what is there.
+const GLANCE: Duration = Duration::from_millis(1);
+
 #[derive(Debug)]
 pub(super) struct TcpConnector {
     names: Names,
@@ -228,17 +231,27 @@ impl Transport for TcpTransport {
             None => timeout,
         };
         let limit = limit(timeout)?;
-        if limit != self.read_timeout {
+        let free = free_input(&mut self.buffers)?;
+        // A kernel may wait for four times as long.
+        let glances = limit.is_some_and(|limit| limit <= GLANCE);
+        if glances {
+            self.socket.stream.set_nonblocking(true)?;
+        } else if limit != self.read_timeout {
             self.socket.stream.set_read_timeout(limit)?;
             self.read_timeout = limit;
         }
-        let free = free_input(&mut self.buffers)?;
-        let amount = loop {
+        let read = loop {
             match (&self.socket.stream).read(free) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_timeout(&error) => return Err(ureq::Error::Timeout(timeout.reason)),
-                read => break read?,
+                read => break read,
             }
+        };
+        if glances {
+            self.socket.stream.set_nonblocking(false)?;
+        }
+        let amount = match read {
+            Err(error) if is_timeout(&error) => return Err(ureq::Error::Timeout(timeout.reason)),
+            read => read?,
         };
         self.buffers.input_appended(amount);
         Ok(amount > 0)
@@ -371,5 +384,29 @@ mod tests {
             let _ = transport.socket.stream.peek(&mut [0]).unwrap();
             assert!(!transport.is_open());
         }
+    }
+
+    #[test]
+    fn who_waits_for_a_moment_at_most_is_given_what_is_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = connect(listener.local_addr().unwrap(), None, None).unwrap();
+        let mut transport = TcpTransport::new(socket, false);
+        let (mut peer, _) = listener.accept().unwrap();
+        let within = |limit| NextTimeout {
+            after: time::Duration::Exact(limit),
+            reason: ureq::Timeout::PerRead,
+            per_read: None,
+            per_write: None,
+        };
+        let silent = transport.await_input(within(GLANCE));
+        assert!(matches!(silent, Err(ureq::Error::Timeout(ureq::Timeout::PerRead))));
+        peer.write_all(b"x").unwrap();
+        let _ = transport.socket.stream.peek(&mut [0]).unwrap();
+        assert!(transport.await_input(within(GLANCE)).unwrap());
+        assert_eq!(transport.buffers.input(), b"x");
+        // A longer wait is one, after a glance too.
+        let (began, longer) = (std::time::Instant::now(), 10 * GLANCE);
+        assert!(transport.await_input(within(longer)).is_err());
+        assert!(began.elapsed() >= longer);
     }
 }

@@ -124,7 +124,7 @@ impl<T> DeltaFifoBuilder<T> {
             synced: Done::new(name.as_str()),
             timing: Timing { name, meter: Meter::new(metrics), clock },
             state: Mutex::new(State {
-                first: None,
+                list: None,
                 items: HashMap::new(),
                 order: VecDeque::new(),
                 in_flight: None,

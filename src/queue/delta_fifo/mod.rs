@@ -1,7 +1,7 @@
 mod builder;
 mod compressor;
-mod first;
 mod known;
+mod list;
 mod place;
 mod pop;
 mod read;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 pub use builder::DeltaFifoBuilder;
 
 use self::compressor::Compressor;
-use self::first::First;
 use self::known::{Everything, Flight, Known, asking};
+use self::list::List;
 use self::place::{Late, Place, Since};
 use super::timing::Timing;
 use super::told::Told;
@@ -88,10 +88,10 @@ pub struct DeltaFifo<T> {
 }
 
 struct State<T> {
-    /// What is left of the first list, if nothing else waits. [`filed`](DeltaFifo::filed) before anybody looks
-    /// for a key.
-    first: Option<First<T>>,
-    /// What waits; never empty deltas (D1).
+    /// What is left of the last list, if nothing has been written since. [`filed`](DeltaFifo::filed) before
+    /// anybody looks for a key.
+    list: Option<List<T>>,
+    /// What waits behind that; never empty deltas (D1).
     items: HashMap<Key, Deltas<T>>,
     /// Each key that has items; and, which a pop passes, keys that have none any more, and second mentions.
     order: VecDeque<Place>,
@@ -119,12 +119,12 @@ impl<T> State<T> {
 
     /// Whether there is anything to pop, or to pass.
     fn has_places(&self) -> bool {
-        self.first.is_some() || !self.order.is_empty()
+        self.list.is_some() || !self.order.is_empty()
     }
 
     /// How many keys wait.
     fn len(&self) -> usize {
-        self.first.as_ref().map_or(self.items.len(), First::len)
+        self.list.as_ref().map_or(0, List::len) + self.items.len()
     }
 
     /// What waits, in the order in which it will be popped.
@@ -225,17 +225,18 @@ impl<T> DeltaFifo<T> {
     /// gaps.
     fn replace_prepared(
         &self,
-        mut prepared: Vec<(Key, Arc<T>)>,
+        prepared: Vec<(Key, Arc<T>)>,
         gaps: &Gaps,
         resource_version: &str,
     ) -> Result<(), StoreError> {
         let all_keys = || prepared.iter().map(|(key, _)| Arc::clone(key)).collect::<HashSet<Key>>();
         // Built and dropped outside the lock; a first list needs none if nothing else is there.
-        let later = self.compressor.is_some() || self.state.lock().populated;
+        let touches = self.compressor.is_some();
+        let later = touches || self.state.lock().populated;
         let mut keys = later.then(all_keys);
         let mut left_out = Vec::new();
         let mut touched: Vec<Key> = match &keys {
-            Some(keys) if self.compressor.is_some() => keys.iter().cloned().collect(),
+            Some(keys) if touches => keys.iter().cloned().collect(),
             _ => Vec::new(),
         };
         let mut known = Everything::new();
@@ -243,32 +244,32 @@ impl<T> DeltaFifo<T> {
         if keys.is_none() && self.has_anything(&state)? {
             keys = Some(all_keys());
         }
-        if keys.is_none() && state.take_first(&mut prepared, self.listed()) {
-            state.told.list(resource_version.into());
-            state.publish();
-            self.changed.notify_one();
-            self.unlock(state);
-            return Ok(());
-        }
         // Asked first: if they panic, nothing has changed.
         if let Some(keys) = &keys {
             let stays = |key: &Key| keys.contains(key) || state.items.contains_key(key) || gaps.cover(key);
             self.known(&state, stays, &mut known)?;
         }
-        let listed = keys.as_ref().map_or(prepared.len(), HashSet::len);
-        state.items.reserve(listed);
-        state.order.reserve(listed);
-        for (key, object) in prepared {
-            left_out.extend(self.push(&mut state, &key, self.listed()(object)));
+        // A compressor looks at each.
+        let taken = if touches { Err(prepared) } else { state.take_list(prepared, self.listed()) };
+        match taken {
+            Ok(()) => drop(self.changed.notify_one()),
+            Err(prepared) => {
+                let listed = keys.as_ref().map_or(prepared.len(), HashSet::len);
+                state.items.reserve(listed);
+                state.order.reserve(listed);
+                for (key, object) in prepared {
+                    left_out.extend(self.push(&mut state, &key, self.listed()(object)));
+                }
+            }
         }
         // Everything in the list is queued now: is there anything else?
-        let keys = keys.as_ref().filter(|keys| state.items.len() > keys.len());
+        let keys = keys.as_ref().filter(|keys| state.len() > keys.len());
         let is_gone = |key: &Key| keys.is_some_and(|keys| !keys.contains(key)) && !gaps.cover(key);
         for (key, deltas) in state.items.iter_mut().filter(|(key, _)| is_gone(key)) {
             let last_known = deltas.newest().and_then(Delta::object).cloned();
             deltas.push(Delta::Deleted(Deleted::FinalStateUnknown { key: Arc::clone(key), last_known }));
             left_out.extend(deltas.compress());
-            if self.compressor.is_some() {
+            if touches {
                 touched.push(Arc::clone(key));
             }
         }
@@ -288,7 +289,7 @@ impl<T> DeltaFifo<T> {
             if state.order.len() > state.items.len() {
                 state.pass_over();
             }
-            state.initial = state.order.len();
+            state.initial = state.len();
         }
         state.publish();
         self.unlock(state);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::{First, State};
+use super::{List, State};
 use crate::object::{Deleted, Key};
 use crate::resource_version::ResourceVersion;
 
@@ -86,7 +86,7 @@ impl<T> State<T> {
     /// counts until it does. To be called when there are fewer changes, or more versions without one.
     pub(super) fn publish(&mut self) {
         let next = self.order.front().map(|place| place.number);
-        let first = self.first.as_ref().map(First::number).or(next);
+        let first = self.list.as_ref().map(List::number).or(next);
         self.told.pass(first);
         let flight = self.in_flight.as_ref().map(|flight| (flight.since.number, &flight.since.before));
         let early = [flight, self.late.first()].into_iter().flatten().min_by_key(|(number, _)| *number);

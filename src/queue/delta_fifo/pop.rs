@@ -204,9 +204,9 @@ impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
 impl<T> State<T> {
     /// The next item, past the keys that a compressor has left with none.
     fn next(&mut self) -> Option<(Place, Deltas<T>)> {
-        if let Some(first) = &mut self.first {
-            let next = first.next();
-            self.first.take_if(|first| first.len() == 0);
+        if let Some(list) = &mut self.list {
+            let next = list.next();
+            self.list.take_if(|list| list.len() == 0);
             return next;
         }
         let next = loop {

@@ -124,3 +124,23 @@ fn what_is_counted_is_no_more_than_there_is() {
     let strict: Strict = from_slice(json.as_bytes()).unwrap();
     assert_eq!(strict.names.capacity(), 1);
 }
+
+#[test]
+fn brackets_without_end_do_not_become_memory() {
+    for (open, close) in [("[", "]"), ("{\"a\":[", "]}"), ("[{\"a\":", "}]")] {
+        for times in [60, 127, 128, 500, 100_000] {
+            let deep = open.repeat(times);
+            same::<Loose>(format!(r#"{{"names":{deep}"#).as_bytes());
+            // Passed over by some types, refused by others.
+            let closed = format!(r#"{{"x":{deep}{},"names":["a","b"]}}"#, close.repeat(times));
+            same::<Strict>(closed.as_bytes());
+            same::<Loose>(closed.as_bytes());
+        }
+    }
+    // More arrays than are counted: those behind grow as ever.
+    let many = format!(r#"{{"maybe":[{}{{"names":["a","b","c"]}}]}}"#, r#"{"names":[]},"#.repeat(70_000));
+    let strict: Strict = from_slice(many.as_bytes()).unwrap();
+    let maybe = strict.maybe.unwrap();
+    assert_eq!(maybe.len(), 70_001);
+    assert_eq!(maybe[70_000].names, ["a", "b", "c"]);
+}
