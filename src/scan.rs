@@ -125,8 +125,8 @@ pub(crate) struct Array {
     pub(crate) elements: usize,
 }
 
-/// How deep, and how many arrays, are looked at to count elements: bytes that are all brackets must not become
-/// many times as much memory.
+/// How deep, and how many arrays, are looked at to count elements: bytes that are all brackets must not
+/// become many times as much memory.
 const DEEPEST: usize = 128;
 const MOST: usize = 1 << 16;
 
@@ -149,6 +149,7 @@ pub(crate) fn count(bytes: &[u8], start: usize, arrays: &mut Vec<Array>) -> usiz
                 _ if at == escaped => {}
                 b'"' if in_string => in_string = false,
                 b'\\' if in_string => escaped = at + 1,
+                b'\\' => {}
                 _ if in_string => {}
                 b'}' | b']' => {
                     open.pop();

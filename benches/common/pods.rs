@@ -174,7 +174,7 @@ pub(crate) fn key(n: usize) -> String {
 }
 
 fn namespace(n: usize) -> String {
-    format!("team-{:02}", n / 500)
+    format!("team-{:03}", n / 500)
 }
 
 fn app(n: usize) -> String {

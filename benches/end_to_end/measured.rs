@@ -1,4 +1,4 @@
-//! The process that is measured: this program once more, as an informer or as the bare loop.
+//! The process that is measured: this program once more, as an informer or as a bare loop.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};

@@ -88,15 +88,19 @@ impl Harness {
         let Self { queue, model, .. } = self;
         let waiting = model.waiting();
         assert_eq!((queue.len(), queue.is_empty()), (waiting.len(), waiting.is_empty()), "{queue:?}");
+        assert_eq!((queue.has_synced(), queue.synced().is_done()), (model.synced, model.synced), "{queue:?}");
+        assert_eq!(queue.is_closed(), model.closed);
+        assert_eq!(queue.processed().unwrap().current(), model.processed());
+        // A list is kept as it came until keys are looked up: not each time.
+        if waiting.len().is_multiple_of(2) {
+            return;
+        }
         let keys: Vec<&str> = waiting.iter().map(|(key, _)| *key).collect();
         assert_eq!(queue.list_keys().iter().map(|key| &**key).collect::<Vec<_>>(), keys);
         for ((key, changes), deltas) in waiting.iter().zip(queue.list()) {
             assert_same(changes, &deltas);
             assert_eq!(queue.get_by_key(key).as_ref(), Some(&deltas));
         }
-        assert_eq!((queue.has_synced(), queue.synced().is_done()), (model.synced, model.synced), "{queue:?}");
-        assert_eq!(queue.is_closed(), model.closed);
-        assert_eq!(queue.processed().unwrap().current(), model.processed());
     }
 
     fn write(&mut self, write: &Write) {

@@ -70,7 +70,7 @@ impl Response {
     /// can be tried again.
     pub fn into_body(self) -> Body {
         let read_timeout = Arc::clone(&self.body.read_timeout);
-        Body::new(self.body).with_read_timeout(move |timeout| *read_timeout.lock() = timeout)
+        Body::new(self.body).with_read_timeout(move |timeout| *read_timeout.lock() = timeout).glancing()
     }
 
     /// Reads the whole body, up to the [`body_limit`](crate::Request::body_limit).
@@ -180,7 +180,11 @@ impl Read for Incoming {
             return Err(self.fail(Error::stopped()));
         }
         let read_timeout = *self.read_timeout.lock();
-        match deadline::within(read_timeout, || reader.read(buffer)) {
+        let read = match read_timeout {
+            Some(Duration::ZERO) => deadline::glance(|| reader.read(buffer)),
+            limit => deadline::within(limit, || reader.read(buffer)),
+        };
+        match read {
             // Also an end: a body that ends with its connection looks complete after a shutdown.
             Ok(0) | Err(_) if self.stop.is_stopped() => Err(self.fail(Error::stopped())),
             Ok(0) => {

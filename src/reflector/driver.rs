@@ -20,11 +20,8 @@ use crate::sync::thread::{self, Scope, ScopedJoinHandle};
 use crate::threads::{self, Owner, StackSizes};
 use crate::wire;
 
-/// While as much comes as can be read, so many reads are handed over together ...
+/// While much comes, what so many reads have brought is handed over together, if it is there without a wait.
 const AT_ONCE: u32 = 4;
-
-/// ... as long as there is always more within this time.
-const GLANCE: Duration = Duration::from_millis(1);
 
 /// A list or a watch-list that takes longer is logged (L17).
 const LONG: Duration = Duration::from_secs(10);
@@ -256,8 +253,8 @@ impl<T: Object> Reflector<T> {
         }
     }
 
-    /// Hands over what has been read, and, as long as reads fill the buffer, what is there behind it. Answers
-    /// what comes after that, if it is not bytes.
+    /// Hands over what has been read, and, if that is much, what is there behind it. Answers what comes after
+    /// that, if it is not bytes.
     fn receive(
         &self,
         machine: &mut Machine<T>,
@@ -280,11 +277,11 @@ impl<T: Object> Reflector<T> {
                     && reads < AT_ONCE
                     && patience.is_some()
                     && matches!(machine.step(), Step::Read(_))
-                    && body.set_read_timeout(GLANCE);
+                    && body.glances();
                 if !goes_on {
                     return;
                 }
-                match read(body, buffer.room(), Some(GLANCE)) {
+                match read(body, buffer.room(), Some(Duration::ZERO)) {
                     Come::Bytes(0) => after = Some(Come::Bytes(0)),
                     Come::Bytes(more) => length = Some(more),
                     Come::Nothing => {}

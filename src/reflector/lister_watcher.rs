@@ -135,6 +135,8 @@ pub struct Body {
     set_read_timeout: Option<Box<SetReadTimeout>>,
     /// What was set last.
     read_timeout: Option<Duration>,
+    /// Whether it can be zero: such a read takes what is there, and does not wait.
+    glances: bool,
 }
 
 type SetReadTimeout = dyn FnMut(Option<Duration>) + Send;
@@ -142,7 +144,7 @@ type SetReadTimeout = dyn FnMut(Option<Duration>) + Send;
 impl Body {
     /// From any reader. An end before the end (a connection that broke) must be an error of it, not `Ok(0)`.
     pub fn new(reader: impl Read + Send + 'static) -> Self {
-        Self { reader: Box::new(reader), set_read_timeout: None, read_timeout: None }
+        Self { reader: Box::new(reader), set_read_timeout: None, read_timeout: None, glances: false }
     }
 
     /// Says how the time is set that a read may wait for bytes: from then on one that has waited for so long
@@ -168,6 +170,16 @@ impl Body {
     #[must_use]
     pub fn map<R: Read + Send + 'static>(self, around: impl FnOnce(Box<dyn Read + Send>) -> R) -> Self {
         Self { reader: Box::new(around(self.reader)), ..self }
+    }
+
+    /// Says that a read with a timeout of zero takes what is there.
+    #[cfg(any(feature = "client", feature = "testing"))]
+    pub(crate) fn glancing(self) -> Self {
+        Self { glances: true, ..self }
+    }
+
+    pub(crate) fn glances(&self) -> bool {
+        self.glances
     }
 
     /// Sets how long a read may wait for bytes; says whether that can be set.

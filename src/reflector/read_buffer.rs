@@ -3,7 +3,8 @@
 #[derive(Debug)]
 pub(super) struct ReadBuffer {
     bytes: Vec<u8>,
-    /// Whether the last read has filled it, and whether it was a quarter of the most that can be read.
+    /// Whether the last read has filled it, and whether it was at least a quarter of the most that can be
+    /// read.
     filled: bool,
     flooded: bool,
     /// How many reads in a row have not filled a quarter.

@@ -1,16 +1,19 @@
-//! A list that comes to an empty `DeltaFifo` is kept as it came as long as nothing else is written or looked up.
-//! Nobody notices.
+//! A list that comes to an empty `DeltaFifo` is kept as it came as long as nothing else is written or looked
+//! up. Nobody notices.
 
 use std::sync::Arc;
+use std::thread;
 
-use k8s_informer::{Delta, DeltaFifo, Deltas, Indexer, Indexers, Queue, ReflectorStore, Requeue, StoreError};
+use k8s_informer::{
+    Delta, DeltaFifo, Deltas, Indexer, Indexers, Queue, ReflectorStore, Requeue, StagedList, StoreError,
+};
 
 use super::things::*;
 
 /// Happens to a queue, and says what it was answered.
 type Happen = fn(&DeltaFifo<Thing>, &Indexer<Thing>) -> String;
 
-const HAPPENS: [(&str, Happen); 12] = [
+const HAPPENS: [(&str, Happen); 16] = [
     ("pop", |queue, store| {
         if queue.is_empty() {
             return String::new();
@@ -49,15 +52,41 @@ const HAPPENS: [(&str, Happen); 12] = [
         let deltas = Deltas::new("c".into(), vec![added("c", 7)]);
         format!("{:?}", queue.add_if_not_present(deltas))
     }),
+    ("pop, and an update meanwhile", |queue, _| meanwhile(queue, &|| shown(queue.update(thing("c", 4))))),
+    ("pop, and a list meanwhile", |queue, _| {
+        meanwhile(queue, &|| shown(queue.replace(vec![thing("b", 5), thing("g", 5)], "10")))
+    }),
+    ("replace, with a gap", |queue, _| {
+        let mut list = StagedList { resource_version: "11".to_owned(), ..StagedList::default() };
+        list.objects = ["a", "d"].map(|key| (key.into(), thing(key, 6))).into();
+        list.gaps.add(Some("c".into()));
+        shown(queue.staging().unwrap().replace_staged(list))
+    }),
+    ("close", |queue, _| {
+        queue.close();
+        String::new()
+    }),
     ("get", |queue, _| format!("{:?} {:?}", queue.get_by_key("b"), queue.get(&("e", 0)))),
 ];
+
+fn meanwhile(queue: &DeltaFifo<Thing>, happens: &dyn Fn() -> String) -> String {
+    if queue.is_empty() {
+        return String::new();
+    }
+    let mut answer = String::new();
+    let popped = queue.pop(&mut |_, _| {
+        answer = happens();
+        Ok(())
+    });
+    format!("{answer} {popped:?}")
+}
 
 fn shown(result: Result<(), StoreError>) -> String {
     format!("{:?}", result.map_err(|error| error.to_string()))
 }
 
-/// What is seen of a queue that has got a list, its first one or not, while this happens, and of what is left in
-/// the end.
+/// What is seen of a queue that has got a list, its first one or not, while this happens, and of what is left
+/// in the end.
 fn seen(is_first: bool, happens: &[usize], looked_up: bool) -> Vec<String> {
     let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
     let queue = DeltaFifo::builder(accessor()).known_objects(store.clone()).emit_replaced(true).build();
@@ -138,4 +167,33 @@ fn what_is_left_of_a_list_is_dropped_with_the_queue() {
     assert_eq!(objects.iter().map(Arc::strong_count).collect::<Vec<_>>(), [1, 2, 2]);
     drop(queue);
     assert!(objects.iter().all(|object| Arc::strong_count(object) == 1));
+}
+
+#[test]
+fn d13_a_list_wakes_a_pop_that_waits_and_that_wakes_the_next_one() {
+    for together in [false, true] {
+        let queue = DeltaFifo::new(accessor());
+        let list = || queue.replace(["a", "b", "c"].map(|key| thing(key, 1)).into(), "7").unwrap();
+        let popped = thread::scope(|scope| {
+            let pop = || scope.spawn(|| queue.pop(&mut |_, _| Ok(())).unwrap().key().unwrap().to_string());
+            let pops = [pop(), pop(), pop()];
+            match together {
+                true => queue.write_together(&mut { list }),
+                false => list(),
+            }
+            let mut popped = pops.map(|pop| pop.join().unwrap());
+            popped.sort();
+            popped
+        });
+        assert_eq!(popped, ["a", "b", "c"]);
+        assert!(queue.has_synced());
+    }
+}
+
+#[test]
+fn d6_a_list_comes_as_sync_unless_told_otherwise() {
+    let queue = DeltaFifo::new(accessor());
+    queue.replace(vec![thing("a", 1), thing("b", 1)], "7").unwrap();
+    assert_eq!(queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(), [sync("a", 1)]);
+    assert_eq!(queue.get_by_key("b").unwrap().to_vec(), [sync("b", 1)]);
 }

@@ -7,6 +7,26 @@ use std::time::{Duration, Instant};
 
 thread_local! {
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
+    static GLANCES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work`, whose reads of a socket don't wait at all: they time out where nothing is there. A short
+/// deadline would be no such thing, as kernels round it up to a tick of some milliseconds.
+pub(in crate::client) fn glance<R>(work: impl FnOnce() -> R) -> R {
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            GLANCES.set(false);
+        }
+    }
+    let _leave = Leave;
+    GLANCES.set(true);
+    work()
+}
+
+/// Whether a read is not to wait.
+pub(in crate::client) fn is_glance() -> bool {
+    GLANCES.get()
 }
 
 /// Runs `work`, whose reads may take no longer than `timeout` together; nor than what it runs in.

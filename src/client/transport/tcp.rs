@@ -26,9 +26,6 @@ const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
 /// `FallbackDelay`.
 const FALLBACK_DELAY: Duration = Duration::from_millis(300);
 
-/// Who waits for no longer than this is given what is there.
-const GLANCE: Duration = Duration::from_millis(1);
-
 #[derive(Debug)]
 pub(super) struct TcpConnector {
     names: Names,
@@ -232,8 +229,7 @@ impl Transport for TcpTransport {
         };
         let limit = limit(timeout)?;
         let free = free_input(&mut self.buffers)?;
-        // A kernel may wait for four times as long.
-        let glances = limit.is_some_and(|limit| limit <= GLANCE);
+        let glances = deadline::is_glance();
         if glances {
             self.socket.stream.set_nonblocking(true)?;
         } else if limit != self.read_timeout {
@@ -387,7 +383,8 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_moment_at_most_is_given_what_is_there() {
+    fn who_glances_is_given_what_is_there() {
+        const LONG: Duration = Duration::from_secs(60);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = connect(listener.local_addr().unwrap(), None, None).unwrap();
         let mut transport = TcpTransport::new(socket, false);
@@ -398,15 +395,15 @@ mod tests {
             per_read: None,
             per_write: None,
         };
-        let silent = transport.await_input(within(GLANCE));
+        let silent = deadline::glance(|| transport.await_input(within(LONG)));
         assert!(matches!(silent, Err(ureq::Error::Timeout(ureq::Timeout::PerRead))));
         peer.write_all(b"x").unwrap();
         let _ = transport.socket.stream.peek(&mut [0]).unwrap();
-        assert!(transport.await_input(within(GLANCE)).unwrap());
+        assert!(deadline::glance(|| transport.await_input(within(LONG))).unwrap());
         assert_eq!(transport.buffers.input(), b"x");
-        // A longer wait is one, after a glance too.
-        let (began, longer) = (std::time::Instant::now(), 10 * GLANCE);
-        assert!(transport.await_input(within(longer)).is_err());
-        assert!(began.elapsed() >= longer);
+        // After a glance, too, a wait is one.
+        let (began, limit) = (std::time::Instant::now(), Duration::from_millis(10));
+        assert!(transport.await_input(within(limit)).is_err());
+        assert!(began.elapsed() >= limit);
     }
 }

@@ -6,9 +6,9 @@ use super::{Place, State};
 use crate::object::Key;
 use crate::queue::{Delta, Deltas};
 
-/// What is left of a list that came when nothing waited, as long as nothing else is written: then each object
-/// has one change, and they are popped in the order of the list. No key is hashed, and no entry made, only
-/// for that.
+/// What is left of a list that came when nothing waited, as long as no other change is written: then each
+/// object has one, and they are popped in the order of the list. No key is hashed, and no entry made, only
+/// for that. Behind it stand but the tombstones of what is not in it.
 pub(super) struct List<T> {
     objects: vec::IntoIter<(Key, Arc<T>)>,
     /// Of the place of the next one. They follow each other.

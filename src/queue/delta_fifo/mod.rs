@@ -88,8 +88,8 @@ pub struct DeltaFifo<T> {
 }
 
 struct State<T> {
-    /// What is left of the last list, if nothing has been written since. [`filed`](DeltaFifo::filed) before
-    /// anybody looks for a key.
+    /// What is left of the last list, if nothing has been looked up since. Whoever looks for a key has it
+    /// [`filed`](DeltaFifo::filed) before.
     list: Option<List<T>>,
     /// What waits behind that; never empty deltas (D1).
     items: HashMap<Key, Deltas<T>>,
@@ -98,7 +98,8 @@ struct State<T> {
     in_flight: Option<Flight<T>>,
     /// Whether the first write, or the first replace that succeeded, has come (D2, D8).
     populated: bool,
-    /// How many keys at the head of `order`, the one in flight included, belong to the first replace.
+    /// How many keys at the head of `list` and `order`, the one in flight included, belong to the first
+    /// replace.
     initial: usize,
     closed: bool,
     /// How many writers are [writing several changes](ReflectorStore::write_together), after which they wake
@@ -198,10 +199,15 @@ impl<T> DeltaFifo<T> {
         }
         state.queue(key);
         state.items.insert(Arc::clone(key), Deltas::one(Some(Arc::clone(key)), delta));
+        self.wake(state);
+        None
+    }
+
+    /// Wakes a pop, unless more is written together.
+    fn wake(&self, state: &State<T>) {
         if state.writing == 0 {
             self.changed.notify_one();
         }
-        None
     }
 
     /// What the objects of a list come as.
@@ -252,7 +258,7 @@ impl<T> DeltaFifo<T> {
         // A compressor looks at each.
         let taken = if touches { Err(prepared) } else { state.take_list(prepared, self.listed()) };
         match taken {
-            Ok(()) => drop(self.changed.notify_one()),
+            Ok(()) => self.wake(&state),
             Err(prepared) => {
                 let listed = keys.as_ref().map_or(prepared.len(), HashSet::len);
                 state.items.reserve(listed);

@@ -31,8 +31,8 @@ impl<'a> Counts<'a> {
         Some(start + key.len() + 1).filter(|end| *end <= self.json.len())
     }
 
-    /// How many elements the array has that is the value of the key that ends here. An estimate: never more,
-    /// and fewer where they are not all of them strings, arrays and objects.
+    /// How many elements the array has that is the value of the key that ends here: never more than there
+    /// are, fewer where some of them are not strings, arrays or objects, and `None` if none of them is.
     pub(super) fn array_behind(&self, key_end: usize) -> Option<usize> {
         let value = self.json.get(key_end..)?.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
         let start = self.json.len() - value.len();
@@ -46,9 +46,10 @@ impl<'a> Counts<'a> {
             *next = 0;
             *until = scan::count(self.json, start, arrays);
         }
-        let behind = arrays[*next..].iter().position(|array| array.start >= start)?;
-        *next += behind;
-        let array = &arrays[*next];
-        (array.start == start).then_some(array.elements)
+        let rest = &arrays[*next..];
+        // Those before it won't be asked for any more, also if there are none behind them.
+        *next += rest.iter().position(|array| array.start >= start).unwrap_or(rest.len());
+        let array = arrays.get(*next).filter(|array| array.start == start && array.elements > 0)?;
+        Some(array.elements)
     }
 }

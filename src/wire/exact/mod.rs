@@ -1,11 +1,12 @@
 //! JSON into vectors that have no room to spare.
 //!
 //! serde_json tells a vector what is in an array, but not how much that is: so it begins with room for four
-//! elements, and doubles it. Of a cache of Pods that was a sixth. Here each array that is decoded is counted
-//! first, and serde_json's deserializer stands in a wrapper that tells the number.
+//! elements, and doubles it. Of a cache of Pods that was a sixth. Here serde_json's deserializer stands in a
+//! wrapper that counts the elements of an array when a vector asks for their number.
 //!
 //! Where in the bytes an array stands is known by the key before it: serde_json hands keys out where they
-//! are, unless something in them is escaped. What stands behind no key, or behind such a one, is not counted.
+//! are, unless something in them is escaped. What stands behind no key, or behind such a one, is not counted;
+//! nor are numbers, booleans and nulls, which are small, nor what is read ahead for an untagged enum.
 
 mod counts;
 mod key;
@@ -21,7 +22,7 @@ use std::fmt;
 use self::counts::Counts;
 use self::key::Key;
 
-/// As `serde_json::from_slice`.
+/// As `serde_json::from_slice`, but that a visitor of an array is told how many elements it has at least.
 pub(crate) fn from_slice<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
     let counts = Counts::new(json);
     let mut deserializer = serde_json::Deserializer::from_slice(json);
@@ -130,8 +131,8 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Exact<'_, V> {
 
     #[inline]
     fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<V::Value, A::Error> {
-        let left = self.key_end.and_then(|key_end| self.counts.array_behind(key_end));
-        self.inner.visit_seq(Elements { inner: elements, counts: self.counts, left })
+        let Self { inner: visitor, counts, key_end } = self;
+        visitor.visit_seq(Elements { inner: elements, counts, key_end, read: 0 })
     }
 
     #[inline]
@@ -180,8 +181,10 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Exact<'_, S> {
 struct Elements<'c, A> {
     inner: A,
     counts: &'c Counts<'c>,
-    /// How many are left, where they have been counted.
-    left: Option<usize>,
+    /// Where the key ends that stands before the array.
+    key_end: Option<usize>,
+    /// How many have been asked for.
+    read: usize,
 }
 
 impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, A> {
@@ -189,12 +192,13 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, A> {
 
     #[inline]
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
-        self.left = self.left.map(|left| left.saturating_sub(1));
+        self.read += 1;
         self.inner.next_element_seed(Exact { inner: seed, counts: self.counts, key_end: None })
     }
 
-    #[inline]
+    /// Counts them: so it costs nothing where nobody wants to know, as with `serde_json::Value`.
     fn size_hint(&self) -> Option<usize> {
-        self.left.or_else(|| self.inner.size_hint())
+        let counted = self.key_end.and_then(|key_end| self.counts.array_behind(key_end));
+        counted.map(|counted| counted.saturating_sub(self.read)).or_else(|| self.inner.size_hint())
     }
 }

@@ -42,6 +42,13 @@ struct Loose {
     rest: BTreeMap<String, Value>,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Tree {
+    all: Vec<Self>,
+    names: Vec<String>,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Either {
@@ -100,7 +107,7 @@ fn is_exact(strict: &Strict) -> bool {
 fn vectors_have_no_room_to_spare() {
     for elements in 0..200 {
         let list = |element: &str| vec![element; elements].join(",");
-        let named = format!(r#"{{"names":[{}],"name":"x"}}"#, list("\"a [\""));
+        let named = format!(r#"{{"names":[{}],"name":"x"}}"#, list(r#""a [\\\"{\\""#));
         let inner = format!(r#"{{"maybe":[{}],"more":{{"k": [{named},{{}}]}}}}"#, list(&named[..]));
         let strict: Strict =
             from_slice(format!(r#"{{"more":{{"a":[{inner}],"b":[]}}}}"#).as_bytes()).unwrap();
@@ -137,6 +144,16 @@ fn brackets_without_end_do_not_become_memory() {
             same::<Loose>(closed.as_bytes());
         }
     }
+    // Arrays that nobody asks for, and then many that are.
+    let asked = r#"{"names":["a"]},"#.repeat(100_000);
+    for passed in ["[],".repeat(100_000), "[".repeat(200)] {
+        let json = format!(r#"{{"x":[{{"y":[{passed}"#);
+        same::<Loose>(json.as_bytes());
+        let json = format!(r#"{{"maybe":[{asked}{{"x":[{passed}"#);
+        same::<Strict>(json.as_bytes());
+    }
+    let json = format!(r#"{{"all":[{{"x":[{}[]]}},{asked}{{}}]}}"#, "[],".repeat(100_000));
+    same::<Tree>(json.as_bytes());
     // More arrays than are counted: those behind grow as ever.
     let many = format!(r#"{{"maybe":[{}{{"names":["a","b","c"]}}]}}"#, r#"{"names":[]},"#.repeat(70_000));
     let strict: Strict = from_slice(many.as_bytes()).unwrap();
