@@ -131,10 +131,15 @@ const DEEPEST: usize = 128;
 const MOST: usize = 1 << 16;
 
 /// Counts the elements of the array that begins here and of those that are in it, in the order in which they
-/// begin. Answers up to where: mostly where that one ends.
-pub(crate) fn count(bytes: &[u8], start: usize, arrays: &mut Vec<Array>) -> usize {
-    // Which array each open bracket is, from the outermost inwards; of a brace, none.
-    let mut open: Vec<Option<usize>> = Vec::new();
+/// begin. Answers up to where: mostly where that one ends. `open` is room for which array each open bracket
+/// is, from the outermost inwards; of a brace, none.
+pub(crate) fn count(
+    bytes: &[u8],
+    start: usize,
+    arrays: &mut Vec<Array>,
+    open: &mut Vec<Option<usize>>,
+) -> usize {
+    open.clear();
     let (mut in_string, mut escaped) = (false, usize::MAX);
     let (blocks, rest) = bytes[start..].as_chunks::<BLOCK>();
     let mut last = [b' '; BLOCK];

@@ -173,7 +173,7 @@ impl Body {
     }
 
     /// Says that a read with a timeout of zero takes what is there.
-    #[cfg(any(feature = "client", feature = "testing"))]
+    #[cfg(feature = "client")]
     pub(crate) fn glancing(self) -> Self {
         Self { glances: true, ..self }
     }

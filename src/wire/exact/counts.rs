@@ -17,6 +17,8 @@ struct Counted {
     next: usize,
     /// Up to where they are counted.
     until: usize,
+    /// Room to count in.
+    open: Vec<Option<usize>>,
 }
 
 impl<'a> Counts<'a> {
@@ -40,11 +42,11 @@ impl<'a> Counts<'a> {
             return None;
         }
         let mut counted = self.counted.borrow_mut();
-        let Counted { arrays, next, until } = &mut *counted;
+        let Counted { arrays, next, until, open } = &mut *counted;
         if start >= *until {
             arrays.clear();
             *next = 0;
-            *until = scan::count(self.json, start, arrays);
+            *until = scan::count(self.json, start, arrays, open);
         }
         let rest = &arrays[*next..];
         // Those before it won't be asked for any more, also if there are none behind them.
