@@ -44,9 +44,6 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Key<'_, D> {
         deserialize_i32 deserialize_i64 deserialize_i128 deserialize_u8 deserialize_u16 deserialize_u32
         deserialize_u64 deserialize_u128 deserialize_f32 deserialize_f64 deserialize_unit deserialize_ignored_any
         deserialize_option deserialize_seq deserialize_map
-    }
-    pass_on! {
-        deserialize:
         deserialize_unit_struct(name: &'static str) deserialize_newtype_struct(name: &'static str)
         deserialize_tuple(length: usize) deserialize_tuple_struct(name: &'static str, length: usize)
         deserialize_struct(name: &'static str, fields: &'static [&'static str])

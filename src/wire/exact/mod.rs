@@ -1,7 +1,7 @@
 //! JSON into vectors that have no room to spare.
 //!
 //! serde_json tells a vector what is in an array, but not how much that is: so it begins with room for four
-//! elements, and doubles it. Of a cache of Pods that was a sixth. Here serde_json's deserializer stands in a
+//! elements, and doubles it. Of a cache of Pods that was a fifth. Here serde_json's deserializer stands in a
 //! wrapper that counts the elements of an array when a vector asks for their number.
 //!
 //! Where in the bytes an array stands is known by the key before it: serde_json hands keys out where they
@@ -14,10 +14,11 @@ mod key;
 #[expect(dead_code, reason = "compared by what Debug shows")]
 mod tests;
 
+use std::fmt;
+
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, Visitor,
 };
-use std::fmt;
 
 use self::counts::Counts;
 use self::key::Key;
@@ -79,10 +80,6 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Exact<'_, D> {
         deserialize_byte_buf deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_i128
         deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 deserialize_u128 deserialize_f32
         deserialize_f64 deserialize_unit deserialize_identifier deserialize_ignored_any
-    }
-
-    pass_on! {
-        deserialize:
         deserialize_unit_struct(name: &'static str)
         deserialize_enum(name: &'static str, variants: &'static [&'static str])
     }
@@ -112,10 +109,8 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Exact<'_, V> {
         visit_bool(bool) visit_char(char) visit_str(&str) visit_borrowed_str(&'de str) visit_string(String)
         visit_bytes(&[u8]) visit_borrowed_bytes(&'de [u8]) visit_byte_buf(Vec<u8>) visit_i8(i8) visit_i16(i16)
         visit_i32(i32) visit_i64(i64) visit_i128(i128) visit_u8(u8) visit_u16(u16) visit_u32(u32) visit_u64(u64)
-        visit_u128(u128) visit_f32(f32) visit_f64(f64)
+        visit_u128(u128) visit_f32(f32) visit_f64(f64) visit_none() visit_unit()
     }
-
-    pass_on! { visit: visit_none() visit_unit() }
 
     #[inline]
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
