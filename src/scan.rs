@@ -1,4 +1,10 @@
+mod block;
+#[cfg(test)]
+mod tests;
+
 use memchr::{memchr2, memmem};
+
+use self::block::{BLOCK, Block, behind, in_order, lanes, last, toggled};
 
 /// Finds where a JSON value ends that begins with a brace or a bracket, in bytes that come bit by bit.
 ///
@@ -28,37 +34,68 @@ impl Scanner {
     /// belong to it.
     pub(crate) fn end(&mut self, bytes: &[u8]) -> Option<usize> {
         let (blocks, rest) = bytes.as_chunks::<BLOCK>();
-        // Where the byte is that a backslash escapes.
-        let mut escaped = if self.escaped { 0 } else { usize::MAX };
         for (number, block) in blocks.iter().enumerate() {
-            if let Some(end) = self.end_in(block, number * BLOCK, &mut escaped) {
-                return Some(end);
+            if let Some(end) = self.end_in(block) {
+                return Some(number * BLOCK + end);
             }
         }
-        let mut last = [b' '; BLOCK];
-        last[..rest.len()].copy_from_slice(rest);
-        let end = self.end_in(&last, blocks.len() * BLOCK, &mut escaped);
-        self.escaped = escaped == bytes.len();
-        end
+        self.slowly(rest).map(|end| blocks.len() * BLOCK + end)
     }
 
-    /// Where the value ends, if in this block, which is the one that begins at `start`.
-    fn end_in(&mut self, block: &[u8; BLOCK], start: usize, escaped: &mut usize) -> Option<usize> {
-        let mut marks = marks(block);
-        while marks != 0 {
-            let place = marks.trailing_zeros() as usize;
-            marks &= marks - 1;
-            let at = start + place;
-            match block[place] {
-                _ if at == *escaped => {}
+    /// Where the value ends, if in this block.
+    fn end_in(&mut self, block: &Block) -> Option<usize> {
+        let backslashes = lanes(block, |byte| byte == b'\\');
+        let escaped = behind(backslashes, self.escaped);
+        let quotes = lanes(block, |byte| byte == b'"') & !escaped;
+        let (strings, in_string) = toggled(quotes, self.in_string);
+        // Only the first one of several escapes, and only in a string.
+        if backslashes & (escaped | !strings) != 0 {
+            return self.slowly(block);
+        }
+        self.escaped = last(backslashes);
+        self.in_string = in_string;
+        // Braces are brackets with this bit.
+        let opening = lanes(block, |byte| byte | 0x20 == b'{') & !strings;
+        let closing = lanes(block, |byte| byte | 0x20 == b'}') & !strings;
+        let closed = closing.count_ones() as usize;
+        if closed < self.depth {
+            self.depth = self.depth + opening.count_ones() as usize - closed;
+            return None;
+        }
+        self.close(in_order(opening), in_order(closing))
+    }
+
+    /// Where the value ends, if at one of these brackets.
+    fn close(&mut self, opening: u64, closing: u64) -> Option<usize> {
+        let mut brackets = opening | closing;
+        while brackets != 0 {
+            let at = brackets.trailing_zeros();
+            brackets &= brackets - 1;
+            if opening >> at & 1 == 1 {
+                self.depth += 1;
+            } else {
+                self.depth = self.depth.saturating_sub(1);
+                if self.depth == 0 {
+                    *self = Self::default();
+                    return Some(at as usize + 1);
+                }
+            }
+        }
+        None
+    }
+
+    /// Where the value ends, if in these bytes.
+    fn slowly(&mut self, bytes: &[u8]) -> Option<usize> {
+        for (at, byte) in bytes.iter().enumerate() {
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' if self.in_string => self.escaped = true,
                 b'"' => self.in_string = !self.in_string,
-                b'\\' if self.in_string => *escaped = at + 1,
                 _ if self.in_string => {}
                 b'{' | b'[' => self.depth += 1,
                 b'}' | b']' => {
                     self.depth = self.depth.saturating_sub(1);
                     if self.depth == 0 {
-                        self.escaped = false;
                         return Some(at + 1);
                     }
                 }
@@ -84,28 +121,6 @@ impl Scanner {
     }
 }
 
-/// How many bytes are looked at together.
-const BLOCK: usize = 64;
-
-/// A bit for each quote, backslash, brace and bracket. Most bytes are none of them, and the compiler compares
-/// many at once; so this is twice as fast as a look at one byte after the other.
-fn marks(block: &[u8; BLOCK]) -> u64 {
-    let is_mark = |byte: u8| {
-        // Braces are brackets with this bit.
-        let brace = byte | 0x20;
-        (byte == b'"') | (byte == b'\\') | (brace == b'{') | (brace == b'}')
-    };
-    let flags = block.map(|byte| u8::from(is_mark(byte)));
-    let (words, _) = flags.as_chunks::<8>();
-    let mut marks = 0;
-    for (number, word) in words.iter().enumerate() {
-        // Moves the lowest bit of each byte into the highest byte, in order.
-        let bits = u64::from_le_bytes(*word).wrapping_mul(0x0102_0408_1020_4080) >> 56;
-        marks |= bits << (8 * number);
-    }
-    marks
-}
-
 /// Whether these bytes end where the object or array with which they begin is closed.
 pub(crate) fn is_one_value(bytes: &[u8]) -> bool {
     Scanner::default().end(bytes) == Some(bytes.len())
@@ -123,6 +138,10 @@ pub(crate) struct Array {
     pub(crate) start: usize,
     /// Those that are strings, arrays and objects.
     pub(crate) elements: usize,
+}
+
+fn is_mark(byte: u8) -> bool {
+    (byte == b'"') | (byte == b'\\') | (byte | 0x20 == b'{') | (byte | 0x20 == b'}')
 }
 
 /// How deep, and how many arrays, are looked at to count elements: bytes that are all brackets must not
@@ -145,7 +164,7 @@ pub(crate) fn count(
     let mut last = [b' '; BLOCK];
     last[..rest.len()].copy_from_slice(rest);
     for (number, block) in blocks.iter().chain([&last]).enumerate() {
-        let mut marks = marks(block);
+        let mut marks = in_order(lanes(block, is_mark));
         while marks != 0 {
             let place = marks.trailing_zeros() as usize;
             marks &= marks - 1;

@@ -1,6 +1,7 @@
 use serde_json::{Map, Value};
 
 use super::*;
+use crate::time::Random;
 
 fn paths(pointers: &[&str]) -> FieldPaths {
     FieldPaths::new(pointers).unwrap()
@@ -148,21 +149,8 @@ fn a_pointer_begins_with_a_slash_and_escapes_as_rfc_6901_says() {
     assert_eq!(format!("{:?}", FieldPaths::managed_fields()), r#"["/metadata/managedFields"]"#);
 }
 
-/// SplitMix64: the same documents in each run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) as usize % limit
-    }
-
-    fn one_of<'a>(&mut self, all: &[&'a str]) -> &'a str {
-        all[self.below(all.len())]
-    }
+fn one_of<'a>(random: &mut Random, all: &[&'a str]) -> &'a str {
+    all[random.below(all.len())]
 }
 
 const KEYS: &[&str] = &["a", "b", "", "*", "0", "1", "01", "a/b", "~", "k\"ey\\", "é😀"];
@@ -173,14 +161,14 @@ fn document(random: &mut Random, depth: usize) -> Value {
         0 => Value::Null,
         1 => true.into(),
         2 => (random.below(2000) as f64 / 8.0 - 100.0).into(),
-        3 => random.one_of(&["", "}", "]\"", "\\", "{[,:", "é😀\u{7}"]).into(),
+        3 => one_of(random, &["", "}", "]\"", "\\", "{[,:", "é😀\u{7}"]).into(),
         4 | 5 => (0..size).map(|_| document(random, depth - 1)).collect(),
         _ => object(random, depth - 1),
     }
 }
 
 fn object(random: &mut Random, depth: usize) -> Value {
-    let fields = (0..random.below(5)).map(|_| (random.one_of(KEYS).to_owned(), document(random, depth)));
+    let fields = (0..random.below(5)).map(|_| (one_of(random, KEYS).to_owned(), document(random, depth)));
     Value::Object(fields.collect::<Map<_, _>>())
 }
 
@@ -188,7 +176,7 @@ fn object(random: &mut Random, depth: usize) -> Value {
 fn write(value: &Value, random: &mut Random, json: &mut String) {
     fn space(random: &mut Random, json: &mut String) {
         if random.below(4) == 0 {
-            json.push_str(random.one_of(&[" ", "\n", "\t", "\r\n  "]));
+            json.push_str(one_of(random, &[" ", "\n", "\t", "\r\n  "]));
         }
     }
     fn string(text: &str, random: &mut Random, json: &mut String) {
@@ -232,7 +220,7 @@ fn write(value: &Value, random: &mut Random, json: &mut String) {
 }
 
 fn step(random: &mut Random) -> &'static str {
-    if random.below(3) == 0 { "*" } else { random.one_of(KEYS) }
+    if random.below(3) == 0 { "*" } else { one_of(random, KEYS) }
 }
 
 fn pointers(random: &mut Random) -> (Vec<String>, Vec<Vec<&'static str>>) {
@@ -266,7 +254,7 @@ fn remove(value: Value, paths: &[&[&str]]) -> Value {
 
 #[test]
 fn cutting_and_parsing_is_parsing_and_removing() {
-    let mut random = Random(5);
+    let mut random = Random::seeded(5);
     let (mut room, mut cuts) = (Vec::new(), 0);
     for _ in 0..20_000 {
         let tree = object(&mut random, 4);
@@ -288,7 +276,7 @@ fn cutting_and_parsing_is_parsing_and_removing() {
 
 #[test]
 fn a_document_that_ends_too_early_stays_one() {
-    let mut random = Random(6);
+    let mut random = Random::seeded(6);
     let mut room = Vec::new();
     for _ in 0..1_000 {
         let paths = FieldPaths::new(pointers(&mut random).0).unwrap();
@@ -304,7 +292,7 @@ fn a_document_that_ends_too_early_stays_one() {
 
 #[test]
 fn bytes_of_any_kind_are_cut_as_a_tree_or_not_at_all_and_never_panic() {
-    let mut random = Random(7);
+    let mut random = Random::seeded(7);
     let mut room = Vec::new();
     for _ in 0..30_000 {
         let (pointers, steps) = pointers(&mut random);
