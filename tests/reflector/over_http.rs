@@ -1,14 +1,17 @@
 //! With the client, over HTTP, against the embedded API server.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::testing::{ApiServer, Fault, Verb};
 use k8s_informer::{
-    Backoff, Client, Config, DynamicObject, GroupVersionResource, Object, ReflectorOptions, Shard,
-    SharedIndexInformer, SharedInformerFactory, Stop,
+    Backoff, Client, Config, Deleted, DynamicObject, GroupVersionResource, Object, Reflector,
+    ReflectorOptions, ReflectorStore, Shard, SharedIndexInformer, SharedInformerFactory, Stop, StoreError,
 };
 use serde_json::json;
 
@@ -186,4 +189,92 @@ fn sh5_a_server_that_refuses_a_selector_says_why() {
     assert!(error.to_string().contains("invalid shard selector: "), "{error}");
     assert_eq!(error.status().map(|status| (status.code, &*status.reason)), Some((500, "")));
     factory.shutdown();
+}
+
+/// A store that counts what it is told, and the most of it that it was told together.
+struct Together {
+    all: usize,
+    told: AtomicUsize,
+    most: AtomicUsize,
+    everything: mpsc::Sender<()>,
+}
+
+impl ReflectorStore<DynamicObject> for Together {
+    fn add(&self, _: Arc<DynamicObject>) -> Result<(), StoreError> {
+        if self.told.fetch_add(1, Ordering::Relaxed) + 1 == self.all {
+            self.everything.send(()).unwrap();
+        }
+        Ok(())
+    }
+
+    fn update(&self, _: Arc<DynamicObject>) -> Result<(), StoreError> {
+        unreachable!("nothing changes")
+    }
+
+    fn delete(&self, _: Deleted<DynamicObject>) -> Result<(), StoreError> {
+        unreachable!("nothing goes")
+    }
+
+    fn replace(&self, _: Vec<Arc<DynamicObject>>, _: &str) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn write_together(&self, write: &mut dyn FnMut()) {
+        let before = self.told.load(Ordering::Relaxed);
+        write();
+        self.most.fetch_max(self.told.load(Ordering::Relaxed) - before, Ordering::Relaxed);
+    }
+}
+
+/// Of a server that sends faster than the reflector reads, several reads are handed over as one.
+#[test]
+fn what_has_come_already_is_handed_over_together() {
+    const EVENTS: usize = 8 << 10;
+    /// Of one event; at most 128 of them are read at once.
+    const SIZE: usize = 1 << 10;
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let list = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}"#;
+    let server = thread::spawn(move || {
+        let answer = |body: &[u8]| {
+            let (mut stream, _) = listener.accept().unwrap();
+            for line in BufReader::new(stream.try_clone().unwrap()).lines() {
+                if line.unwrap().is_empty() {
+                    break;
+                }
+            }
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
+            stream.write_all(head.as_bytes()).unwrap();
+            stream.write_all(body).unwrap();
+            stream
+        };
+        drop(answer(list.as_bytes()));
+        let mut events = Vec::with_capacity(EVENTS * SIZE);
+        for number in 0..EVENTS {
+            let metadata = format!(r#"{{"name":"pod-{number}","resourceVersion":"{}"}}"#, number + 2);
+            let object = format!(r#"{{"kind":"Pod","apiVersion":"v1","metadata":{metadata}}}"#);
+            let event = format!(r#"{{"type":"ADDED","object":{object}}}"#);
+            write!(events, "{event:width$}\n", width = SIZE - 1).unwrap();
+        }
+        answer(&events)
+    });
+
+    let (everything, told) = mpsc::channel();
+    let store = Together { all: EVENTS, told: 0.into(), most: 0.into(), everything };
+    let store = Arc::new(store);
+    let mut options = options();
+    options.watch_list = false;
+    let pods = Client::new(Config::new(&url)).unwrap().lister_watcher(&pods(), None);
+    let reflector = Reflector::new(Arc::new(pods), store.clone(), options);
+    let stop = Stop::new();
+    thread::scope(|scope| {
+        scope.spawn(|| reflector.run(&stop));
+        let result = told.recv_timeout(SOON);
+        stop.stop();
+        result.unwrap();
+    });
+    drop(server.join().unwrap());
+    let most = store.most.load(Ordering::Relaxed);
+    assert!((2 * 128..=4 * 129).contains(&most), "{most} of {EVENTS}");
 }
