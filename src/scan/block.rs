@@ -1,7 +1,7 @@
 //! A block of bytes, looked at together. What is to be known of each of them is a bit in a `u64`: bit `k` of
 //! its byte `j` is that of byte `8 * k + j`. So nothing but comparisons and ORs puts the bits together, which
-//! the compiler does for sixteen bytes at once on any x86-64; and the bits of neighbours stand in neighbouring
-//! bytes.
+//! the compiler does for sixteen bytes at once on any x86-64; and the bits of neighbours stand in
+//! neighbouring bytes.
 
 pub(super) const BLOCK: usize = 64;
 

@@ -255,7 +255,7 @@ fn what_has_come_already_is_handed_over_together() {
             let metadata = format!(r#"{{"name":"pod-{number}","resourceVersion":"{}"}}"#, number + 2);
             let object = format!(r#"{{"kind":"Pod","apiVersion":"v1","metadata":{metadata}}}"#);
             let event = format!(r#"{{"type":"ADDED","object":{object}}}"#);
-            write!(events, "{event:width$}\n", width = SIZE - 1).unwrap();
+            writeln!(events, "{event:width$}", width = SIZE - 1).unwrap();
         }
         answer(&events)
     });
