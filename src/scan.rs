@@ -4,7 +4,7 @@ mod tests;
 
 use memchr::{memchr2, memmem};
 
-use self::block::{BLOCK, Block, behind, in_order, lanes, last, toggled};
+use self::block::{BLOCK, Block, escaped, in_order, lanes, toggled};
 
 /// Finds where a JSON value ends that begins with a brace or a bracket, in bytes that come bit by bit.
 ///
@@ -45,14 +45,14 @@ impl Scanner {
     /// Where the value ends, if in this block.
     fn end_in(&mut self, block: &Block) -> Option<usize> {
         let backslashes = lanes(block, |byte| byte == b'\\');
-        let escaped = behind(backslashes, self.escaped);
+        let (escaped, ends_escaped) = escaped(backslashes, self.escaped);
         let quotes = lanes(block, |byte| byte == b'"') & !escaped;
         let (strings, in_string) = toggled(quotes, self.in_string);
-        // Only the first one of several escapes, and only in a string.
-        if backslashes & (escaped | !strings) != 0 {
+        // They escape only in strings, and are nowhere else in JSON.
+        if backslashes & !strings != 0 {
             return self.slowly(block);
         }
-        self.escaped = last(backslashes);
+        self.escaped = ends_escaped;
         self.in_string = in_string;
         // Braces are brackets with this bit.
         let opening = lanes(block, |byte| byte | 0x20 == b'{') & !strings;
@@ -161,9 +161,9 @@ pub(crate) fn count(
     open.clear();
     let (mut in_string, mut escaped) = (false, usize::MAX);
     let (blocks, rest) = bytes[start..].as_chunks::<BLOCK>();
-    let mut last = [b' '; BLOCK];
-    last[..rest.len()].copy_from_slice(rest);
-    for (number, block) in blocks.iter().chain([&last]).enumerate() {
+    let mut tail = [b' '; BLOCK];
+    tail[..rest.len()].copy_from_slice(rest);
+    for (number, block) in blocks.iter().chain([&tail]).enumerate() {
         let mut marks = in_order(lanes(block, is_mark));
         while marks != 0 {
             let place = marks.trailing_zeros() as usize;

@@ -17,16 +17,23 @@ pub(super) fn lanes(block: &Block, is_so: impl Fn(u8) -> bool) -> u64 {
     (0..8).fold(0, |all, k| all | u64::from_le_bytes(eights[k]) & BYTES << k)
 }
 
-/// Which bytes stand behind these ones. The first one does, if the block before `ends` with one.
+/// Which bytes these backslashes escape, and whether they escape the one behind the block. The one before it
+/// may escape the first byte.
 #[inline]
-pub(super) fn behind(lanes: u64, ends: bool) -> u64 {
-    lanes << 8 | lanes >> 56 << 1 & 0xff | u64::from(ends)
-}
-
-/// Whether the last byte is one of these.
-#[inline]
-pub(super) fn last(lanes: u64) -> bool {
-    lanes >> 63 == 1
+pub(super) fn escaped(backslashes: u64, before: bool) -> (u64, bool) {
+    const EVEN: u64 = 0x5555_5555_5555_5555;
+    let first = u64::from(before);
+    let behind = backslashes << 8 | backslashes >> 56 << 1 & 0xff | first;
+    if backslashes & behind == 0 {
+        return (behind, backslashes >> 63 == 1);
+    }
+    // Of a run every other one escapes. To add a bit to where a run begins carries it to where that ends; so
+    // runs are told apart by whether they begin at an even or at an odd byte.
+    let backslashes = in_order(backslashes) & !first;
+    let behind = backslashes << 1 | first;
+    let begin_odd = backslashes & !EVEN & !behind;
+    let (runs, carry) = backslashes.overflowing_add(begin_odd);
+    (in_order((EVEN ^ runs << 1) & behind), carry)
 }
 
 /// Which bytes stand between an odd one of these and the next one, that odd one included, or before the first
@@ -48,7 +55,7 @@ pub(super) fn toggled(lanes: u64, before: bool) -> (u64, bool) {
 }
 
 /// With the bit of the first byte as the lowest, and so on: rows and columns of eight by eight bits change
-/// places.
+/// places; once more, and they are as before.
 #[inline]
 pub(super) fn in_order(lanes: u64) -> u64 {
     [(7, 0x00aa_00aa_00aa_00aa), (14, 0x0000_cccc_0000_cccc), (28, 0x0000_0000_f0f0_f0f0)].into_iter().fold(

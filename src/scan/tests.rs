@@ -1,5 +1,5 @@
 use super::Scanner;
-use super::block::{BLOCK, Block, behind, in_order, lanes, last, toggled};
+use super::block::{BLOCK, Block, escaped, in_order, lanes, toggled};
 use crate::time::Random;
 
 fn any<const N: usize>(random: &mut Random, of: &[u8]) -> [u8; N] {
@@ -18,11 +18,25 @@ fn bits_of_a_block_stand_for_its_bytes() {
         let odd = |at: usize| (0..=at).filter(|at| is_mark(*at)).count() % 2 == usize::from(!before);
 
         assert_eq!(in_order(marks), of(&is_mark));
-        assert_eq!(last(marks), is_mark(BLOCK - 1));
-        let follows = |at: usize| at.checked_sub(1).map_or(before, is_mark);
-        assert_eq!(in_order(behind(marks, before)), of(&follows));
+        assert_eq!(in_order(in_order(marks)), marks);
         let (between, goes_on) = toggled(marks, before);
         assert_eq!((in_order(between), goes_on), (of(&odd), odd(BLOCK - 1)));
+    }
+}
+
+#[test]
+fn of_a_run_of_backslashes_every_other_one_escapes() {
+    let mut random = Random::seeded(3);
+    for round in 0..4_000 {
+        let block: Block = any(&mut random, [&br"\x"[..], br"\\\\x", br"\xxxxxx", br"\"][round / 2 % 4]);
+        let mut next_is = round % 2 == 0;
+        let mut expected = 0;
+        for (at, byte) in block.iter().enumerate() {
+            expected |= u64::from(next_is) << at;
+            next_is = *byte == b'\\' && !next_is;
+        }
+        let (bits, ends) = escaped(lanes(&block, |byte| byte == b'\\'), round % 2 == 0);
+        assert_eq!((in_order(bits), ends), (expected, next_is), "{}", block.escape_ascii());
     }
 }
 
@@ -30,13 +44,16 @@ fn bits_of_a_block_stand_for_its_bytes() {
 #[test]
 fn a_value_ends_where_its_bracket_is_closed() {
     let mut random = Random::seeded(2);
-    // Some are nearly all strings, some nearly all brackets; none of them need be JSON.
-    for alphabet in [&br#"{["\"]}x"#[..], br#"{{[xxxxxxx"\\x,:]}"#, br#"{{{{[xxxx""xxx]}"#, br#"x"\"#] {
+    // Some are nearly all strings, some nearly all brackets or backslashes; none of them need be JSON.
+    let mixed =
+        [&br#"{["\"]}x"#[..], br#"{{[xxxxxxx"\\x,:]}"#, br#"{{{{[xxxx""xxx]}"#, br#"{"\\\\}"#, br#"x"\"#];
+    for alphabet in mixed {
         let mut ended = 0;
         for _ in 0..2_000 {
             let mut bytes: [u8; 500] = any(&mut random, alphabet);
             bytes[0] = b'{';
-            let end = Scanner::default().slowly(&bytes);
+            let mut slow = Scanner::default();
+            let end = slow.slowly(&bytes);
             ended += usize::from(end.is_some());
             assert_eq!(Scanner::default().end(&bytes), end, "{}", bytes.escape_ascii());
 
@@ -52,7 +69,7 @@ fn a_value_ends_where_its_bracket_is_closed() {
                 }
             };
             assert_eq!(in_parts, end, "{}", bytes.escape_ascii());
-            assert_eq!(scanner.is_inside(), end.is_none());
+            assert_eq!(format!("{scanner:?}"), format!("{slow:?}"));
         }
         assert!(ended > 500 || !alphabet.contains(&b'}'), "{ended} of {}", alphabet.escape_ascii());
     }
