@@ -33,8 +33,8 @@ pub(super) struct Listing<T> {
     /// Whether that is so, once the list's version is known.
     reuse: Option<bool>,
     objects: Vec<(Key, Arc<T>)>,
-    /// Those of this page that are still to be told of what kind they are, and as which item they came.
-    unnamed: Vec<(usize, T)>,
+    /// Those of this page that are still to be told of what kind they are.
+    unnamed: Vec<Unnamed<T>>,
     /// How many objects of other shards have come, and whether every page so far was one of this shard's
     /// only, as it says itself.
     elsewhere: usize,
@@ -44,6 +44,15 @@ pub(super) struct Listing<T> {
     unreadable: Vec<(usize, Unreadable)>,
     /// How many items have come, whatever became of them.
     items: usize,
+}
+
+/// An object of a page that has not yet said of what kind its objects are.
+struct Unnamed<T> {
+    /// As which item it came.
+    place: usize,
+    /// How many of the objects that are named came before it. Of several with one key the last one counts.
+    after: usize,
+    object: T,
 }
 
 /// What a list that has come whole consists of.
@@ -127,7 +136,9 @@ impl<T: Object> Listing<T> {
             match decoder.listed(item, list, store, reuse) {
                 Ok(Item::Object(key, object)) => objects.push((key, object)),
                 Ok(Item::Elsewhere) => *elsewhere += 1,
-                Ok(Item::Unnamed(object)) => unnamed.push((*items, object)),
+                Ok(Item::Unnamed(object)) => {
+                    unnamed.push(Unnamed { place: *items, after: objects.len(), object });
+                }
                 Err(error) => {
                     gaps.add(error.key(store));
                     unreadable.push((*items, error));
@@ -138,9 +149,14 @@ impl<T: Object> Listing<T> {
         })
     }
 
-    /// The page has said by now of what kind its objects are.
+    /// The page has said by now of what kind its objects are: those that waited for it take their places.
     fn name(&mut self, page: &ListMeta, decoder: &Decoder<T>, store: &dyn ReflectorStore<T>) {
-        for (place, mut object) in self.unnamed.drain(..) {
+        let Some(first) = self.unnamed.first() else { return };
+        let mut passed = first.after;
+        let mut named = self.objects.split_off(passed).into_iter();
+        for Unnamed { place, after, mut object } in self.unnamed.drain(..) {
+            self.objects.extend(named.by_ref().take(after - passed));
+            passed = after;
             decoder.set_type_meta(&mut object, page);
             match prepared(object, store) {
                 Ok(object) => self.objects.push(object),
@@ -150,6 +166,7 @@ impl<T: Object> Listing<T> {
                 }
             }
         }
+        self.objects.extend(named);
     }
 
     /// What could not be read, since the last call, and as which item it came.

@@ -79,6 +79,20 @@ fn an_item_that_says_itself_what_it_is_is_that() {
 }
 
 #[test]
+fn s4_of_several_with_one_key_the_last_one_counts_also_where_some_wait_for_their_kind() {
+    let own = |name, version| item(r#""kind":"Pod","apiVersion":"v1","#, name, version);
+    for (before, after) in [(PODS, ""), ("", r#","kind":"PodList","apiVersion":"v1""#)] {
+        let store = indexer();
+        let first = [item("", "a", "1"), own("a", "2"), own("b", "3"), item("", "b", "4"), own("c", "5")];
+        let second = [own("d", "6"), item("", "c", "7"), own("c", "8"), item("", "d", "9"), own("a", "10")];
+        run(&store, [list(before, &first, "more", after), list(before, &second, "", after)]);
+        assert_eq!(kinds(&store), ["a: v1 Pod", "b: v1 Pod", "c: v1 Pod", "d: v1 Pod"], "{before}{after}");
+        let version = |name| store.get_by_key(name).unwrap().resource_version().to_owned();
+        assert_eq!(["a", "b", "c", "d"].map(version), ["10", "4", "8", "9"], "{before}{after}");
+    }
+}
+
+#[test]
 fn a_transform_sees_the_kind_and_what_it_takes_away_is_gone() {
     for (before, after) in [(PODS, ""), ("", r#","apiVersion":"v1","kind":"PodList""#)] {
         let transform = Transform::in_place(|object: &mut DynamicObject| {
