@@ -20,8 +20,11 @@ use crate::sync::thread::{self, Scope, ScopedJoinHandle};
 use crate::threads::{self, Owner, StackSizes};
 use crate::wire;
 
-/// While much comes, what so many reads have brought is handed over together, if it is there without a wait.
-const AT_ONCE: u32 = 4;
+/// While much comes, what so many reads have brought is handed over together, if it is there without a wait ...
+const AT_ONCE: u32 = 16;
+
+/// ... but no more is read once that has taken so long: nobody waits much longer for the first of it.
+const SHORT: Duration = Duration::from_millis(2);
 
 /// A list or a watch-list that takes longer is logged (L17).
 const LONG: Duration = Duration::from_secs(10);
@@ -264,6 +267,7 @@ impl<T: Object> Reflector<T> {
         patience: Option<Duration>,
     ) -> Option<Come> {
         let clock = &self.options.clock;
+        let began = clock.now();
         let was_watching = machine.is_watching();
         let (mut length, mut after) = (Some(length), None);
         let _recycling = Recycling::begin(self.recycle.as_deref());
@@ -275,6 +279,7 @@ impl<T: Object> Reflector<T> {
                 machine.received(buffer.received(received), &*self.store, now);
                 let goes_on = buffer.is_flooded()
                     && reads < AT_ONCE
+                    && now.saturating_duration_since(began) < SHORT
                     && patience.is_some()
                     && matches!(machine.step(), Step::Read(_))
                     && body.glances();
