@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::testing::{ApiServer, Fault, Verb};
 use k8s_informer::{
-    Backoff, Client, Config, Deleted, DynamicObject, GroupVersionResource, Object, Reflector,
-    ReflectorOptions, ReflectorStore, Shard, SharedIndexInformer, SharedInformerFactory, Stop, StoreError,
+    Backoff, Client, Clock, Config, Deleted, DynamicObject, GroupVersionResource, Object, RealClock,
+    Reflector, ReflectorOptions, ReflectorStore, Shard, SharedIndexInformer, SharedInformerFactory, Stop,
+    StoreError,
 };
 use serde_json::json;
 
@@ -226,12 +227,14 @@ impl ReflectorStore<DynamicObject> for Together {
     }
 }
 
-/// Of a server that sends faster than the reflector reads, several reads are handed over as one.
-#[test]
-fn what_has_come_already_is_handed_over_together() {
+/// How many bytes are read at once, at most.
+const READ: usize = 128 << 10;
+
+/// How many bytes of events a reflector hands over at once, at most, of a server that sends faster than it
+/// reads.
+fn most_together(clock: impl Clock) -> usize {
     const EVENTS: usize = 8 << 10;
-    /// Of one event; at most 128 of them are read at once.
-    const SIZE: usize = 1 << 10;
+    const SIZE: usize = READ / 128;
 
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -265,6 +268,7 @@ fn what_has_come_already_is_handed_over_together() {
     let store = Arc::new(store);
     let mut options = options();
     options.watch_list = false;
+    options.clock = Arc::new(clock);
     let pods = Client::new(Config::new(&url)).unwrap().lister_watcher(&pods(), None);
     let reflector = Reflector::new(Arc::new(pods), store.clone(), options);
     let stop = Stop::new();
@@ -275,6 +279,30 @@ fn what_has_come_already_is_handed_over_together() {
         result.unwrap();
     });
     drop(server.join().unwrap());
-    let most = store.most.load(Ordering::Relaxed);
-    assert!((2 * 128..=16 * 129).contains(&most), "{most} of {EVENTS}");
+    SIZE * store.most.load(Ordering::Relaxed)
+}
+
+#[test]
+fn what_has_come_already_is_handed_over_together() {
+    let most = most_together(RealClock);
+    assert!((READ + 1..17 * READ).contains(&most), "{most} bytes");
+}
+
+/// A clock on which each look at it takes a millisecond.
+struct Ticking(Instant, AtomicU32);
+
+impl Clock for Ticking {
+    fn now(&self) -> Instant {
+        self.0 + Duration::from_millis(1) * self.1.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn wait(&self, duration: Duration, stop: &Stop) -> bool {
+        RealClock.wait(duration, stop)
+    }
+}
+
+#[test]
+fn what_is_handed_over_together_waits_for_two_milliseconds_at_most() {
+    let most = most_together(Ticking(Instant::now(), AtomicU32::new(0)));
+    assert!((1..3 * READ).contains(&most), "{most} bytes");
 }
