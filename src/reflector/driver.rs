@@ -20,7 +20,7 @@ use crate::sync::thread::{self, Scope, ScopedJoinHandle};
 use crate::threads::{self, Owner, StackSizes};
 use crate::wire;
 
-/// While much comes, what so many reads have brought is handed over together, if it is there without a wait ...
+/// While much comes, what so many reads bring without a wait is handed over together ...
 const AT_ONCE: u32 = 16;
 
 /// ... but no more is read once that has taken so long: nobody waits much longer for the first of it.

@@ -131,8 +131,8 @@ pub trait ReflectorStore<T>: Send + Sync {
         Ok(())
     }
 
-    /// Calls `write`, once and on this thread, which writes several changes: all that a read from the server
-    /// has brought. A queue need not wake who waits for them before it is over: whose writes wait for pops
+    /// Calls `write`, once and on this thread, which writes several changes: all that has been read from the
+    /// server at once. A queue need not wake who waits for them before it is over: whose writes wait for pops
     /// must not hand it on to one. The default just calls it.
     ///
     /// ```

@@ -51,7 +51,8 @@ impl FieldPaths {
         Ok(Self { paths: paths.collect::<Result<_, _>>()? })
     }
 
-    /// `metadata.managedFields`: who wrote which field, often half of an object.
+    /// `metadata.managedFields`: who wrote which field, often half of an object. To leave them out is cheaper
+    /// also where the type has no field for them, since they are not decoded to be thrown away.
     pub fn managed_fields() -> Self {
         Self { paths: Arc::new([["metadata", "managedFields"].map(Step::new).into()]) }
     }
