@@ -11,6 +11,7 @@ use k8s_informer::{
     ReflectorOptions, ReflectorStore, Staging, Stop, StoreError,
 };
 use serde::de::IgnoredAny;
+use serde_json::de::{SliceRead, StreamDeserializer};
 use serde_json::{Value, json};
 
 use super::item::few;
@@ -179,9 +180,13 @@ fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
 
 fn check<T: Shown>(stream: &[u8], sizes: &[u8], options: Options) {
     let outcome = reflected::<T>(stream, sizes, options);
+    // What says that it has not changed is not looked at, but for where it ends: if that is open, a line that
+    // has come whole is taken as it is, where one in pieces may end with a brace before.
+    let is_open = options.initial && frames(stream).any(|frame| frame.is_err());
     for sizes in [&[][..], &[0], &[6]] {
         let again = reflected::<T>(stream, sizes, options);
-        assert_eq!(outcome, again, "in pieces of {sizes:?}: {:?}", String::from_utf8_lossy(stream));
+        let same = is_open || outcome == again;
+        assert!(same, "{outcome:?}, {again:?} in pieces of {sizes:?}: {:?}", String::from_utf8_lossy(stream));
     }
     if options.initial {
         let marked = stream.windows(MARK.len()).any(|window| window == MARK.as_bytes());
@@ -220,6 +225,10 @@ fn check<T: Shown>(stream: &[u8], sizes: &[u8], options: Options) {
     }
 }
 
+fn frames(stream: &[u8]) -> StreamDeserializer<'_, SliceRead<'_>, IgnoredAny> {
+    serde_json::Deserializer::from_slice(stream).into_iter()
+}
+
 /// What serde_json finds.
 #[derive(Default)]
 struct Expected {
@@ -235,7 +244,7 @@ struct Expected {
 /// And whether that is all of it. Nothing where it is open what a stream means.
 fn expected<T: Shown>(stream: &[u8], options: Options) -> Option<(Expected, bool)> {
     let mut expected = Expected { version: "5".to_owned(), ..Expected::default() };
-    let mut values = serde_json::Deserializer::from_slice(stream).into_iter::<IgnoredAny>();
+    let mut values = frames(stream);
     let mut end = 0;
     loop {
         let value = values.next();

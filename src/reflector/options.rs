@@ -70,8 +70,8 @@ pub struct ReflectorOptions {
     /// Fields that are not decoded, whatever the type: `managedFields` for example. None by default.
     pub skip: FieldPaths,
     /// Whether an object of a relist that is the one in the cache, by UID and resourceVersion, is kept and
-    /// not decoded again. On by default. It is decoded all the same if the list is older than what was seen
-    /// before.
+    /// not decoded again; what else stands in its bytes is not looked at. On by default. It is decoded all the
+    /// same if the list is older than what was seen before.
     pub reuse_unchanged: bool,
     /// How large what a server sends may be.
     pub limits: DecodeLimits,
