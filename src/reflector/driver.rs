@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 
 use super::failures::Failures;
-use super::machine::{Machine, Report, Step, View};
+use super::machine::{ListOutcome, Machine, Report, Step, View};
 use super::read_buffer::ReadBuffer;
 use super::recycle::{Recycle, Recycling};
 use super::{Body, Decode, ListerWatcher, ReflectorOptions, ReflectorState, ReflectorStatus};
@@ -118,7 +118,9 @@ impl<T: Object> Reflector<T> {
             log::error!("{}: the lister-watcher, asked for watch-lists, {panic}", self.name());
             false
         });
+        let announce = |machine: &Machine<'_, T>, outcome: &ListOutcome<'_>| self.announce(machine, outcome);
         let mut machine = Machine::new(self.decode, options, watch_list, options.clock.now());
+        machine.before_replace(&announce);
         machine.recycle(self.recycle.clone());
         thread::scope(|scope| {
             let mut buffer = ReadBuffer::default();
@@ -174,7 +176,7 @@ impl<T: Object> Reflector<T> {
 
     /// Logs the time that a list or a watch-list took which is over now, if it took long: `listing` is the
     /// one of the step before, and when it began (L17).
-    fn log_if_long(&self, machine: &Machine<T>, listing: &mut Option<(&'static str, Instant)>) {
+    fn log_if_long(&self, machine: &Machine<'_, T>, listing: &mut Option<(&'static str, Instant)>) {
         let what = machine.listing();
         if listing.map(|(what, _)| what) == what {
             return;
@@ -192,7 +194,7 @@ impl<T: Object> Reflector<T> {
     /// Carries out one step. After a stop what came of it counts no more.
     fn carry_out(
         &self,
-        machine: &mut Machine<T>,
+        machine: &mut Machine<'_, T>,
         body: &mut Option<Body>,
         buffer: &mut ReadBuffer,
         stop: &Stop,
@@ -260,7 +262,7 @@ impl<T: Object> Reflector<T> {
     /// that, if it is not bytes.
     fn receive(
         &self,
-        machine: &mut Machine<T>,
+        machine: &mut Machine<'_, T>,
         body: &mut Body,
         buffer: &mut ReadBuffer,
         length: usize,
@@ -318,13 +320,36 @@ impl<T: Object> Reflector<T> {
         opened.unwrap_or_else(|panic| Err(Error::other(format!("the lister-watcher {panic}"))))
     }
 
+    /// Publishes the outcome of a list before the store has the list: as soon as it has, whoever waits for
+    /// that may read the status. If the store refuses the list, [`publish`](Self::publish) takes it back.
+    fn announce(&self, machine: &Machine<'_, T>, outcome: &ListOutcome<'_>) {
+        let error = machine.last_report().map(|report| self.in_context(report));
+        let at = error.as_ref().and_then(|_| panic::catch(|| self.options.clock.now()).ok());
+        let ListOutcome { version, received, complete } = *outcome;
+        let mut status = self.status.lock();
+        version.clone_into(&mut status.resource_version);
+        (status.listed, status.received, status.complete) = (true, received, complete);
+        status.unreadable = machine.view().unreadable;
+        status.relists = machine.replaced();
+        if error.is_some() {
+            (status.last_error, status.last_error_at) = (error, at);
+        }
+    }
+
+    /// With what was being read, where the error does not say it.
+    fn in_context(&self, report: &Report) -> Error {
+        let error = report.error.clone();
+        match report.reading {
+            Some(reading) => error.context(format!("{reading} {}", self.description())),
+            None => error,
+        }
+    }
+
     /// Makes public what a step has changed, and tells what went wrong.
-    fn publish(&self, machine: &mut Machine<T>) {
+    fn publish(&self, machine: &mut Machine<'_, T>) {
         let mut reports = machine.reports();
-        for Report { error, reading, .. } in &mut reports {
-            if let Some(reading) = reading {
-                *error = error.clone().context(format!("{reading} {}", self.description()));
-            }
+        for report in &mut reports {
+            report.error = self.in_context(report);
         }
         {
             let mut status = self.status.lock();
@@ -357,7 +382,7 @@ impl<T: Object> Reflector<T> {
     }
 
     /// Hands what went wrong to the handler, or logs it.
-    fn tell(&self, machine: &Machine<T>, reports: &[Report]) {
+    fn tell(&self, machine: &Machine<'_, T>, reports: &[Report]) {
         {
             let mut logged = self.logged.lock();
             if machine.is_well() {

@@ -14,7 +14,7 @@ use crate::wire::{EventKind, FrameSplitter, Shown, Taken};
 
 type Frame<'a> = dyn FnMut(&[u8]) -> Result<Taken, Broken> + 'a;
 
-impl<T: Object> Machine<T> {
+impl<T: Object> Machine<'_, T> {
     /// Hands what `read` finds in the stream to the store, or to the objects of a watch-list.
     pub(super) fn read_frames(
         &mut self,
@@ -209,9 +209,7 @@ impl<T: Object> Machine<T> {
         self.version_unavailable = false;
         (watching.started, watching.events, watching.versions_count) = (now, 0, true);
         let (received, up_to_date) = (initial.received(), initial.is_up_to_date());
-        self.replace(initial.into_list(), received, store).map_err(Broken::Refused)?;
-        self.view.complete &= up_to_date;
-        Ok(())
+        self.replace(initial.into_list(), received, up_to_date, store).map_err(Broken::Refused)
     }
 
     /// What the store says to an event is told, and the watch goes on (W8).

@@ -27,7 +27,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(600);
 /// [`silent`](Self::silent) and [`ended`](Self::ended) while the step is to read, and
 /// [`waited`](Self::waited) after a wait. When the step is no longer to read, the body that was read is to be
 /// dropped.
-pub(super) struct Machine<T> {
+pub(super) struct Machine<'a, T> {
     settings: Settings,
     pub(super) decoder: Decoder<T>,
     /// Where the version of an object stands while the store takes the object. Kept for the next one.
@@ -63,6 +63,18 @@ pub(super) struct Machine<T> {
     reports: Vec<Report>,
     /// What the bytes are of that are looked at right now, for the reports.
     reading: Option<&'static str>,
+    /// Called just before a list reaches the store: what the store triggers may read the status.
+    before_replace: Option<&'a BeforeReplace<'a, T>>,
+}
+
+/// Publishes the outcome of a list.
+type BeforeReplace<'a, T> = dyn Fn(&Machine<'a, T>, &ListOutcome<'_>) + 'a;
+
+/// What a list or a watch-list has brought.
+pub(super) struct ListOutcome<'a> {
+    pub(super) version: &'a str,
+    pub(super) received: usize,
+    pub(super) complete: bool,
 }
 
 struct Settings {
@@ -148,7 +160,12 @@ enum Next {
     WatchList,
 }
 
-impl<T: Object> Machine<T> {
+impl<'a, T: Object> Machine<'a, T> {
+    /// Calls this with the outcome of each list, before the list reaches the store.
+    pub(super) fn before_replace(&mut self, call: &'a BeforeReplace<'a, T>) {
+        self.before_replace = Some(call);
+    }
+
     /// Where objects come back from, to be dropped.
     pub(super) fn recycle(&mut self, recycle: Option<Arc<dyn Recycle>>) {
         self.decoder.recycle(recycle);
@@ -187,6 +204,7 @@ impl<T: Object> Machine<T> {
             view: View::default(),
             reports: Vec::new(),
             reading: None,
+            before_replace: None,
         };
         match options.start_jitter {
             Duration::ZERO => machine.new_cycle(now),
@@ -299,6 +317,11 @@ impl<T: Object> Machine<T> {
     /// How many objects the last list had that reached the store.
     pub(super) fn received_objects(&self) -> usize {
         self.received
+    }
+
+    /// The last thing that went wrong and has not been taken by [`reports`](Self::reports).
+    pub(super) fn last_report(&self) -> Option<&Report> {
+        self.reports.last()
     }
 
     /// What has gone wrong since the last call.
@@ -469,7 +492,7 @@ impl<T: Object> Machine<T> {
             self.shard_applied = Some(picked && elsewhere == 0);
         }
         let received = list.objects.len() + elsewhere;
-        match self.replace(list, received, store) {
+        match self.replace(list, received, true, store) {
             Ok(()) => self.phase = Phase::Watch,
             Err(error) => {
                 self.report(error, true);
@@ -482,12 +505,17 @@ impl<T: Object> Machine<T> {
         &mut self,
         list: StagedList<T>,
         received: usize,
+        up_to_date: bool,
         store: &dyn ReflectorStore<T>,
     ) -> Result<(), Error> {
-        let (version, complete) = (list.resource_version.clone(), list.gaps.is_empty());
+        let (version, no_gaps) = (list.resource_version.clone(), list.gaps.is_empty());
+        let complete = no_gaps && up_to_date;
+        if let Some(before_replace) = self.before_replace {
+            before_replace(self, &ListOutcome { version: &version, received, complete });
+        }
         let replaced = match store.staging() {
             Some(staging) => staging.replace_staged(list),
-            None if complete => {
+            None if no_gaps => {
                 store.replace(list.objects.into_iter().map(|(_, object)| object).collect(), &version)
             }
             None => {

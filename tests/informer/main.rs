@@ -13,6 +13,7 @@ mod real_fifo_atomic;
 mod real_fifo_in_order;
 mod support;
 mod versions;
+mod waits;
 
 /// The names of the tests of a folder.
 fn tests(folder: &Path, found: &mut Vec<String>) {

@@ -9,11 +9,12 @@ use k8s_informer::{
     DynamicObject, InformerQueue, ListerWatcher, Object, SharedIndexInformer, SharedIndexInformerOptions,
     Stop, WaitError,
 };
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::support::{SOON, until};
 
-const QUEUES: [InformerQueue; 3] =
+pub(crate) const QUEUES: [InformerQueue; 3] =
     [InformerQueue::DeltaFifo, InformerQueue::RealFifoAtomic, InformerQueue::RealFifoInOrder];
 
 fn list(version: &str, namespace: &str) -> Answer {
@@ -36,7 +37,7 @@ fn options(queue: InformerQueue) -> SharedIndexInformerOptions<DynamicObject> {
     SharedIndexInformerOptions { queue, ..SharedIndexInformerOptions::default() }
 }
 
-fn run(informer: &SharedIndexInformer<DynamicObject>, test: impl FnOnce(&Stop)) {
+pub(crate) fn run<T: Object + DeserializeOwned>(informer: &SharedIndexInformer<T>, test: impl FnOnce(&Stop)) {
     /// Also when the test fails.
     struct Stops(Stop);
     impl Drop for Stops {

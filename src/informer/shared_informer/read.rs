@@ -143,15 +143,15 @@ impl<T: Object> SharedIndexInformer<T> {
     /// With several namespaces it is what they come to: counts are sums, it lists or fails as long as one of
     /// them does, and the error is the latest; [`statuses`](Self::statuses) gives each.
     ///
-    /// A reflector says it when a step is done: for a moment it may be behind what the cache has already.
+    /// The outcome of a list (`listed`, `complete`, `unreadable`, `last_error`) is there before the list
+    /// reaches the cache, so that it can be read as soon as the informer has synced. Everything else is
+    /// updated after each step of the reflector and may be behind the cache for a moment.
     pub fn status(&self) -> ReflectorStatus {
         let all = self.controllers().iter().map(Controller::status);
         let mut status = all.reduce(both).unwrap_or_default();
         if self.controllers().len() > 1 {
             status.resource_version = self.last_sync_resource_version();
         }
-        // The reflector says so a moment after the queue has the list, and the queue may be faster.
-        status.listed |= self.has_synced();
         status
     }
 

@@ -16,7 +16,7 @@ const WATCH_LIST_TRIES: u32 = 3;
 /// How long a server that can't do a watch-list is not asked for one again.
 const WATCH_LIST_PAUSE: Duration = Duration::from_secs(600);
 
-impl<T: Object> Machine<T> {
+impl<T: Object> Machine<'_, T> {
     pub(super) fn watch_refused(&mut self, error: Error) {
         let retry_after = error.retry_after();
         if is_waited_out(&error) {
