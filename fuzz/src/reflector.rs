@@ -301,8 +301,11 @@ impl Run {
             token: options.continue_token.clone(),
             limit: options.limit,
         };
+        // Otherwise a page at a version would be exactly that state.
+        let at_a_version = options.resource_version.as_deref().is_some_and(|version| version != "0");
+        let rule = (at_a_version && options.limit.is_some()).then_some(ResourceVersionMatch::NotOlderThan);
         assert_eq!(Step::List(asked), self.model.next);
-        assert!(!options.send_initial_events && options.resource_version_match.is_none());
+        assert!(!options.send_initial_events && options.resource_version_match == rule);
         let Some(answer) = self.answer() else { return Err(Error::other("the script is over")) };
         let mut limit = options.limit.map(|limit| limit as usize);
         if answer.form == Form::Paged {

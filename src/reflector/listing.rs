@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::object::{Key, Object};
 use crate::resource_version::compare_resource_versions;
 use crate::store::{Gaps, ReflectorStore, StagedList};
-use crate::wire::{DecodeLimits, ListMeta, ListOptions, ListSplitter, SplitError};
+use crate::wire::{DecodeLimits, ListMeta, ListOptions, ListSplitter, ResourceVersionMatch, SplitError};
 
 /// The page size where nothing else is said (L9).
 pub(super) const DEFAULT_PAGE_SIZE: u32 = 500;
@@ -103,14 +103,20 @@ impl<T: Object> Listing<T> {
     /// The options of the next request.
     pub(super) fn options(&self) -> ListOptions {
         let mut options = ListOptions::default();
-        if self.continue_token.is_none() {
-            options.resource_version.clone_from(&self.resource_version);
-        }
-        // Also for the rest of what was asked for whole: a server may hand that out in pages, too.
-        options.continue_token.clone_from(&self.continue_token);
         if !self.whole {
             options.limit = self.limit;
         }
+        if self.continue_token.is_none() {
+            options.resource_version.clone_from(&self.resource_version);
+            // With a limit and without a match, a version means exactly that state. The server may still list
+            // it when it refuses a watch from there.
+            let is_at_a_version = !matches!(self.resource_version.as_deref(), None | Some("0"));
+            if is_at_a_version && options.limit.is_some() {
+                options.resource_version_match = Some(ResourceVersionMatch::NotOlderThan);
+            }
+        }
+        // Also for the rest of what was asked for whole: a server may hand that out in pages, too.
+        options.continue_token.clone_from(&self.continue_token);
         options
     }
 

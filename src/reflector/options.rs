@@ -32,7 +32,8 @@ pub struct ReflectorOptions {
     /// Asked at each resync whether anybody wants it; `None` for always.
     pub should_resync: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
     /// How many objects a page of a LIST has. `None`, the default: 500, and everything at once where the
-    /// list comes from the server's watch cache on a relist (L9).
+    /// list comes from the server's watch cache on a relist (L9). A relist in pages shows the
+    /// last seen state or a newer one.
     pub page_size: Option<u32>,
     /// The shortest time after which the server is asked to end a watch; each asks for a random time between
     /// that and twice that. 5 minutes, and less is not taken (W1).

@@ -74,6 +74,7 @@
 //! | a very short watch | `Fault::end_watch()`, `Fault::end_watch().after_events(2)` |
 //! | a streaming list that never ends | `Fault::no_bookmarks()` |
 //! | no streaming lists at all | [`ApiServerBuilder::watch_list`] |
+//! | watches that can't continue after a restart: 410 | [`ApiServer::forget_events`] |
 //! | history that is forgotten: 410 | [`ApiServer::compact`], [`ApiServerBuilder::history`] |
 //! | a resourceVersion that goes back | [`ApiServer::backup`], [`ApiServer::restore`] |
 //! | a server that is away | [`ApiServer::pause`], [`ApiServer::resume`] |

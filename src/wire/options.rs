@@ -26,7 +26,9 @@ pub struct ListOptions {
     /// Which state to list, or from which on to watch. `None` asks for the most recent one, `"0"` for any
     /// that the server has at hand.
     pub resource_version: Option<String>,
-    /// How `resource_version` is meant.
+    /// How a LIST reads `resource_version`. With `None`, a version other than `"0"` means exactly that state if
+    /// there is a `limit`, and that state or a newer one if there is none. Servers reject it on a request
+    /// with a `continue_token`, and on one without a `resource_version`.
     pub resource_version_match: Option<ResourceVersionMatch>,
     /// At most this many objects in one answer.
     pub limit: Option<u32>,

@@ -107,6 +107,39 @@ fn a_version_with_a_limit_is_an_exact_one_but_not_for_not_older_than() {
     assert_eq!(list("0&limit=1&resourceVersionMatch=NotOlderThan"), (1, 3));
 }
 
+/// As after a restart of kube-apiserver: the watch cache starts again, and etcd still has what was.
+#[test]
+fn old_version_after_forget_events_lists_but_does_not_watch() {
+    let server = ApiServer::start().unwrap();
+    create(&server, "default", "a", Value::Null);
+    let then = server.resource_version();
+    create(&server, "default", "b", Value::Null);
+    let now = server.resource_version();
+    server.forget_events();
+    let mut client = Client::connect(&server);
+    let mut listed = |query: &str| client.get(&format!("{CONFIGMAPS}?{query}"));
+    for exact in ["limit=9", "limit=9&resourceVersionMatch=Exact", "resourceVersionMatch=Exact"] {
+        assert_eq!(listed(&format!("resourceVersion={then}&{exact}")).names(), ["a"], "{exact}");
+    }
+    for present in ["", "&resourceVersionMatch=NotOlderThan&limit=9"] {
+        assert_eq!(listed(&format!("resourceVersion={then}{present}")).names(), ["a", "b"], "{present}");
+    }
+    let watch =
+        |version: u64| Client::watch(&server, &format!("{CONFIGMAPS}?watch=true&resourceVersion={version}"));
+    let mut late = watch(then);
+    let message = format!("too old resource version: {then} ({now})");
+    assert_eq!(late.event_json()["object"]["message"], message);
+    late.assert_end();
+    let mut in_time = watch(now);
+    create(&server, "default", "c", Value::Null);
+    assert_eq!(in_time.event(), format!("ADDED c {}", now + 1));
+
+    server.compact();
+    let gone = listed(&format!("resourceVersion={then}&limit=9")).json();
+    let message = "The resourceVersion for the provided list is too old.";
+    assert_eq!((&gone["code"], &gone["message"]), (&410.into(), &message.into()));
+}
+
 /// Status and message as a kube-apiserver 1.36 gave them.
 #[test]
 fn bad_options_are_refused_in_the_words_of_kubernetes() {

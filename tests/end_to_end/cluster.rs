@@ -326,7 +326,7 @@ impl Cluster {
                     server.delete(path).unwrap();
                 }
                 // As with a kube-apiserver that has just started.
-                server.compact();
+                server.forget_events();
             }
             Kind::Local(local) => local::lock(local).elsewhere(|client| {
                 for path in paths {
@@ -334,6 +334,15 @@ impl Cluster {
                 }
             }),
             Kind::Existing => panic!("not ours to kill"),
+        }
+    }
+
+    /// Forgets all older states.
+    pub(crate) fn compact(&self) {
+        match &self.kind {
+            Kind::Embedded { server, .. } => server.compact(),
+            Kind::Local(local) => local::lock(local).compact(),
+            Kind::Existing => panic!("not ours to compact"),
         }
     }
 

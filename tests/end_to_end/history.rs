@@ -1,12 +1,15 @@
 //! A server that has forgotten what was, or what will be.
 
+use std::thread;
+use std::time::Duration;
+
 use k8s_informer::{Error, ReflectorState, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
-use crate::cluster::{BOTH, on_every_cluster_of_our_own};
+use crate::cluster::{BOTH, LIST, merge_patch, on_every_cluster_of_our_own};
 use crate::proxy::Proxy;
-use crate::support::{Follower, cached, shut_down, wait_until};
+use crate::support::{Follower, cached, shut_down, synced, wait_until};
 
 #[test]
 fn after_a_compaction_what_was_missed_is_made_up_for() {
@@ -41,6 +44,66 @@ fn after_a_compaction_what_was_missed_is_made_up_for() {
         assert!(error.is_gone(), "{error}");
         shut_down(&factory, "after a compaction");
     });
+}
+
+/// A kube-apiserver that has started again refuses the watch, but etcd still has the state that it began at: a
+/// page at exactly that version would bring the old state back, and the watch from there is refused again.
+#[test]
+fn l9_pages_after_a_restart_show_the_present_state() {
+    on_every_cluster_of_our_own(LIST, |cluster| {
+        let namespace = cluster.namespace("pages");
+        for name in ["a", "b", "c", "d", "e"] {
+            namespace.create(name, json!({}));
+        }
+        let mut options = cluster.options();
+        options.page_size = Some(2);
+        let builder = SharedInformerFactory::builder(cluster.client()).reflector_options(options);
+        let factory = builder.namespace(&namespace.name).build();
+        let maps = factory.informer::<ConfigMap>();
+        let follower = synced(&factory, &maps);
+
+        let stop = Stop::new();
+        thread::scope(|scope| {
+            let _writes_end = StopOnDrop(&stop);
+            scope.spawn(|| {
+                for round in 1.. {
+                    let patch = json!({ "data": { "round": round.to_string() } });
+                    let path = format!("{}/e", namespace.path("configmaps"));
+                    // Fails while the server is away.
+                    let _ = cluster.try_send(merge_patch(&path, &patch));
+                    if stop.wait_timeout(Duration::from_millis(2)) {
+                        break;
+                    }
+                }
+            });
+            for (name, compacted) in [("a", false), ("b", false), ("c", true)] {
+                cluster.kill();
+                wait_until("it has noticed", || {
+                    maps.status().last_error.filter(Error::is_connection_refused)
+                });
+                cluster.delete_unseen(&[format!("{}/{name}", namespace.path("configmaps"))]);
+                cluster.restart();
+                if compacted {
+                    cluster.compact();
+                }
+                follower.wait("the deletion", |known| known.events.contains(&format!("-{name}")));
+            }
+        });
+        let truth = cluster.versions(&namespace);
+        wait_until("it is as the server", || (cached(&maps) == truth).then_some(()));
+        let status = maps.status();
+        println!("  {} pages, {} watches", status.lists, status.watches);
+        assert!(status.complete && follower.known().problems.is_empty());
+        shut_down(&factory, "after restarts");
+    });
+}
+
+struct StopOnDrop<'a>(&'a Stop);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
 /// What it has seen has never been. The versions of then are given again, to other things.

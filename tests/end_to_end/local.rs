@@ -75,6 +75,7 @@ impl Local {
             "logger": "zap",
             "log-level": "warn",
             "unsafe-no-fsync": true,
+            "enable-grpc-gateway": true,
         });
         fs::write(folder.join("etcd.yaml"), etcd.to_string()).unwrap();
         let assets = assets.to_owned();
@@ -99,6 +100,18 @@ impl Local {
     pub(crate) fn knows_shards(&self) -> bool {
         let help = Command::new(self.assets.join("kube-apiserver")).arg("--help").output().unwrap();
         String::from_utf8_lossy(&help.stdout).contains("ShardedListAndWatch=true|false")
+    }
+
+    /// Compacts etcd at its current revision.
+    pub(crate) fn compact(&self) {
+        let etcd = Client::new(Config::new(format!("http://127.0.0.1:{}", self.etcd_port))).unwrap();
+        let send = |path: &str, body: Value| {
+            let request = Request::post(path).json(&body).unwrap();
+            etcd.request(&request, &Stop::new()).unwrap().json::<Value>().unwrap()
+        };
+        // Any key will do ("eA==" is x): each answer has the revision.
+        let revision = send("/v3/kv/range", json!({ "key": "eA==" }))["header"]["revision"].clone();
+        send("/v3/kv/compaction", json!({ "revision": revision, "physical": true }));
     }
 
     /// Keeps a copy of etcd's data.

@@ -41,7 +41,40 @@ fn l9_page_size_of_the_user_counts_for_every_list() {
     let it = Running::with(answers, |options| options.page_size = Some(7));
     it.requests(2);
     it.pass(SECOND);
-    assert_eq!(it.requests(3), ["list 0 limit 7", "watch 10", "list 10 limit 7"]);
+    assert_eq!(it.requests(3), ["list 0 limit 7", "watch 10", "list 10 limit 7 NotOlderThan"]);
+}
+
+#[test]
+fn l9_match_is_only_on_the_first_page_at_a_version() {
+    let it = Running::with(
+        [
+            list("10", &["a"]),
+            Answer::body(error_event(410, "Expired")),
+            page("20", &["a"], "x"),
+            refused(410, "Expired"),
+            list("21", &["a"]),
+            Answer::body(error_event(410, "Expired")),
+            refused(410, "Expired"),
+            list("30", &["a"]),
+        ],
+        |options| options.page_size = Some(1),
+    );
+    it.requests(2);
+    it.pass(SECOND);
+    it.requests(6);
+    it.pass(60 * SECOND);
+    let requests = [
+        "list 0 limit 1",
+        "watch 10",
+        "list 10 limit 1 NotOlderThan",
+        "list most recent limit 1 continue x",
+        "list 10",
+        "watch 21",
+        "list 21 limit 1 NotOlderThan",
+        "list most recent limit 1",
+        "watch 30",
+    ];
+    assert_eq!(it.requests(9), requests);
 }
 
 #[test]
@@ -54,8 +87,12 @@ fn l10_a_server_that_pages_at_0_is_asked_for_pages_from_then_on() {
     ]);
     it.requests(3);
     it.pass(SECOND);
-    let requests =
-        ["list 0 limit 500", "list most recent limit 500 continue next", "watch 10", "list 10 limit 500"];
+    let requests = [
+        "list 0 limit 500",
+        "list most recent limit 500 continue next",
+        "watch 10",
+        "list 10 limit 500 NotOlderThan",
+    ];
     assert_eq!(it.requests(4), requests);
 }
 

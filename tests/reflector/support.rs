@@ -417,6 +417,9 @@ pub(crate) fn describe(request: &Request) -> String {
     if let Some(limit) = options.limit {
         text += &format!(" limit {limit}");
     }
+    if let (Request::List(_), Some(rule)) = (request, options.resource_version_match) {
+        text += &format!(" {}", rule.as_str());
+    }
     if let Some(token) = &options.continue_token {
         text += &format!(" continue {token}");
     }

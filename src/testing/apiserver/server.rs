@@ -250,6 +250,15 @@ impl ApiServer {
         self.shared.state.lock().store.compact();
     }
 
+    /// Answers watches that start before the current version with 410 from now on, as a kube-apiserver does
+    /// after a restart: its watch cache is empty, but etcd still has older states. Lists and pages at an older
+    /// version are still served. Open watches continue and lose nothing.
+    ///
+    /// See [`compact`](Self::compact) to forget the older states as well.
+    pub fn forget_events(&self) {
+        self.shared.state.lock().store.forget_events();
+    }
+
     /// A copy of all that is stored, its version and its history.
     pub fn backup(&self) -> Backup {
         let store = self.shared.state.lock().store.clone();

@@ -67,6 +67,8 @@ pub(crate) struct Store {
     version: u64,
     /// Before this version nothing is known any more.
     floor: u64,
+    /// No watch starts before this version: etcd remembers longer than the watch cache.
+    watch_floor: u64,
     objects: BTreeMap<Key, Arc<Object>>,
     /// Oldest first, without gaps up to `version`.
     history: VecDeque<Arc<Change>>,
@@ -177,6 +179,7 @@ impl Store {
         Self {
             version: 0,
             floor: 0,
+            watch_floor: 0,
             objects: BTreeMap::new(),
             history: VecDeque::new(),
             history_limit,
@@ -189,15 +192,25 @@ impl Store {
         self.version
     }
 
-    /// The oldest version from which one can still watch, or at which one can still list.
+    /// The oldest version at which one can still list.
     pub(crate) fn floor(&self) -> u64 {
         self.floor
+    }
+
+    /// The oldest version from which one can still watch.
+    pub(crate) fn watch_floor(&self) -> u64 {
+        self.watch_floor.max(self.floor)
     }
 
     /// Answers as if everything before the current version were forgotten. The changes themselves stay, for
     /// watches that are open already and have not read them yet.
     pub(crate) fn compact(&mut self) {
         self.floor = self.version;
+    }
+
+    /// Refuses watches that start before the current version. Lists still show older states.
+    pub(crate) fn forget_events(&mut self) {
+        self.watch_floor = self.version;
     }
 
     /// Goes back to what `then` has. Identifiers still don't repeat.

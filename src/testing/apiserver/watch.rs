@@ -143,7 +143,9 @@ impl<'a> Watch<'a> {
             }
             Some(false) if asked == 0 => self.cursor = current,
             None if asked == 0 => self.add_initial(store),
-            _ if asked < store.floor() => self.fail(&StatusError::watch_expired(asked, store.floor())),
+            _ if asked < store.watch_floor() => {
+                self.fail(&StatusError::watch_expired(asked, store.watch_floor()));
+            }
             _ => {}
         }
     }

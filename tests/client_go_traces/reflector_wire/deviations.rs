@@ -39,6 +39,8 @@ impl Before {
         let at_once = request["after"] == "now";
         let is_most_recent = query["resourceVersion"].is_null() && query["continue"].is_null();
         let is_list = request["kind"] == "list";
+        let version = query["resourceVersion"].as_str().unwrap_or("0");
+        let is_page_at_a_version = version != "0" && query["limit"].is_string();
 
         let calls = step["want"]["store"].as_array().map_or(&[][..], Vec::as_slice);
         let replaced = |fails: bool| {
@@ -61,6 +63,8 @@ impl Before {
             // A store that refuses the snapshot ends the stream, and the handler is told.
             () if is_snapshot_refused => Some("WL6"),
             () if is_list && at_once && told_to_wait => Some("W3"),
+            // A page at a version is asked for with a match.
+            () if is_list && is_page_at_a_version => Some("L9"),
             // Also a nameless item that has a namespace.
             () if has_nameless_item(response) => Some("W9"),
             () => None,
