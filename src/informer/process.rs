@@ -47,7 +47,7 @@ impl<T: Object> Part<T> {
                 Delta::Deleted(gone) => {
                     let key = self.key(deltas, delta)?;
                     self.cache.delete_keyed(&key, gone)?;
-                    tell(Notification { key, event: Event::Deleted(gone.clone()) }, false);
+                    tell(Notification { key, event: Event::deleted(gone.clone()) }, false);
                 }
                 Delta::Added(object)
                 | Delta::Updated(object)
@@ -109,7 +109,7 @@ impl<T: Object> Part<T> {
             let Some(((key, change), old)) = changes.nth(position - at) else { break };
             at = position + 1;
             let go_on = match change {
-                Change::Delete(gone) => tell(Notification { key, event: Event::Deleted(gone) }, false),
+                Change::Delete(gone) => tell(Notification { key, event: Event::deleted(gone) }, false),
                 Change::Add(new) | Change::Update(new) => {
                     self.tell_object(key, old, new, is_in_initial_list, tell)
                 }
@@ -160,7 +160,7 @@ impl<T: Object> Part<T> {
         for (key, object) in gone {
             let gone =
                 Deleted::FinalStateUnknown { key: Key::clone(key), last_known: Some(Arc::clone(object)) };
-            if !tell(Notification { key: Key::clone(key), event: Event::Deleted(gone) }, false) {
+            if !tell(Notification { key: Key::clone(key), event: Event::deleted(gone) }, false) {
                 return Ok(());
             }
         }
@@ -215,7 +215,7 @@ impl<T: Object> Part<T> {
         let Some(old) = old else { return tell(Notification { key, event: added(new) }, false) };
         if self.tell_recreation && is_recreated(&*old, &*new) {
             let gone = Deleted::FinalStateUnknown { key: Key::clone(&key), last_known: Some(old) };
-            return tell(Notification { key: Key::clone(&key), event: Event::Deleted(gone) }, false)
+            return tell(Notification { key: Key::clone(&key), event: Event::deleted(gone) }, false)
                 && tell(Notification { key, event: added(new) }, false);
         }
         let sync = old.resource_version() == new.resource_version();
@@ -304,7 +304,7 @@ mod tests {
                 let sync = if sync { "=" } else { "" };
                 format!("{}@{}>{}{sync}", new.name(), old.resource_version(), new.resource_version())
             }
-            Event::Deleted(gone) => format!("-{}", gone.key()),
+            Event::Deleted { gone, .. } => format!("-{}", gone.key()),
         }
     }
 

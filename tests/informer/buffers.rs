@@ -5,8 +5,9 @@ use std::sync::{Arc, mpsc};
 
 use k8s_informer::testing::FakeClock;
 use k8s_informer::{
-    Deleted, Deltas, Done, DynamicObject, HandlerBuffer, HandlerOptions, HandlerRegistration, Object,
-    PopError, Process, Queue, ReflectorStore, ResourceEventHandler, SharedIndexInformer, StoreError,
+    Deleted, Deltas, Done, DynamicObject, FilteringHandler, HandlerBuffer, HandlerOptions,
+    HandlerRegistration, Object, PopError, Process, Queue, ReflectorStore, ResourceEventHandler,
+    SharedIndexInformer, StoreError,
 };
 use parking_lot::Mutex;
 use serde_json::json;
@@ -82,6 +83,35 @@ fn a_blocked_handler_that_merges_never_has_more_waiting_than_two_an_object() {
     // A call counts when it has returned.
     until("delivered", || handler.stats().delivered == 13);
     assert_eq!(handler.stats().merged, 10 + 4000 + 80 + 1 - 13);
+    running.end().unwrap();
+}
+
+fn labelled(name: &str, version: &str, app: &str) -> serde_json::Value {
+    json!({ "metadata": { "name": name, "resourceVersion": version, "labels": { "app": app } } })
+}
+
+/// While the handler is busy with `a`, `a` stops passing the filter, `b` starts to, and both are deleted.
+#[test]
+fn h1_filter_behind_coalescing_passes_merged_deletion() {
+    let feed = Feed::new("merged deletion");
+    feed.list_of("10", &[labelled("b", "2", "db"), labelled("a", "1", "web")]);
+    let informer = informer(&feed);
+    let (door, (slow, slows)) = (Door::new(), recorder());
+    let is_web = |object: &DynamicObject| object.label("app") == Some("web");
+    let filtered = FilteringHandler::new(is_web, Slow(door.clone(), slow));
+    let handler = add(&informer, "filtering", HandlerBuffer::Coalescing, filtered);
+    let (_other, others) = record(&informer);
+    let running = run_synced(&informer);
+    door.until_come(1);
+    feed.event_of("MODIFIED", labelled("a", "11", "db"));
+    feed.event_of("DELETED", labelled("a", "12", "db"));
+    feed.event_of("MODIFIED", labelled("b", "13", "web"));
+    feed.event_of("DELETED", labelled("b", "14", "web"));
+    feed.event_of("ADDED", labelled("end", "15", "web"));
+    others.until("add end@15");
+    until("merged", || handler.stats().merged >= 2);
+    door.open();
+    assert_eq!(slows.until("add end@15"), ["add a@1 initial", "delete a@12"]);
     running.end().unwrap();
 }
 

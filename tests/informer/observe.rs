@@ -98,7 +98,7 @@ fn one_closure_takes_every_event() {
     let Event::Modified { old, new } = events.recv_timeout(SOON).unwrap() else { panic!("not an update") };
     assert_ne!(old.resource_version(), new.resource_version());
     server.delete(&format!("{MAPS}/a")).unwrap();
-    assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::Deleted(gone) if gone.name() == "a"));
+    assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::Deleted { gone, .. } if gone.name() == "a"));
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::sync::{Arc, mpsc};
 use crossbeam_channel::{Receiver, TryRecvError};
 use k8s_informer::testing::FakeClock;
 use k8s_informer::{
-    ChannelHandler, Deleted, DynamicObject, Event, FilteringHandler, HandlerBuffer, HandlerOptions,
-    InformerOptions, Object, ResourceEventHandler, Stop, new_indexer_informer,
+    ChannelHandler, Deleted, DynamicObject, Event, FilteringHandler, HandlerBuffer, HandlerFuncs,
+    HandlerOptions, InformerOptions, Object, ResourceEventHandler, Stop, new_indexer_informer,
 };
 use serde_json::json;
 
@@ -291,6 +291,33 @@ fn h1_h2_of_tombstones_pass_those_whose_object_does_and_those_without() {
     handler.on_delete(&tombstone(None));
     handler.on_delete(&Deleted::Final(other));
     assert_eq!(events.rest(), ["gone a@2"]);
+}
+
+#[test]
+fn h1_filter_decides_on_state_before_merged_deletion() {
+    let tombstone =
+        |object| Deleted::FinalStateUnknown { key: "a".into(), last_known: Some(labelled("a", "2", object)) };
+    for (before, after, expected) in [("web", "db", vec!["delete a@2", "gone a@2"]), ("db", "web", vec![])] {
+        // Through a channel, a box and another filter, and back from events.
+        let (mut channel, merged) = ChannelHandler::new(2);
+        channel.on_merged_delete(&labelled("a", "1", before), &Deleted::Final(labelled("a", "2", after)));
+        channel.on_merged_delete(&labelled("a", "1", before), &tombstone(after));
+        let (inner, events, _asks) = web();
+        let (sender, passed) = mpsc::channel();
+        let collect = HandlerFuncs::new().on_event(move |event| sender.send(Event::clone(event)).unwrap());
+        let tombstones = |gone: &Deleted<DynamicObject>| {
+            gone.object().is_some_and(|object| object.label("app") == Some("web"))
+        };
+        let mut outer = FilteringHandler::new(
+            |object: &DynamicObject| object.label("app") == Some("web"),
+            Box::new(collect),
+        )
+        .tombstones(tombstones);
+        let mut inner: Box<dyn ResourceEventHandler<DynamicObject>> = Box::new(inner);
+        merged.try_iter().for_each(|event| event.deliver(&mut outer));
+        passed.try_iter().for_each(|event| event.deliver(&mut inner));
+        assert_eq!(events.rest(), expected);
+    }
 }
 
 #[test]

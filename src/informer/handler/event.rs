@@ -1,4 +1,3 @@
-use std::fmt;
 use std::sync::Arc;
 
 use super::ResourceEventHandler;
@@ -21,6 +20,7 @@ use crate::object::{Deleted, Key, Object, meta_namespace_key};
 /// assert_eq!(names.recv()?, "a");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Debug)]
 pub enum Event<T> {
     /// An object appeared.
     Added {
@@ -36,17 +36,29 @@ pub enum Event<T> {
         /// As it is.
         new: Arc<T>,
     },
-    /// An object is gone.
-    Deleted(Deleted<T>),
+    /// An object was deleted.
+    Deleted {
+        /// The object as it was last, or a tombstone.
+        gone: Deleted<T>,
+        /// The state delivered last, if updates after it were merged into this deletion
+        /// ([`HandlerBuffer::Coalescing`](crate::HandlerBuffer::Coalescing)); otherwise `None`.
+        last_delivered: Option<Arc<T>>,
+    },
 }
 
 impl<T> Event<T> {
+    /// A deletion into which nothing was merged.
+    pub(crate) fn deleted(gone: Deleted<T>) -> Self {
+        Self::Deleted { gone, last_delivered: None }
+    }
+
     /// Calls the handler.
     pub fn deliver(&self, handler: &mut dyn ResourceEventHandler<T>) {
         match self {
             Self::Added { object, is_in_initial_list } => handler.on_add(object, *is_in_initial_list),
             Self::Modified { old, new } => handler.on_update(old, new),
-            Self::Deleted(gone) => handler.on_delete(gone),
+            Self::Deleted { gone, last_delivered: None } => handler.on_delete(gone),
+            Self::Deleted { gone, last_delivered: Some(last) } => handler.on_merged_delete(last, gone),
         }
     }
 
@@ -55,7 +67,7 @@ impl<T> Event<T> {
         match self {
             Self::Added { object, .. } => Some(object),
             Self::Modified { new, .. } => Some(new),
-            Self::Deleted(gone) => gone.object(),
+            Self::Deleted { gone, .. } => gone.object(),
         }
     }
 
@@ -66,7 +78,9 @@ impl<T> Event<T> {
         match self {
             Self::Added { object, .. } => is_last(object),
             Self::Modified { old, new } => is_last(old) || is_last(new),
-            Self::Deleted(gone) => gone.object().is_some_and(is_last),
+            Self::Deleted { gone, last_delivered } => {
+                gone.object().is_some_and(is_last) || last_delivered.as_ref().is_some_and(is_last)
+            }
         }
     }
 
@@ -84,7 +98,7 @@ impl<T: Object> Event<T> {
         match self {
             Self::Added { object, .. } => meta_namespace_key(&**object),
             Self::Modified { new, .. } => meta_namespace_key(&**new),
-            Self::Deleted(gone) => gone.key(),
+            Self::Deleted { gone, .. } => gone.key(),
         }
     }
 
@@ -93,7 +107,7 @@ impl<T: Object> Event<T> {
         match self {
             Self::Added { object, .. } => object.name(),
             Self::Modified { new, .. } => new.name(),
-            Self::Deleted(gone) => gone.name(),
+            Self::Deleted { gone, .. } => gone.name(),
         }
     }
 
@@ -102,7 +116,7 @@ impl<T: Object> Event<T> {
         match self {
             Self::Added { object, .. } => object.namespace(),
             Self::Modified { new, .. } => new.namespace(),
-            Self::Deleted(gone) => gone.namespace(),
+            Self::Deleted { gone, .. } => gone.namespace(),
         }
     }
 }
@@ -114,23 +128,9 @@ impl<T> Clone for Event<T> {
                 Self::Added { object: Arc::clone(object), is_in_initial_list: *is_in_initial_list }
             }
             Self::Modified { old, new } => Self::Modified { old: Arc::clone(old), new: Arc::clone(new) },
-            Self::Deleted(gone) => Self::Deleted(gone.clone()),
-        }
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for Event<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Added { object, is_in_initial_list } => f
-                .debug_struct("Added")
-                .field("object", object)
-                .field("is_in_initial_list", is_in_initial_list)
-                .finish(),
-            Self::Modified { old, new } => {
-                f.debug_struct("Modified").field("old", old).field("new", new).finish()
+            Self::Deleted { gone, last_delivered } => {
+                Self::Deleted { gone: gone.clone(), last_delivered: last_delivered.clone() }
             }
-            Self::Deleted(gone) => f.debug_tuple("Deleted").field(gone).finish(),
         }
     }
 }

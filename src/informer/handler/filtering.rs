@@ -9,6 +9,10 @@ use crate::stop::Stop;
 /// that changes so that it passes is added, one that changes so that it doesn't any more is deleted.
 /// client-go's `FilteringResourceEventHandler`.
 ///
+/// A deletion passes if the state that the handler received last does. That is the state in the deletion,
+/// unless the handler's buffer merged updates into it
+/// ([`HandlerBuffer::Coalescing`](crate::HandlerBuffer::Coalescing)).
+///
 /// An update asks for the new object first, then for the old one (H1). The filter has to answer the same for
 /// the same object each time, or the handler is told of deletions of what it never saw.
 ///
@@ -46,6 +50,13 @@ impl<T, H: ResourceEventHandler<T>> FilteringHandler<T, H> {
         self.tombstones = Some(Box::new(filter));
         self
     }
+
+    fn passes(&mut self, gone: &Deleted<T>) -> bool {
+        match &mut self.tombstones {
+            Some(tombstones) if gone.is_final_state_unknown() => tombstones(gone),
+            _ => gone.object().is_none_or(|object| (self.filter)(object)),
+        }
+    }
 }
 
 impl<T, H: ResourceEventHandler<T>> ResourceEventHandler<T> for FilteringHandler<T, H> {
@@ -69,12 +80,21 @@ impl<T, H: ResourceEventHandler<T>> ResourceEventHandler<T> for FilteringHandler
     }
 
     fn on_delete(&mut self, gone: &Deleted<T>) {
-        let passes = match &mut self.tombstones {
-            Some(tombstones) if gone.is_final_state_unknown() => tombstones(gone),
-            _ => gone.object().is_none_or(|object| (self.filter)(object)),
-        };
-        if passes {
+        if self.passes(gone) {
             self.handler.on_delete(gone);
+        }
+    }
+
+    fn on_merged_delete(&mut self, last_delivered: &Arc<T>, gone: &Deleted<T>) {
+        let last = Arc::clone(last_delivered);
+        let as_delivered = match gone {
+            Deleted::Final(_) => Deleted::Final(last),
+            Deleted::FinalStateUnknown { key, .. } => {
+                Deleted::FinalStateUnknown { key: Arc::clone(key), last_known: Some(last) }
+            }
+        };
+        if self.passes(&as_delivered) {
+            self.handler.on_merged_delete(last_delivered, gone);
         }
     }
 }

@@ -74,6 +74,15 @@ impl<T> HandlerFuncs<T> {
     pub fn on_event(self, on_event: impl FnMut(&Event<T>) + Send + 'static) -> Self {
         Self { event: Some(Box::new(on_event)), ..self }
     }
+
+    fn deleted(&mut self, gone: &Deleted<T>, last_delivered: Option<&Arc<T>>) {
+        if let Some(on_delete) = &mut self.delete {
+            on_delete(gone);
+        }
+        if let Some(on_event) = &mut self.event {
+            on_event(&Event::Deleted { gone: gone.clone(), last_delivered: last_delivered.cloned() });
+        }
+    }
 }
 
 impl<T> Default for HandlerFuncs<T> {
@@ -102,12 +111,11 @@ impl<T> ResourceEventHandler<T> for HandlerFuncs<T> {
     }
 
     fn on_delete(&mut self, object: &Deleted<T>) {
-        if let Some(on_delete) = &mut self.delete {
-            on_delete(object);
-        }
-        if let Some(on_event) = &mut self.event {
-            on_event(&Event::Deleted(object.clone()));
-        }
+        self.deleted(object, None);
+    }
+
+    fn on_merged_delete(&mut self, last_delivered: &Arc<T>, object: &Deleted<T>) {
+        self.deleted(object, Some(last_delivered));
     }
 }
 

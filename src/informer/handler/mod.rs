@@ -76,6 +76,17 @@ pub trait ResourceEventHandler<T>: Send {
     fn on_delete(&mut self, object: &Deleted<T>) {
         let _ = object;
     }
+
+    /// Called instead of [`on_delete`](Self::on_delete) for a deletion into which undelivered updates were
+    /// merged ([`HandlerBuffer::Coalescing`](crate::HandlerBuffer::Coalescing)). `last_delivered` is the state
+    /// of the object that this handler received last; `object` is the final one.
+    ///
+    /// The default calls `on_delete`. Override it if the handler decides by the old state whether the deletion
+    /// matters, as [`FilteringHandler`] does. A handler that wraps another one forwards the call.
+    fn on_merged_delete(&mut self, last_delivered: &Arc<T>, object: &Deleted<T>) {
+        let _ = last_delivered;
+        self.on_delete(object);
+    }
 }
 
 impl<T, H: ResourceEventHandler<T> + ?Sized> ResourceEventHandler<T> for Box<H> {
@@ -93,5 +104,9 @@ impl<T, H: ResourceEventHandler<T> + ?Sized> ResourceEventHandler<T> for Box<H> 
 
     fn on_delete(&mut self, object: &Deleted<T>) {
         (**self).on_delete(object);
+    }
+
+    fn on_merged_delete(&mut self, last_delivered: &Arc<T>, object: &Deleted<T>) {
+        (**self).on_merged_delete(last_delivered, object);
     }
 }

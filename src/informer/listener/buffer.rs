@@ -28,7 +28,7 @@ pub enum HandlerBuffer {
     /// | added a | modified a to b | added b |
     /// | added | deleted | nothing: the handler never heard of it |
     /// | modified a to b | modified b to c | modified a to c |
-    /// | modified | deleted | deleted |
+    /// | modified a to b | deleted | deleted, with a as the [state delivered last](crate::Event::Deleted) |
     /// | deleted | added | both |
     /// | deleted, added | deleted | deleted, as it was first |
     ///

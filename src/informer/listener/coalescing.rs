@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::informer::handler::{Event, Notification};
-use crate::object::Key;
+use crate::object::{self, Key};
 
 /// For how many keys room is kept, however few wait.
 const KEEP: usize = 1024;
@@ -133,7 +133,7 @@ fn merge<T>(older: Event<T>, newer: Event<T>, dropped: &mut Vec<Event<T>>) -> Be
             let is_in_initial_list = before | is_in_initial_list;
             (Added { object: newer, is_in_initial_list }, Added { object, is_in_initial_list: false })
         }
-        (older @ Added { .. }, newer @ Deleted(_)) => {
+        (older @ Added { .. }, newer @ Deleted { .. }) => {
             dropped.extend([older, newer]);
             return Became::Nothing;
         }
@@ -144,15 +144,22 @@ fn merge<T>(older: Event<T>, newer: Event<T>, dropped: &mut Vec<Event<T>>) -> Be
         (Modified { old, new: between }, Added { object: new, .. }) => {
             (Modified { old, new }, Added { object: between, is_in_initial_list: false })
         }
-        (older @ Modified { .. }, newer @ Deleted(_)) => (newer, older),
+        // A filter decides by what the handler received last.
+        (Modified { old, new: between }, Deleted { gone, last_delivered: unused }) => (
+            Deleted { gone, last_delivered: Some(old) },
+            Deleted { gone: object::Deleted::Final(between), last_delivered: unused },
+        ),
         // Two deletions: the older one, unless it knows less (D4).
-        (older @ Deleted(_), newer @ Deleted(_)) => {
-            let unknown = matches!(&older, Deleted(gone) if gone.is_final_state_unknown());
-            if unknown { (newer, older) } else { (older, newer) }
+        (Deleted { gone: unknown, last_delivered }, Deleted { gone, last_delivered: unused })
+            if unknown.is_final_state_unknown() =>
+        {
+            let last_delivered = last_delivered.or_else(|| unknown.object().cloned());
+            (Deleted { gone, last_delivered }, Deleted { gone: unknown, last_delivered: unused })
         }
-        (older @ Deleted(_), newer @ Added { .. }) => return Became::Both(older, newer),
+        (older @ Deleted { .. }, newer @ Deleted { .. }) => (older, newer),
+        (older @ Deleted { .. }, newer @ Added { .. }) => return Became::Both(older, newer),
         // It is news to the handler. What is behind a deletion is an add, so that there are never three.
-        (older @ Deleted(_), Modified { old, new }) => {
+        (older @ Deleted { .. }, Modified { old, new }) => {
             dropped.push(Added { object: old, is_in_initial_list: false });
             return Became::Both(older, Added { object: new, is_in_initial_list: false });
         }

@@ -91,7 +91,7 @@ impl View {
         match event {
             Event::Added { object, is_in_initial_list } => self.add(object, *is_in_initial_list),
             Event::Modified { old, new } => self.update(old, new),
-            Event::Deleted(gone) => self.delete(gone),
+            Event::Deleted { gone, .. } => self.delete(gone),
         }
     }
 }
