@@ -157,10 +157,12 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// What the server answered if that is not 2xx, or why there is no answer. See [`Error`].
+    /// What the server answered if that is not 2xx, or why there is no answer. See [`Error`]. A path with a
+    /// segment `.` or `..`, also percent-encoded, is not sent: proxies resolve it to another path.
     pub fn request(&self, request: &Request, stop: &Stop) -> Result<Response, Error> {
         let context: Arc<str> = format!("{} {}{}", request.method, self.inner.server, request.path).into();
-        self.inner.request(request, stop, &context).map_err(|error| error.context(context.to_string()))
+        let response = request.check_path().and_then(|()| self.inner.request(request, stop, &context));
+        response.map_err(|error| error.context(context.to_string()))
     }
 
     /// Lists and watches a resource that is known only at run time; in all namespaces if `None`.

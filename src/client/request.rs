@@ -184,6 +184,18 @@ impl Request {
         self
     }
 
+    /// Refuses a path that a proxy would normalize to another one.
+    pub(super) fn check_path(&self) -> Result<(), Error> {
+        let is_dots =
+            |segment: &str| matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..");
+        match self.path.split('/').any(is_dots) {
+            true => Err(Error::other(
+                "the path has a segment \".\" or \"..\", which leads to another path: leave it out",
+            )),
+            false => Ok(()),
+        }
+    }
+
     pub(super) fn purpose(mut self, purpose: Purpose) -> Self {
         self.purpose = purpose;
         self

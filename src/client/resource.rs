@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::object::GroupVersionResource;
 use crate::reflector::{Body, ListerWatcher, ListerWatcherSource};
 use crate::stop::Stop;
-use crate::wire::{ListOptions, UNRESERVED, percent_encoded};
+use crate::wire::ListOptions;
 
 /// Metadata alone; the whole object from a server that doesn't know that.
 pub(super) const PARTIAL: &str =
@@ -24,7 +24,8 @@ pub(super) const PARTIAL_LIST: &str =
 #[must_use]
 pub struct ResourceListerWatcher {
     client: Client,
-    path: String,
+    /// Refused by every request if it can't be one.
+    path: Result<String, Error>,
     description: String,
     metadata_only: bool,
 }
@@ -32,9 +33,7 @@ pub struct ResourceListerWatcher {
 impl ResourceListerWatcher {
     pub(super) fn new(client: Client, resource: &GroupVersionResource, namespace: Option<&str>) -> Self {
         let namespace = namespace.filter(|namespace| !namespace.is_empty());
-        // A namespace that comes from elsewhere must not reach into another path.
-        let encoded = namespace.map(|namespace| percent_encoded(namespace, UNRESERVED));
-        let path = resource.path(encoded.as_deref());
+        let path = resource.path(namespace);
         Self { client, path, description: describe(resource, "", None, namespace), metadata_only: false }
     }
 
@@ -43,21 +42,22 @@ impl ResourceListerWatcher {
         Self { metadata_only: true, ..self }
     }
 
-    fn request(&self, query: &str, partial: &str) -> Request {
+    fn request(&self, query: &str, partial: &str) -> Result<Request, Error> {
         // A reflector waits by itself, and shows why.
-        let request = Request::get(&self.path).raw_query(query).retries(0);
-        if self.metadata_only { request.accept(partial) } else { request }
+        let request = Request::get(self.path.clone()?).raw_query(query).retries(0);
+        Ok(if self.metadata_only { request.accept(partial) } else { request })
     }
 
     /// `check` is what the answer has to be beside 2xx.
     fn get(
         &self,
         verb: &str,
-        request: Request,
+        request: Result<Request, Error>,
         stop: &Stop,
         check: impl FnOnce(&Response) -> Result<(), Error>,
     ) -> Result<Body, Error> {
-        let checked = self.client.request(&request, stop).and_then(|response| match check(&response) {
+        let response = request.and_then(|request| self.client.request(&request, stop));
+        let checked = response.and_then(|response| match check(&response) {
             Ok(()) => Ok(response.into_body()),
             Err(error) => Err(error.context(response.body.context.to_string())),
         });
@@ -114,15 +114,14 @@ impl ListerWatcherSource for Client {
 impl ListerWatcher for ResourceListerWatcher {
     fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
         let request = self.request(&options.to_query(), PARTIAL_LIST);
-        self.get("list", request.purpose(Purpose::List), stop, |response| {
-            answer::check_json(&response.headers)
-        })
+        let request = request.map(|request| request.purpose(Purpose::List));
+        self.get("list", request, stop, |response| answer::check_json(&response.headers))
     }
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
         let request = self.request(&options.to_watch_query(), PARTIAL);
         // How long it may be silent only the reflector knows, which tells the body.
-        let request = request.idle_timeout(None).purpose(Purpose::Watch);
+        let request = request.map(|request| request.idle_timeout(None).purpose(Purpose::Watch));
         self.get("watch", request, stop, |response| {
             answer::check_watch(response.status)?;
             answer::check_json(&response.headers)

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::error::Error;
 use crate::store::AddIndexersError;
 
 /// Why an informer, a controller or a factory did not do what it was asked.
@@ -19,6 +20,13 @@ pub enum InformerError {
         /// What was asked of it.
         what: &'static str,
     },
+    /// Its resource or its namespaces have names that can't be requested.
+    InvalidScope {
+        /// Which one.
+        name: Arc<str>,
+        /// Which name is wrong, and what is allowed.
+        source: Error,
+    },
     /// An index could not be added.
     Index(AddIndexersError),
     /// The system has no thread to give.
@@ -35,6 +43,7 @@ impl fmt::Display for InformerError {
         match self {
             Self::AlreadyStarted { name } => write!(f, "{name}: already started"),
             Self::Stopped { name, what } => write!(f, "{name}: {what} because it has stopped already"),
+            Self::InvalidScope { name, source } => write!(f, "{name}: not started: {source}"),
             Self::Index(error) => write!(f, "{error}"),
             Self::Thread { name, source } => write!(f, "{name}: can't start a thread: {source}"),
         }
@@ -44,6 +53,7 @@ impl fmt::Display for InformerError {
 impl std::error::Error for InformerError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
+            Self::InvalidScope { source, .. } => Some(source),
             Self::Index(error) => Some(error),
             Self::Thread { source, .. } => Some(source),
             _ => None,

@@ -113,7 +113,7 @@ const fn slash(text: &str) -> Option<usize> {
 /// let json = r#"{"metadata": {"name": "web", "namespace": "default"}, "spec": {"replicas": 3, "paused": false}}"#;
 /// let web: Deployment = serde_json::from_str(json)?;
 /// assert_eq!((web.namespace(), web.name(), web.spec.replicas), ("default", "web", 3));
-/// assert_eq!(Deployment::group_version_resource().path(None), "/apis/apps/v1/deployments");
+/// assert_eq!(Deployment::group_version_resource().to_string(), "deployments.v1.apps");
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 #[macro_export]

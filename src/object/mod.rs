@@ -26,6 +26,8 @@ pub use key::{Accessor, Key, KeyError, ObjectName, meta_namespace_key, split_met
 pub use meta::{ObjectMeta, api_version_group, api_version_version};
 pub use partial::{FullObjectMeta, OwnerReference, PartialObjectMetadata};
 pub use resource::{GroupVersionKind, GroupVersionResource, Resource, Scope};
+#[cfg(feature = "client")]
+pub(crate) use resource::{group_version_path, path_segment};
 pub use string_map::{StringMap, StringMapIter};
 pub use whole::WholeObject;
 

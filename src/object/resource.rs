@@ -1,6 +1,8 @@
 use std::fmt;
 
 use super::Object;
+use crate::error::Error;
+use crate::wire::{Shown, percent_encoded};
 
 /// Whether a resource lives in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,9 +46,10 @@ pub trait Resource: Object {
 /// use k8s_informer::GroupVersionResource;
 ///
 /// let deployments = GroupVersionResource::new("apps", "v1", "deployments");
-/// assert_eq!(deployments.path(None), "/apis/apps/v1/deployments");
+/// assert_eq!(deployments.path(None)?, "/apis/apps/v1/deployments");
 /// let pods = GroupVersionResource::new("", "v1", "pods");
-/// assert_eq!(pods.path(Some("default")), "/api/v1/namespaces/default/pods");
+/// assert_eq!(pods.path(Some("default"))?, "/api/v1/namespaces/default/pods");
+/// # Ok::<(), k8s_informer::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupVersionResource {
@@ -78,15 +81,56 @@ impl GroupVersionResource {
 
     /// The path of the collection on the API server: in one namespace, or (`None`, `Some("")`) in all of
     /// them, which is also the path of a cluster-scoped resource.
-    pub fn path(&self, namespace: Option<&str>) -> String {
-        let Self { group, version, resource } = self;
-        let root =
-            if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+    ///
+    /// Each part is percent-encoded.
+    ///
+    /// ```
+    /// use k8s_informer::GroupVersionResource;
+    ///
+    /// let pods = GroupVersionResource::new("", "v1", "pods");
+    /// let error = pods.path(Some("..")).unwrap_err();
+    /// assert!(error.to_string().starts_with(r#"namespace ".." can't be part of a path"#), "{error}");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The group, version, resource or namespace is not one segment of a path: it is `.` or `..`, contains
+    /// `/` or `%`, or is empty. Only the group may be empty.
+    pub fn path(&self, namespace: Option<&str>) -> Result<String, Error> {
+        let root = group_version_path(&self.group, &self.version)?;
+        let resource = path_segment("resource", &self.resource)?;
         match namespace {
-            None | Some("") => format!("{root}/{resource}"),
-            Some(namespace) => format!("{root}/namespaces/{namespace}/{resource}"),
+            None | Some("") => Ok(format!("{root}/{resource}")),
+            Some(namespace) => {
+                let namespace = path_segment("namespace", namespace)?;
+                Ok(format!("{root}/namespaces/{namespace}/{resource}"))
+            }
         }
     }
+}
+
+/// Returns the path of a version of an API group.
+pub(crate) fn group_version_path(group: &str, version: &str) -> Result<String, Error> {
+    let version = path_segment("version", version)?;
+    match group {
+        "" => Ok(format!("/api/{version}")),
+        group => Ok(format!("/apis/{}/{version}", path_segment("group", group)?)),
+    }
+}
+
+/// Returns `value` as one segment of a path, percent-encoded. Every part of a path that is not a constant
+/// passes through here: a value such as `..` would request something else. apimachinery's
+/// `IsValidPathSegmentName`, which accepts the empty name; a DELETE of `""` would be one of the collection.
+pub(crate) fn path_segment(what: &str, value: &str) -> Result<String, Error> {
+    /// The characters that Go's `url.URL` leaves as they are.
+    const PLAIN: &[u8] = b"-._~$&+,:;=@";
+    if matches!(value, "" | "." | "..") || value.contains(['/', '%']) {
+        return Err(Error::other(format!(
+            "{what} \"{}\" can't be part of a path: use a name that is not empty, \".\" or \"..\" and contains no \"/\" or \"%\"",
+            Shown(value)
+        )));
+    }
+    Ok(percent_encoded(value, PLAIN))
 }
 
 /// As `kubectl` writes it: `deployments.v1.apps`, `pods.v1`.

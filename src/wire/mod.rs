@@ -17,9 +17,10 @@ pub use fields::{FieldPathError, FieldPaths};
 pub(crate) use frame::{FrameSplitter, Taken};
 pub use limits::DecodeLimits;
 pub(crate) use list::{ListMeta, ListSplitter};
-pub use options::{ListOptions, ResourceVersionMatch};
 #[cfg(feature = "client")]
-pub(crate) use options::{UNRESERVED, percent_encoded};
+pub(crate) use options::UNRESERVED;
+pub(crate) use options::percent_encoded;
+pub use options::{ListOptions, ResourceVersionMatch};
 pub(crate) use peek::Peek;
 pub(crate) use room::Room;
 #[cfg(feature = "testing")]

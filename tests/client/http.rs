@@ -267,14 +267,14 @@ fn lists_and_watches_have_their_paths_and_say_what_they_are() {
     let server = Server::start(|_| Reply::Write(answer("403 No", "", "no")));
     let client = client(&server);
     let deployments = GroupVersionResource::new("apps", "v1", "deployments");
-    let watcher = client.lister_watcher(&deployments, Some("a/b"));
-    assert_eq!(watcher.description(), r#"deployments.apps in namespace "a/b""#);
+    let watcher = client.lister_watcher(&deployments, Some("a b"));
+    assert_eq!(watcher.description(), r#"deployments.apps in namespace "a b""#);
     let mut options = ListOptions::default();
     options.limit = Some(5);
     let error = watcher.list(&options, &Stop::new()).unwrap_err();
-    assert!(server.request().starts_with("GET /apis/apps/v1/namespaces/a%2Fb/deployments?limit=5 HTTP"));
+    assert!(server.request().starts_with("GET /apis/apps/v1/namespaces/a%20b/deployments?limit=5 HTTP"));
     let expected = format!(
-        "list deployments.apps in namespace \"a/b\": GET http://{}/apis/apps/v1/namespaces/a%2Fb/deployments: no (403)",
+        "list deployments.apps in namespace \"a b\": GET http://{}/apis/apps/v1/namespaces/a%20b/deployments: no (403)",
         server.address
     );
     assert_eq!(error.to_string(), expected);

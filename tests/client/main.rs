@@ -16,6 +16,7 @@ mod identity;
 mod kubeconfigs;
 mod lies;
 mod manners;
+mod paths;
 #[cfg(unix)]
 mod plugin;
 mod proxy;

@@ -106,7 +106,7 @@ fn what_is_asked_of_a_list_and_a_watch_is_what_the_options_say() {
             api.pages(&all(), &stop).next().unwrap().unwrap_err(),
             api.delete_collection(&DeleteOptions::default(), &all(), &stop).unwrap_err(),
         ] {
-            assert!(error.to_string().ends_with("can't be a namespace"), "{error}");
+            assert!(error.to_string().contains("can't be part of a path"), "{error}");
         }
     }
     let error = client(&server).api::<Node>(Some("n")).list(&all(), &stop).unwrap_err();
@@ -362,7 +362,7 @@ fn any_subresource_can_be_named_and_created() {
     let (line, sent) = seen(&server);
     assert_eq!(line, "POST /api/v1/namespaces/n/serviceaccounts/a/token");
     assert_eq!(serde_json::from_str::<Value>(&sent).unwrap(), body);
-    assert_eq!(accounts.path("a b:c", "").unwrap(), "/api/v1/namespaces/n/serviceaccounts/a%20b%3Ac");
+    assert_eq!(accounts.path("a b:c", "").unwrap(), "/api/v1/namespaces/n/serviceaccounts/a%20b:c");
     let path = accounts.path("a b", "token").unwrap();
     client(&server).request(&Request::get(path), &stop).unwrap().bytes().unwrap();
     assert_eq!(seen(&server).0, "GET /api/v1/namespaces/n/serviceaccounts/a%20b/token", "encoded once");

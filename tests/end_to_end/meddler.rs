@@ -93,7 +93,7 @@ impl ListerWatcherSource for Meddler {
     ) -> Arc<dyn ListerWatcher> {
         Arc::new(Resource {
             meddler: self.clone(),
-            path: resource.path(namespace),
+            path: resource.path(namespace).unwrap(),
             inner: ListerWatcherSource::lister_watcher(&self.client, resource, namespace),
         })
     }

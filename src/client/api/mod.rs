@@ -36,9 +36,9 @@ use super::{Client, Request, answer};
 use crate::error::{Error, ErrorKind};
 use crate::object::{
     GroupVersionKind, GroupVersionResource, Object, PartialObjectMetadata, Resource, Scope, WholeObject,
+    path_segment,
 };
 use crate::stop::Stop;
-use crate::wire::{UNRESERVED, percent_encoded};
 
 /// The objects of one resource, to be read, written, listed and watched: in a namespace, or of a resource
 /// that has none. client-go's typed, dynamic and metadata clients.
@@ -175,24 +175,22 @@ impl<T> Api<T> {
             return Err(refused("this kind lives in namespaces, and none is given"));
         }
         self.check_namespace()?;
-        let encoded = self.namespace().map(|namespace| percent_encoded(namespace, UNRESERVED));
-        Ok(self.resource.path(encoded.as_deref()))
+        self.resource.path(self.namespace())
     }
 
-    /// That there is a namespace only where there can be one, and that it is the name of one.
+    /// Checks that there is a namespace only where there can be one.
     fn check_namespace(&self) -> Result<(), Error> {
         match (self.scope, self.namespace()) {
             (Some(Scope::Cluster), Some(_)) => {
                 Err(refused("this kind does not live in namespaces, and one is given"))
             }
-            (_, Some(namespace)) => segment("namespace", namespace).map(drop),
-            (_, None) => Ok(()),
+            _ => Ok(()),
         }
     }
 
     /// The path of an object.
     fn path_of(&self, name: &str, subresource: &str) -> Result<String, Error> {
-        let path = format!("{}/{}", self.collection()?, segment("name", name)?);
+        let path = format!("{}/{}", self.collection()?, path_segment("name", name)?);
         Ok(if subresource.is_empty() { path } else { format!("{path}/{subresource}") })
     }
 
@@ -487,13 +485,4 @@ impl<T> fmt::Debug for Api<T> {
 /// What is not even asked for.
 fn refused(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Other(message.into()))
-}
-
-/// A name as one segment of a path. One that is none would ask for something else: a DELETE of `""` is one of
-/// the whole collection. client-go's `IsValidPathSegmentName`.
-fn segment(what: &str, name: &str) -> Result<String, Error> {
-    if name.is_empty() || name == "." || name == ".." || name.contains(['/', '%']) {
-        return Err(refused(format!("{name:?} can't be a {what}")));
-    }
-    Ok(percent_encoded(name, UNRESERVED))
 }

@@ -1,9 +1,9 @@
 use serde::Serialize;
 
-use super::{Api, refused, segment};
+use super::{Api, refused};
 use crate::client::{Request, answer};
 use crate::error::Error;
-use crate::object::DynamicObject;
+use crate::object::{DynamicObject, path_segment};
 use crate::stop::Stop;
 
 impl<T> Api<T> {
@@ -29,7 +29,7 @@ impl<T> Api<T> {
     pub fn path(&self, name: &str, subresource: &str) -> Result<String, Error> {
         self.about("name the path of", subresource, name, || match subresource {
             "" => self.path_of(name, ""),
-            _ => self.path_of(name, &segment("subresource", subresource)?),
+            _ => self.path_of(name, &path_segment("subresource", subresource)?),
         })
     }
 
@@ -68,7 +68,7 @@ impl<T> Api<T> {
             if subresource.is_empty() {
                 return Err(refused("no subresource is named"));
             }
-            let path = self.path_of(name, &segment("subresource", subresource)?)?;
+            let path = self.path_of(name, &path_segment("subresource", subresource)?)?;
             let request = self.options.add_to(Request::post(path).json(body)?);
             self.whole(&request, stop, |response| {
                 let context = response.body.context.clone();

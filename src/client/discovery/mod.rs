@@ -15,7 +15,7 @@ use self::decode::Found;
 use super::transport::deadline;
 use super::{Client, Request, answer};
 use crate::error::Error;
-use crate::object::{GroupVersionKind, GroupVersionResource};
+use crate::object::{GroupVersionKind, GroupVersionResource, group_version_path};
 use crate::stop::{Done, Stop};
 use crate::sync::Mutex;
 
@@ -302,12 +302,8 @@ impl Client {
                 found.fail(group, &version, error);
                 continue;
             }
-            let path = match &*group {
-                "" => format!("/api/{version}"),
-                group => format!("/apis/{group}/{version}"),
-            };
-            let request = Request::get(path);
-            let read = self.small(&request, stop).and_then(|body| {
+            let read = group_version_path(&group, &version).map(Request::get).and_then(|request| {
+                let body = self.small(&request, stop)?;
                 let read = found.read_resources(&group, &version, &body);
                 read.map_err(|error| self.of(&request, error))
             });

@@ -20,12 +20,16 @@ impl SharedInformerFactory {
     ///
     /// # Errors
     ///
-    /// If the factory was shut down, and if the system has no thread.
+    /// The factory was shut down; the system has no thread; or a namespace is not a DNS label or a resource
+    /// can't be part of a path ([`InformerError::InvalidScope`]): then none is started.
     pub fn start(&self, stop: &Stop) -> Result<(), InformerError> {
         let mut informers = self.factory.informers.lock();
         if informers.shut_down {
             return Err(shut_down());
         }
+        // All are checked before the first one starts.
+        let mut waiting = informers.all.iter().filter(|(_, entry)| entry.run.is_none());
+        waiting.try_for_each(|(identity, entry)| identity.check(entry))?;
         for entry in informers.all.values_mut().filter(|entry| entry.run.is_none()) {
             self.start_one(entry, stop)?;
         }
@@ -169,8 +173,11 @@ impl SharedInformerFactory {
         if informers.shut_down {
             return Err(shut_down());
         }
-        match informers.all.values_mut().find(|entry| entry.informer.owner() == owner) {
-            Some(entry) if entry.run.is_none() => self.start_one(entry, &Stop::new()),
+        match informers.all.iter_mut().find(|(_, entry)| entry.informer.owner() == owner) {
+            Some((identity, entry)) if entry.run.is_none() => {
+                identity.check(entry)?;
+                self.start_one(entry, &Stop::new())
+            }
             Some(_) => Ok(()),
             // Somebody has stopped it since.
             None => Err(InformerError::Stopped { name: "informer".into(), what: "it is not observed" }),

@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use self::any_informer::AnyInformer;
 use self::metrics::FactoryMetrics;
 use self::scope::{TweakListOptions, Tweaked};
+use super::error::InformerError;
 use super::handler::ResourceEventHandler;
 use super::options::SharedIndexInformerOptions;
 use super::queue::InformerQueue;
@@ -119,6 +120,12 @@ struct Identity {
 impl Identity {
     fn new<T: 'static>(resource: GroupVersionResource, scope: &InformerScope) -> Self {
         Self { type_id: TypeId::of::<T>(), resource, scope: scope.clone(), exclusive: 0 }
+    }
+
+    /// Checks what would otherwise fail every request of the informer.
+    fn check(&self, entry: &Entry) -> Result<(), InformerError> {
+        let checked = self.scope.check().and_then(|()| self.resource.path(None).map(drop));
+        checked.map_err(|source| InformerError::InvalidScope { name: entry.informer.name().into(), source })
     }
 }
 

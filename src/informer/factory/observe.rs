@@ -198,7 +198,8 @@ impl<T: Object + DeserializeOwned> Observe<T> {
     ///
     /// # Errors
     ///
-    /// If the factory was shut down, and if the system has no threads.
+    /// The factory was shut down, the system has no threads, or the scope or the resource has a name that
+    /// can't be requested ([`InformerError::InvalidScope`]).
     pub fn start(self) -> Result<Observation<T>, InformerError> {
         static EXCLUSIVE: AtomicU64 = AtomicU64::new(1);
         let Self { factory, owns_factory, resource, kind, scope, observer, inline, options } = self;

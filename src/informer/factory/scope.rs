@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::reflector::{Body, ListerWatcher};
 use crate::selector::Selector;
 use crate::stop::Stop;
-use crate::wire::{ListOptions, Shard};
+use crate::wire::{ListOptions, Shard, Shown};
 
 /// Which objects of a kind an informer is about: all of them, or fewer. Two informers of a factory are one
 /// only if their scopes are equal.
@@ -35,6 +35,8 @@ impl InformerScope {
     /// Those of this namespace, and of others that are named. Of several, each is listed and watched by
     /// itself, so that nobody needs the right to see all of them. An empty name stands for all, whichever
     /// were named before, as in client-go.
+    ///
+    /// A name that is not a DNS label is refused when the informer is started.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         let namespace = namespace.into();
@@ -94,6 +96,26 @@ impl InformerScope {
     pub fn shard(mut self, shard: Shard) -> Self {
         self.shard = Some(shard);
         self
+    }
+
+    /// Checks that each namespace has a name that a namespace can have: a DNS label.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let is_inner = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+        let is_label = |name: &str| {
+            name.len() <= 63
+                && name.bytes().all(is_inner)
+                && !name.is_empty()
+                && !name.starts_with('-')
+                && !name.ends_with('-')
+        };
+        match self.namespaces.iter().find(|namespace| !is_label(namespace)) {
+            None => Ok(()),
+            Some(namespace) => Err(Error::other(format!(
+                "namespace \"{}\" is not a DNS label: use 1 to 63 of a-z, 0-9 and \"-\", with no \"-\" at \
+                 either end",
+                Shown(namespace)
+            ))),
+        }
     }
 
     /// The shard that was named.
