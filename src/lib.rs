@@ -176,7 +176,7 @@ pub use queue::{
 };
 pub use reflector::{
     Body, ListWatch, ListerWatcher, ListerWatcherSource, Reflector, ReflectorOptions, ReflectorState,
-    ReflectorStatus, WatchErrorHandler,
+    ReflectorStatus, UndecodableList, WatchErrorHandler,
 };
 pub use selector::{Selector, SelectorError};
 pub use status::{Status, StatusCause, StatusDetails};

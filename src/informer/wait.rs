@@ -2,6 +2,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
+use crate::reflector::UndecodableList;
 use crate::stop::{Done, Stop};
 
 /// Blocks until all of these have happened, or `stop` is given. client-go's `WaitForCacheSync` and `WaitFor`;
@@ -60,7 +61,7 @@ fn wait<'a>(
     let mut unsynced = Vec::new();
     for done in synced {
         if !done.wait_until(deadline, stop) {
-            unsynced.push(Unsynced { name: done.name().to_owned(), last_error: None });
+            unsynced.push(Unsynced::new(done.name(), None));
         }
     }
     if unsynced.is_empty() {
@@ -69,17 +70,18 @@ fn wait<'a>(
     Err(SyncError::new(unsynced, timeout.filter(|_| !stop.is_stopped())))
 }
 
-/// A wait for caches to sync ended before they had. client-go's `SyncResult`.
+/// A wait for caches to sync ended before they had, or they have synced without being able to decode
+/// anything. client-go's `SyncResult`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SyncError {
-    /// What has not synced, by name.
+    /// What has not synced, by name, and what has synced with a list that could not be decoded.
     pub unsynced: Vec<Unsynced>,
     /// How long it took, if that was the end of it, and not a stop.
     timeout: Option<Duration>,
 }
 
-/// One that has not synced.
+/// An informer, or one of its namespaces, that has not synced or could not decode its first list.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Unsynced {
@@ -87,12 +89,20 @@ pub struct Unsynced {
     pub name: String,
     /// What went wrong with it last, if anything did.
     pub last_error: Option<Error>,
+    /// Set if the cache has synced, but no object of the list could be decoded, and there were at least two:
+    /// most likely the Rust type does not match the resource.
+    pub undecodable: Option<UndecodableList>,
 }
 
 impl SyncError {
     pub(super) fn new(mut unsynced: Vec<Unsynced>, timeout: Option<Duration>) -> Self {
         unsynced.sort_by(|a, b| a.name.cmp(&b.name));
         Self { unsynced, timeout }
+    }
+
+    /// Nothing is wrong if there is none.
+    pub(super) fn undecodable(undecodable: Vec<Unsynced>) -> Result<(), Self> {
+        if undecodable.is_empty() { Ok(()) } else { Err(Self::new(undecodable, None)) }
     }
 
     /// Whether there was a limit to the wait and it was over; else something was stopped.
@@ -103,22 +113,34 @@ impl SyncError {
 
 impl Unsynced {
     pub(super) fn new(name: &str, last_error: Option<Error>) -> Self {
-        Self { name: name.to_owned(), last_error }
+        Self { name: name.to_owned(), last_error, undecodable: None }
+    }
+
+    pub(super) fn undecodable(name: &str, list: UndecodableList) -> Self {
+        let last_error = Some(list.first_error.clone());
+        Self { name: name.to_owned(), last_error, undecodable: Some(list) }
     }
 }
 
 impl fmt::Display for SyncError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.timeout {
-            Some(timeout) => write!(f, "after {timeout:?} these had not synced: ")?,
-            None => f.write_str("stopped before these had synced: ")?,
-        }
-        for (at, Unsynced { name, last_error }) in self.unsynced.iter().enumerate() {
-            let separator = if at == 0 { "" } else { ", " };
-            write!(f, "{separator}{name}")?;
+        let unsynced = self.unsynced.iter().filter(|one| one.undecodable.is_none());
+        for (at, Unsynced { name, last_error, .. }) in unsynced.enumerate() {
+            match (at, self.timeout) {
+                (0, Some(timeout)) => write!(f, "after {timeout:?} these had not synced: ")?,
+                (0, None) => f.write_str("stopped before these had synced: ")?,
+                _ => f.write_str(", ")?,
+            }
+            f.write_str(name)?;
             if let Some(error) = last_error {
                 write!(f, " ({error})")?;
             }
+        }
+        let is_first = self.unsynced.iter().all(|one| one.undecodable.is_some());
+        let undecodable = self.unsynced.iter().filter_map(|one| Some((&one.name, one.undecodable.as_ref()?)));
+        for (at, (name, list)) in undecodable.enumerate() {
+            let separator = if at == 0 && is_first { "" } else { "; " };
+            write!(f, "{separator}{name}: {list}")?;
         }
         Ok(())
     }

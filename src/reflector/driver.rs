@@ -325,10 +325,11 @@ impl<T: Object> Reflector<T> {
     fn announce(&self, machine: &Machine<'_, T>, outcome: &ListOutcome<'_>) {
         let error = machine.last_report().map(|report| self.in_context(report));
         let at = error.as_ref().and_then(|_| panic::catch(|| self.options.clock.now()).ok());
-        let ListOutcome { version, received, complete } = *outcome;
+        let ListOutcome { version, received, complete, undecodable } = *outcome;
         let mut status = self.status.lock();
         version.clone_into(&mut status.resource_version);
         (status.listed, status.received, status.complete) = (true, received, complete);
+        status.undecodable = undecodable.cloned();
         status.unreadable = machine.view().unreadable;
         status.relists = machine.replaced();
         if error.is_some() {
@@ -368,6 +369,9 @@ impl<T: Object> Reflector<T> {
             status.shard_applied = machine.shard_applied();
             let View { complete, unreadable } = machine.view();
             (status.complete, status.unreadable) = (complete, unreadable);
+            if status.undecodable.is_some() != machine.undecodable().is_some() {
+                status.undecodable = machine.undecodable().cloned();
+            }
             status.relists = machine.replaced().saturating_sub(1);
             if machine.is_well() {
                 status.failures = 0;

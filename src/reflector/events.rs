@@ -161,7 +161,11 @@ impl<T: Object> Machine<'_, T> {
             (None, _) => {}
         }
         let place = self.place(watching);
-        self.report_unreadable(unreadable, || place);
+        let error = unreadable.at(|| place);
+        if let Some(initial) = &mut watching.initial {
+            initial.undecoded.add(&error);
+        }
+        self.report_missed(error);
     }
 
     /// A deletion of what can't be read: by the key, where that can be told.
@@ -170,7 +174,7 @@ impl<T: Object> Machine<'_, T> {
             let last_known = store.staging().and_then(|staging| staging.cached(&key));
             self.stored(store.delete(Deleted::FinalStateUnknown { key, last_known }));
         }
-        self.report_unreadable(unreadable, || "a deletion".to_owned());
+        self.report_missed(unreadable.at(|| "a deletion".to_owned()));
     }
 
     /// Takes note of an event that counts, and of its version.
@@ -202,14 +206,15 @@ impl<T: Object> Machine<'_, T> {
             let what = "the objects of the watch-list are older than what has been seen";
             return Err(Broken::Frame(Error::decode(what)));
         }
-        let Some(initial) = watching.initial.take_if(|initial| !initial.version.is_empty()) else {
+        let Some(mut initial) = watching.initial.take_if(|initial| !initial.version.is_empty()) else {
             let what = "the bookmark that ends the initial events has no resourceVersion";
             return Err(Broken::Frame(Error::decode(what)));
         };
         self.version_unavailable = false;
         (watching.started, watching.events, watching.versions_count) = (now, 0, true);
         let (received, up_to_date) = (initial.received(), initial.is_up_to_date());
-        self.replace(initial.into_list(), received, up_to_date, store).map_err(Broken::Refused)
+        let undecoded = std::mem::take(&mut initial.undecoded);
+        self.replace(initial.into_list(), received, up_to_date, undecoded, store).map_err(Broken::Refused)
     }
 
     /// What the store says to an event is told, and the watch goes on (W8).
@@ -223,13 +228,11 @@ impl<T: Object> Machine<'_, T> {
         }
     }
 
-    pub(super) fn report_unreadable(&mut self, unreadable: &Unreadable, place: impl FnOnce() -> String) {
-        self.report_missed(unreadable.at(place));
-    }
-
     pub(super) fn report_unreadable_of(&mut self, listing: &mut Listing<T>) {
         for (place, unreadable) in listing.unreadable() {
-            self.report_unreadable(&unreadable, || format!("item {place} of the list"));
+            let error = unreadable.at(|| format!("item {place} of the list"));
+            listing.undecoded.add(&error);
+            self.report_missed(error);
         }
     }
 

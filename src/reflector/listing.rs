@@ -2,6 +2,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::decode::{Decoder, Item, Unreadable, prepared};
+use super::undecodable::Undecoded;
 use crate::error::Error;
 use crate::object::{Key, Object};
 use crate::resource_version::compare_resource_versions;
@@ -40,6 +41,8 @@ pub(super) struct Listing<T> {
     elsewhere: usize,
     picked: bool,
     gaps: Gaps,
+    /// What of the list could not be read.
+    pub(super) undecoded: Undecoded,
     /// What could not be read, since the last look.
     unreadable: Vec<(usize, Unreadable)>,
     /// How many items have come, whatever became of them.
@@ -95,6 +98,7 @@ impl<T: Object> Listing<T> {
             elsewhere: 0,
             picked: true,
             gaps: Gaps::default(),
+            undecoded: Undecoded::default(),
             unreadable: Vec::new(),
             items: 0,
         }
@@ -253,6 +257,7 @@ impl<T: Object> Listing<T> {
         (self.elsewhere, self.picked) = (0, true);
         self.items = 0;
         self.gaps = Gaps::default();
+        self.undecoded = Undecoded::default();
     }
 }
 

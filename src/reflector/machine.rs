@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::decode::Decoder;
 use super::listing::{Listed, Listing, Retry, is_no_older};
+use super::undecodable::{UndecodableList, Undecoded};
 use super::watching::{Initial, RetryWindow, Watching};
 use super::{Decode, Recycle, ReflectorOptions};
 use crate::error::Error;
@@ -37,6 +38,8 @@ pub(super) struct Machine<'a, T> {
     /// `lastSyncResourceVersion`.
     pub(super) version: String,
     synced: bool,
+    /// Set from the first list on, if none of its objects could be decoded, until a list has one that can.
+    undecodable: Option<UndecodableList>,
     /// How many objects the last list or watch-list had that reached the store.
     received: usize,
     /// Lists that have reached the store.
@@ -75,6 +78,7 @@ pub(super) struct ListOutcome<'a> {
     pub(super) version: &'a str,
     pub(super) received: usize,
     pub(super) complete: bool,
+    pub(super) undecodable: Option<&'a UndecodableList>,
 }
 
 struct Settings {
@@ -188,6 +192,7 @@ impl<'a, T: Object> Machine<'a, T> {
             phase: Phase::Watch,
             version: String::new(),
             synced: false,
+            undecodable: None,
             received: 0,
             replaced: 0,
             shard_applied: None,
@@ -262,6 +267,11 @@ impl<'a, T: Object> Machine<'a, T> {
     /// Whether it works: a watch is open and has brought something.
     pub(super) fn is_well(&self) -> bool {
         matches!(&self.phase, Phase::WatchBody(watching) if watching.initial.is_none() && watching.events > 0)
+    }
+
+    /// The first list, if none of its objects could be decoded.
+    pub(super) fn undecodable(&self) -> Option<&UndecodableList> {
+        self.undecodable.as_ref()
     }
 
     /// How much of what the server told could be read.
@@ -405,7 +415,7 @@ impl<'a, T: Object> Machine<'a, T> {
                 self.report_unreadable_of(&mut listing);
                 match page {
                     Ok(None) => self.phase = Phase::List(listing),
-                    Ok(Some(listed)) => self.listed(listed, store),
+                    Ok(Some(listed)) => self.listed(listed, listing.undecoded, store),
                     Err(error) => self.list_failed(listing, error),
                 }
             }
@@ -484,7 +494,7 @@ impl<'a, T: Object> Machine<'a, T> {
         }
     }
 
-    fn listed(&mut self, listed: Listed<T>, store: &dyn ReflectorStore<T>) {
+    fn listed(&mut self, listed: Listed<T>, undecoded: Undecoded, store: &dyn ReflectorStore<T>) {
         let Listed { list, elsewhere, picked, paginated_at_zero } = listed;
         self.version_unavailable = false;
         self.paginated |= paginated_at_zero;
@@ -492,7 +502,7 @@ impl<'a, T: Object> Machine<'a, T> {
             self.shard_applied = Some(picked && elsewhere == 0);
         }
         let received = list.objects.len() + elsewhere;
-        match self.replace(list, received, true, store) {
+        match self.replace(list, received, true, undecoded, store) {
             Ok(()) => self.phase = Phase::Watch,
             Err(error) => {
                 self.report(error, true);
@@ -506,12 +516,16 @@ impl<'a, T: Object> Machine<'a, T> {
         list: StagedList<T>,
         received: usize,
         up_to_date: bool,
+        undecoded: Undecoded,
         store: &dyn ReflectorStore<T>,
     ) -> Result<(), Error> {
         let (version, no_gaps) = (list.resource_version.clone(), list.gaps.is_empty());
         let complete = no_gaps && up_to_date;
+        let never_decoded = (!self.synced || self.undecodable.is_some()) && list.objects.is_empty();
+        let undecodable = if never_decoded { undecoded.into_list(std::any::type_name::<T>()) } else { None };
         if let Some(before_replace) = self.before_replace {
-            before_replace(self, &ListOutcome { version: &version, received, complete });
+            let undecodable = undecodable.as_ref();
+            before_replace(self, &ListOutcome { version: &version, received, complete, undecodable });
         }
         let replaced = match store.staging() {
             Some(staging) => staging.replace_staged(list),
@@ -525,6 +539,7 @@ impl<'a, T: Object> Machine<'a, T> {
         replaced.map_err(|error| Error::other(format!("unable to sync list result: {error}")))?;
         self.version = version;
         self.synced = true;
+        self.undecodable = undecodable;
         self.replaced += 1;
         self.received = received;
         self.broken_at = None;

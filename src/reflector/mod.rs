@@ -17,6 +17,7 @@ mod machine;
 mod options;
 mod read_buffer;
 mod recycle;
+mod undecodable;
 mod watching;
 
 #[cfg(feature = "client")]
@@ -27,6 +28,7 @@ pub use lister_watcher::{Body, ListWatch, ListerWatcher, ListerWatcherSource};
 pub(crate) use machine::SLACK;
 pub use options::{ReflectorOptions, ReflectorState, ReflectorStatus, WatchErrorHandler};
 pub(crate) use recycle::Recycle;
+pub use undecodable::UndecodableList;
 
 /// How an object is made from its JSON: the one place that knows how to decode a `T`.
 pub(crate) type Decode<T> = fn(&[u8]) -> Result<T, serde_json::Error>;

@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::UndecodableList;
 use crate::error::Error;
 use crate::object::GroupVersionKind;
 use crate::threads::StackSizes;
@@ -194,6 +195,8 @@ pub struct ReflectorStatus {
     /// How many objects of lists and events could not be decoded, keyed or transformed so far: each is
     /// logged, and its cached copy stays.
     pub unreadable: u64,
+    /// Set if none of the objects in the first list could be decoded, until a list has one that can be.
+    pub undecodable: Option<UndecodableList>,
     /// Requests for a LIST so far, pages counted one by one.
     pub lists: u64,
     /// Requests for a WATCH so far: one, and one for each restart.

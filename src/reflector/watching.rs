@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 use super::arrivals::Arrivals;
 use super::decode::Unreadable;
 use super::listing::is_no_older;
+use super::undecodable::Undecoded;
 use crate::error::Error;
 use crate::object::{Key, Object};
 use crate::store::{Gaps, ReflectorStore, StagedList};
@@ -57,6 +58,8 @@ pub(super) struct Initial<T> {
     gaps: Gaps,
     /// Those of the objects that have changed into something that can't be read.
     outdated: Gaps,
+    /// What of them could not be read.
+    pub(super) undecoded: Undecoded,
     /// The last version of an event that was not ADDED, and then of the bookmark (WL5).
     pub(super) version: String,
     /// Whether what the store has in the same version need not be decoded.
@@ -72,6 +75,7 @@ impl<T: Object> Initial<T> {
             elsewhere: 0,
             gaps: Gaps::default(),
             outdated: Gaps::default(),
+            undecoded: Undecoded::default(),
             version: String::new(),
             reuse,
             reused: false,
@@ -132,7 +136,8 @@ impl<T: Object> Initial<T> {
 
     /// All of them.
     pub(super) fn into_list(self) -> StagedList<T> {
-        let Self { objects, elsewhere: _, gaps, outdated: _, version, reuse: _, reused: _ } = self;
+        let Self { objects, elsewhere: _, gaps, outdated: _, undecoded: _, version, reuse: _, reused: _ } =
+            self;
         StagedList { objects: objects.into_vec(), resource_version: version, gaps }
     }
 }

@@ -154,6 +154,31 @@ fn fa4_wt3_a_wait_that_is_stopped_names_what_has_not_synced_and_why() {
 }
 
 #[test]
+fn fa4_wait_names_informers_that_decode_nothing() {
+    let source = Source::default();
+    let factory = builder(&source).build();
+    for resource in ["pods", "nodes", "secrets"] {
+        factory.dynamic(gvr(resource));
+    }
+    factory.start(&Stop::new()).unwrap();
+    // Of the same type, but without names.
+    let nameless = |version: &str| serde_json::json!({"metadata": {"resourceVersion": version}});
+    source.feed("pods").list_of("10", &[nameless("1"), nameless("2")]);
+    source.feed("nodes").list("10", &[]);
+    let wait = |millis| factory.wait_for_cache_sync_timeout(&Stop::new(), Duration::from_millis(millis));
+    assert!(factory.dynamic(gvr("pods")).synced().wait_timeout(SOON));
+    assert!(factory.dynamic(gvr("nodes")).synced().wait_timeout(SOON));
+    let both = wait(1).unwrap_err();
+    let what = "pods: none of the 2 objects in the list could be decoded as \
+                k8s_informer::object::dynamic::DynamicObject; the first error: item 0 of the list: unexpected answer: it has no name";
+    assert_eq!(both.to_string(), format!("after 1ms these had not synced: secrets; {what}"));
+    assert!(both.timed_out());
+    source.feed("secrets").list("10", &[]);
+    let error = factory.wait_for_cache_sync(&Stop::new()).unwrap_err();
+    assert_eq!((error.to_string(), error.timed_out()), (what.to_owned(), false));
+}
+
+#[test]
 fn fa5_shutdown_stops_what_it_started_and_waits_for_it() {
     let source = Source::default();
     let factory = builder(&source).build();

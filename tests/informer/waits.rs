@@ -2,11 +2,13 @@
 
 use std::sync::{Arc, OnceLock};
 
-use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+use k8s_informer::testing::{Answer, FakeClock, ScriptedListerWatcher};
 use k8s_informer::{
-    Deleted, Deltas, Done, DynamicObject, InformerQueue, Key, PopError, Process, Queue, ReflectorStatus,
-    ReflectorStore, SharedIndexInformer, SharedIndexInformerOptions, StagedList, Staging, StoreError,
+    Deleted, Deltas, Done, DynamicObject, InformerQueue, Key, ListerWatcher, PopError, Process, Queue,
+    ReflectorStatus, ReflectorStore, SharedIndexInformer, SharedIndexInformerOptions, StagedList, Staging,
+    StoreError, wait_for_cache_sync,
 };
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
 use crate::support::{SOON, until};
@@ -125,4 +127,90 @@ fn status_at_sync_has_the_outcome_of_the_list() {
             assert_eq!(status.resource_version, "10", "{context}");
         }
     }
+}
+
+/// A config map whose data is a number.
+fn broken(name: &str) -> Value {
+    json!({"metadata": {"namespace": "n", "name": name, "resourceVersion": "1"}, "data": 7})
+}
+
+fn named_options() -> SharedIndexInformerOptions<ConfigMap> {
+    let mut options = SharedIndexInformerOptions::default();
+    options.reflector.name = "configmaps".to_owned();
+    options
+}
+
+fn config_maps(script: ScriptedListerWatcher, queue: InformerQueue) -> SharedIndexInformer<ConfigMap> {
+    SharedIndexInformer::new(Arc::new(script), SharedIndexInformerOptions { queue, ..named_options() })
+}
+
+#[test]
+fn w15_first_list_that_never_decodes_fails_the_wait() {
+    for (queue, is_watch_list) in QUEUES.into_iter().flat_map(|queue| [(queue, false), (queue, true)]) {
+        let informer = config_maps(answer(&[broken("a"), broken("b")], is_watch_list), queue);
+        run(&informer, |stop| {
+            let error = informer.wait_for_sync(stop, SOON).unwrap_err();
+            let text = error.to_string();
+            let begin = "configmaps: none of the 2 objects in the list could be decoded as k8s_openapi::";
+            assert!(text.starts_with(begin), "{text}");
+            assert!(text.contains("::ConfigMap; the first error: n/a: "), "{text}");
+            assert!(text.contains("expected a map"), "{text}");
+            assert!(!error.timed_out() && !stop.is_stopped());
+            assert_eq!(error.unsynced[0].undecodable.as_ref().unwrap().objects, 2);
+            // As in client-go for everything else: the queue has processed an empty list.
+            assert!(informer.has_synced() && informer.synced().is_done());
+            wait_for_cache_sync(stop, [informer.synced()]).unwrap();
+        });
+    }
+}
+
+#[test]
+fn w15_single_broken_object_does_not_fail_the_wait() {
+    for is_watch_list in [false, true] {
+        for items in [&[broken("a")][..], &[broken("a"), named("b"), broken("c")], &[named("b")], &[]] {
+            let informer = config_maps(answer(items, is_watch_list), InformerQueue::default());
+            run(&informer, |stop| informer.wait_for_sync(stop, SOON).unwrap());
+        }
+    }
+}
+
+#[test]
+fn w15_later_list_that_decodes_heals_the_wait() {
+    let gone = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
+    let expired = json!({"type": "ERROR", "object": gone}).to_string() + "\n";
+    let broken = || list(&[broken("a"), broken("b")]);
+    // Of a list that has become empty there is nothing left to decode.
+    for healed in [list(&[named("a"), self::broken("b")]), list(&[])] {
+        let answers = [broken(), Answer::body(expired.clone()), broken(), Answer::body(expired.clone())];
+        let script = ScriptedListerWatcher::new(answers.into_iter().chain([healed, Answer::open("")]));
+        let clock = FakeClock::new();
+        let mut options = SharedIndexInformerOptions::<ConfigMap>::default();
+        options.reflector.clock = Arc::new(clock.clone());
+        let informer = SharedIndexInformer::new(Arc::new(script), options);
+        run(&informer, |stop| {
+            informer.wait_for_sync(stop, SOON).unwrap_err();
+            for relist in 1..=2 {
+                assert!(clock.until_waits(relist, SOON));
+                informer.wait_for_sync(stop, SOON).unwrap_err();
+                clock.advance(SOON * 10);
+            }
+            until("healed", || informer.status().undecodable.is_none());
+            informer.wait_for_sync(stop, SOON).unwrap();
+        });
+    }
+}
+
+#[test]
+fn w15_one_namespace_that_never_decodes_fails_the_wait() {
+    let source = |namespace: &str, items: &[Value]| {
+        (namespace.to_owned(), Arc::new(answer(items, false)) as Arc<dyn ListerWatcher>)
+    };
+    let bad = |name: &str| json!({"metadata": {"namespace": "bad", "name": name}, "data": 7});
+    let sources = [source("bad", &[bad("a"), bad("b")]), source("n", &[named("a")])];
+    let informer = SharedIndexInformer::for_namespaces(sources, named_options());
+    run(&informer, |stop| {
+        let error = informer.wait_for_sync(stop, SOON).unwrap_err();
+        assert_eq!(error.unsynced.len(), 1);
+        assert_eq!(error.unsynced[0].name, "configmaps in bad", "{error}");
+    });
 }

@@ -15,6 +15,7 @@ pub(super) trait AnyInformer: Send + Sync {
     fn name(&self) -> &str;
     fn synced(&self) -> &Done;
     fn unsynced(&self) -> Vec<Unsynced>;
+    fn undecodable(&self) -> Vec<Unsynced>;
     fn owner(&self) -> Owner;
     fn running_threads(&self) -> Vec<String>;
     fn as_any(&self) -> &dyn Any;
@@ -35,6 +36,10 @@ impl<T: Object + DeserializeOwned> AnyInformer for SharedIndexInformer<T> {
 
     fn unsynced(&self) -> Vec<Unsynced> {
         self.unsynced()
+    }
+
+    fn undecodable(&self) -> Vec<Unsynced> {
+        self.undecodable()
     }
 
     fn owner(&self) -> Owner {

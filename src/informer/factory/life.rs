@@ -80,7 +80,8 @@ impl SharedInformerFactory {
     /// # Errors
     ///
     /// If `stop` is given, or the factory shut down, before: which informers have not synced, and what went
-    /// wrong last with each.
+    /// wrong last with each. Also if an informer has synced, but the first list of one of its sources had at
+    /// least two objects and none could be decoded: see [`Unsynced::undecodable`](crate::Unsynced::undecodable).
     pub fn wait_for_cache_sync(&self, stop: &Stop) -> Result<(), SyncError> {
         self.wait_for_sync(stop, None)
     }
@@ -119,21 +120,24 @@ impl SharedInformerFactory {
             entries.filter_map(|entry| Some((Arc::clone(&entry.informer), entry.run.clone()?))).collect()
         };
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut unsynced = Vec::new();
+        let (mut unsynced, mut undecodable) = (Vec::new(), Vec::new());
         for (informer, run) in started {
             let either = run.stop.child();
             let _stops = stop.on_stop({
                 let either = either.clone();
                 move || either.stop()
             });
-            if !informer.synced().wait_until(deadline, &either) {
+            if informer.synced().wait_until(deadline, &either) {
+                undecodable.extend(informer.undecodable());
+            } else {
                 unsynced.extend(informer.unsynced());
             }
         }
         if unsynced.is_empty() {
-            return Ok(());
+            return SyncError::undecodable(undecodable);
         }
         let timed_out = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        unsynced.extend(undecodable);
         Err(SyncError::new(unsynced, timeout.filter(|_| timed_out)))
     }
 

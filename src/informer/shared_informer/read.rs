@@ -83,7 +83,9 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// # Errors
     ///
-    /// If it has not synced then; the error says what went wrong last.
+    /// If the informer has not synced by then: the error says what went wrong last. Also if it has synced, but
+    /// the first list of a source had at least two objects and none could be decoded as `T`: see
+    /// [`Unsynced::undecodable`]. A later list that has an object of type `T` ends that state.
     pub fn wait_for_sync(&self, stop: &Stop, timeout: impl Into<Option<Duration>>) -> Result<(), SyncError> {
         self.wait_for(self.synced(), stop, timeout.into())
     }
@@ -98,9 +100,15 @@ impl<T: Object> SharedIndexInformer<T> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let (stop, _ends) = self.stop_or_end(stop);
         if synced.wait_until(deadline, &stop) {
-            return Ok(());
+            return SyncError::undecodable(self.undecodable());
         }
         Err(SyncError::new(self.unsynced(), timeout.filter(|_| !stop.is_stopped())))
+    }
+
+    /// The sources of whose objects none could be decoded.
+    pub(in crate::informer) fn undecodable(&self) -> Vec<Unsynced> {
+        let all = self.controllers().iter();
+        all.filter_map(|one| Some(Unsynced::undecodable(one.name(), one.status().undecodable?))).collect()
     }
 
     /// What it has not synced with: itself, or those of several namespaces whose list has not come.
@@ -198,6 +206,7 @@ fn both(one: ReflectorStatus, other: ReflectorStatus) -> ReflectorStatus {
     both.expected = expected;
     both.complete &= other.complete;
     both.unreadable += other.unreadable;
+    both.undecodable = both.undecodable.or(other.undecodable);
     both.lists += other.lists;
     both.watches += other.watches;
     both.relists += other.relists;

@@ -1,0 +1,49 @@
+use std::fmt;
+
+use crate::error::Error;
+
+/// A list of which no object could be decoded: most likely the Rust type does not match the resource.
+///
+/// An informer whose first list is like this has synced, with an empty cache. The waits for its sync
+/// return this in [`Unsynced::undecodable`](crate::Unsynced::undecodable).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct UndecodableList {
+    /// The Rust type, as returned by [`std::any::type_name`].
+    pub type_name: &'static str,
+    /// The number of objects that could not be decoded, at least two.
+    pub objects: usize,
+    /// The key of the first object, and why it could not be decoded.
+    pub first_error: Error,
+}
+
+impl fmt::Display for UndecodableList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { type_name, objects, first_error } = self;
+        write!(f, "none of the {objects} objects in the list could be decoded as {type_name}; ")?;
+        write!(f, "the first error: {first_error}")
+    }
+}
+
+/// The objects of one list, or watch-list, that could not be decoded.
+#[derive(Debug, Default)]
+pub(super) struct Undecoded {
+    objects: usize,
+    first: Option<Error>,
+}
+
+impl Undecoded {
+    pub(super) fn add(&mut self, error: &Error) {
+        // A watch-list may send a second state of the same object.
+        if self.first.as_ref().is_none_or(|first| first.to_string() != error.to_string()) {
+            self.objects += 1;
+        }
+        self.first.get_or_insert_with(|| error.clone());
+    }
+
+    /// What is to be said of a list in which nothing else was. A single object may just be broken itself.
+    pub(super) fn into_list(self, type_name: &'static str) -> Option<UndecodableList> {
+        let Self { objects, first } = self;
+        first.filter(|_| objects > 1).map(|first_error| UndecodableList { type_name, objects, first_error })
+    }
+}
