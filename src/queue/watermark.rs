@@ -178,7 +178,7 @@ impl fmt::Debug for Watermark {
     }
 }
 
-/// Why a wait for a resourceVersion ended without it.
+/// Why a wait for a resourceVersion, or for an object, ended without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitError {
@@ -198,6 +198,23 @@ pub enum WaitError {
         /// How far it came; empty if nothing has been processed.
         reached: String,
     },
+    /// The informer does not watch the namespace of the object.
+    OtherNamespace {
+        /// The object's.
+        namespace: String,
+        /// The namespaces that the informer watches.
+        watched: Vec<String>,
+    },
+    /// The version was processed, but the cache still has an older state of the object: the new one could not
+    /// be decoded, or a transform or an index function rejected it.
+    NotStored {
+        /// The object's key.
+        key: String,
+        /// The version that was waited for.
+        version: String,
+        /// The version that the cache has.
+        cached: String,
+    },
 }
 
 impl fmt::Display for WaitError {
@@ -208,6 +225,16 @@ impl fmt::Display for WaitError {
                 write!(f, "in time only the resourceVersion {reached:?} was reached")
             }
             Self::Stopped { reached } => write!(f, "stopped at the resourceVersion {reached:?}"),
+            Self::OtherNamespace { namespace, watched } => write!(
+                f,
+                "the informer does not watch the namespace {namespace:?}, but only: {}",
+                watched.join(", ")
+            ),
+            Self::NotStored { key, version, cached } => write!(
+                f,
+                "the cache has not taken the resourceVersion {version:?} of {key} and still has {cached:?}: \
+                 it could not be decoded, or a transform or an index function rejected it (see the log)"
+            ),
         }
     }
 }

@@ -8,7 +8,7 @@ use k8s_informer::testing::{ApiServer, FakeClock, Fault, RequestRecord, Verb};
 use k8s_informer::{
     Client, Config, GroupVersionResource, HandlerFuncs, InformerError, ListerWatcher, ListerWatcherSource,
     NAMESPACE_INDEX, Object, ReflectorOptions, ReflectorState, SharedInformerFactory,
-    SharedInformerFactoryBuilder, Stop,
+    SharedInformerFactoryBuilder, Stop, WaitError,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use parking_lot::Mutex;
@@ -176,6 +176,23 @@ fn fa4_wait_names_informers_that_decode_nothing() {
     source.feed("secrets").list("10", &[]);
     let error = factory.wait_for_cache_sync(&Stop::new()).unwrap_err();
     assert_eq!((error.to_string(), error.timed_out()), (what.to_owned(), false));
+}
+
+#[test]
+fn wait_for_object_outside_one_namespace_is_an_error() {
+    let source = Source::default();
+    let factory = builder(&source).namespace("web").build();
+    let pods = factory.dynamic(gvr("pods"));
+    let in_namespace = |namespace: &str| {
+        let metadata = json!({"namespace": namespace, "name": "a", "resourceVersion": "1"});
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    };
+    let outside = pods.wait_for_object(&in_namespace("db"), SOON, &Stop::new()).unwrap_err();
+    assert_eq!(outside.to_string(), r#"the informer does not watch the namespace "db", but only: web"#);
+    let stop = Stop::new();
+    stop.stop();
+    let inside = pods.wait_for_object(&in_namespace("web"), SOON, &stop).unwrap_err();
+    assert!(matches!(inside, WaitError::Stopped { .. }), "{inside}");
 }
 
 #[test]

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{
-    DynamicObject, InformerQueue, ListerWatcher, Object, SharedIndexInformer, SharedIndexInformerOptions,
-    Stop, WaitError,
+    DynamicObject, IndexFunc, Indexers, InformerQueue, ListerWatcher, Object, SharedIndexInformer,
+    SharedIndexInformerOptions, Stop, WaitError,
 };
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -151,4 +152,67 @@ fn a_stop_makes_no_version_reached_that_the_cache_has_not() {
     informer.run(&stop).unwrap();
     let cached = informer.indexer().get_by_key("n/b").unwrap();
     assert_eq!(informer.store_resource_version(), cached.resource_version());
+}
+
+#[test]
+fn wait_for_object_outside_the_namespaces_is_an_error() {
+    let source = |namespace: &str| {
+        let script = ScriptedListerWatcher::new([list("10", namespace), Answer::open("")]);
+        (namespace.to_owned(), Arc::new(script) as Arc<dyn ListerWatcher>)
+    };
+    let informer =
+        SharedIndexInformer::for_namespaces(["green", "blue"].map(source), options(InformerQueue::DeltaFifo));
+    let outside = |namespace, stop: &Stop| {
+        informer.wait_for_object(&object(namespace, "a", "1"), SOON * 10, stop).unwrap_err().to_string()
+    };
+    let text = r#"the informer does not watch the namespace "red", but only: green, blue"#;
+    run(&informer, |stop| {
+        informer.synced().wait();
+        assert_eq!(outside("red", stop), text);
+        assert!(outside("", stop).contains(r#"the namespace """#));
+        informer.wait_for_object(&object("blue", "a", "1"), SOON, stop).unwrap();
+    });
+    // At once, also where nothing else can be known.
+    assert_eq!(outside("red", &Stop::new()), text);
+}
+
+#[test]
+fn wait_for_object_that_an_index_rejected_is_an_error() {
+    for queue in QUEUES {
+        let events = event("MODIFIED", "n", "a", "12") + &event("ADDED", "n", "b", "13");
+        let script = ScriptedListerWatcher::new([list("10", "n"), Answer::open(events)]);
+        let mut options = options(queue);
+        let index = IndexFunc::fallible(|object: &DynamicObject| match object.resource_version() {
+            "12" => Err("not this one"),
+            _ => Ok(Vec::new()),
+        });
+        options.indexers = Indexers::new().with("picky", index);
+        let informer = SharedIndexInformer::new(Arc::new(script), options);
+        run(&informer, |stop| {
+            informer.wait_for_object(&object("n", "b", "13"), SOON, stop).unwrap();
+            let rejected = informer.wait_for_object(&object("n", "a", "12"), SOON, stop).unwrap_err();
+            let text = "the cache has not taken the resourceVersion \"12\" of n/a and still has \"1\"";
+            assert!(rejected.to_string().starts_with(text), "{rejected}");
+            informer.wait_for_object(&object("n", "a", "1"), SOON, stop).unwrap();
+            informer.wait_for_resource_version("12", SOON, stop).unwrap();
+        });
+    }
+}
+
+#[test]
+fn wait_for_object_that_could_not_be_decoded_is_an_error() {
+    let broken = json!({"metadata": {"namespace": "n", "name": "a", "resourceVersion": "12"}, "data": 7});
+    let event = |kind: &str, object| json!({"type": kind, "object": object}).to_string() + "\n";
+    let bookmark = json!({"metadata": {"resourceVersion": "13"}});
+    let events = event("MODIFIED", broken) + &event("BOOKMARK", bookmark);
+    let script = ScriptedListerWatcher::new([list("10", "n"), Answer::open(events)]);
+    let informer = SharedIndexInformer::<ConfigMap>::new(Arc::new(script), Default::default());
+    let mut map = ConfigMap::default();
+    map.metadata.namespace = Some("n".to_owned());
+    map.metadata.name = Some("a".to_owned());
+    map.metadata.resource_version = Some("12".to_owned());
+    run(&informer, |stop| {
+        let error = informer.wait_for_object(&map, SOON, stop).unwrap_err();
+        assert!(error.to_string().contains("still has \"1\""), "{error}");
+    });
 }

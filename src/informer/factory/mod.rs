@@ -455,13 +455,20 @@ impl Factory {
             })
         };
         let sources = match scope.namespaces() {
-            [] => vec![Source { namespace: None, lister_watcher: lister_watcher(None) }],
-            [namespace] => vec![Source { namespace: None, lister_watcher: lister_watcher(Some(namespace)) }],
+            [] => {
+                vec![Source { namespace: None, only_namespace: None, lister_watcher: lister_watcher(None) }]
+            }
+            [namespace] => vec![Source {
+                namespace: None,
+                only_namespace: Some(namespace.clone()),
+                lister_watcher: lister_watcher(Some(namespace)),
+            }],
             namespaces => namespaces
                 .iter()
                 .map(|namespace| Source {
                     lister_watcher: lister_watcher(Some(namespace)),
                     namespace: Some(namespace.clone()),
+                    only_namespace: None,
                 })
                 .collect(),
         };

@@ -101,6 +101,8 @@ struct Shared<T> {
 pub(in crate::informer) struct Source {
     /// `None` for everything.
     pub(in crate::informer) namespace: Option<String>,
+    /// The only namespace that is listed, if that is known of a source of everything.
+    pub(in crate::informer) only_namespace: Option<String>,
     pub(in crate::informer) lister_watcher: Arc<dyn ListerWatcher>,
 }
 
@@ -113,7 +115,7 @@ struct Life<T> {
 impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     /// Of everything that there is to list. Nothing happens before [`run`](Self::run).
     pub fn new(lister_watcher: Arc<dyn ListerWatcher>, options: SharedIndexInformerOptions<T>) -> Self {
-        Self::of(vec![Source { namespace: None, lister_watcher }], options, None)
+        Self::of(vec![Source { namespace: None, only_namespace: None, lister_watcher }], options, None)
     }
 
     /// Of several namespaces, each with what lists and watches it: for who may not list them all together.
@@ -154,12 +156,12 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         for (namespace, lister_watcher) in namespaces {
             let namespace = Some(namespace);
             if sources.iter().all(|source| source.namespace != namespace) {
-                sources.push(Source { namespace, lister_watcher });
+                sources.push(Source { namespace, only_namespace: None, lister_watcher });
             }
         }
         if let Some(at) = sources.iter().position(|source| source.namespace.as_deref() == Some("")) {
             let Source { lister_watcher, .. } = sources.swap_remove(at);
-            sources = vec![Source { namespace: None, lister_watcher }];
+            sources = vec![Source { namespace: None, only_namespace: None, lister_watcher }];
         }
         Self::of(sources, options, None)
     }
@@ -205,6 +207,16 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
 }
 
 impl Source {
+    /// Whether objects of this namespace may be among those that are listed.
+    pub(super) fn may_have(&self, namespace: &str) -> bool {
+        match (&self.namespace, &self.only_namespace) {
+            (Some(of), _) => of == namespace,
+            // An object without a namespace: its kind is cluster-scoped, and not limited to a namespace.
+            (None, Some(only)) => only == namespace || namespace.is_empty(),
+            (None, None) => true,
+        }
+    }
+
     /// What its part of the informer is called.
     fn name<T>(&self, options: &SharedIndexInformerOptions<T>) -> String {
         match (options.reflector.name.as_str(), &self.namespace) {

@@ -1,10 +1,12 @@
 //! How far the cache has come.
 
+use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
-use super::SharedIndexInformer;
-use crate::object::Object;
+use super::{Shared, SharedIndexInformer};
+use crate::object::{Object, meta_namespace_key};
 use crate::queue::{WaitError, Watermark};
+use crate::resource_version::compare_resource_versions;
 use crate::stop::Stop;
 
 impl<T: Object> SharedIndexInformer<T> {
@@ -54,9 +56,14 @@ impl<T: Object> SharedIndexInformer<T> {
         self.wait_for_version(resource_version, None, timeout, stop)
     }
 
-    /// As [`wait_for_resource_version`](Self::wait_for_resource_version), until the cache has this object in
-    /// this version or a later one, or knows that it is gone. With several namespaces only its own is waited
+    /// Blocks until the cache has this object in this version or a later one, or has processed everything up
+    /// to this version and does not have the object. With several namespaces only the object's own is waited
     /// for.
+    ///
+    /// `Ok` thus also means that the object has been deleted since, or never reaches this cache: a label or
+    /// field selector, or a [`Shard`](crate::Shard), excludes it, or the informer was made from a
+    /// lister-watcher that is limited to another namespace. An object that was not in the cache before and
+    /// that could not be decoded or stored is not told apart from these. Read the cache to see which.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -80,9 +87,37 @@ impl<T: Object> SharedIndexInformer<T> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// - [`WaitError::OtherNamespace`], at once, if the informer does not watch the object's namespace.
+    /// - [`WaitError::NotStored`] if the version has been processed and the cache still has an older one: the
+    ///   new state could not be decoded, or a transform or an index function rejected it. The log has the
+    ///   reason.
+    /// - [`WaitError::Timeout`], [`WaitError::Stopped`] and [`WaitError::NotComparable`] as
+    ///   [`wait_for_resource_version`](Self::wait_for_resource_version).
     pub fn wait_for_object(&self, object: &T, timeout: Duration, stop: &Stop) -> Result<(), WaitError> {
-        self.wait_for_version(object.resource_version(), Some(object.namespace()), timeout, stop)
+        let (version, namespace) = (object.resource_version(), object.namespace());
+        let Shared { sources, indexer, .. } = &*self.shared;
+        if !sources.iter().any(|source| source.may_have(namespace)) {
+            let watched = sources
+                .iter()
+                .filter_map(|source| source.namespace.as_ref().or(source.only_namespace.as_ref()));
+            return Err(WaitError::OtherNamespace {
+                namespace: namespace.to_owned(),
+                watched: watched.cloned().collect(),
+            });
+        }
+        self.wait_for_version(version, Some(namespace), timeout, stop)?;
+        // What was processed may not have been stored.
+        let key = meta_namespace_key(object);
+        let cached = indexer.get_by_key(&key);
+        let cached = cached.as_ref().map_or(version, |cached| cached.resource_version());
+        if compare_resource_versions(cached, version) == Some(Ordering::Less) {
+            return Err(WaitError::NotStored {
+                key: key.to_string(),
+                version: version.to_owned(),
+                cached: cached.to_owned(),
+            });
+        }
+        Ok(())
     }
 
     /// Waits for the sources that can tell about a namespace, or all; also for the start, and not beyond the
@@ -102,10 +137,8 @@ impl<T: Object> SharedIndexInformer<T> {
             return Watermark::new().wait(version, rest, &stop);
         };
         let sources = self.shared.sources.iter().zip(watermarks);
-        let concerned = sources.filter(|(source, _)| match (&source.namespace, namespace) {
-            (Some(of), Some(namespace)) => of == namespace,
-            _ => true,
-        });
+        let concerned =
+            sources.filter(|(source, _)| namespace.is_none_or(|namespace| source.may_have(namespace)));
         Watermark::wait_all(concerned.map(|(_, watermark)| watermark), version, rest, &stop)
     }
 }
