@@ -1,0 +1,180 @@
+//! The comparison at the end of a round: everything that the informer shows, with the model.
+
+use std::collections::BTreeMap;
+
+use k8s_informer::NAMESPACE_INDEX;
+use serde_json::Value;
+
+use crate::config::NAMESPACES;
+use crate::form::CacheForm;
+use crate::model::{Outcome, version};
+use crate::world::{Handler, PATIENCE, World};
+
+impl<T: CacheForm> World<T> {
+    /// Waits until everything agrees with the model. Returns the difference that remains if that takes too long.
+    pub(crate) fn converge(&self) -> Result<(), String> {
+        let mut difference = String::new();
+        let done = self.changed.until(PATIENCE, || match self.compare() {
+            Ok(()) => Some(Ok(())),
+            Err(Difference::Wrong(why)) => Some(Err(why)),
+            Err(Difference::NotYet(why)) => {
+                difference = why;
+                None
+            }
+        });
+        done.unwrap_or_else(|| Err(format!("after {PATIENCE:?}: {difference}")))
+    }
+
+    /// Writes a marker for each reflector, and checks that `wait_for_object` returns once it is cached.
+    pub(crate) fn mark(&mut self) -> Result<(), String> {
+        let sources = self.config.scope.sources();
+        let mut markers = Vec::new();
+        for namespace in sources {
+            let state = self.cluster.mark(namespace);
+            self.model.remember(&state);
+            markers.push(state);
+        }
+        self.marked = markers.iter().map(version).min().unwrap_or_default();
+        if self.was_restored {
+            // The cache may have reached this version before the restore.
+            return Ok(());
+        }
+        for state in markers {
+            let marker = T::of(&state).expect("a marker can be decoded");
+            let reached = self.informer.wait_for_object(&marker, PATIENCE, &self.stop);
+            reached.map_err(|error| format!("wait_for_object for a marker: {error}"))?;
+            let expected = match self.model.outcome(&state) {
+                Outcome::Cached(shown) => shown,
+                Outcome::Kept { .. } => unreachable!("markers are always accepted"),
+            };
+            let cached = self.informer.lister().get(marker.namespace(), marker.name());
+            if cached.as_ref().map(|cached| cached.show()) != Some(expected) {
+                let cached = cached.map(|cached| cached.show());
+                return Err(format!("wait_for_object returned before the marker was cached: {cached:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&self) -> Result<(), Difference> {
+        let expected = self.model.expected(&self.cluster.states());
+        let cached = self.cached();
+        let shown: BTreeMap<String, Value> =
+            cached.iter().map(|(key, object)| (key.clone(), object.show())).collect();
+        if let Some(why) = self.model.difference(&expected, &shown) {
+            return Err(Difference::NotYet(format!("cache: {why}")));
+        }
+        self.compare_status(expected.values().any(|outcome| *outcome == Outcome::Kept { unreadable: true }))?;
+        self.compare_indices()?;
+        self.handlers.iter().try_for_each(|handler| compare_handler(handler, &cached))
+    }
+
+    fn compare_status(&self, unreadable: bool) -> Result<(), Difference> {
+        let status = self.informer.status();
+        if unreadable && status.complete {
+            return Err(Difference::NotYet("status: complete, though an object can't be read".to_owned()));
+        }
+        if !unreadable && !self.was_incomplete && !status.complete {
+            let error = status.last_error;
+            return Err(Difference::NotYet(format!(
+                "status: not complete, though everything can be read ({error:?})"
+            )));
+        }
+        let reached = self.informer.store_resource_version();
+        let newest = self.cluster.server.resource_version();
+        if !reached.parse().is_ok_and(|reached: u64| (self.marked..=newest).contains(&reached)) {
+            let (from, seen) = (self.marked, self.informer.last_sync_resource_version());
+            return Err(Difference::NotYet(format!(
+                "the cache has reached {reached:?}, not {from} to {newest}; the reflector has seen {seen:?}"
+            )));
+        }
+        Ok(())
+    }
+
+    fn compare_indices(&self) -> Result<(), Difference> {
+        let cached = self.cached();
+        let indexer = self.informer.indexer();
+        let compare = |index: &str, value: &str, has_it: &dyn Fn(&T) -> bool| {
+            let expected: Vec<&str> =
+                cached.iter().filter(|(_, object)| has_it(object)).map(|(key, _)| key.as_str()).collect();
+            let found = indexer.index_keys(index, value);
+            let found = found.map_err(|error| Difference::Wrong(format!("index {index}: {error}")))?;
+            if !found.iter().map(|key| &**key).eq(expected.iter().copied()) {
+                return Err(Difference::NotYet(format!(
+                    "index {index}={value}: {found:?}, not {expected:?}"
+                )));
+            }
+            Ok(())
+        };
+        for label in &self.indices {
+            for value in ["x", "y", "in", "out"] {
+                compare(label, value, &|object| object.label(label) == Some(value))?;
+            }
+        }
+        NAMESPACES
+            .iter()
+            .try_for_each(|name| compare(NAMESPACE_INDEX, name, &|object| object.namespace() == *name))
+    }
+}
+
+enum Difference {
+    /// It may still be on its way.
+    NotYet(String),
+    /// It can't get right any more.
+    Wrong(String),
+}
+
+/// Compares what a handler knows by its events with what is cached and passes its filter.
+fn compare_handler<T: CacheForm>(
+    handler: &Handler<T>,
+    cached: &BTreeMap<String, std::sync::Arc<T>>,
+) -> Result<(), Difference> {
+    let Handler { name, config, recorder, registration, .. } = handler;
+    let known = recorder.known().lock();
+    let events = || format!("; its last events:\n    {}", known.last_events());
+    if let Some(wrong) = known.wrong.first() {
+        return Err(Difference::Wrong(format!(
+            "{name} {config:?} received an event that contradicts earlier ones: {wrong}{}",
+            events()
+        )));
+    }
+    for (key, object) in cached.iter().filter(|(_, object)| config.passes(object.label("tier"))) {
+        let told = known.objects.get(key);
+        if !told.is_some_and(|told| std::sync::Arc::ptr_eq(told, object) || told.show() == object.show()) {
+            let told = told.map_or_else(|| "nothing".to_owned(), |told| told.show().to_string());
+            let cached = object.show();
+            return Err(Difference::NotYet(format!(
+                "{name} {config:?}: {key}: the cache has\n  {cached}\nit received\n  {told}{}",
+                events()
+            )));
+        }
+    }
+    let passes = |key: &String| cached.get(key).is_some_and(|object| config.passes(object.label("tier")));
+    if let Some(key) = known.objects.keys().find(|key| !passes(key)) {
+        return Err(Difference::NotYet(format!(
+            "{name} {config:?} did not receive the deletion of {key}{}",
+            events()
+        )));
+    }
+    if !registration.has_synced() {
+        return Err(Difference::NotYet(format!("{name} has not synced{}", events())));
+    }
+    let stats = registration.stats();
+    if stats.panics > 0 || stats.waiting > 0 || stats.received != stats.delivered + stats.merged {
+        return Err(Difference::NotYet(format!("{name}: {stats:?}{}", events())));
+    }
+    Ok(())
+}
+
+impl<T: CacheForm> World<T> {
+    /// Remembers that the informer cannot read this state, if so: its status may be incomplete from now on.
+    pub(crate) fn note_unreadable(&mut self, state: &Value) {
+        let unreadable = self.model.outcome(state) == Outcome::Kept { unreadable: true };
+        self.was_incomplete |= unreadable && self.config.scope.contains(state);
+    }
+
+    /// Whether this state does not reach the cache.
+    pub(crate) fn is_kept_out(&self, state: &Value) -> bool {
+        matches!(self.model.outcome(state), Outcome::Kept { .. })
+    }
+}

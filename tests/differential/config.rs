@@ -1,0 +1,185 @@
+//! The configuration of a world.
+
+use std::sync::OnceLock;
+
+use k8s_informer::{InformerQueue, InformerScope};
+use serde_json::Value;
+
+use crate::random::Random;
+
+pub(crate) const NAMESPACES: [&str; 3] = ["a", "b", "c"];
+
+/// What is left out unless `DIFFERENTIAL_WITHOUT` says otherwise: what informers do not survive yet.
+const LEFT_OUT: &str = "restore,events twice,list garbled,event garbled,rejecting index,unknown deletions";
+
+/// Whether a kind of step, fault or configuration is left out, by its name.
+pub(crate) fn is_left_out(what: &str) -> bool {
+    static NAMES: OnceLock<Vec<String>> = OnceLock::new();
+    let names = NAMES.get_or_init(|| {
+        let names = std::env::var("DIFFERENTIAL_WITHOUT").unwrap_or_else(|_| LEFT_OUT.to_owned());
+        names.split(',').map(|name| name.trim().to_owned()).collect()
+    });
+    names.iter().any(|name| name == what)
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) form: Form,
+    pub(crate) queue: InformerQueue,
+    pub(crate) lists: Lists,
+    pub(crate) scope: Scope,
+    pub(crate) reuse_unchanged: bool,
+    pub(crate) transform: Transformation,
+    pub(crate) tell_recreation: bool,
+    /// Whether an index function fails on objects with the label `mood=odd`.
+    pub(crate) rejecting_index: bool,
+    /// Whether objects may come that the type can't be decoded from.
+    pub(crate) undecodable: bool,
+    /// Whether the informer reopens a watch that is silent for [`IDLE`](crate::world::IDLE).
+    pub(crate) idle_timeout: bool,
+    /// Whether the server sends bookmarks all the time, or none.
+    pub(crate) bookmarks: bool,
+    /// How many changes the server remembers.
+    pub(crate) history: usize,
+    /// How many names there are in each namespace.
+    pub(crate) names: usize,
+    pub(crate) handlers: Vec<HandlerConfig>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Form {
+    Dynamic,
+    Compact,
+    /// A struct of the test's own.
+    Custom,
+    /// A type of k8s-openapi.
+    Typed,
+    Metadata,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Lists {
+    /// Watch-lists.
+    Streamed,
+    /// Watch-lists are asked for, and the server refuses them.
+    Refused,
+    /// LIST, as large as the server pleases.
+    Whole,
+    /// LIST with pages of so many objects.
+    Paged(u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Transformation {
+    None,
+    /// Fails on objects with the label `mood=poison`.
+    Failing,
+    /// Removes the annotation `note` where the form has annotations, and fails like `Failing`.
+    Stripping,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HandlerConfig {
+    pub(crate) coalescing: bool,
+    /// Whether it is behind a filter for `tier=x`.
+    pub(crate) filtered: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Scope {
+    /// Empty for all.
+    pub(crate) namespaces: Vec<&'static str>,
+    /// Only objects with the label `app=in`.
+    pub(crate) labelled: bool,
+    /// Only objects with `spec.nodeName=n0`.
+    pub(crate) on_node: bool,
+}
+
+impl Config {
+    pub(crate) fn random(random: &mut Random) -> Self {
+        let form = random.pick(&[Form::Dynamic, Form::Compact, Form::Custom, Form::Typed, Form::Metadata]);
+        let queues =
+            [InformerQueue::DeltaFifo, InformerQueue::RealFifoAtomic, InformerQueue::RealFifoInOrder];
+        let pages = 1 + random.below(4) as u32;
+        let lists = [(3, Lists::Streamed), (1, Lists::Refused), (2, Lists::Whole), (3, Lists::Paged(pages))];
+        Self {
+            form,
+            queue: random.pick(&queues),
+            lists: random.weighted(&lists),
+            scope: Scope::random(random),
+            reuse_unchanged: random.percent(80),
+            transform: random.weighted(&[
+                (3, Transformation::None),
+                (1, Transformation::Failing),
+                (1, Transformation::Stripping),
+            ]),
+            tell_recreation: random.percent(30),
+            rejecting_index: random.percent(25) && !is_left_out("rejecting index"),
+            undecodable: random.percent(30)
+                && !is_left_out("undecodable")
+                && matches!(form, Form::Custom | Form::Typed),
+            idle_timeout: random.percent(25),
+            bookmarks: random.percent(30),
+            history: random.weighted(&[(4, 16_384), (1, 8)]),
+            names: 1 + random.below(4),
+            handlers: (0..1 + random.below(3)).map(|_| HandlerConfig::random(random)).collect(),
+        }
+    }
+
+    /// Which kind of objects there are: its group, plural and kind. Items of lists of a built-in kind do not
+    /// say what they are.
+    pub(crate) fn is_custom_resource(&self) -> bool {
+        match self.form {
+            Form::Custom => true,
+            Form::Typed => false,
+            _ => self.names % 2 == 0,
+        }
+    }
+}
+
+impl HandlerConfig {
+    pub(crate) fn random(random: &mut Random) -> Self {
+        Self { coalescing: random.percent(50), filtered: random.percent(50) && !is_left_out("filter") }
+    }
+
+    pub(crate) fn passes(self, tier: Option<&str>) -> bool {
+        !self.filtered || tier == Some("x")
+    }
+}
+
+impl Scope {
+    fn random(random: &mut Random) -> Self {
+        let namespaces: &[&str] = random.weighted(&[(3, &[] as &[_]), (2, &["a"]), (2, &["a", "b"])]);
+        Self { namespaces: namespaces.to_vec(), labelled: random.percent(40), on_node: random.percent(20) }
+    }
+
+    pub(crate) fn informer_scope(&self) -> InformerScope {
+        let mut scope = InformerScope::all();
+        for namespace in &self.namespaces {
+            scope = scope.namespace(*namespace);
+        }
+        if self.labelled {
+            scope = scope.label_selector("app=in".parse().expect("it is a selector"));
+        }
+        if self.on_node {
+            scope = scope.field_selector("spec.nodeName=n0");
+        }
+        scope
+    }
+
+    /// Whether an object, as the server has it, is in the scope.
+    pub(crate) fn contains(&self, object: &Value) -> bool {
+        let metadata = &object["metadata"];
+        (self.namespaces.is_empty() || self.namespaces.iter().any(|name| metadata["namespace"] == *name))
+            && (!self.labelled || metadata["labels"]["app"] == "in")
+            && (!self.on_node || object["spec"]["nodeName"] == "n0")
+    }
+
+    /// The namespaces that are listed and watched on their own; `None` for all of them at once.
+    pub(crate) fn sources(&self) -> Vec<Option<&'static str>> {
+        match self.namespaces.as_slice() {
+            [] => vec![None],
+            namespaces => namespaces.iter().copied().map(Some).collect(),
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The forms that objects have in a cache, and how they are compared.
+
+use k8s_informer::{
+    Compact, DynamicObject, FullObjectMeta, GroupVersionResource, InformerScope, Object,
+    PartialObjectMetadata, SharedIndexInformer, SharedInformerFactory, StringMap, impl_object,
+};
+use k8s_openapi::api::core::v1::Pod;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A type that a cache can consist of.
+pub(crate) trait CacheForm: Object + DeserializeOwned + Clone {
+    fn informer(
+        factory: &SharedInformerFactory,
+        resource: GroupVersionResource,
+        scope: &InformerScope,
+    ) -> SharedIndexInformer<Self> {
+        factory.dynamic_as_in(resource, scope)
+    }
+
+    /// All that can be read of it.
+    fn show(&self) -> Value;
+
+    /// What a stripping transform does to it.
+    fn strip(&mut self) {}
+
+    /// What becomes of a state of the server, if it can be decoded.
+    fn of(state: &Value) -> Option<Self> {
+        serde_json::from_str(&state.to_string()).ok()
+    }
+}
+
+impl CacheForm for DynamicObject {
+    fn show(&self) -> Value {
+        Value::Object(self.as_map().clone())
+    }
+
+    fn strip(&mut self) {
+        if let Some(Value::Object(metadata)) = self.as_map_mut().get_mut("metadata") {
+            metadata.remove("annotations");
+        }
+    }
+}
+
+impl CacheForm for Compact {
+    fn show(&self) -> Value {
+        let mut value: Value = serde_json::from_str(self.json()).expect("a Compact is JSON");
+        // Items of a list have them from the list.
+        value["kind"] = self.kind().into();
+        value["apiVersion"] = self.api_version().into();
+        value
+    }
+}
+
+/// A custom struct with a few fields.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Widget {
+    metadata: FullObjectMeta,
+    #[serde(default)]
+    spec: WidgetSpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WidgetSpec {
+    node_name: String,
+    priority: i32,
+}
+
+impl_object!(Widget, "example.com/v1", "Widget", "widgets", Namespaced);
+
+impl CacheForm for Widget {
+    fn informer(
+        factory: &SharedInformerFactory,
+        _: GroupVersionResource,
+        scope: &InformerScope,
+    ) -> SharedIndexInformer<Self> {
+        factory.informer_in(scope)
+    }
+
+    fn show(&self) -> Value {
+        serde_json::to_value(self).expect("it is JSON")
+    }
+
+    fn strip(&mut self) {
+        self.metadata.annotations = StringMap::default();
+    }
+}
+
+impl CacheForm for Pod {
+    fn informer(
+        factory: &SharedInformerFactory,
+        _: GroupVersionResource,
+        scope: &InformerScope,
+    ) -> SharedIndexInformer<Self> {
+        factory.informer_in(scope)
+    }
+
+    fn show(&self) -> Value {
+        serde_json::to_value(self).expect("it is JSON")
+    }
+
+    fn strip(&mut self) {
+        self.metadata.annotations = None;
+    }
+}
+
+impl CacheForm for PartialObjectMetadata {
+    fn informer(
+        factory: &SharedInformerFactory,
+        resource: GroupVersionResource,
+        scope: &InformerScope,
+    ) -> SharedIndexInformer<Self> {
+        factory.metadata_in(resource, scope)
+    }
+
+    fn show(&self) -> Value {
+        serde_json::to_value(&self.metadata).expect("it is JSON")
+    }
+}

@@ -1,0 +1,108 @@
+//! A handler that folds its events into a view, and records each event that contradicts the view.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use k8s_informer::{Deleted, ResourceEventHandler, meta_namespace_key};
+use parking_lot::Mutex;
+
+use crate::config::is_left_out;
+use crate::form::CacheForm;
+use crate::gate::{Gate, Signal};
+
+/// How many events are kept for the report.
+const SHOWN: usize = 40;
+
+/// The view of a handler. Shared by the handler and the test.
+pub(crate) struct Known<T> {
+    pub(crate) objects: BTreeMap<String, Arc<T>>,
+    /// Events that contradict earlier ones, and how.
+    pub(crate) wrong: Vec<String>,
+    /// How many events were delivered.
+    pub(crate) count: u64,
+    events: VecDeque<String>,
+}
+
+impl<T> Known<T> {
+    pub(crate) fn last_events(&self) -> String {
+        self.events.iter().cloned().collect::<Vec<_>>().join("\n    ")
+    }
+}
+
+pub(crate) struct Recorder<T> {
+    known: Arc<Mutex<Known<T>>>,
+    gate: Gate,
+    changed: Signal,
+}
+
+impl<T> Clone for Recorder<T> {
+    fn clone(&self) -> Self {
+        let Self { known, gate, changed } = self;
+        Self { known: Arc::clone(known), gate: gate.clone(), changed: changed.clone() }
+    }
+}
+
+impl<T: CacheForm> Recorder<T> {
+    /// A handler that passes this gate before each event.
+    pub(crate) fn new(gate: Gate, changed: Signal) -> Self {
+        let known = Known { objects: BTreeMap::new(), wrong: Vec::new(), count: 0, events: VecDeque::new() };
+        Self { known: Arc::new(Mutex::new(known)), gate, changed }
+    }
+
+    pub(crate) fn known(&self) -> &Mutex<Known<T>> {
+        &self.known
+    }
+
+    /// Records an event: `apply` changes the view, and returns how the event contradicts it, if it does.
+    fn note(&self, event: String, apply: impl FnOnce(&mut BTreeMap<String, Arc<T>>) -> Option<&'static str>) {
+        self.gate.pass();
+        {
+            let mut known = self.known.lock();
+            known.count += 1;
+            if known.events.len() == SHOWN {
+                known.events.pop_front();
+            }
+            if let Some(why) = apply(&mut known.objects) {
+                known.wrong.push(format!("{event}: {why}"));
+            }
+            known.events.push_back(event);
+        }
+        self.changed.raise();
+    }
+}
+
+fn label<T: CacheForm>(object: &T) -> String {
+    let tier = object.label("tier").unwrap_or("-");
+    format!("{}@{} tier={tier}", meta_namespace_key(object), object.resource_version())
+}
+
+impl<T: CacheForm> ResourceEventHandler<T> for Recorder<T> {
+    fn on_add(&mut self, object: &Arc<T>, is_in_initial_list: bool) {
+        let initial = if is_in_initial_list { " (initial)" } else { "" };
+        self.note(format!("added {}{initial}", label(&**object)), |objects| {
+            let before = objects.insert(meta_namespace_key(&**object).to_string(), Arc::clone(object));
+            before.is_some().then_some("it was there already")
+        });
+    }
+
+    fn on_update(&mut self, old: &Arc<T>, new: &Arc<T>) {
+        let event = format!("updated {} to {}", label(&**old), label(&**new));
+        self.note(event, |objects| {
+            let before = objects.insert(meta_namespace_key(&**new).to_string(), Arc::clone(new));
+            match before {
+                None => Some("it was not there"),
+                Some(before) if Arc::ptr_eq(&before, old) || before.show() == old.show() => None,
+                Some(_) => Some("the old object is not what was there"),
+            }
+        });
+    }
+
+    fn on_delete(&mut self, gone: &Deleted<T>) {
+        let last = gone.object().map(|object| label(&**object)).unwrap_or_default();
+        let unseen = if gone.is_final_state_unknown() { " (unseen)" } else { "" };
+        self.note(format!("deleted {} {last}{unseen}", gone.key()), |objects| {
+            let unknown = objects.remove(&*gone.key()).is_none() && !is_left_out("unknown deletions");
+            unknown.then_some("it was not there")
+        });
+    }
+}

@@ -1,0 +1,360 @@
+//! A round: random steps, then the comparison.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use k8s_informer::testing::{Backup, Fault, Verb};
+use serde_json::{Value, json};
+
+use crate::cluster::marker_key;
+use crate::config::{HandlerConfig, is_left_out};
+use crate::faults::Kind;
+use crate::form::CacheForm;
+use crate::model::{key, version};
+use crate::random::Random;
+use crate::world::{PATIENCE, World};
+
+/// How long a step waits for the informer to catch up. It need not.
+const A_MOMENT: Duration = Duration::from_millis(50);
+
+/// How many rounds had each kind of step or fault.
+pub(crate) type Tally = BTreeMap<&'static str, u64>;
+
+#[derive(Clone, Copy)]
+enum Step {
+    Write,
+    Breathe,
+    Fault,
+    Compact,
+    Restart,
+    Pause,
+    Rewind,
+    LateHandler,
+    RemoveHandler,
+    LateIndex,
+    HoldHandler,
+    HoldProcessing,
+}
+
+impl Step {
+    fn random(random: &mut Random) -> Self {
+        random.weighted(&[
+            (20, Self::Write),
+            (6, Self::Breathe),
+            (6, Self::Fault),
+            (1, Self::Compact),
+            (1, Self::Restart),
+            (1, Self::Pause),
+            (1, Self::Rewind),
+            (1, Self::LateHandler),
+            (1, Self::RemoveHandler),
+            (1, Self::LateIndex),
+            (3, Self::HoldHandler),
+            (1, Self::HoldProcessing),
+        ])
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Write => "write",
+            Self::Breathe => "pause between writes",
+            Self::Fault => "fault",
+            Self::Compact => "compaction",
+            Self::Restart => "restart",
+            Self::Pause => "server away",
+            Self::Rewind => "events twice",
+            Self::LateHandler => "late handler",
+            Self::RemoveHandler => "handler removed",
+            Self::LateIndex => "late index",
+            Self::HoldHandler => "busy handler",
+            Self::HoldProcessing => "slow processing",
+        }
+    }
+}
+
+impl<T: CacheForm> World<T> {
+    /// Runs one round. Returns the difference, if there is one.
+    pub(crate) fn round(&mut self, random: &mut Random, tally: &mut Tally) -> Result<(), String> {
+        self.was_restored = false;
+        let mut happened = Vec::new();
+        if random.percent(25) && !is_left_out("restore") {
+            self.restore(random, &mut happened)?;
+        } else {
+            for _ in 0..3 + random.below(14) {
+                self.step(random, &mut happened);
+            }
+        }
+        happened.sort_unstable();
+        happened.dedup();
+        for what in happened {
+            *tally.entry(what).or_default() += 1;
+        }
+        self.settle()
+    }
+
+    fn step(&mut self, random: &mut Random, happened: &mut Vec<&'static str>) {
+        let step = Step::random(random);
+        if is_left_out(step.name()) {
+            return;
+        }
+        if !matches!(step, Step::Write | Step::Breathe | Step::Fault) {
+            happened.push(step.name());
+        }
+        match step {
+            Step::Write => drop(self.write(random)),
+            Step::Breathe => {
+                self.breathe(A_MOMENT);
+            }
+            Step::Fault => {
+                let kind = Kind::random(&self.config, random);
+                if is_left_out(kind.name()) {
+                    return;
+                }
+                let description = kind.plant(&self.cluster.server, random);
+                self.was_incomplete |= kind.garbles_objects();
+                self.cluster.log(description);
+                happened.push(kind.name());
+            }
+            Step::Compact => {
+                self.cluster.log("compact");
+                self.cluster.server.compact();
+            }
+            Step::Restart => {
+                self.cluster.log("restart of the API server: a new watch cache");
+                self.cluster.restart();
+            }
+            Step::Pause => {
+                self.cluster.log("pause");
+                self.cluster.server.pause();
+                (0..random.below(4)).for_each(|_| drop(self.write(random)));
+                self.resume();
+            }
+            Step::Rewind => {
+                let versions = 1 + random.below(8) as u64;
+                self.cluster.log(format!("the next watch starts {versions} versions too early"));
+                self.rewind.store(versions, Ordering::Relaxed);
+                self.cluster.server.close_watches();
+            }
+            Step::LateHandler => {
+                // Adding a handler waits for what is being processed.
+                self.processing.open();
+                let config = HandlerConfig::random(random);
+                if self.handlers.len() < 8 {
+                    self.cluster.log(format!("a late handler: {config:?}"));
+                    self.add_handler(config);
+                }
+            }
+            Step::RemoveHandler => {
+                let at = random.below(self.handlers.len());
+                if self.handlers.len() > 1 {
+                    self.processing.open();
+                    let handler = self.handlers.swap_remove(at);
+                    self.cluster.log(format!("{} is removed", handler.name));
+                    self.remove_handler(handler);
+                }
+            }
+            Step::LateIndex => {
+                self.processing.open();
+                if self.add_index("app") {
+                    self.cluster.log("a late index");
+                }
+            }
+            Step::HoldHandler => {
+                let at = random.below(self.handlers.len());
+                let handler = &self.handlers[at];
+                self.cluster.log(format!("{} is busy", handler.name));
+                handler.gate.close();
+            }
+            Step::HoldProcessing => {
+                self.cluster.log("processing stands still");
+                self.processing.close();
+            }
+        }
+    }
+
+    /// Makes a random write. Returns the new state, if there is one.
+    fn write(&mut self, random: &mut Random) -> Vec<Value> {
+        let states = self.cluster.write(&self.config, random);
+        states.iter().for_each(|state| self.note(state));
+        states
+    }
+
+    fn note(&mut self, state: &Value) {
+        self.model.remember(state);
+        self.note_unreadable(state);
+    }
+
+    /// Writes a marker for each reflector, and waits this long for them to receive it. Returns the lowest of
+    /// their versions.
+    fn breathe(&mut self, patience: Duration) -> u64 {
+        let mut marked = Vec::new();
+        for namespace in self.config.scope.sources() {
+            let state = self.cluster.mark(namespace);
+            self.model.remember(&state);
+            marked.push(version(&state));
+        }
+        let seen = || self.progress().0.iter().zip(&marked).all(|(seen, marked)| seen >= marked);
+        let seen = self.changed.until(patience, || seen().then_some(()));
+        self.cluster.log(if seen.is_some() { "seen" } else { "not seen yet" });
+        marked.into_iter().min().unwrap_or_default()
+    }
+
+    fn resume(&mut self) {
+        // Another program may use the port for a moment.
+        let server = &self.cluster.server;
+        let resumed = self.changed.until(Duration::from_secs(5), || server.resume().ok());
+        resumed.expect("the server can go on");
+        self.cluster.log("resume");
+    }
+
+    /// Restores a backup of the server, which then assigns the same versions to other states.
+    fn restore(&mut self, random: &mut Random, happened: &mut Vec<&'static str>) -> Result<(), String> {
+        (0..random.below(3)).for_each(|_| drop(self.write(random)));
+        let backup = self.cluster.server.backup();
+        self.cluster.log(format!("backup at {}", backup.resource_version()));
+        let mut lost = Vec::new();
+        for _ in 0..1 + random.below(4) {
+            let states = self.write(random);
+            lost.extend(states.iter().map(key));
+        }
+        let seen = self.breathe(PATIENCE);
+        lost.extend(self.config.scope.sources().iter().map(|namespace| marker_key(*namespace)));
+        let silent =
+            self.config.idle_timeout && random.percent(50) && !is_left_out("restore found by silence");
+        if !silent && is_left_out("restore found by expiry") {
+            return Ok(());
+        }
+        if random.percent(40) && !is_left_out(Step::HoldProcessing.name()) {
+            self.cluster.log("processing stands still");
+            self.processing.close();
+            happened.push(Step::HoldProcessing.name());
+        }
+        self.go_back(&backup);
+        if silent {
+            happened.push("restore found by silence");
+            // Below the version that the informer has seen, so that its watch stays silent.
+            while self.cluster.server.resource_version() + 3 < seen && random.percent(70) {
+                self.write(random);
+            }
+            self.resume();
+            self.open_gates();
+            self.marked = 0;
+            self.converge()?;
+        } else {
+            happened.push("restore found by expiry");
+            // Controllers write again what was lost. Then the same versions of the same objects often have other
+            // contents.
+            let (again, at_once) = (random.percent(60), random.percent(50));
+            if again && at_once {
+                self.write_again(&lost, random);
+            }
+            (0..random.below(3)).for_each(|_| drop(self.write(random)));
+            self.expire_each_watch_once();
+            let lists = self.progress().1;
+            self.resume();
+            self.wait_for_lists(lists);
+            if again && !at_once {
+                self.write_again(&lost, random);
+                self.relist();
+            }
+        }
+        for _ in 0..random.below(8) {
+            match random.below(3) {
+                0 => drop(self.write(random)),
+                1 => {
+                    self.breathe(A_MOMENT);
+                }
+                _ => self.relist(),
+            }
+        }
+        Ok(())
+    }
+
+    fn go_back(&mut self, backup: &Backup) {
+        self.cluster.log(format!("restore of {}", backup.resource_version()));
+        self.cluster.server.pause();
+        self.cluster.server.restore(backup).expect("it is a backup of this server");
+        self.was_restored = true;
+    }
+
+    /// Lets all open watches expire, so that everything is listed once more.
+    fn relist(&mut self) {
+        let lists = self.progress().1;
+        self.cluster.log("relist");
+        self.cluster.server.fail_watches(&Fault::status(410));
+        self.wait_for_lists(lists);
+    }
+
+    /// Writes these objects once more, with other contents.
+    fn write_again(&mut self, keys: &[String], random: &mut Random) {
+        for key in keys {
+            let state = self.cluster.write_object(&self.config, key, random);
+            self.note(&state);
+        }
+    }
+
+    /// Answers the next watch of each reflector with 410.
+    fn expire_each_watch_once(&self) {
+        for namespace in self.config.scope.sources() {
+            let suffix = namespace.map(|namespace| format!("/namespaces/{namespace}/")).unwrap_or_default();
+            self.cluster.server.fail_next(Fault::status(410).after_events(0).on(Verb::Watch).when(
+                move |request| {
+                    request.path().contains(&suffix) && request.param("sendInitialEvents").is_none()
+                },
+            ));
+        }
+    }
+
+    /// Waits a moment for each reflector to list again.
+    fn wait_for_lists(&mut self, before: u64) {
+        let enough = before + self.config.scope.sources().len() as u64;
+        let listed = self.changed.until(A_MOMENT, || (self.progress().1 >= enough).then_some(()));
+        let version = self.cluster.server.resource_version();
+        self.cluster.log(if listed.is_some() {
+            format!("listed at {version}")
+        } else {
+            "not listed yet".into()
+        });
+    }
+
+    /// Ends the round: the faults stop, and everything must agree with the model.
+    fn settle(&mut self) -> Result<(), String> {
+        self.open_gates();
+        if !self.was_restored {
+            self.cluster.server.clear_faults();
+        }
+        self.cluster.log("settle");
+        self.mark()?;
+        self.converge()?;
+        self.cluster.server.clear_faults();
+        Ok(())
+    }
+
+    /// The last round: repairs all objects and lists everything again.
+    pub(crate) fn heal(&mut self) -> Result<(), String> {
+        for state in self.cluster.states() {
+            if self.is_kept_out(&state) {
+                let content = json!({
+                    "metadata": { "labels": { "mood": null } }, "spec": { "priority": 1 }
+                });
+                let state = self.cluster.put(&key(&state), content);
+                self.model.remember(&state);
+            }
+        }
+        self.was_restored = false;
+        self.settle()?;
+        self.cluster.log("last list");
+        let relists = || self.informer.statuses().into_iter().map(|(_, status)| status.relists);
+        let before: Vec<u64> = relists().collect();
+        self.expire_each_watch_once();
+        let listed = self.changed.until(PATIENCE, || {
+            // A watch that was on its way when the faults were planted would go on.
+            self.cluster.server.close_watches();
+            relists().zip(&before).all(|(now, before)| now > *before).then_some(())
+        });
+        listed.ok_or("the informer does not list after a 410")?;
+        self.was_incomplete = false;
+        self.settle()
+    }
+}

@@ -1,0 +1,242 @@
+//! One informer of some configuration, its handlers and indices, and the server that it follows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use k8s_informer::{
+    Backoff, Client, Config as ClientConfig, FilteringHandler, HandlerBuffer, HandlerOptions,
+    HandlerRegistration, IndexFunc, Indexers, ReflectorOptions, SharedIndexInformer, SharedInformerFactory,
+    Stop, Transform,
+};
+
+use crate::cluster::Cluster;
+use crate::config::{Config, HandlerConfig, Lists, Transformation};
+use crate::form::CacheForm;
+use crate::gate::{Gate, Signal};
+use crate::model::Model;
+use crate::recorder::Recorder;
+
+/// The `watch_idle_timeout` of informers that have one.
+pub(crate) const IDLE: Duration = Duration::from_millis(40);
+
+/// How long a world waits for what must happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) struct World<T> {
+    pub(crate) config: Config,
+    pub(crate) cluster: Cluster,
+    pub(crate) model: Model<T>,
+    pub(crate) factory: SharedInformerFactory,
+    pub(crate) informer: SharedIndexInformer<T>,
+    pub(crate) handlers: Vec<Handler<T>>,
+    /// Handlers that were removed, and how many events had been delivered to each.
+    removed: Vec<(Handler<T>, u64)>,
+    /// How many handlers there ever were.
+    handlers_made: usize,
+    /// The labels by which there is an index, of the same name.
+    pub(crate) indices: Vec<&'static str>,
+    /// The process loops of the informer pass this gate at each object.
+    pub(crate) processing: Gate,
+    /// By how many versions the next watch starts too early, so that it repeats events.
+    pub(crate) rewind: Arc<AtomicU64>,
+    pub(crate) changed: Signal,
+    pub(crate) stop: Stop,
+    /// Whether the informer may have received something since the last list that it could not read.
+    pub(crate) was_incomplete: bool,
+    /// Whether the version of the server has gone back in this round.
+    pub(crate) was_restored: bool,
+    /// The lowest version that the cache must have reached: that of the first marker.
+    pub(crate) marked: u64,
+}
+
+pub(crate) struct Handler<T> {
+    pub(crate) name: String,
+    pub(crate) config: HandlerConfig,
+    pub(crate) recorder: Recorder<T>,
+    pub(crate) registration: HandlerRegistration,
+    /// The handler passes this gate at each event.
+    pub(crate) gate: Gate,
+}
+
+impl<T: CacheForm> World<T> {
+    pub(crate) fn start(config: &Config, seed: u64) -> Self {
+        let cluster = Cluster::start(config, seed);
+        let rewind = Arc::new(AtomicU64::new(0));
+        let client = Client::new(ClientConfig::new(cluster.server.url())).expect("a client");
+        let factory = SharedInformerFactory::builder(client)
+            .reflector_options(reflector_options(config))
+            .queue(config.queue)
+            .tell_recreation(config.tell_recreation)
+            .tweak_list_options({
+                let rewind = Arc::clone(&rewind);
+                move |options| {
+                    let is_watch = options.allow_watch_bookmarks && !options.send_initial_events;
+                    let version = options.resource_version.as_deref().unwrap_or_default().parse::<u64>();
+                    if is_watch && let Ok(version @ 1..) = version {
+                        let earlier = version.saturating_sub(rewind.swap(0, Ordering::Relaxed)).max(1);
+                        options.resource_version = Some(earlier.to_string());
+                    }
+                }
+            })
+            .build();
+        let scope = config.scope.informer_scope();
+        let informer = T::informer(&factory, cluster.resource.clone(), &scope);
+        let mut world = Self {
+            config: config.clone(),
+            cluster,
+            model: Model::new(config.clone()),
+            factory,
+            informer,
+            handlers: Vec::new(),
+            removed: Vec::new(),
+            handlers_made: 0,
+            indices: Vec::new(),
+            processing: Gate::default(),
+            rewind,
+            changed: Signal::default(),
+            stop: Stop::new(),
+            was_incomplete: false,
+            was_restored: false,
+            marked: 0,
+        };
+        world.prepare();
+        world.factory.start(&world.stop).expect("it starts");
+        world
+    }
+
+    /// Adds everything that is there before the informer starts.
+    fn prepare(&mut self) {
+        let transform = match self.config.transform {
+            Transformation::None => None,
+            Transformation::Failing => Some(Transform::new(fail_on_poison)),
+            Transformation::Stripping => Some(Transform::new(|object: Arc<T>| {
+                fail_on_poison(object).map(|mut object| {
+                    Arc::make_mut(&mut object).strip();
+                    object
+                })
+            })),
+        };
+        if let Some(transform) = transform {
+            self.informer.set_transform(transform).expect("it has not started");
+        }
+        let processing = self.processing.clone();
+        let rejects = self.config.rejecting_index;
+        let through_the_gate = IndexFunc::fallible(move |object: &T| {
+            processing.pass();
+            match object.label("mood") {
+                Some("odd") if rejects => Err("it is odd"),
+                _ => Ok(Vec::new()),
+            }
+        });
+        let indexers = Indexers::new().with("gate", through_the_gate);
+        self.informer.add_indexers(indexers).expect("the index is new");
+        self.add_index("tier");
+        for handler in self.config.handlers.clone() {
+            self.add_handler(handler);
+        }
+    }
+
+    /// Adds an index by a label, unless it is there.
+    pub(crate) fn add_index(&mut self, label: &'static str) -> bool {
+        if self.indices.contains(&label) {
+            return false;
+        }
+        let values = move |object: &T| object.label(label).map(str::to_owned).into_iter().collect();
+        self.informer.add_index(label, values).expect("the index is new");
+        self.indices.push(label);
+        true
+    }
+
+    pub(crate) fn add_handler(&mut self, config: HandlerConfig) {
+        let gate = Gate::default();
+        let recorder = Recorder::new(gate.clone(), self.changed.clone());
+        let mut options = HandlerOptions::default();
+        options.name = format!("handler {}", self.handlers_made);
+        self.handlers_made += 1;
+        let name = options.name.clone();
+        if config.coalescing {
+            options.buffer = HandlerBuffer::Coalescing;
+        }
+        let registration = if config.filtered {
+            let passes = move |object: &T| config.passes(object.label("tier"));
+            let handler = FilteringHandler::new(passes, recorder.clone());
+            self.informer.add_handler_with_options(handler, options)
+        } else {
+            self.informer.add_handler_with_options(recorder.clone(), options)
+        };
+        let registration = registration.expect("the informer has not stopped");
+        self.handlers.push(Handler { name, config, recorder, registration, gate });
+    }
+
+    /// Removes a handler. Nothing may be delivered to it from then on, which is checked at the end.
+    pub(crate) fn remove_handler(&mut self, handler: Handler<T>) {
+        handler.gate.open();
+        assert!(self.informer.shut_down_event_handler(&handler.registration), "it is not its own thread");
+        let delivered = handler.recorder.known().lock().count;
+        self.removed.push((handler, delivered));
+    }
+
+    /// Opens all gates.
+    pub(crate) fn open_gates(&self) {
+        self.processing.open();
+        self.handlers.iter().for_each(|handler| handler.gate.open());
+    }
+
+    /// The resourceVersion that each reflector has seen last, and how often they have listed.
+    pub(crate) fn progress(&self) -> (Vec<u64>, u64) {
+        let statuses = self.informer.statuses();
+        let versions = statuses.iter().map(|(_, status)| status.resource_version.parse().unwrap_or(0));
+        (versions.collect(), statuses.iter().map(|(_, status)| status.relists).sum())
+    }
+
+    /// All that is cached, by key.
+    pub(crate) fn cached(&self) -> BTreeMap<String, Arc<T>> {
+        let objects = self.informer.indexer().list();
+        let key = |object: &Arc<T>| format!("{}/{}", object.namespace(), object.name());
+        objects.into_iter().map(|object| (key(&object), object)).collect()
+    }
+
+    /// Stops everything, and checks that it ends.
+    pub(crate) fn end(&mut self) -> Result<(), String> {
+        self.open_gates();
+        let shut_down = self.factory.shutdown_timeout(PATIENCE);
+        shut_down.map_err(|error| format!("the factory does not shut down: {error}"))?;
+        if let Some(handler) = self.handlers.iter().find(|handler| !handler.registration.ended().is_done()) {
+            return Err(format!("{} has not ended with its informer", handler.name));
+        }
+        let late = |(handler, count): &&(Handler<T>, u64)| handler.recorder.known().lock().count != *count;
+        match self.removed.iter().find(late) {
+            Some((handler, _)) => Err(format!("{} was called after it was removed", handler.name)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// After a failure no thread may stay blocked.
+impl<T> Drop for World<T> {
+    fn drop(&mut self) {
+        self.processing.open();
+        self.handlers.iter().for_each(|handler| handler.gate.open());
+    }
+}
+
+fn fail_on_poison<T: CacheForm>(object: Arc<T>) -> Result<Arc<T>, &'static str> {
+    match object.label("mood") {
+        Some("poison") => Err("it is poisoned"),
+        _ => Ok(object),
+    }
+}
+
+fn reflector_options(config: &Config) -> ReflectorOptions {
+    let mut options = ReflectorOptions::default();
+    options.backoff = Backoff::new(Duration::from_millis(1), 1.5, Duration::from_millis(5), 0.0);
+    options.watch_list = matches!(config.lists, Lists::Streamed | Lists::Refused);
+    if let Lists::Paged(size) = config.lists {
+        options.page_size = Some(size);
+    }
+    options.reuse_unchanged = config.reuse_unchanged;
+    options.watch_idle_timeout = config.idle_timeout.then_some(IDLE);
+    options
+}
