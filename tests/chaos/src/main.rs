@@ -1,0 +1,583 @@
+//! Informers of every configuration against a real API server while everything breaks.
+//!
+//! The program starts an etcd and a kube-apiserver from `$KUBEBUILDER_ASSETS`, a dozen informers behind fault
+//! proxies, and writers without one. It works in rounds. In each round the writers create, update, delete and
+//! recreate ConfigMaps and objects of a CustomResource; connections are cut, reset, stalled, half-open, late and
+//! garbled; requests are answered with 410, 429, 500 and 503; handlers come and go; and the server has an
+//! accident: kill -9 of the API server or of etcd, a compaction, a restore of etcd's data from a backup. After the
+//! round, the faults end and every cache, every index and the view of every handler are compared with a fresh
+//! LIST. Then some informers are replaced by others of a new configuration.
+//!
+//! A handler's view is what its events alone make it. Each event is checked against it: an add only of an object
+//! that the handler does not hold, an update or a delete only of one that it holds, the old object of an update is
+//! the one given last, and the versions of an object ascend, except after a restore.
+//!
+//! Restores come in two forms, since a restore is noticed only by an informer whose version the server does not
+//! have. *Seen*: the writers wait until every informer has listed. *Unseen*: no connection comes through until
+//! the server has passed all versions that were lost, and has been started again, so that it answers 410.
+//!
+//! For half of the informers time passes forty times faster, so that what they do after minutes of silence
+//! happens, too.
+//!
+//! ```sh
+//! export KUBEBUILDER_ASSETS=… # the folder with etcd and kube-apiserver
+//! cargo run --release --manifest-path tests/chaos/Cargo.toml -- --writes 100000 --round 2500
+//! ```
+//!
+//! | option | default | |
+//! |---|---|---|
+//! | `--seed N` | by chance | of configurations, writes and faults; threads still race, so a run does not repeat exactly |
+//! | `--writes N` | 2400 | ends after so many confirmed writes |
+//! | `--round N` | 800 | writes of a round |
+//! | `--seconds N` | none | ends after the round in which so much time has passed |
+//! | `--informers N` | 12 | at the same time |
+//! | `--settle N` | 60 | seconds that the informers may take to be as the server after a round |
+//! | `--only KIND` | all in turn | one kind of accident: `none`, `kill-api`, `kill-etcd`, `compaction`, `restore-seen`, `restore-unseen` |
+//!
+//! It prints its seed, a line for each round, what differed with the events and the last log lines of the informer,
+//! and counts of writes and faults by kind. It ends with 1 if anything differed. Without the binaries it prints a
+//! line, and ends with 0.
+
+mod counts;
+mod follower;
+mod hurried;
+mod logs;
+mod proxy;
+mod random;
+mod server;
+mod subject;
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use k8s_informer::{Client, Clock};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+
+use crate::counts::Counts;
+use crate::proxy::Proxy;
+use crate::random::Random;
+use crate::server::Server;
+use crate::subject::{Difference, Setting, Subject};
+use crate::world::World;
+
+/// How long they may take to notice that etcd was restored, while nothing is written.
+const NOTICE: Duration = Duration::from_secs(45);
+
+/// So many revisions at least are lost by a restore: the server's own writes must not make up for them.
+const LOST: u64 = 100;
+
+/// How long the writers may get nowhere.
+const STUCK: Duration = Duration::from_secs(120);
+
+/// Longer than any stop takes.
+const STOP: Duration = Duration::from_secs(3);
+
+const WRITERS: usize = 6;
+
+/// What happens to the server in a round.
+#[derive(Clone, Copy, Debug)]
+enum Accident {
+    None,
+    ApiServerKilled,
+    EtcdKilled,
+    /// Etcd forgets all but the present, and the API server does, too, being killed.
+    Compaction,
+    /// The informers see the older state.
+    RestoreSeen,
+    /// The informers see the server when it has passed what was lost.
+    RestoreUnseen,
+}
+
+impl Accident {
+    const ALL: [Self; 6] = [
+        Self::RestoreUnseen,
+        Self::ApiServerKilled,
+        Self::RestoreSeen,
+        Self::Compaction,
+        Self::EtcdKilled,
+        Self::None,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::ApiServerKilled => "kill-api",
+            Self::EtcdKilled => "kill-etcd",
+            Self::Compaction => "compaction",
+            Self::RestoreSeen => "restore-seen",
+            Self::RestoreUnseen => "restore-unseen",
+        }
+    }
+}
+
+struct Options {
+    seed: u64,
+    writes: u64,
+    round: u64,
+    seconds: Option<u64>,
+    informers: usize,
+    settle: Duration,
+    only: Option<Accident>,
+}
+
+impl Options {
+    fn read() -> Result<Self, String> {
+        let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0) % 1_000_000;
+        let mut options = Self {
+            seed,
+            writes: 2400,
+            round: 800,
+            seconds: None,
+            informers: 12,
+            settle: Duration::from_secs(60),
+            only: None,
+        };
+        let mut arguments = std::env::args().skip(1);
+        while let Some(name) = arguments.next() {
+            let text = arguments.next().ok_or(format!("{name} takes a value"))?;
+            if name == "--only" {
+                let only = Accident::ALL.into_iter().find(|accident| accident.name() == text);
+                options.only = Some(only.ok_or(format!("there is no accident {text}"))?);
+                continue;
+            }
+            let value = text.parse::<u64>().map_err(|_| format!("{name} takes a number"))?;
+            match name.as_str() {
+                "--seed" => options.seed = value,
+                "--writes" => options.writes = value,
+                "--round" => options.round = value,
+                "--seconds" => options.seconds = Some(value),
+                "--settle" => options.settle = Duration::from_secs(value),
+                "--informers" => options.informers = value as usize,
+                _ => return Err(format!("there is no option {name}")),
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn main() -> ExitCode {
+    let options = match Options::read() {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::from(2);
+        }
+    };
+    let Some(assets) = Server::assets() else {
+        println!("chaos: skipped, there is no etcd and kube-apiserver in $KUBEBUILDER_ASSETS");
+        return ExitCode::SUCCESS;
+    };
+    println!("chaos: seed {}", options.seed);
+    let mut chaos = Chaos::new(options, assets);
+    chaos.run();
+    chaos.finish()
+}
+
+struct Chaos {
+    options: Options,
+    random: Random,
+    server: Server,
+    world: World,
+    tls: Arc<ClientConfig>,
+    setting: Arc<Setting>,
+    subjects: Vec<Arc<dyn Subject>>,
+    /// How many informers there have been.
+    numbers: usize,
+    faults: Arc<Counts>,
+    events: u64,
+    /// How many informers differed, or broke an invariant, by round.
+    findings: Vec<String>,
+}
+
+impl Chaos {
+    fn new(options: Options, assets: std::path::PathBuf) -> Self {
+        let start = Instant::now();
+        logs::install(start);
+        let random = Random::new(options.seed);
+        let server = Server::start(assets);
+        let world = World::create(server.client());
+        world.start_writers(WRITERS, &random);
+        let setting = Arc::new(Setting { start, restored: Arc::new(AtomicBool::new(false)) });
+        let tls = Arc::new(tls(&server));
+        let (faults, subjects) = (Arc::default(), Vec::new());
+        let mut chaos = Self {
+            options,
+            random,
+            server,
+            world,
+            tls,
+            setting,
+            subjects,
+            numbers: 0,
+            faults,
+            events: 0,
+            findings: Vec::new(),
+        };
+        for _ in 0..chaos.options.informers {
+            let subject = chaos.subject();
+            chaos.subjects.push(subject);
+        }
+        chaos.say("started");
+        chaos
+    }
+
+    fn say(&self, what: &str) {
+        println!("{:8.1} {what}", self.setting.start.elapsed().as_secs_f64());
+    }
+
+    /// Another informer.
+    fn subject(&mut self) -> Arc<dyn Subject> {
+        let Self { random, server, tls, setting, faults, numbers, .. } = self;
+        let number = *numbers;
+        *numbers += 1;
+        let proxy = |http: bool| {
+            let tls = http.then(|| Arc::clone(tls));
+            Proxy::start(server.port(), tls, random.fork(), Arc::clone(faults))
+        };
+        let client = |proxy: &Proxy, clock: Option<Arc<dyn Clock>>| {
+            let config = server.config(proxy.url()).response_timeout(Duration::from_secs(4));
+            let config = clock.into_iter().fold(config, |config, clock| config.clock(clock));
+            Client::new(config).expect("a client")
+        };
+        subject::start(number, random, setting, proxy, client).into()
+    }
+
+    fn run(&mut self) {
+        let mut accidents = Vec::new();
+        for round in 1.. {
+            let late =
+                self.options.seconds.is_some_and(|most| self.setting.start.elapsed().as_secs() >= most);
+            if self.world.written() >= self.options.writes || late {
+                return;
+            }
+            // Each once, in an order by chance, and again.
+            if accidents.is_empty() {
+                accidents = Accident::ALL.to_vec();
+            }
+            let accident = accidents.swap_remove(self.random.below(accidents.len()));
+            let accident = self.options.only.unwrap_or(accident);
+            self.round(round, accident);
+        }
+    }
+
+    fn round(&mut self, round: usize, accident: Accident) {
+        let (written, began) = (self.world.written(), Instant::now());
+        let level = self.random.pick(&[0, 50, 150, 300]);
+        self.faults.add(accident.name());
+        let mut disturber = Disturber::start(&self.subjects, level, self.random.fork());
+        self.world.gate(false);
+        let most = self.options.round;
+        let mut found = BTreeSet::new();
+        match accident {
+            Accident::RestoreSeen | Accident::RestoreUnseen => {
+                self.write_until(written + most / 4);
+                let backup = self.server.backup();
+                self.write_until(written + most / 4 * 3);
+                while self.server.revision() < backup + LOST {
+                    self.write_until(self.world.written() + 1);
+                }
+                drop(disturber);
+                self.restore(accident);
+                // Later writes would cover what went wrong.
+                found = self.settle(round, accident);
+                self.setting.restored.store(false, SeqCst);
+                disturber = Disturber::start(&self.subjects, level, self.random.fork());
+                self.world.gate(false);
+            }
+            _ => {
+                self.write_until(written + most / 2);
+                self.strike(accident);
+            }
+        }
+        self.write_until(written + most);
+        drop(disturber);
+        self.world.gate(true);
+        let wrote = began.elapsed();
+        let settle = Instant::now();
+        found.extend(self.settle(round, accident));
+        self.say(&format!(
+            "round {round}: accident: {}, faults at {level}/1000, {} writes in all, {} objects, {wrote:.1?} and {:.1?} to settle{}",
+            accident.name(),
+            self.world.written(),
+            self.world.truth().len(),
+            settle.elapsed(),
+            if found.is_empty() { "" } else { ", DIFFERENCES" }
+        ));
+        self.replace(&found);
+    }
+
+    fn write_until(&self, written: u64) {
+        let (mut last, mut since) = (self.world.written(), Instant::now());
+        while last < written {
+            thread::sleep(Duration::from_millis(10));
+            let now = self.world.written();
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+            assert!(since.elapsed() < STUCK, "the server takes no writes any more");
+        }
+    }
+
+    /// What happens while the writers go on.
+    fn strike(&mut self, accident: Accident) {
+        let pause = Duration::from_millis(self.random.size(10) as u64);
+        match accident {
+            Accident::ApiServerKilled => self.server.kill_api(),
+            Accident::EtcdKilled => self.server.kill_etcd(),
+            Accident::Compaction => {
+                let revision = self.server.revision();
+                self.server.compact(revision.saturating_sub(self.random.size(6) as u64));
+                self.server.kill_api();
+            }
+            _ => return,
+        }
+        thread::sleep(pause);
+        self.server.up();
+    }
+
+    fn restore(&mut self, accident: Accident) {
+        if !self.random.one_in(4) {
+            self.world.quiet(true);
+            self.write_until(self.world.written() + 50);
+        }
+        self.world.gate(true);
+        self.setting.restored.store(true, SeqCst);
+        let lost = self.server.revision();
+        let unseen = matches!(accident, Accident::RestoreUnseen);
+        for subject in &self.subjects {
+            subject.proxy().set_down(true);
+        }
+        self.server.restore();
+        if unseen {
+            // No informer has a version that the server has after its second start.
+            self.world.gate(false);
+            while self.server.revision() + 20 < lost {
+                self.write_until(self.world.written() + 1);
+            }
+            self.world.gate(true);
+            while self.server.revision() <= lost {
+                self.world.beat(&self.random);
+            }
+            self.server.kill_api();
+            self.server.up();
+        }
+        for subject in &self.subjects {
+            subject.proxy().heal();
+        }
+        if !unseen {
+            self.wait_until_noticed(lost);
+        }
+        self.world.quiet(false);
+    }
+
+    /// Waits until no informer is at a version that the server does not have. Those for which time passes faster
+    /// have to notice how silent the server is. The connections of the others are closed now and then soon after
+    /// they were opened: a watch that ends at once is a sign.
+    fn wait_until_noticed(&mut self, lost: u64) {
+        let began = Instant::now();
+        loop {
+            let now = self.server.revision();
+            let ahead: Vec<_> = self.subjects.iter().filter(|subject| is_ahead(&***subject, now)).collect();
+            if ahead.is_empty() {
+                return;
+            }
+            if began.elapsed() > NOTICE {
+                for subject in ahead {
+                    let text = format!(
+                        "{} has not noticed in {NOTICE:?} that etcd was restored from {lost} to {now}: {}",
+                        subject.name(),
+                        subject.plan()
+                    );
+                    println!("  {text}");
+                    self.findings.push(text);
+                }
+                return;
+            }
+            for _ in 0..5 {
+                ahead
+                    .iter()
+                    .filter(|subject| !subject.notices_alone())
+                    .for_each(|subject| subject.proxy().cut());
+                thread::sleep(Duration::from_millis(100 + self.random.below(500) as u64));
+            }
+            thread::sleep(Duration::from_secs(2));
+        }
+    }
+
+    /// Ends the faults and compares, until all is as on the server or time is up. Reports what differs; says
+    /// which informers do.
+    fn settle(&mut self, round: usize, accident: Accident) -> BTreeSet<usize> {
+        for subject in &self.subjects {
+            subject.proxy().heal();
+        }
+        let began = Instant::now();
+        let mut pending: BTreeSet<usize> = (0..self.subjects.len()).collect();
+        let mut last: BTreeMap<usize, Vec<Difference>> = BTreeMap::new();
+        while !pending.is_empty() && began.elapsed() < self.options.settle {
+            // No watch is silent: a list after a silence would repair what went wrong.
+            self.world.mark();
+            thread::sleep(Duration::from_millis(200));
+            let truth = self.world.truth();
+            for at in pending.clone() {
+                let differences = self.subjects[at].differences(&truth);
+                if differences.is_empty() {
+                    pending.remove(&at);
+                }
+                last.insert(at, differences);
+            }
+        }
+        let mut found = BTreeSet::new();
+        for (at, subject) in self.subjects.iter().enumerate() {
+            let broken = subject.broken();
+            let differences =
+                if pending.contains(&at) { last.remove(&at).unwrap_or_default() } else { Vec::new() };
+            if broken.is_empty() && differences.is_empty() {
+                continue;
+            }
+            found.insert(at);
+            let complete = subject.statuses().iter().all(|status| status.complete);
+            let what: Vec<&str> = differences.iter().map(|difference| difference.what.as_str()).collect();
+            let finding = format!(
+                "round {round} ({}): {}, complete: {complete}, differing: {what:?}, broken invariants: {}; {}",
+                accident.name(),
+                subject.name(),
+                broken.len(),
+                subject.plan()
+            );
+            println!("  {finding}");
+            self.findings.push(finding);
+            report(&**subject, &differences, &broken);
+        }
+        found
+    }
+
+    /// Stops those that differ and some others, and starts as many new ones.
+    fn replace(&mut self, found: &BTreeSet<usize>) {
+        for at in 0..self.subjects.len() {
+            if !found.contains(&at) && !self.random.one_in(4) {
+                continue;
+            }
+            let new = self.subject();
+            let old = std::mem::replace(&mut self.subjects[at], new);
+            self.end(&*old);
+        }
+    }
+
+    fn end(&mut self, subject: &dyn Subject) {
+        let took = subject.stop();
+        if took > STOP {
+            let finding = format!("{} took {took:?} to stop; {}", subject.name(), subject.plan());
+            println!("  {finding}");
+            self.findings.push(finding);
+        }
+        self.events += subject.events();
+        logs::forget(subject.name());
+    }
+
+    fn finish(mut self) -> ExitCode {
+        self.world.end();
+        for subject in std::mem::take(&mut self.subjects) {
+            self.end(&*subject);
+        }
+        println!("seed {}, {:.0?}", self.options.seed, self.setting.start.elapsed());
+        println!("{} writes: {}", self.world.written(), self.world.counts());
+        println!("{} faults: {}", self.faults.total(), *self.faults);
+        println!("{} informers, whose handlers got {} events", self.numbers, self.events);
+        if self.findings.is_empty() {
+            println!("no difference");
+            return ExitCode::SUCCESS;
+        }
+        println!("{} findings:", self.findings.len());
+        for finding in &self.findings {
+            println!("  {finding}");
+        }
+        ExitCode::FAILURE
+    }
+}
+
+/// Whether one of an informer's reflectors is at a version that the server does not have yet.
+fn is_ahead(subject: &dyn Subject, now: u64) -> bool {
+    let versions = subject.statuses().into_iter().map(|status| status.resource_version);
+    versions.filter_map(|version| version.parse::<u64>().ok()).any(|version| version > now)
+}
+
+/// Disturbs connections, and adds and removes handlers, until it is dropped.
+struct Disturber {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Disturber {
+    /// Of a thousand connections to come, `level` are disturbed.
+    fn start(subjects: &[Arc<dyn Subject>], level: usize, random: Random) -> Self {
+        for subject in subjects {
+            subject.proxy().disturb(level);
+        }
+        let over = Arc::new(AtomicBool::new(false));
+        let (subjects, until) = (subjects.to_vec(), Arc::clone(&over));
+        let disturb = move || {
+            while !until.load(SeqCst) {
+                thread::sleep(Duration::from_millis(100));
+                let subject = &subjects[random.below(subjects.len())];
+                match random.below(10) {
+                    0..3 => subject.proxy().disturb_open_connections(),
+                    3 => subject.change_handlers(&random),
+                    _ => {}
+                }
+            }
+        };
+        Self { over, thread: Some(thread::spawn(disturb)) }
+    }
+}
+
+impl Drop for Disturber {
+    fn drop(&mut self) {
+        self.over.store(true, SeqCst);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn report(subject: &dyn Subject, differences: &[Difference], broken: &[String]) {
+    for status in subject.statuses() {
+        let error = status.last_error.as_ref().map_or("none".to_owned(), ToString::to_string);
+        println!(
+            "    {:?} at {}, {} lists, {} watches, {} relists, complete: {}, last error: {error}",
+            status.state,
+            status.resource_version,
+            status.lists,
+            status.watches,
+            status.relists,
+            status.complete
+        );
+    }
+    for difference in differences {
+        println!("    {} differs:", difference.what);
+        difference.lines.iter().for_each(|line| println!("      {line}"));
+    }
+    if !broken.is_empty() {
+        println!("    broken invariants:");
+        broken.iter().take(10).for_each(|line| println!("      {line}"));
+    }
+    println!("    log:");
+    logs::of(subject.name()).iter().for_each(|line| println!("      {line}"));
+}
+
+/// Trusts the authority that the server has made.
+fn tls(server: &Server) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    let certificates =
+        CertificateDer::pem_file_iter(server.certificates()).expect("the server's certificates");
+    roots.add_parsable_certificates(certificates.flatten());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    config.expect("versions of TLS").with_root_certificates(roots).with_no_client_auth()
+}

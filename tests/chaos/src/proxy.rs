@@ -1,0 +1,422 @@
+//! A proxy between an informer and the server that disturbs connections: bytes on their way, and, where it
+//! terminates TLS, requests and answers.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use socket2::SockRef;
+
+use crate::counts::Counts;
+use crate::random::Random;
+
+/// What happens to a connection. A number is how many bytes of the server come through before.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// The connection is closed.
+    Cut(usize),
+    /// The connection is reset.
+    Reset(usize),
+    /// Nothing comes through any more, either way, and both ends stay open.
+    Stall(usize),
+    /// The server's end is closed, the client's stays open.
+    HalfOpen(usize),
+    /// Two bytes become others, which no JSON has.
+    Garble(usize),
+    /// The answer begins late.
+    Delay(Duration),
+    /// The bytes come a few at a time.
+    Drip,
+    /// An answer without a length ends early, and in order.
+    Truncate(usize),
+    /// The proxy answers in place of the server.
+    Answer(&'static str, &'static str),
+}
+
+impl Fault {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Cut(_) => "tcp cut",
+            Self::Reset(_) => "tcp reset",
+            Self::Stall(_) => "tcp stall",
+            Self::HalfOpen(_) => "tcp half-open",
+            Self::Garble(_) => "garbled bytes",
+            Self::Delay(_) => "delay",
+            Self::Drip => "drip",
+            Self::Truncate(_) => "http truncated body",
+            Self::Answer(name, _) => name,
+        }
+    }
+
+    /// Without those that only a proxy can cause that understands HTTP.
+    fn of_tcp(random: &Random) -> Self {
+        let at = random.size(19);
+        match random.below(8) {
+            0 | 1 => Self::Cut(at),
+            2 | 3 => Self::Reset(at),
+            4 => Self::Stall(at),
+            5 => Self::HalfOpen(at),
+            6 => Self::Delay(Duration::from_millis(random.size(11) as u64)),
+            _ => Self::Drip,
+        }
+    }
+
+    fn of_http(random: &Random, is_watch: bool) -> Self {
+        match random.below(12) {
+            0 => Self::Garble(random.size(19)),
+            1 | 2 => Self::Truncate(random.size(19)),
+            3 => Self::Answer("http 429", TOO_MANY),
+            4 => Self::Answer("http 500", INTERNAL),
+            5 => Self::Answer("http 503", UNAVAILABLE),
+            6 => Self::Answer("http 410", GONE),
+            7 if is_watch => Self::Answer("410 event", GONE_EVENT),
+            _ => Self::of_tcp(random),
+        }
+    }
+}
+
+macro_rules! answer {
+    ($head:literal, $status:literal) => {
+        concat!(
+            "HTTP/1.1 ",
+            $head,
+            "\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n",
+            $status
+        )
+    };
+}
+
+const TOO_MANY: &str = answer!(
+    "429 Too Many Requests\r\nRetry-After: 1",
+    r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":429,"reason":"TooManyRequests","message":"chaos"}"#
+);
+const INTERNAL: &str = answer!(
+    "500 Internal Server Error",
+    r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":"chaos"}"#
+);
+const UNAVAILABLE: &str = answer!(
+    "503 Service Unavailable",
+    r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":503,"reason":"ServiceUnavailable","message":"chaos"}"#
+);
+const GONE: &str = answer!(
+    "410 Gone",
+    r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":410,"reason":"Expired","message":"chaos"}"#
+);
+const GONE_EVENT: &str = answer!(
+    "200 OK",
+    "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"status\":\"Failure\",\
+     \"code\":410,\"reason\":\"Expired\",\"message\":\"chaos\"}}\n"
+);
+
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    server: SocketAddr,
+    /// For a proxy that terminates TLS.
+    tls: Option<Arc<ClientConfig>>,
+    random: Random,
+    counts: Arc<Counts>,
+    /// How many of a thousand connections have a fault.
+    level: AtomicUsize,
+    /// No connection comes through.
+    down: AtomicBool,
+    closing: AtomicBool,
+    links: Mutex<Vec<Arc<Link>>>,
+}
+
+/// The two connections of one client.
+struct Link {
+    client: TcpStream,
+    server: TcpStream,
+    stalled: AtomicBool,
+    ended: AtomicBool,
+}
+
+impl Proxy {
+    /// In front of the server on this port of this machine. With a configuration for TLS the proxy is an HTTP
+    /// server, else it hands on bytes.
+    pub(crate) fn start(
+        port: u16,
+        tls: Option<Arc<ClientConfig>>,
+        random: Random,
+        counts: Arc<Counts>,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port for a proxy");
+        let address = listener.local_addr().expect("its address");
+        let shared = Arc::new(Shared {
+            server: SocketAddr::from(([127, 0, 0, 1], port)),
+            tls,
+            random,
+            counts,
+            level: AtomicUsize::new(0),
+            down: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            links: Mutex::default(),
+        });
+        let accepts = Arc::clone(&shared);
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                if accepts.closing.load(SeqCst) {
+                    return;
+                }
+                let shared = Arc::clone(&accepts);
+                thread::spawn(move || shared.serve(client));
+            }
+        });
+        Self { address, shared }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        let scheme = if self.shared.tls.is_some() { "http" } else { "https" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// Disturbs so many of a thousand connections to come.
+    pub(crate) fn disturb(&self, level: usize) {
+        self.shared.level.store(level, SeqCst);
+    }
+
+    /// Does something to all connections that there are.
+    pub(crate) fn disturb_open_connections(&self) {
+        let links = self.shared.links().clone();
+        if links.is_empty() {
+            return;
+        }
+        let (name, act): (_, fn(&Link)) = match self.shared.random.below(4) {
+            0 => ("tcp stall, all", |link| link.stalled.store(true, SeqCst)),
+            1 => ("tcp reset, all", Link::reset),
+            _ => ("tcp cut, all", Link::close),
+        };
+        self.shared.counts.add(name);
+        links.iter().for_each(|link| act(link));
+    }
+
+    /// Lets nothing through any more, or everything again.
+    pub(crate) fn set_down(&self, down: bool) {
+        self.shared.down.store(down, SeqCst);
+        if down {
+            self.cut();
+        }
+    }
+
+    /// Ends all faults. A connection through which nothing comes is closed: the informer may not notice for
+    /// minutes.
+    pub(crate) fn heal(&self) {
+        self.disturb(0);
+        self.shared.down.store(false, SeqCst);
+        for link in &*self.shared.links() {
+            if link.stalled.load(SeqCst) {
+                link.close();
+            }
+        }
+    }
+
+    /// Closes all connections that there are.
+    pub(crate) fn cut(&self) {
+        self.shared.links().iter().for_each(|link| link.close());
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.closing.store(true, SeqCst);
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect(self.address);
+        self.cut();
+    }
+}
+
+impl Shared {
+    fn links(&self) -> MutexGuard<'_, Vec<Arc<Link>>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self, client: TcpStream) {
+        if self.down.load(SeqCst) {
+            return;
+        }
+        let _ = client.set_nodelay(true);
+        let _ = match &self.tls {
+            None => self.tunnel(client),
+            Some(tls) => self.answer(client, tls),
+        };
+    }
+
+    /// Which fault a connection has, if any.
+    fn fault(&self, fault: impl FnOnce(&Random) -> Fault) -> Option<Fault> {
+        let disturbed = self.random.below(1000) < self.level.load(SeqCst);
+        let fault = disturbed.then(|| fault(&self.random));
+        if let Some(fault) = fault {
+            self.counts.add(fault.name());
+        }
+        fault
+    }
+
+    fn link(&self, client: TcpStream) -> io::Result<Arc<Link>> {
+        let server = TcpStream::connect(self.server)?;
+        server.set_nodelay(true)?;
+        let link =
+            Arc::new(Link { client, server, stalled: AtomicBool::default(), ended: AtomicBool::default() });
+        self.links().push(Arc::clone(&link));
+        // It may have been missed.
+        if self.down.load(SeqCst) || self.closing.load(SeqCst) {
+            link.close();
+        }
+        Ok(link)
+    }
+
+    fn unlink(&self, link: &Arc<Link>) {
+        link.close();
+        self.links().retain(|other| !Arc::ptr_eq(other, link));
+    }
+
+    fn tunnel(&self, client: TcpStream) -> io::Result<()> {
+        let fault = self.fault(Fault::of_tcp);
+        let link = self.link(client)?;
+        let up = Arc::clone(&link);
+        thread::spawn(move || {
+            let mut buffer = vec![0; 16 << 10];
+            while let Ok(length @ 1..) = (&up.client).read(&mut buffer) {
+                if up.stalled.load(SeqCst) {
+                    continue;
+                }
+                if (&up.server).write_all(&buffer[..length]).is_err() {
+                    break;
+                }
+            }
+            up.close();
+        });
+        link.carry(&mut &link.server, fault);
+        self.unlink(&link);
+        Ok(())
+    }
+
+    /// One request on a connection of its own.
+    fn answer(&self, client: TcpStream, tls: &Arc<ClientConfig>) -> io::Result<()> {
+        let mut head = Vec::new();
+        let mut buffer = vec![0; 16 << 10];
+        while !head.ends_with(b"\r\n\r\n") {
+            let length = (&client).read(&mut buffer)?;
+            if length == 0 {
+                return Ok(());
+            }
+            head.extend_from_slice(&buffer[..length]);
+        }
+        let head = String::from_utf8_lossy(&head).into_owned();
+        let is_watch = head.lines().next().is_some_and(|line| line.contains("watch=true"));
+        let fault = self.fault(|random| Fault::of_http(random, is_watch));
+        if let Some(Fault::Answer(_, answer)) = fault {
+            return (&client).write_all(answer.as_bytes());
+        }
+        // An answer of HTTP/1.0 has neither chunks nor a length.
+        let head = match fault {
+            Some(Fault::Truncate(_)) => head.replacen(" HTTP/1.1\r\n", " HTTP/1.0\r\n", 1),
+            _ => head.replacen("\r\n", "\r\nConnection: close\r\n", 1),
+        };
+        let link = self.link(client)?;
+        let name = ServerName::from(self.server.ip());
+        let session = ClientConnection::new(Arc::clone(tls), name).map_err(io::Error::other)?;
+        let mut server = StreamOwned::new(session, link.server.try_clone()?);
+        let sent = server.write_all(head.as_bytes()).and_then(|()| server.flush());
+        if sent.is_ok() {
+            let up = Arc::clone(&link);
+            // The client sends nothing more: what comes is its end.
+            thread::spawn(move || {
+                let _ = (&up.client).read(&mut [0]);
+                up.close();
+            });
+            link.carry(&mut server, fault);
+        }
+        self.unlink(&link);
+        Ok(())
+    }
+}
+
+impl Link {
+    /// Hands on what the server sends.
+    fn carry(&self, from: &mut dyn Read, fault: Option<Fault>) {
+        let mut buffer = vec![0; 16 << 10];
+        let mut carried = 0;
+        if let Some(Fault::Delay(delay)) = fault {
+            thread::sleep(delay);
+        }
+        let most = if matches!(fault, Some(Fault::Drip)) { 100 } else { buffer.len() };
+        while let Ok(length @ 1..) = from.read(&mut buffer[..most]) {
+            if self.stalled.load(SeqCst) {
+                continue;
+            }
+            let bytes = &mut buffer[..length];
+            let place = match fault {
+                Some(
+                    Fault::Cut(at)
+                    | Fault::Reset(at)
+                    | Fault::Stall(at)
+                    | Fault::HalfOpen(at)
+                    | Fault::Garble(at)
+                    | Fault::Truncate(at),
+                ) => at.checked_sub(carried).filter(|left| *left < length),
+                _ => None,
+            };
+            if carried == 0 && matches!(fault, Some(Fault::Truncate(_))) && bytes.starts_with(b"HTTP/1.0") {
+                bytes[7] = b'1';
+            }
+            carried += length;
+            let Some(place) = place else {
+                if (&self.client).write_all(bytes).is_err() {
+                    break;
+                }
+                if most < 1000 && carried < 100_000 {
+                    thread::sleep(Duration::from_micros(200));
+                }
+                continue;
+            };
+            if let Some(Fault::Garble(_)) = fault {
+                for byte in bytes.iter_mut().skip(place).take(2) {
+                    *byte = 1;
+                }
+                let _ = (&self.client).write_all(bytes);
+                continue;
+            }
+            let _ = (&self.client).write_all(&bytes[..place]);
+            match fault {
+                Some(Fault::Reset(_)) => return self.reset(),
+                Some(Fault::Stall(_)) => self.stalled.store(true, SeqCst),
+                Some(Fault::HalfOpen(_)) => {
+                    self.stalled.store(true, SeqCst);
+                    let _ = self.server.shutdown(Shutdown::Both);
+                    // Until the client gives up, or the faults end.
+                    while (&self.client).read(&mut [0]).is_ok_and(|length| length > 0) {}
+                    return;
+                }
+                _ => break,
+            }
+        }
+        self.close();
+    }
+
+    fn close(&self) {
+        if self.ended.swap(true, SeqCst) {
+            return;
+        }
+        let _ = self.client.shutdown(Shutdown::Both);
+        let _ = self.server.shutdown(Shutdown::Both);
+    }
+
+    fn reset(&self) {
+        if self.ended.swap(true, SeqCst) {
+            return;
+        }
+        // The reset is sent when the last handle is closed; a FIN before it would be an end in order.
+        let _ = SockRef::from(&self.client).set_linger(Some(Duration::ZERO));
+        let _ = self.client.shutdown(Shutdown::Read);
+        let _ = self.server.shutdown(Shutdown::Both);
+    }
+}

@@ -1,0 +1,234 @@
+//! An etcd and a kube-apiserver of our own, which can be killed, compacted and restored.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use k8s_informer::{Client, Config, Request, Stop};
+use serde_json::{Value, json};
+
+/// A start takes five seconds on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+const TOKEN: &str = "chaos";
+
+pub(crate) struct Server {
+    folder: PathBuf,
+    assets: PathBuf,
+    etcd_port: u16,
+    port: u16,
+    etcd: Option<Process>,
+    api: Option<Process>,
+}
+
+impl Server {
+    /// Where both binaries are, if they are anywhere.
+    pub(crate) fn assets() -> Option<PathBuf> {
+        let folder = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS")?);
+        ["etcd", "kube-apiserver"].iter().all(|name| folder.join(name).is_file()).then_some(folder)
+    }
+
+    /// Starts both.
+    pub(crate) fn start(assets: PathBuf) -> Self {
+        let folder = std::env::temp_dir().join(format!("k8s-informer-chaos-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("a folder for the servers");
+        let [etcd_port, peer_port, port] = free_ports();
+        let write =
+            |name: &str, text: &str| fs::write(folder.join(name), text).expect("a file for the servers");
+        let etcd = json!({
+            "name": "chaos",
+            "data-dir": folder.join("etcd-data"),
+            "listen-client-urls": format!("http://127.0.0.1:{etcd_port}"),
+            "advertise-client-urls": format!("http://127.0.0.1:{etcd_port}"),
+            "listen-peer-urls": format!("http://127.0.0.1:{peer_port}"),
+            "initial-advertise-peer-urls": format!("http://127.0.0.1:{peer_port}"),
+            "initial-cluster": format!("chaos=http://127.0.0.1:{peer_port}"),
+            "log-level": "warn",
+            "unsafe-no-fsync": true,
+        });
+        write("etcd.json", &etcd.to_string());
+        write("accounts.key", include_str!("../../client/keys/ec.sec1.pem"));
+        write("tokens.csv", &format!("{TOKEN},{TOKEN},1,\"system:masters\"\n"));
+        let mut server = Self { folder, assets, etcd_port, port, etcd: None, api: None };
+        server.up();
+        server
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The certificate of the server and of the authority that signed it, which the server makes itself.
+    pub(crate) fn certificates(&self) -> PathBuf {
+        self.folder.join("apiserver.crt")
+    }
+
+    /// How to reach the server at this URL, itself or a proxy.
+    pub(crate) fn config(&self, url: String) -> Config {
+        Config::new(url).ca_file(self.certificates()).token(TOKEN)
+    }
+
+    /// A client without a proxy.
+    pub(crate) fn client(&self) -> Client {
+        let config = self.config(format!("https://127.0.0.1:{}", self.port));
+        Client::new(config.response_timeout(Duration::from_secs(10))).expect("a client")
+    }
+
+    pub(crate) fn kill_api(&mut self) {
+        self.api = None;
+    }
+
+    pub(crate) fn kill_etcd(&mut self) {
+        self.etcd = None;
+    }
+
+    /// Starts what does not run, with the data that it had, and waits until it is ready.
+    pub(crate) fn up(&mut self) {
+        if self.etcd.is_none() {
+            let program = self.assets.join("etcd");
+            let config = ["--config-file".to_owned(), self.folder.join("etcd.json").display().to_string()];
+            self.etcd = Some(Process::start(&program, &config, &self.folder.join("etcd.log")));
+            wait_for("etcd", &self.folder, || self.etcd("/v3/maintenance/status", &json!({})).is_some());
+        }
+        if self.api.is_none() {
+            self.api = Some(self.serve());
+            // It makes its certificates when it first starts, and writes the key last.
+            wait_for("kube-apiserver", &self.folder, || self.folder.join("apiserver.key").exists());
+        }
+        let client = self.client();
+        let ready = Request::get("/readyz").retries(0);
+        wait_for("kube-apiserver", &self.folder, || client.request(&ready, &Stop::new()).is_ok());
+    }
+
+    fn serve(&self) -> Process {
+        let file = |name: &str| self.folder.join(name).display().to_string();
+        let arguments = [
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", self.port),
+            "--advertise-address=127.0.0.1".to_owned(),
+            "--endpoint-reconciler-type=none".to_owned(),
+            format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port),
+            format!("--cert-dir={}", self.folder.display()),
+            format!("--token-auth-file={}", file("tokens.csv")),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-key-file={}", file("accounts.key")),
+            format!("--service-account-signing-key-file={}", file("accounts.key")),
+            "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+            "--authorization-mode=AlwaysAllow".to_owned(),
+            "--disable-admission-plugins=ServiceAccount".to_owned(),
+            "--shutdown-delay-duration=0s".to_owned(),
+        ];
+        let log = self.folder.join("kube-apiserver.log");
+        Process::start(&self.assets.join("kube-apiserver"), &arguments, &log)
+    }
+
+    /// Keeps a copy of etcd's data; says at which revision. Etcd is killed for it.
+    pub(crate) fn backup(&mut self) -> u64 {
+        let revision = self.revision();
+        self.kill_etcd();
+        self.copy("etcd-data", "etcd-backup");
+        self.up();
+        revision
+    }
+
+    /// Puts the copy in the place of etcd's data. Both are killed for it.
+    pub(crate) fn restore(&mut self) {
+        self.kill_api();
+        self.kill_etcd();
+        self.copy("etcd-backup", "etcd-data");
+        self.up();
+    }
+
+    fn copy(&self, from: &str, to: &str) {
+        let [from, to] = [from, to].map(|name| self.folder.join(name));
+        let _ = fs::remove_dir_all(&to);
+        let status = Command::new("cp").arg("-r").args([from, to]).status().expect("cp");
+        assert!(status.success(), "etcd's data could not be copied");
+    }
+
+    /// Etcd's revision, which is the newest resourceVersion.
+    pub(crate) fn revision(&self) -> u64 {
+        let answer = self.etcd("/v3/kv/range", &json!({ "key": "AA==" })).unwrap_or_default();
+        answer["header"]["revision"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default()
+    }
+
+    /// Has etcd forget what was before this revision.
+    pub(crate) fn compact(&self, revision: u64) {
+        self.etcd("/v3/kv/compaction", &json!({ "revision": revision.to_string(), "physical": true }));
+    }
+
+    /// A request to etcd's JSON gateway.
+    fn etcd(&self, path: &str, body: &Value) -> Option<Value> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.etcd_port)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+        let body = body.to_string();
+        let length = body.len();
+        let head = format!("POST {path} HTTP/1.0\r\nHost: etcd\r\nContent-Length: {length}\r\n\r\n{body}");
+        stream.write_all(head.as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        head.split(' ').nth(1).filter(|code| *code == "200")?;
+        serde_json::from_str(body).ok()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill_api();
+        self.kill_etcd();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn wait_for(what: &str, logs: &Path, mut ready: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !ready() {
+        assert!(Instant::now() < deadline, "{what} does not become ready; its log is in {}", logs.display());
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Below the ports that the system gives to connections, so that none is taken while its server is down.
+fn free_ports() -> [u16; 3] {
+    let start = 18_000 + (std::process::id() % 500 * 8) as u16;
+    let mut free = (start..start + 4000).filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    [(); 3].map(|()| free.next().expect("a free port"))
+}
+
+/// A server that is killed when this is dropped, and when this process ends, however it does: a shell waits
+/// for the end of a pipe, and kills its child then.
+struct Process(Child);
+
+impl Process {
+    fn start(program: &Path, arguments: &[String], log: &Path) -> Self {
+        const SCRIPT: &str = r#"
+            trap '' INT TERM HUP
+            "$@" </dev/null & server=$!
+            read -r _
+            kill -KILL "$server"; wait "$server""#;
+        let log = File::options().create(true).append(true).open(log).expect("a log");
+        let shell = Command::new("sh")
+            .args(["-c", SCRIPT, "chaos"])
+            .arg(program)
+            .args(arguments)
+            .env("NO_PROXY", "*")
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone().expect("a log"))
+            .stderr(log)
+            .spawn();
+        Self(shell.expect("a shell"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Waiting closes the pipe first.
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,507 @@
+//! An informer of some configuration behind its proxy, with its handlers, and what must be true of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use k8s_informer::{
+    Backoff, Client, Clock, Compact, DynamicObject, FieldPaths, FilteringHandler, GroupVersionResource,
+    HandlerBuffer, HandlerOptions, HandlerRegistration, InformerQueue, InformerScope, ListerWatcherSource,
+    Object, ObjectMeta, PartialObjectMetadata, ReflectorOptions, ReflectorStatus, Shard, SharedIndexInformer,
+    SharedInformerFactory, Stop, impl_object,
+};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::follower::{Follower, State, View, passes};
+use crate::hurried::{Hurried, HurriedClock};
+use crate::proxy::Proxy;
+use crate::random::Random;
+use crate::world::{NAMESPACES, Resource, Truth, is_marker};
+
+/// How many keys a report has.
+const REPORTED: usize = 12;
+
+#[derive(Deserialize)]
+struct Own {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    #[allow(dead_code, reason = "decoded, as a program would")]
+    data: Option<Value>,
+}
+
+impl_object!(Own, "v1", "ConfigMap", "configmaps", Namespaced);
+
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Own,
+    Dynamic,
+    Compact,
+    Metadata,
+}
+
+/// Which objects an informer is about.
+#[derive(Clone, Debug)]
+enum Scope {
+    All,
+    Namespaces(BTreeSet<&'static str>),
+    /// By label.
+    Colour(&'static str),
+    /// By field.
+    Field(&'static str),
+    /// One of two shards.
+    Shard(u32),
+}
+
+impl Scope {
+    fn pick(random: &Random) -> Self {
+        match random.below(8) {
+            0 | 1 => Self::Namespaces(BTreeSet::from([random.pick(&NAMESPACES)])),
+            2 => Self::Namespaces(BTreeSet::from([NAMESPACES[0], NAMESPACES[2]])),
+            3 => Self::Colour("red"),
+            4 => Self::Field(random.pick(&NAMESPACES)),
+            5 => Self::Shard(random.below(2) as u32),
+            _ => Self::All,
+        }
+    }
+
+    fn informer_scope(&self) -> InformerScope {
+        let all = InformerScope::all();
+        match self {
+            Self::All => all,
+            Self::Namespaces(names) => names.iter().fold(all, |scope, name| scope.namespace(*name)),
+            Self::Colour(colour) => {
+                all.label_selector(format!("colour={colour}").parse().expect("a selector"))
+            }
+            Self::Field(namespace) => all.field_selector(format!("metadata.namespace={namespace}")),
+            Self::Shard(index) => all.shard(shard(*index)),
+        }
+    }
+
+    fn contains(&self, key: &str, state: &State) -> bool {
+        let namespace = key.split('/').next().unwrap_or_default();
+        match self {
+            Self::All => true,
+            Self::Namespaces(names) => names.contains(namespace),
+            Self::Colour(colour) => state.colour == *colour,
+            Self::Field(name) => namespace == *name,
+            Self::Shard(index) => shard(*index).contains(&state.uid),
+        }
+    }
+}
+
+fn shard(index: u32) -> Shard {
+    Shard::new(index, 2).expect("a shard")
+}
+
+/// How an informer is configured.
+#[derive(Clone, Debug)]
+struct Plan {
+    resource: Resource,
+    form: Form,
+    scope: Scope,
+    queue: InformerQueue,
+    watch_list: bool,
+    page_size: Option<u32>,
+    /// The proxy is an HTTP server; else there is TLS up to the server.
+    http: bool,
+    /// Time passes faster.
+    hurried: bool,
+    watch_idle_timeout: bool,
+    reuse_unchanged: bool,
+    tell_recreation: bool,
+    resync: bool,
+    skip: bool,
+    /// How long the process loop takes for an object, in microseconds.
+    slow_index: u64,
+}
+
+impl Plan {
+    /// The queue, and how it lists, go by the number: a dozen in a row have each combination.
+    fn new(number: usize, random: &Random) -> Self {
+        let queues =
+            [InformerQueue::DeltaFifo, InformerQueue::RealFifoAtomic, InformerQueue::RealFifoInOrder];
+        let hurried = random.one_in(2);
+        Self {
+            resource: if random.one_in(4) { Resource::Widgets } else { Resource::Maps },
+            form: match random.below(4) {
+                0 => Form::Dynamic,
+                1 => Form::Compact,
+                // `Hurried` requests whole objects.
+                2 if !hurried => Form::Metadata,
+                _ => Form::Own,
+            },
+            scope: Scope::pick(random),
+            queue: queues[number % 3],
+            watch_list: (number / 3).is_multiple_of(2),
+            page_size: (number / 6 % 2 == 1).then(|| random.pick(&[5, 20, 100])),
+            http: random.below(3) > 0,
+            hurried,
+            watch_idle_timeout: random.one_in(2),
+            reuse_unchanged: !random.one_in(4),
+            tell_recreation: random.one_in(3),
+            resync: random.one_in(4),
+            skip: random.one_in(3),
+            slow_index: random.pick(&[0, 0, 300, 2000]),
+        }
+    }
+
+    fn reflector_options(&self, name: &str, clock: Option<Arc<dyn Clock>>) -> ReflectorOptions {
+        let mut options = ReflectorOptions::default();
+        name.clone_into(&mut options.name);
+        options.watch_list = self.watch_list;
+        options.page_size = self.page_size;
+        options.reuse_unchanged = self.reuse_unchanged;
+        if self.skip {
+            options.skip = FieldPaths::managed_fields();
+        }
+        if self.resync {
+            options.resync_period = Duration::from_secs(if self.hurried { 120 } else { 3 });
+        }
+        if self.watch_idle_timeout {
+            options.watch_idle_timeout = Some(Duration::from_secs(if self.hurried { 40 } else { 2 }));
+        }
+        match clock {
+            Some(clock) => options.clock = clock,
+            None => {
+                options.backoff =
+                    Backoff::new(Duration::from_millis(50), 2.0, Duration::from_millis(800), 1.0);
+            }
+        }
+        options
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { resource, form, scope, queue, watch_list, page_size, .. } = self;
+        write!(f, "{resource:?} as {form:?}, {scope:?}, {queue:?}")?;
+        write!(f, "{}", if *watch_list { ", watch-list" } else { ", list" })?;
+        if let Some(size) = page_size {
+            write!(f, " in pages of {size}")?;
+        }
+        for (is_so, what) in [
+            (self.http, "http proxy"),
+            (self.hurried, "hurried"),
+            (self.watch_idle_timeout, "watch_idle_timeout"),
+            (!self.reuse_unchanged, "no reuse"),
+            (self.tell_recreation, "tell_recreation"),
+            (self.resync, "resync"),
+            (self.skip, "skip"),
+        ] {
+            if is_so {
+                write!(f, ", {what}")?;
+            }
+        }
+        if self.slow_index > 0 {
+            write!(f, ", {} us an object", self.slow_index)?;
+        }
+        Ok(())
+    }
+}
+
+/// What subjects have in common.
+pub(crate) struct Setting {
+    pub(crate) start: Instant,
+    pub(crate) restored: Arc<AtomicBool>,
+}
+
+/// An informer whose type does not matter.
+pub(crate) trait Subject: Send + Sync {
+    fn name(&self) -> &str;
+    fn plan(&self) -> String;
+    fn proxy(&self) -> &Proxy;
+    /// Whether its connections are left alone while it watches from a version that the server does not have yet.
+    fn notices_alone(&self) -> bool;
+    fn statuses(&self) -> Vec<ReflectorStatus>;
+    /// Adds a handler, and may remove another one.
+    fn change_handlers(&self, random: &Random);
+    /// How many events its handlers have got.
+    fn events(&self) -> u64;
+    /// What differs from the truth, by what was compared.
+    fn differences(&self, truth: &Truth) -> Vec<Difference>;
+    /// Invariants that were broken since the last call.
+    fn broken(&self) -> Vec<String>;
+    /// Stops it; says how long that took.
+    fn stop(&self) -> Duration;
+}
+
+/// What differs.
+pub(crate) struct Difference {
+    /// Cache, handler, or index.
+    pub(crate) what: String,
+    pub(crate) lines: Vec<String>,
+}
+
+struct Informer<T> {
+    name: String,
+    plan: Plan,
+    proxy: Proxy,
+    factory: SharedInformerFactory,
+    informer: SharedIndexInformer<T>,
+    handlers: Mutex<Vec<Handler>>,
+    setting: Arc<Setting>,
+}
+
+struct Handler {
+    name: String,
+    filters: bool,
+    follower: Follower,
+    registration: HandlerRegistration,
+}
+
+/// Starts an informer of a random configuration. `proxy` makes a proxy that terminates TLS or does not, `client` a
+/// client behind it, with a clock if it is not to use the real one.
+pub(crate) fn start(
+    number: usize,
+    random: &Random,
+    setting: &Arc<Setting>,
+    proxy: impl FnOnce(bool) -> Proxy,
+    client: impl FnOnce(&Proxy, Option<Arc<dyn Clock>>) -> Client,
+) -> Box<dyn Subject> {
+    let plan = Plan::new(number, random);
+    let name = format!("informer-{number:03}");
+    let proxy = proxy(plan.http);
+    let clock = plan.hurried.then(|| Arc::new(HurriedClock::new()) as Arc<dyn Clock>);
+    let client = client(&proxy, clock.clone());
+    let source: Box<dyn ListerWatcherSource> =
+        if plan.hurried { Box::new(Hurried(client)) } else { Box::new(client) };
+    let factory = SharedInformerFactory::builder(Source(source))
+        .reflector_options(plan.reflector_options(&name, clock))
+        .queue(plan.queue)
+        .tell_recreation(plan.tell_recreation)
+        .scope(plan.scope.informer_scope())
+        .build();
+    let resource = plan.resource.group_version_resource();
+    let setting = Arc::clone(setting);
+    match (plan.form, plan.resource) {
+        (Form::Own, Resource::Maps) => {
+            let informer = factory.informer::<Own>();
+            Informer::start(name, plan, proxy, factory, informer, random, setting)
+        }
+        (Form::Own, Resource::Widgets) => {
+            let informer = factory.dynamic_as::<Own>(resource);
+            Informer::start(name, plan, proxy, factory, informer, random, setting)
+        }
+        (Form::Dynamic, _) => {
+            let informer = factory.dynamic_as::<DynamicObject>(resource);
+            Informer::start(name, plan, proxy, factory, informer, random, setting)
+        }
+        (Form::Compact, _) => {
+            let informer = factory.dynamic_as::<Compact>(resource);
+            Informer::start(name, plan, proxy, factory, informer, random, setting)
+        }
+        (Form::Metadata, _) => {
+            let informer = factory.metadata(resource);
+            Informer::<PartialObjectMetadata>::start(name, plan, proxy, factory, informer, random, setting)
+        }
+    }
+}
+
+/// Either of two sources.
+struct Source(Box<dyn ListerWatcherSource>);
+
+impl ListerWatcherSource for Source {
+    fn lister_watcher(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Arc<dyn k8s_informer::ListerWatcher> {
+        self.0.lister_watcher(resource, namespace)
+    }
+
+    fn metadata_lister_watcher(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Arc<dyn k8s_informer::ListerWatcher> {
+        self.0.metadata_lister_watcher(resource, namespace)
+    }
+}
+
+impl<T: Object + DeserializeOwned> Informer<T> {
+    fn start(
+        name: String,
+        plan: Plan,
+        proxy: Proxy,
+        factory: SharedInformerFactory,
+        informer: SharedIndexInformer<T>,
+        random: &Random,
+        setting: Arc<Setting>,
+    ) -> Box<dyn Subject> {
+        let slow = Duration::from_micros(plan.slow_index);
+        let index = move |object: &T| {
+            if !slow.is_zero() {
+                thread::sleep(slow);
+            }
+            vec![object.label("colour").unwrap_or_default().to_owned()]
+        };
+        informer.add_index("colour", index).expect("an index");
+        let handlers = Mutex::default();
+        let this = Self { name, plan, proxy, factory, informer, handlers, setting };
+        this.add_handler(random);
+        this.add_handler(random);
+        this.factory.start(&Stop::new()).expect("threads");
+        Box::new(this)
+    }
+
+    fn handlers(&self) -> MutexGuard<'_, Vec<Handler>> {
+        self.handlers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add_handler(&self, random: &Random) {
+        let (coalesces, filters) = (random.one_in(2), random.one_in(2));
+        // A handler that gets every event must keep up.
+        let most = if coalesces { random.pick(&[1, 10, 40]) } else { random.pick(&[0, 0, 1]) };
+        let Setting { start, restored } = &*self.setting;
+        let follower =
+            Follower::new(*start, Duration::from_millis(most), random.fork(), Arc::clone(restored));
+        let mut handlers = self.handlers();
+        let mut options = HandlerOptions::default();
+        let (c, f) = (if coalesces { " coalescing" } else { "" }, if filters { " filtering" } else { "" });
+        options.name = format!("handler{c}{f} {most} ms, at {:.1} s", start.elapsed().as_secs_f64());
+        if coalesces {
+            options.buffer = HandlerBuffer::Coalescing;
+        }
+        let name = options.name.clone();
+        let registration = if filters {
+            let handler = FilteringHandler::new(passes::<T>, follower.clone());
+            self.informer.add_handler_with_options(handler, options)
+        } else {
+            self.informer.add_handler_with_options(follower.clone(), options)
+        };
+        let registration = registration.expect("threads");
+        handlers.push(Handler { name, filters, follower, registration });
+    }
+}
+
+impl<T: Object + DeserializeOwned> Subject for Informer<T> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn plan(&self) -> String {
+        self.plan.to_string()
+    }
+
+    fn proxy(&self) -> &Proxy {
+        &self.proxy
+    }
+
+    fn notices_alone(&self) -> bool {
+        self.plan.hurried
+    }
+
+    fn statuses(&self) -> Vec<ReflectorStatus> {
+        self.informer.statuses().into_iter().map(|(_, status)| status).collect()
+    }
+
+    fn change_handlers(&self, random: &Random) {
+        self.add_handler(random);
+        let removed = {
+            let mut handlers = self.handlers();
+            if handlers.len() < 4 { None } else { Some(handlers.remove(random.below(4))) }
+        };
+        if let Some(handler) = removed {
+            self.informer.remove_event_handler(&handler.registration);
+        }
+    }
+
+    fn events(&self) -> u64 {
+        self.handlers().iter().map(|handler| handler.follower.known().count).sum()
+    }
+
+    fn differences(&self, truth: &Truth) -> Vec<Difference> {
+        let objects = truth.of(self.plan.resource).iter();
+        let expected: View = objects
+            .filter(|(key, state)| self.plan.scope.contains(key, state))
+            .map(|(key, state)| (key.clone(), state.clone()))
+            .collect();
+        let mut differences = Vec::new();
+        let mut compare =
+            |what: String, found: &View, expected: &View, history: &dyn Fn(&str) -> Vec<String>| {
+                let lines = compare(found, expected, history);
+                let differs = !lines.is_empty();
+                if differs {
+                    differences.push(Difference { what, lines });
+                }
+                differs
+            };
+        let lister = self.informer.lister();
+        let view = |objects: &[Arc<T>]| -> View {
+            let key = |object: &T| format!("{}/{}", object.namespace(), object.name());
+            objects.iter().map(|object| (key(object), State::of(&**object))).collect()
+        };
+        let cache_differs = compare("cache".to_owned(), &view(&lister.list()), &expected, &|_| Vec::new());
+        let mut colours: BTreeMap<&str, View> = BTreeMap::new();
+        for (key, state) in &expected {
+            colours.entry(&state.colour).or_default().insert(key.clone(), state.clone());
+        }
+        // An index of a cache that differs does, too.
+        let indices: &[&str] = if cache_differs { &[] } else { &["", "red", "green", "blue"] };
+        for colour in indices {
+            let found = view(&lister.by_index("colour", colour).expect("an index"));
+            let expected = colours.remove(colour).unwrap_or_default();
+            compare(format!("index of {colour:?}"), &found, &expected, &|_| Vec::new());
+        }
+        for handler in &*self.handlers() {
+            let mut expected = expected.clone();
+            if handler.filters {
+                expected.retain(|_, state| state.colour == "red");
+            }
+            let known = handler.follower.known();
+            let history = |key: &str| known.history(key).into_iter().map(str::to_owned).collect();
+            compare(handler.name.clone(), &known.view, &expected, &history);
+        }
+        let status = self.informer.status();
+        if !status.complete {
+            let why = status.last_error.map_or("no error".to_owned(), |error| error.to_string());
+            let lines = vec![format!("{} unreadable so far; {why}", status.unreadable)];
+            differences.push(Difference { what: "not complete".to_owned(), lines });
+        }
+        differences
+    }
+
+    fn broken(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        for handler in &*self.handlers() {
+            let broken = std::mem::take(&mut handler.follower.known().broken);
+            all.extend(broken.into_iter().map(|broken| format!("{}: {broken}", handler.name)));
+        }
+        all
+    }
+
+    fn stop(&self) -> Duration {
+        let start = Instant::now();
+        self.factory.shutdown();
+        start.elapsed()
+    }
+}
+
+/// What differs between two views, markers aside.
+fn compare(found: &View, expected: &View, history: &dyn Fn(&str) -> Vec<String>) -> Vec<String> {
+    let keys: BTreeSet<&String> = found.keys().chain(expected.keys()).collect();
+    let differing: Vec<_> = keys
+        .into_iter()
+        .filter(|key| !is_marker(key))
+        .map(|key| (key, found.get(key), expected.get(key)))
+        .filter(|(_, found, expected)| found != expected)
+        .collect();
+    let mut lines: Vec<String> = differing
+        .iter()
+        .take(REPORTED)
+        .flat_map(|(key, found, expected)| {
+            let text = |state: &Option<&State>| state.map_or("nothing".to_owned(), |state| state.to_string());
+            let line = format!("{key}: {}, the server has {}", text(found), text(expected));
+            std::iter::once(line).chain(history(key).into_iter().map(|event| format!("    {event}")))
+        })
+        .collect();
+    if differing.len() > REPORTED {
+        lines.push(format!("and {} more", differing.len() - REPORTED));
+    }
+    lines
+}
