@@ -40,8 +40,9 @@ fn after_a_compaction_what_was_missed_is_made_up_for() {
         assert_eq!((known.events.len(), &known.problems[..], known.unknown.len()), (7, &[][..], 2));
         assert_eq!(known.versions, cluster.versions(&namespace));
         assert_eq!(cached(&maps), known.versions);
-        let error = maps.status().last_error.unwrap();
-        assert!(error.is_gone(), "{error}");
+        // The deletions came from a list. Which error was the last one before it depends on the restart.
+        let status = maps.status();
+        assert!(status.relists >= 1 && status.complete, "{status:?}");
         shut_down(&factory, "after a compaction");
     });
 }
