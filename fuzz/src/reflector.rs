@@ -413,6 +413,7 @@ impl Run {
                     .map(|&(begin, stop)| (end.saturating_sub(begin).min(stop - begin), stop - begin))
                     .collect(),
                 end: if silent { End::Silent } else { End::Clean },
+                breaks: answer.end == End::Reset,
                 started: now,
                 patience: u64::from(timeout) * 1000 + 30_000,
                 ended: now + if silent { 30_000 } else { answer.millis },

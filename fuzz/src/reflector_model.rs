@@ -56,6 +56,8 @@ pub struct Model {
     pub unreadable: u64,
     pub next: Step,
     unavailable: bool,
+    /// Nothing hints that versions stand for other states now.
+    known: bool,
     paginated: bool,
     unfinished: u32,
     watch_list_from: u64,
@@ -111,6 +113,8 @@ pub struct Stream<'a> {
     /// How many bytes of each came, and of how many.
     pub came: Vec<(usize, usize)>,
     pub end: End,
+    /// The connection does, in the end.
+    pub breaks: bool,
     pub started: u64,
     pub ended: u64,
     /// How long a watch may be silent.
@@ -128,6 +132,7 @@ impl Model {
             unreadable: 0,
             next: Step::Watch,
             unavailable: false,
+            known: false,
             paginated: false,
             unfinished: 0,
             watch_list_from: 0,
@@ -223,9 +228,15 @@ impl Model {
         same.then(|| cached.clone())
     }
 
+    fn doubt(&mut self, failure: Failure) {
+        use FailureKind::{BadRequest, Forbidden, Invalid};
+        self.known &= matches!(failure.kind, BadRequest | Forbidden | Invalid);
+    }
+
     /// The answer to a list is none.
     pub fn list_failed(&mut self, failure: Failure) {
         use FailureKind::{Expired, Gone, TooLargeVersion};
+        self.doubt(failure);
         let had_token = self.listing.token.take().is_some();
         if had_token && !self.listing.whole && failure.kind == Expired {
             let Listing { version, limit, retried, .. } = std::mem::take(&mut self.listing);
@@ -246,7 +257,7 @@ impl Model {
             if !came || self.settings.small && *length > Settings::BYTES {
                 break;
             }
-            let since = (self.synced && self.settings.reuse).then(|| self.version.clone());
+            let since = (self.known && self.settings.reuse).then(|| self.version.clone());
             let newer = || match (page.version.parse::<u64>(), since.and_then(|since| since.parse().ok())) {
                 (Ok(version), Some(since)) => version >= since,
                 _ => false,
@@ -287,6 +298,9 @@ impl Model {
     fn replace(&mut self, seen: Seen, version: String) {
         let Seen { mut things, gaps, any, outdated } = seen;
         self.complete = gaps.is_empty() && !any && outdated.is_empty();
+        let versions = (version.parse::<u64>(), self.version.parse::<u64>());
+        self.known &= matches!(versions, (Ok(version), Ok(since)) if version >= since);
+        self.known |= !any && !gaps.iter().any(|key| self.cache.contains_key(key));
         for (key, thing) in std::mem::take(&mut self.cache) {
             if any || gaps.contains(&key) {
                 things.entry(key).or_insert(thing);
@@ -300,12 +314,14 @@ impl Model {
     }
 
     pub fn watch_failed(&mut self, failure: Failure) {
+        self.doubt(failure);
         let waits = matches!(failure.kind, FailureKind::Connection | FailureKind::TooManyRequests);
         self.wait(failure.retry_after(), if waits { Then::Watch } else { Then::Cycle });
     }
 
     pub fn watch_list_failed(&mut self, failure: Failure, now: u64) {
         use FailureKind::*;
+        self.doubt(failure);
         match failure.kind {
             Connection | TooManyRequests => {
                 self.unfinished += u32::from(failure.kind == Connection);
@@ -338,7 +354,7 @@ impl Model {
         let mut watching = Watching {
             initial: initial.then(Seen::default),
             initial_version: String::new(),
-            reuse: self.synced && self.settings.reuse && !self.unavailable && can_be_compared,
+            reuse: self.known && self.settings.reuse && can_be_compared,
             counts: !initial && !matches!(self.version.as_str(), "" | "0"),
             reused: false,
             has_bookmark: false,
@@ -443,6 +459,10 @@ impl Model {
     fn broken(&mut self, broken: Broken, watching: &Watching, now: u64) {
         self.note_health(watching);
         match broken {
+            Broken::Error(failure) => self.doubt(failure),
+            Broken::Frame => self.known = false,
+        }
+        match broken {
             Broken::Error(failure) if watching.initial.is_some() => self.watch_list_failed(failure, now),
             Broken::Frame if watching.initial.is_some() => self.begin_list(),
             Broken::Error(failure) => match failure.kind {
@@ -494,6 +514,7 @@ impl Model {
     fn ended(&mut self, stream: &Stream<'_>, watching: &Watching) {
         let is_initial = watching.initial.is_some();
         if stream.end == End::Silent {
+            self.known = false;
             match is_initial {
                 true => {
                     self.pause_watch_list(stream.ended);
@@ -507,6 +528,8 @@ impl Model {
             }
             return;
         }
+        let due = stream.started + stream.patience - 30_000;
+        self.known &= !stream.breaks && stream.ended + 1000 >= due;
         let very_short = watching.events == 0 && stream.ended - stream.started < 1000;
         match (is_initial, very_short) {
             (true, true) => self.begin_list(),

@@ -22,6 +22,10 @@ pub(super) struct Told {
     waiting: VecDeque<(u64, ResourceVersion)>,
     /// The last version that no place is before any more.
     passed: ResourceVersion,
+    /// The places before this number are those of the last list and what came before it.
+    list_end: u64,
+    /// Whether the processing of one of them has failed since.
+    list_failed: bool,
     /// As `watermark` has it, to be looked at without its lock.
     published: ResourceVersion,
     watermark: Watermark,
@@ -33,6 +37,8 @@ impl Told {
             next: 0,
             waiting: VecDeque::new(),
             passed: ResourceVersion::default(),
+            list_end: 0,
+            list_failed: false,
             published: ResourceVersion::default(),
             watermark: Watermark::new(),
         }
@@ -80,12 +86,17 @@ impl Told {
     /// Another event, or a bookmark. Without a version it leaves the last one.
     pub(super) fn event(&mut self, version: Option<ResourceVersion>) {
         if let Some(version) = version {
-            self.list(version);
+            self.reaches(version);
         }
     }
 
-    /// A list, or anything else that says which version there is now, if any.
+    /// A list, whose version counts also if there is none.
     pub(super) fn list(&mut self, version: ResourceVersion) {
+        (self.list_end, self.list_failed) = (self.next, false);
+        self.reaches(version);
+    }
+
+    fn reaches(&mut self, version: ResourceVersion) {
         match self.waiting.back_mut() {
             Some((places, last)) if *places == self.next => *last = version,
             _ => self.waiting.push_back((self.next, version)),
@@ -104,6 +115,18 @@ impl Told {
             self.waiting = VecDeque::new();
         }
         passes
+    }
+
+    /// The processing of what was queued at this place has failed for good: the consumer may still have what
+    /// the last list was to replace.
+    pub(super) fn failed(&mut self, place: u64) {
+        self.list_failed |= place < self.list_end;
+    }
+
+    /// Whether the last list and all before it have been processed, if this is the first place that has not
+    /// been, and without a failure.
+    pub(super) fn is_settled(&self, first: Option<u64>) -> bool {
+        !self.list_failed && first.is_none_or(|first| first >= self.list_end)
     }
 
     /// The last version before the first place that waits in order.

@@ -356,9 +356,9 @@ fn says_kind(object: &[u8]) -> bool {
         || Peek::whole(object).is_ok_and(|peek| !peek.api_version.is_empty() || !peek.kind.is_empty())
 }
 
-/// What the store has already: the same object in the same version.
+/// The object that the store has already, if it is the same one in the same version.
 fn unchanged<T: Object>(peek: &Peek<'_>, store: &dyn ReflectorStore<T>) -> Option<(Key, Arc<T>)> {
-    let staging = store.staging()?;
+    let staging = store.staging().filter(|staging| staging.is_settled())?;
     if peek.is_ambiguous || peek.name.is_empty() || peek.uid.is_empty() || peek.resource_version.is_empty() {
         return None;
     }

@@ -245,7 +245,9 @@ impl<T: Object> Listing<T> {
         Retry::No
     }
 
+    /// Begins with the first page again. Everything is decoded: the server may be another one now.
     fn restart(&mut self) {
+        self.since = None;
         self.continue_token = None;
         self.pages = 0;
         self.list_version.clear();

@@ -48,6 +48,10 @@ pub(super) struct Machine<'a, T> {
     pub(super) shard_applied: Option<bool>,
     /// The last version can't be listed any more: ask for the most recent one (L8, L11).
     pub(super) version_unavailable: bool,
+    /// Whether each version that the store was given still stands for the same state on the server: nothing
+    /// since the last list that was decoded in full has hinted that etcd was restored. While it is false,
+    /// every object is decoded.
+    pub(super) history_is_known: bool,
     /// A list at "0" came in pages: the server has no watch cache, so always ask for pages (L10).
     paginated: bool,
     /// How many watch-lists of this cycle have ended before their time, and until when none is asked for.
@@ -197,6 +201,7 @@ impl<'a, T: Object> Machine<'a, T> {
             replaced: 0,
             shard_applied: None,
             version_unavailable: false,
+            history_is_known: false,
             paginated: false,
             unfinished: 0,
             watch_list_from: None,
@@ -358,8 +363,7 @@ impl<'a, T: Object> Machine<'a, T> {
             (Phase::Watch, Err(error)) => self.watch_refused(error),
             (Phase::WatchList, Ok(())) => {
                 // As of a list, if it can be told in the end that the versions did not go back.
-                let since = self.since().filter(|since| is_no_older(since, since));
-                let reuse = since.is_some() && !self.version_unavailable;
+                let reuse = self.since().is_some_and(|since| is_no_older(&since, &since));
                 self.watch_opened(timeout, started, false, Some(Initial::new(reuse)));
             }
             (Phase::WatchList, Err(error)) => self.watch_list_failed(error, now),
@@ -477,10 +481,18 @@ impl<'a, T: Object> Machine<'a, T> {
 
     /// The version of what the store has, if that may be kept where it has not changed.
     fn since(&self) -> Option<String> {
-        (self.synced && self.settings.reuse_unchanged).then(|| self.version.clone())
+        (self.history_is_known && self.settings.reuse_unchanged).then(|| self.version.clone())
+    }
+
+    /// A request or a stream has failed. Unless the server has answered the request itself, another one may be
+    /// in its place now: etcd is restored while its API servers are down, so a lost connection can be the only
+    /// sign of it.
+    pub(super) fn doubt_history(&mut self, error: &Error) {
+        self.history_is_known &= error.status().is_some() && !error.is_gone() && !error.is_retryable();
     }
 
     fn list_failed(&mut self, mut listing: Listing<T>, error: Error) {
+        self.doubt_history(&error);
         match listing.retry(&error) {
             Retry::No => {
                 let retry_after = error.retry_after();
@@ -523,6 +535,9 @@ impl<'a, T: Object> Machine<'a, T> {
         let complete = no_gaps && up_to_date;
         let never_decoded = (!self.synced || self.undecodable.is_some()) && list.objects.is_empty();
         let undecodable = if never_decoded { undecoded.into_list(std::any::type_name::<T>()) } else { None };
+        self.history_is_known &= is_no_older(&version, &self.version);
+        // An object that stays in a gap may be of another history.
+        let keeps_none = no_gaps || store.staging().is_some_and(|staging| list.gaps.are_empty_in(staging));
         if let Some(before_replace) = self.before_replace {
             let undecodable = undecodable.as_ref();
             before_replace(self, &ListOutcome { version: &version, received, complete, undecodable });
@@ -538,6 +553,7 @@ impl<'a, T: Object> Machine<'a, T> {
         };
         replaced.map_err(|error| Error::other(format!("unable to sync list result: {error}")))?;
         self.version = version;
+        self.history_is_known |= keeps_none;
         self.synced = true;
         self.undecodable = undecodable;
         self.replaced += 1;
@@ -558,6 +574,7 @@ impl<'a, T: Object> Machine<'a, T> {
         self.phase = Phase::WatchBody(Watching {
             frames: FrameSplitter::new(self.decoder.limits().object_bytes),
             started,
+            due: started + timeout,
             events: 0,
             versions_count,
             idle_timeout: self.settings.watch_idle_timeout.unwrap_or(timeout + SLACK),

@@ -72,8 +72,13 @@ pub struct ReflectorOptions {
     /// Fields that are not decoded, whatever the type: `managedFields` for example. None by default.
     pub skip: FieldPaths,
     /// Whether an object of a relist that is the one in the cache, by UID and resourceVersion, is kept and
-    /// not decoded again; what else stands in its bytes is not looked at. On by default. It is decoded all the
-    /// same if the list is older than what was seen before.
+    /// not decoded again; what else stands in its bytes is not looked at. On by default.
+    ///
+    /// A restored etcd gives a resourceVersion a second time, to another state. Everything is therefore decoded
+    /// after any sign of that: an expired version or one that is too large, a list that is older than what was
+    /// seen, a connection that failed, broke, ended early or fell silent, or a server that is not available.
+    /// Objects are kept again once the cache has all of a list that was decoded in full. A relist that decodes
+    /// everything holds two generations of all objects until the cache has the new one.
     pub reuse_unchanged: bool,
     /// How large what a server sends may be.
     pub limits: DecodeLimits,

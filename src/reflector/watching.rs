@@ -24,6 +24,8 @@ pub(super) struct Watching<T> {
     pub(super) frames: FrameSplitter,
     /// When the request was made (W2), or the objects of a watch-list were complete.
     pub(super) started: Instant,
+    /// When the server was asked to end it.
+    pub(super) due: Instant,
     /// How many events there were since, and whether their versions count: not those of the unordered ADDED
     /// events at the beginning of a watch that did not start from a version (W10).
     pub(super) events: u64,
@@ -38,7 +40,15 @@ pub(super) struct Watching<T> {
     pub(super) initial: Option<Initial<T>>,
 }
 
+/// How much earlier than requested a server may end a watch, by its own clock.
+const EARLY: Duration = Duration::from_secs(1);
+
 impl<T> Watching<T> {
+    /// Whether the time that the server was given is over. An earlier end can mean that it shuts down.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        now + EARLY >= self.due
+    }
+
     /// How long to wait for bytes, from a server that is known to send bookmarks or not.
     pub(super) fn patience(&self, bookmarks_come: bool) -> Duration {
         match self.initial {

@@ -358,6 +358,10 @@ impl<T: Send + Sync> Staging<T> for Indexer<T> {
         self.get_by_key(key)
     }
 
+    fn is_settled(&self) -> bool {
+        true
+    }
+
     fn replace_staged(&self, list: StagedList<T>) -> Result<(), StoreError> {
         let StagedList { mut objects, resource_version, gaps } = list;
         self.keep_in_gaps(&mut objects, &gaps);

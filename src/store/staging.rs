@@ -43,9 +43,20 @@ pub trait Staging<T>: Send + Sync {
     /// It has no key, or the transform fails.
     fn prepare(&self, object: Arc<T>) -> Result<(Key, Arc<T>), StoreError>;
 
-    /// Some state of this object that is kept, not necessarily the newest: of use to who can tell by its
-    /// resourceVersion whether it is the one that he has in mind.
+    /// Some state of this object that is kept, not necessarily the newest. The caller tells by its
+    /// resourceVersion whether it is the one in question.
     fn cached(&self, key: &str) -> Option<Arc<T>>;
+
+    /// Whether everything up to the last list has been processed, and nothing of it has failed: then
+    /// [`cached`](Self::cached) returns no state from before that list.
+    ///
+    /// A restored etcd gives a resourceVersion a second time, to another state. The reflector therefore keeps
+    /// cached objects only if this is `true`. A store that keeps what it is given at once returns `true`. A
+    /// queue returns `true` once the consumer has processed the list. The default, `false`, is always
+    /// correct: every object is decoded.
+    fn is_settled(&self) -> bool {
+        false
+    }
 
     /// As [`ReflectorStore::replace`](super::ReflectorStore::replace), of objects that were prepared, or are
     /// kept already; and what stands in the gaps stays as it is.
@@ -118,6 +129,11 @@ impl Gaps {
     /// Whether it can't be told which objects they are: nothing may be taken for deleted.
     pub fn may_be_any(&self) -> bool {
         self.any
+    }
+
+    /// Whether the store has none of them.
+    pub(crate) fn are_empty_in<T>(&self, staging: &dyn Staging<T>) -> bool {
+        !self.any && self.keys.iter().all(|key| staging.cached(key).is_none())
     }
 
     /// Whether everything could be read.

@@ -34,7 +34,7 @@ fn errors_of(lists: Vec<Vec<Answer>>, set: impl Fn(&mut ReflectorOptions)) -> Ve
     let told = informed.told();
     assert_eq!(told, ["+ns/a@1", "+ns/b@2", "+ns/c@3", "-ns/c@?3"]);
     let status = informed.status();
-    assert_eq!((status.complete, status.unreadable), (true, 0), "{status:?}");
+    assert!(status.complete, "{status:?}");
     let errors = errors.lock().clone();
     assert_eq!(errors.len(), count, "{errors:?}");
     errors

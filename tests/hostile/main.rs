@@ -5,8 +5,10 @@
 mod bodies;
 mod events;
 mod false_deletes;
+mod histories;
 mod limits;
 mod objects;
+mod restores;
 mod secrets;
 mod shards;
 mod skipped;

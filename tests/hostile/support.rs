@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{
-    Backoff, Body, Deleted, Error, Indexer, InformerQueue, ListOptions, ListerWatcher, Object,
-    ReflectorOptions, ReflectorStatus, ResourceEventHandler, SharedIndexInformer, SharedIndexInformerOptions,
-    Stop,
+    Backoff, Body, Deleted, Error, InformerQueue, ListOptions, ListerWatcher, Object, ReflectorOptions,
+    ReflectorStatus, ResourceEventHandler, SharedIndexInformer, SharedIndexInformerOptions, Stop,
 };
 use parking_lot::{Condvar, Mutex};
 use serde::de::DeserializeOwned;
@@ -22,6 +21,11 @@ pub(crate) const SENDINGS: [Sending; 3] = [Sending::List, Sending::Pages, Sendin
 /// Ends a watch so that what there is follows anew.
 pub(crate) const EXPIRED: &str =
     r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":410,"reason":"Expired"}}"#;
+
+/// Ends a watch so that a list follows, without a hint that the server may be another one: the user may not
+/// watch for a moment.
+pub(crate) const FORBIDDEN: &str =
+    r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":403,"reason":"Forbidden"}}"#;
 
 /// The last event of a script: once it is told, everything before it has been.
 pub(crate) const LAST: &str =
@@ -41,9 +45,19 @@ pub(crate) type State = (&'static str, Vec<Vec<u8>>);
 impl Sending {
     /// A server that has these states, one after the other, and of the last one these events.
     pub(crate) fn script(self, states: &[State], events: &[u8]) -> ScriptedListerWatcher {
+        self.script_between(EXPIRED, states, events)
+    }
+
+    /// The same, with this event as the end of each watch but the last one.
+    pub(crate) fn script_between(
+        self,
+        between: &str,
+        states: &[State],
+        events: &[u8],
+    ) -> ScriptedListerWatcher {
         let mut answers = Vec::new();
         for (at, (version, items)) in states.iter().enumerate() {
-            let end = if at + 1 < states.len() { EXPIRED.as_bytes() } else { events };
+            let end = if at + 1 < states.len() { between.as_bytes() } else { events };
             let end = |mut body: Vec<u8>| {
                 body.extend_from_slice(end);
                 body.push(b'\n');
@@ -187,25 +201,29 @@ impl<T: Object + DeserializeOwned> Informed<T> {
         Self::run_patiently(script, queue, 0, set)
     }
 
-    /// After the first list no request has an answer before so many objects are cached.
+    /// After the first list no request has an answer before so many objects are cached, if any, and the first
+    /// list has been processed.
     pub(crate) fn run_patiently(
         script: ScriptedListerWatcher,
         queue: InformerQueue,
         cached: usize,
         set: impl FnOnce(&mut ReflectorOptions),
     ) -> Self {
-        let store = Arc::new(OnceLock::<Arc<Indexer<T>>>::new());
+        let informer = Arc::new(OnceLock::<SharedIndexInformer<T>>::new());
         let wait = {
-            let (script, store) = (script.clone(), Arc::clone(&store));
+            let (script, informer) = (script.clone(), Arc::clone(&informer));
+            let is_there = move |informer: &SharedIndexInformer<T>| {
+                cached == 0 || informer.has_synced() && informer.indexer().len() >= cached
+            };
             move || {
                 if !script.requests().is_empty() {
-                    until(|| store.get().is_some_and(|store| store.len() >= cached));
+                    until(|| informer.get().is_some_and(&is_there));
                 }
             }
         };
         let patient = Patient { script: script.clone(), wait };
         let this = Self::run_on(Arc::new(patient), script, queue, set);
-        let _ = store.set(Arc::clone(this.informer.indexer()));
+        let _ = informer.set(this.informer.clone());
         this
     }
 

@@ -12,6 +12,7 @@ mod heap;
 mod lists;
 mod metrics;
 mod real_fifo;
+mod settled;
 mod things;
 mod together;
 mod watermark;

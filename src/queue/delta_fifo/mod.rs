@@ -513,6 +513,10 @@ impl<T: Send + Sync> Staging<T> for DeltaFifo<T> {
         queued.or_else(known)
     }
 
+    fn is_settled(&self) -> bool {
+        self.state.lock().is_settled()
+    }
+
     fn replace_staged(&self, list: StagedList<T>) -> Result<(), StoreError> {
         self.replace_prepared(list.objects, &list.gaps, &list.resource_version)
     }

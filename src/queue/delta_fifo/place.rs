@@ -85,13 +85,25 @@ impl<T> State<T> {
     /// the first in order. A place that a pop passes, since its key has no changes or more than one place,
     /// counts until it does. To be called when there are fewer changes, or more versions without one.
     pub(super) fn publish(&mut self) {
-        let next = self.order.front().map(|place| place.number);
-        let first = self.list.as_ref().map(List::number).or(next);
+        let first = self.first_in_order();
         self.told.pass(first);
         let flight = self.in_flight.as_ref().map(|flight| (flight.since.number, &flight.since.before));
         let early = [flight, self.late.first()].into_iter().flatten().min_by_key(|(number, _)| *number);
         let early = early.filter(|(number, _)| first.is_none_or(|first| *number < first));
         self.told.publish(early.map(|(_, before)| before));
+    }
+
+    fn first_in_order(&self) -> Option<u64> {
+        let next = self.order.front().map(|place| place.number);
+        self.list.as_ref().map(List::number).or(next)
+    }
+
+    /// Whether the last list has been processed: what is in flight or was put back has not been.
+    pub(super) fn is_settled(&self) -> bool {
+        let flight = self.in_flight.as_ref().map(|flight| flight.since.number);
+        let late = self.late.first().map(|(number, _)| number);
+        let first = [self.first_in_order(), flight, late].into_iter().flatten().min();
+        self.told.is_settled(first)
     }
 
     /// Takes out of `order` what a pop would pass.

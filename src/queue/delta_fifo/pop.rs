@@ -80,6 +80,9 @@ impl<T> DeltaFifo<T> {
         let mut state = self.state.lock();
         let Some(mut flight) = state.in_flight.take() else { return };
         let missed = flight.missed.take();
+        if processed.result.is_err() && !processed.again {
+            state.told.failed(flight.since.number);
+        }
         let mut left_out = Vec::new();
         let mut known_object = None;
         if processed.again {

@@ -363,6 +363,11 @@ impl<T: Send + Sync> Staging<T> for RealFifo<T> {
         catch(|| cache?.get_by_key(key).ok()?).ok()?
     }
 
+    fn is_settled(&self) -> bool {
+        let state = self.state.lock();
+        state.told.is_settled(Some(state.done))
+    }
+
     fn replace_staged(&self, list: StagedList<T>) -> Result<(), StoreError> {
         let StagedList { objects, resource_version, gaps } = list;
         match &self.mode {

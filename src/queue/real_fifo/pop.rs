@@ -58,13 +58,18 @@ impl<T> RealFifo<T> {
     }
 
     /// They have been processed; `again` are those that go back to the head, last one first.
-    fn land(&self, taken: &Taken, again: impl Iterator<Item = Deltas<T>>) {
+    fn land(&self, taken: &Taken, has_failed: bool, again: impl Iterator<Item = Deltas<T>>) {
         let mut state = self.state.lock();
         state.in_flight = None;
         let before = state.items.len();
         again.for_each(|deltas| state.items.push_front(deltas));
         let back = state.items.len() - before;
         if back == 0 {
+            if has_failed {
+                // Whichever of them it was.
+                let first = state.done;
+                state.told.failed(first);
+            }
             state.initial -= taken.counted;
             state.done += taken.items as u64;
             state.publish();
@@ -114,7 +119,7 @@ impl<T: Send + Sync> Queue<T> for RealFifo<T> {
         let taken = self.fly(state, 1);
         let process = || catch(|| process(&deltas, taken.in_initial_list));
         let processed = Processed::from(self.timing.run(1, deltas.key(), taken.depth, process));
-        self.land(&taken, processed.again.then(|| deltas.clone()).into_iter());
+        self.land(&taken, processed.result.is_err(), processed.again.then(|| deltas.clone()).into_iter());
         processed.answer(deltas)
     }
 
@@ -137,7 +142,7 @@ impl<T: Send + Sync> Queue<T> for RealFifo<T> {
         let first = batch.first().and_then(Deltas::key);
         let processed = Processed::from(self.timing.run(batch.len(), first, taken.depth, process));
         let again = if processed.again { batch.clone() } else { Vec::new() };
-        self.land(&taken, again.into_iter().rev());
+        self.land(&taken, processed.result.is_err(), again.into_iter().rev());
         processed.answer(batch)
     }
 

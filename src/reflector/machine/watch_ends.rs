@@ -18,6 +18,7 @@ const WATCH_LIST_PAUSE: Duration = Duration::from_secs(600);
 
 impl<T: Object> Machine<'_, T> {
     pub(super) fn watch_refused(&mut self, error: Error) {
+        self.doubt_history(&error);
         let retry_after = error.retry_after();
         if is_waited_out(&error) {
             self.report(error, false);
@@ -36,10 +37,12 @@ impl<T: Object> Machine<'_, T> {
             }
             Broken::Event(error) if watching.initial.is_some() => self.watch_list_failed(error, now),
             Broken::Frame(error) if watching.initial.is_some() => {
+                self.history_is_known = false;
                 self.report(error, false);
                 self.begin_list();
             }
             Broken::Event(error) => {
+                self.doubt_history(&error);
                 let retry_after = error.retry_after();
                 let again = error.is_internal_error() && self.internal_errors.retry(now);
                 let wait = error.is_too_many_requests();
@@ -51,6 +54,7 @@ impl<T: Object> Machine<'_, T> {
                 }
             }
             Broken::Frame(error) => {
+                self.history_is_known = false;
                 self.report(error, false);
                 if self.broken_at.as_ref() == Some(&self.version) {
                     self.broken_at = None;
@@ -63,6 +67,7 @@ impl<T: Object> Machine<'_, T> {
     }
 
     pub(super) fn watch_silent(&mut self, watching: Watching<T>, now: Instant) {
+        self.history_is_known = false;
         let silent = watching.silent.as_secs();
         if watching.initial.is_none() {
             // Half-dead, as an end without a word.
@@ -89,6 +94,7 @@ impl<T: Object> Machine<'_, T> {
     }
 
     pub(super) fn watch_ended(&mut self, watching: &Watching<T>, result: Result<(), Error>, now: Instant) {
+        self.history_is_known &= result.is_ok() && watching.is_due(now);
         // A connection that broke is an end like any other: the watch goes on from the last version.
         if let Err(error) = result {
             self.report(error, false);
@@ -121,6 +127,7 @@ impl<T: Object> Machine<'_, T> {
 
     /// The server refuses a watch-list, or breaks it off with an error (WL8).
     pub(super) fn watch_list_failed(&mut self, error: Error, now: Instant) {
+        self.doubt_history(&error);
         let retry_after = error.retry_after();
         if is_waited_out(&error) {
             // Where nobody is, or too many are, a list fares no better. What breaks may break a watch-list

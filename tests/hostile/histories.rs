@@ -1,0 +1,382 @@
+//! A restored etcd gives versions a second time, to other states. What the cache kept of the first history
+//! must not be taken for the second one.
+
+use std::io::{Cursor, Read};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+use k8s_informer::{
+    Accessor, Body, Error, Fifo, IndexFunc, Indexer, Indexers, InformerQueue, ListOptions, ListWatch,
+    ObjectMeta, Reflector, ReflectorStore, SharedIndexInformer, SharedIndexInformerOptions, Status, Stop,
+    impl_object,
+};
+use serde::Deserialize;
+
+use crate::support::{
+    EXPIRED, FORBIDDEN, Informed, LAST, QUEUES, SENDINGS, Sending, State, event, initial_events, list,
+    options, until,
+};
+
+/// What is written in "a".
+#[derive(Clone, Deserialize)]
+struct Note {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    text: String,
+}
+
+impl_object!(Note, "v1", "Note", "notes", Namespaced);
+
+/// Always the same object: only its version and its text differ.
+fn note(version: &str, text: &str) -> Vec<u8> {
+    named("a", version, &format!("\"{text}\""))
+}
+
+fn named(name: &str, version: &str, text: &str) -> Vec<u8> {
+    format!(
+        r#"{{"metadata":{{"name":"{name}","namespace":"ns","uid":"u-{name}","resourceVersion":"{version}"}},"text":{text}}}"#
+    )
+    .into_bytes()
+}
+
+fn text(cache: &Indexer<Note>) -> String {
+    cache.get_by_key("ns/a").map(|note| note.text.clone()).unwrap_or_default()
+}
+
+fn status(code: u16, reason: &str, cause: &str) -> Answer {
+    let status = serde_json::json!({
+        "status": "Failure", "code": code, "reason": reason,
+        "details": { "causes": [{ "reason": cause }] },
+    });
+    let status: Status = serde_json::from_value(status).unwrap();
+    Answer::error(Error::from_status(status))
+}
+
+#[test]
+fn relist_after_expiry_decodes_everything() {
+    for sending in SENDINGS {
+        let states: [State; 2] = [("9", vec![note("9", "first")]), ("9", vec![note("9", "second")])];
+        for queue in QUEUES {
+            let script = sending.script(&states, b"");
+            let informed = Informed::<Note>::run_patiently(script, queue, 1, |_| {});
+            informed.until_last();
+            assert_eq!(text(informed.informer.indexer()), "second", "{sending:?} {queue:?}");
+        }
+        let store = Arc::new(Indexer::<Note>::for_objects());
+        reflect(&sending.script(&states, b""), store.clone());
+        assert_eq!(text(&store), "second", "{sending:?}, a plain store");
+        // It has nothing to take an object from.
+        let fifo = Arc::new(Fifo::new(Accessor::object()));
+        reflect(&sending.script(&states, b""), fifo.clone());
+        assert_eq!(fifo.get_by_key("ns/a").unwrap().text, "second", "{sending:?}, a Fifo");
+    }
+}
+
+/// A reflector into a store, on this thread, until its script is over.
+fn reflect(script: &ScriptedListerWatcher, store: Arc<dyn ReflectorStore<Note>>) {
+    let reflector = Reflector::new(Arc::new(script.clone()), store, options());
+    let stop = Stop::new();
+    thread::scope(|scope| {
+        scope.spawn(|| reflector.run(&stop));
+        until(|| reflector.last_sync_resource_version() == "999");
+        stop.stop();
+    });
+}
+
+#[test]
+fn relist_after_a_lost_connection_decodes_everything() {
+    let refused = || Answer::error(std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into());
+    let forbidden = || Answer::body(FORBIDDEN);
+    let too_new = || status(504, "Timeout", "ResourceVersionTooLarge");
+    let expired = || status(410, "Expired", "");
+    let signs = || -> [(&str, Vec<Answer>); 9] {
+        [
+            ("refused", vec![refused(), forbidden()]),
+            ("broken", vec![Answer::broken(event("ADDED", &named("b", "9", "\"\""))), forbidden()]),
+            ("broken within an event", vec![Answer::broken(r#"{"type":"#), forbidden()]),
+            ("ended early", vec![Answer::body(event("ADDED", &named("b", "9", "\"\""))), forbidden()]),
+            ("ended at once", vec![Answer::body("")]),
+            ("unavailable", vec![status(503, "ServiceUnavailable", "")]),
+            ("expired", vec![expired()]),
+            ("list expired", vec![forbidden(), expired()]),
+            ("list too new", vec![forbidden(), too_new()]),
+        ]
+    };
+    for queue in QUEUES {
+        for (sign, answers) in signs() {
+            let first = Answer::body(list("9", "", &[note("9", "first")]));
+            let second = Answer::body(list("9", "", &[note("9", "second")]));
+            let rest = [second, Answer::open(LAST)];
+            let script = ScriptedListerWatcher::new([first].into_iter().chain(answers).chain(rest));
+            let informed = Informed::<Note>::run_patiently(script, queue, 1, |_| {});
+            informed.until_last();
+            assert_eq!(text(informed.informer.indexer()), "second", "{sign}, {queue:?}");
+        }
+    }
+}
+
+#[test]
+fn relist_after_an_unreadable_item_decodes_it_again() {
+    // The second list is of another history, and leaves the cached copy where it is.
+    let states: [State; 3] = [
+        ("9", vec![note("9", "first")]),
+        ("4", vec![named("a", "4", "7"), named("b", "4", "\"\"")]),
+        ("9", vec![note("9", "third"), named("b", "4", "\"\"")]),
+    ];
+    for sending in SENDINGS {
+        for queue in QUEUES {
+            let informed = relisted(sending, queue, &states, |_| Ok(()));
+            informed.until_text("third");
+        }
+    }
+}
+
+#[test]
+fn relist_after_a_rejected_state_decodes_it_again() {
+    // The cache keeps the first state, since an index function rejects the second one.
+    let states: [State; 3] = [
+        ("9", vec![note("9", "first")]),
+        ("4", vec![note("4", "second"), named("b", "4", "\"\"")]),
+        ("9", vec![note("9", "third"), named("b", "4", "\"\"")]),
+    ];
+    for sending in SENDINGS {
+        for queue in QUEUES {
+            let reject = |note: &Note| if note.text == "second" { Err("not this one") } else { Ok(()) };
+            let informed = relisted(sending, queue, &states, reject);
+            informed.until_text("third");
+        }
+    }
+}
+
+/// An informer that runs until the end of the test.
+struct Running {
+    what: String,
+    informer: SharedIndexInformer<Note>,
+    stop: Stop,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Running {
+    fn start(
+        what: String,
+        lister_watcher: impl k8s_informer::ListerWatcher + 'static,
+        queue: InformerQueue,
+        index: impl Fn(&Note) -> Result<(), &'static str> + Send + Sync + 'static,
+    ) -> Self {
+        let mut informer_options = SharedIndexInformerOptions { reflector: options(), ..Default::default() };
+        informer_options.queue = queue;
+        let index = IndexFunc::fallible(move |note: &Note| index(note).map(|()| Vec::new()));
+        informer_options.indexers = Indexers::new().with("index", index);
+        let informer = SharedIndexInformer::<Note>::new(Arc::new(lister_watcher), informer_options);
+        let stop = Stop::new();
+        let thread = thread::spawn({
+            let (informer, stop) = (informer.clone(), stop.clone());
+            move || informer.run(&stop).unwrap()
+        });
+        Self { what, informer, stop, thread: Some(thread) }
+    }
+
+    /// Waits until the end of the script is in the cache.
+    fn until_text(&self, expected: &str) {
+        let cache = self.informer.indexer();
+        until(|| cache.get_by_key("last").is_some());
+        assert_eq!(text(cache), expected, "{}", self.what);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(thread::panicking() || ended.is_ok());
+        }
+    }
+}
+
+/// An informer that sees these states, without a hint that one is of another history, and each once the cache
+/// has what the one before comes to.
+fn relisted(
+    sending: Sending,
+    queue: InformerQueue,
+    states: &[State],
+    index: impl Fn(&Note) -> Result<(), &'static str> + Send + Sync + 'static,
+) -> Running {
+    let script = sending.script_between(FORBIDDEN, states, b"");
+    let cache = Arc::new(OnceLock::<Arc<Indexer<Note>>>::new());
+    let sizes: Vec<usize> = states.iter().map(|(_, items)| items.len()).collect();
+    let lists = Arc::new(AtomicUsize::new(0));
+    let wait = {
+        let cache = Arc::clone(&cache);
+        move |options: &ListOptions, initial: bool| {
+            if !initial || options.continue_token.is_some() {
+                return;
+            }
+            if let Some(before) = lists.fetch_add(1, Ordering::SeqCst).checked_sub(1) {
+                until(|| cache.get().is_some_and(|cache| cache.len() >= sizes[before]));
+            }
+        }
+    };
+    let wait = Arc::new(wait);
+    let (list_script, watch_script, list_wait) = (script.clone(), script.clone(), Arc::clone(&wait));
+    let list = move |options: &ListOptions, stop: &Stop| {
+        list_wait(options, true);
+        k8s_informer::ListerWatcher::list(&list_script, options, stop)
+    };
+    let watch = move |options: &ListOptions, stop: &Stop| {
+        wait(options, options.send_initial_events);
+        k8s_informer::ListerWatcher::watch(&watch_script, options, stop)
+    };
+    let mut lister_watcher = ListWatch::new(list, watch);
+    if sending == Sending::WatchList {
+        lister_watcher = lister_watcher.with_watch_list();
+    }
+    let running = Running::start(format!("{sending:?} {queue:?}"), lister_watcher, queue, index);
+    let _ = cache.set(Arc::clone(running.informer.indexer()));
+    running
+}
+
+/// A place where processing waits.
+#[derive(Default)]
+struct Gate {
+    is_reached: AtomicBool,
+    is_open: AtomicBool,
+}
+
+/// A body that opens the gate once what is before it has been read.
+struct Opens(Arc<Gate>);
+
+impl Read for Opens {
+    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+        self.0.is_open.store(true, Ordering::SeqCst);
+        Ok(0)
+    }
+}
+
+/// A body in which nothing comes until the end.
+struct Silence(Stop);
+
+impl Read for Silence {
+    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+        self.0.wait();
+        Ok(0)
+    }
+}
+
+/// Splits a body behind the object.
+fn split(body: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
+    let end = body.windows(8).position(|bytes| bytes == b"\"third\"}").unwrap() + 8;
+    // An event ends with another brace and a line break.
+    let end = if body[end] == b'}' { end + 2 } else { end };
+    (body[..end].to_vec(), body[end..].to_vec())
+}
+
+#[test]
+fn relist_before_the_one_before_is_processed_decodes_again() {
+    // The third list comes while the second one, of another history, is being processed: the cache has the
+    // first state, under the version of the third one.
+    for sending in [Sending::List, Sending::WatchList] {
+        for queue in QUEUES {
+            let gate = Arc::new(Gate::default());
+            let cache = Arc::new(OnceLock::<Arc<Indexer<Note>>>::new());
+            let states = [("9", "first"), ("4", "second"), ("9", "third")];
+            let (lists, watches) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let state = {
+                let (gate, cache) = (Arc::clone(&gate), Arc::clone(&cache));
+                move |at: usize| {
+                    match at {
+                        1 => until(|| cache.get().is_some_and(|cache| cache.len() > 0)),
+                        2 => until(|| gate.is_reached.load(Ordering::SeqCst)),
+                        _ => {}
+                    }
+                    let (version, text) = states[at];
+                    (version, vec![note(version, text)])
+                }
+            };
+            let opening = {
+                let gate = Arc::clone(&gate);
+                move |at: usize, body: Vec<u8>| match at {
+                    2 => {
+                        let (first, rest) = split(body);
+                        let opens = Opens(Arc::clone(&gate));
+                        Box::new(Cursor::new(first).chain(opens).chain(Cursor::new(rest)))
+                            as Box<dyn Read + Send>
+                    }
+                    _ => Box::new(Cursor::new(body)),
+                }
+            };
+            let (state, opening) = (Arc::new(state), Arc::new(opening));
+            let list = {
+                let (state, opening) = (Arc::clone(&state), Arc::clone(&opening));
+                move |_: &ListOptions, _: &Stop| {
+                    let at = lists.fetch_add(1, Ordering::SeqCst);
+                    let (version, items) = state(at);
+                    Ok(Body::new(opening(at, list(version, "", &items))))
+                }
+            };
+            let watch = move |options: &ListOptions, stop: &Stop| {
+                let at = watches.fetch_add(1, Ordering::SeqCst);
+                let mut body = Vec::new();
+                if options.send_initial_events {
+                    let (version, items) = state(at);
+                    body = initial_events(version, &items);
+                }
+                let last = at == 2;
+                body.extend_from_slice(if last { LAST } else { FORBIDDEN }.as_bytes());
+                body.push(b'\n');
+                let silence = Silence(if last { stop.clone() } else { stopped() });
+                let at = if options.send_initial_events { at } else { 0 };
+                Ok(Body::new(opening(at, body).chain(silence)))
+            };
+            let mut lister_watcher = ListWatch::new(list, watch);
+            if sending == Sending::WatchList {
+                lister_watcher = lister_watcher.with_watch_list();
+            }
+            let index = {
+                let gate = Arc::clone(&gate);
+                move |note: &Note| {
+                    if note.text == "second" {
+                        gate.is_reached.store(true, Ordering::SeqCst);
+                        until(|| gate.is_open.load(Ordering::SeqCst));
+                    }
+                    Ok(())
+                }
+            };
+            let running = Running::start(format!("{sending:?} {queue:?}"), lister_watcher, queue, index);
+            let _ = cache.set(Arc::clone(running.informer.indexer()));
+            running.until_text("third");
+        }
+    }
+}
+
+fn stopped() -> Stop {
+    let stop = Stop::new();
+    stop.stop();
+    stop
+}
+
+#[test]
+fn relist_decodes_everything_until_a_full_list_is_processed() {
+    // Expired, and of the list that follows nothing is processed: the next one has no hint of its own.
+    for (ends, expected) in [([EXPIRED, FORBIDDEN], 3), ([FORBIDDEN, EXPIRED], 3)] {
+        let body = |end: &str| Answer::body(end);
+        let lists = ["first", "second", "third"].map(|text| Answer::body(list("9", "", &[note("9", text)])));
+        let [first, second, third] = lists;
+        let script = ScriptedListerWatcher::new([
+            first,
+            body(ends[0]),
+            second,
+            body(ends[1]),
+            third,
+            Answer::open(LAST),
+        ]);
+        let queue = Arc::new(k8s_informer::DeltaFifo::new(Accessor::object()));
+        reflect(&script, queue.clone());
+        let deltas = queue.get_by_key("ns/a").unwrap();
+        let texts: Vec<_> = deltas.iter().filter_map(|delta| Some(delta.object()?.text.clone())).collect();
+        assert_eq!(texts.len(), expected);
+        assert_eq!(texts, ["first", "second", "third"], "{ends:?}");
+    }
+}

@@ -1,0 +1,176 @@
+//! An informer of a server whose etcd is restored now and then, while objects change, processing is slow and
+//! watches break: after its next list the cache is what the server has.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_informer::testing::{ApiServer, Fault};
+use k8s_informer::{
+    Client, Config, DynamicObject, GroupVersionResource, InformerQueue, Object, SharedIndexInformer,
+    SharedInformerFactory, Stop,
+};
+use parking_lot::{Condvar, Mutex};
+use serde_json::{Value, json};
+
+use crate::support::{QUEUES, SENDINGS, SOON, Sending, options, until};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// Few objects, so that many states get the same version.
+const OBJECTS: u64 = 3;
+const STEPS: usize = 40;
+const ROUNDS: u64 = 36;
+
+/// Xorshift: the same numbers for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// Where processing waits while it is shut.
+#[derive(Default)]
+struct Gate {
+    is_shut: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn pass(&self) {
+        let mut is_shut = self.is_shut.lock();
+        while *is_shut {
+            assert!(!self.opened.wait_for(&mut is_shut, SOON).timed_out(), "it stays shut");
+        }
+    }
+
+    fn set(&self, is_shut: bool) {
+        *self.is_shut.lock() = is_shut;
+        self.opened.notify_all();
+    }
+}
+
+/// UID, version and content of each object, by name.
+type States = BTreeMap<String, [String; 3]>;
+
+struct Round {
+    what: String,
+    random: Random,
+    server: ApiServer,
+    gate: Arc<Gate>,
+    informer: SharedIndexInformer<DynamicObject>,
+}
+
+impl Round {
+    fn truth(&self) -> States {
+        let list = self.server.list(MAPS).unwrap();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let items = list["items"].as_array().unwrap().iter();
+        let states = items.map(|item| {
+            let meta = &item["metadata"];
+            let state = [&meta["uid"], &meta["resourceVersion"], &item["data"]["step"]];
+            (text(&meta["name"]), state.map(text))
+        });
+        states.collect()
+    }
+
+    fn cached(&self) -> States {
+        let objects = self.informer.indexer().list();
+        let states = objects.iter().map(|object| {
+            let step = object.pointer("/data/step").and_then(Value::as_str).unwrap_or_default();
+            let state = [object.uid(), object.resource_version(), step].map(str::to_owned);
+            (object.name().to_owned(), state)
+        });
+        states.collect()
+    }
+
+    fn change(&mut self, step: usize) {
+        let name = format!("m{}", self.random.below(OBJECTS));
+        let path = format!("{MAPS}/{name}");
+        // What can't be done is not done.
+        match self.random.below(6) {
+            0 => drop(self.server.delete(&path)),
+            1 => drop(self.server.create(MAPS, json!({ "metadata": { "name": name } }))),
+            _ => drop(self.server.patch(&path, json!({ "data": { "step": step.to_string() } }))),
+        }
+    }
+
+    /// Makes the informer list, and checks what it makes of that.
+    fn check(&mut self) {
+        self.gate.set(false);
+        let code = [403, 410][self.random.below(2) as usize];
+        until(|| self.server.fail_watches(&Fault::status(code)) > 0);
+        let (truth, began) = (self.truth(), Instant::now());
+        let mut strikes = 1;
+        while self.cached() != truth {
+            let waited = began.elapsed();
+            let status = self.informer.status();
+            assert!(waited < SOON, "{}: {status:?}\n{:?}\n{truth:?}", self.what, self.cached());
+            if waited > strikes * Duration::from_secs(1) {
+                // The watch that was struck had ended already. This is no sign of a restore.
+                self.server.fail_watches(&Fault::status(403));
+                strikes += 1;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn round(seed: u64, queue: InformerQueue, sending: Sending) {
+    let server = ApiServer::builder().seed(seed).start().unwrap();
+    for n in 0..OBJECTS {
+        server.create(MAPS, json!({ "metadata": { "name": format!("m{n}") } })).unwrap();
+    }
+    let mut options = options();
+    options.watch_list = sending == Sending::WatchList;
+    options.page_size = (sending == Sending::Pages).then_some(2);
+    let client = Client::new(Config::new(server.url())).unwrap();
+    let factory = SharedInformerFactory::builder(client).queue(queue).reflector_options(options).build();
+    let informer = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
+    let gate = Arc::new(Gate::default());
+    let slow = Arc::clone(&gate);
+    informer
+        .add_index("slow", move |_| {
+            slow.pass();
+            Vec::new()
+        })
+        .unwrap();
+    factory.start(&Stop::new()).unwrap();
+    factory.wait_for_cache_sync(&Stop::new()).unwrap();
+
+    let what = format!("seed {seed}, {queue:?}, {sending:?}");
+    let random = Random(0x9E37_79B9_7F4A_7C15 ^ (seed + 1));
+    let mut round = Round { what, random, server, gate, informer };
+    let mut backup = round.server.backup();
+    for step in 0..STEPS {
+        match round.random.below(16) {
+            0 => backup = round.server.backup(),
+            1 | 2 => round.server.restore(&backup).unwrap(),
+            3 => round.server.compact(),
+            4 => drop(round.server.close_watches()),
+            5 => drop(round.server.cut_watches()),
+            6 => drop(round.server.fail_watches(&Fault::status(403))),
+            7 => drop(round.server.fail_watches(&Fault::status(410))),
+            8 => round.gate.set(true),
+            9 => round.gate.set(false),
+            // Gives the informer the time to see something.
+            10 => drop(round.server.wait_for_watches(1, Duration::from_millis(20))),
+            11 => round.check(),
+            _ => round.change(step),
+        }
+    }
+    round.check();
+    assert!(factory.shutdown());
+}
+
+#[test]
+fn restored_server_and_slow_processing_leave_no_wrong_state() {
+    for seed in 0..ROUNDS {
+        let (queue, sending) = (QUEUES[seed as usize % 3], SENDINGS[seed as usize / 3 % 3]);
+        round(seed, queue, sending);
+    }
+}

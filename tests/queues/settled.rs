@@ -1,0 +1,74 @@
+//! Whether the last list has been processed.
+
+use k8s_informer::{Queue, Requeue};
+
+use super::watermark::{Fact, each_kind, fact};
+
+fn is_settled(queue: &dyn Queue<Fact>) -> bool {
+    queue.staging().unwrap().is_settled()
+}
+
+fn pop_all(queue: &dyn Queue<Fact>) {
+    while queue.has_more() {
+        queue.pop(&mut |_, _| Ok(())).unwrap();
+    }
+}
+
+#[test]
+fn list_is_settled_once_all_of_it_is_processed() {
+    for (kind, _) in each_kind() {
+        let queue = kind.queue();
+        assert!(is_settled(queue), "there is none");
+        queue.replace(vec![fact("a", 1), fact("b", 1)], "2").unwrap();
+        queue.update(fact("c", 3)).unwrap();
+        queue.update(fact("a", 4)).unwrap();
+        assert!(!is_settled(queue));
+        let mut later = 0;
+        while queue.has_more() {
+            let process = |deltas: &k8s_informer::Deltas<Fact>, _: bool| {
+                let newest = deltas.newest().and_then(|delta| delta.object());
+                // Of the same key "a" as in the list, but behind it where each change waits on its own.
+                let is_later = newest.is_some_and(|fact| fact.0 == "c" || fact.1 == "4" && deltas.len() == 1);
+                later += usize::from(is_later);
+                assert_eq!(is_settled(queue), is_later, "{deltas:?}");
+                Ok(())
+            };
+            queue.pop(&mut { process }).unwrap();
+        }
+        assert!(is_settled(queue) && later > 0);
+        queue.replace(Vec::new(), "5").unwrap();
+        pop_all(queue);
+        assert!(is_settled(queue), "an empty list");
+    }
+}
+
+#[test]
+fn requeued_list_is_not_settled() {
+    for (kind, _) in each_kind() {
+        let queue = kind.queue();
+        queue.replace(vec![fact("a", 1)], "2").unwrap();
+        queue.pop(&mut |_, _| Err(Requeue::new().into())).unwrap();
+        assert!(!is_settled(queue));
+        pop_all(queue);
+        assert!(is_settled(queue));
+    }
+}
+
+#[test]
+fn failed_list_is_settled_by_the_next_one() {
+    for (kind, _) in each_kind() {
+        let queue = kind.queue();
+        for version in ["2", "3"] {
+            queue.replace(vec![fact("a", 1), fact("b", 1)], version).unwrap();
+            assert!(queue.pop(&mut |_, _| Err("no".into())).is_err());
+            pop_all(queue);
+            assert!(!is_settled(queue), "the consumer may have something else still");
+        }
+        queue.replace(vec![fact("a", 1), fact("b", 1)], "4").unwrap();
+        pop_all(queue);
+        assert!(is_settled(queue));
+        queue.update(fact("a", 5)).unwrap();
+        assert!(queue.pop(&mut |_, _| Err("no".into())).is_err());
+        assert!(is_settled(queue), "what came later is of the same history");
+    }
+}
