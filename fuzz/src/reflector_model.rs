@@ -9,6 +9,8 @@ use super::scripted::{End, Failure, FailureKind, Frame, Garbage, Served, Setting
 const WATCH_LIST_PAUSE: u64 = 600_000;
 /// Without bookmarks where they use to come, in milliseconds.
 const QUIET: u64 = 180_000;
+/// Nothing at all, where no bookmarks come.
+const LONG_QUIET: u64 = 2 * 630_000;
 const FIRST_BACKOFF: Duration = Duration::from_millis(800);
 
 /// What comes next.
@@ -66,6 +68,7 @@ pub struct Model {
     backoff: Duration,
     bookmarks_come: bool,
     quiet: u64,
+    silent_lists: u32,
     listing: Listing,
 }
 
@@ -141,6 +144,7 @@ impl Model {
             backoff: FIRST_BACKOFF,
             bookmarks_come: false,
             quiet: 0,
+            silent_lists: 0,
             listing: Listing::default(),
         };
         model.new_cycle(0);
@@ -308,6 +312,7 @@ impl Model {
         }
         self.cache = things;
         self.version = version;
+        self.quiet = 0;
         self.synced = true;
         self.unavailable = false;
         self.broken_at = None;
@@ -444,6 +449,9 @@ impl Model {
     fn count(&mut self, version: &str, not_added: bool, watching: &mut Watching) {
         watching.events += 1;
         self.quiet = 0;
+        if watching.initial.is_none() {
+            self.silent_lists = 0;
+        }
         if version.is_empty() {
             return;
         }
@@ -501,12 +509,14 @@ impl Model {
         retries
     }
 
-    /// What is said by a silence, of as many milliseconds at most.
-    fn silent(&mut self, patience: u64) {
-        let silent = if self.bookmarks_come { patience.min(QUIET) } else { patience };
+    /// A watch is over, in which nothing came for so many milliseconds.
+    fn watch_again(&mut self, silent: u64) {
+        self.next = Step::Watch;
         self.quiet += silent;
-        if self.bookmarks_come && self.quiet >= 2 * QUIET {
-            (self.quiet, self.bookmarks_come) = (0, false);
+        let limit = if self.bookmarks_come { 2 * QUIET } else { LONG_QUIET };
+        if self.quiet >= limit << self.silent_lists {
+            (self.quiet, self.bookmarks_come, self.known) = (0, false, false);
+            self.silent_lists += 1;
             self.wait(0, Then::Cycle);
         }
     }
@@ -522,8 +532,9 @@ impl Model {
                 }
                 false => {
                     self.note_health(watching);
-                    self.next = Step::Watch;
-                    self.silent(stream.patience);
+                    let patience = stream.patience;
+                    let silent = if self.bookmarks_come { patience.min(QUIET) } else { patience };
+                    self.watch_again(silent);
                 }
             }
             return;
@@ -544,7 +555,7 @@ impl Model {
             (false, true) => self.wait(0, Then::Cycle),
             (false, false) => {
                 self.backoff = FIRST_BACKOFF;
-                self.next = Step::Watch;
+                self.watch_again(stream.ended - stream.started);
             }
         }
     }

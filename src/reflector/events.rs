@@ -73,24 +73,24 @@ impl<T: Object> Machine<'_, T> {
                     let last = watching.last_bookmark.replace(now);
                     self.bookmarks_come |= last.is_some_and(|last| now.duration_since(last) <= QUIET);
                 }
-                self.count(kind, &resource_version, watching);
+                self.count(kind, &resource_version, watching, now);
                 if initial_events_end && watching.initial.is_some() {
                     self.initial_events_end(watching, store, now)?;
                 }
             }
             Read::Unreadable(unreadable) => {
                 self.unreadable(kind, &unreadable, watching, store);
-                self.count(kind, &unreadable.resource_version, watching);
+                self.count(kind, &unreadable.resource_version, watching, now);
             }
             Read::Unchanged(key, object) => {
                 if let Some(initial) = &mut watching.initial {
                     initial.keep(key, object);
                 }
-                self.count(kind, "", watching);
+                self.count(kind, "", watching, now);
             }
             Read::Elsewhere { resource_version } => {
                 self.shard_applied = Some(false);
-                self.count(kind, &resource_version, watching);
+                self.count(kind, &resource_version, watching, now);
                 match &mut watching.initial {
                     Some(initial) if kind == EventKind::Added => initial.pass(),
                     // Nothing is told but what a bookmark would tell: that everything up to here is known.
@@ -104,7 +104,7 @@ impl<T: Object> Machine<'_, T> {
                 let mut version = std::mem::take(&mut self.room_for_a_version);
                 object.resource_version().clone_into(&mut version);
                 self.object(kind, object, watching, store);
-                self.count(kind, &version, watching);
+                self.count(kind, &version, watching, now);
                 self.room_for_a_version = version;
             }
         }
@@ -178,9 +178,13 @@ impl<T: Object> Machine<'_, T> {
     }
 
     /// Takes note of an event that counts, and of its version.
-    fn count(&mut self, kind: EventKind, version: &str, watching: &mut Watching<T>) {
+    fn count(&mut self, kind: EventKind, version: &str, watching: &mut Watching<T>, now: Instant) {
         watching.events += 1;
+        watching.heard = now;
         self.quiet = Duration::ZERO;
+        if watching.initial.is_none() {
+            self.silent_lists = 0;
+        }
         watching.versions_count |= kind != EventKind::Added;
         // An event without a version leaves the last one as it is: client-go would lose it (W10).
         if version.is_empty() {

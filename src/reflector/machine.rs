@@ -57,10 +57,12 @@ pub(super) struct Machine<'a, T> {
     /// How many watch-lists of this cycle have ended before their time, and until when none is asked for.
     unfinished: u32,
     watch_list_from: Option<Instant>,
-    /// Whether the server is known to send bookmarks every now and then, and for how long watches have been
-    /// silent since the last event.
+    /// Whether the server is known to send bookmarks every now and then.
     pub(super) bookmarks_come: bool,
+    /// For how long watches have been silent since the last event or list, and how many lists the silence has
+    /// led to since the last event.
     pub(super) quiet: Duration,
+    pub(super) silent_lists: u32,
     /// The version at which a frame could not be decoded: if it happens there again, resuming does not help.
     broken_at: Option<String>,
     internal_errors: RetryWindow,
@@ -207,6 +209,7 @@ impl<'a, T: Object> Machine<'a, T> {
             watch_list_from: None,
             bookmarks_come: false,
             quiet: Duration::ZERO,
+            silent_lists: 0,
             broken_at: None,
             internal_errors: RetryWindow::new(options.internal_error_retry),
             backoff: options.backoff.clone(),
@@ -554,6 +557,7 @@ impl<'a, T: Object> Machine<'a, T> {
         replaced.map_err(|error| Error::other(format!("unable to sync list result: {error}")))?;
         self.version = version;
         self.history_is_known |= keeps_none;
+        self.quiet = Duration::ZERO;
         self.synced = true;
         self.undecodable = undecodable;
         self.replaced += 1;
@@ -574,6 +578,7 @@ impl<'a, T: Object> Machine<'a, T> {
         self.phase = Phase::WatchBody(Watching {
             frames: FrameSplitter::new(self.decoder.limits().object_bytes),
             started,
+            heard: started,
             due: started + timeout,
             events: 0,
             versions_count,

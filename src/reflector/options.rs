@@ -48,6 +48,12 @@ pub struct ReflectorOptions {
     /// minute; else the time after which it was asked to end the watch, and half a minute. Less than two
     /// minutes would end healthy watches. It takes a lister-watcher whose bodies have
     /// [read timeouts](crate::Body::with_read_timeout), as the client's do.
+    ///
+    /// A restored etcd has no events for a version that is yet to come, so a silence can also mean that the
+    /// cache is wrong. Once watches at one version have been silent for twice this timeout, and for two minutes
+    /// at least, the reflector lists, whether they broke off or the server ended them. By default it does so
+    /// after six minutes where the server is seen to send bookmarks, else after 21. As long as nothing
+    /// else comes, each such list doubles the time to the next one.
     pub watch_idle_timeout: Option<Duration>,
     /// For how long a watch that the server ends with an internal error is opened again at once, and not
     /// listed again. Zero, the default, is never. client-go's `MaxInternalErrorRetryDuration` (W7).

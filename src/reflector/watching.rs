@@ -19,11 +19,16 @@ pub(super) const WARNING: Duration = Duration::from_secs(10);
 /// that something is wrong.
 pub(super) const QUIET: Duration = Duration::from_secs(180);
 
+/// How often an API server sends a bookmark, if it does.
+pub(super) const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+
 /// A stream of events that is open.
 pub(super) struct Watching<T> {
     pub(super) frames: FrameSplitter,
     /// When the request was made (W2), or the objects of a watch-list were complete.
     pub(super) started: Instant,
+    /// When the last event came, or it was opened.
+    pub(super) heard: Instant,
     /// When the server was asked to end it.
     pub(super) due: Instant,
     /// How many events there were since, and whether their versions count: not those of the unordered ADDED

@@ -1,8 +1,10 @@
 //! A server that has forgotten what was, or what will be.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use k8s_informer::testing::FakeClock;
 use k8s_informer::{Error, ReflectorState, SharedInformerFactory, Stop};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
@@ -156,5 +158,40 @@ fn a_server_that_was_restored_has_its_way() {
         let status = maps.status();
         println!("  {} lists, {} watches, {:?}", status.lists, status.watches, status.last_error);
         shut_down(&factory, "after a restore");
+    });
+}
+
+/// With an idle timeout the watch at a version that is yet to come is opened again and again. In the end the
+/// silence itself leads to a list: after two minutes, which a clock of the test lets pass at once.
+#[test]
+fn restored_server_is_noticed_by_its_silence() {
+    on_every_cluster_of_our_own(BOTH, |cluster| {
+        let namespace = cluster.namespace("silent");
+        namespace.create("kept", json!({}));
+        let backup = cluster.backup();
+        let clock = FakeClock::new();
+        let mut options = cluster.options();
+        options.watch_idle_timeout = Some(Duration::from_millis(200));
+        options.clock = Arc::new(clock.clone());
+        let builder = SharedInformerFactory::builder(cluster.client());
+        let factory = builder.reflector_options(options).namespace(&namespace.name).build();
+        let maps = factory.informer::<ConfigMap>();
+        factory.start(&Stop::new()).unwrap();
+        factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        for round in 1..=20 {
+            namespace.patch("kept", &json!({ "data": { "round": round.to_string() } }));
+        }
+        namespace.create("lost", json!({}));
+        wait_until("the last of it", || maps.lister().get(&namespace.name, "lost"));
+
+        cluster.restore(&backup);
+        let truth = cluster.versions(&namespace);
+        wait_until("it is as the server", || {
+            clock.advance(Duration::from_secs(1));
+            (cached(&maps) == truth).then_some(())
+        });
+        let status = maps.status();
+        println!("  {} lists, {} watches, {:?}", status.lists, status.watches, status.last_error);
+        shut_down(&factory, "after a silence");
     });
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_informer::testing::{ApiServer, Fault};
+use k8s_informer::testing::{ApiServer, FakeClock, Fault};
 use k8s_informer::{
     Client, Config, DynamicObject, GroupVersionResource, InformerQueue, Object, SharedIndexInformer,
     SharedInformerFactory, Stop,
@@ -172,5 +172,39 @@ fn restored_server_and_slow_processing_leave_no_wrong_state() {
     for seed in 0..ROUNDS {
         let (queue, sending) = (QUEUES[seed as usize % 3], SENDINGS[seed as usize / 3 % 3]);
         round(seed, queue, sending);
+    }
+}
+
+#[test]
+fn restored_server_is_noticed_by_its_silence() {
+    for queue in QUEUES {
+        let server = ApiServer::start().unwrap();
+        let kept = server.create(MAPS, json!({ "metadata": { "name": "kept" } })).unwrap();
+        let backup = server.backup();
+        let clock = FakeClock::new();
+        let mut options = options();
+        options.clock = Arc::new(clock.clone());
+        options.watch_idle_timeout = Some(Duration::from_millis(50));
+        let client = Client::new(Config::new(server.url())).unwrap();
+        let factory = SharedInformerFactory::builder(client).queue(queue).reflector_options(options).build();
+        let informer = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
+        factory.start(&Stop::new()).unwrap();
+        factory.wait_for_cache_sync(&Stop::new()).unwrap();
+        let lost = server.create(MAPS, json!({ "metadata": { "name": "lost" } })).unwrap();
+        until(|| informer.indexer().len() == 2);
+
+        server.restore(&backup).unwrap();
+        // Its version is that of "lost": nothing shows on a watch from there that it is another one.
+        let path = format!("{MAPS}/kept");
+        let changed = server.patch(&path, json!({ "data": { "step": "1" } })).unwrap();
+        let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+        assert_eq!(version(&changed), version(&lost));
+        assert_ne!(version(&changed), version(&kept));
+        until(|| {
+            clock.advance(Duration::from_secs(1));
+            let cached = informer.indexer().list();
+            cached.len() == 1 && cached[0].pointer("/data/step").is_some()
+        });
+        assert!(factory.shutdown());
     }
 }

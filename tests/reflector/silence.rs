@@ -160,3 +160,88 @@ fn w12_the_body_of_a_watch_list_is_dropped_too_but_when_it_becomes_the_watch() {
     it.calls(1);
     assert_eq!((it.server.open_bodies(), it.count()), (1, 1));
 }
+
+/// A body in which nothing comes for so many seconds, and which then ends in order.
+fn quiet_for(seconds: usize) -> Answer {
+    Answer::body(TICK.repeat(seconds))
+}
+
+#[test]
+fn w4_idle_timeout_leads_to_a_list_after_two_bookmark_intervals() {
+    let silent = || Answer::open(SILENCE);
+    for (timeout, watches) in [(5, 24), (40, 3), (100, 2)] {
+        let answers = [list("10", &["a"])].into_iter().chain((0..watches).map(|_| silent()));
+        // As after a restore: of a version that is yet to come the server has nothing to tell.
+        let restored =
+            [refused_with(too_large_version()), list("7", &["b"]), Answer::open(event("ADDED", "c", "8"))];
+        let it = Running::with(answers.chain(restored), |options| {
+            options.watch_idle_timeout = Some(timeout * SECOND);
+        });
+        let first = it.requests(watches + 1);
+        assert!(first[1..].iter().all(|request| request == "watch 10"), "{first:?}");
+        it.pass(SECOND);
+        assert_eq!(it.requests(watches + 4)[watches + 1..], ["list 10", "list most recent", "watch 7"]);
+        assert!(it.calls(3).ends_with(&["replace [b@1] at 7".to_owned(), "add c@8".to_owned()]));
+    }
+}
+
+#[test]
+fn w4_silence_adds_up_across_watches_that_ended_in_order() {
+    let it = Running::with(
+        [list("10", &[]), quiet_for(90), quiet_for(90), quiet_for(90), list("10", &[]), Answer::open("")],
+        |options| options.watch_idle_timeout = Some(100 * SECOND),
+    );
+    assert_eq!(it.requests(4)[1..], ["watch 10"; 3]);
+    it.pass(SECOND);
+    assert_eq!(it.requests(6)[4..], ["list 10", "watch 10"]);
+}
+
+#[test]
+fn w4_silence_before_any_bookmark_leads_to_a_list() {
+    // Twice the longest timeout of a watch, which is 630 seconds.
+    let it = Running::new([
+        list("10", &["a"]),
+        quiet_for(650),
+        Answer::open(TICK.repeat(650) + SILENCE),
+        refused_with(too_large_version()),
+        list("7", &["b"]),
+        Answer::open(event("ADDED", "c", "8")),
+    ]);
+    assert_eq!(it.requests(3)[1..], ["watch 10"; 2]);
+    it.pass(SECOND);
+    assert_eq!(it.requests(6)[3..], ["list 10", "list most recent", "watch 7"]);
+    assert!(it.calls(4).ends_with(&["replace [b@1] at 7".to_owned(), "add c@8".to_owned()]));
+}
+
+#[test]
+fn w4_quiet_kind_is_listed_ever_more_rarely() {
+    let ended = || quiet_for(100);
+    let confirmed = || list("10", &["a"]);
+    let it = Running::with(
+        [
+            confirmed(),
+            ended(),
+            ended(),
+            confirmed(),
+            ended(),
+            ended(),
+            ended(),
+            ended(),
+            confirmed(),
+            // The next one would come after 800 seconds.
+            Answer::body(TICK.repeat(700) + &event("ADDED", "b", "11") + &TICK.repeat(100)),
+            ended(),
+            confirmed(),
+            Answer::open(""),
+        ],
+        |options| options.watch_idle_timeout = Some(100 * SECOND),
+    );
+    for wait in 0..3 {
+        assert_eq!(it.handed(), 0, "{wait}");
+        it.pass(SECOND);
+    }
+    let is_list = |request: &String| request.starts_with("list");
+    let lists: Vec<_> =
+        it.requests(13).iter().enumerate().filter(|(_, it)| is_list(it)).map(|(at, _)| at).collect();
+    assert_eq!(lists, [0, 3, 8, 11]);
+}

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Machine, Next, Phase};
+use super::{Machine, Next, Phase, SLACK};
 use crate::error::Error;
 use crate::object::Object;
-use crate::reflector::watching::{Broken, PATIENCE, QUIET, Watching};
+use crate::reflector::watching::{BOOKMARK_INTERVAL, Broken, PATIENCE, QUIET, Watching};
 
 /// A watch that ends within this time and without an event is no healthy one (W5).
 const VERY_SHORT: Duration = Duration::from_secs(1);
@@ -73,15 +73,7 @@ impl<T: Object> Machine<'_, T> {
             // Half-dead, as an end without a word.
             self.report(Error::timeout(format!("nothing came for {silent} s")), false);
             self.note_health(&watching);
-            self.phase = Phase::Watch;
-            self.quiet = self.quiet.saturating_add(watching.silent);
-            if self.bookmarks_come && self.quiet >= 2 * QUIET {
-                // It is not the connection, then: a server that was restored has nothing to tell of a version
-                // that is yet to come. A list finds that out. If it does not, bookmarks just come no more.
-                (self.quiet, self.bookmarks_come) = (Duration::ZERO, false);
-                self.end_cycle(None);
-            }
-            return;
+            return self.watch_again(&watching, now);
         }
         let what = "nothing came, and no bookmark that ends the initial events";
         self.report(Error::timeout(format!("{what}, for {silent} s")), false);
@@ -91,6 +83,27 @@ impl<T: Object> Machine<'_, T> {
         }
         self.pause_watch_list(now);
         self.begin_list();
+    }
+
+    /// Opens the watch again, unless too many in a row were silent: then the connection is not the reason. A
+    /// restored server has no event for a version that is yet to come, and a list shows that. Where nothing
+    /// just changes, each list that shows nothing doubles the time to the next one.
+    fn watch_again(&mut self, watching: &Watching<T>, now: Instant) {
+        self.quiet += now.saturating_duration_since(watching.heard);
+        let limit = match self.settings.watch_idle_timeout {
+            Some(timeout) => timeout.max(BOOKMARK_INTERVAL),
+            None if self.bookmarks_come => QUIET,
+            // The longest that a watch may be silent.
+            None => self.settings.min_watch_timeout.saturating_mul(2).saturating_add(SLACK),
+        };
+        if self.quiet < limit.saturating_mul(2).saturating_mul(1 << self.silent_lists.min(31)) {
+            self.phase = Phase::Watch;
+            return;
+        }
+        (self.quiet, self.bookmarks_come) = (Duration::ZERO, false);
+        self.silent_lists += 1;
+        self.history_is_known = false;
+        self.end_cycle(None);
     }
 
     pub(super) fn watch_ended(&mut self, watching: &Watching<T>, result: Result<(), Error>, now: Instant) {
@@ -112,7 +125,7 @@ impl<T: Object> Machine<'_, T> {
             (None, true) => self.end_cycle(None),
             (None, false) => {
                 self.backoff.reset();
-                self.phase = Phase::Watch;
+                self.watch_again(watching, now);
             }
         }
     }
