@@ -7,7 +7,9 @@ use crate::error::Error;
 use crate::object::{Key, Object};
 use crate::resource_version::compare_resource_versions;
 use crate::store::{Gaps, ReflectorStore, StagedList};
-use crate::wire::{DecodeLimits, ListMeta, ListOptions, ListSplitter, ResourceVersionMatch, SplitError};
+use crate::wire::{
+    DecodeLimits, ListMeta, ListOptions, ListSplitter, PageCheck, ResourceVersionMatch, SplitError,
+};
 
 /// The page size where nothing else is said (L9).
 pub(super) const DEFAULT_PAGE_SIZE: u32 = 500;
@@ -23,6 +25,7 @@ pub(super) struct Listing<T> {
     /// The list has been asked for again at the most recent version (L11).
     retried: bool,
     pages: u32,
+    page_check: PageCheck,
     /// The resourceVersion of the first page, which is that of the list.
     list_version: String,
     remaining: Option<u64>,
@@ -87,6 +90,7 @@ impl<T: Object> Listing<T> {
             whole: false,
             retried: false,
             pages: 0,
+            page_check: PageCheck::default(),
             list_version: String::new(),
             remaining: None,
             splitter: ListSplitter::new(limits.object_bytes),
@@ -204,6 +208,7 @@ impl<T: Object> Listing<T> {
         // Of a shard that the server has picked, it counts the objects of all.
         self.remaining = remaining.filter(|_| meta.shard_selector().is_none());
         if let Some(token) = meta.continue_token() {
+            self.page_check.follow(token, self.items).map_err(Error::decode)?;
             self.continue_token = Some(token.to_owned());
             return Ok(None);
         }
@@ -250,6 +255,7 @@ impl<T: Object> Listing<T> {
         self.since = None;
         self.continue_token = None;
         self.pages = 0;
+        self.page_check = PageCheck::default();
         self.list_version.clear();
         self.remaining = None;
         self.splitter = ListSplitter::new(self.limits.object_bytes);

@@ -7,6 +7,7 @@ mod frame;
 mod limits;
 mod list;
 mod options;
+mod pages;
 mod peek;
 mod room;
 mod shard;
@@ -21,6 +22,7 @@ pub(crate) use list::{ListMeta, ListSplitter};
 pub(crate) use options::UNRESERVED;
 pub(crate) use options::percent_encoded;
 pub use options::{ListOptions, ResourceVersionMatch};
+pub(crate) use pages::PageCheck;
 pub(crate) use peek::Peek;
 pub(crate) use room::Room;
 #[cfg(feature = "testing")]

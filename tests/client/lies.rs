@@ -78,6 +78,38 @@ fn a_page_that_says_that_it_comes_next_itself_is_the_last_one() {
 }
 
 #[test]
+fn pages_without_end_are_an_error() {
+    let numbered = |request: &str| {
+        let at = request.split("continue=t").nth(1).and_then(|rest| rest.split([' ', '&']).next());
+        at.map_or(0, |number| number.parse::<u32>().unwrap())
+    };
+    let endless = |next: fn(u32) -> u32, has_items: bool| {
+        Server::start(move |request| {
+            let item = has_items.then(|| counted("example.com/v1", "Counted"));
+            let list = json!({
+                "kind": "CountedList", "apiVersion": "example.com/v1", "items": item.into_iter().collect::<Vec<_>>(),
+                "metadata": {"resourceVersion": "7", "continue": format!("t{}", next(numbered(&request)))},
+            });
+            Reply::Write(answer("200 OK", "", &list.to_string()))
+        })
+    };
+    for (server, count, expected) in [
+        (endless(|number| number % 2 + 1, true), 3, "the continue token of page 3 is the one of page 1"),
+        (endless(|number| number + 1, false), 100, "the last 100 of 100 pages brought nothing new"),
+    ] {
+        let mut pages = counteds(&server).pages(&all(), &Stop::new());
+        let error = pages.by_ref().take(200).enumerate().find_map(|(at, page)| Some((at + 1, page.err()?)));
+        let (page, error) = error.expect("no end");
+        assert_eq!(page, count);
+        let shown = format!(
+            "page {count}: list counteds.example.com in namespace \"n\": unexpected answer: the list has no end: {expected}"
+        );
+        assert_eq!(error.to_string(), shown);
+        assert!(error.is_decode() && pages.next().is_none());
+    }
+}
+
+#[test]
 fn the_objects_of_one_shard_are_not_deleted_where_those_of_all_might_be() {
     let server = Server::answering("{}");
     let mut which = all();

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{
-    Backoff, Body, Deleted, Error, InformerQueue, ListOptions, ListerWatcher, Object, ReflectorOptions,
-    ReflectorStatus, ResourceEventHandler, SharedIndexInformer, SharedIndexInformerOptions, Stop,
+    Backoff, Body, Clock, Deleted, Error, Indexer, InformerQueue, ListOptions, ListerWatcher, Object,
+    ReflectorOptions, ReflectorStatus, ResourceEventHandler, SharedIndexInformer, SharedIndexInformerOptions,
+    Stop,
 };
 use parking_lot::{Condvar, Mutex};
 use serde::de::DeserializeOwned;
@@ -72,8 +73,9 @@ impl Sending {
                 Self::Pages => {
                     let pages: Vec<_> = items.chunks(2).collect();
                     for (page, items) in pages.iter().enumerate() {
-                        let token = if page + 1 < pages.len() { "more" } else { "" };
-                        answers.push(Answer::body(list(version, token, items)));
+                        let is_last = page + 1 == pages.len();
+                        let token = if is_last { String::new() } else { format!("more-{page}") };
+                        answers.push(Answer::body(list(version, &token, items)));
                     }
                 }
                 Self::WatchList => {
@@ -185,10 +187,25 @@ impl<W: Fn() + Send + Sync> ListerWatcher for Patient<W> {
     }
 }
 
-/// Waits after failures are over at once.
+/// The time, as it is, on which all waits are over at once.
+#[derive(Debug)]
+struct NoWaits;
+
+impl Clock for NoWaits {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn wait(&self, _: Duration, stop: &Stop) -> bool {
+        !stop.is_stopped()
+    }
+}
+
+/// Waits are over at once.
 pub(crate) fn options() -> ReflectorOptions {
     let mut options = ReflectorOptions::default();
     options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
+    options.clock = Arc::new(NoWaits);
     options
 }
 

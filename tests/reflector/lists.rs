@@ -173,6 +173,37 @@ fn l13_a_full_list_that_comes_in_pages_is_read_to_its_end() {
 }
 
 #[test]
+fn l13_continue_tokens_that_repeat_fail_the_list() {
+    for (tokens, last, first) in
+        [(&["x", "x"][..], 2, 1), (&["x", "y", "x"], 3, 1), (&["v", "x", "y", "x", "y"], 5, 3)]
+    {
+        let pages = tokens.iter().map(|token| page("10", &["a"], token));
+        let it = Running::new(pages.chain([list("20", &["b"])]));
+        it.pass(SECOND);
+        let requests = it.requests(tokens.len() + 2);
+        assert_eq!(requests[tokens.len()..], ["list 0 limit 500", "watch 20"], "{tokens:?}");
+        assert_eq!(it.store.calls(), ["replace [b@1] at 20"]);
+        let error = format!(
+            "list scripted objects: unexpected answer: the list has no end: the continue token of page {last} is the one of page {first}"
+        );
+        assert_eq!(it.errors.lock()[0].to_string(), error);
+    }
+}
+
+#[test]
+fn l13_pages_without_progress_fail_the_list_and_back_off() {
+    let endless = (0..).map(|number| page("10", &[], &format!("t{number}")));
+    let it = Running::new(endless.take(300));
+    it.pass(SECOND);
+    it.waits(2);
+    assert_eq!(it.count(), 200);
+    assert_eq!(it.waited(), [1, 2]);
+    let error = "the last 100 of 100 pages brought nothing new";
+    assert!(it.errors.lock().iter().all(|it| it.to_string().contains(error)), "{:?}", it.errors.lock());
+    assert!(it.store.calls().is_empty());
+}
+
+#[test]
 fn l13_any_other_failure_of_a_page_fails_the_list_and_leaves_the_store_alone() {
     let it = Running::new([page("10", &["a"], "x"), refused(500, "InternalError"), list("20", &["b"])]);
     it.requests(2);

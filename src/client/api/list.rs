@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::object::Object;
 use crate::reflector::{Body, Decoder, ListerWatcher, ReflectorOptions, Unreadable};
 use crate::stop::Stop;
-use crate::wire::{self, ListOptions, ListSplitter};
+use crate::wire::{self, ListOptions, ListSplitter, PageCheck};
 
 /// How many objects a page has where nothing else is said: that of client-go's pager.
 const PAGE_SIZE: u32 = 500;
@@ -100,13 +100,11 @@ impl<T: Object + DeserializeOwned> Api<T> {
         let body = lister_watcher.list(options, stop)?;
         self.about("list", "", "", || {
             let list = self.read_list(body)?;
-            match &list.continue_token {
-                // Who goes on there would go on for ever.
-                Some(token) if options.continue_token.as_ref() == Some(token) => Err(Error::decode(
-                    "the page is followed by itself: its continue token is that which it was asked for with",
-                )),
-                _ => Ok(list),
+            if let Some(token) = &list.continue_token {
+                let mut check = PageCheck::after(options.continue_token.as_deref());
+                check.follow(token, list.items.len()).map_err(Error::decode)?;
             }
+            Ok(list)
         })
     }
 
@@ -115,7 +113,8 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// not set. client-go's `pager`.
     ///
     /// Nothing is asked before the first page is; the next page is asked for when it is wanted. After an
-    /// error it is over: a state that the server has forgotten meanwhile, after some minutes, is
+    /// error it is over. Pages without an end are an error: a continue token that comes again, or a hundred
+    /// pages in a row without an object. A state that the server has forgotten meanwhile, after some minutes, is
     /// [`is_gone`](Error::is_gone), says at which page, and is not started anew behind your back.
     ///
     /// ```
@@ -142,7 +141,15 @@ impl<T: Object + DeserializeOwned> Api<T> {
     pub fn pages(&self, options: &ListOptions, stop: &Stop) -> Pages<T> {
         let mut options = options.clone();
         options.limit = options.limit.filter(|limit| *limit > 0).or(Some(PAGE_SIZE));
-        Pages { api: self.clone(), stop: stop.clone(), options, page: 0, done: false }
+        Pages {
+            api: self.clone(),
+            stop: stop.clone(),
+            options,
+            page: 0,
+            items: 0,
+            check: PageCheck::default(),
+            done: false,
+        }
     }
 
     /// What decodes the objects, as a reflector does.
@@ -205,8 +212,10 @@ pub struct Pages<T> {
     stop: Stop,
     /// Of the next page.
     options: ListOptions,
-    /// How many have come.
+    /// How many have come, and how many objects with them.
     page: u32,
+    items: usize,
+    check: PageCheck,
     done: bool,
 }
 
@@ -218,7 +227,14 @@ impl<T: Object + DeserializeOwned> Iterator for Pages<T> {
             return None;
         }
         self.done = true;
-        let list = self.api.list(&self.options, &self.stop);
+        let list = self.api.list(&self.options, &self.stop).and_then(|list| {
+            self.items = self.items.saturating_add(list.items.len());
+            if let Some(token) = &list.continue_token {
+                let followed = self.check.follow(token, self.items).map_err(Error::decode);
+                self.api.about("list", "", "", || followed)?;
+            }
+            Ok(list)
+        });
         self.page += 1;
         Some(match list {
             Ok(list) => {
