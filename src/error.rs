@@ -274,6 +274,12 @@ impl Error {
             )
     }
 
+    /// Whether the request itself is the problem: 400, 414, 422 or 431, or it could not be sent. Another
+    /// resourceVersion may help.
+    pub(crate) fn is_unacceptable_request(&self) -> bool {
+        self.is_bad_request() || self.is_invalid() || matches!(self.code(), 414 | 431) || self.is_config()
+    }
+
     /// A `Status` tells by its reason; one without a reason tells by its code.
     fn is_api(&self, code: u16, reason: &str) -> bool {
         match self.reason() {

@@ -246,7 +246,10 @@ impl Model {
             let Listing { version, limit, retried, .. } = std::mem::take(&mut self.listing);
             self.listing = Listing { version, limit, retried, whole: true, ..Listing::default() };
             self.list();
-        } else if !self.listing.retried && matches!(failure.kind, Expired | Gone | TooLargeVersion) {
+        } else if !self.listing.retried
+            && (matches!(failure.kind, Expired | Gone | TooLargeVersion)
+                || !had_token && failure.is_unacceptable_at(self.listing.version.as_deref()))
+        {
             self.unavailable = true;
             let limit = self.listing.limit;
             self.listing = Listing { limit, retried: true, ..Listing::default() };
@@ -320,6 +323,7 @@ impl Model {
 
     pub fn watch_failed(&mut self, failure: Failure) {
         self.doubt(failure);
+        self.unavailable |= failure.is_unacceptable_at(Some(&self.version));
         let waits = matches!(failure.kind, FailureKind::Connection | FailureKind::TooManyRequests);
         self.wait(failure.retry_after(), if waits { Then::Watch } else { Then::Cycle });
     }
@@ -474,6 +478,10 @@ impl Model {
             Broken::Error(failure) if watching.initial.is_some() => self.watch_list_failed(failure, now),
             Broken::Frame if watching.initial.is_some() => self.begin_list(),
             Broken::Error(failure) => match failure.kind {
+                FailureKind::BadRequest | FailureKind::Invalid => {
+                    self.unavailable |= failure.is_unacceptable_at(Some(&self.version));
+                    self.wait(failure.retry_after(), Then::Cycle);
+                }
                 FailureKind::InternalError if self.retries_internal_error(now) => self.next = Step::Watch,
                 FailureKind::TooManyRequests => self.wait(failure.retry_after(), Then::Watch),
                 _ => self.wait(failure.retry_after(), Then::Cycle),

@@ -217,6 +217,12 @@ impl Failure {
         }
     }
 
+    /// Whether it may be about this version.
+    pub fn is_unacceptable_at(self, version: Option<&str>) -> bool {
+        let is_bad = matches!(self.kind, FailureKind::BadRequest | FailureKind::Invalid);
+        is_bad && !matches!(version, None | Some("" | "0"))
+    }
+
     /// When no answer came there is nobody to say so.
     pub fn retry_after(self) -> u64 {
         match self.kind {

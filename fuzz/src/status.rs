@@ -157,10 +157,13 @@ fn follow(place: Place, error: &Error, body: &[u8]) {
     let (first, second) = (Step::List(Some("0".into())), Step::Watch(Some("5".into())));
     let relist = Step::List(Some("5".into()));
     let recent = error.is_gone() || error.is_too_large_resource_version();
+    let code = error.status().map_or(0, |status| status.code);
+    let unacceptable = error.is_bad_request() || error.is_invalid() || matches!(code, 414 | 431);
     let expected = match place {
         Place::List if recent => vec![first, Step::List(None), second],
         Place::List => vec![first.clone(), first, second],
         _ if error.is_too_many_requests() => vec![first, second.clone(), second],
+        _ if unacceptable => vec![first, second, Step::List(None)],
         _ => vec![first, second, relist],
     };
     assert!(steps.starts_with(&expected), "after {error} in a {place:?}: {steps:?}");

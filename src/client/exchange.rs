@@ -14,10 +14,13 @@ use super::material::config_error;
 use super::request::Purpose;
 use super::response::Incoming;
 use super::transport::cancel::Running;
-use super::transport::deadline;
+use super::transport::{BUFFER, deadline};
 use super::{Inner, Request, Response, answer, failure};
 use crate::error::Error;
 use crate::stop::Stop;
+
+/// The longest URL: a request line has to fit into the buffer that it is sent from.
+const URL_LIMIT: usize = BUFFER - 64;
 
 enum Failure {
     Ureq(ureq::Error),
@@ -154,9 +157,12 @@ impl Inner {
                 .map_err(|_| config_error(format!("{name} holds characters that a header can't have")))
         };
         let separator = if request.query.is_empty() { "" } else { "?" };
-        let uri: Uri = format!("{}{}{separator}{}", self.server, request.path, request.query)
-            .parse()
-            .map_err(|_| config_error("the path does not make a URL"))?;
+        let url = format!("{}{}{separator}{}", self.server, request.path, request.query);
+        if url.len() > URL_LIMIT {
+            let length = url.len();
+            return Err(config_error(format!("its URL has {length} bytes, more than {URL_LIMIT}")).into());
+        }
+        let uri: Uri = url.parse().map_err(|_| config_error("the path does not make a URL"))?;
 
         let head = http::Request::builder()
             .method(&request.method)

@@ -65,7 +65,8 @@ impl<T: Object> Machine<'_, T> {
                 self.unreadable(kind, &Unreadable::nameless(&object), watching, store);
                 return Ok(Taken::Whole);
             }
-            Read::Bookmark { resource_version, initial_events_end } => {
+            Read::Bookmark { mut resource_version, initial_events_end } => {
+                self.drop_long_version(&mut resource_version);
                 if watching.initial.is_none() && !resource_version.is_empty() {
                     self.stored(store.bookmark(&resource_version));
                 }
@@ -78,7 +79,8 @@ impl<T: Object> Machine<'_, T> {
                     self.initial_events_end(watching, store, now)?;
                 }
             }
-            Read::Unreadable(unreadable) => {
+            Read::Unreadable(mut unreadable) => {
+                self.drop_long_version(&mut unreadable.resource_version);
                 self.unreadable(kind, &unreadable, watching, store);
                 self.count(kind, &unreadable.resource_version, watching, now);
             }
@@ -88,7 +90,8 @@ impl<T: Object> Machine<'_, T> {
                 }
                 self.count(kind, "", watching, now);
             }
-            Read::Elsewhere { resource_version } => {
+            Read::Elsewhere { mut resource_version } => {
+                self.drop_long_version(&mut resource_version);
                 self.shard_applied = Some(false);
                 self.count(kind, &resource_version, watching, now);
                 match &mut watching.initial {
@@ -103,6 +106,7 @@ impl<T: Object> Machine<'_, T> {
             Read::Object(object) => {
                 let mut version = std::mem::take(&mut self.room_for_a_version);
                 object.resource_version().clone_into(&mut version);
+                self.drop_long_version(&mut version);
                 self.object(kind, object, watching, store);
                 self.count(kind, &version, watching, now);
                 self.room_for_a_version = version;
@@ -195,6 +199,15 @@ impl<T: Object> Machine<'_, T> {
             Some(_) => {}
             None if watching.versions_count => version.clone_into(&mut self.version),
             None => {}
+        }
+    }
+
+    /// Leaves nothing of a version that is too long to be requested: as of an event without one, the last one
+    /// stays.
+    fn drop_long_version(&mut self, version: &mut String) {
+        if let Err(error) = self.decoder.limits().check_resource_version(version) {
+            *version = String::new();
+            self.report(Error::from(error).context("an event"), false);
         }
     }
 

@@ -201,6 +201,7 @@ impl<T: Object> Listing<T> {
         self.name(&meta, decoder, store);
         self.pages += 1;
         if self.pages == 1 {
+            self.limits.check_resource_version(meta.resource_version())?;
             meta.resource_version().clone_into(&mut self.list_version);
         }
         self.picked &= decoder.is_picked(meta.shard_selector());
@@ -231,16 +232,16 @@ impl<T: Object> Listing<T> {
     /// A request failed: whether there is another one to make at once, and whether the version asked for
     /// can't be had.
     pub(super) fn retry(&mut self, error: &Error) -> Retry {
+        let was_first_page = self.continue_token.is_none();
         if self.continue_token.take().is_some() && !self.whole && error.is_expired() {
             self.restart();
             self.whole = true;
             return Retry::Whole;
         }
-        // Also one that is no version: an event that was garbled must not keep it from listing for ever.
-        let is_none = |version: &str| version.parse::<u64>().is_err();
-        let unreadable = (error.is_bad_request() || error.is_invalid())
-            && self.resource_version.as_deref().is_some_and(is_none);
-        if !self.retried && (error.is_gone() || error.is_too_large_resource_version() || unreadable) {
+        // An event that was garbled must not keep it from listing forever.
+        let is_at_a_version = was_first_page && !matches!(self.resource_version.as_deref(), None | Some("0"));
+        let unacceptable = is_at_a_version && error.is_unacceptable_request();
+        if !self.retried && (error.is_gone() || error.is_too_large_resource_version() || unacceptable) {
             self.restart();
             self.whole = false;
             self.retried = true;

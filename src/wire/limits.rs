@@ -21,6 +21,10 @@ pub struct DecodeLimits {
     /// How many bytes one object of a list, one event of a watch, and a list without its objects may have:
     /// 32 MiB. etcd takes 1.5 MiB by default, and the API server 3 MiB.
     pub object_bytes: usize,
+    /// How many bytes a resourceVersion may have that a reflector continues from: 1024. An API server's have at
+    /// most 20. Requests repeat it, and one that is too long to be sent, or to be accepted, would end the
+    /// view. Of an event or a bookmark a longer one is ignored and reported; a list with one fails.
+    pub resource_version_bytes: usize,
     /// How deep arrays and objects may be nested in an object: 127, which is also the most. What a type does
     /// not decode may go deeper, unless less is asked for here.
     ///
@@ -32,6 +36,14 @@ pub struct DecodeLimits {
 }
 
 impl DecodeLimits {
+    /// Whether a resourceVersion is longer than allowed.
+    pub(crate) fn check_resource_version(&self, version: &str) -> Result<(), SplitError> {
+        match self.resource_version_bytes {
+            limit if version.len() > limit => Err(SplitError::TooLarge { what: "a resourceVersion", limit }),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether an object is nested deeper than allowed.
     pub(crate) fn check_nesting(&self, object: &[u8]) -> Result<(), SplitError> {
         // serde_json checks for the default by itself.
@@ -42,6 +54,6 @@ impl DecodeLimits {
 
 impl Default for DecodeLimits {
     fn default() -> Self {
-        Self { object_bytes: 32 << 20, nesting: NESTING }
+        Self { object_bytes: 32 << 20, resource_version_bytes: 1024, nesting: NESTING }
     }
 }

@@ -26,7 +26,7 @@ fn l8_a_version_that_the_server_can_not_read_gives_way_to_the_most_recent_one() 
             let answers = [
                 Answer::body(list("4", "", &[object("a", "1"), object("b", "2")])),
                 Answer::body(&change[..]),
-                refused(422, "Invalid"),
+                refused(500, "InternalError"),
                 refused(code, reason),
                 Answer::body(list("8", "", &[object("a", "5")])),
                 Answer::open(LAST),
@@ -44,7 +44,7 @@ fn l8_a_version_that_the_server_can_not_read_gives_way_to_the_most_recent_one() 
             // The same of a watch-list, which the list of its cycle takes the place of.
             let answers = [
                 Answer::body([initial_events("4", &[object("a", "1")]), change].concat()),
-                refused(422, "Invalid"),
+                refused(500, "InternalError"),
                 refused(422, "Invalid"),
                 refused(code, reason),
                 Answer::body(list("8", "", &[object("a", "5")])),
@@ -55,7 +55,7 @@ fn l8_a_version_that_the_server_can_not_read_gives_way_to_the_most_recent_one() 
             assert_eq!(informed.cache(), ["ns/a@5"]);
         }
     }
-    // What it can read, it may refuse for other reasons.
+    // A refusal of one that it can read leads there as well.
     let answers = [
         Answer::body(list("4", "", &[object("a", "1")])),
         refused(400, "BadRequest"),
@@ -67,7 +67,7 @@ fn l8_a_version_that_the_server_can_not_read_gives_way_to_the_most_recent_one() 
         Informed::<DynamicObject>::run(ScriptedListerWatcher::new(answers), InformerQueue::DeltaFifo, |_| {});
     informed.until_last();
     let requests: Vec<_> = informed.script.requests().iter().map(asked).collect();
-    assert_eq!(requests[1..], ["watch 4", "list 4", "list 4", "watch 8"]);
+    assert_eq!(requests[1..], ["watch 4", "list most recent", "list most recent", "watch 8"]);
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod shards;
 mod silence;
 mod status;
 mod support;
+mod versions;
 mod watch_list_failures;
 mod watch_lists;
 mod watches;
@@ -22,6 +23,7 @@ fn each_rule_is_named_by_a_test() {
         include_str!("over_http.rs"),
         include_str!("shards.rs"),
         include_str!("silence.rs"),
+        include_str!("versions.rs"),
         include_str!("watch_list_failures.rs"),
         include_str!("watch_lists.rs"),
         include_str!("watches.rs"),

@@ -1,18 +1,18 @@
 //! With the client, over HTTP, against the embedded API server.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Cursor, Write};
 use std::net::TcpListener;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::testing::{ApiServer, Fault, Verb};
 use k8s_informer::{
-    Backoff, Client, Clock, Config, Deleted, DynamicObject, GroupVersionResource, Object, RealClock,
-    Reflector, ReflectorOptions, ReflectorStore, Shard, SharedIndexInformer, SharedInformerFactory, Stop,
-    StoreError,
+    Backoff, Body, Client, Clock, Config, Deleted, DynamicObject, Error, GroupVersionResource, Indexer,
+    ListOptions, ListerWatcher, Object, RealClock, Reflector, ReflectorOptions, ReflectorStore, Shard,
+    SharedIndexInformer, SharedInformerFactory, Stop, StoreError,
 };
 use serde_json::json;
 
@@ -63,6 +63,77 @@ fn wl11_a_watch_list_brings_the_same_objects_as_a_list() {
     for (name, pod) in by_list {
         assert_eq!((pod.api_version(), pod.kind()), ("v1", "Pod"));
         assert_eq!(by_watch_list[&name], pod);
+    }
+}
+
+/// A server whose first watch has a bookmark at this version, and ends.
+struct FirstWatch {
+    server: Arc<dyn ListerWatcher>,
+    version: String,
+    watch_list: bool,
+    done: AtomicBool,
+}
+
+impl ListerWatcher for FirstWatch {
+    fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        self.server.list(options, stop)
+    }
+
+    fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
+        if self.done.swap(true, Ordering::SeqCst) {
+            return self.server.watch(options, stop);
+        }
+        let end = if self.watch_list { "true" } else { "false" };
+        let meta = json!({
+            "resourceVersion": self.version, "annotations": { "k8s.io/initial-events-end": end },
+        });
+        let bookmark = json!({ "type": "BOOKMARK", "object": { "metadata": meta } });
+        Ok(Body::new(Cursor::new(format!("{bookmark}\n"))))
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        self.watch_list
+    }
+
+    fn description(&self) -> String {
+        self.server.description()
+    }
+}
+
+#[test]
+fn l8_request_too_long_to_send_lists_the_most_recent_state() {
+    for watch_list in [false, true] {
+        let server = ApiServer::start().unwrap();
+        server.create(PODS, json!({ "metadata": { "name": "a" } })).unwrap();
+        let client = Client::new(Config::new(server.url())).unwrap();
+        let first_watch = FirstWatch {
+            server: Arc::new(client.lister_watcher(&pods(), None)),
+            version: "9".repeat(40_000),
+            watch_list,
+            done: AtomicBool::new(false),
+        };
+        let mut options = options();
+        options.limits.resource_version_bytes = 100_000;
+        let store = Arc::new(Indexer::<DynamicObject>::for_objects());
+        let reflector = Reflector::new(Arc::new(first_watch), store.clone(), options);
+        let stop = Stop::new();
+        thread::scope(|scope| {
+            scope.spawn(|| reflector.run(&stop));
+            let (deadline, version) = (Instant::now() + SOON, server.resource_version().to_string());
+            let is_there = || {
+                let status = reflector.status();
+                status.last_error.is_some() && status.resource_version == version
+            };
+            while !is_there() && Instant::now() < deadline {
+                thread::yield_now();
+            }
+            stop.stop();
+            assert!(is_there(), "{:?}", reflector.status());
+        });
+        assert_eq!(store.list_keys(), ["default/a".into()]);
+        let error = "its URL has 40";
+        let last = reflector.status().last_error.unwrap();
+        assert!(last.is_config() && last.to_string().contains(error), "{last}");
     }
 }
 

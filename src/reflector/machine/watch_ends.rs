@@ -24,8 +24,18 @@ impl<T: Object> Machine<'_, T> {
             self.report(error, false);
             return self.wait(retry_after, Next::Watch);
         }
+        self.suspect_version(&error);
         self.report(error, true);
         self.end_cycle(retry_after);
+    }
+
+    /// Has the most recent state listed next if the version may be what the server does not take.
+    fn suspect_version(&mut self, error: &Error) {
+        self.version_unavailable |= self.is_at_a_version() && error.is_unacceptable_request();
+    }
+
+    fn is_at_a_version(&self) -> bool {
+        !matches!(self.version.as_str(), "" | "0")
     }
 
     pub(super) fn watch_broken(&mut self, broken: Broken, watching: &Watching<T>, now: Instant) {
@@ -46,6 +56,7 @@ impl<T: Object> Machine<'_, T> {
                 let retry_after = error.retry_after();
                 let again = error.is_internal_error() && self.internal_errors.retry(now);
                 let wait = error.is_too_many_requests();
+                self.suspect_version(&error);
                 self.report(error, false);
                 match () {
                     () if again => self.phase = Phase::Watch,
@@ -152,8 +163,10 @@ impl<T: Object> Machine<'_, T> {
                 false => self.begin_list(),
             };
         }
-        let unavailable = error.is_gone() || error.is_too_large_resource_version();
         let refused = error.is_invalid() || error.is_bad_request();
+        // What is refused as bad or invalid is mostly the watch-list. If it is the version, a list tells.
+        let unacceptable = !refused && self.is_at_a_version() && error.is_unacceptable_request();
+        let unavailable = error.is_gone() || error.is_too_large_resource_version() || unacceptable;
         self.report(error, false);
         if unavailable && !self.version_unavailable {
             self.version_unavailable = true;

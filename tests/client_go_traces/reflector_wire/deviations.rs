@@ -26,13 +26,15 @@ struct Before {
     refused: bool,
     /// The last version can't be had: the most recent one is asked for.
     unavailable: bool,
+    /// A list or a watch at a version was refused as a bad request.
+    version_refused: bool,
     /// A watch-list failed, and the server said how long to wait.
     told_to_wait: bool,
 }
 
 impl Before {
     fn rule(&mut self, step: &Value) -> Option<&'static str> {
-        let Self { refused, unavailable, told_to_wait } = *self;
+        let Self { refused, unavailable, version_refused, told_to_wait } = *self;
         let request = &step["want"]["request"];
         let (query, response) = (&request["query"], &step["response"]);
         let is_watch_list = query["sendInitialEvents"] == "true";
@@ -53,6 +55,10 @@ impl Before {
         self.refused |= status.as_ref().is_some_and(|status| matches!(code(status, response), 400 | 422));
         self.unavailable |= is_most_recent && (is_list || is_watch_list && at_once);
         self.unavailable &= !replaced(false);
+        self.version_refused = !is_watch_list
+            && version != "0"
+            && failure(response)
+                .is_some_and(|status| [400, 414, 422, 431].contains(&code(&status, response)));
         self.told_to_wait =
             status.is_some_and(|it| it["details"]["retryAfterSeconds"].as_u64().is_some_and(|it| it > 0));
         match () {
@@ -63,6 +69,8 @@ impl Before {
             // A store that refuses the snapshot ends the stream, and the handler is told.
             () if is_snapshot_refused => Some("WL6"),
             () if is_list && at_once && told_to_wait => Some("W3"),
+            // A version that was refused is not asked for again.
+            () if version_refused => Some("L8"),
             // A page at a version is asked for with a match.
             () if is_list && is_page_at_a_version => Some("L9"),
             // Also a nameless item that has a namespace.
