@@ -11,6 +11,9 @@ const WATCH_LIST_PAUSE: u64 = 600_000;
 const QUIET: u64 = 180_000;
 /// Nothing at all, where no bookmarks come.
 const LONG_QUIET: u64 = 2 * 630_000;
+/// So many watches of less than a second, in milliseconds, are opened again at once.
+const SHORT_WATCHES: u32 = 5;
+const SHORT: u64 = 1000;
 const FIRST_BACKOFF: Duration = Duration::from_millis(800);
 
 /// What comes next.
@@ -62,6 +65,7 @@ pub struct Model {
     known: bool,
     paginated: bool,
     unfinished: u32,
+    short_watches: u32,
     watch_list_from: u64,
     broken_at: Option<String>,
     internal_errors: Option<(u64, u64)>,
@@ -138,6 +142,7 @@ impl Model {
             known: false,
             paginated: false,
             unfinished: 0,
+            short_watches: 0,
             watch_list_from: 0,
             broken_at: None,
             internal_errors: None,
@@ -158,7 +163,7 @@ impl Model {
 
     fn new_cycle(&mut self, now: u64) {
         self.internal_errors = None;
-        self.unfinished = 0;
+        (self.unfinished, self.short_watches) = (0, 0);
         let Settings { supports_watch_list, watch_list, .. } = self.settings;
         if supports_watch_list && watch_list && now >= self.watch_list_from {
             self.next = Step::WatchList;
@@ -482,7 +487,7 @@ impl Model {
                     self.unavailable |= failure.is_unacceptable_at(Some(&self.version));
                     self.wait(failure.retry_after(), Then::Cycle);
                 }
-                FailureKind::InternalError if self.retries_internal_error(now) => self.next = Step::Watch,
+                FailureKind::InternalError if self.retries_internal_error(now) => self.reopen_watch(0),
                 FailureKind::TooManyRequests => self.wait(failure.retry_after(), Then::Watch),
                 _ => self.wait(failure.retry_after(), Then::Cycle),
             },
@@ -492,7 +497,7 @@ impl Model {
             }
             Broken::Frame => {
                 self.broken_at = Some(self.version.clone());
-                self.next = Step::Watch;
+                self.reopen_watch(0);
             }
         }
     }
@@ -519,7 +524,7 @@ impl Model {
 
     /// A watch is over, in which nothing came for so many milliseconds.
     fn watch_again(&mut self, silent: u64) {
-        self.next = Step::Watch;
+        self.reopen_watch(silent);
         self.quiet += silent;
         let limit = if self.bookmarks_come { 2 * QUIET } else { LONG_QUIET };
         if self.quiet >= limit << self.silent_lists {
@@ -566,6 +571,18 @@ impl Model {
                 self.watch_again(stream.ended - stream.started);
             }
         }
+    }
+
+    /// After a watch that was open for so long.
+    fn reopen_watch(&mut self, was_open: u64) {
+        self.short_watches = if was_open < SHORT { self.short_watches + 1 } else { 0 };
+        self.next = match self.short_watches > SHORT_WATCHES {
+            true => {
+                let left = Duration::from_millis(SHORT - was_open);
+                Step::Wait(left, left, Then::Watch)
+            }
+            false => Step::Watch,
+        };
     }
 }
 

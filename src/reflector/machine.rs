@@ -57,6 +57,8 @@ pub(super) struct Machine<'a, T> {
     /// How many watch-lists of this cycle have ended before their time, and until when none is asked for.
     unfinished: u32,
     watch_list_from: Option<Instant>,
+    /// How many watches of this cycle in a row have ended within a second.
+    short_watches: u32,
     /// Whether the server is known to send bookmarks every now and then.
     pub(super) bookmarks_come: bool,
     /// For how long watches have been silent since the last event or list, and how many lists the silence has
@@ -207,6 +209,7 @@ impl<'a, T: Object> Machine<'a, T> {
             paginated: false,
             unfinished: 0,
             watch_list_from: None,
+            short_watches: 0,
             bookmarks_come: false,
             quiet: Duration::ZERO,
             silent_lists: 0,
@@ -462,7 +465,7 @@ impl<'a, T: Object> Machine<'a, T> {
     /// A new cycle: what there is, by a watch-list or a list, and then its changes (L6).
     fn new_cycle(&mut self, now: Instant) {
         self.internal_errors.forget();
-        self.unfinished = 0;
+        (self.unfinished, self.short_watches) = (0, 0);
         if self.settings.watch_list && self.watch_list_from.is_none_or(|from| now >= from) {
             self.phase = Phase::WatchList;
         } else {

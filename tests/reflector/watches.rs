@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-use k8s_informer::{Deleted, DynamicObject, GroupVersionKind, Indexer, ReflectorStore, StoreError};
+use k8s_informer::{
+    Deleted, DynamicObject, GroupVersionKind, Indexer, ReflectorState, ReflectorStore, StoreError,
+};
 use parking_lot::Mutex;
 
 use crate::support::{
@@ -46,6 +48,29 @@ fn w4_a_watch_that_ends_or_breaks_goes_on_from_the_last_version_at_once() {
     assert_eq!(it.calls(4), ["replace [] at 10", "add a@11", "update a@12", "delete a@13", "bookmark 20"]);
     assert!(it.clock.waits().is_empty() && it.errors.lock().is_empty());
     assert_eq!(it.reflector.last_sync_resource_version(), "20");
+}
+
+#[test]
+fn w4_short_watches_in_a_row_are_opened_once_a_second() {
+    type Watch = fn(u32) -> String;
+    let cases: [Watch; 3] = [
+        |number| bookmark(&format!("{}", 10 + number), "{}"),
+        |number| event("MODIFIED", "a", &format!("{}", 10 + number)),
+        |number| event("MODIFIED", "a", &format!("{}", 10 + number)) + "garbage",
+    ];
+    for watch in cases {
+        // The eighth is open for a second.
+        let watches = (1..=20).map(|number| if number == 8 { TICK } else { "" }.to_owned() + &watch(number));
+        let it = Running::new([list("10", &[])].into_iter().chain(watches.map(Answer::body)));
+        for (wait, watches) in [(1, 6), (2, 7), (3, 14), (4, 15)] {
+            it.waits(wait);
+            assert_eq!(it.count() - 1, watches, "{:?}", it.requests(1 + watches));
+            assert!(it.status().state == ReflectorState::BackingOff);
+            it.pass(SECOND);
+        }
+        assert_eq!(it.waited()[..4], [1; 4]);
+        assert_eq!(it.requests(9)[7..], ["watch 16", "watch 17"]);
+    }
 }
 
 #[test]
@@ -240,7 +265,8 @@ fn w13_a_resync_that_panics_ends_the_watch() {
 #[test]
 fn w1_a_server_is_asked_to_end_a_watch_after_the_shortest_time_or_up_to_twice_that() {
     for (shortest, seconds) in [(None, 300), (Some(10), 300), (Some(300), 300), (Some(1000), 1000)] {
-        let watches = (0..1000).map(|version| Answer::broken(event("ADDED", "a", &format!("{version}"))));
+        let watches =
+            (0..1000).map(|version| Answer::broken(event("ADDED", "a", &format!("{version}")) + TICK));
         let it = Running::with([list("10", &[])].into_iter().chain(watches), |options| {
             if let Some(shortest) = shortest {
                 options.min_watch_timeout = Duration::from_secs(shortest);

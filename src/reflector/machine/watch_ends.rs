@@ -10,6 +10,9 @@ use crate::reflector::watching::{BOOKMARK_INTERVAL, Broken, PATIENCE, QUIET, Wat
 /// A watch that ends within this time and without an event is no healthy one (W5).
 const VERY_SHORT: Duration = Duration::from_secs(1);
 
+/// So many very short watches in a row are opened again at once; the next ones a second after each other.
+const SHORT_WATCHES: u32 = 5;
+
 /// So many watch-lists in a row that end before their objects are complete are enough (WL9).
 const WATCH_LIST_TRIES: u32 = 3;
 
@@ -59,7 +62,7 @@ impl<T: Object> Machine<'_, T> {
                 self.suspect_version(&error);
                 self.report(error, false);
                 match () {
-                    () if again => self.phase = Phase::Watch,
+                    () if again => self.reopen_watch(watching, now),
                     () if wait => self.wait(retry_after, Next::Watch),
                     () => self.end_cycle(retry_after),
                 }
@@ -72,7 +75,7 @@ impl<T: Object> Machine<'_, T> {
                     return self.end_cycle(None);
                 }
                 self.broken_at = Some(self.version.clone());
-                self.phase = Phase::Watch;
+                self.reopen_watch(watching, now);
             }
         }
     }
@@ -108,8 +111,7 @@ impl<T: Object> Machine<'_, T> {
             None => self.settings.min_watch_timeout.saturating_mul(2).saturating_add(SLACK),
         };
         if self.quiet < limit.saturating_mul(2).saturating_mul(1 << self.silent_lists.min(31)) {
-            self.phase = Phase::Watch;
-            return;
+            return self.reopen_watch(watching, now);
         }
         (self.quiet, self.bookmarks_come) = (Duration::ZERO, false);
         self.silent_lists += 1;
@@ -139,6 +141,16 @@ impl<T: Object> Machine<'_, T> {
                 self.watch_again(watching, now);
             }
         }
+    }
+
+    /// The watch goes on from the last version.
+    fn reopen_watch(&mut self, watching: &Watching<T>, now: Instant) {
+        let left = VERY_SHORT.saturating_sub(now.saturating_duration_since(watching.started));
+        self.short_watches = if left.is_zero() { 0 } else { self.short_watches.saturating_add(1) };
+        self.phase = match self.short_watches > SHORT_WATCHES {
+            true => Phase::Wait(left, Next::Watch),
+            false => Phase::Watch,
+        };
     }
 
     /// A watch that has had an event works: what fails next is another failure (L3). The objects with which a

@@ -26,6 +26,8 @@ struct Before {
     refused: bool,
     /// The last version can't be had: the most recent one is asked for.
     unavailable: bool,
+    /// How many watches in a row were over within a second.
+    short_watches: u32,
     /// A list or a watch at a version was refused as a bad request.
     version_refused: bool,
     /// A watch-list failed, and the server said how long to wait.
@@ -34,7 +36,7 @@ struct Before {
 
 impl Before {
     fn rule(&mut self, step: &Value) -> Option<&'static str> {
-        let Self { refused, unavailable, version_refused, told_to_wait } = *self;
+        let Self { refused, unavailable, short_watches, version_refused, told_to_wait } = *self;
         let request = &step["want"]["request"];
         let (query, response) = (&request["query"], &step["response"]);
         let is_watch_list = query["sendInitialEvents"] == "true";
@@ -55,6 +57,11 @@ impl Before {
         self.refused |= status.as_ref().is_some_and(|status| matches!(code(status, response), 400 | 422));
         self.unavailable |= is_most_recent && (is_list || is_watch_list && at_once);
         self.unavailable &= !replaced(false);
+        self.short_watches = match () {
+            () if !is_over_within_a_second(response) => 0,
+            () if is_list || is_watch_list => 1,
+            () => short_watches + 1,
+        };
         self.version_refused = !is_watch_list
             && version != "0"
             && failure(response)
@@ -71,6 +78,8 @@ impl Before {
             () if is_list && at_once && told_to_wait => Some("W3"),
             // A version that was refused is not asked for again.
             () if version_refused => Some("L8"),
+            // Not every short watch is opened again at once.
+            () if !is_list && at_once && short_watches > 5 => Some("W4"),
             // A page at a version is asked for with a match.
             () if is_list && is_page_at_a_version => Some("L9"),
             // Also a nameless item that has a namespace.
@@ -78,6 +87,12 @@ impl Before {
             () => None,
         }
     }
+}
+
+fn is_over_within_a_second(response: &Value) -> bool {
+    let pauses =
+        response["stream"].as_array().into_iter().flatten().filter_map(|item| item["pause_ms"].as_u64());
+    pauses.sum::<u64>() < 1000
 }
 
 /// The `Status` that a request failed with, or its stream ended.
