@@ -15,15 +15,49 @@ use crate::error::Error;
 pub(super) enum Decoded {
     AsItCame(ureq::BodyReader<'static>),
     #[cfg(feature = "gzip")]
-    Gzip(Box<MultiGzDecoder<Wire>>),
+    Gzip(Box<Gunzip>),
+}
+
+/// So many times its size a compressed body may unpack to, however large it is. A list of objects that are
+/// alike comes to 10 or 20 times.
+#[cfg(feature = "gzip")]
+const RATIO: u64 = 100;
+
+#[cfg(feature = "gzip")]
+pub(super) struct Gunzip {
+    decoder: MultiGzDecoder<Wire>,
+    unpacked: u64,
+    /// How large it may be whatever the ratio.
+    limit: u64,
+}
+
+#[cfg(feature = "gzip")]
+impl Gunzip {
+    /// A few bytes must not become gigabytes.
+    fn check(&mut self, length: usize) -> Result<usize, Error> {
+        self.unpacked = self.unpacked.saturating_add(length as u64);
+        let packed = self.decoder.get_ref().bytes;
+        if self.unpacked <= self.limit.max(packed.saturating_mul(RATIO)) {
+            return Ok(length);
+        }
+        Err(Error::decode(format!(
+            "its compressed body unpacks to more than {} bytes, and to more than {RATIO} times its size",
+            self.limit
+        )))
+    }
 }
 
 impl Decoded {
-    pub(super) fn new(body: ureq::Body, encoding: Encoding) -> Self {
+    /// `limit` is for a body that has to be unpacked.
+    #[cfg_attr(not(feature = "gzip"), expect(unused_variables, reason = "nothing is unpacked"))]
+    pub(super) fn new(body: ureq::Body, encoding: Encoding, limit: u64) -> Self {
         let reader = body.into_reader();
         match encoding {
             #[cfg(feature = "gzip")]
-            Encoding::Gzip => Self::Gzip(Box::new(MultiGzDecoder::new(Wire { reader, failed: None }))),
+            Encoding::Gzip => {
+                let decoder = MultiGzDecoder::new(Wire { reader, bytes: 0, failed: None });
+                Self::Gzip(Box::new(Gunzip { decoder, unpacked: 0, limit }))
+            }
             _ => Self::AsItCame(reader),
         }
     }
@@ -32,14 +66,17 @@ impl Decoded {
         match self {
             Self::AsItCame(reader) => reader.read(buffer).map_err(failure::from_io),
             #[cfg(feature = "gzip")]
-            Self::Gzip(decoder) => {
-                decoder.read(buffer).map_err(|error| match (decoder.get_mut().failed.take(), error.kind()) {
+            Self::Gzip(gunzip) => {
+                let decoder = &mut gunzip.decoder;
+                let read = decoder.read(buffer);
+                let read = read.map_err(|error| match (decoder.get_mut().failed.take(), error.kind()) {
                     (Some(error), _) => failure::from_io(error),
                     (None, io::ErrorKind::UnexpectedEof) => {
                         Error::decode("its compressed body ends before its end")
                     }
                     (None, _) => Error::decode("its compressed body is damaged"),
-                })
+                });
+                gunzip.check(read?)
             }
         }
     }
@@ -50,15 +87,23 @@ impl Decoded {
 #[cfg(feature = "gzip")]
 pub(super) struct Wire {
     reader: ureq::BodyReader<'static>,
+    /// How many have come.
+    bytes: u64,
     failed: Option<io::Error>,
 }
 
 #[cfg(feature = "gzip")]
 impl Read for Wire {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.reader.read(buffer).map_err(|error| {
-            self.failed = Some(error);
-            io::ErrorKind::WouldBlock.into()
-        })
+        match self.reader.read(buffer) {
+            Ok(length) => {
+                self.bytes = self.bytes.saturating_add(length as u64);
+                Ok(length)
+            }
+            Err(error) => {
+                self.failed = Some(error);
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+        }
     }
 }

@@ -127,13 +127,13 @@ impl Inner {
         let status = head.status.as_u16();
         let idle = request.idle_timeout.unwrap_or(self.response_timeout);
         let encoding = answer::encoding(&head.headers, self.asks_for_gzip(request));
+        let body_limit = request.body_limit.unwrap_or(self.manners.body_limit);
         let incoming = |encoding| {
-            let body = Decoded::new(body, encoding);
+            let body = Decoded::new(body, encoding, body_limit);
             Incoming::new(body, running, stop.clone(), context.clone(), account.clone(), idle)
         };
         if head.status.is_success() {
             let body = incoming(encoding?);
-            let body_limit = request.body_limit.unwrap_or(self.manners.body_limit);
             return Ok(Response { status, headers: head.headers, body, body_limit });
         }
         // All of it together: what comes of it is an answer to the request.

@@ -180,6 +180,9 @@ impl<T: Object> Decoder<T> {
         self.stays(bytes.len());
         let mut object = self.item(bytes)?;
         if list.api_version_and_kind().1.is_empty() && !says_kind(bytes) {
+            if object.name().is_empty() {
+                return Err(Unreadable::nameless(&object));
+            }
             return Ok(Item::Unnamed(object));
         }
         self.set_type_meta(&mut object, list);

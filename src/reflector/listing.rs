@@ -2,9 +2,10 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::decode::{Decoder, Item, Unreadable, prepared};
+use super::initial_objects::InitialObjects;
 use super::undecodable::Undecoded;
 use crate::error::Error;
-use crate::object::{Key, Object};
+use crate::object::{Object, meta_namespace_key};
 use crate::resource_version::compare_resource_versions;
 use crate::store::{Gaps, ReflectorStore, StagedList};
 use crate::wire::{
@@ -36,9 +37,9 @@ pub(super) struct Listing<T> {
     since: Option<String>,
     /// Whether that is so, once the list's version is known.
     reuse: Option<bool>,
-    objects: Vec<(Key, Arc<T>)>,
-    /// Those of this page that are still to be told of what kind they are.
-    unnamed: Vec<Unnamed<T>>,
+    objects: InitialObjects<Arc<T>>,
+    /// Those of this page that are still to be told of what kind they are, and as which item each came.
+    unnamed: InitialObjects<(usize, T)>,
     /// How many objects of other shards have come, and whether every page so far was one of this shard's
     /// only, as it says itself.
     elsewhere: usize,
@@ -48,17 +49,9 @@ pub(super) struct Listing<T> {
     pub(super) undecoded: Undecoded,
     /// What could not be read, since the last look.
     unreadable: Vec<(usize, Unreadable)>,
-    /// How many items have come, whatever became of them.
+    /// How many items have come, whatever became of them, and how many of them could not be read.
     items: usize,
-}
-
-/// An object of a page that has not yet said of what kind its objects are.
-struct Unnamed<T> {
-    /// As which item it came.
-    place: usize,
-    /// How many of the objects that are named came before it. Of several with one key the last one counts.
-    after: usize,
-    object: T,
+    unread: usize,
 }
 
 /// What a list that has come whole consists of.
@@ -97,14 +90,15 @@ impl<T: Object> Listing<T> {
             limits,
             since,
             reuse: None,
-            objects: Vec::new(),
-            unnamed: Vec::new(),
+            objects: InitialObjects::new(),
+            unnamed: InitialObjects::new(),
             elsewhere: 0,
             picked: true,
             gaps: Gaps::default(),
             undecoded: Undecoded::default(),
             unreadable: Vec::new(),
             items: 0,
+            unread: 0,
         }
     }
 
@@ -141,21 +135,27 @@ impl<T: Object> Listing<T> {
         decoder: &mut Decoder<T>,
         store: &dyn ReflectorStore<T>,
     ) -> Result<(), Error> {
-        let Self { splitter, objects, unnamed, elsewhere, gaps, unreadable, items, reuse, since, .. } = self;
+        let Self {
+            splitter, objects, unnamed, elsewhere, gaps, unreadable, items, unread, reuse, since, ..
+        } = self;
         splitter.feed(bytes, |item, list| {
             // Of the first page, whose version is the list's.
             let reuse = *reuse.get_or_insert_with(|| {
                 since.as_ref().is_some_and(|since| is_no_older(list.resource_version(), since))
             });
             match decoder.listed(item, list, store, reuse) {
-                Ok(Item::Object(key, object)) => objects.push((key, object)),
-                Ok(Item::Elsewhere) => *elsewhere += 1,
-                Ok(Item::Unnamed(object)) => {
-                    unnamed.push(Unnamed { place: *items, after: objects.len(), object });
+                Ok(Item::Object(key, object)) => {
+                    if unnamed.len() > 0 {
+                        unnamed.remove(&meta_namespace_key(&*object));
+                    }
+                    objects.put(key, object);
                 }
+                Ok(Item::Elsewhere) => *elsewhere += 1,
+                Ok(Item::Unnamed(object)) => unnamed.put(meta_namespace_key(&object), (*items, object)),
                 Err(error) => {
                     gaps.add(error.key(store));
                     unreadable.push((*items, error));
+                    *unread += 1;
                 }
             }
             *items += 1;
@@ -163,24 +163,20 @@ impl<T: Object> Listing<T> {
         })
     }
 
-    /// The page has said by now of what kind its objects are: those that waited for it take their places.
+    /// The page has said by now of what kind its objects are: those that waited for it follow the others.
     fn name(&mut self, page: &ListMeta, decoder: &Decoder<T>, store: &dyn ReflectorStore<T>) {
-        let Some(first) = self.unnamed.first() else { return };
-        let mut passed = first.after;
-        let mut named = self.objects.split_off(passed).into_iter();
-        for Unnamed { place, after, mut object } in self.unnamed.drain(..) {
-            self.objects.extend(named.by_ref().take(after - passed));
-            passed = after;
+        let unnamed = std::mem::replace(&mut self.unnamed, InitialObjects::new());
+        for (_, (place, mut object)) in unnamed.into_vec() {
             decoder.set_type_meta(&mut object, page);
             match prepared(object, store) {
-                Ok(object) => self.objects.push(object),
+                Ok((key, object)) => self.objects.put(key, object),
                 Err(error) => {
                     self.gaps.add(error.key(store));
                     self.unreadable.push((place, error));
+                    self.unread += 1;
                 }
             }
         }
-        self.objects.extend(named);
     }
 
     /// What could not be read, since the last call, and as which item it came.
@@ -209,7 +205,9 @@ impl<T: Object> Listing<T> {
         // Of a shard that the server has picked, it counts the objects of all.
         self.remaining = remaining.filter(|_| meta.shard_selector().is_none());
         if let Some(token) = meta.continue_token() {
-            self.page_check.follow(token, self.items).map_err(Error::decode)?;
+            // Of equal keys only one is kept: pages that repeat them bring nothing new.
+            let amount = self.objects.len() + self.elsewhere + self.unread;
+            self.page_check.follow(token, amount).map_err(Error::decode)?;
             self.continue_token = Some(token.to_owned());
             return Ok(None);
         }
@@ -220,7 +218,7 @@ impl<T: Object> Listing<T> {
             )));
         }
         let list = StagedList {
-            objects: std::mem::take(&mut self.objects),
+            objects: std::mem::replace(&mut self.objects, InitialObjects::new()).into_vec(),
             resource_version: std::mem::take(&mut self.list_version),
             gaps: std::mem::take(&mut self.gaps),
         };
@@ -261,10 +259,9 @@ impl<T: Object> Listing<T> {
         self.remaining = None;
         self.splitter = ListSplitter::new(self.limits.object_bytes);
         self.reuse = None;
-        self.objects.clear();
-        self.unnamed.clear();
+        (self.objects, self.unnamed) = (InitialObjects::new(), InitialObjects::new());
         (self.elsewhere, self.picked) = (0, true);
-        self.items = 0;
+        (self.items, self.unread) = (0, 0);
         self.gaps = Gaps::default();
         self.undecoded = Undecoded::default();
     }

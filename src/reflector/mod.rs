@@ -5,12 +5,12 @@
 //! `listing`, and the events of a stream to `events`; `watching` is what is known of the stream. Both read
 //! objects through `decode`. The thread that drives it all is in `driver`.
 
-mod arrivals;
 mod decode;
 mod driver;
 mod events;
 mod failures;
 mod headroom;
+mod initial_objects;
 mod lister_watcher;
 mod listing;
 mod machine;

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::arrivals::Arrivals;
 use super::decode::Unreadable;
+use super::initial_objects::InitialObjects;
 use super::listing::is_no_older;
 use super::undecodable::Undecoded;
 use crate::error::Error;
@@ -67,7 +67,7 @@ impl<T> Watching<T> {
 /// The objects with which a watch-list begins, until the bookmark that ends them: apart from the store, which
 /// keeps what it has until then (WL3, WL7).
 pub(super) struct Initial<T> {
-    objects: Arrivals<T>,
+    objects: InitialObjects<Arc<T>>,
     /// How many of other shards have come.
     elsewhere: usize,
     gaps: Gaps,
@@ -86,7 +86,7 @@ pub(super) struct Initial<T> {
 impl<T: Object> Initial<T> {
     pub(super) fn new(reuse: bool) -> Self {
         Self {
-            objects: Arrivals::new(),
+            objects: InitialObjects::new(),
             elsewhere: 0,
             gaps: Gaps::default(),
             outdated: Gaps::default(),

@@ -2,6 +2,7 @@
 
 use std::io::{self, Cursor, Read};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
@@ -201,6 +202,87 @@ fn l13_pages_without_progress_fail_the_list_and_back_off() {
     let error = "the last 100 of 100 pages brought nothing new";
     assert!(it.errors.lock().iter().all(|it| it.to_string().contains(error)), "{:?}", it.errors.lock());
     assert!(it.store.calls().is_empty());
+}
+
+#[test]
+fn l13_pages_that_repeat_objects_bring_nothing_new() {
+    let endless = (0..).map(|number| page("10", &["a", "b"], &format!("t{number}")));
+    let it = Running::new(endless.take(150));
+    it.waits(1);
+    assert_eq!(it.count(), 101);
+    let error = "the last 100 of 101 pages brought nothing new";
+    assert!(it.last_error().to_string().ends_with(error), "{}", it.last_error());
+}
+
+/// An object that counts how many there are of its kind.
+#[derive(serde::Deserialize)]
+struct Counted {
+    metadata: k8s_informer::ObjectMeta,
+    #[serde(skip)]
+    _alive: Alive,
+}
+
+k8s_informer::impl_object!(Counted, "v1", "Counted", "counteds", Namespaced);
+
+struct Alive;
+
+static ALIVE: AtomicUsize = AtomicUsize::new(0);
+static MOST_ALIVE: AtomicUsize = AtomicUsize::new(0);
+
+impl Default for Alive {
+    fn default() -> Self {
+        MOST_ALIVE.fetch_max(ALIVE.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        Self
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        ALIVE.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn l15_of_equal_keys_one_object_is_held() {
+    const COUNT: usize = 3000;
+    let body = |items: &[String], kind_first: bool, token: &str| {
+        let items = items.join(",");
+        let meta = format!(r#""metadata":{{"resourceVersion":"10","continue":"{token}"}}"#);
+        match kind_first {
+            true => format!(r#"{{"kind":"List",{meta},"items":[{items}]}}"#),
+            false => format!(r#"{{"items":[{items}],"kind":"List",{meta}}}"#),
+        }
+    };
+    let adjacent: Vec<_> =
+        (0..COUNT).map(|at| object(["a", "b", "c"][at / (COUNT / 3)], &at.to_string())).collect();
+    let mixed: Vec<_> = (0..COUNT).map(|at| object(["b", "c", "a"][at % 3], &at.to_string())).collect();
+    for items in [adjacent, mixed] {
+        for kind_first in [true, false] {
+            for pages in [1, 10] {
+                MOST_ALIVE.store(0, Ordering::SeqCst);
+                let lists = items.chunks(COUNT / pages).enumerate().map(|(at, page)| {
+                    let token = if at + 1 == pages { String::new() } else { format!("t{at}") };
+                    Answer::body(body(page, kind_first, &token))
+                });
+                let store = Arc::new(Indexer::<Counted>::for_objects());
+                let script = ScriptedListerWatcher::new(lists.chain([Answer::open(bookmark("11", "{}"))]));
+                let status = run_until_read(&store, &script, pages + 1);
+                let mut versions: Vec<_> =
+                    store.list().iter().map(|object| object.resource_version().to_owned()).collect();
+                versions.sort();
+                let mut expected: Vec<_> = ["a", "b", "c"]
+                    .map(|name| {
+                        items.iter().rposition(|item| item.contains(&format!(r#""{name}""#))).unwrap()
+                    })
+                    .map(|at| at.to_string())
+                    .into();
+                expected.sort();
+                assert_eq!(versions, expected, "{status:?}");
+                let most = MOST_ALIVE.load(Ordering::SeqCst);
+                assert!(most <= 7, "{most} objects at once, {pages} pages, {kind_first}");
+            }
+        }
+    }
 }
 
 #[test]

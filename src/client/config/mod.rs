@@ -396,6 +396,7 @@ impl Config {
     /// | a body that is read as a whole | this one; after decompression |
     /// | an object of a list or event of a watch, of an informer | [`DecodeLimits`]: 32 MiB; after decompression |
     /// | an informer's list, [`Response::into_body`] | none: they are streams, never in memory as a whole |
+    /// | a compressed list, after decompression | this one, or 100 times its compressed size if that is more |
     ///
     /// [`DecodeLimits`]: crate::DecodeLimits
     /// [`Response::into_body`]: crate::Response::into_body

@@ -203,6 +203,36 @@ fn a_stop_ends_a_body_that_hangs() {
 }
 
 #[test]
+fn bomb_of_many_objects_ends_at_the_body_limit() {
+    const LIMIT: u64 = 1 << 20;
+    let items = |count: usize, of: &dyn Fn(usize) -> String| {
+        let items: Vec<_> = (0..count).map(of).collect();
+        format!(r#"{{"kind":"PodList","metadata":{{"resourceVersion":"7"}},"items":[{}]}}"#, items.join(","))
+    };
+    let alike = items(200_000, &|_| r#"{"metadata":{"name":"a"}}"#.to_owned());
+    let various = items(40_000, &|at| {
+        let number = (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        format!(r#"{{"metadata":{{"name":"{number:x}"}}}}"#)
+    });
+    for (text, is_bomb) in [(alike, true), (various, false)] {
+        assert!(text.len() as u64 > LIMIT);
+        let packed = gzip(text.as_bytes());
+        assert_eq!(packed.len() * 100 < text.len(), is_bomb);
+        for bytes in [compressed(&packed), chunked(&packed, 1000)] {
+            let server = Server::start(move |_| Reply::Write(bytes.clone()));
+            let config = Config::new(server.url()).response_timeout(SOON).body_limit(LIMIT);
+            match list(&Client::new(config).unwrap()) {
+                Ok(whole) => assert!(!is_bomb && whole == text),
+                Err(error) => {
+                    let expected = "unpacks to more than 1048576 bytes, and to more than 100 times its size";
+                    assert!(is_bomb && error.is_decode() && error.to_string().ends_with(expected), "{error}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_bomb_is_an_object_that_is_too_large() {
     // One string of a gigabyte is a megabyte of gzip; this one is written a piece at a time.
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());

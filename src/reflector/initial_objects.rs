@@ -1,23 +1,23 @@
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use crate::object::Key;
 
-/// Objects by their keys, in the order in which they came.
+/// The objects of a list, or with which a watch-list begins: of each key the last one, in the order in which
+/// the keys came first.
 ///
-/// An API server tells of them in the order of their keys. As long as it does, an object is found by that,
-/// and nothing is hashed.
+/// An API server sends them in the order of their keys. As long as it does, an object is found by that and
+/// nothing is hashed; a map is made once the order breaks.
 #[derive(Debug)]
-pub(super) struct Arrivals<T> {
-    /// Without an object where it has gone again.
-    objects: Vec<(Key, Option<Arc<T>>)>,
-    /// Where each one stands, once the order of the keys has not been kept.
+pub(super) struct InitialObjects<V> {
+    /// `None` where it has been removed again.
+    objects: Vec<(Key, Option<V>)>,
+    /// The index of each, once the order of the keys has not been kept.
     places: Option<HashMap<Key, usize>>,
-    /// How many have not gone.
+    /// How many have not been removed.
     count: usize,
 }
 
-impl<T> Arrivals<T> {
+impl<V> InitialObjects<V> {
     pub(super) fn new() -> Self {
         Self { objects: Vec::new(), places: None, count: 0 }
     }
@@ -30,18 +30,18 @@ impl<T> Arrivals<T> {
         self.place(key).is_some_and(|place| self.objects[place].1.is_some())
     }
 
-    pub(super) fn put(&mut self, key: Key, object: Arc<T>) {
+    pub(super) fn put(&mut self, key: Key, object: V) {
         if let Some(place) = self.place(&key) {
             let older = self.objects[place].1.replace(object);
             self.count += usize::from(older.is_none());
             return;
         }
         if self.places.is_none() && self.objects.last().is_some_and(|(last, _)| *last > key) {
-            let places = self.objects.iter().enumerate().map(|(place, (key, _))| (Arc::clone(key), place));
+            let places = self.objects.iter().enumerate().map(|(place, (key, _))| (key.clone(), place));
             self.places = Some(places.collect());
         }
         if let Some(places) = &mut self.places {
-            places.insert(Arc::clone(&key), self.objects.len());
+            places.insert(key.clone(), self.objects.len());
         }
         self.objects.push((key, Some(object)));
         self.count += 1;
@@ -54,8 +54,8 @@ impl<T> Arrivals<T> {
         }
     }
 
-    pub(super) fn into_vec(self) -> Vec<(Key, Arc<T>)> {
-        // In place: the vector is as large with objects that may be missing.
+    pub(super) fn into_vec(self) -> Vec<(Key, V)> {
+        // In place where V is an Arc: the vector is as large with objects that may be missing.
         self.objects.into_iter().filter_map(|(key, object)| Some((key, object?))).collect()
     }
 
@@ -75,26 +75,26 @@ mod tests {
 
     /// `+` puts, `-` takes away; a number after the key is the object.
     fn after(changes: &str) -> (Vec<String>, bool) {
-        let mut arrivals = Arrivals::new();
+        let mut objects = InitialObjects::new();
         let mut expected = HashMap::new();
         for change in changes.split_whitespace() {
             let (key, object) = change[1..].split_at(1);
             if change.starts_with('+') {
-                arrivals.put(key.into(), Arc::new(object.to_owned()));
+                objects.put(key.into(), object.to_owned());
                 expected.insert(key, object);
             } else {
-                arrivals.remove(key);
+                objects.remove(key);
                 expected.remove(key);
             }
-            assert_eq!(arrivals.len(), expected.len(), "{changes}");
+            assert_eq!(objects.len(), expected.len(), "{changes}");
             let all = "abcdefgh".split_terminator("").skip(1);
             assert!(
-                all.into_iter().all(|key| arrivals.contains(key) == expected.contains_key(key)),
+                all.into_iter().all(|key| objects.contains(key) == expected.contains_key(key)),
                 "{changes}"
             );
         }
-        let hashed = arrivals.places.is_some();
-        let all = arrivals.into_vec();
+        let hashed = objects.places.is_some();
+        let all = objects.into_vec();
         assert!(all.iter().all(|(key, object)| expected.remove(&**key) == Some(object.as_str())));
         assert!(expected.is_empty());
         (all.into_iter().map(|(key, object)| format!("{key}{object}")).collect(), hashed)
