@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use arbitrary::Unstructured;
 use k8s_informer::{
-    Accessor, Body, Clock, Delta, Deltas, DynamicObject, Error, FieldPaths, GroupVersionKind, Indexer,
-    ListOptions, ListWatch, Object, Queue, RealFifo, RealFifoMode, Reflector, ReflectorOptions,
+    Accessor, Backoff, Body, Clock, Delta, Deltas, DynamicObject, Error, FieldPaths, GroupVersionKind,
+    Indexer, ListOptions, ListWatch, Object, Queue, RealFifo, RealFifoMode, Reflector, ReflectorOptions,
     ReflectorStore, ResourceVersionMatch, StagedList, Staging, Stop,
 };
 
-use super::reflector_model::{ListRequest, Model, Page, Step, Stream};
+use super::reflector_model::{FIRST_BACKOFF, ListRequest, MOST_BACKOFF, Model, Page, Step, Stream};
 use super::scripted::{Answer, End, Form, Frame, Live, QueueKind, Settings, Spoil, World, Written};
 use super::serving::{NoWaiting, Pieces, Thing};
 
@@ -217,6 +217,7 @@ fn run_script(input: &[u8]) {
     };
     let server = Server(Arc::new(Mutex::new(run)), Arc::default(), time);
     let mut options = ReflectorOptions::default();
+    options.backoff = Backoff::new(FIRST_BACKOFF, 2.0, MOST_BACKOFF, 0.0);
     options.page_size = (settings.page_size > 0).then_some(settings.page_size);
     options.watch_list = settings.watch_list;
     options.reuse_unchanged = settings.reuse;
@@ -343,6 +344,8 @@ impl Run {
             breaks: answer.end == End::Reset,
             came: written.parts.iter().map(|(begin, stop)| (stop - begin, *stop <= end)).collect(),
             whole: end == written.bytes.len() && !written.parts.iter().any(large),
+            started: self.time.millis(),
+            ended: self.time.millis() + answer.millis,
         });
         Ok(self.body(&written.bytes[..end], &answer))
     }

@@ -14,7 +14,11 @@ const LONG_QUIET: u64 = 2 * 630_000;
 /// So many watches of less than a second, in milliseconds, are opened again at once.
 const SHORT_WATCHES: u32 = 5;
 const SHORT: u64 = 1000;
-const FIRST_BACKOFF: Duration = Duration::from_millis(800);
+/// Without jitter, so that the model knows when a relist is due.
+pub const FIRST_BACKOFF: Duration = Duration::from_millis(800);
+pub const MOST_BACKOFF: Duration = Duration::from_secs(30);
+/// Of each missed object.
+const RELISTS: u32 = 5;
 
 /// What comes next.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,7 +77,60 @@ pub struct Model {
     bookmarks_come: bool,
     quiet: u64,
     silent_lists: u32,
+    repair: Repair,
     listing: Listing,
+}
+
+/// The relists while objects are missing.
+struct Repair {
+    missed: BTreeSet<String>,
+    left: u32,
+    due: Option<u64>,
+    wait: Duration,
+}
+
+impl Repair {
+    fn new() -> Self {
+        Self { missed: BTreeSet::new(), left: 0, due: None, wait: FIRST_BACKOFF }
+    }
+
+    fn schedule(&mut self, now: u64) {
+        if self.left > 0 {
+            self.due.get_or_insert(now + self.wait.as_millis().max(1000) as u64);
+        }
+    }
+
+    /// Without a key it is one of those of which nothing is known.
+    fn missed(&mut self, key: &str, now: u64) {
+        if self.missed.insert(key.to_owned()) {
+            self.left = RELISTS;
+            self.schedule(now);
+        }
+    }
+
+    fn came(&mut self, key: &str, now: u64) {
+        if self.missed.remove(key) {
+            self.left = self.left.max(1);
+            self.schedule(now);
+        }
+    }
+
+    fn listed(&mut self, complete: bool, now: u64) {
+        if complete {
+            *self = Self::new();
+        }
+        self.due = None;
+        self.schedule(now);
+    }
+
+    fn take_due(&mut self, now: u64) -> bool {
+        let is_due = self.due.take_if(|due| *due <= now).is_some();
+        if is_due {
+            self.left -= 1;
+            self.wait = (self.wait * 2).min(MOST_BACKOFF);
+        }
+        is_due
+    }
 }
 
 /// A list under way.
@@ -112,6 +169,8 @@ pub struct Page<'a> {
     pub came: Vec<(usize, bool)>,
     /// It came to its end.
     pub whole: bool,
+    pub started: u64,
+    pub ended: u64,
 }
 
 /// The answer to a watch.
@@ -150,6 +209,7 @@ impl Model {
             bookmarks_come: false,
             quiet: 0,
             silent_lists: 0,
+            repair: Repair::new(),
             listing: Listing::default(),
         };
         model.new_cycle(0);
@@ -200,8 +260,8 @@ impl Model {
     fn wait(&mut self, at_least: u64, then: Then) {
         let at_least = Duration::from_secs(at_least);
         let backoff = self.backoff;
-        self.backoff = (backoff * 2).min(Duration::from_secs(30));
-        self.next = Step::Wait(backoff.max(at_least), (backoff * 2).max(at_least), then);
+        self.backoff = (backoff * 2).min(MOST_BACKOFF);
+        self.next = Step::Wait(backoff.max(at_least), backoff.max(at_least), then);
     }
 
     pub fn waited(&mut self, then: Then, now: u64) {
@@ -213,7 +273,8 @@ impl Model {
         }
     }
 
-    fn miss(&mut self) {
+    fn miss(&mut self, key: &str, now: u64) {
+        self.repair.missed(key, now);
         self.unreadable += 1;
         self.complete = false;
     }
@@ -281,12 +342,12 @@ impl Model {
                 (Some(kept), _) => drop(self.listing.seen.things.insert(key, kept)),
                 (None, Read::Whole) => drop(self.listing.seen.things.insert(key, item.thing.clone())),
                 (None, Read::Key) => {
+                    self.miss(&key, page.started);
                     self.listing.seen.gaps.insert(key);
-                    self.miss();
                 }
                 (None, Read::Nothing | Read::Broken) => {
                     self.listing.seen.any = true;
-                    self.miss();
+                    self.miss("", page.started);
                 }
             }
         }
@@ -303,16 +364,17 @@ impl Model {
         }
         let Listing { pages, version, list_version, seen, .. } = std::mem::take(&mut self.listing);
         self.paginated |= pages > 1 && version.as_deref() == Some("0");
-        self.replace(seen, list_version);
+        self.replace(seen, list_version, page.ended);
         self.next = Step::Watch;
     }
 
-    fn replace(&mut self, seen: Seen, version: String) {
+    fn replace(&mut self, seen: Seen, version: String, now: u64) {
         let Seen { mut things, gaps, any, outdated } = seen;
         self.complete = gaps.is_empty() && !any && outdated.is_empty();
         let versions = (version.parse::<u64>(), self.version.parse::<u64>());
         self.known &= matches!(versions, (Ok(version), Ok(since)) if version >= since);
         self.known |= !any && !gaps.iter().any(|key| self.cache.contains_key(key));
+        self.repair.listed(self.complete, now);
         for (key, thing) in std::mem::take(&mut self.cache) {
             if any || gaps.contains(&key) {
                 things.entry(key).or_insert(thing);
@@ -364,6 +426,17 @@ impl Model {
 
     /// A stream; of a watch-list if `initial`.
     pub fn watched(&mut self, stream: Stream<'_>, initial: bool) {
+        if !initial && self.repair.take_due(stream.started) {
+            return self.new_cycle(stream.started);
+        }
+        let ended = self.stream(&stream, initial);
+        if self.next == Step::Watch && self.repair.take_due(ended) {
+            self.new_cycle(ended);
+        }
+    }
+
+    /// When it has ended.
+    fn stream(&mut self, stream: &Stream<'_>, initial: bool) -> u64 {
         let can_be_compared = self.version.parse::<u64>().is_ok();
         let mut watching = Watching {
             initial: initial.then(Seen::default),
@@ -382,16 +455,25 @@ impl Model {
             let result = match () {
                 () if too_large => Err(Broken::Frame),
                 () if is_cut => break,
-                () => self.event(frame, &mut watching),
+                () => self.event(frame, &mut watching, stream.started),
             };
             if let Err(broken) = result {
-                return self.broken(broken, &watching, stream.started);
+                self.broken(broken, &watching, stream.started);
+                return stream.started;
             }
         }
-        self.ended(&stream, &watching);
+        let is_silent = stream.end == End::Silent && watching.initial.is_none();
+        if let Some(due) = self.repair.due.filter(|_| is_silent) {
+            // The silence ends then.
+            self.note_health(&watching);
+            self.next = Step::Watch;
+            return due;
+        }
+        self.ended(stream, &watching);
+        stream.ended
     }
 
-    fn event(&mut self, frame: &Frame, watching: &mut Watching) -> Result<(), Broken> {
+    fn event(&mut self, frame: &Frame, watching: &mut Watching, now: u64) -> Result<(), Broken> {
         let served = match frame {
             Frame::Error(failure) => return Err(Broken::Error(*failure)),
             Frame::Garbage(_) => return Err(Broken::Frame),
@@ -408,7 +490,7 @@ impl Model {
                         watching.initial = Some(seen);
                         return Err(Broken::Frame);
                     }
-                    self.replace(seen, watching.initial_version.clone());
+                    self.replace(seen, watching.initial_version.clone(), now);
                     watching.events = 0;
                 }
                 return Ok(());
@@ -422,7 +504,7 @@ impl Model {
             let key = &served.thing.key;
             if let Some(seen) = &mut watching.initial {
                 seen.miss(key);
-                self.miss();
+                self.miss(key, now);
             }
             return Ok(());
         }
@@ -443,8 +525,17 @@ impl Model {
             (None, _, Read::Whole) => drop(self.cache.insert(thing.key.clone(), thing.clone())),
             (None, ..) => {}
         }
-        if !was_kept && !matches!(read, Read::Whole) {
-            self.miss();
+        let is_live = watching.initial.is_none();
+        match read {
+            _ if was_kept => {}
+            Read::Whole => self.repair.came(&thing.key, now),
+            Read::Key => {
+                self.miss(&thing.key, now);
+                if deleted && is_live {
+                    self.repair.came(&thing.key, now);
+                }
+            }
+            Read::Nothing | Read::Broken => self.miss("", now),
         }
         // One without a name is no event.
         if served.spoil != Spoil::NoName {

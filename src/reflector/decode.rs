@@ -437,6 +437,11 @@ impl Unreadable {
         }
     }
 
+    /// Its namespace and name as a key, if that can be told.
+    pub(super) fn namespaced_key(&self) -> Option<Key> {
+        self.is_known.then(|| namespaced_key(&self.namespace, &self.name))
+    }
+
     /// With the words for where it stands: the object if it can be named, or else this place.
     pub(crate) fn at(&self, place: impl FnOnce() -> String) -> Error {
         let Self { namespace, name, error, .. } = self;

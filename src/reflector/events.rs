@@ -107,7 +107,11 @@ impl<T: Object> Machine<'_, T> {
                 let mut version = std::mem::take(&mut self.room_for_a_version);
                 object.resource_version().clone_into(&mut version);
                 self.drop_long_version(&mut version);
+                let (key, unreadable) = (self.repair.key_to_watch(&object), self.view.unreadable);
                 self.object(kind, object, watching, store);
+                if let Some(key) = key.filter(|_| unreadable == self.view.unreadable) {
+                    self.repair.came(&key, self.now);
+                }
                 self.count(kind, &version, watching, now);
                 self.room_for_a_version = version;
             }
@@ -169,7 +173,7 @@ impl<T: Object> Machine<'_, T> {
         if let Some(initial) = &mut watching.initial {
             initial.undecoded.add(&error);
         }
-        self.report_missed(error);
+        self.report_missed(unreadable.namespaced_key(), error);
     }
 
     /// A deletion of what can't be read: by the key, where that can be told.
@@ -178,7 +182,12 @@ impl<T: Object> Machine<'_, T> {
             let last_known = store.staging().and_then(|staging| staging.cached(&key));
             self.stored(store.delete(Deleted::FinalStateUnknown { key, last_known }));
         }
-        self.report_missed(unreadable.at(|| "a deletion".to_owned()));
+        let key = unreadable.namespaced_key();
+        self.report_missed(key.clone(), unreadable.at(|| "a deletion".to_owned()));
+        // Nothing of it is missing any more.
+        if let Some(key) = key {
+            self.repair.came(&key, self.now);
+        }
     }
 
     /// Takes note of an event that counts, and of its version.
@@ -239,7 +248,8 @@ impl<T: Object> Machine<'_, T> {
         if let Err(error) = result {
             let failed = Error::other(format!("the store did not take an event: {error}"));
             match error {
-                StoreError::Transform { .. } | StoreError::Key(_) => self.report_missed(failed),
+                StoreError::Transform { key, .. } => self.report_missed(key, failed),
+                StoreError::Key(_) => self.report_missed(None, failed),
                 _ => self.report(failed, false),
             }
         }
@@ -249,7 +259,7 @@ impl<T: Object> Machine<'_, T> {
         for (place, unreadable) in listing.unreadable() {
             let error = unreadable.at(|| format!("item {place} of the list"));
             listing.undecoded.add(&error);
-            self.report_missed(error);
+            self.report_missed(unreadable.namespaced_key(), error);
         }
     }
 

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use super::decode::Decoder;
 use super::listing::{Listed, Listing, Retry, is_no_older};
+use super::repair::Repair;
 use super::undecodable::{UndecodableList, Undecoded};
 use super::watching::{Initial, RetryWindow, Watching};
 use super::{Decode, Recycle, ReflectorOptions};
 use crate::error::Error;
-use crate::object::Object;
+use crate::object::{Key, Object};
 use crate::store::{ReflectorStore, StagedList};
 use crate::time::{Backoff, Random};
 use crate::wire::{FrameSplitter, ListOptions, ResourceVersionMatch, Shard};
@@ -71,6 +72,10 @@ pub(super) struct Machine<'a, T> {
     backoff: Backoff,
     random: Random,
     pub(super) view: View,
+    /// Lists again while objects are missing.
+    pub(super) repair: Repair,
+    /// The time of the last call, for `repair`.
+    pub(super) now: Instant,
     reports: Vec<Report>,
     /// What the bytes are of that are looked at right now, for the reports.
     reading: Option<&'static str>,
@@ -218,6 +223,8 @@ impl<'a, T: Object> Machine<'a, T> {
             backoff: options.backoff.clone(),
             random: Random::new(),
             view: View::default(),
+            repair: Repair::new(options.backoff.clone()),
+            now,
             reports: Vec::new(),
             reading: None,
             before_replace: None,
@@ -242,7 +249,7 @@ impl<'a, T: Object> Machine<'a, T> {
                 Step::List(ListOptions { shard_selector: shard_selector(), ..listing.options() })
             }
             Phase::ListBody(_) => Step::Read(None),
-            Phase::WatchBody(watching) => Step::Read(Some(watching.patience(self.expects_bookmarks()))),
+            Phase::WatchBody(watching) => Step::Read(Some(self.patience(watching))),
             Phase::Wait(duration, _) => Step::Wait(*duration),
             Phase::Watch => Step::Watch(ListOptions {
                 resource_version: Some(self.version.clone()),
@@ -359,6 +366,7 @@ impl<'a, T: Object> Machine<'a, T> {
         started: Instant,
         now: Instant,
     ) {
+        self.now = now;
         match (std::mem::replace(&mut self.phase, Phase::Watch), result) {
             (Phase::List(listing), Ok(())) => self.phase = Phase::ListBody(listing),
             (Phase::List(listing), Err(error)) => self.list_failed(listing, error),
@@ -375,10 +383,12 @@ impl<'a, T: Object> Machine<'a, T> {
             (Phase::WatchList, Err(error)) => self.watch_list_failed(error, now),
             (phase, _) => self.phase = phase,
         }
+        self.relist_if_due();
     }
 
     /// Bytes of the body have come.
     pub(super) fn received(&mut self, bytes: &[u8], store: &dyn ReflectorStore<T>, now: Instant) {
+        self.now = now;
         self.reading = self.phase.reading();
         match std::mem::replace(&mut self.phase, Phase::Watch) {
             Phase::ListBody(mut listing) => {
@@ -401,6 +411,7 @@ impl<'a, T: Object> Machine<'a, T> {
             phase => self.phase = phase,
         }
         self.reading = None;
+        self.relist_if_due();
     }
 
     /// Nothing has come for as long as the step said.
@@ -408,16 +419,25 @@ impl<'a, T: Object> Machine<'a, T> {
         self.reading = self.phase.reading();
         match std::mem::replace(&mut self.phase, Phase::Watch) {
             Phase::WatchBody(mut watching) => {
-                watching.silent += watching.patience(self.expects_bookmarks());
-                self.watch_silent(watching, now);
+                let patience = self.patience(&watching);
+                watching.silent += patience;
+                if patience < watching.patience(self.expects_bookmarks()) {
+                    // It was cut short for a relist.
+                    self.phase = Phase::WatchBody(watching);
+                } else {
+                    self.watch_silent(watching, now);
+                }
+                self.now = now;
             }
             phase => self.phase = phase,
         }
         self.reading = None;
+        self.relist_if_due();
     }
 
     /// The body has come to its end, or the connection broke.
     pub(super) fn ended(&mut self, result: Result<(), Error>, store: &dyn ReflectorStore<T>, now: Instant) {
+        self.now = now;
         self.reading = self.phase.reading();
         match (std::mem::replace(&mut self.phase, Phase::Watch), result) {
             (Phase::ListBody(mut listing), Ok(())) => {
@@ -440,6 +460,7 @@ impl<'a, T: Object> Machine<'a, T> {
             (phase, _) => self.phase = phase,
         }
         self.reading = None;
+        self.relist_if_due();
     }
 
     /// The wait is over.
@@ -567,6 +588,7 @@ impl<'a, T: Object> Machine<'a, T> {
         self.received = received;
         self.broken_at = None;
         self.view.complete = complete;
+        self.repair.listed(complete, self.now);
         Ok(())
     }
 
@@ -592,6 +614,29 @@ impl<'a, T: Object> Machine<'a, T> {
         });
     }
 
+    /// How long to wait for bytes.
+    fn patience(&self, watching: &Watching<T>) -> Duration {
+        let patience = watching.patience(self.expects_bookmarks());
+        let relist = self.repair.time_left(self.now).filter(|_| watching.initial.is_none());
+        relist.map_or(patience, |relist| relist.min(patience))
+    }
+
+    /// Lists again, instead of watching, if an object is missing and it is time to try again.
+    fn relist_if_due(&mut self) {
+        let events = match &self.phase {
+            Phase::Watch => 0,
+            Phase::WatchBody(watching) if watching.initial.is_none() => watching.events,
+            _ => return,
+        };
+        if !self.repair.take_due(self.now) {
+            return;
+        }
+        if events > 0 {
+            self.backoff.reset();
+        }
+        self.new_cycle(self.now);
+    }
+
     /// Whether a silence without bookmarks says something; not where the user says how long it may be.
     fn expects_bookmarks(&self) -> bool {
         self.bookmarks_come && self.settings.watch_idle_timeout.is_none()
@@ -612,8 +657,9 @@ impl<'a, T: Object> Machine<'a, T> {
     }
 
     /// An object, or a change of one, could not be read or stored.
-    pub(super) fn report_missed(&mut self, error: Error) {
+    pub(super) fn report_missed(&mut self, key: Option<Key>, error: Error) {
         self.view.miss();
+        self.repair.missed(key, self.now);
         self.reports.push(Report { error, to_handler: false, reading: self.reading, unreadable: true });
     }
 

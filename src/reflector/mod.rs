@@ -17,6 +17,7 @@ mod machine;
 mod options;
 mod read_buffer;
 mod recycle;
+mod repair;
 mod undecodable;
 mod watching;
 

@@ -90,7 +90,7 @@ pub struct ReflectorOptions {
     pub limits: DecodeLimits,
     /// How much stack the threads get: all those of an informer, too.
     pub stack_sizes: StackSizes,
-    /// The waits after failures.
+    /// The waits after failures, and before the relists while an object is [missing](ReflectorStatus::complete).
     pub backoff: Backoff,
     /// Tells the time and waits.
     pub clock: Arc<dyn Clock>,
@@ -201,7 +201,9 @@ pub struct ReflectorStatus {
     /// as nothing has told either: a watch-list of a server that does pick them does not say it (SH3).
     pub shard_applied: Option<bool>,
     /// Whether everything that the server told could be read: what is cached is what there is. Not so from
-    /// an object on that could not be decoded, until a list comes that has none such.
+    /// an object on that could not be decoded, until a list comes that has none such. Meanwhile the reflector
+    /// lists again on its own: after the waits of the [back-off](ReflectorOptions::backoff), at least a second
+    /// each, and up to five times for each missed object.
     pub complete: bool,
     /// How many objects of lists and events could not be decoded, keyed or transformed so far: each is
     /// logged, and its cached copy stays.
@@ -213,7 +215,7 @@ pub struct ReflectorStatus {
     /// Requests for a WATCH so far: one, and one for each restart.
     pub watches: u64,
     /// How often everything was listed once more, after the first time: because the server could not go on
-    /// from where the watch was.
+    /// from where the watch was, or because an object was missing.
     pub relists: u64,
     /// When the server last answered or sent something, by the [clock](ReflectorOptions::clock).
     pub last_contact: Option<Instant>,

@@ -7,6 +7,7 @@ mod lists;
 mod options;
 #[cfg(feature = "client")]
 mod over_http;
+mod repair;
 mod shards;
 mod silence;
 mod status;

@@ -393,6 +393,8 @@ where
     T: Object + DeserializeOwned,
 {
     let mut options = ReflectorOptions::default();
+    // No time passes: what is missing is not listed again.
+    options.clock = Arc::new(FakeClock::new());
     options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
     set(&mut options);
     let reflector = Reflector::new(Arc::new(script.clone()), Arc::<S>::clone(store), options);
