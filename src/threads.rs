@@ -183,12 +183,17 @@ impl Threads {
 
     /// Waits for all threads of the group. The caller has told them to end, and is none of the owner's.
     pub(crate) fn join(&self) {
-        let _joining = self.joining.lock();
-        while let Some(handle) = { self.handles.lock().pop() } {
-            let name = handle.thread().name().unwrap_or_default().to_owned();
-            if let Err(panic) = handle.join() {
-                log::error!("thread {name:?} {}", panic::message(&*panic));
+        let mut panics = Vec::new();
+        {
+            let _joining = self.joining.lock();
+            while let Some(handle) = { self.handles.lock().pop() } {
+                let name = handle.thread().name().unwrap_or_default().to_owned();
+                panics.extend(handle.join().err().map(|panic| (name, panic::message(&*panic))));
             }
+        }
+        // A logger is user code: it may wait for the threads, too.
+        for (name, panic) in panics {
+            log::error!("thread {name:?} {panic}");
         }
     }
 }

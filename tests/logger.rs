@@ -1,20 +1,63 @@
-//! A logger that makes requests with the client that logs, as one that ships logs does, hangs nobody.
+//! Loggers and clocks that call what calls them, as a logger that ships logs does, hang nobody.
 
 #![allow(clippy::unwrap_used)]
 
+use std::cell::Cell;
 use std::fs;
-use std::sync::mpsc::channel;
-use std::sync::{Mutex, OnceLock};
+use std::mem::ManuallyDrop;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use k8s_informer::{Client, Config, Request, Stop};
+use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+use k8s_informer::workqueue::{WorkQueue, WorkQueueMetrics};
+use k8s_informer::{
+    Accessor, Client, Clock, Config, DeltaFifo, DynamicObject, Error, GroupVersionResource, HandlerFuncs,
+    HandlerOptions, InformerMetrics, InformerName, InformerNameAndResource, InformerScope, Key, KnownObjects,
+    ListerWatcher, ListerWatcherSource, MetricsProvider, ReflectorStore, Request, SharedIndexInformer,
+    SharedIndexInformerOptions, SharedInformerFactory, Stop, StoreError,
+};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+
+const SOON: Duration = Duration::from_secs(20);
 
 static CLIENT: OnceLock<Client> = OnceLock::new();
 static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
+/// What to call when a line with this text is logged.
+type Hook = (&'static str, Arc<dyn Fn() + Send + Sync>);
+static HOOKS: Mutex<Vec<Hook>> = Mutex::new(Vec::new());
+
 struct Asking;
+
+/// Sets the logger, once for all tests.
+fn logging() {
+    static SET: Once = Once::new();
+    SET.call_once(|| {
+        log::set_logger(&Asking).unwrap();
+        log::set_max_level(log::LevelFilter::Trace);
+    });
+}
+
+/// Calls `hook` for each logged line that contains `text`; the receiver gets a message after each call.
+fn on_log(text: &'static str, hook: impl Fn() + Send + Sync + 'static) -> Receiver<()> {
+    logging();
+    let (sender, called) = channel();
+    let hook = move || {
+        hook();
+        let _ = sender.send(());
+    };
+    HOOKS.lock().unwrap().push((text, Arc::new(hook)));
+    called
+}
+
+/// Runs `work` on a thread of its own, and fails if it takes too long.
+fn bounded<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
+    let (done, finished) = channel();
+    thread::spawn(move || done.send(work()));
+    finished.recv_timeout(SOON).expect("it hangs")
+}
 
 impl log::Log for Asking {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
@@ -28,6 +71,10 @@ impl log::Log for Asking {
             LOGGED.lock().unwrap().push(record.args().to_string());
             client.request(&Request::get("/version"), &Stop::new()).unwrap_err();
         }
+        let line = record.args().to_string();
+        let hooks: Vec<_> =
+            HOOKS.lock().unwrap().iter().filter(|(text, _)| line.contains(text)).cloned().collect();
+        hooks.iter().for_each(|(_, hook)| hook());
     }
 
     fn flush(&self) {}
@@ -48,8 +95,7 @@ fn a_logger_may_use_the_client_that_logs() {
     // Nobody listens there, which is all the same.
     let config = Config::new("https://127.0.0.1:1").no_proxy().ca_file(&ca).token_file(&token);
     CLIENT.get_or_init(|| Client::new(config).unwrap());
-    log::set_logger(&Asking).unwrap();
-    log::set_max_level(log::LevelFilter::Trace);
+    logging();
 
     for (ca_now, token_now, expected) in [
         (authority(), "token", "certificates have changed"),
@@ -68,4 +114,200 @@ fn a_logger_may_use_the_client_that_logs() {
         assert_eq!(logged.iter().filter(|line| line.contains(expected)).count(), 1, "{logged:?}");
     }
     fs::remove_dir_all(&folder).unwrap();
+}
+
+type Informer = SharedIndexInformer<DynamicObject>;
+
+fn add_handler(informer: &Informer) {
+    informer.add_handler(HandlerFuncs::new()).unwrap();
+}
+
+#[test]
+fn logger_may_add_handler_while_one_is_added() {
+    let script = Arc::new(ScriptedListerWatcher::new([]));
+    let informer = Informer::new(script, SharedIndexInformerOptions::default());
+    let (too_short, no_period) = ({ informer.clone() }, informer.clone());
+    let short = on_log("of 10ms is too short", move || add_handler(&too_short));
+    let never = on_log("\"never told again\"", move || add_handler(&no_period));
+    bounded(move || {
+        let mut options = HandlerOptions::default();
+        options.name = "never told again".to_owned();
+        options.resync_period = Some(Duration::from_millis(10));
+        informer.add_handler_with_options(HandlerFuncs::new(), options).unwrap();
+    });
+    short.recv_timeout(SOON).unwrap();
+    never.recv_timeout(SOON).unwrap();
+}
+
+/// A clock that calls the informer.
+#[derive(Default)]
+struct Calling {
+    informer: OnceLock<Informer>,
+}
+
+thread_local! {
+    static CALLING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Clock for Calling {
+    fn now(&self) -> Instant {
+        if let Some(informer) = self.informer.get()
+            && !CALLING.replace(true)
+        {
+            informer.status();
+            if !informer.is_stopped() {
+                let _ = informer.add_handler(HandlerFuncs::new());
+            }
+            CALLING.set(false);
+        }
+        Instant::now()
+    }
+
+    fn wait(&self, duration: Duration, stop: &Stop) -> bool {
+        !stop.wait_timeout(duration)
+    }
+}
+
+#[test]
+fn clock_may_call_informer() {
+    let clock = Arc::new(Calling::default());
+    let mut options = SharedIndexInformerOptions::default();
+    options.reflector.clock = Arc::clone(&clock) as _;
+    options.reflector.resync_period = Duration::from_secs(3600);
+    // The error is published with the time.
+    let script = ScriptedListerWatcher::new([Answer::error(Error::other("no list today"))]);
+    let informer = Informer::new(Arc::new(script), options);
+    clock.informer.set(informer.clone()).unwrap();
+    bounded({
+        let informer = informer.clone();
+        move || {
+            let mut options = HandlerOptions::default();
+            options.resync_period = Some(Duration::from_secs(60));
+            informer.add_handler_with_options(HandlerFuncs::new(), options).unwrap();
+        }
+    });
+    let stop = Stop::new();
+    let (failed, failures) = channel();
+    informer.set_watch_error_handler(Arc::new(move |_| failed.send(()).unwrap_or_default())).unwrap();
+    let running = thread::spawn({
+        let (informer, stop) = (informer.clone(), stop.clone());
+        move || informer.run(&stop)
+    });
+    failures.recv_timeout(SOON).expect("it hangs");
+    stop.stop();
+    assert!(informer.ended().wait_timeout(SOON));
+    running.join().unwrap().unwrap();
+}
+
+/// Metrics that panic.
+struct Panicking;
+
+impl WorkQueueMetrics for Panicking {
+    fn depth(&self, _: usize) {
+        panic!("no depth today");
+    }
+}
+
+impl InformerMetrics for Panicking {}
+
+impl MetricsProvider for Panicking {
+    fn informer_metrics(&self, _: InformerNameAndResource) -> Option<Arc<dyn InformerMetrics>> {
+        Some(Arc::new(Self))
+    }
+}
+
+#[test]
+fn logger_may_use_queue_whose_metrics_panic() {
+    let queue = WorkQueue::builder().metrics(Arc::new(Panicking)).build().unwrap();
+    let queue: Arc<WorkQueue<u32>> = Arc::new(queue);
+    let logged = on_log("no depth today", {
+        let queue = Arc::clone(&queue);
+        move || {
+            if queue.len() < 3 {
+                queue.add(queue.len() as u32);
+            }
+        }
+    });
+    bounded({
+        let queue = Arc::clone(&queue);
+        move || queue.add(0)
+    });
+    logged.recv_timeout(SOON).unwrap();
+    assert_eq!(queue.len(), 3);
+}
+
+/// Known objects that list a key, but can't look it up.
+struct Unknown;
+
+impl KnownObjects<DynamicObject> for Unknown {
+    fn list_keys(&self) -> Vec<Key> {
+        vec!["a".into()]
+    }
+
+    fn get_by_key(&self, _: &str) -> Result<Option<Arc<DynamicObject>>, StoreError> {
+        Err(StoreError::other("not known today"))
+    }
+}
+
+#[test]
+fn logger_may_use_queue_whose_known_objects_fail() {
+    let queue = DeltaFifo::builder(Accessor::object()).known_objects(Arc::new(Unknown)).build();
+    let queue: Arc<DeltaFifo<DynamicObject>> = Arc::new(queue);
+    let logged = on_log("not known today", {
+        let queue = Arc::clone(&queue);
+        move || drop(queue.list_keys())
+    });
+    bounded({
+        let queue = Arc::clone(&queue);
+        move || queue.replace(Vec::new(), "7").unwrap()
+    });
+    logged.recv_timeout(SOON).unwrap();
+    assert_eq!(queue.list_keys(), ["a".into()]);
+}
+
+/// One object of each resource.
+struct OneObject;
+
+impl ListerWatcherSource for OneObject {
+    fn lister_watcher(&self, _: &GroupVersionResource, _: Option<&str>) -> Arc<dyn ListerWatcher> {
+        let list = r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#;
+        Arc::new(ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]))
+    }
+}
+
+#[test]
+fn logger_may_ask_factory_that_finds_a_name_taken() {
+    let name = InformerName::new("logger-test-name").unwrap();
+    let factory = SharedInformerFactory::builder(OneObject).metrics(name, Arc::new(Panicking)).build();
+    let pods = GroupVersionResource::new("", "v1", "pods");
+    let logged = on_log("logger-test-name", {
+        let factory = factory.clone();
+        move || drop(factory.dynamic(GroupVersionResource::new("", "v1", "nodes")))
+    });
+    bounded(move || {
+        factory.dynamic(pods.clone());
+        factory.dynamic_in(pods, &InformerScope::all().namespace("blue"));
+    });
+    logged.recv_timeout(SOON).unwrap();
+}
+
+#[test]
+fn logger_may_add_handler_after_inline_observer_panicked() {
+    let observed: Arc<OnceLock<Informer>> = Arc::default();
+    let logged = on_log("no observer today", {
+        let observed = Arc::clone(&observed);
+        move || add_handler(observed.wait())
+    });
+    let factory = SharedInformerFactory::builder(OneObject).build();
+    let observation = factory
+        .observe_dynamic(GroupVersionResource::new("", "v1", "pods"))
+        .on_added(|_| panic!("no observer today"))
+        .inline()
+        .start()
+        .unwrap();
+    // Dropping it would hang, too.
+    let observation = ManuallyDrop::new(observation);
+    observed.set(observation.informer().clone()).unwrap();
+    logged.recv_timeout(SOON).expect("it hangs");
+    bounded(move || assert!(ManuallyDrop::into_inner(observation).stop()));
 }

@@ -75,6 +75,18 @@ impl InformerName {
     /// informer has ended; for whoever asks meanwhile it is not, and the log has an error: his informer has
     /// no metrics (ID2). So it is, without an error, once the name is released.
     pub fn with_resource(&self, resource: GroupVersionResource) -> InformerNameAndResource {
+        let mut problems = Vec::new();
+        let informer = self.reserve(resource, &mut problems);
+        problems.iter().for_each(|problem| log::error!("{problem}"));
+        informer
+    }
+
+    /// [`with_resource`](Self::with_resource) without logging.
+    pub(crate) fn reserve(
+        &self,
+        resource: GroupVersionResource,
+        problems: &mut Vec<String>,
+    ) -> InformerNameAndResource {
         let Named { name, reserved } = &*self.named;
         let flag = Arc::new(AtomicBool::new(false));
         let is_taken = reserved.lock().as_mut().is_some_and(|reservations| {
@@ -88,7 +100,8 @@ impl InformerName {
         });
         let informer = InformerNameAndResource { name: Arc::clone(name), resource, reserved: flag };
         if is_taken {
-            log::error!("{informer}: another informer has this name: its metrics are not published");
+            problems
+                .push(format!("{informer}: another informer has this name: its metrics are not published"));
         }
         informer
     }
@@ -199,10 +212,18 @@ impl InformerNameAndResource {
     /// # Ok::<(), k8s_informer::InformerNameError>(())
     /// ```
     pub fn metrics(self, provider: &dyn MetricsProvider) -> Option<Arc<dyn InformerMetrics>> {
-        Some(self.reserved_metrics(provider)?)
+        let mut problems = Vec::new();
+        let metrics = self.reserved_metrics(provider, &mut problems);
+        problems.iter().for_each(|problem| log::error!("{problem}"));
+        Some(metrics?)
     }
 
-    pub(crate) fn reserved_metrics(self, provider: &dyn MetricsProvider) -> Option<Arc<ReservedMetrics>> {
+    /// [`metrics`](Self::metrics) without logging.
+    pub(crate) fn reserved_metrics(
+        self,
+        provider: &dyn MetricsProvider,
+        problems: &mut Vec<String>,
+    ) -> Option<Arc<ReservedMetrics>> {
         if !self.is_reserved() {
             return None;
         }
@@ -211,7 +232,7 @@ impl InformerNameAndResource {
         let informer = &metrics.informer;
         match catch(|| provider.informer_metrics(informer.clone())) {
             Ok(answer) => metrics.metrics = answer,
-            Err(panic) => log::error!("{informer}: the metrics provider {panic}"),
+            Err(panic) => problems.push(format!("{informer}: the metrics provider {panic}")),
         }
         metrics.metrics.is_some().then(|| Arc::new(metrics))
     }

@@ -20,8 +20,11 @@ impl<M: ?Sized> Meter<M> {
     /// Tells a level; `read` may lock what is measured.
     pub(crate) fn level<R>(&self, read: impl FnOnce() -> R, tell: impl FnOnce(&M, R)) {
         let Some(metrics) = &self.metrics else { return };
-        let _in_order = self.order.lock();
-        say(|| tell(&**metrics, read()));
+        let told = {
+            let _in_order = self.order.lock();
+            catch(|| tell(&**metrics, read()))
+        };
+        report(told);
     }
 
     /// Tells of something that has happened.
@@ -38,7 +41,12 @@ impl<M: ?Sized> Meter<M> {
 
 /// Calls metrics, which are a user's code.
 pub(crate) fn say(tell: impl FnOnce()) {
-    if let Err(panic) = catch(tell) {
+    report(catch(tell));
+}
+
+/// Logs a panic of metrics, under no lock: a logger is user code, and may cause a level to be told.
+fn report(told: Result<(), String>) {
+    if let Err(panic) = told {
         // If the logger panics too, nobody is left to tell.
         drop(catch(|| log::error!("metrics {panic}")));
     }

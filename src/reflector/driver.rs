@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
-use super::failures::Failures;
+use super::failures::{Failures, named};
 use super::machine::{ListOutcome, Machine, Report, Step, View};
 use super::read_buffer::ReadBuffer;
 use super::recycle::{Recycle, Recycling};
@@ -352,6 +352,8 @@ impl<T: Object> Reflector<T> {
         for report in &mut reports {
             report.error = self.in_context(report);
         }
+        // A clock is user code: not under the lock.
+        let failed_at = reports.last().and_then(|_| panic::catch(|| self.options.clock.now()).ok());
         {
             let mut status = self.status.lock();
             if status.resource_version != machine.version() {
@@ -378,7 +380,7 @@ impl<T: Object> Reflector<T> {
             }
             if let Some(report) = reports.last() {
                 status.last_error = Some(report.error.clone());
-                status.last_error_at = panic::catch(|| self.options.clock.now()).ok();
+                status.last_error_at = failed_at;
                 status.failures += reports.iter().filter(|report| !report.unreadable).count() as u64;
             }
         }
@@ -387,18 +389,24 @@ impl<T: Object> Reflector<T> {
 
     /// Hands what went wrong to the handler, or logs it.
     fn tell(&self, machine: &Machine<'_, T>, reports: &[Report]) {
-        {
+        // Loggers are user code: not under the lock.
+        let recovered = {
             let mut logged = self.logged.lock();
-            if machine.is_well() {
-                logged.well(|| self.name());
-            }
             if machine.view().complete {
                 logged.complete();
             }
+            machine.is_well().then(|| logged.well()).flatten()
+        };
+        if let Some(failures) = recovered {
+            log::info!("{}: well again after {failures}", self.name());
         }
         for report in reports {
             let handler = self.options.watch_error_handler.as_ref().filter(|_| report.to_handler);
-            self.logged.lock().failed(&self.name(), report, handler.is_some());
+            let error = report.error.to_string();
+            let level = self.logged.lock().failed(report, &error);
+            if handler.is_none() {
+                log::log!(level, "{}", named(&self.name(), &error));
+            }
             if let Some(Err(panic)) = handler.map(|handler| panic::catch(|| handler(&report.error))) {
                 log::error!("{}: the watch error handler {panic}", self.name());
             }

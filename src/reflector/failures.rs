@@ -1,5 +1,7 @@
 use std::collections::{BTreeMap, HashSet};
 
+use log::Level;
+
 use super::machine::Report;
 
 /// How many different failures are told apart between two recoveries. More are a server that says something
@@ -20,37 +22,29 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// Something went wrong; it is logged, unless the user's own handler is told.
-    pub(super) fn failed(&mut self, name: &str, report: &Report, is_handled: bool) {
-        let error = report.error.to_string();
+    /// Records a failure, whose text is `error`, and returns the level at which to log it.
+    pub(super) fn failed(&mut self, report: &Report, error: &str) -> Level {
         let is_new = if report.error.is_gone() {
             // Nothing to worry about: everything is listed anew.
             false
         } else if report.unreadable {
-            self.unreadable.len() < UNREADABLE && self.unreadable.insert(error.clone())
+            self.unreadable.len() < UNREADABLE && self.unreadable.insert(error.to_owned())
         } else {
-            let is_known = self.since_well.contains_key(&error);
+            let is_known = self.since_well.contains_key(error);
             let has_room = self.since_well.len() < DIFFERENT;
             if is_known || has_room {
-                *self.since_well.entry(error.clone()).or_default() += 1;
+                *self.since_well.entry(error.to_owned()).or_default() += 1;
             }
             has_room && !is_known
         };
-        match is_new {
-            _ if is_handled => {}
-            true => log::warn!("{}", named(name, &error)),
-            false => log::debug!("{}", named(name, &error)),
-        }
+        if is_new { Level::Warn } else { Level::Debug }
     }
 
-    /// It works: what went wrong before is over.
-    pub(super) fn well(&mut self, name: impl FnOnce() -> String) {
-        if self.since_well.is_empty() {
-            return;
-        }
+    /// Forgets the failures when the reflector has recovered, and returns their list if there were any.
+    pub(super) fn well(&mut self) -> Option<String> {
         let failures = std::mem::take(&mut self.since_well);
         let list = failures.iter().map(|(error, times)| format!("{times} × {error}")).collect::<Vec<_>>();
-        log::info!("{}: well again after {}", name(), list.join("; "));
+        (!list.is_empty()).then(|| list.join("; "))
     }
 
     /// Every object could be read.
@@ -61,7 +55,7 @@ impl Failures {
 
 /// An error with the name of whom it concerns, once: that of a request says what was listed or watched, which
 /// is what a reflector is called that was not given a name.
-fn named(name: &str, error: &str) -> String {
+pub(super) fn named(name: &str, error: &str) -> String {
     let what = error.strip_prefix("list ").or_else(|| error.strip_prefix("watch "));
     match what.and_then(|what| what.strip_prefix(name)) {
         Some(rest) if rest.starts_with(": ") => error.to_owned(),

@@ -21,13 +21,22 @@ impl FactoryMetrics {
 
     /// Whom an informer that is being made tells.
     pub(super) fn of(&self, informer: &Identity) -> Option<Arc<dyn InformerMetrics>> {
+        let mut problems = Vec::new();
+        let metrics = self.find(informer, &mut problems);
+        // Under no lock: a logger is user code, and may ask the factory for an informer.
+        problems.iter().for_each(|problem| log::error!("{problem}"));
+        metrics
+    }
+
+    fn find(&self, informer: &Identity, problems: &mut Vec<String>) -> Option<Arc<dyn InformerMetrics>> {
         let mut given = self.given.lock();
         let others = given.get(informer).and_then(Weak::upgrade).filter(|metrics| metrics.is_reserved());
         if let Some(metrics) = others {
             return Some(metrics);
         }
         given.retain(|_, metrics| metrics.strong_count() > 0);
-        let metrics = self.name.with_resource(informer.resource.clone()).reserved_metrics(&*self.provider)?;
+        let identity = self.name.reserve(informer.resource.clone(), problems);
+        let metrics = identity.reserved_metrics(&*self.provider, problems)?;
         given.insert(informer.clone(), Arc::downgrade(&metrics));
         Some(metrics)
     }

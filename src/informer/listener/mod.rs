@@ -134,6 +134,8 @@ pub(super) struct NewListener<T> {
     pub(super) sources: usize,
     pub(super) stacks: StackSizes,
     pub(super) clock: Arc<dyn Clock>,
+    /// The time by `clock`, read before the informer's locks were taken.
+    pub(super) now: Instant,
 }
 
 struct Idle<T> {
@@ -173,9 +175,10 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
             sources,
             stacks,
             clock,
+            now,
         } = new;
         let (add, added) = channel::bounded(0);
-        let next = clock.now().checked_add(period);
+        let next = now.checked_add(period);
         let turns = (0..sources).map(|_| Turn { next, syncing: true }).collect();
         Self {
             id,

@@ -1,7 +1,7 @@
 //! The hand-off of a listener: add channel, ring, next channel.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Recorder, Thing};
 use crate::informer::handler::{Event, Notification};
@@ -29,6 +29,7 @@ fn listener_with(id: u64, recorder: &Recorder, buffer: HandlerBuffer) -> Process
         sources: 1,
         stacks: StackSizes::default(),
         clock: Arc::new(RealClock),
+        now: Instant::now(),
     })
 }
 

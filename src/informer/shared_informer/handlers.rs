@@ -1,7 +1,7 @@
 //! The handlers of a shared informer: added and removed at any time.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Life, Shared, SharedIndexInformer};
 use crate::informer::error::InformerError;
@@ -51,32 +51,53 @@ impl<T: Object> SharedIndexInformer<T> {
         handler: impl ResourceEventHandler<T> + 'static,
         options: HandlerOptions,
     ) -> Result<HandlerRegistration, InformerError> {
+        let mut warnings = Vec::new();
+        let added = self.add(Box::new(handler), options, &mut warnings);
+        for warning in warnings {
+            log::warn!("{}: {warning}", self.name());
+        }
+        added
+    }
+
+    /// Adds a handler. The caller logs the warnings: a logger is user code, and may call the informer, whose
+    /// locks are held here.
+    fn add(
+        &self,
+        handler: Box<dyn ResourceEventHandler<T>>,
+        options: HandlerOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<HandlerRegistration, InformerError> {
         let Shared { name: informer, indexer, processor, life, block_deltas, .. } = &*self.shared;
         let HandlerOptions { name, resync_period, buffer } = options;
         let id = self.shared.next_handler.fetch_add(1, Ordering::Relaxed);
         let name: Arc<str> = if name.is_empty() { format!("handler-{id}").into() } else { name.into() };
+        let clock = Arc::clone(&life.lock().options.reflector.clock);
+        // User code: not under a lock.
+        let now = clock.now();
 
         let mut life = life.lock();
         if self.is_stopped() {
             let what = "handler was not added to shared informer";
             return Err(InformerError::Stopped { name: Arc::clone(informer), what });
         }
-        let requested = self.resync_period(&mut life, resync_period);
+        let requested = self.resync_period(&mut life, resync_period, now, warnings);
         let period = effective_resync_period(requested, life.options.reflector.resync_period);
         if period.is_zero() && !requested.is_zero() {
-            log::warn!("{informer}: handler {name:?} is not told again: the informer has no resync period");
+            let what = "is not told again: the informer has no resync period";
+            warnings.push(format!("handler {name:?} {what}"));
         }
         let listener = ProcessorListener::new(NewListener {
             id,
             name: Arc::clone(&name),
             informer: Arc::clone(informer),
-            handler: Box::new(handler),
+            handler,
             buffer,
             requested,
             period,
             sources: self.shared.sources.len(),
             stacks: life.options.reflector.stack_sizes,
-            clock: Arc::clone(&life.options.reflector.clock),
+            clock,
+            now,
         });
         let handler = Arc::clone(&listener.handler);
         {
@@ -145,7 +166,13 @@ impl<T: Object> SharedIndexInformer<T> {
     /// The period that a handler gets when it asks for this one (I9): at least a second; before the start a
     /// shorter one than the informer's becomes the informer's, after the start it is the informer's that
     /// counts.
-    fn resync_period(&self, life: &mut Life<T>, asked: Option<Duration>) -> Duration {
+    fn resync_period(
+        &self,
+        life: &mut Life<T>,
+        asked: Option<Duration>,
+        now: Instant,
+        warnings: &mut Vec<String>,
+    ) -> Duration {
         let check = life.options.reflector.resync_period;
         let asked = asked.unwrap_or(self.shared.default_resync_period);
         if asked.is_zero() {
@@ -153,20 +180,17 @@ impl<T: Object> SharedIndexInformer<T> {
         }
         let period = asked.max(MIN_RESYNC_PERIOD);
         if asked < period {
-            log::warn!("{}: a resync period of {asked:?} is too short; it is {period:?}", self.name());
+            warnings.push(format!("a resync period of {asked:?} is too short; it is {period:?}"));
         }
         if period >= check {
             return period;
         }
         if life.started {
-            log::warn!(
-                "{}: a resync period of {period:?} can't be had after the start; it is {check:?}",
-                self.name()
-            );
+            warnings
+                .push(format!("a resync period of {period:?} can't be had after the start; it is {check:?}"));
             return check;
         }
         life.options.reflector.resync_period = period;
-        let now = life.options.reflector.clock.now();
         self.shared
             .processor
             .resync_period_changed(|requested| effective_resync_period(requested, period), now);

@@ -9,13 +9,14 @@ use crate::informer::controller::{Controller, ControllerConfig};
 use crate::informer::error::InformerError;
 use crate::informer::handler::Notification;
 use crate::informer::options::SharedIndexInformerOptions;
-use crate::informer::process::Part;
+use crate::informer::process::{Part, Tell};
 use crate::informer::queue::QueueOptions;
 use crate::metrics::{self, InformerMetrics, shares};
 use crate::object::Object;
 use crate::panic;
-use crate::queue::{Queue, Watermark};
+use crate::queue::{ProcessError, Queue, Watermark};
 use crate::stop::{Stop, Subscription};
+use crate::store::StoreError;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{MutexGuard, thread};
 use crate::threads::{self, Owner};
@@ -112,16 +113,10 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         let (one, batch) = (Arc::clone(&process), process);
         let lister_watcher = Arc::clone(&source.lister_watcher);
         let mut config = ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
-            let _blocked = one.shared.block_deltas.lock();
-            Ok(one.part.process(deltas, is_in_initial_list, &mut |notification, sync| {
-                one.tell(notification, sync)
-            })?)
+            one.run(|tell| one.part.process(deltas, is_in_initial_list, tell))
         });
         config.process_batch = Some(Box::new(move |deltas, is_in_initial_list| {
-            let _blocked = batch.shared.block_deltas.lock();
-            Ok(batch.part.process_batch(deltas, is_in_initial_list, &mut |notification, sync| {
-                batch.tell(notification, sync)
-            })?)
+            batch.run(|tell| batch.part.process_batch(deltas, is_in_initial_list, tell))
         }));
         let told = Arc::clone(&self.shared);
         config.pauses = Some(Box::new(move || told.processor.hand_over()));
@@ -180,12 +175,29 @@ struct Process<T> {
 }
 
 impl<T: Object> Process<T> {
+    /// Runs `process` under `block_deltas`, with a callback that passes notifications to the handlers.
+    fn run(
+        &self,
+        process: impl FnOnce(&mut Tell<'_, T>) -> Result<(), StoreError>,
+    ) -> Result<(), ProcessError> {
+        let mut panics = Vec::new();
+        let processed = {
+            let _blocked = self.shared.block_deltas.lock();
+            process(&mut |notification, sync| self.tell(notification, sync, &mut panics))
+        };
+        // A logger is user code: it may add a handler.
+        for panic in panics {
+            log::error!("{}: the observer {panic}; the next event follows", self.shared.name);
+        }
+        Ok(processed?)
+    }
+
     /// To the handlers; whether to go on.
-    fn tell(&self, notification: Notification<T>, sync: bool) -> bool {
+    fn tell(&self, notification: Notification<T>, sync: bool, panics: &mut Vec<String>) -> bool {
         if let Some(inline) = &self.shared.inline
             && let Err(panic) = panic::catch(|| notification.event.deliver(&mut **inline.lock()))
         {
-            log::error!("{}: the observer {panic}; the next event follows", self.shared.name);
+            panics.push(panic);
         }
         self.shared.processor.distribute(notification, sync.then_some(self.source));
         // The observer may take its time with the next one.

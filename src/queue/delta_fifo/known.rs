@@ -6,7 +6,7 @@ use super::{DeltaFifo, Since, State};
 use crate::object::{Deleted, Key};
 use crate::panic::catch;
 use crate::queue::{Delta, Deltas};
-use crate::store::{KnownObjects, StoreError};
+use crate::store::StoreError;
 use crate::sync::thread::ThreadId;
 
 /// A key that has been popped and is being processed.
@@ -58,11 +58,24 @@ pub(super) struct Everything<T> {
     pub(super) objects: Vec<(Key, Option<Arc<T>>)>,
     /// What he knows as long as the deletion in flight has not succeeded.
     pub(super) leaving: Option<Deleted<T>>,
+    problems: Problems,
+}
+
+/// What the known objects failed with, logged when dropped. A logger is user code: not under the lock.
+struct Problems(Vec<String>);
+
+impl Drop for Problems {
+    fn drop(&mut self) {
+        for problem in &self.0 {
+            // It may be dropped by a panic; another one would end the process.
+            drop(catch(|| log::error!("{problem}")));
+        }
+    }
 }
 
 impl<T> Everything<T> {
     pub(super) fn new() -> Self {
-        Self { objects: Vec::new(), leaving: None }
+        Self { objects: Vec::new(), leaving: None, problems: Problems(Vec::new()) }
     }
 }
 
@@ -104,11 +117,17 @@ impl<T> DeltaFifo<T> {
     ) -> Result<(), StoreError> {
         let Some(known) = &self.known_objects else { return Ok(()) };
         let flight = state.in_flight.as_ref();
-        let Everything { objects, leaving } = everything;
+        let Everything { objects, leaving, problems } = everything;
+        let mut look_up = |key: &Key| {
+            known.get_by_key(key).unwrap_or_else(|error| {
+                problems.0.push(format!("{}: known object {key}: {error}", self.timing.name));
+                None
+            })
+        };
         asking(|| {
             for key in known.list_keys() {
                 if !skip(&key) && flight.is_none_or(|flight| flight.key != key) {
-                    let object = look_up(&self.timing.name, &**known, &key);
+                    let object = look_up(&key);
                     objects.push((key, object));
                 }
             }
@@ -117,7 +136,7 @@ impl<T> DeltaFifo<T> {
             match newest {
                 Some(newest) => objects.push((key, Some(Arc::clone(newest)))),
                 None => {
-                    if let Some(object) = look_up(&self.timing.name, &**known, &key) {
+                    if let Some(object) = look_up(&key) {
                         *leaving = Some(Deleted::FinalStateUnknown { key, last_known: Some(object) });
                     }
                 }
@@ -129,11 +148,4 @@ impl<T> DeltaFifo<T> {
 /// Asks the known objects, which are user code.
 pub(super) fn asking<R>(ask: impl FnOnce() -> R) -> Result<R, StoreError> {
     catch(ask).map_err(|panic| StoreError::other(format!("the known objects {panic}")))
-}
-
-fn look_up<T>(queue: &str, known: &dyn KnownObjects<T>, key: &str) -> Option<Arc<T>> {
-    known.get_by_key(key).unwrap_or_else(|error| {
-        log::error!("{queue}: known object {key}: {error}");
-        None
-    })
 }
