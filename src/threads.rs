@@ -1,22 +1,43 @@
 //! The threads that the crate starts: named, counted, joined by whoever started them, and never by
 //! themselves.
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 
 use crate::panic;
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Mutex, thread_local};
 
-/// To whom a thread belongs: an informer's threads may not wait for that informer's end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An informer, a handler or a queue: something whose end is the end of its threads. A handler's thread belongs
+/// to the handler and to its informer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Owner(u64);
 
+/// The owners of a thread, to hand to the threads that it starts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Owners(Vec<Owner>);
+
 thread_local! {
-    /// Whose thread this is. 0 is nobody's.
-    static CURRENT: Cell<u64> = const { Cell::new(0) };
+    /// The owners of this thread.
+    static CURRENT: RefCell<Vec<Owner>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A thread of `waiter`s that waits for the end of `targets`.
+struct Wait {
+    id: u64,
+    waiter: Vec<Owner>,
+    targets: Vec<Owner>,
+}
+
+/// The waits in progress, so that no two wait for each other. Nothing else is locked, and no user code runs,
+/// under it; waits of threads without an owner are left out, as nothing waits for these.
+static WAITS: std::sync::Mutex<Vec<Wait>> = std::sync::Mutex::new(Vec::new());
+
+fn waits() -> std::sync::MutexGuard<'static, Vec<Wait>> {
+    WAITS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Owner {
@@ -25,23 +46,75 @@ impl Owner {
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Whose thread this is.
-    pub(crate) fn current() -> Self {
-        Self(CURRENT.with(Cell::get))
-    }
-
     /// Whether the current thread is one of the owner's.
     pub(crate) fn is_current(self) -> bool {
-        CURRENT.with(Cell::get) == self.0
+        // None while the thread is being destroyed.
+        CURRENT.try_with(|current| current.borrow().contains(&self)).unwrap_or(false)
     }
 
     /// Runs `work` on this thread as on one of the owner's.
     pub(crate) fn adopt<R>(self, work: impl FnOnce() -> R) -> R {
+        let mut owners = Owners::current();
+        owners.0.push(self);
+        owners.adopt(work)
+    }
+
+    /// Runs `wait`, which waits for the end of the targets' threads. Returns `None`, without a wait, if one of
+    /// these threads is the current one, or waits for it, directly or by way of others.
+    pub(crate) fn wait_for<R>(targets: &[Self], wait: impl FnOnce() -> R) -> Option<R> {
+        /// Takes the wait out, also when it panics.
+        struct Ended(u64);
+        impl Drop for Ended {
+            fn drop(&mut self) {
+                waits().retain(|wait| wait.id != self.0);
+            }
+        }
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let Owners(waiter) = Owners::current();
+        if waiter.is_empty() {
+            return Some(wait());
+        }
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        {
+            let mut waits = waits();
+            if leads_to(&waits, targets, &waiter) {
+                return None;
+            }
+            waits.push(Wait { id, waiter, targets: targets.to_vec() });
+        }
+        let _ended = Ended(id);
+        Some(wait())
+    }
+}
+
+/// Whether the end of one of the targets waits for a thread with these owners.
+fn leads_to(waits: &[Wait], targets: &[Owner], waiter: &[Owner]) -> bool {
+    let (mut open, mut seen) = (targets.to_vec(), HashSet::new());
+    while let Some(target) = open.pop() {
+        if waiter.contains(&target) {
+            return true;
+        }
+        if seen.insert(target) {
+            let of_target = waits.iter().filter(|wait| wait.waiter.contains(&target));
+            open.extend(of_target.flat_map(|wait| &wait.targets));
+        }
+    }
+    false
+}
+
+impl Owners {
+    /// Those of the current thread.
+    pub(crate) fn current() -> Self {
+        Self(CURRENT.try_with(|current| current.borrow().clone()).unwrap_or_default())
+    }
+
+    /// Runs `work` on this thread as on one of theirs.
+    pub(crate) fn adopt<R>(self, work: impl FnOnce() -> R) -> R {
         /// Gives the thread back, also when `work` panics.
-        struct Restore(u64);
+        struct Restore(Vec<Owner>);
         impl Drop for Restore {
             fn drop(&mut self) {
-                CURRENT.with(|current| current.set(self.0));
+                CURRENT.with(|current| current.replace(std::mem::take(&mut self.0)));
             }
         }
         let _restore = Restore(CURRENT.with(|current| current.replace(self.0)));
@@ -61,7 +134,7 @@ impl Owner {
 /// ```
 /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 /// use k8s_informer::{DynamicObject, SharedIndexInformer, SharedIndexInformerOptions, Stop};
-/// use std::sync::Arc;
+/// use std::sync::{Arc, PoisonError};
 ///
 /// fn deep(levels: usize) -> usize {
 ///     let frame = std::hint::black_box([1; 1024]);

@@ -14,7 +14,7 @@ use crate::reflector::{
 use crate::stop::{Done, Stop};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, thread};
-use crate::threads::{self, Owner, StackSizes};
+use crate::threads::{self, Owners, StackSizes};
 
 /// How long the process loop pauses after a queue that broke (C2).
 const PAUSE: Duration = Duration::from_secs(1);
@@ -167,10 +167,10 @@ impl<T: Object> Controller<T> {
         let _closes_queue = stop.on_stop(move || queue.close());
         log::debug!("{}: starting", self.name);
         thread::scope(|scope| {
-            let owner = Owner::current();
+            let owners = Owners::current();
             let stack = self.reflector.stack_sizes().of_reflector();
             let reflector = threads::named(format!("{} reflector", self.name), Some(stack));
-            let reflector = reflector.spawn_scoped(scope, move || owner.adopt(|| self.reflector.run(stop)));
+            let reflector = reflector.spawn_scoped(scope, move || owners.adopt(|| self.reflector.run(stop)));
             let reflector = reflector.map_err(|error| InformerError::Thread {
                 name: Arc::clone(&self.name),
                 source: Arc::new(error),

@@ -17,7 +17,7 @@ use crate::stop::Stop;
 use crate::store::{ReflectorStore, StoreError};
 use crate::sync::Mutex;
 use crate::sync::thread::{self, Scope, ScopedJoinHandle};
-use crate::threads::{self, Owner, StackSizes};
+use crate::threads::{self, Owners, StackSizes};
 use crate::wire;
 
 /// While much comes, what so many reads bring without a wait is handed over together ...
@@ -437,9 +437,9 @@ impl<T: Object> Reflector<T> {
         }
         let (stop, failed) = (resync.stop.clone(), Arc::clone(&resync.failed));
         let thread = threads::named(format!("{} resync", self.name()), self.options.stack_sizes.others);
-        let owner = Owner::current();
+        let owners = Owners::current();
         let thread = thread.spawn_scoped(scope, move || {
-            let resyncs = owner.adopt(|| panic::catch(|| self.resync_until(period, &stop)));
+            let resyncs = owners.adopt(|| panic::catch(|| self.resync_until(period, &stop)));
             if let Err(error) = resyncs.unwrap_or_else(|panic| Err(StoreError::other(panic))) {
                 *failed.lock() = Some(error);
                 stop.stop();

@@ -1,14 +1,16 @@
 //! How an informer is set up, and how it ends: alone, with its factory, and with somebody stuck in a
 //! callback.
 
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use k8s_informer::testing::FakeClock;
 use k8s_informer::{
-    DynamicObject, GroupVersionResource, InformerError, InformerScope, ListerWatcher, ListerWatcherSource,
-    Object, SharedIndexInformer, SharedInformerFactory, ShutdownError, Stop, Transform, WatchErrorHandler,
+    DynamicObject, GroupVersionResource, HandlerFuncs, HandlerRegistration, InformerError, InformerScope,
+    ListerWatcher, ListerWatcherSource, Object, SharedIndexInformer, SharedInformerFactory, ShutdownError,
+    Stop, Transform, WatchErrorHandler,
 };
 use parking_lot::Mutex;
 use serde_json::json;
@@ -463,6 +465,103 @@ fn fa6_nothing_of_an_informer_that_was_stopped_alone_stays_in_the_factory() {
         }
         assert!(soon("shutdown", move || factory.shutdown()));
     }
+}
+
+fn nth(at: usize) -> GroupVersionResource {
+    GroupVersionResource::new("", "v1", format!("things{at}"))
+}
+
+/// Runs `work` in a callback of each of these informers, once all are in their callbacks. Returns the results
+/// by informer.
+fn in_callbacks<R: Debug + Send + 'static>(
+    informers: &[Informer],
+    work: impl Fn(usize) -> R + Clone + Send + 'static,
+) -> impl FnOnce() -> Vec<R> {
+    let (sender, results) = mpsc::channel();
+    let door = Door::new();
+    for (at, informer) in informers.iter().enumerate() {
+        let (door, sender, work) = (door.clone(), sender.clone(), work.clone());
+        let on_add = move |_: &Arc<DynamicObject>, _| {
+            door.pass();
+            let _ = sender.send((at, work(at)));
+        };
+        informer.add_handler(HandlerFuncs::new().on_add(on_add)).unwrap();
+    }
+    let count = informers.len();
+    move || {
+        door.until_come(count);
+        door.open();
+        let next = |_| results.recv_timeout(SOON).expect("they wait for each other");
+        let mut results: Vec<_> = (0..count).map(next).collect();
+        results.sort_by_key(|(at, _)| *at);
+        results.into_iter().map(|(_, result)| result).collect()
+    }
+}
+
+#[test]
+fn fa6_callbacks_that_stop_each_others_informer_end() {
+    for count in [2, 3] {
+        let feed = Feed::new("stop each other");
+        let factory = factory(&feed);
+        let informers: Vec<_> = (0..count).map(|at| factory.dynamic(nth(at))).collect();
+        let (inner, all) = (factory.clone(), informers.clone());
+        let stopped = in_callbacks(&informers, move |at| inner.stop_informer(&all[(at + 1) % count]));
+        (0..count).for_each(|_| feed.list("10", &[("a", "1")]));
+        factory.start(&Stop::new()).unwrap();
+        let stopped = stopped();
+        assert_eq!(stopped.iter().filter(|waited| !**waited).count(), 1, "{stopped:?}");
+        assert!(soon("shutdown", move || factory.shutdown()));
+        assert!(informers.iter().all(|informer| informer.ended().is_done()));
+    }
+}
+
+#[test]
+fn fa5_callbacks_that_shut_each_others_factory_down_end() {
+    let feed = Feed::new("shut down each other");
+    let factories = [factory(&feed), factory(&feed)];
+    let informers = factories.each_ref().map(|factory| factory.dynamic(pods()));
+    let inner = factories.clone();
+    let shut_down = in_callbacks(&informers, move |at| match at {
+        0 => inner[1].shutdown(),
+        _ => inner[0].shutdown_timeout(10 * SOON).is_ok(),
+    });
+    for factory in &factories {
+        feed.list("10", &[("a", "1")]);
+        factory.start(&Stop::new()).unwrap();
+    }
+    let shut_down = shut_down();
+    assert_eq!(shut_down.iter().filter(|waited| !**waited).count(), 1, "{shut_down:?}");
+    for factory in factories {
+        assert!(soon("shutdown", move || factory.shutdown()));
+    }
+}
+
+#[test]
+fn sp15_handlers_that_shut_each_other_down_end() {
+    let feed = Feed::new("handlers shut down each other");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let handlers: Arc<Mutex<Vec<HandlerRegistration>>> = Arc::default();
+    let (own, all) = (informer.clone(), Arc::clone(&handlers));
+    let (sender, answers) = mpsc::channel();
+    let door = Door::new();
+    for other in [1, 0] {
+        let (door, sender, own, all) = (door.clone(), sender.clone(), own.clone(), Arc::clone(&all));
+        let on_add = move |_: &Arc<DynamicObject>, _| {
+            door.pass();
+            let other = all.lock()[other].clone();
+            sender.send(own.shut_down_event_handler(&other)).unwrap();
+        };
+        handlers.lock().push(informer.add_handler(HandlerFuncs::new().on_add(on_add)).unwrap());
+    }
+    let running = run(&informer);
+    door.until_come(2);
+    door.open();
+    let mut waited = [(); 2].map(|()| answers.recv_timeout(SOON).expect("they wait for each other"));
+    waited.sort_unstable();
+    assert_eq!(waited, [false, true]);
+    assert!(handlers.lock().iter().all(|handler| handler.ended().wait_timeout(SOON)));
+    running.end().unwrap();
 }
 
 /// Uses the factory when it goes.

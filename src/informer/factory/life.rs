@@ -145,9 +145,8 @@ impl SharedInformerFactory {
     /// a new one. One that was not started is only forgotten, one that is not the factory's is left alone.
     /// There is no such thing in client-go (FA6).
     ///
-    /// Called from within one of its callbacks it stops the informer, but does not wait: it would be for
-    /// itself. It says so in the log, and answers `false`. Callbacks of two informers must not stop each
-    /// other's.
+    /// Called from within one of the informer's callbacks, or from a callback that one of these waits for, it
+    /// stops the informer, logs a warning and returns `false` without waiting.
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -221,13 +220,14 @@ impl SharedInformerFactory {
         self.factory.forget(has_ended);
         let Some((informer, Run { stop, ended })) = entry else { return true };
         stop.stop();
-        if owner.is_current() {
-            let name = informer.name();
-            log::warn!("{name}: stopped from within one of its own callbacks: not waiting for it");
+        let name = informer.name().to_owned();
+        drop(informer);
+        if Owner::wait_for(&[owner], || ended.wait()).is_none() {
+            let whose =
+                if owner.is_current() { "one of its own callbacks" } else { "a callback that it waits for" };
+            log::warn!("{name}: stopped from within {whose}: not waiting for it");
             return false;
         }
-        drop(informer);
-        ended.wait();
         self.factory.forget(has_ended);
         true
     }
@@ -235,14 +235,11 @@ impl SharedInformerFactory {
     /// Stops every informer that the factory started and waits until all their threads have ended; nothing
     /// can be started after. A callback that is running is waited for.
     ///
-    /// Called from within a callback of one of its own informers it stops them too, but does not wait: it
-    /// would be for itself. It says so in the log, and answers `false`.
+    /// Called from within a callback of one of its own informers, or from a callback that one of these waits
+    /// for, it stops them, logs a warning and returns `false` without waiting.
     pub fn shutdown(&self) -> bool {
-        if self.stop_all().is_err() {
-            return false;
-        }
-        self.factory.join();
-        true
+        let owners = self.stop_all();
+        Owner::wait_for(&owners, || self.factory.join()).ok_or_else(from_within).is_ok()
     }
 
     /// As [`shutdown`](Self::shutdown), but waits no longer than this.
@@ -276,7 +273,14 @@ impl SharedInformerFactory {
     /// [`ShutdownError`]. Everything has been told to stop all the same, and it can be called again.
     pub fn shutdown_timeout(&self, timeout: Duration) -> Result<(), ShutdownError> {
         let deadline = Instant::now().checked_add(timeout);
-        self.stop_all()?;
+        let owners = self.stop_all();
+        let joined = Owner::wait_for(&owners, || self.join_until(deadline));
+        let stuck = joined.ok_or_else(from_within)?;
+        if stuck.is_empty() { Ok(()) } else { Err(ShutdownError::TimedOut { after: timeout, stuck }) }
+    }
+
+    /// Waits until all threads have ended, or until this time; the names of those that have not.
+    fn join_until(&self, deadline: Option<Instant>) -> Vec<String> {
         let running: Vec<_> = {
             let informers = self.factory.informers.lock();
             informers.running().map(|(informer, run)| (Arc::clone(informer), run.ended.clone())).collect()
@@ -294,10 +298,9 @@ impl SharedInformerFactory {
         }
         if stuck.is_empty() {
             self.factory.join();
-            return Ok(());
         }
         stuck.sort();
-        Err(ShutdownError::TimedOut { after: timeout, stuck })
+        stuck
     }
 
     /// Whether it was shut down: it starts nothing any more.
@@ -305,24 +308,17 @@ impl SharedInformerFactory {
         self.factory.informers.lock().shut_down
     }
 
-    /// Tells everything to stop; an error if that came from within.
-    fn stop_all(&self) -> Result<(), ShutdownError> {
-        let (stops, from_within): (Vec<Stop>, bool) = {
+    /// Stops everything, and returns whose threads are to end.
+    fn stop_all(&self) -> Vec<Owner> {
+        let (stops, owners): (Vec<Stop>, Vec<Owner>) = {
             let mut informers = self.factory.informers.lock();
             informers.shut_down = true;
-            let running = informers.running();
-            let from_within = running.clone().any(|(informer, _)| informer.owner().is_current());
-            (running.map(|(_, run)| run.stop.clone()).collect(), from_within)
+            informers.running().map(|(informer, run)| (run.stop.clone(), informer.owner())).unzip()
         };
         for stop in stops {
             stop.stop();
         }
-        if from_within {
-            let error = ShutdownError::FromWithin;
-            log::warn!("{error}");
-            return Err(error);
-        }
-        Ok(())
+        owners
     }
 }
 
@@ -334,6 +330,12 @@ impl Factory {
         // Not under the lock: handlers may go with them, and their destructors are a user's code.
         drop(forgotten);
     }
+}
+
+fn from_within() -> ShutdownError {
+    let error = ShutdownError::FromWithin;
+    log::warn!("{error}");
+    error
 }
 
 fn shut_down() -> InformerError {
@@ -363,7 +365,8 @@ pub enum ShutdownError {
         /// function, or else, as these end first, of handlers that are in a callback.
         stuck: Vec<String>,
     },
-    /// It was called from within a callback of one of the informers: it would have waited for itself.
+    /// It was called from within a callback of one of the informers, or from a callback that one of these
+    /// waits for. To wait would have been to wait forever.
     FromWithin,
 }
 

@@ -101,7 +101,7 @@ struct Informers {
 
 impl Informers {
     /// What runs, or has not ended.
-    fn running(&self) -> impl Iterator<Item = (&Arc<dyn AnyInformer>, &Run)> + Clone {
+    fn running(&self) -> impl Iterator<Item = (&Arc<dyn AnyInformer>, &Run)> {
         let entries = self.all.values().chain(&self.stopping);
         entries.filter_map(|entry| Some((&entry.informer, entry.run.as_ref()?)))
     }

@@ -17,9 +17,9 @@ use super::handler::{Notification, ResourceEventHandler};
 use super::returns::{Returns, drop_each};
 use crate::panic;
 use crate::stop::{Done, Stop};
+use crate::sync::Mutex;
 use crate::sync::channel::{self, Receiver, Select, Sender};
-use crate::sync::{Mutex, thread};
-use crate::threads::{StackSizes, Threads};
+use crate::threads::{Owner, StackSizes, Threads};
 use crate::time::Clock;
 
 pub use buffer::HandlerBuffer;
@@ -70,8 +70,8 @@ pub(super) struct Handler {
     removed: Stop,
     /// Happens when it will not be called any more.
     ended: Done,
-    /// The run thread, once it runs. Innermost.
-    thread: Mutex<Option<thread::ThreadId>>,
+    /// Whose thread the run thread is, beside the informer's.
+    owner: Owner,
 }
 
 impl Handler {
@@ -81,7 +81,7 @@ impl Handler {
             counters: Counters::default(),
             removed: Stop::new(),
             ended: Done::new(&*name),
-            thread: Mutex::new(None),
+            owner: Owner::new(),
             name,
             informer,
         }
@@ -106,9 +106,9 @@ impl Handler {
         self.counters.read()
     }
 
-    /// Whether the current thread is the one that it is called on.
-    pub(super) fn is_current(&self) -> bool {
-        *self.thread.lock() == Some(thread::current().id())
+    /// Of the thread that it is called on.
+    pub(super) fn owner(&self) -> Owner {
+        self.owner
     }
 }
 
@@ -197,7 +197,7 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         };
         let (next, nexts) = channel::bounded(0);
         let (handler, name, returns) = (Arc::clone(&self.handler), &self.handler.name, Arc::clone(returns));
-        let runs = move || run(&nexts, callee, &handler, &returns, &*clock);
+        let runs = move || handler.owner.adopt(|| run(&nexts, callee, &handler, &returns, &*clock));
         let runs = threads.spawn(format!("{name} run"), stacks.handlers, runs);
         runs.inspect_err(|_| self.handler.ended.set())?;
         let handler = Arc::clone(&self.handler);
@@ -271,13 +271,10 @@ impl<T> Drop for ProcessorListener<T> {
         let added = std::mem::take(&mut *self.added.lock());
         drop_each(added, &*self.handler);
         if let Some(idle) = self.idle.lock().take() {
-            // What it does from now on it does on this thread.
-            *self.handler.thread.lock() = Some(thread::current().id());
-            // A handler that never ran: its destructor is a user's code, too.
-            if let Err(panic) = panic::catch(|| drop(idle)) {
+            // A handler that never ran: its destructor is a user's code, too, and runs on this thread.
+            if let Err(panic) = panic::catch(|| self.handler.owner.adopt(|| drop(idle))) {
                 log::error!("{}, being dropped, {panic}", self.handler);
             }
-            *self.handler.thread.lock() = None;
             self.handler.ended.set();
         }
     }
@@ -347,7 +344,6 @@ fn run<T>(
     clock: &dyn Clock,
 ) {
     let Handler { counters, tracker, .. } = handler;
-    *handler.thread.lock() = Some(thread::current().id());
     if let Err(panic) = panic::catch(|| callee.begin(&handler.removed)) {
         log::error!("{handler}, beginning, {panic}");
     }

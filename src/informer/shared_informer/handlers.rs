@@ -10,6 +10,7 @@ use crate::informer::listener::{NewListener, ProcessorListener};
 use crate::informer::registration::{HandlerOptions, HandlerRegistration};
 use crate::object::Object;
 use crate::sync::atomic::Ordering;
+use crate::threads::Owner;
 
 /// The shortest period in which a handler can be told about everything once more (I9).
 const MIN_RESYNC_PERIOD: Duration = Duration::from_secs(1);
@@ -130,9 +131,9 @@ impl<T: Object> SharedIndexInformer<T> {
     /// Removes a handler and waits until it will not be called any more: the call that it is in is waited
     /// for (SP15). It works as well for one that was removed before, and before the informer runs.
     ///
-    /// Called from within the handler itself it removes it, but does not wait: it would be for itself. It
-    /// says so in the log, and answers `false`. So it does for another informer's handler. Two handlers must
-    /// not do that to each other. client-go's `ShutDownEventHandler`.
+    /// Called from within the handler itself, or from a callback that the handler waits for, it removes the
+    /// handler, logs a warning and returns `false` without waiting. For another informer's handler it does
+    /// nothing and returns `false`. client-go's `ShutDownEventHandler`.
     ///
     /// ```
     /// use k8s_informer::testing::ScriptedListerWatcher;
@@ -151,16 +152,20 @@ impl<T: Object> SharedIndexInformer<T> {
         if registration.informer != self.shared.owner {
             return false;
         }
-        if registration.handler.is_current() && !registration.ended().is_done() {
-            let name = registration.name();
-            log::warn!(
-                "{}: handler {name:?} shuts itself down: it is removed, and does not wait for its own end",
-                self.name()
-            );
-            return false;
+        let (ended, owner) = (registration.ended(), registration.handler.owner());
+        if ended.is_done() || Owner::wait_for(&[owner], || ended.wait()).is_some() {
+            return true;
         }
-        registration.ended().wait();
-        true
+        let (informer, name) = (self.name(), registration.name());
+        match owner.is_current() {
+            true => log::warn!(
+                "{informer}: handler {name:?} shuts itself down: it is removed, and does not wait for its own end"
+            ),
+            false => log::warn!(
+                "{informer}: handler {name:?} is shut down by a callback that it waits for: not waiting for it"
+            ),
+        }
+        false
     }
 
     /// The period that a handler gets when it asks for this one (I9): at least a second; before the start a

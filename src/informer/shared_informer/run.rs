@@ -19,7 +19,7 @@ use crate::stop::{Stop, Subscription};
 use crate::store::StoreError;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{MutexGuard, thread};
-use crate::threads::{self, Owner};
+use crate::threads::{self, Owners};
 
 impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     /// Lists, watches, fills the cache and calls the handlers until `stop` is given and every thread has
@@ -225,12 +225,12 @@ fn run_all<T: Object>(controllers: &[Controller<T>], stop: &Stop) -> Result<(), 
             stop.stop();
         }
     };
-    let owner = Owner::current();
+    let owners = Owners::current();
     thread::scope(|scope| {
         for controller in others {
             let thread =
                 threads::named(format!("{} process", controller.name()), controller.stack_sizes().others);
-            if let Err(error) = thread.spawn_scoped(scope, || owner.adopt(|| run(controller))) {
+            if let Err(error) = thread.spawn_scoped(scope, || owners.clone().adopt(|| run(controller))) {
                 let name = controller.name().into();
                 let _ = failed.set(InformerError::Thread { name, source: Arc::new(error) });
                 stop.stop();
