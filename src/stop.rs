@@ -10,7 +10,12 @@ use crate::panic;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex};
 
-type Callback = Box<dyn FnOnce() + Send>;
+/// What happens with a [`Done`].
+enum Callback {
+    Run(Box<dyn FnOnce() + Send>),
+    /// A child of a [`Stop`] happens, too.
+    Child(Weak<Shared>),
+}
 
 /// Something that happens once, and that threads can wait for without polling. client-go's `DoneChecker`.
 ///
@@ -74,16 +79,20 @@ impl Done {
     /// Makes it happen: wakes every waiter and runs the callbacks on this thread; a panic of one is caught
     /// and logged. Once; later calls do nothing.
     pub fn set(&self) {
-        let callbacks = {
-            let mut state = self.shared.state.lock();
-            self.shared.done.store(true, Ordering::Release);
-            self.shared.changed.notify_all();
-            std::mem::take(&mut state.waiting)
-        };
-        for (_, callback) in callbacks {
-            // It runs on whatever thread makes it happen, and the next one may be what ends a thread.
-            if let Err(panic) = panic::catch(callback) {
-                log::error!("{}: a callback {panic}", self.name());
+        // A stack instead of recursion: children may be nested as deep as memory allows.
+        let mut open = vec![self.shared.happen()];
+        while let Some(callbacks) = open.last_mut() {
+            match callbacks.next() {
+                None => drop(open.pop()),
+                Some(Callback::Child(child)) => {
+                    open.extend(child.upgrade().map(|child| child.happen()));
+                }
+                // It runs on whatever thread makes it happen, and the next one may be what ends a thread.
+                Some(Callback::Run(callback)) => {
+                    if let Err(panic) = panic::catch(callback) {
+                        log::error!("{}: a callback {panic}", self.name());
+                    }
+                }
             }
         }
     }
@@ -138,16 +147,35 @@ impl Done {
     /// has. Dropping the subscription takes the callback back, unless it is running at that moment: that
     /// is not waited for.
     pub fn on_done(&self, callback: impl FnOnce() + Send + 'static) -> Subscription {
+        let subscription = self.subscribe(Callback::Run(Box::new(callback)));
+        subscription.unwrap_or_else(|callback| {
+            if let Callback::Run(callback) = callback {
+                callback();
+            }
+            Subscription { id: 0, shared: Weak::new() }
+        })
+    }
+
+    /// Registers a callback, or returns it if it has happened.
+    fn subscribe(&self, callback: Callback) -> Result<Subscription, Callback> {
         let mut state = self.shared.state.lock();
         if self.is_done() {
-            drop(state);
-            callback();
-            return Subscription { id: 0, shared: Weak::new() };
+            return Err(callback);
         }
         let id = state.next;
         state.next += 1;
-        state.waiting.insert(id, Box::new(callback));
-        Subscription { id, shared: Arc::downgrade(&self.shared) }
+        state.waiting.insert(id, callback);
+        Ok(Subscription { id, shared: Arc::downgrade(&self.shared) })
+    }
+}
+
+impl Shared {
+    /// Makes it happen, wakes every waiter, and returns the callbacks, oldest first.
+    fn happen(&self) -> impl Iterator<Item = Callback> + use<> {
+        let mut state = self.state.lock();
+        self.done.store(true, Ordering::Release);
+        self.changed.notify_all();
+        std::mem::take(&mut state.waiting).into_values()
     }
 }
 
@@ -202,13 +230,13 @@ pub struct Stop {
     done: Done,
     /// Keeps a child registered with its parent for as long as any clone of the child lives, and the parent
     /// with its own.
-    _parent: Option<Arc<(Subscription, Self)>>,
+    parent: Option<Arc<(Subscription, Self)>>,
 }
 
 impl Stop {
     /// A signal that has not been given yet.
     pub fn new() -> Self {
-        Self { done: Done::new("stop"), _parent: None }
+        Self { done: Done::new("stop"), parent: None }
     }
 
     /// A signal that is given when the process gets SIGINT (Ctrl-C) or SIGTERM. A second one ends the process
@@ -263,13 +291,14 @@ impl Stop {
     /// A signal that is given with this one, and that can be given without it.
     pub fn child(&self) -> Self {
         let done = Done::new("stop");
-        let child = Arc::downgrade(&done.shared);
-        let parent = self.done.on_done(move || {
-            if let Some(shared) = child.upgrade() {
-                Done { shared }.set();
+        let parent = match self.done.subscribe(Callback::Child(Arc::downgrade(&done.shared))) {
+            Ok(subscription) => Some(Arc::new((subscription, self.clone()))),
+            Err(_) => {
+                done.set();
+                None
             }
-        });
-        Self { done, _parent: Some(Arc::new((parent, self.clone()))) }
+        };
+        Self { done, parent }
     }
 
     /// Runs `callback` when the signal is given, on the thread that gives it, or here and now if it has been.
@@ -288,6 +317,17 @@ impl Stop {
     /// ```
     pub fn on_stop(&self, callback: impl FnOnce() + Send + 'static) -> Subscription {
         self.done.on_done(callback)
+    }
+}
+
+/// Not by recursion: the last child may be the last owner of any number of parents.
+impl Drop for Stop {
+    fn drop(&mut self) {
+        let mut parent = self.parent.take();
+        while let Some((subscription, mut stop)) = parent.and_then(Arc::into_inner) {
+            drop(subscription);
+            parent = stop.parent.take();
+        }
     }
 }
 
@@ -326,6 +366,46 @@ mod tests {
             drop(stop.child().child());
         }
         assert!(stop.done.shared.state.lock().waiting.is_empty());
+    }
+
+    /// A stop, and a descendant of it that is so many generations away.
+    fn descendant(generations: usize) -> (Stop, Stop) {
+        let stop = Stop::new();
+        let last = (0..generations).fold(stop.clone(), |parent, _| parent.child());
+        (stop, last)
+    }
+
+    #[test]
+    fn stop_of_deeply_nested_children_needs_no_stack() {
+        let (stop, last) = descendant(100_000);
+        stop.stop();
+        assert!(last.is_stopped());
+    }
+
+    #[test]
+    fn drop_of_deeply_nested_children_needs_no_stack() {
+        let (stop, last) = descendant(100_000);
+        drop(last);
+        assert!(stop.done.shared.state.lock().waiting.is_empty());
+    }
+
+    #[test]
+    fn stop_runs_callbacks_of_children_in_order() {
+        let (stop, (sender, called)) = (Stop::new(), std::sync::mpsc::channel());
+        let on_stop = |stop: &Stop, name: &'static str| {
+            let sender = sender.clone();
+            stop.on_stop(move || sender.send(name).unwrap())
+        };
+        let _first = on_stop(&stop, "first");
+        let child = stop.child();
+        let (_child, grandchild) = (on_stop(&child, "child"), child.child());
+        let _others =
+            [on_stop(&grandchild, "grandchild"), on_stop(&child, "sibling"), on_stop(&stop, "last")];
+        stop.stop();
+        assert_eq!(
+            called.try_iter().collect::<Vec<_>>(),
+            ["first", "child", "grandchild", "sibling", "last"]
+        );
     }
 
     #[test]
