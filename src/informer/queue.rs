@@ -24,8 +24,12 @@ pub enum InformerQueue {
     #[default]
     DeltaFifo,
     /// A [`RealFifo`] in atomic mode, today's default of client-go: all changes in order, and a list at once.
+    ///
+    /// Every deletion is delivered, as in client-go, even if the cache does not have the object. A deletion that
+    /// the server sends twice reaches handlers twice.
     RealFifoAtomic,
-    /// A [`RealFifo`] in order: all changes in order, and a list object by object.
+    /// A [`RealFifo`] in order: all changes in order, and a list object by object. Every deletion is delivered,
+    /// as with `RealFifoAtomic`.
     RealFifoInOrder,
 }
 

@@ -201,6 +201,19 @@ impl<T> Slots<T> {
         Some(self.indices.remove(at).1)
     }
 
+    /// Files every object in all indices, in the order in which they were put in.
+    pub(super) fn file_all<E>(
+        &mut self,
+        mut compute: impl FnMut(&Key, &T) -> Result<Computed, E>,
+    ) -> Result<(), E> {
+        for at in 0..self.extent() as u32 {
+            let Some(slot) = self.at(at) else { continue };
+            let computed = compute(&slot.key, &slot.object)?;
+            self.file(at, |_| true, computed);
+        }
+        Ok(())
+    }
+
     /// Files an object in some indices only, if it is still the one that is stored.
     pub(super) fn file_in(&mut self, key: &str, object: &Arc<T>, ids: &[u32], computed: Computed) {
         let Some(&at) = self.by_key.get(key) else { return };

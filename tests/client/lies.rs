@@ -37,6 +37,41 @@ fn read(body: &Value) -> Result<(), Error> {
 }
 
 #[test]
+fn json_duplicate_fields_and_deep_nesting_are_errors_of_the_call() {
+    let of = |more: &str| {
+        format!(
+            r#"{{"apiVersion":"example.com/v1","kind":"Counted","metadata":{{"name":"a","namespace":"n"}},"count":1{more}}}"#
+        )
+    };
+    let nested = |levels: usize| of(&format!(r#","x":{}{}"#, "[".repeat(levels - 1), "]".repeat(levels - 1)));
+    for (object, expected) in [
+        (of(""), None),
+        (of(r#","count":2"#), Some("duplicate field `count`")),
+        (nested(127), None),
+        (nested(128), Some("nested deeper")),
+    ] {
+        let list = format!(
+            r#"{{"kind":"CountedList","apiVersion":"example.com/v1","metadata":{{"resourceVersion":"7"}},"items":[{object}]}}"#
+        );
+        let event = format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n");
+        let serving = |body: String| Server::start(move |_| Reply::Write(answer("200 OK", "", &body)));
+        let stop = Stop::new();
+        let got = counteds(&serving(object)).get("a", &stop).map(drop);
+        let listed = counteds(&serving(list)).list(&all(), &stop).map(|list| list.items.len());
+        let watched = counteds(&serving(event)).watch(&all(), &stop).unwrap().next().unwrap().map(drop);
+        for (what, error) in [("get", got.err()), ("list", listed.err()), ("watch", watched.err())] {
+            let text = error.map(|error| error.to_string());
+            let as_expected = match (&text, expected) {
+                (None, None) => true,
+                (Some(text), Some(expected)) => text.contains(expected),
+                _ => false,
+            };
+            assert!(as_expected, "{what}: {text:?}, not {expected:?}");
+        }
+    }
+}
+
+#[test]
 fn an_object_of_another_kind_is_not_the_one_that_was_asked_for() {
     read(&counted("example.com/v1", "Counted")).unwrap();
     for (api_version, kind) in

@@ -6,6 +6,7 @@ mod bodies;
 mod events;
 mod false_deletes;
 mod histories;
+mod json;
 mod limits;
 mod objects;
 mod restores;

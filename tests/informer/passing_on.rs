@@ -10,7 +10,7 @@ use k8s_informer::{
 };
 use serde_json::json;
 
-use super::{QUEUE, informer};
+use super::{ONE_BY_ONE, QUEUE, informer};
 use crate::support::{
     Events, Feed, Recorder, Running, SOON, logged, logging, object, options, record, recorder, run_synced,
     soon, until,
@@ -334,6 +334,23 @@ fn h1_a_filter_of_a_running_informer_follows_the_labels() {
         feed.event_of("MODIFIED", with(app, version));
     }
     assert_eq!(events.take(4), ["add a@11", "update a@11-12", "delete a@12", "add a@14"]);
+}
+
+#[test]
+fn p3_real_fifo_delivers_a_repeated_deletion_twice() {
+    let feed = Feed::new("p3 twice");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (_handler, events) = record(&informer);
+    let running = run_synced(&informer);
+    assert_eq!(events.next(), "add a@1 initial");
+    feed.event("DELETED", "a", "11");
+    assert_eq!(events.next(), "delete a@11");
+    feed.event("DELETED", "a", "11");
+    feed.event("ADDED", "end", "12");
+    let again: &[&str] = if ONE_BY_ONE { &["delete a@11"] } else { &[] };
+    assert_eq!(events.until("add end@12"), again);
+    running.end().unwrap();
 }
 
 #[test]

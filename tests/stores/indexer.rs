@@ -590,3 +590,32 @@ fn x13_the_version_is_told_to_the_metrics() {
     store.bookmark("");
     assert_eq!(*versions.0.lock().unwrap(), [1, 123_456_789_012_345, 3, 5, 0]);
 }
+
+#[test]
+fn replace_indexes_only_the_last_of_equal_keys() {
+    let (sender, indexed) = mpsc::channel();
+    let picky = IndexFunc::fallible(move |thing: &Thing| {
+        let _ = sender.send(format!("{}={}", thing.key, thing.value));
+        if thing.value == "bad" { Err("no index for it") } else { Ok(vec![thing.value.clone()]) }
+    });
+    let indexers = || Indexers::new().with("value", picky.clone());
+    let list = || {
+        ["a=bad", "b=1", "a=2", "b=bad", "b=3"].map(|text| {
+            let (key, value) = text.split_once('=').unwrap();
+            thing(key, value)
+        })
+    };
+    let by_key = ThreadSafeStore::new(indexers());
+    by_key.replace(list().map(|thing| (thing.key.into(), thing)).into(), "7").unwrap();
+    let indexer = Indexer::new(accessor(), indexers());
+    indexer.replace(list().into(), "7").unwrap();
+    assert_eq!(indexed.try_iter().collect::<Vec<_>>(), ["a=2", "b=3", "a=2", "b=3"]);
+    for value in ["2", "3"] {
+        assert_eq!(by_key.by_index("value", value).unwrap().len(), 1);
+        assert_eq!(indexer.by_index("value", value).unwrap().len(), 1);
+    }
+    // The last one counts, also if it is the one that can't be indexed.
+    let bad = [thing("a", "4"), thing("a", "bad")].into();
+    assert!(matches!(indexer.replace(bad, "8"), Err(StoreError::Index { .. })));
+    assert_eq!(indexer.get_by_key("a").unwrap().value, "2");
+}

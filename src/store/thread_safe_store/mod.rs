@@ -194,7 +194,8 @@ impl<T> ThreadSafeStore<T> {
         removed.is_some()
     }
 
-    /// These are all the objects; of several with one key the last counts. Readers see the old content or the
+    /// These are all the objects; of several with one key the last counts,
+    /// and index functions run only on that one. Readers see the old content or the
     /// new, and wait for neither the indexing of the new nor the end of the old.
     ///
     /// # Errors
@@ -361,9 +362,11 @@ impl<T> ThreadSafeStore<T> {
 /// A generation of a store, with everything indexed.
 fn build<T>(functions: &[Registered<T>], objects: &[(Key, Arc<T>)]) -> Result<Slots<T>, StoreError> {
     let mut slots = Slots::with_capacity(objects.len(), functions.iter().map(|registered| registered.id));
+    // Index functions run only on the object that stays of several with one key.
     for (key, object) in objects {
-        slots.put(Arc::clone(key), Arc::clone(object), compute(functions, key, &**object)?);
+        slots.put(Arc::clone(key), Arc::clone(object), Computed::new());
     }
+    slots.file_all(|key, object| compute(functions, key, object))?;
     Ok(slots)
 }
 

@@ -1,0 +1,73 @@
+//! JSON that Go reads in another way: keys that are there twice.
+
+use k8s_informer::{Compact, DynamicObject, Object};
+use k8s_openapi::api::core::v1::Pod;
+use serde::de::DeserializeOwned;
+
+use crate::objects::{Small, object, with};
+use crate::support::{Informed, QUEUES, SENDINGS, Sending, event};
+
+const TWICE: &str =
+    r#","spec":{"replicas":1,"nodeName":"one","containers":[]},"spec":{"replicas":2,"containers":[]}"#;
+
+fn twice() -> Vec<u8> {
+    with("b", "5", "", TWICE)
+}
+
+fn objects() -> Vec<Vec<u8>> {
+    vec![object("a", "1"), object("b", "2")]
+}
+
+#[test]
+fn json_duplicate_field_of_derived_type_costs_the_object() {
+    for (sending, queue) in SENDINGS.into_iter().zip(QUEUES) {
+        // In a list, and in a change of what is cached: the cached copy stays. A deletion deletes.
+        let listed = sending.script(&[("6", vec![object("a", "1"), twice()])], b"");
+        let relisted = sending.script(&[("4", objects()), ("6", vec![object("a", "1"), twice()])], b"");
+        let modified = sending.script(&[("4", objects())], &event("MODIFIED", &twice()));
+        let deleted = sending.script(&[("4", objects())], &event("DELETED", &twice()));
+        for (script, cache) in [
+            (listed, &["ns/a@1"][..]),
+            (relisted, &["ns/a@1", "ns/b@2"]),
+            (modified, &["ns/a@1", "ns/b@2"]),
+            (deleted, &["ns/a@1"]),
+        ] {
+            let informed = Informed::<Small>::run(script, queue, |_| {});
+            assert_eq!(informed.cache(), cache, "{sending:?}");
+            let status = informed.status();
+            assert_eq!((status.complete, status.unreadable), (false, 1), "{sending:?}");
+            let error = status.last_error.unwrap();
+            assert!(error.is_decode() && error.to_string().contains("duplicate field `spec`"), "{error}");
+        }
+    }
+}
+
+/// What comes of the object in a list and in an event, as `of` reads it.
+fn last_counts<T: Object + DeserializeOwned>(of: impl Fn(&T) -> (Option<u64>, Option<String>)) {
+    for queue in QUEUES {
+        for script in [
+            Sending::List.script(&[("6", vec![object("a", "1"), twice()])], b""),
+            Sending::List.script(&[("4", objects())], &event("MODIFIED", &twice())),
+        ] {
+            let informed = Informed::<T>::run(script, queue, |_| {});
+            assert_eq!(informed.cache(), ["ns/a@1", "ns/b@5"], "{:?}", informed.status());
+            assert!(informed.status().complete);
+            let object = informed.informer.lister().get("ns", "b").unwrap();
+            // client-go would merge them: "one" would stay.
+            let (replicas, node) = of(&object);
+            assert!(replicas.is_none_or(|replicas| replicas == 2) && node.is_none(), "{replicas:?} {node:?}");
+        }
+    }
+}
+
+#[test]
+fn json_duplicate_field_of_other_types_last_one_counts() {
+    last_counts::<Pod>(|pod| (None, pod.spec.as_ref().unwrap().node_name.clone()));
+    last_counts::<DynamicObject>(|object| {
+        let spec = object.get("spec").unwrap();
+        (spec["replicas"].as_u64(), spec.get("nodeName").map(ToString::to_string))
+    });
+    last_counts::<Compact>(|object| {
+        (object.pointer("/spec/replicas").unwrap(), object.pointer("/spec/nodeName").unwrap())
+    });
+}
