@@ -132,7 +132,7 @@ impl Config {
         match self.form {
             Form::Custom => true,
             Form::Typed => false,
-            _ => self.names % 2 == 0,
+            _ => self.names.is_multiple_of(2),
         }
     }
 }
