@@ -121,6 +121,7 @@ mod selector;
 mod status;
 mod stop;
 mod sync;
+mod text;
 mod threads;
 mod time;
 

@@ -2,7 +2,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::text::Prose;
+
 /// What the API server says about a request that failed: `metav1.Status`.
+///
+/// The fields hold what the server sent. `Display` and `Debug` escape control characters in them and show at most
+/// 1024 characters of each, so that no server can forge a line of a log.
 ///
 /// ```
 /// use k8s_informer::Status;
@@ -14,7 +19,7 @@ use serde::{Deserialize, Serialize};
 /// assert_eq!(status.to_string(), "pods \"a\" not found (404 NotFound)");
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct Status {
@@ -36,7 +41,7 @@ pub struct Status {
 }
 
 /// What the reason of a [`Status`] is about.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct StatusDetails {
@@ -61,7 +66,7 @@ pub struct StatusDetails {
 }
 
 /// One cause of a [`Status`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct StatusCause {
@@ -82,11 +87,62 @@ fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.message.as_str(), self.reason.as_str()) {
-            ("", "") => write!(f, "status {}", self.code),
-            ("", reason) => write!(f, "{reason} ({})", self.code),
-            (message, "") => write!(f, "{message} ({})", self.code),
-            (message, reason) => write!(f, "{message} ({} {reason})", self.code),
+        let (message, reason) = (Prose(&self.message), Prose(&self.reason));
+        match (self.message.is_empty(), self.reason.is_empty()) {
+            (true, true) => write!(f, "status {}", self.code),
+            (true, false) => write!(f, "{reason} ({})", self.code),
+            (false, true) => write!(f, "{message} ({})", self.code),
+            (false, false) => write!(f, "{message} ({} {reason})", self.code),
         }
+    }
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { status, message, reason, details, code } = self;
+        f.debug_struct("Status")
+            .field("status", &Prose(status))
+            .field("message", &Prose(message))
+            .field("reason", &Prose(reason))
+            .field("details", details)
+            .field("code", code)
+            .finish()
+    }
+}
+
+impl fmt::Debug for StatusDetails {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, group, kind, uid, causes, retry_after_seconds } = self;
+        f.debug_struct("StatusDetails")
+            .field("name", &Prose(name))
+            .field("group", &Prose(group))
+            .field("kind", &Prose(kind))
+            .field("uid", &Prose(uid))
+            .field("causes", &Causes(causes))
+            .field("retry_after_seconds", retry_after_seconds)
+            .finish()
+    }
+}
+
+/// The first of them.
+struct Causes<'a>(&'a [StatusCause]);
+
+impl fmt::Debug for Causes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 8;
+        let mut list = f.debug_list();
+        list.entries(self.0.iter().take(SHOWN));
+        if self.0.len() > SHOWN { list.finish_non_exhaustive() } else { list.finish() }
+    }
+}
+
+impl fmt::Debug for StatusCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { reason, message, field } = self;
+        f.debug_struct("StatusCause")
+            .field("reason", &Prose(reason))
+            .field("message", &Prose(message))
+            .field("field", &Prose(field))
+            .finish()
     }
 }

@@ -10,12 +10,10 @@ use ureq::http::HeaderMap;
 use super::transport::{self, tls};
 use crate::error::{Error, ErrorKind};
 use crate::status::Status;
+use crate::text::Prose;
 
 /// How much of the body of a failure is read: a `Status` with many causes is far below.
 const BODY_LIMIT: u64 = 256 * 1024;
-
-/// How much of a body that is not a `Status` becomes the message.
-const TEXT_LIMIT: usize = 1024;
 
 pub(super) fn from_ureq(error: ureq::Error) -> Error {
     let kind = match error {
@@ -145,22 +143,9 @@ fn without_secrets(url: &str) -> String {
     format!("{scheme}//{host}{path}")
 }
 
-/// On one line, without control characters, not too long.
+/// On one line: a page of HTML has many.
 fn clean(text: &str) -> String {
-    let mut clean = String::new();
-    for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {
-        if clean.len() + word.len() >= TEXT_LIMIT {
-            let room = TEXT_LIMIT.saturating_sub(clean.len());
-            clean.extend(word.chars().take(room / 4));
-            clean.push('…');
-            break;
-        }
-        if !clean.is_empty() {
-            clean.push(' ');
-        }
-        clean.push_str(word);
-    }
-    clean
+    Prose(&text.split_whitespace().collect::<Vec<_>>().join(" ")).to_string()
 }
 
 #[cfg(test)]
@@ -193,11 +178,11 @@ mod tests {
     fn any_other_body_is_the_message_on_one_short_line() {
         let error = answer(404, &[], "404 page\r\n\x1b[31m not found\n");
         assert!(error.is_not_found());
-        assert_eq!(error.to_string(), "404 page [31m not found (404)");
+        assert_eq!(error.to_string(), r"404 page \u{1b}[31m not found (404)");
         let long = answer(500, &[], &"é".repeat(5000)).to_string();
-        assert!(long.len() < TEXT_LIMIT + 20 && long.contains('…'), "{} bytes", long.len());
+        assert!(long.chars().count() < Prose::LENGTH + 20 && long.contains('…'), "{} bytes", long.len());
         let words = answer(500, &[], &"many words ".repeat(500)).to_string();
-        assert!(words.len() < TEXT_LIMIT + 20 && words.contains('…'), "{} bytes", words.len());
+        assert!(words.len() < Prose::LENGTH + 20 && words.contains('…'), "{} bytes", words.len());
         assert_eq!(answer(502, &[], "").to_string(), "the server answered 502 and no reason (502)");
         // JSON, but not a Status; and a Status that is none.
         assert_eq!(answer(500, &[], r#"{"kind":"Pod"}"#).to_string(), r#"{"kind":"Pod"} (500)"#);

@@ -29,6 +29,8 @@ pub(crate) use room::Room;
 pub(crate) use shard::fnv1a;
 pub use shard::{Shard, ShardError};
 
+pub(crate) use crate::text::Shown;
+
 /// Why bytes could not be taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SplitError {
@@ -56,18 +58,6 @@ impl std::fmt::Display for SplitError {
             Self::NoList { kind } => write!(f, "no list but a {}", Shown(kind)),
             Self::Malformed { what, offset } => write!(f, "{what} is malformed at byte {offset}"),
         }
-    }
-}
-
-/// A name from outside as it stands in messages: on one line, and no longer than names are.
-pub(crate) struct Shown<'a>(pub(crate) &'a str);
-
-impl std::fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        const LENGTH: usize = 253;
-        let end = self.0.char_indices().nth(LENGTH).map_or(self.0.len(), |(end, _)| end);
-        let ellipsis = if end < self.0.len() { "…" } else { "" };
-        write!(f, "{}{ellipsis}", self.0[..end].escape_debug())
     }
 }
 

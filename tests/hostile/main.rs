@@ -8,6 +8,7 @@ mod false_deletes;
 mod histories;
 mod json;
 mod limits;
+mod log_lines;
 mod objects;
 mod restores;
 mod secrets;

@@ -20,6 +20,16 @@ const SECRET: &str = "hunter2";
 /// What the test's informer logs, of all that is logged.
 static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
+/// All lines that were logged since the first call.
+pub(crate) fn logged() -> Vec<String> {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        log::set_logger(&Logger).unwrap();
+        log::set_max_level(LevelFilter::Trace);
+    });
+    LOGGED.lock().clone()
+}
+
 struct Logger;
 
 impl Log for Logger {
@@ -156,15 +166,11 @@ fn tells_no_secrets<T: k8s_informer::Object + DeserializeOwned>() {
 
 #[test]
 fn nothing_of_what_can_not_be_read_is_told() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        log::set_logger(&Logger).unwrap();
-        log::set_max_level(LevelFilter::Trace);
-    });
+    logged();
     tells_no_secrets::<Pod>();
     tells_no_secrets::<Choosy>();
     tells_no_secrets::<Secret>();
-    let logged = LOGGED.lock();
+    let logged = logged();
     assert!(logged.iter().filter(|line| line.contains("ns/b: ")).count() > 100);
     let told: Vec<_> = logged.iter().filter(|line| line.contains(SECRET)).collect();
     assert!(told.is_empty(), "{told:?}");

@@ -12,12 +12,10 @@ use ureq::http::header::WARNING;
 use super::encoded_words;
 use crate::panic::catch;
 use crate::sync::Mutex;
+use crate::text::Prose;
 
 /// How many texts a client remembers to have logged. The API server has some dozens in all.
 const REMEMBERED: usize = 256;
-
-/// How much of a text is logged.
-const TEXT_LIMIT: usize = 1024;
 
 /// The code of what the API server warns of: a miscellaneous warning that stays.
 const MISCELLANEOUS: u16 = 299;
@@ -88,12 +86,7 @@ impl Warnings {
         if warning.code != MISCELLANEOUS || text.is_empty() || !self.logged.is_new(text) {
             return;
         }
-        match text.char_indices().nth(TEXT_LIMIT) {
-            None => log::warn!("{asked}: the server warns: {text}"),
-            Some((end, _)) => {
-                log::warn!("{asked}: the server warns: {}…", text.get(..end).unwrap_or_default());
-            }
-        }
+        log::warn!("{asked}: the server warns: {}", Prose(text));
     }
 }
 

@@ -1,0 +1,79 @@
+//! Text from outside as it stands in messages: on one line, without control characters, of bounded length.
+
+use std::fmt::{self, Write};
+
+/// A name. Quotes are escaped, so that it can stand between them.
+pub(crate) struct Shown<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// The longest name of an object.
+        const LENGTH: usize = 253;
+        let end = self.0.char_indices().nth(LENGTH).map_or(self.0.len(), |(end, _)| end);
+        let ellipsis = if end < self.0.len() { "…" } else { "" };
+        write!(f, "{}{ellipsis}", self.0[..end].escape_debug())
+    }
+}
+
+/// What somebody else has to say, such as the message of a `Status`. Quotes and backslashes stay as they are;
+/// what moves a cursor, breaks a line or changes the order of letters is escaped.
+pub(crate) struct Prose<'a>(pub(crate) &'a str);
+
+impl Prose<'_> {
+    /// How many characters are shown.
+    pub(crate) const LENGTH: usize = 1024;
+}
+
+impl fmt::Display for Prose<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut left = Self::LENGTH;
+        for character in self.0.chars() {
+            let escaped = character.escape_debug();
+            // `escape_debug` escapes accents, too, as they could hang on a quote.
+            let plain = matches!(character, '"' | '\'' | '\\') || character.is_alphanumeric();
+            let Some(rest) = left.checked_sub(if plain { 1 } else { escaped.len() }) else {
+                return f.write_char('…');
+            };
+            left = rest;
+            if plain { f.write_char(character)? } else { write!(f, "{escaped}")? }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Prose<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prose_is_one_line_without_controls() {
+        let harmless = "pods \"a\" isn't found: C:\\ – é 日本 ✓ 😀";
+        assert_eq!(Prose(harmless).to_string(), harmless);
+        for (hostile, shown) in [
+            ("a\nb\r\tc\0", r"a\nb\r\tc\0"),
+            ("\x1b[31m\x7f\u{85}\u{9b}31m", r"\u{1b}[31m\u{7f}\u{85}\u{9b}31m"),
+            (
+                "\u{2028}\u{2029}\u{202e}\u{2066}\u{200f}\u{feff}",
+                r"\u{2028}\u{2029}\u{202e}\u{2066}\u{200f}\u{feff}",
+            ),
+        ] {
+            assert_eq!(Prose(hostile).to_string(), shown);
+            assert_eq!(format!("{:?}", Prose(hostile)), format!("\"{shown}\""));
+        }
+    }
+
+    #[test]
+    fn prose_is_cut_with_what_is_escaped() {
+        let fits = "é".repeat(Prose::LENGTH);
+        assert_eq!(Prose(&fits).to_string(), fits);
+        assert_eq!(Prose(&format!("{fits}!")).to_string(), format!("{fits}…"));
+        let shown = Prose(&"\x1b".repeat(100_000)).to_string();
+        assert!(shown.chars().count() <= Prose::LENGTH + 1 && shown.ends_with("}…"), "{shown}");
+    }
+}
