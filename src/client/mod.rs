@@ -53,7 +53,8 @@ use crate::stop::Stop;
 ///
 /// Every request blocks the thread that makes it, and its [`Stop`] ends it at once, whatever it waits for. A
 /// client starts no threads, but for what can't be interrupted, on threads that nobody waits for: to resolve
-/// a name, and to read what a [plugin](crate::ExecConfig) says.
+/// a name, to wait for the end of a [plugin](crate::ExecConfig) that was killed, and, on systems other than
+/// Unix, to read what a plugin says.
 ///
 /// Files that its [`Config`] names (tokens, certificates, authorities) are read for every request: a change
 /// counts from the next one on, and what is under way goes on. client-go's `rest.RESTClient`, and what the

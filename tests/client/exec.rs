@@ -106,3 +106,58 @@ fn what_a_plugin_fails_with_is_said_with_the_request_and_without_its_output() {
     let error = Client::new(config.exec(ExecConfig::new("aws").api_version("v1alpha1"))).unwrap_err();
     assert!(error.is_config() && error.to_string().contains(r#"the apiVersion "v1alpha1""#), "{error}");
 }
+
+/// What a run has left behind is gone soon.
+#[cfg(target_os = "linux")]
+#[test]
+fn plugin_whose_child_holds_its_output_leaks_nothing() {
+    let folder = Folder::new("exec-leak");
+    let plugin = "exec 3>&1; readlink /proc/$$/fd/3 >> pipes; sleep 60 & echo $! >> pids";
+    let plugin = script(&folder, plugin).time_limit(Duration::from_secs(1));
+    let client = Client::new(Config::new("http://127.0.0.1:1").exec(plugin)).unwrap();
+    for _ in 0..3 {
+        let error = get(&client, &Stop::new()).unwrap_err();
+        assert!(error.is_timeout() && error.to_string().contains("still holds its output"), "{error}");
+    }
+    // One that is stopped, too.
+    let (stop, runs) = (Stop::new(), || fs::read_to_string(folder.0.join("pids")).unwrap_or_default());
+    thread::scope(|scope| {
+        let stopped = scope.spawn(|| get(&client, &stop));
+        until("the plugin does not begin", || runs().lines().count() == 4);
+        stop.stop();
+        assert!(stopped.join().unwrap().unwrap_err().is_stopped());
+    });
+    let pipes = fs::read_to_string(folder.0.join("pipes")).unwrap();
+    assert!(pipes.lines().count() == 4 && pipes.lines().all(|pipe| pipe.starts_with("pipe:")), "{pipes}");
+    until("a descriptor is left", || {
+        let files =
+            fs::read_dir("/proc/self/fd").unwrap().filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+        files.filter(|file| pipes.lines().any(|pipe| file.as_os_str() == pipe)).count() == 0
+    });
+    // Other tests have some, which end.
+    until("a thread is left", || {
+        let tasks = fs::read_dir("/proc/self/task").unwrap();
+        let mut names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        !names.any(|name| name.starts_with("k8s-informer ex"))
+    });
+    for pid in fs::read_to_string(folder.0.join("pids")).unwrap().lines() {
+        Command::new("kill").arg(pid).status().unwrap();
+    }
+}
+
+#[test]
+fn plugin_may_open_its_output_by_name() {
+    let folder = Folder::new("exec-by-name");
+    let server = Server::answering("{}");
+    let plugin = script(&folder, &format!("{{ {TOKEN}; }} > /dev/stdout"));
+    get(&Client::new(Config::new(server.url()).exec(plugin)).unwrap(), &Stop::new()).unwrap();
+    assert!(server.request().to_ascii_lowercase().contains("authorization: bearer s3cret"));
+}
+
+fn until(problem: &str, happened: impl Fn() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !happened() {
+        assert!(Instant::now() < deadline, "{problem}");
+        thread::yield_now();
+    }
+}

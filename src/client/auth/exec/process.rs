@@ -4,7 +4,6 @@ use std::env;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use super::{info, named};
 use crate::client::config::ExecConfig;
 use crate::client::material::credentials_error;
 use crate::error::Error;
-use crate::stop::{Done, Stop};
+use crate::stop::Stop;
 
 /// How much a plugin may say: a token is some kB, a chain of certificates some ten.
 pub(super) const OUTPUT_LIMIT: usize = 1024 * 1024;
@@ -56,16 +55,13 @@ pub(super) fn run(
         told(INTERNAL_ERROR);
         credentials_error(format!("{name} can't be listened to: {error}"))
     };
-    let output = child.output().map_err(|error| unreadable(&error))?;
-    output.complete.wait_until(deadline, stop);
-    let ended = match output.bytes.get() {
-        None => Err(End::of(stop)),
-        Some(Err(error)) => return Err(unreadable(error)),
-        Some(Ok(bytes)) if bytes.len() > OUTPUT_LIMIT => {
+    let ended = match child.output(deadline, stop).map_err(|error| unreadable(&error))? {
+        Err(end) => Err(end),
+        Ok(bytes) if bytes.len() > OUTPUT_LIMIT => {
             told((NO_EXIT_CODE, EXECUTION_ERROR));
             return Err(credentials_error(format!("{name} returned more than {OUTPUT_LIMIT} bytes")));
         }
-        Some(Ok(bytes)) => {
+        Ok(bytes) => {
             child.exit(deadline, stop).map_err(|error| unreadable(&error))?.map(|status| (bytes, status))
         }
     };
@@ -89,7 +85,7 @@ pub(super) fn run(
         false => (status.code().unwrap_or(NO_EXIT_CODE), EXECUTION_ERROR),
     });
     match (status.success(), status.code()) {
-        (true, _) => Ok(bytes.clone()),
+        (true, _) => Ok(bytes),
         (false, Some(code)) => Err(credentials_error(format!("{name} failed with exit code {code}"))),
         (false, None) => Err(credentials_error(format!("{name} was ended by a {status}"))),
     }
@@ -173,25 +169,78 @@ impl End {
     }
 }
 
-/// What comes from a process, read on a thread: std has no read that a stop or a time could end. The thread
-/// ends with the output, and nobody joins it, as a process that was started by this one can hold that open.
-struct Output {
-    /// Written once, before `complete`.
-    bytes: OnceLock<io::Result<Vec<u8>>>,
-    complete: Done,
+/// The waits between looks at a process. The standard library can wait neither for its output nor for its exit
+/// in a way that a stop or a deadline could end.
+struct Pause {
+    next: Duration,
+    deadline: Option<Instant>,
 }
 
-impl Output {
-    fn read(from: ChildStdout) -> io::Result<Arc<Self>> {
-        let output = Arc::new(Self { bytes: OnceLock::new(), complete: Done::new("output of a plugin") });
-        let theirs = output.clone();
-        thread::Builder::new().name("k8s-informer exec".to_owned()).spawn(move || {
-            let mut bytes = Vec::new();
-            let read = from.take(OUTPUT_LIMIT as u64 + 1).read_to_end(&mut bytes);
-            let _ = theirs.bytes.set(read.map(|_| bytes));
-            theirs.complete.set();
-        })?;
-        Ok(output)
+impl Pause {
+    const FIRST: Duration = Duration::from_millis(1);
+    const LONGEST: Duration = Duration::from_millis(20);
+
+    fn new(deadline: Option<Instant>) -> Self {
+        Self { next: Self::FIRST, deadline }
+    }
+
+    fn wait(&mut self, stop: &Stop) -> Result<(), End> {
+        let left = self.deadline.map_or(self.next, |at| at.saturating_duration_since(Instant::now()));
+        if left.is_zero() || stop.wait_timeout(self.next.min(left)) {
+            return Err(End::of(stop));
+        }
+        self.next = (self.next * 2).min(Self::LONGEST);
+        Ok(())
+    }
+}
+
+/// Reads what comes from a process until nothing more can come, or it is too much.
+///
+/// It never blocks in a read: what the process has started may hold the pipe open for ever, and a thread that
+/// reads it with it. It stays a pipe, as `/dev/stdout` can't be opened where that is a socket.
+#[cfg(unix)]
+fn read(mut from: ChildStdout, deadline: Option<Instant>, stop: &Stop) -> io::Result<Result<Vec<u8>, End>> {
+    socket2::SockRef::from(&from).set_nonblocking(true)?;
+    let (mut bytes, mut chunk) = (Vec::new(), vec![0; 16 << 10]);
+    let mut pause = Pause::new(deadline);
+    while bytes.len() <= OUTPUT_LIMIT {
+        match from.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(length) => {
+                bytes.extend_from_slice(&chunk[..length]);
+                pause.next = Pause::FIRST;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if let Err(end) = pause.wait(stop) {
+                    return Ok(Err(end));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Ok(bytes))
+}
+
+/// Reads what comes from a process until nothing more can come, or it is too much: on a thread, which ends
+/// with the output.
+#[cfg(not(unix))]
+fn read(from: ChildStdout, deadline: Option<Instant>, stop: &Stop) -> io::Result<Result<Vec<u8>, End>> {
+    use std::sync::{Arc, OnceLock};
+
+    let output = Arc::new((OnceLock::new(), crate::stop::Done::new("output of a plugin")));
+    let theirs = output.clone();
+    thread::Builder::new().name("k8s-informer exec".to_owned()).spawn(move || {
+        let mut bytes = Vec::new();
+        let read = from.take(OUTPUT_LIMIT as u64 + 1).read_to_end(&mut bytes);
+        let _ = theirs.0.set(read.map(|_| bytes));
+        theirs.1.set();
+    })?;
+    output.1.wait_until(deadline, stop);
+    match output.0.get() {
+        None => Ok(Err(End::of(stop))),
+        Some(Ok(bytes)) => Ok(Ok(bytes.clone())),
+        Some(Err(error)) => Err(io::Error::new(error.kind(), error.to_string())),
     }
 }
 
@@ -199,9 +248,9 @@ impl Output {
 struct Running(Option<Child>);
 
 impl Running {
-    fn output(&mut self) -> io::Result<Arc<Output>> {
+    fn output(&mut self, deadline: Option<Instant>, stop: &Stop) -> io::Result<Result<Vec<u8>, End>> {
         let output = self.0.as_mut().and_then(|child| child.stdout.take());
-        Output::read(output.ok_or(io::ErrorKind::BrokenPipe)?)
+        read(output.ok_or(io::ErrorKind::BrokenPipe)?, deadline, stop)
     }
 
     fn status(&mut self) -> io::Result<Option<ExitStatus>> {
@@ -212,20 +261,16 @@ impl Running {
         matches!(self.status(), Ok(Some(_)))
     }
 
-    /// Waits for the exit of a process that has closed its output, so usually is about to. Asks again and
-    /// again: std has no wait either that something else could end.
+    /// Waits for the exit of a process that has closed its output, so usually is about to.
     fn exit(&mut self, deadline: Option<Instant>, stop: &Stop) -> io::Result<Result<ExitStatus, End>> {
-        const LONGEST: Duration = Duration::from_millis(100);
-        let mut pause = Duration::from_millis(1);
+        let mut pause = Pause::new(deadline);
         loop {
             if let Some(status) = self.status()? {
                 return Ok(Ok(status));
             }
-            let left = deadline.map_or(LONGEST, |at| at.saturating_duration_since(Instant::now()));
-            if left.is_zero() || stop.wait_timeout(pause.min(left)) {
-                return Ok(Err(End::of(stop)));
+            if let Err(end) = pause.wait(stop) {
+                return Ok(Err(end));
             }
-            pause = (pause * 2).min(LONGEST);
         }
     }
 }
