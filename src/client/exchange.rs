@@ -22,6 +22,10 @@ use crate::stop::Stop;
 /// The longest URL: a request line has to fit into the buffer that it is sent from.
 const URL_LIMIT: usize = BUFFER - 64;
 
+/// How many times the [`response_timeout`](crate::Config::response_timeout) the body of a list may take that is
+/// decoded as it comes: it can be of any size.
+const LIST_TIMES: u32 = 10;
+
 enum Failure {
     Ureq(ureq::Error),
     Ours(Error),
@@ -126,19 +130,21 @@ impl Inner {
         self.manners.warn(&head.headers, context);
         let status = head.status.as_u16();
         let idle = request.idle_timeout.unwrap_or(self.response_timeout);
+        let time_limit = self.response_timeout(request);
+        let list_limit = time_limit.filter(|_| request.purpose == Purpose::List);
+        let list_limit = list_limit.map(|limit| limit.saturating_mul(LIST_TIMES));
         let encoding = answer::encoding(&head.headers, self.asks_for_gzip(request));
         let body_limit = request.body_limit.unwrap_or(self.manners.body_limit);
         let incoming = |encoding| {
             let body = Decoded::new(body, encoding, body_limit);
-            Incoming::new(body, running, stop.clone(), context.clone(), account.clone(), idle)
+            Incoming::new(body, running, stop.clone(), context.clone(), account.clone(), idle, list_limit)
         };
         if head.status.is_success() {
             let body = incoming(encoding?);
-            return Ok(Response { status, headers: head.headers, body, body_limit });
+            return Ok(Response { status, headers: head.headers, body, body_limit, time_limit });
         }
         // All of it together: what comes of it is an answer to the request.
-        let limit = self.response_timeout(request);
-        let error = deadline::within(limit, || match encoding {
+        let error = deadline::within(time_limit, || match encoding {
             Ok(encoding) => failure::from_answer(status, &head.headers, incoming(encoding)),
             // A failure all the same.
             Err(_) => failure::from_answer(status, &head.headers, io::empty()),
@@ -200,8 +206,8 @@ impl Inner {
         request.response_timeout.unwrap_or(self.response_timeout)
     }
 
-    /// With the time limits up to the head of the answer. Never a limit for the whole: lists are long, and
-    /// watches have no end; the limit for a read of the body is [`Incoming`]'s.
+    /// With the time limits up to the head of the answer. Those of the body are [`Incoming`]'s and
+    /// [`Response`]'s.
     fn limited<B: AsSendBody>(
         &self,
         agent: &Agent,

@@ -42,6 +42,13 @@ impl ResourceListerWatcher {
         Self { metadata_only: true, ..self }
     }
 
+    /// LIST, whose body is still to be read.
+    pub(super) fn list_response(&self, options: &ListOptions, stop: &Stop) -> Result<Response, Error> {
+        let request = self.request(&options.to_query(), PARTIAL_LIST);
+        let request = request.map(|request| request.purpose(Purpose::List));
+        self.get("list", request, stop, |response| answer::check_json(&response.headers))
+    }
+
     fn request(&self, query: &str, partial: &str) -> Result<Request, Error> {
         // A reflector waits by itself, and shows why.
         let request = Request::get(self.path.clone()?).raw_query(query).retries(0);
@@ -55,10 +62,10 @@ impl ResourceListerWatcher {
         request: Result<Request, Error>,
         stop: &Stop,
         check: impl FnOnce(&Response) -> Result<(), Error>,
-    ) -> Result<Body, Error> {
+    ) -> Result<Response, Error> {
         let response = request.and_then(|request| self.client.request(&request, stop));
         let checked = response.and_then(|response| match check(&response) {
-            Ok(()) => Ok(response.into_body()),
+            Ok(()) => Ok(response),
             Err(error) => Err(error.context(response.body.context.to_string())),
         });
         checked.map_err(|error| error.context(format!("{verb} {}", self.description)))
@@ -113,19 +120,18 @@ impl ListerWatcherSource for Client {
 
 impl ListerWatcher for ResourceListerWatcher {
     fn list(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
-        let request = self.request(&options.to_query(), PARTIAL_LIST);
-        let request = request.map(|request| request.purpose(Purpose::List));
-        self.get("list", request, stop, |response| answer::check_json(&response.headers))
+        Ok(self.list_response(options, stop)?.into_body())
     }
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
         let request = self.request(&options.to_watch_query(), PARTIAL);
         // How long it may be silent only the reflector knows, which tells the body.
         let request = request.map(|request| request.idle_timeout(None).purpose(Purpose::Watch));
-        self.get("watch", request, stop, |response| {
+        let response = self.get("watch", request, stop, |response| {
             answer::check_watch(response.status)?;
             answer::check_json(&response.headers)
-        })
+        })?;
+        Ok(response.into_body())
     }
 
     fn supports_watch_list(&self) -> bool {

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::io::{self, Read};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use ureq::http::HeaderMap;
@@ -15,6 +15,9 @@ use crate::reflector::Body;
 use crate::stop::Stop;
 use crate::sync::Mutex;
 use crate::wire;
+
+/// How much is read from a body at once.
+pub(super) const READ_BUFFER: usize = 32 << 10;
 
 /// A 2xx answer: its head is here, its body is still to be read.
 ///
@@ -45,6 +48,8 @@ pub struct Response {
     pub(super) body: Incoming,
     /// The most that is read of it as a whole.
     pub(super) body_limit: u64,
+    /// How long reading it as a whole may take.
+    pub(super) time_limit: Option<Duration>,
 }
 
 impl Response {
@@ -63,7 +68,8 @@ impl Response {
         self.headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
     }
 
-    /// The body as a stream: reads block, and end with an error when the request's stop is given.
+    /// The body as a stream: reads block, and end with an error when the request's stop is given. Only silence
+    /// is limited, neither the time nor the size of the whole.
     ///
     /// A read that has waited for longer than the [`idle_timeout`](crate::Request::idle_timeout), or than
     /// what a reflector has set in its place, fails with [`io::ErrorKind::TimedOut`] and loses nothing: it
@@ -73,25 +79,65 @@ impl Response {
         Body::new(self.body).with_read_timeout(move |timeout| *read_timeout.lock() = timeout).glancing()
     }
 
-    /// Reads the whole body, up to the [`body_limit`](crate::Request::body_limit).
+    /// Reads the whole body, up to the [`body_limit`](crate::Request::body_limit), for at most the
+    /// [`response_timeout`](crate::Request::response_timeout).
     ///
     /// # Errors
     ///
     /// It broke off, took too long, was stopped, or is too large.
-    pub fn bytes(mut self) -> Result<Vec<u8>, Error> {
-        let limit = self.body_limit;
+    pub fn bytes(self) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::new();
+        self.read_whole(|read| {
+            bytes.extend_from_slice(read);
+            Ok(())
+        })?;
+        Ok(bytes)
+    }
+
+    /// Reads the body to its end and drops it, however large it is.
+    pub(super) fn discard(self) -> Result<(), Error> {
+        Self { body_limit: u64::MAX, ..self }.read_whole(|_| Ok(()))
+    }
+
+    /// Passes the body to `each`, piece by piece. It is refused as soon as it is too large, or has taken too
+    /// long as a whole: a body that drips is never silent for long.
+    pub(super) fn read_whole(
+        mut self,
+        mut each: impl FnMut(&[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         // One that says so needs not be read.
         let known = self.header("content-length").and_then(|length| length.parse::<u64>().ok());
-        if known.is_some_and(|length| length > limit) {
+        if known.is_some_and(|length| length > self.body_limit) {
             return Err(self.too_large());
         }
-        let mut bytes = Vec::new();
-        let read = self.body.by_ref().take(limit.saturating_add(1)).read_to_end(&mut bytes);
-        match read {
-            Ok(length) if length as u64 > limit => Err(self.too_large()),
-            Ok(_) => Ok(bytes),
-            Err(error) => Err(Error::from(error)),
+        let deadline = self.time_limit.and_then(|limit| Instant::now().checked_add(limit));
+        let is_late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let mut buffer = vec![0; READ_BUFFER];
+        let mut total = 0_u64;
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let length = match deadline::within(left, || self.body.read(&mut buffer)) {
+                Ok(0) => return Ok(()),
+                Ok(_) if is_late() => return Err(self.too_late()),
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::TimedOut && is_late() => {
+                    return Err(self.too_late());
+                }
+                Err(error) => return Err(error.into()),
+            };
+            total += length as u64;
+            if total > self.body_limit {
+                return Err(self.too_large());
+            }
+            each(&buffer[..length])?;
         }
+    }
+
+    fn too_late(&self) -> Error {
+        let limit = self.time_limit.unwrap_or_default();
+        Error::timeout(format!("the body was not complete after {limit:?}"))
+            .context(self.body.context.to_string())
     }
 
     fn too_large(&self) -> Error {
@@ -103,7 +149,7 @@ impl Response {
             .context(self.body.context.to_string())
     }
 
-    /// Reads the whole body, up to the [`body_limit`](crate::Request::body_limit), and decodes it.
+    /// Reads the whole body, as [`bytes`](Self::bytes), and decodes it.
     ///
     /// # Errors
     ///
@@ -134,6 +180,8 @@ pub(super) struct Incoming {
     pub(super) context: Arc<str>,
     /// How long a read may wait, `None` for ever. Innermost, held for a copy.
     read_timeout: Arc<Mutex<Option<Duration>>>,
+    /// Until when all of it has to be read.
+    deadline: Option<Instant>,
     account: Arc<Account>,
     failed: Option<Error>,
 }
@@ -146,6 +194,7 @@ impl Incoming {
         context: Arc<str>,
         account: Arc<Account>,
         read_timeout: Option<Duration>,
+        time_limit: Option<Duration>,
     ) -> Self {
         Self {
             reader: Some(body),
@@ -153,6 +202,7 @@ impl Incoming {
             stop,
             context,
             read_timeout: Arc::new(Mutex::new(read_timeout)),
+            deadline: time_limit.and_then(|limit| Instant::now().checked_add(limit)),
             account,
             failed: None,
         }
@@ -180,9 +230,13 @@ impl Read for Incoming {
             return Err(self.fail(Error::stopped()));
         }
         let read_timeout = *self.read_timeout.lock();
+        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(self.fail(Error::timeout("the body was not complete in time")));
+        }
         let read = match read_timeout {
             Some(Duration::ZERO) => deadline::glance(|| reader.read(buffer)),
-            limit => deadline::within(limit, || reader.read(buffer)),
+            limit => deadline::within(left, || deadline::within(limit, || reader.read(buffer))),
         };
         match read {
             // Also an end: a body that ends with its connection looks complete after a shutdown.

@@ -1,11 +1,9 @@
-use std::io;
-
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::{Api, refused};
+use crate::client::Request;
 use crate::client::resource::{PARTIAL, PARTIAL_LIST};
-use crate::client::{Request, Response};
 use crate::error::Error;
 use crate::object::Object;
 use crate::stop::Stop;
@@ -159,8 +157,7 @@ impl<T> Api<T> {
             // Answered with a list of what was there.
             let accept = if self.accept == PARTIAL { PARTIAL_LIST } else { self.accept };
             let request = request.json(&self.deletion(options)?)?.accept(accept);
-            // Which may be long.
-            read_to_end(self.client.request(&request, stop)?)
+            self.done(request, stop)
         })
     }
 
@@ -176,12 +173,7 @@ impl<T> Api<T> {
     /// Makes a request of whose answer nothing is needed: the object or objects, or a Status, depending on
     /// the kind.
     pub(super) fn done(&self, request: Request, stop: &Stop) -> Result<(), Error> {
-        self.whole(&request, stop, read_to_end)
+        // To its end, so that the connection can be used again.
+        self.client.request(&request, stop)?.discard()
     }
-}
-
-/// So that the connection can be used again. Nothing of it is kept.
-fn read_to_end(response: Response) -> Result<(), Error> {
-    io::copy(&mut response.into_body(), &mut io::sink())?;
-    Ok(())
 }

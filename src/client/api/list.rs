@@ -1,23 +1,19 @@
 use std::fmt;
-use std::io::{self, Read};
 use std::iter::FusedIterator;
 
 use serde::de::DeserializeOwned;
 
 use super::Api;
-use crate::client::ResourceListerWatcher;
 use crate::client::resource::PARTIAL;
+use crate::client::{ResourceListerWatcher, Response};
 use crate::error::Error;
 use crate::object::Object;
-use crate::reflector::{Body, Decoder, ListerWatcher, ReflectorOptions, Unreadable};
+use crate::reflector::{Decoder, ReflectorOptions, Unreadable};
 use crate::stop::Stop;
 use crate::wire::{self, ListOptions, ListSplitter, PageCheck};
 
 /// How many objects a page has where nothing else is said: that of client-go's pager.
 const PAGE_SIZE: u32 = 500;
-
-/// How much is read from a body at once.
-pub(super) const READ_BUFFER: usize = 32 << 10;
 
 /// The objects of a LIST, or of one page of it, in the order of the server. client-go's `PodList` and the
 /// like, `UnstructuredList`, `PartialObjectMetadataList`.
@@ -66,7 +62,8 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// `List`.
     ///
     /// The objects are decoded one by one while they arrive. An object that can't be decoded is an error that
-    /// names it.
+    /// names it. A list that is larger than the client's [`body_limit`](crate::Config::body_limit), 256 MiB by
+    /// default, is an error: read it by [pages](Self::pages).
     ///
     /// ```
     /// use k8s_informer::testing::ApiServer;
@@ -97,9 +94,9 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// [`is_decode`](Error::is_decode) if the answer is no list of such objects; and as [`get`](Self::get).
     pub fn list(&self, options: &ListOptions, stop: &Stop) -> Result<ObjectList<T>, Error> {
         let lister_watcher = self.about("list", "", "", || self.lister_watcher())?;
-        let body = lister_watcher.list(options, stop)?;
+        let response = lister_watcher.list_response(options, stop)?;
         self.about("list", "", "", || {
-            let list = self.read_list(body)?;
+            let list = self.read_list(response)?;
             if let Some(token) = &list.continue_token {
                 let mut check = PageCheck::after(options.continue_token.as_deref());
                 check.follow(token, list.items.len()).map_err(Error::decode)?;
@@ -160,24 +157,17 @@ impl<T: Object + DeserializeOwned> Api<T> {
         Decoder::new(wire::from_slice, &options)
     }
 
-    fn read_list(&self, mut body: Body) -> Result<ObjectList<T>, Error> {
+    fn read_list(&self, response: Response) -> Result<ObjectList<T>, Error> {
         let mut decoder = self.decoder();
         let mut splitter = ListSplitter::new(decoder.limits().object_bytes);
         let mut items = Vec::new();
-        let mut buffer = vec![0; READ_BUFFER];
-        loop {
-            let length = match body.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(length) => length,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error.into()),
-            };
-            splitter.feed(&buffer[..length], |item, _| {
+        response.read_whole(|bytes| {
+            splitter.feed(bytes, |item, _| {
                 let item = decoder.item(item).and_then(named);
                 items.push(item.map_err(|unreadable| unreadable.at(|| format!("item {}", items.len() + 1)))?);
                 Ok::<(), Error>(())
-            })?;
-        }
+            })
+        })?;
         let meta = splitter.finish()?;
         let (api_version, kind) = meta.api_version_and_kind();
         decoder.check_list(api_version, kind)?;

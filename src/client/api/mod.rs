@@ -31,7 +31,6 @@ pub use watch::{WatchEvent, WatchEvents};
 
 use self::options::WriteOptions;
 use super::resource::{PARTIAL, describe};
-use super::transport::deadline;
 use super::{Client, Request, answer};
 use crate::error::{Error, ErrorKind};
 use crate::object::{
@@ -49,8 +48,10 @@ use crate::stop::Stop;
 /// [watches](Self::watch) those of all of them, and can do nothing else.
 ///
 /// Every call blocks until the whole answer is there, no longer than the client's
-/// [`response_timeout`](crate::Config::response_timeout) for its head, and as long again for its body, or for
-/// each part of it where that may be long; a [`Stop`] ends it at once. None that writes is sent again after
+/// [`response_timeout`](crate::Config::response_timeout) for its head, and as long again for its body; a
+/// [`Stop`] ends it at once. A body, a list's or a page's too, has at most as many bytes as the client's
+/// [`body_limit`](crate::Config::body_limit) says. [Watches](Self::watch) and [logs](Self::logs) are streams:
+/// their documentation says what limits them. None that writes is sent again after
 /// an error that [is one of the connection](Error::is_connection), or of [time](Error::is_timeout): nobody
 /// knows whether it was done. Messages say verb, resource, name and namespace, and nothing of what was sent.
 ///
@@ -156,17 +157,6 @@ impl<T> Api<T> {
             let what = describe(&self.resource, subresource, name, self.namespace());
             error.context(format!("{verb} {what}"))
         })
-    }
-
-    /// Makes a request whose whole answer is there when this is done.
-    fn whole<R>(
-        &self,
-        request: &Request,
-        stop: &Stop,
-        read: impl FnOnce(super::Response) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        let response = self.client.request(request, stop)?;
-        deadline::within(self.client.inner.response_timeout(request), || read(response))
     }
 
     /// The path of the collection.
@@ -411,23 +401,22 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
 
     /// Makes a request whose answer is the object of this name, if it is known.
     fn fetch(&self, request: Request, name: Option<&str>, stop: &Stop) -> Result<Fetched<T>, Error> {
-        self.whole(&request.accept(self.accept), stop, |response| {
-            let context = response.body.context.clone();
-            let with_context = |error: Error| error.context(context.to_string());
-            answer::check_json(&response.headers).map_err(with_context)?;
-            let object = self.decoder().answer(&response.bytes()?).map_err(with_context)?;
-            // It may be put back: under its own name.
-            let is_it = match name {
-                Some(name) => object.name() == name,
-                None => !object.name().is_empty(),
-            };
-            let namespace = self.namespace().unwrap_or_default();
-            if is_it && (object.namespace().is_empty() || object.namespace() == namespace) {
-                Ok(Fetched::new(object))
-            } else {
-                Err(with_context(Error::decode("it is not the object that was asked for")))
-            }
-        })
+        let response = self.client.request(&request.accept(self.accept), stop)?;
+        let context = response.body.context.clone();
+        let with_context = |error: Error| error.context(context.to_string());
+        answer::check_json(&response.headers).map_err(with_context)?;
+        let object = self.decoder().answer(&response.bytes()?).map_err(with_context)?;
+        // It may be put back: under its own name.
+        let is_it = match name {
+            Some(name) => object.name() == name,
+            None => !object.name().is_empty(),
+        };
+        let namespace = self.namespace().unwrap_or_default();
+        if is_it && (object.namespace().is_empty() || object.namespace() == namespace) {
+            Ok(Fetched::new(object))
+        } else {
+            Err(with_context(Error::decode("it is not the object that was asked for")))
+        }
     }
 }
 

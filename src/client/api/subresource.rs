@@ -70,11 +70,10 @@ impl<T> Api<T> {
             }
             let path = self.path_of(name, &path_segment("subresource", subresource)?)?;
             let request = self.options.add_to(Request::post(path).json(body)?);
-            self.whole(&request, stop, |response| {
-                let context = response.body.context.clone();
-                answer::check_json(&response.headers).map_err(|error| error.context(context.to_string()))?;
-                response.json()
-            })
+            let response = self.client.request(&request, stop)?;
+            let context = response.body.context.clone();
+            answer::check_json(&response.headers).map_err(|error| error.context(context.to_string()))?;
+            response.json()
         })
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::Api;
-use super::list::READ_BUFFER;
+use crate::client::response::READ_BUFFER;
 use crate::error::Error;
 use crate::object::Object;
 use crate::reflector::{BadFrame, Body, Decoder, ListerWatcher, Read as Frame, SLACK, Unreadable};
@@ -104,6 +104,9 @@ impl<T: Object + DeserializeOwned> Api<T> {
 /// object can't be decoded is an error that [`is_decode`](Error::is_decode) and names it, and the watch goes
 /// on. An ERROR event is the error that the server says; [`is_gone`](Error::is_gone) if the version that
 /// was asked for is too old, so that a new list is needed.
+///
+/// It is a stream, with no limit of time or size for the whole: an event has at most the 32 MiB of
+/// [`DecodeLimits`](crate::DecodeLimits), and silence ends the watch only if it has a timeout of its own.
 ///
 /// The [`Stop`] of the request ends it at once, with an error that [`is_stopped`](Error::is_stopped).
 /// Dropping it closes its connection.

@@ -318,9 +318,20 @@ impl Config {
         self
     }
 
-    /// How long sending a request and, after that, waiting for the head of its answer may take; also how long
-    /// the body of anything but a watch may be silent. `None` for ever. Default: [90
-    /// s](Self::DEFAULT_RESPONSE_TIMEOUT).
+    /// How long sending a request, then waiting for the head of its answer, and then reading its body may take.
+    /// `None` for ever. Default: [90 s](Self::DEFAULT_RESPONSE_TIMEOUT).
+    ///
+    /// | body | limit |
+    /// |---|---|
+    /// | what an [`Api`](crate::Api) reads, a list or a page too; [`Response::bytes`], [`Response::json`]; a failure | this for the whole |
+    /// | an informer's list, which can be of any size | this for silence, ten times this for the whole |
+    /// | logs that are not followed, [`Response::into_body`] | this for silence, none for the whole |
+    /// | a watch, logs that are followed | none; an informer has [`watch_idle_timeout`] |
+    ///
+    /// [`Response::bytes`]: crate::Response::bytes
+    /// [`Response::json`]: crate::Response::json
+    /// [`Response::into_body`]: crate::Response::into_body
+    /// [`watch_idle_timeout`]: crate::ReflectorOptions::watch_idle_timeout
     pub fn response_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.response_timeout = timeout.into();
         self
@@ -381,8 +392,8 @@ impl Config {
         self
     }
 
-    /// How many bytes the body of an answer may have for [`Response::bytes`](crate::Response::bytes) and
-    /// [`Response::json`](crate::Response::json), and so for an [`Api`](crate::Api). Default: [256
+    /// How many bytes the body of an answer may have for [`Response::bytes`](crate::Response::bytes),
+    /// [`Response::json`](crate::Response::json) and an [`Api`](crate::Api). Default: [256
     /// MiB](Self::DEFAULT_BODY_LIMIT). [`Request::body_limit`](crate::Request::body_limit) sets it for one
     /// request. What is larger is an error ([`Error::is_decode`](crate::Error::is_decode)), as soon as that
     /// is known.
@@ -393,9 +404,9 @@ impl Config {
     /// |---|---|
     /// | the head of an answer | 32 KiB |
     /// | the body of a failure | 256 KiB are read, 1 KiB of them shown if it is no `Status` |
-    /// | a body that is read as a whole | this one; after decompression |
-    /// | an object of a list or event of a watch, of an informer | [`DecodeLimits`]: 32 MiB; after decompression |
-    /// | an informer's list, [`Response::into_body`] | none: they are streams, never in memory as a whole |
+    /// | a body that is read as a whole; a list or a page of an [`Api`](crate::Api) | this one; after decompression |
+    /// | an object of a list, an event of a watch | [`DecodeLimits`]: 32 MiB; after decompression |
+    /// | an informer's list, a watch, logs, [`Response::into_body`] | none: they are streams, never in memory as a whole |
     /// | a compressed list, after decompression | this one, or 100 times its compressed size if that is more |
     ///
     /// [`DecodeLimits`]: crate::DecodeLimits

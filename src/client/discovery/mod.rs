@@ -5,14 +5,12 @@ mod decode;
 mod document;
 mod find;
 
-use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use document::{DiscoveredGroup, DiscoveredResource, DiscoveredSubresource, Discovery, DiscoveryFailure};
 
 use self::decode::Found;
-use super::transport::deadline;
 use super::{Client, Request, answer};
 use crate::error::Error;
 use crate::object::{GroupVersionKind, GroupVersionResource, group_version_path};
@@ -321,18 +319,9 @@ impl Client {
 
     /// The whole answer, if it is JSON and not too long.
     fn small(&self, request: &Request, stop: &Stop) -> Result<Vec<u8>, Error> {
-        let response = self.request(request, stop)?;
-        deadline::within(self.inner.response_timeout(request), || {
-            answer::check_json(&response.headers).map_err(|error| self.of(request, error))?;
-            let mut body = Vec::new();
-            let read = response.into_body().take(BODY_LIMIT + 1).read_to_end(&mut body);
-            read.map_err(|error| self.of(request, error.into()))?;
-            if body.len() as u64 > BODY_LIMIT {
-                let error = Error::decode(format!("it is larger than {} MiB", BODY_LIMIT >> 20));
-                return Err(self.of(request, error));
-            }
-            Ok(body)
-        })
+        let response = self.request(&request.clone().body_limit(BODY_LIMIT), stop)?;
+        answer::check_json(&response.headers).map_err(|error| self.of(request, error))?;
+        response.bytes()
     }
 
     fn of(&self, request: &Request, error: Error) -> Error {
