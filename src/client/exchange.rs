@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ureq::http::{self, HeaderValue, Method, Uri, header};
@@ -39,6 +40,7 @@ impl Inner {
         stop: &Stop,
         context: &Arc<str>,
     ) -> Result<Response, Error> {
+        warn_of_logged_bytes();
         let account = Account::open(&self.manners, request);
         let mut retries = request.retries;
         loop {
@@ -225,6 +227,18 @@ impl Inner {
             .timeout_send_body(response)
             .timeout_recv_response(response)
             .build()
+    }
+}
+
+/// Warns once, before anything is sent, if ureq-proto would log every byte of it.
+fn warn_of_logged_bytes() {
+    const TARGET: &str = "ureq_proto::util";
+    static WARNED: AtomicBool = AtomicBool::new(false);
+    if log::log_enabled!(target: TARGET, log::Level::Trace) && !WARNED.swap(true, Ordering::Relaxed) {
+        log::warn!(
+            "the log target \"ureq_proto\" is at level trace, where it writes down requests and answers, with \
+             tokens and the content of Secrets: set it to debug"
+        );
     }
 }
 

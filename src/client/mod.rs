@@ -61,7 +61,8 @@ use crate::stop::Stop;
 /// clientsets are made of.
 ///
 /// No log of this crate holds a secret. At `trace` the library below it does: `ureq_proto` writes down all
-/// that it sends and receives, tokens and bodies too. Who logs everything leaves that target at `debug`.
+/// that it sends and receives, tokens and bodies too. If you log everything, leave that target at `debug`; the
+/// first request logs a warning otherwise.
 ///
 /// ```no_run
 /// use k8s_informer::{Client, Request, Stop};
