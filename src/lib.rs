@@ -118,6 +118,7 @@ mod panic;
 mod resource_version;
 mod scan;
 mod selector;
+mod stack;
 mod status;
 mod stop;
 mod sync;

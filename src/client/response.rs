@@ -12,6 +12,7 @@ use super::transport::cancel::Running;
 use super::transport::deadline;
 use crate::error::Error;
 use crate::reflector::Body;
+use crate::stack;
 use crate::stop::Stop;
 use crate::sync::Mutex;
 use crate::wire;
@@ -149,16 +150,17 @@ impl Response {
             .context(self.body.context.to_string())
     }
 
-    /// Reads the whole body, as [`bytes`](Self::bytes), and decodes it.
+    /// Reads the whole body, as [`bytes`](Self::bytes), and decodes it: on a thread with more stack, if it is
+    /// nested more than 32 levels deep.
     ///
     /// # Errors
     ///
     /// As [`bytes`](Self::bytes); or it is not what `T` expects. The message says where, never what stands
     /// there.
-    pub fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
+    pub fn json<T: DeserializeOwned + Send>(self) -> Result<T, Error> {
         let context = self.body.context.clone();
         let bytes = self.bytes()?;
-        serde_json::from_slice(&bytes)
+        stack::decoded(&bytes, || serde_json::from_slice(&bytes))
             .map_err(|error| Error::decode(wire::describe(&error)).context(context.to_string()))
     }
 }

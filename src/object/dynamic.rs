@@ -3,6 +3,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{GroupVersionKind, Object};
+use crate::stack;
 
 /// An object of any kind, as its JSON tree: nothing of it is lost. client-go's `Unstructured`.
 ///
@@ -91,13 +92,17 @@ impl DynamicObject {
         self.0
     }
 
-    /// Decodes the object into a type.
+    /// Decodes the object into a type: on a thread with more stack, if it is nested deeply.
     ///
     /// # Errors
     ///
     /// serde_json's, if the object has not the type's form.
-    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
-        T::deserialize(Value::Object(self.0.clone()))
+    pub fn decode<T: DeserializeOwned + Send>(&self) -> Result<T, serde_json::Error> {
+        let decode = || T::deserialize(Value::Object(self.0.clone()));
+        match self.0.values().all(|value| is_within(value, stack::SHALLOW)) {
+            true => decode(),
+            false => stack::roomy(decode).unwrap_or_else(|error| Err(stack::no_thread(&error))),
+        }
     }
 
     fn text(&self, field: &str) -> &str {
@@ -110,6 +115,16 @@ impl DynamicObject {
 
     fn metadata_text(&self, field: &str) -> &str {
         self.metadata(field).and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
+/// Whether it is nested no deeper than this.
+fn is_within(value: &Value, levels: usize) -> bool {
+    let below = |value| levels.checked_sub(1).is_some_and(|levels| is_within(value, levels));
+    match value {
+        Value::Array(values) => values.iter().all(below),
+        Value::Object(fields) => fields.values().all(below),
+        _ => true,
     }
 }
 

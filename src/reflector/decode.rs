@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::object::{GroupVersionKind, Key, Object, meta_namespace_key, namespaced_key};
 use crate::panic;
 use crate::scan;
+use crate::stack;
 use crate::store::{ReflectorStore, StoreError};
 use crate::wire::{self, DecodeLimits, Event, EventKind, FieldPaths, ListMeta, Peek, Room, Shard, Shown};
 
@@ -17,6 +18,8 @@ pub(crate) struct Decoder<T> {
     /// Whether apiVersion and kind are skipped.
     skips_type_meta: [bool; 2],
     limits: DecodeLimits,
+    /// Whether it decodes on a thread whose stack may be too small for what is nested deeply.
+    is_anywhere: bool,
     expected: Option<Expected>,
     shard: Option<Shard>,
     /// Where an object stands without what is skipped. Kept for the next one.
@@ -99,6 +102,7 @@ impl<T> Decoder<T> {
             skip: options.skip.clone(),
             skips_type_meta: ["apiVersion", "kind"].map(|field| options.skip.has_field(field)),
             limits: options.limits,
+            is_anywhere: false,
             expected,
             shard: options.shard.clone(),
             room: Room::default(),
@@ -114,6 +118,12 @@ impl<T> Decoder<T> {
 
     pub(super) fn recycle(&mut self, recycle: Option<Arc<dyn Recycle>>) {
         self.recycle = recycle;
+    }
+
+    /// Says that it may run on any thread, and not only on a reflector's.
+    #[cfg(feature = "client")]
+    pub(crate) fn anywhere(self) -> Self {
+        Self { is_anywhere: true, ..self }
     }
 
     pub(crate) fn limits(&self) -> DecodeLimits {
@@ -137,7 +147,10 @@ impl<T> Decoder<T> {
     }
 
     /// Decodes one object.
-    fn object(&mut self, bytes: &[u8]) -> Result<T, Error> {
+    fn object(&mut self, bytes: &[u8]) -> Result<T, Error>
+    where
+        T: Send,
+    {
         // A struct can be made of an array, too, field by field.
         if bytes.trim_ascii_start().first() != Some(&b'{') {
             return Err(Error::decode("it is no JSON object"));
@@ -146,7 +159,12 @@ impl<T> Decoder<T> {
         if let Some(recycle) = &self.recycle {
             recycle.one();
         }
-        let decode = |bytes| match panic::catch(|| (self.decode)(bytes)) {
+        let (decode, is_anywhere) = (self.decode, self.is_anywhere);
+        let decoded = |bytes| match is_anywhere {
+            true => stack::decoded(bytes, || decode(bytes)),
+            false => decode(bytes),
+        };
+        let decode = |bytes| match panic::catch(|| decoded(bytes)) {
             Ok(decoded) => decoded.map_err(|error| Error::decode(wire::describe(&error))),
             Err(panic) => Err(Error::decode(format!("decoding it {panic}"))),
         };

@@ -6,6 +6,7 @@
 mod api;
 mod cluster;
 mod config;
+mod deep;
 mod discovery;
 #[cfg(unix)]
 mod exec;

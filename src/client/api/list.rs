@@ -154,7 +154,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
         // What a subresource is has versions of its own: a Scale may be an older one.
         let expected_kind = self.kind.clone().filter(|kind| kind.group() == self.resource.group());
         let options = ReflectorOptions { expected_kind, ..ReflectorOptions::default() };
-        Decoder::new(wire::from_slice, &options)
+        Decoder::new(wire::from_slice, &options).anywhere()
     }
 
     fn read_list(&self, response: Response) -> Result<ObjectList<T>, Error> {

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 
 use self::outline::Outline;
 use super::{DynamicObject, Object, Resource, Scope, WholeObject};
+use crate::stack;
 
 /// An object that stays the JSON that it came in, and is decoded when it is read: a cache of them costs
 /// little more than their bytes, and taking one in little more than looking for its end.
@@ -117,7 +118,8 @@ impl<T> Compact<T> {
         &self.json
     }
 
-    /// Decodes all of it into its type.
+    /// Decodes all of it into its type. An object that is nested more than 32 levels deep is decoded on a thread
+    /// of its own, with more stack than a handler's has.
     ///
     /// ```
     /// use k8s_informer::{Compact, DynamicObject};
@@ -133,7 +135,7 @@ impl<T> Compact<T> {
     /// serde_json's, if it has not the type's form: it is told here, and not as the object comes in.
     pub fn decode(&self) -> Result<T, serde_json::Error>
     where
-        T: DeserializeOwned,
+        T: DeserializeOwned + Send,
     {
         self.decode_as()
     }
@@ -162,8 +164,8 @@ impl<T> Compact<T> {
     /// # Errors
     ///
     /// serde_json's, if it has not the type's form.
-    pub fn decode_as<'a, U: Deserialize<'a>>(&'a self) -> Result<U, serde_json::Error> {
-        serde_json::from_str(&self.json)
+    pub fn decode_as<'a, U: Deserialize<'a> + Send>(&'a self) -> Result<U, serde_json::Error> {
+        stack::decoded(self.json.as_bytes(), || serde_json::from_str(&self.json))
     }
 
     /// Decodes what is at a JSON pointer (RFC 6901), and nothing else; `None` where there is nothing, or
@@ -191,10 +193,13 @@ impl<T> Compact<T> {
     /// # Errors
     ///
     /// serde_json's, if it is something else than a `U`; the column is counted from where that begins.
-    pub fn pointer<'a, U: Deserialize<'a>>(&'a self, pointer: &str) -> Result<Option<U>, serde_json::Error> {
+    pub fn pointer<'a, U: Deserialize<'a> + Send>(
+        &'a self,
+        pointer: &str,
+    ) -> Result<Option<U>, serde_json::Error> {
         match walk::find(&self.json, pointer) {
             None | Some("null") => Ok(None),
-            Some(value) => serde_json::from_str(value).map(Some),
+            Some(value) => stack::decoded(value.as_bytes(), || serde_json::from_str(value)).map(Some),
         }
     }
 

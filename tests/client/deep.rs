@@ -1,0 +1,97 @@
+//! What is nested as deeply as it may be is decoded on any thread, and does not overflow its stack.
+
+use std::process::Command;
+use std::thread;
+
+use k8s_informer::{
+    Api, Client, Compact, Config, DynamicObject, Error, ListOptions, Object, Request, Stop, WatchEvent,
+};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
+use crate::server::{Reply, Server, answer};
+
+/// Set in the process whose stack may overflow.
+const CHILD: &str = "TEST_DEEP_CHILD";
+
+/// As the standard library makes them, and handlers have them.
+const STACK: usize = 2 << 20;
+
+/// A definition with so many levels of braces and brackets.
+fn definition(levels: usize) -> String {
+    let nots = levels - 6;
+    format!(
+        r#"{{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{{"name":"a","resourceVersion":"5"}},"spec":{{"group":"g","names":{{"kind":"K","plural":"p"}},"scope":"Namespaced","versions":[{{"name":"v1","served":true,"storage":true,"schema":{{"openAPIV3Schema":{}{{}}{}}}}}]}}}}"#,
+        r#"{"not":"#.repeat(nots),
+        "}".repeat(nots)
+    )
+}
+
+/// Everything that decodes an object for whoever calls it.
+fn decode_everywhere(levels: usize) -> Vec<(&'static str, Result<(), String>)> {
+    let server = Server::start(move |request| {
+        let object = definition(levels);
+        let body = match request {
+            watch if watch.contains("watch=true") => format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n"),
+            one if one.contains("definitions/a ") => object,
+            _ => format!(r#"{{"kind":"List","metadata":{{"resourceVersion":"7"}},"items":[{object}]}}"#),
+        };
+        Reply::Write(answer("200 OK", "", &body))
+    });
+    let client = Client::new(Config::new(server.url())).unwrap();
+    let (api, stop) = (client.api::<CustomResourceDefinition>(None), Stop::new());
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/a";
+    let compact: Compact<CustomResourceDefinition> = serde_json::from_str(&definition(levels)).unwrap();
+    let message = |error: Error| error.to_string();
+    let decoding = |error: serde_json::Error| error.to_string();
+    let dynamic = |api: Api<DynamicObject>| -> Result<CustomResourceDefinition, String> {
+        api.get("a", &stop).map_err(message)?.decode().map_err(decoding)
+    };
+    let watched = || match api.watch(&ListOptions::default(), &stop)?.next().unwrap()? {
+        WatchEvent::Added(object) => Ok(assert_eq!(object.name(), "a")),
+        other => panic!("{other:?}"),
+    };
+    vec![
+        ("get", api.get("a", &stop).map(drop).map_err(message)),
+        ("list", api.list(&ListOptions::default(), &stop).map(drop).map_err(message)),
+        ("watch", watched().map_err(message)),
+        ("json", {
+            let response = client.request(&Request::get(path), &stop).unwrap();
+            response.json::<CustomResourceDefinition>().map(drop).map_err(message)
+        }),
+        ("Compact::decode", compact.decode().map(drop).map_err(decoding)),
+        ("Compact::pointer", {
+            let spec = compact.pointer::<serde_json::Value>("/spec/versions");
+            spec.map(drop).map_err(decoding)
+        }),
+        ("DynamicObject::decode", dynamic(client.dynamic_api(api.resource(), None)).map(drop)),
+    ]
+}
+
+#[test]
+fn deep_object_is_decoded_on_a_small_stack() {
+    if std::env::var_os(CHILD).is_none() {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let name = "deep::deep_object_is_decoded_on_a_small_stack";
+        let output = command.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&text));
+        return;
+    }
+    let small = thread::Builder::new().stack_size(STACK);
+    let all = small.spawn(|| [33, 127].map(decode_everywhere)).unwrap().join().unwrap();
+    for (what, result) in all.into_iter().flatten() {
+        println!("{what}");
+        result.expect(what);
+    }
+    for (what, result) in decode_everywhere(128) {
+        let error = match (what, result) {
+            // It is not the whole object.
+            ("Compact::pointer", result) => {
+                result.unwrap();
+                continue;
+            }
+            (what, result) => result.expect_err(what),
+        };
+        assert!(error.contains("recursion limit exceeded"), "{what}: {error}");
+    }
+}
