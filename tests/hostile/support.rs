@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{
-    Backoff, Body, Clock, Deleted, Error, Indexer, InformerQueue, ListOptions, ListerWatcher, Object,
+    Backoff, Body, Clock, Deleted, Error, InformerQueue, ListOptions, ListerWatcher, Object,
     ReflectorOptions, ReflectorStatus, ResourceEventHandler, SharedIndexInformer, SharedIndexInformerOptions,
     Stop,
 };
