@@ -21,7 +21,7 @@
 //!
 //! ```sh
 //! export KUBEBUILDER_ASSETS=… # the folder with etcd and kube-apiserver
-//! cargo run --release --manifest-path tests/chaos/Cargo.toml -- --writes 100000 --round 2500
+//! cargo run --release --manifest-path tests/chaos/Cargo.toml -- --writes 100000 --round 4000
 //! ```
 //!
 //! | option | default | |
@@ -33,6 +33,7 @@
 //! | `--informers N` | 12 | at the same time |
 //! | `--settle N` | 60 | seconds that the informers may take to be as the server after a round |
 //! | `--only KIND` | all in turn | one kind of accident: `none`, `kill-api`, `kill-etcd`, `compaction`, `restore-seen`, `restore-unseen` |
+//! | `--without KIND` | | all other kinds of accidents |
 //!
 //! It prints its seed, a line for each round, what differed with the events and the last log lines of the informer,
 //! and counts of writes and faults by kind. It ends with 1 if anything differed. Without the binaries it prints a
@@ -55,7 +56,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use k8s_informer::{Client, Clock};
+use k8s_informer::{Client, Clock, ReflectorState, ReflectorStatus};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
@@ -124,7 +125,7 @@ struct Options {
     seconds: Option<u64>,
     informers: usize,
     settle: Duration,
-    only: Option<Accident>,
+    accidents: Vec<Accident>,
 }
 
 impl Options {
@@ -137,14 +138,17 @@ impl Options {
             seconds: None,
             informers: 12,
             settle: Duration::from_secs(60),
-            only: None,
+            accidents: Accident::ALL.to_vec(),
         };
         let mut arguments = std::env::args().skip(1);
         while let Some(name) = arguments.next() {
             let text = arguments.next().ok_or(format!("{name} takes a value"))?;
-            if name == "--only" {
-                let only = Accident::ALL.into_iter().find(|accident| accident.name() == text);
-                options.only = Some(only.ok_or(format!("there is no accident {text}"))?);
+            if name == "--only" || name == "--without" {
+                let named = |accident: &Accident| accident.name() == text;
+                if !Accident::ALL.iter().any(named) {
+                    return Err(format!("there is no accident {text}"));
+                }
+                options.accidents.retain(|accident| named(accident) == (name == "--only"));
                 continue;
             }
             let value = text.parse::<u64>().map_err(|_| format!("{name} takes a number"))?;
@@ -259,10 +263,9 @@ impl Chaos {
             }
             // Each once, in an order by chance, and again.
             if accidents.is_empty() {
-                accidents = Accident::ALL.to_vec();
+                accidents.clone_from(&self.options.accidents);
             }
             let accident = accidents.swap_remove(self.random.below(accidents.len()));
-            let accident = self.options.only.unwrap_or(accident);
             self.round(round, accident);
         }
     }
@@ -378,8 +381,8 @@ impl Chaos {
     }
 
     /// Waits until no informer is at a version that the server does not have. Those for which time passes faster
-    /// have to notice how silent the server is. The connections of the others are closed now and then soon after
-    /// they were opened: a watch that ends at once is a sign.
+    /// have to notice how silent the server is. The watches of the others are cut soon after they were opened:
+    /// a watch that ends at once is a sign.
     fn wait_until_noticed(&mut self, lost: u64) {
         let began = Instant::now();
         loop {
@@ -397,17 +400,18 @@ impl Chaos {
                     );
                     println!("  {text}");
                     self.findings.push(text);
+                    report(&**subject, &[], &[]);
                 }
                 return;
             }
-            for _ in 0..5 {
-                ahead
-                    .iter()
-                    .filter(|subject| !subject.notices_alone())
-                    .for_each(|subject| subject.proxy().cut());
-                thread::sleep(Duration::from_millis(100 + self.random.below(500) as u64));
+            for subject in ahead.into_iter().filter(|subject| !subject.notices_alone()) {
+                let watches = |status: &ReflectorStatus| status.state == ReflectorState::Watching;
+                // A list at such a version takes the server three seconds.
+                if subject.statuses().iter().all(watches) {
+                    subject.proxy().cut();
+                }
             }
-            thread::sleep(Duration::from_secs(2));
+            thread::sleep(Duration::from_millis(300));
         }
     }
 
