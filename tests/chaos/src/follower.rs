@@ -125,6 +125,11 @@ impl Follower {
 }
 
 impl Known {
+    /// Etcd was restored: versions ascend from those that the handler holds now.
+    pub(crate) fn forget_versions(&mut self) {
+        self.versions = self.view.iter().map(|(key, state)| (key.clone(), state.number())).collect();
+    }
+
     /// What happened to an object.
     pub(crate) fn history(&self, key: &str) -> Vec<&str> {
         let key = format!(" {key} ");

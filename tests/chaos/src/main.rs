@@ -69,7 +69,7 @@ use crate::subject::{Difference, Setting, Subject};
 use crate::world::World;
 
 /// How long they may take to notice that etcd was restored, while nothing is written.
-const NOTICE: Duration = Duration::from_secs(45);
+const NOTICE: Duration = Duration::from_secs(90);
 
 /// So many revisions at least are lost by a restore: the server's own writes must not make up for them.
 const LOST: u64 = 100;
@@ -290,6 +290,7 @@ impl Chaos {
                 self.restore(accident);
                 // Later writes would cover what went wrong.
                 found = self.settle(round, accident);
+                self.subjects.iter().for_each(|subject| subject.forget_versions());
                 self.setting.restored.store(false, SeqCst);
                 disturber = Disturber::start(&self.subjects, level, self.random.fork());
                 self.world.gate(false);

@@ -224,6 +224,8 @@ pub(crate) trait Subject: Send + Sync {
     fn events(&self) -> u64;
     /// What differs from the truth, by what was compared.
     fn differences(&self, truth: &Truth) -> Vec<Difference>;
+    /// After a restore, versions ascend from those that the handlers hold now.
+    fn forget_versions(&self);
     /// Invariants that were broken since the last call.
     fn broken(&self) -> Vec<String>;
     /// Stops it; says how long that took.
@@ -464,6 +466,10 @@ impl<T: Object + DeserializeOwned> Subject for Informer<T> {
             differences.push(Difference { what: "not complete".to_owned(), lines });
         }
         differences
+    }
+
+    fn forget_versions(&self) {
+        self.handlers().iter().for_each(|handler| handler.follower.known().forget_versions());
     }
 
     fn broken(&self) -> Vec<String> {
