@@ -42,30 +42,42 @@ impl<T: Object> Part<T> {
             go_on = go_on && tell(notification, sync);
             go_on
         };
+        // A change that is refused costs only itself: the ones after it may be good.
+        let mut failed = None;
         for delta in deltas.iter() {
-            match delta {
-                Delta::Deleted(gone) => {
-                    let key = self.key(deltas, delta)?;
-                    self.cache.delete_keyed(&key, gone)?;
-                    tell(Notification { key, event: Event::deleted(gone.clone()) }, false);
-                }
-                Delta::Added(object)
-                | Delta::Updated(object)
-                | Delta::Replaced(object)
-                | Delta::Sync(object) => {
-                    let key = self.key(deltas, delta)?;
-                    let old = self.cache.add_keyed(Key::clone(&key), Arc::clone(object))?;
-                    self.tell_object(key, old, Arc::clone(object), is_in_initial_list, tell);
-                }
-                Delta::ReplacedAll(list) => return self.replace_all(list, is_in_initial_list, tell),
-                Delta::SyncAll => {
-                    self.known().into_iter().all(|(key, object)| {
-                        let event = Event::Modified { old: Arc::clone(&object), new: object };
-                        tell(Notification { key, event }, true)
-                    });
-                }
-                Delta::Bookmark(resource_version) => self.cache.bookmark(resource_version),
+            if let Err(error) = self.process_one(deltas, delta, is_in_initial_list, tell) {
+                failed.get_or_insert(error);
             }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn process_one(
+        &self,
+        deltas: &Deltas<T>,
+        delta: &Delta<T>,
+        is_in_initial_list: bool,
+        tell: &mut Tell<'_, T>,
+    ) -> Result<(), StoreError> {
+        match delta {
+            Delta::Deleted(gone) => {
+                let key = self.key(deltas, delta)?;
+                self.cache.delete_keyed(&key, gone)?;
+                tell(Notification { key, event: Event::deleted(gone.clone()) }, false);
+            }
+            Delta::Added(object) | Delta::Updated(object) | Delta::Replaced(object) | Delta::Sync(object) => {
+                let key = self.key(deltas, delta)?;
+                let old = self.cache.add_keyed(Key::clone(&key), Arc::clone(object))?;
+                self.tell_object(key, old, Arc::clone(object), is_in_initial_list, tell);
+            }
+            Delta::ReplacedAll(list) => self.replace_all(list, is_in_initial_list, tell)?,
+            Delta::SyncAll => {
+                self.known().into_iter().all(|(key, object)| {
+                    let event = Event::Modified { old: Arc::clone(&object), new: object };
+                    tell(Notification { key, event }, true)
+                });
+            }
+            Delta::Bookmark(resource_version) => self.cache.bookmark(resource_version),
         }
         Ok(())
     }
@@ -408,6 +420,28 @@ mod tests {
             (told(&["a", "c"]), 3, false)
         );
         assert_eq!(pop(&[object("a", "3")]), (told(&["a", "b", "c"]), 1, true));
+    }
+
+    #[test]
+    fn refused_delta_does_not_drop_later_ones() {
+        let picky = IndexFunc::fallible(|object: &DynamicObject| match object.resource_version() {
+            "2" => Err("refused"),
+            _ => Ok(Vec::new()),
+        });
+        let store = Arc::new(Indexer::new(Accessor::object(), Indexers::new().with("picky", picky)));
+        let queue = DeltaFifo::new(Accessor::object());
+        for version in ["1", "2", "3"] {
+            queue.add(object("a", version)).unwrap();
+        }
+        let (part, mut told) = (Part::new(Arc::clone(&store), None, false), Vec::new());
+        let mut tell = |notification: Notification<DynamicObject>, sync| {
+            told.push(text(&notification, sync));
+            true
+        };
+        let popped = queue.pop(&mut |deltas, initial| Ok(part.process(deltas, initial, &mut tell)?));
+        assert!(popped.is_err(), "the refusal is reported");
+        assert_eq!(told, ["+a@1", "a@1>3"]);
+        assert_eq!(store.get_by_key("a").unwrap().resource_version(), "3");
     }
 
     #[test]
