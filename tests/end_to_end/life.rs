@@ -4,8 +4,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use k8s_informer::{
-    Client, Config, GroupVersionResource, HandlerFuncs, HandlerOptions, InformerQueue, InformerScope, Object,
-    SharedInformerFactory, ShutdownError, Stop, Transform,
+    Backoff, Client, Config, GroupVersionResource, HandlerFuncs, HandlerOptions, InformerQueue,
+    InformerScope, Object, SharedInformerFactory, ShutdownError, Stop, Transform,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use serde_json::json;
@@ -271,7 +271,11 @@ fn fail_in_transform(cluster: &Cluster, queue: InformerQueue) {
         namespace.create(name, json!({}));
     }
     namespace.patch("never", &json!({ "data": { "round": "bad" } }));
-    let factory = cluster.factory().queue(queue).namespace(&namespace.name).build();
+    // Relists would report the others again: the last error is looked at below.
+    let mut options = cluster.options();
+    options.backoff = Backoff::new(Duration::from_secs(600), 1.0, Duration::from_secs(600), 0.0);
+    let factory =
+        cluster.factory().reflector_options(options).queue(queue).namespace(&namespace.name).build();
     let maps = factory.informer::<ConfigMap>();
     maps.set_transform(Transform::new(|map: Arc<ConfigMap>| {
         match map.data.as_ref().and_then(|data| data.get("round")).map(String::as_str) {
