@@ -300,8 +300,8 @@ fn h1_filter_decides_on_state_before_merged_deletion() {
     for (before, after, expected) in [("web", "db", vec!["delete a@2", "gone a@2"]), ("db", "web", vec![])] {
         // Through a channel, a box and another filter, and back from events.
         let (mut channel, merged) = ChannelHandler::new(2);
-        channel.on_merged_delete(&labelled("a", "1", before), &Deleted::Final(labelled("a", "2", after)));
-        channel.on_merged_delete(&labelled("a", "1", before), &tombstone(after));
+        channel.on_delete_after(&labelled("a", "1", before), &Deleted::Final(labelled("a", "2", after)));
+        channel.on_delete_after(&labelled("a", "1", before), &tombstone(after));
         let (inner, events, _asks) = web();
         let (sender, passed) = mpsc::channel();
         let collect = HandlerFuncs::new().on_event(move |event| sender.send(Event::clone(event)).unwrap());
@@ -318,6 +318,23 @@ fn h1_filter_decides_on_state_before_merged_deletion() {
         passed.try_iter().for_each(|event| event.deliver(&mut inner));
         assert_eq!(events.rest(), expected);
     }
+}
+
+/// The last update of an object can be its deletion, as when a finalizer goes.
+#[test]
+fn h1_filter_decides_deletion_by_the_delivered_state() {
+    let feed = Feed::new("final state");
+    feed.list_of("10", &[labelled("a", "1", "web"), labelled("b", "2", "db")].map(|object| json!(*object)));
+    let informer = informer(&feed);
+    let (recorder, events) = recorder();
+    let is_web = |object: &DynamicObject| object.label("app") == Some("web");
+    informer.add_handler(FilteringHandler::new(is_web, recorder)).unwrap();
+    let running = run_synced(&informer);
+    feed.event_of("DELETED", json!(*labelled("a", "11", "db")));
+    feed.event_of("DELETED", json!(*labelled("b", "12", "web")));
+    feed.event_of("ADDED", json!(*labelled("end", "13", "web")));
+    assert_eq!(events.until("add end@13"), ["add a@1 initial", "delete a@11"]);
+    running.end().unwrap();
 }
 
 #[test]

@@ -161,6 +161,8 @@ fn handlers_follow_a_real_server_through_broken_watches_and_relists() {
     }
     let client = Client::new(Config::new(server.url())).unwrap();
     let mut options = crate::support::options(&k8s_informer::testing::FakeClock::new());
+    // Watches that end at once are opened at intervals.
+    options.clock = k8s_informer::ReflectorOptions::default().clock;
     options.page_size = Some(3);
     let factory =
         SharedInformerFactory::builder(client).queue(super::QUEUE).reflector_options(options).build();

@@ -92,10 +92,10 @@ impl<T: Send + Sync> ResourceEventHandler<T> for ChannelHandler<T> {
     }
 
     fn on_delete(&mut self, gone: &Deleted<T>) {
-        self.send(Event::deleted(gone.clone()));
+        self.send(Event::deleted(gone.clone(), None));
     }
 
-    fn on_merged_delete(&mut self, last_delivered: &Arc<T>, gone: &Deleted<T>) {
+    fn on_delete_after(&mut self, last_delivered: &Arc<T>, gone: &Deleted<T>) {
         let last_delivered = Some(Arc::clone(last_delivered));
         self.send(Event::Deleted { gone: gone.clone(), last_delivered });
     }

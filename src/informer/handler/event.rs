@@ -40,16 +40,18 @@ pub enum Event<T> {
     Deleted {
         /// The object as it was last, or a tombstone.
         gone: Deleted<T>,
-        /// The state delivered last, if updates after it were merged into this deletion
-        /// ([`HandlerBuffer::Coalescing`](crate::HandlerBuffer::Coalescing)); otherwise `None`.
+        /// The state delivered before, if `gone` holds another one: a DELETED event has the final state of the
+        /// object, and a coalescing buffer merges undelivered updates into the deletion.
         last_delivered: Option<Arc<T>>,
     },
 }
 
 impl<T> Event<T> {
-    /// A deletion into which nothing was merged.
-    pub(crate) fn deleted(gone: Deleted<T>) -> Self {
-        Self::Deleted { gone, last_delivered: None }
+    /// A deletion of an object that was delivered in this state before, if it was.
+    pub(crate) fn deleted(gone: Deleted<T>, last_delivered: Option<Arc<T>>) -> Self {
+        let is_same = |last: &Arc<T>| gone.object().is_some_and(|object| Arc::ptr_eq(object, last));
+        let last_delivered = last_delivered.filter(|last| !is_same(last));
+        Self::Deleted { gone, last_delivered }
     }
 
     /// Calls the handler.
@@ -58,7 +60,7 @@ impl<T> Event<T> {
             Self::Added { object, is_in_initial_list } => handler.on_add(object, *is_in_initial_list),
             Self::Modified { old, new } => handler.on_update(old, new),
             Self::Deleted { gone, last_delivered: None } => handler.on_delete(gone),
-            Self::Deleted { gone, last_delivered: Some(last) } => handler.on_merged_delete(last, gone),
+            Self::Deleted { gone, last_delivered: Some(last) } => handler.on_delete_after(last, gone),
         }
     }
 

@@ -9,9 +9,8 @@ use crate::stop::Stop;
 /// that changes so that it passes is added, one that changes so that it doesn't any more is deleted.
 /// client-go's `FilteringResourceEventHandler`.
 ///
-/// A deletion passes if the state that the handler received last does. That is the state in the deletion,
-/// unless the handler's buffer merged updates into it
-/// ([`HandlerBuffer::Coalescing`](crate::HandlerBuffer::Coalescing)).
+/// A deletion passes if the state delivered before it does, whatever the final state is: a handler that has
+/// received an object also receives its deletion.
 ///
 /// An update asks for the new object first, then for the old one (H1). The filter has to answer the same for
 /// the same object each time, or the handler is told of deletions of what it never saw.
@@ -85,7 +84,7 @@ impl<T, H: ResourceEventHandler<T>> ResourceEventHandler<T> for FilteringHandler
         }
     }
 
-    fn on_merged_delete(&mut self, last_delivered: &Arc<T>, gone: &Deleted<T>) {
+    fn on_delete_after(&mut self, last_delivered: &Arc<T>, gone: &Deleted<T>) {
         let last = Arc::clone(last_delivered);
         let as_delivered = match gone {
             Deleted::Final(_) => Deleted::Final(last),
@@ -94,7 +93,7 @@ impl<T, H: ResourceEventHandler<T>> ResourceEventHandler<T> for FilteringHandler
             }
         };
         if self.passes(&as_delivered) {
-            self.handler.on_merged_delete(last_delivered, gone);
+            self.handler.on_delete_after(last_delivered, gone);
         }
     }
 }

@@ -114,7 +114,7 @@ impl<T> ResourceEventHandler<T> for HandlerFuncs<T> {
         self.deleted(object, None);
     }
 
-    fn on_merged_delete(&mut self, last_delivered: &Arc<T>, object: &Deleted<T>) {
+    fn on_delete_after(&mut self, last_delivered: &Arc<T>, object: &Deleted<T>) {
         self.deleted(object, Some(last_delivered));
     }
 }

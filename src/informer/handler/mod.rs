@@ -77,13 +77,12 @@ pub trait ResourceEventHandler<T>: Send {
         let _ = object;
     }
 
-    /// Called instead of [`on_delete`](Self::on_delete) for a deletion into which undelivered updates were
-    /// merged ([`HandlerBuffer::Coalescing`](crate::HandlerBuffer::Coalescing)). `last_delivered` is the state
-    /// of the object that this handler received last; `object` is the final one.
+    /// Called instead of [`on_delete`](Self::on_delete) if the final state of the object is not the one that
+    /// was delivered last. `last_delivered` is the latter, `object` is the final state.
     ///
     /// The default calls `on_delete`. Override it if the handler decides by the old state whether the deletion
     /// matters, as [`FilteringHandler`] does. A handler that wraps another one forwards the call.
-    fn on_merged_delete(&mut self, last_delivered: &Arc<T>, object: &Deleted<T>) {
+    fn on_delete_after(&mut self, last_delivered: &Arc<T>, object: &Deleted<T>) {
         let _ = last_delivered;
         self.on_delete(object);
     }
@@ -106,7 +105,7 @@ impl<T, H: ResourceEventHandler<T> + ?Sized> ResourceEventHandler<T> for Box<H> 
         (**self).on_delete(object);
     }
 
-    fn on_merged_delete(&mut self, last_delivered: &Arc<T>, object: &Deleted<T>) {
-        (**self).on_merged_delete(last_delivered, object);
+    fn on_delete_after(&mut self, last_delivered: &Arc<T>, object: &Deleted<T>) {
+        (**self).on_delete_after(last_delivered, object);
     }
 }

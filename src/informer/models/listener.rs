@@ -152,7 +152,7 @@ fn sp6_a_handler_is_removed_while_others_are_told() {
 fn changes() -> Vec<Notification<Thing>> {
     let thing = |version| Thing::new("a", version);
     let update = |old, new| Event::Modified { old: thing(old), new: thing(new) };
-    let (other, delete) = (Thing::new("b", 1), |thing| Event::deleted(Deleted::Final(thing)));
+    let (other, delete) = (Thing::new("b", 1), |thing| Event::deleted(Deleted::Final(thing), None));
     let of = |name: &str, event| Notification { key: name.into(), event };
     vec![
         initial(&thing(1)),

@@ -21,11 +21,11 @@ fn update(old: u32, new: u32) -> Event<u32> {
 }
 
 fn delete(version: u32) -> Event<u32> {
-    Event::deleted(Deleted::Final(Arc::new(version)))
+    Event::deleted(Deleted::Final(Arc::new(version)), None)
 }
 
 fn gone(version: u32) -> Event<u32> {
-    Event::deleted(Deleted::FinalStateUnknown { key: "a".into(), last_known: Some(Arc::new(version)) })
+    Event::deleted(Deleted::FinalStateUnknown { key: "a".into(), last_known: Some(Arc::new(version)) }, None)
 }
 
 fn of(key: &str, event: Event<u32>) -> Notification<u32> {
