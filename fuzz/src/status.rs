@@ -39,7 +39,12 @@ fn check(body: &[u8], status: &Status) -> Error {
     assert_eq!(error.retry_after(), (seconds > 0).then(|| Duration::from_secs(seconds.into())));
     assert_eq!(error.status(), Some(status));
     assert!(!format!("{error} {error:?} {status} {status:?}").is_empty());
-    assert!(error.to_string().contains(&status.message));
+    // A message is one line of bounded length; a plain one is shown as it is.
+    let is_plain =
+        |message: &str| message.len() <= 1024 && message.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    let shown = error.to_string();
+    assert!(!shown.chars().any(char::is_control) && shown.chars().count() < 5000, "{shown}");
+    assert!(!is_plain(&status.message) || shown.contains(&status.message), "{shown}");
     // The reason decides, and the code where there is none.
     let is = |code, reason: &str| match status.reason.as_str() {
         "" => status.code == code,

@@ -154,10 +154,12 @@ impl Model {
 
     /// All or nothing; the last of a key stays (S4, X7).
     pub fn replace(&mut self, items: &[(&'static str, Item)], version: &'static str) -> Result<(), Refusal> {
-        for (key, item) in items {
-            self.judge(key, item)?;
+        // Of equal keys only the last one is indexed.
+        let content: BTreeMap<_, _> = items.iter().copied().collect();
+        for (key, _) in items {
+            self.judge(key, &content[key])?;
         }
-        self.content = items.iter().copied().collect();
+        self.content = content;
         self.version = version;
         Ok(())
     }

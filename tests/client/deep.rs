@@ -47,7 +47,10 @@ fn decode_everywhere(levels: usize) -> Vec<(&'static str, Result<(), String>)> {
         api.get("a", &stop).map_err(message)?.decode().map_err(decoding)
     };
     let watched = || match api.watch(&ListOptions::default(), &stop)?.next().unwrap()? {
-        WatchEvent::Added(object) => Ok(assert_eq!(object.name(), "a")),
+        WatchEvent::Added(object) => {
+            assert_eq!(object.name(), "a");
+            Ok(())
+        }
         other => panic!("{other:?}"),
     };
     vec![

@@ -117,7 +117,7 @@ fn pages_without_end_are_an_error() {
             let item = has_items.then(|| counted("example.com/v1", "Counted"));
             let list = json!({
                 "kind": "CountedList", "apiVersion": "example.com/v1", "items": item.into_iter().collect::<Vec<_>>(),
-                "metadata": {"resourceVersion": "7", "continue": format!("t{}", next(numbered(&request)))},
+                "metadata": {"resourceVersion": "7", "continue": format!("t{}", next(numbered(request)))},
             });
             Reply::Write(answer("200 OK", "", &list.to_string()))
         })

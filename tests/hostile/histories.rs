@@ -287,7 +287,7 @@ fn relist_before_the_one_before_is_processed_decodes_again() {
                 let (gate, cache) = (Arc::clone(&gate), Arc::clone(&cache));
                 move |at: usize| {
                     match at {
-                        1 => until(|| cache.get().is_some_and(|cache| cache.len() > 0)),
+                        1 => until(|| cache.get().is_some_and(|cache| !cache.is_empty())),
                         2 => until(|| gate.is_reached.load(Ordering::SeqCst)),
                         _ => {}
                     }
