@@ -1,4 +1,4 @@
-//! Text from outside as it stands in messages: on one line, without control characters, of bounded length.
+//! Text from other systems as shown in messages: on one line, without control characters, of bounded length.
 
 use std::fmt::{self, Write};
 
@@ -15,7 +15,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// What somebody else has to say, such as the message of a `Status`. Quotes and backslashes stay as they are;
+/// Prose from a server, such as the message of a `Status`. Quotes and backslashes stay as they are;
 /// what moves a cursor, breaks a line or changes the order of letters is escaped.
 pub(crate) struct Prose<'a>(pub(crate) &'a str);
 

@@ -320,8 +320,8 @@ impl<T: Object> Reflector<T> {
         opened.unwrap_or_else(|panic| Err(Error::other(format!("the lister-watcher {panic}"))))
     }
 
-    /// Publishes the outcome of a list before the store has the list: as soon as it has, whoever waits for
-    /// that may read the status. If the store refuses the list, [`publish`](Self::publish) takes it back.
+    /// Publishes the outcome of a list before the store has the list: a program that waits for the sync may
+    /// read the status right after it. If the store refuses the list, [`publish`](Self::publish) takes it back.
     fn announce(&self, machine: &Machine<'_, T>, outcome: &ListOutcome<'_>) {
         let error = machine.last_report().map(|report| self.in_context(report));
         let at = error.as_ref().and_then(|_| panic::catch(|| self.options.clock.now()).ok());

@@ -78,7 +78,7 @@ pub struct ReflectorOptions {
     /// Fields that are not decoded, whatever the type: `managedFields` for example. None by default.
     pub skip: FieldPaths,
     /// Whether an object of a relist that is the one in the cache, by UID and resourceVersion, is kept and
-    /// not decoded again; what else stands in its bytes is not looked at. On by default.
+    /// not decoded again; the rest of its bytes is not read. On by default.
     ///
     /// A restored etcd gives a resourceVersion a second time, to another state. Everything is therefore decoded
     /// after any sign of that: an expired version or one that is too large, a list that is older than what was

@@ -14,6 +14,9 @@ use super::rate_limiter;
 /// How long to wait for a drain that has to return, and for one that must not.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(20), Duration::from_millis(5)];
 
+/// How long a thread may take to begin a drain.
+const LATE: Duration = Duration::from_secs(1);
+
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     let clock = FakeClock::new();
     let touches = Arc::<Mutex<Vec<String>>>::default();
@@ -35,7 +38,7 @@ pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
         }
         other => panic!("kind {other}"),
     };
-    Box::new(Subject { queue: Arc::new(queue), clock, touches, drains: Vec::new() })
+    Box::new(Subject { queue: Arc::new(queue), clock, touches, drains: Vec::new(), is_released: false })
 }
 
 enum Kind {
@@ -101,16 +104,24 @@ struct Subject {
     touches: Arc<Mutex<Vec<String>>>,
     /// Those that have not returned: each hears of its end.
     drains: Vec<(thread::JoinHandle<()>, mpsc::Receiver<()>)>,
+    /// Whether there was a shutdown since, which ends them (Q7).
+    is_released: bool,
 }
 
 impl Subject {
     /// Whether all drains have returned by now.
     fn drained(&mut self, wanted: &Value) -> bool {
         let patience = PATIENCE[usize::from(wanted == &json!(false))];
-        let waiting = |(_, end): &(_, mpsc::Receiver<()>)| {
-            end.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout)
-        };
-        self.drains.retain(waiting);
+        let (queue, is_released) = (Arc::clone(&self.queue), self.is_released && wanted == &json!(true));
+        let waits =
+            |end: &mpsc::Receiver<()>, time| end.recv_timeout(time) == Err(mpsc::RecvTimeoutError::Timeout);
+        self.drains.retain(|(_, end)| {
+            // A thread that began its drain late has missed the shutdown that ends it.
+            if is_released && waits(end, LATE) {
+                queue.plain().shut_down();
+            }
+            waits(end, patience)
+        });
         self.drains.is_empty()
     }
 }
@@ -139,7 +150,10 @@ impl Replay for Subject {
             "forget" => self.queue.rate_limiting().forget(&item()),
             "num_requeues" => return json!({"value": self.queue.rate_limiting().num_requeues(&item())}),
             "advance_ms" => self.clock.advance(Duration::from_millis(step["ms"].as_u64().unwrap())),
-            "shutdown" => queue.shut_down(),
+            "shutdown" => {
+                queue.shut_down();
+                self.is_released = !self.drains.is_empty();
+            }
             "shutdown_with_drain" => {
                 let (queue, (ended, end)) = (Arc::clone(&self.queue), mpsc::channel());
                 let drain = thread::spawn(move || {

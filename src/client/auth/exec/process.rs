@@ -194,7 +194,7 @@ impl Pause {
     }
 }
 
-/// Reads what comes from a process until nothing more can come, or it is too much.
+/// Reads the output of a process to its end, or to more than the limit.
 ///
 /// It never blocks in a read: what the process has started may hold the pipe open for ever, and a thread that
 /// reads it with it. It stays a pipe, as `/dev/stdout` can't be opened where that is a socket.
@@ -222,8 +222,7 @@ fn read(mut from: ChildStdout, deadline: Option<Instant>, stop: &Stop) -> io::Re
     Ok(Ok(bytes))
 }
 
-/// Reads what comes from a process until nothing more can come, or it is too much: on a thread, which ends
-/// with the output.
+/// Reads the output of a process to its end, or to more than the limit: on a thread, which ends with the output.
 #[cfg(not(unix))]
 fn read(from: ChildStdout, deadline: Option<Instant>, stop: &Stop) -> io::Result<Result<Vec<u8>, End>> {
     use std::sync::{Arc, OnceLock};
