@@ -15,8 +15,8 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Prose from a server, such as the message of a `Status`. Quotes and backslashes stay as they are;
-/// what moves a cursor, breaks a line or changes the order of letters is escaped.
+/// Prose from a server, such as the message of a `Status`. Quotes and backslashes stay as they are,
+/// line breaks and tabs become spaces. Characters that move a cursor or change the order of letters are escaped.
 pub(crate) struct Prose<'a>(pub(crate) &'a str);
 
 impl Prose<'_> {
@@ -28,6 +28,7 @@ impl fmt::Display for Prose<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut left = Self::LENGTH;
         for character in self.0.chars() {
+            let character = if matches!(character, '\n' | '\r' | '\t') { ' ' } else { character };
             let escaped = character.escape_debug();
             // `escape_debug` escapes accents, too, as they could hang on a quote.
             let plain = matches!(character, '"' | '\'' | '\\') || character.is_alphanumeric();
@@ -56,7 +57,7 @@ mod tests {
         let harmless = "pods \"a\" isn't found: C:\\ – é 日本 ✓ 😀";
         assert_eq!(Prose(harmless).to_string(), harmless);
         for (hostile, shown) in [
-            ("a\nb\r\tc\0", r"a\nb\r\tc\0"),
+            ("a\nb\r\tc\0", r"a b  c\0"),
             ("\x1b[31m\x7f\u{85}\u{9b}31m", r"\u{1b}[31m\u{7f}\u{85}\u{9b}31m"),
             (
                 "\u{2028}\u{2029}\u{202e}\u{2066}\u{200f}\u{feff}",

@@ -231,7 +231,7 @@ fn what_is_applied_is_owned() {
         let error = apply("three", json!({"x": "0", "y": "0"})).unwrap_err();
         assert!(
             error.to_string().contains(
-                "Apply failed with 2 conflicts: conflicts with \"one\":\n- .data.y\nconflicts with \"two\":\n- .data.x"
+                "Apply failed with 2 conflicts: conflicts with \"one\": - .data.y conflicts with \"two\": - .data.x"
             ),
             "{error}"
         );
