@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
 use k8s_informer::{
-    Body, DynamicObject, Error, Indexer, ListOptions, ListWatch, Reflector, ReflectorOptions, Status, Stop,
+    Backoff, Body, DynamicObject, Error, Indexer, ListOptions, ListWatch, Reflector, ReflectorOptions,
+    Status, Stop,
 };
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -88,6 +90,8 @@ fn reflected<T: Shown>(body: &[u8], sizes: &[u8], Options { reuse, small_limit, 
     let store = Arc::new(Indexer::<T>::for_objects());
     let mut options = ReflectorOptions::default();
     options.clock = Arc::new(NoWaiting);
+    // After a longer wait nothing would be reused.
+    options.backoff = Backoff::new(Duration::from_millis(1), 1.0, Duration::from_millis(1), 0.0);
     options.reuse_unchanged = reuse;
     if small_limit {
         options.limits.object_bytes = LIMIT;

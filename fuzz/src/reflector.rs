@@ -188,7 +188,7 @@ impl Clock for Server {
                 "{duration:?}: {least:?} to {most:?}"
             );
             run.time.pass(duration.as_millis() as u64 + 1);
-            run.model.waited(then, run.time.millis());
+            run.model.waited(duration, then, run.time.millis());
         });
         !stop.is_stopped()
     }

@@ -9,6 +9,8 @@ use super::scripted::{End, Failure, FailureKind, Frame, Garbage, Served, Setting
 const WATCH_LIST_PAUSE: u64 = 600_000;
 /// Without bookmarks where they use to come, in milliseconds.
 const QUIET: u64 = 180_000;
+/// After a longer wait the server may be another one.
+const OUTAGE: Duration = Duration::from_secs(1);
 /// Nothing at all, where no bookmarks come.
 const LONG_QUIET: u64 = 2 * 630_000;
 /// So many watches of less than a second, in milliseconds, are opened again at once.
@@ -264,7 +266,8 @@ impl Model {
         self.next = Step::Wait(backoff.max(at_least), backoff.max(at_least), then);
     }
 
-    pub fn waited(&mut self, then: Then, now: u64) {
+    pub fn waited(&mut self, waited: Duration, then: Then, now: u64) {
+        self.known &= waited <= OUTAGE;
         match then {
             Then::Cycle => self.new_cycle(now),
             Then::List => self.begin_list(),

@@ -18,6 +18,9 @@ use crate::wire::{FrameSplitter, ListOptions, ResourceVersionMatch, Shard};
 /// A server ends a watch at its time; one that is silent for longer is dead.
 pub(crate) const SLACK: Duration = Duration::from_secs(30);
 
+/// After a longer wait an API server may have been restarted, with another etcd, and nothing else shows it.
+const OUTAGE: Duration = Duration::from_secs(1);
+
 /// The longest time that a server may ask to be left alone: a garbled one must not be the end of the view.
 const RETRY_AFTER: Duration = Duration::from_secs(600);
 
@@ -465,7 +468,8 @@ impl<'a, T: Object> Machine<'a, T> {
 
     /// The wait is over.
     pub(super) fn waited(&mut self, now: Instant) {
-        if let Phase::Wait(_, next) = self.phase {
+        if let Phase::Wait(waited, next) = self.phase {
+            self.history_is_known &= waited <= OUTAGE;
             match next {
                 Next::Cycle => self.new_cycle(now),
                 Next::List => self.begin_list(),

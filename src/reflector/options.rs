@@ -82,7 +82,8 @@ pub struct ReflectorOptions {
     ///
     /// A restored etcd gives a resourceVersion a second time, to another state. Everything is therefore decoded
     /// after any sign of that: an expired version or one that is too large, a list that is older than what was
-    /// seen, a connection that failed, broke, ended early or fell silent, or a server that is not available.
+    /// seen, a connection that failed, broke, ended early or fell silent, a server that is not available, or a wait
+    /// of more than a second, in which a server can be restarted.
     /// Objects are kept again once the cache has all of a list that was decoded in full. A relist that decodes
     /// everything holds two generations of all objects until the cache has the new one.
     pub reuse_unchanged: bool,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_informer::testing::{ApiServer, FakeClock, Fault};
+use k8s_informer::testing::{ApiServer, Backup, FakeClock, Fault};
 use k8s_informer::{
     Client, Config, DynamicObject, GroupVersionResource, InformerQueue, Object, SharedIndexInformer,
     SharedInformerFactory, Stop,
@@ -59,6 +59,7 @@ type States = BTreeMap<String, [String; 3]>;
 
 struct Round {
     what: String,
+    queue: InformerQueue,
     random: Random,
     server: ApiServer,
     gate: Arc<Gate>,
@@ -97,6 +98,24 @@ impl Round {
             1 => drop(self.server.create(MAPS, json!({ "metadata": { "name": name } }))),
             _ => drop(self.server.patch(&path, json!({ "data": { "step": step.to_string() } }))),
         }
+    }
+
+    /// Restores the server as etcd is restored: while no API server runs, and a request is refused.
+    fn restore(&self, backup: &Backup) {
+        let requests = || {
+            let status = self.informer.status();
+            status.lists + status.watches
+        };
+        self.server.pause();
+        if self.queue == InformerQueue::RealFifoInOrder {
+            // It blocks its reflector while it processes.
+            self.gate.set(false);
+        }
+        let before = requests();
+        // The first one may have been on its way.
+        until(|| requests() >= before + 2);
+        self.server.restore(backup).unwrap();
+        self.server.resume().unwrap();
     }
 
     /// Makes the informer list, and checks what it makes of that.
@@ -144,12 +163,12 @@ fn round(seed: u64, queue: InformerQueue, sending: Sending) {
 
     let what = format!("seed {seed}, {queue:?}, {sending:?}");
     let random = Random(0x9E37_79B9_7F4A_7C15 ^ (seed + 1));
-    let mut round = Round { what, random, server, gate, informer };
+    let mut round = Round { what, queue, random, server, gate, informer };
     let mut backup = round.server.backup();
     for step in 0..STEPS {
         match round.random.below(16) {
             0 => backup = round.server.backup(),
-            1 | 2 => round.server.restore(&backup).unwrap(),
+            1 | 2 => round.restore(&backup),
             3 => round.server.compact(),
             4 => drop(round.server.close_watches()),
             5 => drop(round.server.cut_watches()),
