@@ -10,6 +10,7 @@ mod json;
 mod limits;
 mod log_lines;
 mod objects;
+#[cfg(feature = "client")]
 mod restores;
 mod secrets;
 mod shards;
