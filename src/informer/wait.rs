@@ -116,7 +116,7 @@ impl Unsynced {
         Self { name: name.to_owned(), last_error, undecodable: None }
     }
 
-    pub(super) fn undecodable(name: &str, list: UndecodableList) -> Self {
+    pub(super) fn decoded_nothing(name: &str, list: UndecodableList) -> Self {
         let last_error = Some(list.first_error.clone());
         Self { name: name.to_owned(), last_error, undecodable: Some(list) }
     }

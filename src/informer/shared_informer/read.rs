@@ -108,7 +108,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// The sources of whose objects none could be decoded.
     pub(in crate::informer) fn undecodable(&self) -> Vec<Unsynced> {
         let all = self.controllers().iter();
-        all.filter_map(|one| Some(Unsynced::undecodable(one.name(), one.status().undecodable?))).collect()
+        all.filter_map(|one| Some(Unsynced::decoded_nothing(one.name(), one.status().undecodable?))).collect()
     }
 
     /// What it has not synced with: itself, or those of several namespaces whose list has not come.
