@@ -165,17 +165,29 @@ impl<T: Object> ResourceEventHandler<T> for Follower {
     }
 
     fn on_delete(&mut self, gone: &Deleted<T>) {
+        let last = gone.object().filter(|_| gone.is_final_state_unknown());
+        self.deleted(gone, last.map(|object| State::of(&**object)));
+    }
+
+    fn on_delete_after(&mut self, last_delivered: &Arc<T>, gone: &Deleted<T>) {
+        self.deleted(gone, Some(State::of(&**last_delivered)));
+    }
+}
+
+impl Follower {
+    /// An object is gone. `last` is the state that the handler was given last, if the event says it.
+    fn deleted<T: Object>(&mut self, gone: &Deleted<T>, last: Option<State>) {
         let key = gone.key().to_string();
-        let last = gone.object().map(|object| State::of(&**object));
+        let state = gone.object().map(|object| State::of(&**object));
         let what = if gone.is_final_state_unknown() { "delete unseen" } else { "delete" };
-        let event = match &last {
-            Some(last) => format!("{what} {key} {last}"),
+        let event = match &state {
+            Some(state) => format!("{what} {key} {state}"),
             None => format!("{what} {key} without an object"),
         };
         let is_final = !gone.is_final_state_unknown();
-        self.event(event, &key, last.as_ref().filter(|_| is_final), |known| match known.view.remove(&key) {
+        self.event(event, &key, state.as_ref().filter(|_| is_final), |known| match known.view.remove(&key) {
             None => Some("the handler does not hold it".to_owned()),
-            Some(held) if !is_final && last.as_ref().is_some_and(|last| *last != held) => {
+            Some(held) if last.as_ref().is_some_and(|last| *last != held) => {
                 Some(format!("the handler was given {held:?} last"))
             }
             Some(_) => None,
