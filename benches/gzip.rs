@@ -30,13 +30,21 @@ fn main() {
     for page in [500, count] {
         for disable in [true, false] {
             let pages = Pages::new(Pods::new(count), page);
-            let sizes = if disable { &pages.plain } else { &pages.compressed };
+            let sizes = if disable {
+                &pages.plain
+            } else {
+                &pages.compressed
+            };
             let bytes: usize = sizes.iter().map(Vec::len).sum();
             let pages_count = pages.plain.len();
-            let client =
-                Client::new(Config::new(format!("http://{}", serve(pages))).disable_compression(disable));
-            let lists = client.unwrap().lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None);
-            let mut results: Vec<(f64, f64)> = (0..rounds).map(|_| read(&lists, pages_count)).collect();
+            let client = Client::new(
+                Config::new(format!("http://{}", serve(pages))).disable_compression(disable),
+            );
+            let lists = client
+                .unwrap()
+                .lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None);
+            let mut results: Vec<(f64, f64)> =
+                (0..rounds).map(|_| read(&lists, pages_count)).collect();
             results.sort_by(|a, b| a.0.total_cmp(&b.0));
             let (processor, wall) = results[rounds / 2];
             println!(
@@ -59,14 +67,21 @@ fn read(lists: &impl ListerWatcher, pages: usize) -> (f64, f64) {
         let mut body = lists.list(&options, &Stop::new()).unwrap();
         io::copy(&mut body, &mut io::sink()).unwrap();
     }
-    (processor_time() - before, begun.elapsed().as_secs_f64() * 1e3)
+    (
+        processor_time() - before,
+        begun.elapsed().as_secs_f64() * 1e3,
+    )
 }
 
 fn processor_time() -> f64 {
     // Only then is the time up to now in it.
     thread::yield_now();
     let schedule = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
-    schedule.split(' ').next().and_then(|time| time.parse().ok()).expect("the first one is the time")
+    schedule
+        .split(' ')
+        .next()
+        .and_then(|time| time.parse().ok())
+        .expect("the first one is the time")
 }
 
 struct Pages {
@@ -100,13 +115,26 @@ fn serve(pages: Pages) -> SocketAddr {
         let (mut stream, _) = listener.accept()?;
         let mut lines = BufReader::new(stream.try_clone()?).lines();
         loop {
-            let head: Vec<String> =
-                lines.by_ref().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
-            let Some(first) = head.first() else { return Ok(()) };
-            let page: usize = first.split(['=', '&', ' ']).find_map(|word| word.parse().ok()).unwrap();
-            let gzip = head.iter().any(|line| line.eq_ignore_ascii_case("accept-encoding: gzip"));
-            let (body, encoding) =
-                if gzip { (&pages.compressed[page], "gzip") } else { (&pages.plain[page], "identity") };
+            let head: Vec<String> = lines
+                .by_ref()
+                .map_while(Result::ok)
+                .take_while(|line| !line.is_empty())
+                .collect();
+            let Some(first) = head.first() else {
+                return Ok(());
+            };
+            let page: usize = first
+                .split(['=', '&', ' '])
+                .find_map(|word| word.parse().ok())
+                .unwrap();
+            let gzip = head
+                .iter()
+                .any(|line| line.eq_ignore_ascii_case("accept-encoding: gzip"));
+            let (body, encoding) = if gzip {
+                (&pages.compressed[page], "gzip")
+            } else {
+                (&pages.plain[page], "identity")
+            };
             let length = body.len();
             write!(
                 stream,

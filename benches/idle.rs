@@ -6,7 +6,10 @@
 //! cargo bench --bench idle          # two minutes
 //! cargo bench --bench idle -- 60    # each case for so many seconds
 //! ```
-#![allow(clippy::unwrap_used, reason = "it shares the servers of the client's tests")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "it shares the servers of the client's tests"
+)]
 
 #[allow(dead_code)]
 #[path = "../tests/client/server.rs"]
@@ -19,15 +22,25 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use k8s_informer::{Client, Config, InformerScope, PartialObjectMetadata, SharedInformerFactory, Stop};
+use k8s_informer::{
+    Client, Config, InformerScope, PartialObjectMetadata, SharedInformerFactory, Stop,
+};
 use k8s_informer::{GroupVersionResource, SharedIndexInformer};
 use server::{Reply, Server, answer};
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| argument != "--bench")
+        .collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     if let ["--case", url, ca, informers, seconds] = arguments[..] {
-        return case(url, ca, informers.parse().unwrap(), seconds.parse().unwrap());
+        return case(
+            url,
+            ca,
+            informers.parse().unwrap(),
+            seconds.parse().unwrap(),
+        );
     }
     let test = arguments.contains(&"--test");
     let seconds = arguments.iter().find_map(|argument| argument.parse().ok());
@@ -44,20 +57,33 @@ fn main() {
         "{:>6} {:>9} {:>8} {:>8} {:>10} {:>8} {:>6}",
         "", "informers", "threads", "kB", "kB each", "stacks", "wakes"
     );
-    for (name, url, ca) in [("plain", plain.url(), ""), ("TLS", server.https(), authority.pem.as_str())] {
+    for (name, url, ca) in [
+        ("plain", plain.url(), ""),
+        ("TLS", server.https(), authority.pem.as_str()),
+    ] {
         for informers in [1, 2, 10] {
             let run = Command::new(std::env::current_exe().unwrap())
-                .args(["--case", &url, ca, &informers.to_string(), &seconds.to_string()])
+                .args([
+                    "--case",
+                    &url,
+                    ca,
+                    &informers.to_string(),
+                    &seconds.to_string(),
+                ])
                 .output()
                 .unwrap();
             let figures = String::from_utf8_lossy(&run.stdout);
-            let figures: Vec<usize> =
-                figures.split_whitespace().map(|figure| figure.parse().unwrap()).collect();
+            let figures: Vec<usize> = figures
+                .split_whitespace()
+                .map(|figure| figure.parse().unwrap())
+                .collect();
             let [threads, memory, stacks, wakes] = figures[..] else {
                 panic!("{}", String::from_utf8_lossy(&run.stderr))
             };
             let each = memory / informers;
-            println!("{name:>6} {informers:>9} {threads:>8} {memory:>8} {each:>10} {stacks:>8} {wakes:>6}");
+            println!(
+                "{name:>6} {informers:>9} {threads:>8} {memory:>8} {each:>10} {stacks:>8} {wakes:>6}"
+            );
         }
     }
 }
@@ -86,19 +112,26 @@ fn case(url: &str, ca: &str, informers: usize, seconds: u64) {
     // What looking takes is not the informer's.
     smaps("Anonymous:", |_| true);
     let before = (smaps("Anonymous:", |_| true), tasks().count());
-    let factory = SharedInformerFactory::builder(client).reflector_options(options).build();
+    let factory = SharedInformerFactory::builder(client)
+        .reflector_options(options)
+        .build();
     let informers: Vec<SharedIndexInformer<PartialObjectMetadata>> = (0..informers)
         .map(|n| {
             let scope = InformerScope::all().namespace(format!("team-{n}"));
             let informer = factory.metadata_in(GroupVersionResource::new("", "v1", "pods"), &scope);
-            informer.add_event_handler(|handler| handler.on_add(|_, _| {})).unwrap();
+            informer
+                .add_event_handler(|handler| handler.on_add(|_, _| {}))
+                .unwrap();
             informer
         })
         .collect();
     let stop = Stop::new();
     factory.start(&stop).unwrap();
     factory.wait_for_cache_sync(&stop).unwrap();
-    while informers.iter().any(|informer| informer.status().watches == 0) {
+    while informers
+        .iter()
+        .any(|informer| informer.status().watches == 0)
+    {
         thread::yield_now();
     }
     // The answers' heads come.
@@ -128,7 +161,9 @@ fn smaps(field: &str, of_size: impl Fn(usize) -> bool) -> usize {
 }
 
 fn tasks() -> impl Iterator<Item = std::path::PathBuf> {
-    std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path())
+    std::fs::read_dir("/proc/self/task")
+        .unwrap()
+        .map(|task| task.unwrap().path())
 }
 
 /// How often the threads beside this one have begun to wait.
@@ -137,7 +172,9 @@ fn wakes() -> usize {
     let others = tasks().filter(|task| !task.to_string_lossy().ends_with(&this));
     let waits = |task: std::path::PathBuf| -> usize {
         let status = std::fs::read_to_string(task.join("status")).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
         line.unwrap().trim().parse().unwrap()
     };
     others.map(waits).sum()

@@ -18,12 +18,20 @@ struct Named(String);
 
 fn main() {
     let objects: Vec<_> = (0..OBJECTS)
-        .map(|n| Arc::new(Named(format!("team-7/app-{:04}-5d8f9c7b6d-{n:05}", n % 1000))))
+        .map(|n| {
+            Arc::new(Named(format!(
+                "team-7/app-{:04}-5d8f9c7b6d-{n:05}",
+                n % 1000
+            )))
+        })
         .collect();
     println!("bytes for each of {OBJECTS} objects, beside the objects themselves:");
 
     let plain = measure(|| {
-        let map: HashMap<Key, _> = objects.iter().map(|object| (key(object), Arc::clone(object))).collect();
+        let map: HashMap<Key, _> = objects
+            .iter()
+            .map(|object| (key(object), Arc::clone(object)))
+            .collect();
         map
     });
     println!("  HashMap<Arc<str>, Arc<T>>   {plain}");
@@ -34,8 +42,13 @@ fn main() {
             indexers = indexers.with(format!("index-{index}"), IndexFunc::new(app));
         }
         let bytes = measure(|| {
-            let indexer = Indexer::new(Accessor::new(|object| Ok::<_, KeyError>(key(object))), indexers);
-            indexer.replace(objects.clone(), "1").expect("every object has a key");
+            let indexer = Indexer::new(
+                Accessor::new(|object| Ok::<_, KeyError>(key(object))),
+                indexers,
+            );
+            indexer
+                .replace(objects.clone(), "1")
+                .expect("every object has a key");
             indexer
         });
         println!("  Indexer, {indices} indices          {bytes}");
@@ -56,6 +69,9 @@ fn measure<T>(build: impl FnOnce() -> T) -> usize {
 
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
-    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
+    let pages = statm
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<usize>().ok());
     pages.expect("the second number is the resident pages") * 4096
 }

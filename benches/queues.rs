@@ -38,7 +38,9 @@ impl Hands for DeltaFifo<Named> {
     fn new(known: Option<Arc<Indexer<Named>>>) -> Self {
         let builder = Self::builder(accessor()).emit_replaced(true);
         match known {
-            Some(known) => builder.known_objects(known as Arc<dyn KnownObjects<Named>>).build(),
+            Some(known) => builder
+                .known_objects(known as Arc<dyn KnownObjects<Named>>)
+                .build(),
             None => builder.build(),
         }
     }
@@ -162,29 +164,35 @@ fn add_pop<Q: Hands>(bencher: Bencher) {
 #[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Heap<Named>, Channel], sample_count = 20)]
 fn add_100k_pop_100k<Q: Hands>(bencher: Bencher) {
     let objects = objects(OBJECTS);
-    bencher.with_inputs(|| Q::new(None)).bench_local_refs(|queue| {
-        objects.iter().for_each(|object| queue.add(object));
-        objects.iter().for_each(|_| queue.pop());
-    });
+    bencher
+        .with_inputs(|| Q::new(None))
+        .bench_local_refs(|queue| {
+            objects.iter().for_each(|object| queue.add(object));
+            objects.iter().for_each(|_| queue.pop());
+        });
 }
 
 /// One thread adds, the other pops.
 #[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Heap<Named>, Channel], sample_count = 20)]
 fn hand_off_100k<Q: Hands>(bencher: Bencher) {
     let objects = objects(OBJECTS);
-    bencher.with_inputs(|| Q::new(None)).bench_local_refs(|queue| {
-        thread::scope(|scope| {
-            scope.spawn(|| objects.iter().for_each(|object| queue.add(object)));
-            objects.iter().for_each(|_| queue.pop());
+    bencher
+        .with_inputs(|| Q::new(None))
+        .bench_local_refs(|queue| {
+            thread::scope(|scope| {
+                scope.spawn(|| objects.iter().for_each(|object| queue.add(object)));
+                objects.iter().for_each(|_| queue.pop());
+            });
         });
-    });
 }
 
 /// The first list.
 #[divan::bench(types = [DeltaFifo<Named>, RealFifo<Named>, Fifo<Named>, Heap<Named>, Channel], sample_count = 20)]
 fn replace_100k<Q: Hands>(bencher: Bencher) {
     let objects = objects(OBJECTS);
-    bencher.with_inputs(|| Q::new(None)).bench_local_refs(|queue| queue.replace(&objects));
+    bencher
+        .with_inputs(|| Q::new(None))
+        .bench_local_refs(|queue| queue.replace(&objects));
 }
 
 /// A later one, with one object in a hundred changed, and all of it popped.
@@ -193,7 +201,10 @@ fn relist_100k_pop_100k<Q: Hands>(bencher: Bencher) {
     let mut objects = objects(OBJECTS);
     let known = Arc::new(Indexer::new(accessor(), Indexers::new()));
     known.replace(objects.clone(), "1").expect("they have keys");
-    objects.iter_mut().step_by(100).for_each(|object| *object = next_version(object));
+    objects
+        .iter_mut()
+        .step_by(100)
+        .for_each(|object| *object = next_version(object));
     let queue = Q::new(Some(known));
     bencher.bench_local(|| {
         queue.replace(&objects);

@@ -19,10 +19,10 @@ use std::time::Duration;
 use common::objects;
 use common::pods::{CHANGED, Pods, VERSIONS, key};
 use k8s_informer::{
-    Accessor, Backoff, Body, Compact, Deleted, DeltaFifo, DynamicObject, Error, FieldPaths, Indexer,
-    KeyError, ListOptions, ListWatch, ListerWatcher, Object, ObjectMeta, Reflector, ReflectorOptions,
-    ReflectorState, ReflectorStore, SharedIndexInformer, SharedIndexInformerOptions, Stop, StoreError,
-    impl_object,
+    Accessor, Backoff, Body, Compact, Deleted, DeltaFifo, DynamicObject, Error, FieldPaths,
+    Indexer, KeyError, ListOptions, ListWatch, ListerWatcher, Object, ObjectMeta, Reflector,
+    ReflectorOptions, ReflectorState, ReflectorStore, SharedIndexInformer,
+    SharedIndexInformerOptions, Stop, StoreError, impl_object,
 };
 use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
@@ -63,7 +63,10 @@ const TYPES: [&str; 4] = ["pod", "own", "dynamic", "compact"];
 const WAYS: [&str; 3] = ["list", "pages", "watch-list"];
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| argument != "--bench")
+        .collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     if let ["--case", case, r#type, way, count] = arguments[..] {
         let count = count.parse().expect("a number");
@@ -79,8 +82,16 @@ fn main() {
     let count = arguments.iter().find_map(|argument| argument.parse().ok());
     let count = count.unwrap_or(if test { 200 } else { 20_000 });
     let wanted = |names: &[&'static str]| -> Vec<&'static str> {
-        let some: Vec<_> = names.iter().copied().filter(|name| arguments.contains(name)).collect();
-        if some.is_empty() { names.to_vec() } else { some }
+        let some: Vec<_> = names
+            .iter()
+            .copied()
+            .filter(|name| arguments.contains(name))
+            .collect();
+        if some.is_empty() {
+            names.to_vec()
+        } else {
+            some
+        }
     };
     let types = wanted(&TYPES);
     for part in wanted(&["memory", "speed"]) {
@@ -94,11 +105,18 @@ fn main() {
 /// One measurement, in a process of its own: nothing is there that another one has left.
 fn case(case: &str, r#type: &str, way: &str, count: usize) -> [f64; 6] {
     let this = std::env::current_exe().expect("its own path");
-    let run = Command::new(this).args(["--case", case, r#type, way, &count.to_string()]).output();
+    let run = Command::new(this)
+        .args(["--case", case, r#type, way, &count.to_string()])
+        .output();
     let run = run.expect("it runs again");
     let figures = String::from_utf8_lossy(&run.stdout);
-    let figures: Vec<f64> = figures.split_whitespace().filter_map(|figure| figure.parse().ok()).collect();
-    figures.try_into().unwrap_or_else(|_| panic!("{case}: {}", String::from_utf8_lossy(&run.stderr)))
+    let figures: Vec<f64> = figures
+        .split_whitespace()
+        .filter_map(|figure| figure.parse().ok())
+        .collect();
+    figures
+        .try_into()
+        .unwrap_or_else(|_| panic!("{case}: {}", String::from_utf8_lossy(&run.stderr)))
 }
 
 fn run_case<T: Object + DeserializeOwned>(case: &str, way: &str, count: usize) -> [f64; 6] {
@@ -116,7 +134,9 @@ fn memory(types: &[&str], count: usize, test: bool) {
     let pods = Pods::new(count);
     println!("{count} pods of {} bytes; MiB.", pods.bytes() / count);
     println!("cache: an Indexer that is filled object by object, without a reflector.");
-    println!("after: of the informer, once it has synced; peak: while it does, over the smaller one.");
+    println!(
+        "after: of the informer, once it has synced; peak: while it does, over the smaller one."
+    );
     println!(
         "relist: the same for everything once more, one object in a hundred changed; kept: the others are"
     );
@@ -125,7 +145,9 @@ fn memory(types: &[&str], count: usize, test: bool) {
     );
     println!("bound: what the peaks may be, the larger one of 5 % of the cache and 8 MiB.");
     let entry = queue / count as f64;
-    println!("An entry of a DeltaFifo, for what is no list in the order of its keys: {entry:.0} bytes.\n");
+    println!(
+        "An entry of a DeltaFifo, for what is no list in the order of its keys: {entry:.0} bytes.\n"
+    );
     println!(
         "{:8} {:10} {:>7} {:>6} | {:>7} {:>7} {:>6} {:5} | {:>7} {:>7} {:>6} {:5} | {:>7} {:>7} {:>6}",
         "",
@@ -159,12 +181,21 @@ fn memory(types: &[&str], count: usize, test: bool) {
                     true => "yes",
                     false => "NO",
                 };
-                format!("{:7.1} {:7.1} {:5.1}% {held:5}", after / MIB, over / MIB, over / cache * 100.0)
+                format!(
+                    "{:7.1} {:7.1} {:5.1}% {held:5}",
+                    after / MIB,
+                    over / MIB,
+                    over / cache * 100.0
+                )
             };
             let (first, relist) = (row(after, peak), row(relisted, relist_peak));
             // Two generations: the bound does not hold.
             let all = row(decoded, decoded_peak).replace("NO", "");
-            let other = if way == "watch-list" && lists > 0.0 { " by LIST, in the end" } else { "" };
+            let other = if way == "watch-list" && lists > 0.0 {
+                " by LIST, in the end"
+            } else {
+                ""
+            };
             println!(
                 "{type:8} {way:10} {:7.1} {:6.1} | {first} | {relist} | {all}{other}",
                 cache / MIB,
@@ -197,8 +228,9 @@ fn cache_alone<T: Object + DeserializeOwned>(count: usize) -> [f64; 6] {
 /// What a queue takes beside keys and objects.
 fn queue_alone(count: usize) -> [f64; 6] {
     let objects = objects(count);
-    let queue =
-        DeltaFifo::new(Accessor::new(|object: &common::Named| Ok::<_, KeyError>(Arc::clone(&object.key))));
+    let queue = DeltaFifo::new(Accessor::new(|object: &common::Named| {
+        Ok::<_, KeyError>(Arc::clone(&object.key))
+    }));
     let listed = objects.clone();
     let before = Resident::now();
     queue.replace(listed, "1").expect("they have keys");
@@ -254,12 +286,19 @@ impl<T: Object + DeserializeOwned> Run<T> {
         options.reflector.page_size = (way == "pages").then_some(500);
         options.reflector.backoff =
             Backoff::new(Duration::from_millis(1), 1.0, Duration::from_millis(1), 0.0);
-        let informer = SharedIndexInformer::new(Arc::new(server(pods, &stop, &expire, end)), options);
+        let informer =
+            SharedIndexInformer::new(Arc::new(server(pods, &stop, &expire, end)), options);
         let thread = thread::spawn({
             let (informer, stop) = (informer.clone(), stop.clone());
             move || informer.run(&stop).expect("it has not run before")
         });
-        Self { count: pods.len(), informer, thread, stop, expire }
+        Self {
+            count: pods.len(),
+            informer,
+            thread,
+            stop,
+            expire,
+        }
     }
 
     /// Until the cache is what the first or the second list says, and the reflector has let go of it. A queue
@@ -298,7 +337,10 @@ const FORBIDDEN: &str = concat!(
 fn server(pods: Pods, stop: &Stop, expire: &Stop, end: &'static str) -> impl ListerWatcher + use<> {
     let (expire_list, expire, stop) = (expire.clone(), expire.clone(), stop.clone());
     let list = move |options: &ListOptions, _: &Stop| {
-        let start = options.continue_token.as_ref().map_or(0, |token| token.parse().expect("one of its own"));
+        let start = options
+            .continue_token
+            .as_ref()
+            .map_or(0, |token| token.parse().expect("one of its own"));
         let limit = options.limit.map_or(usize::MAX, |limit| limit as usize);
         Ok(pods.page(usize::from(expire_list.is_stopped()), start, limit))
     };
@@ -308,8 +350,13 @@ fn server(pods: Pods, stop: &Stop, expire: &Stop, end: &'static str) -> impl Lis
         let first = initial.then(|| pods.initial_events(usize::from(expired)));
         let (expire, stop) = (expire.clone(), stop.clone());
         let (initial, then) = (first.unwrap_or_else(|| Body::from("")), Body::from(end));
-        let silence = Silence { until: if expired { stop } else { expire } };
-        Ok(Body::new(std::io::Read::chain(std::io::Read::chain(initial, silence), then)))
+        let silence = Silence {
+            until: if expired { stop } else { expire },
+        };
+        Ok(Body::new(std::io::Read::chain(
+            std::io::Read::chain(initial, silence),
+            then,
+        )))
     };
     ListWatch::new(list, watch).with_watch_list()
 }
@@ -342,7 +389,10 @@ impl Resident {
             number.expect("a number of kilobytes") * 1024.0
         };
         let files = field("RssFile:") + field("RssShmem:");
-        Self { anonymous: field("RssAnon:"), peak: field("VmHWM:") - files }
+        Self {
+            anonymous: field("RssAnon:"),
+            peak: field("VmHWM:") - files,
+        }
     }
 
     fn reset_peak() {
@@ -355,7 +405,9 @@ fn speed(types: &[&str], count: usize) {
     println!(
         "bare: serde_json::from_slice of each. list: by a Reflector from one page, kept, and its share of"
     );
-    println!("bare decode speed. watch: from as many events, each dropped. skip: without managedFields.\n");
+    println!(
+        "bare decode speed. watch: from as many events, each dropped. skip: without managedFields.\n"
+    );
     println!(
         "{:8} {:5} {:>7} {:>7} {:>6} | {:>7} {:>7} {:>6}",
         "", "", "bare", "list", "share", "bare", "watch", "share"
@@ -376,7 +428,11 @@ fn speed(types: &[&str], count: usize) {
 fn decoding<T: Object + DeserializeOwned>(way: &str, count: usize) -> [f64; 6] {
     let skip = way == "skip";
     let pods = Pods::new(count);
-    let bare = if skip { Pods::without_managed_fields(count) } else { pods };
+    let bare = if skip {
+        Pods::without_managed_fields(count)
+    } else {
+        pods
+    };
     let decode = |n| Arc::new(serde_json::from_slice::<T>(bare.item(n, 0)).expect("it is a pod"));
     let mut best = [f64::MAX; 6];
     for _ in 0..9 {
@@ -414,10 +470,24 @@ fn reflect<T: Object + DeserializeOwned>(pods: Pods, skip: bool, by_list: bool) 
         options.skip = FieldPaths::managed_fields();
     }
     let store = Arc::new(Kept::default());
-    Reflector::new(Arc::new(ListWatch::new(list, watch)), Arc::clone(&store) as _, options).run(&stop);
-    let (listed, seen) =
-        (store.listed.lock().expect("nobody panics").len(), store.seen.load(Ordering::Relaxed));
-    assert_eq!((listed, seen), if by_list { (pods.len(), 0) } else { (0, pods.len()) });
+    Reflector::new(
+        Arc::new(ListWatch::new(list, watch)),
+        Arc::clone(&store) as _,
+        options,
+    )
+    .run(&stop);
+    let (listed, seen) = (
+        store.listed.lock().expect("nobody panics").len(),
+        store.seen.load(Ordering::Relaxed),
+    );
+    assert_eq!(
+        (listed, seen),
+        if by_list {
+            (pods.len(), 0)
+        } else {
+            (0, pods.len())
+        }
+    );
     store
 }
 
@@ -429,7 +499,10 @@ struct Kept<T> {
 
 impl<T> Default for Kept<T> {
     fn default() -> Self {
-        Self { listed: Mutex::default(), seen: AtomicUsize::new(0) }
+        Self {
+            listed: Mutex::default(),
+            seen: AtomicUsize::new(0),
+        }
     }
 }
 
@@ -460,7 +533,11 @@ fn processor_time<R>(call: impl FnOnce() -> R) -> f64 {
         // Only then is the time up to now in it.
         thread::yield_now();
         let schedule = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
-        schedule.split(' ').next().and_then(|time| time.parse().ok()).expect("the first one is the time")
+        schedule
+            .split(' ')
+            .next()
+            .and_then(|time| time.parse().ok())
+            .expect("the first one is the time")
     };
     let before = now();
     let result = black_box(call());

@@ -66,7 +66,10 @@ struct Status {
 impl_object!(Pod, "v1", "Pod", "pods", Namespaced);
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| argument != "--bench")
+        .collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     if let ["--informer", url, last, buffer] = arguments[..] {
         return informer(url, last, buffer == "coalescing");
@@ -89,13 +92,24 @@ fn main() {
             thread::spawn(move || serve(&stream, &world, !coalescing));
         }
     });
-    let rate = if coalescing { "as fast as they go" } else { "less than 5,000 a second" };
-    println!("{pods} pods, {events} events {rate}, {RELISTS} relists; a process of {} MiB.", LIMIT >> 10);
+    let rate = if coalescing {
+        "as fast as they go"
+    } else {
+        "less than 5,000 a second"
+    };
+    println!(
+        "{pods} pods, {events} events {rate}, {RELISTS} relists; a process of {} MiB.",
+        LIMIT >> 10
+    );
     println!("MiB resident:");
     let this = std::env::current_exe().expect("its own path");
     let buffer = if coalescing { "coalescing" } else { "ring" };
     let limited = format!("ulimit -d {LIMIT} && exec \"$0\" --informer {url} {last} {buffer}");
-    let status = Command::new("sh").args(["-c", &limited]).arg(this).status().expect("there is a shell");
+    let status = Command::new("sh")
+        .args(["-c", &limited])
+        .arg(this)
+        .status()
+        .expect("there is a shell");
     assert!(status.success(), "the informer: {status}");
 }
 
@@ -106,7 +120,9 @@ fn informer(url: &str, last: &str, coalescing: bool) {
     // No failure is meant here but the twenty, and they are not to take minutes.
     options.backoff = Backoff::new(Duration::from_millis(1), 1.0, Duration::from_millis(1), 0.0);
     let client = Client::new(Config::new(url)).expect("a plain URL");
-    let factory = SharedInformerFactory::builder(client).reflector_options(options).build();
+    let factory = SharedInformerFactory::builder(client)
+        .reflector_options(options)
+        .build();
     let pods = factory.informer::<Pod>();
     let mut options = HandlerOptions::default();
     if coalescing {
@@ -119,7 +135,9 @@ fn informer(url: &str, last: &str, coalescing: bool) {
             sender.send(()).expect("somebody waits");
         }
     });
-    let handler = pods.add_handler_with_options(handler, options).expect("it has not ended");
+    let handler = pods
+        .add_handler_with_options(handler, options)
+        .expect("it has not ended");
     let stop = Stop::new();
     let began = Instant::now();
     factory.start(&stop).expect("threads");
@@ -133,10 +151,20 @@ fn informer(url: &str, last: &str, coalescing: bool) {
     let end = Process::now();
     end.print("at the end", began);
     let status = pods.status();
-    println!("most that waited for the handler: {}", handler.stats().most_waiting);
-    println!("lists {}, relists {}, watches {}", status.lists, status.relists, status.watches);
+    println!(
+        "most that waited for the handler: {}",
+        handler.stats().most_waiting
+    );
+    println!(
+        "lists {}, relists {}, watches {}",
+        status.lists, status.relists, status.watches
+    );
     let growth = end.resident / first.resident;
-    println!("growth {:+.1} %: {}", (growth - 1.0) * 100.0, if growth <= BOUND { "yes" } else { "NO" });
+    println!(
+        "growth {:+.1} %: {}",
+        (growth - 1.0) * 100.0,
+        if growth <= BOUND { "yes" } else { "NO" }
+    );
     factory.shutdown();
 }
 
@@ -157,15 +185,37 @@ impl Process {
             let number = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
             number.expect("a number")
         };
-        let [resident, anonymous, peak] = ["VmRSS:", "RssAnon:", "VmHWM:"].map(|name| field(name) / 1024.0);
+        let [resident, anonymous, peak] =
+            ["VmRSS:", "RssAnon:", "VmHWM:"].map(|name| field(name) / 1024.0);
         let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
-        let fields = stat.rsplit(") ").next().expect("the name ends").split(' ').skip(11).take(2);
-        let cpu = fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0;
-        Self { resident, anonymous, peak, threads: field("Threads:"), cpu }
+        let fields = stat
+            .rsplit(") ")
+            .next()
+            .expect("the name ends")
+            .split(' ')
+            .skip(11)
+            .take(2);
+        let cpu = fields
+            .filter_map(|ticks| ticks.parse::<f64>().ok())
+            .sum::<f64>()
+            / 100.0;
+        Self {
+            resident,
+            anonymous,
+            peak,
+            threads: field("Threads:"),
+            cpu,
+        }
     }
 
     fn print(&self, when: &str, began: Instant) {
-        let Self { resident, anonymous, peak, threads, cpu } = self;
+        let Self {
+            resident,
+            anonymous,
+            peak,
+            threads,
+            cpu,
+        } = self;
         let seconds = began.elapsed().as_secs_f64();
         println!(
             "{when:20} {resident:6.2}, of it anonymous {anonymous:6.2}; peak {peak:6.2}; {threads} threads; \
@@ -218,7 +268,13 @@ impl World {
             };
             let (name, uid) = (end(r#""name":""#), end(r#""uid":""#));
             let version = end(r#""resourceVersion":""#);
-            Slot { bytes, name, uid, version, lives: true }
+            Slot {
+                bytes,
+                name,
+                uid,
+                version,
+                lives: true,
+            }
         };
         Self {
             pods: (0..count).map(slot).collect(),
@@ -236,7 +292,14 @@ impl World {
     /// Something happens; `frame` is what a watch tells of it.
     fn step(&mut self, is_last: bool) {
         self.version += 1;
-        let Self { pods, jump, version, born, frame, .. } = self;
+        let Self {
+            pods,
+            jump,
+            version,
+            born,
+            frame,
+            ..
+        } = self;
         // The first pod stays.
         let mut n = 1 + jump.below(pods.len() - 1);
         let kind = match jump.below(10) {
@@ -250,7 +313,9 @@ impl World {
         }
         // There is one to be deleted nearby; to add there may be none, and then one is changed.
         let wanted = kind != "ADDED";
-        let found = (n..pods.len()).chain(1..n).find(|n| pods[*n].lives == wanted);
+        let found = (n..pods.len())
+            .chain(1..n)
+            .find(|n| pods[*n].lives == wanted);
         let (kind, slot) = match found {
             Some(n) => (kind, &mut pods[n]),
             None => ("MODIFIED", &mut pods[n]),
@@ -301,7 +366,11 @@ impl World {
     fn expire(&mut self) {
         (0..self.pods.len() / 100).for_each(|_| self.step(false));
         let relists = (self.last - self.version - self.events) / (self.pods.len() / 100);
-        self.until_expired = if relists == 0 { self.events } else { self.events / (relists + 1) };
+        self.until_expired = if relists == 0 {
+            self.events
+        } else {
+            self.events / (relists + 1)
+        };
     }
 }
 

@@ -54,34 +54,64 @@ enum Work {
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| argument != "--bench")
+        .collect();
     let test = arguments.iter().any(|argument| argument == "--test");
     let count = arguments.iter().find_map(|argument| argument.parse().ok());
     let objects = objects(count.unwrap_or(if test { 5_000 } else { 1_000_000 }));
-    let any = WORK.iter().any(|(_, _, name)| arguments.iter().any(|argument| argument == name));
+    let any = WORK
+        .iter()
+        .any(|(_, _, name)| arguments.iter().any(|argument| argument == name));
 
     println!(
         "{} objects. Milliseconds, p99.9 microseconds; >2, >10: calls of more milliseconds.",
         objects.len()
     );
     println!("worst: of a round, the median of all rounds; worst*: of all rounds.");
-    let head =
-        |calls| format!("{calls:>11} {:>8} {:>7} {:>7} {:>4} {:>4}", "p99.9", "worst", "worst*", ">2", ">10");
-    println!("{:12} {:8} {:>7} {:>7} | {} | {}", "", "", "worst", "worst*", head("gets"), head("puts"));
+    let head = |calls| {
+        format!(
+            "{calls:>11} {:>8} {:>7} {:>7} {:>4} {:>4}",
+            "p99.9", "worst", "worst*", ">2", ">10"
+        )
+    };
+    println!(
+        "{:12} {:8} {:>7} {:>7} | {} | {}",
+        "",
+        "",
+        "worst",
+        "worst*",
+        head("gets"),
+        head("puts")
+    );
     for (work, rounds, name) in WORK {
         if any && !arguments.iter().any(|argument| argument == name) {
             continue;
         }
         let rounds = if test { 1 } else { rounds };
-        println!("{name:12} ours     {}", measure::<Ours>(work, rounds, &objects, true));
-        println!("{name:12} RwLock   {}", measure::<Plain>(work, rounds, &objects, true));
-        println!("{name:12} control  {}", measure::<Plain>(work, rounds, &objects, false));
+        println!(
+            "{name:12} ours     {}",
+            measure::<Ours>(work, rounds, &objects, true)
+        );
+        println!(
+            "{name:12} RwLock   {}",
+            measure::<Plain>(work, rounds, &objects, true)
+        );
+        println!(
+            "{name:12} control  {}",
+            measure::<Plain>(work, rounds, &objects, false)
+        );
     }
 }
 
 fn measure<C: Cache>(work: Work, rounds: usize, objects: &[Arc<Named>], shared: bool) -> String {
     let stores: [C; 3] = Default::default();
-    let [read, written, worked] = if shared { [&stores[0]; 3] } else { stores.each_ref() };
+    let [read, written, worked] = if shared {
+        [&stores[0]; 3]
+    } else {
+        stores.each_ref()
+    };
     let filling = matches!(work, Work::Fill | Work::FillIndexed);
     for store in stores.iter().take(if shared { 1 } else { 3 }) {
         match work {
@@ -133,7 +163,9 @@ fn measure<C: Cache>(work: Work, rounds: usize, objects: &[Arc<Named>], shared: 
                 Work::ByIndex => drop(works.time(&round, || worked.by_index("all", "all"))),
                 Work::Values => drop(works.time(&round, || worked.values("itself"))),
                 Work::Replace => works.time(&round, || worked.replace(objects)),
-                Work::AddIndex => works.time(&round, || worked.add_index(&format!("itself {now}"), itself)),
+                Work::AddIndex => works.time(&round, || {
+                    worked.add_index(&format!("itself {now}"), itself)
+                }),
                 Work::Fill | Work::FillIndexed => {
                     there.store(1, Ordering::Relaxed);
                     worked.replace(&[]);
@@ -144,7 +176,9 @@ fn measure<C: Cache>(work: Work, rounds: usize, objects: &[Arc<Named>], shared: 
                 }
                 Work::Empty => {
                     worked.replace(objects);
-                    objects.iter().for_each(|object| works.time(&round, || worked.delete(&object.key)));
+                    objects
+                        .iter()
+                        .for_each(|object| works.time(&round, || worked.delete(&object.key)));
                 }
             }
             thread::sleep(Duration::from_millis(20));
@@ -165,7 +199,10 @@ struct Times {
 
 impl Times {
     fn new(rounds: usize) -> Self {
-        Self { all: Vec::new(), worst: vec![0.0; rounds] }
+        Self {
+            all: Vec::new(),
+            worst: vec![0.0; rounds],
+        }
     }
 
     fn time<R>(&mut self, round: &AtomicUsize, call: impl FnOnce() -> R) -> R {
@@ -180,7 +217,10 @@ impl Times {
 
     fn worst(&mut self) -> String {
         self.worst.sort_unstable_by(f32::total_cmp);
-        let (median, worst) = (self.worst[self.worst.len() / 2], self.worst[self.worst.len() - 1]);
+        let (median, worst) = (
+            self.worst[self.worst.len() / 2],
+            self.worst[self.worst.len() - 1],
+        );
         format!("{:7.2} {:7.2}", median / 1e6, worst / 1e6)
     }
 
@@ -188,7 +228,13 @@ impl Times {
         let over = |limit: f32| self.all.iter().filter(|time| **time > limit).count();
         let (calls, two, ten) = (self.all.len(), over(2e6), over(1e7));
         self.all.push(0.0);
-        let (_, high, _) = self.all.select_nth_unstable_by(calls * 999 / 1000, f32::total_cmp);
-        format!("{calls:11} {:8.1} {} {two:4} {ten:4}", *high / 1e3, self.worst())
+        let (_, high, _) = self
+            .all
+            .select_nth_unstable_by(calls * 999 / 1000, f32::total_cmp);
+        format!(
+            "{calls:11} {:8.1} {} {two:4} {ten:4}",
+            *high / 1e3,
+            self.worst()
+        )
     }
 }

@@ -6,7 +6,10 @@
 //! cargo bench --bench stop                        # a minute or two
 //! cargo bench --bench stop -- 100 BusyWatch Head  # so many, and some of the states only
 //! ```
-#![allow(clippy::unwrap_used, reason = "it shares the servers of the client's tests")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "it shares the servers of the client's tests"
+)]
 
 #[allow(dead_code)]
 #[path = "../tests/client/server.rs"]
@@ -19,7 +22,10 @@ use std::time::Duration;
 use states::{CALLBACK, Random, Scene, State, moments};
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| argument != "--bench")
+        .collect();
     let test = arguments.iter().any(|argument| argument == "--test");
     let count: Option<usize> = arguments.iter().find_map(|argument| argument.parse().ok());
     let count = count.unwrap_or(if test { 10 } else { 1000 });
@@ -32,16 +38,31 @@ fn main() {
     println!("handler takes {CALLBACK:?}, and a stop waits for one that is running.");
     println!("{:16} {:>8} {:>8} {:>8}", "", "p50", "p95", "worst");
     let mut random = Random(7);
-    for state in State::ALL.into_iter().filter(|state| !any || is_asked_for(state)) {
+    for state in State::ALL
+        .into_iter()
+        .filter(|state| !any || is_asked_for(state))
+    {
         let scene = Scene::new(state);
-        let mut times: Vec<_> =
-            moments(&mut random).take(count).map(|moment| scene.stop_at(moment)).collect();
+        let mut times: Vec<_> = moments(&mut random)
+            .take(count)
+            .map(|moment| scene.stop_at(moment))
+            .collect();
         times.sort_unstable();
-        let at = |percent: usize| millis(times.get((count * percent / 100).min(count.saturating_sub(1))));
-        println!("{:16} {:>8} {:>8} {:>8}", format!("{state:?}"), at(50), at(95), at(100));
+        let at = |percent: usize| {
+            millis(times.get((count * percent / 100).min(count.saturating_sub(1))))
+        };
+        println!(
+            "{:16} {:>8} {:>8} {:>8}",
+            format!("{state:?}"),
+            at(50),
+            at(95),
+            at(100)
+        );
     }
 }
 
 fn millis(time: Option<&Duration>) -> String {
-    time.map_or_else(String::new, |time| format!("{:.2}", time.as_secs_f64() * 1000.0))
+    time.map_or_else(String::new, |time| {
+        format!("{:.2}", time.as_secs_f64() * 1000.0)
+    })
 }

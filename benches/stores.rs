@@ -50,21 +50,29 @@ fn replace_100k<C: Cache>(bencher: Bencher, indices: usize) {
     let objects = objects(100_000);
     let newer: Vec<_> = objects.iter().map(|object| next_version(object)).collect();
     let full = || filled::<C>(&objects, &INDICES[..indices]);
-    bencher.with_inputs(full).bench_refs(|store| store.replace(&newer));
+    bencher
+        .with_inputs(full)
+        .bench_refs(|store| store.replace(&newer));
 }
 
 /// Ten thousand updates: without an index, and with one whose value stays or changes.
 #[divan::bench(types = [Ours, Plain], args = ["no index", "unchanged", "changed"], sample_count = 20)]
 fn update_10k<C: Cache>(bencher: Bencher, case: &str) {
     let objects = objects(100_000);
-    let newer: Vec<_> = objects.iter().take(10_000).map(|object| next_version(object)).collect();
+    let newer: Vec<_> = objects
+        .iter()
+        .take(10_000)
+        .map(|object| next_version(object))
+        .collect();
     let indices: &[_] = match case {
         "no index" => &[],
         "unchanged" => &INDICES[..1],
         _ => &INDICES[1..],
     };
     let full = || filled::<C>(&objects, indices);
-    bencher.with_inputs(full).bench_refs(|store| newer.iter().for_each(|object| store.add(object)));
+    bencher
+        .with_inputs(full)
+        .bench_refs(|store| newer.iter().for_each(|object| store.add(object)));
 }
 
 #[divan::bench(types = [Ours, Plain], args = SIZES)]
@@ -99,7 +107,9 @@ fn by_index_busy<C: Cache>(bencher: Bencher, size: usize) {
 }
 
 fn get_one<C: Cache>(store: &C, objects: &[Arc<Named>], jump: &mut Jump) -> usize {
-    store.get(&objects[jump.below(objects.len())].key).map_or(0, |object| object.version)
+    store
+        .get(&objects[jump.below(objects.len())].key)
+        .map_or(0, |object| object.version)
 }
 
 fn get_1000<C: Cache>(store: &C, objects: &[Arc<Named>], jump: &mut Jump) -> usize {
@@ -107,7 +117,9 @@ fn get_1000<C: Cache>(store: &C, objects: &[Arc<Named>], jump: &mut Jump) -> usi
 }
 
 fn by_index_one<C: Cache>(store: &C, objects: &[Arc<Named>], jump: &mut Jump) -> usize {
-    store.by_index("app", &app(&objects[jump.below(objects.len())])).len()
+    store
+        .by_index("app", &app(&objects[jump.below(objects.len())]))
+        .len()
 }
 
 fn alone<C: Cache>(bencher: Bencher, size: usize, call: fn(&C, &[Arc<Named>], &mut Jump) -> usize) {

@@ -37,11 +37,17 @@ struct Inner {
 }
 
 /// The classes of [`Error`].
-#[cfg_attr(not(feature = "client"), expect(dead_code, reason = "some of them only a client makes"))]
+#[cfg_attr(
+    not(feature = "client"),
+    expect(dead_code, reason = "some of them only a client makes")
+)]
 #[derive(Clone, Debug)]
 pub(crate) enum ErrorKind {
     /// The server answered with something else than 2xx, or with an ERROR event.
-    Api { status: Box<Status>, retry_after: Option<Duration> },
+    Api {
+        status: Box<Status>,
+        retry_after: Option<Duration>,
+    },
     /// Nothing listens there.
     Refused(String),
     /// The connection could not be made, or it broke.
@@ -66,7 +72,12 @@ pub(crate) enum ErrorKind {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind) -> Self {
-        Self { inner: Arc::new(Inner { kind, context: None }) }
+        Self {
+            inner: Arc::new(Inner {
+                kind,
+                context: None,
+            }),
+        }
     }
 
     /// Says what was being done. The outermost words come first.
@@ -76,7 +87,12 @@ impl Error {
             None => context.into(),
             Some(within) => format!("{}: {within}", context.into()),
         };
-        Self { inner: Arc::new(Inner { kind: self.inner.kind.clone(), context: Some(context) }) }
+        Self {
+            inner: Arc::new(Inner {
+                kind: self.inner.kind.clone(),
+                context: Some(context),
+            }),
+        }
     }
 
     /// For a lister-watcher of your own: an error of none of the classes below. It is retried with back-off.
@@ -86,13 +102,19 @@ impl Error {
 
     /// For a lister-watcher of your own: what the server answered, as its [`Status`].
     pub fn from_status(status: Status) -> Self {
-        let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+        let seconds = status
+            .details
+            .as_ref()
+            .map_or(0, |details| details.retry_after_seconds);
         let retry_after = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
         Self::api(status, retry_after)
     }
 
     pub(crate) fn api(status: Status, retry_after: Option<Duration>) -> Self {
-        Self::new(ErrorKind::Api { status: Box::new(status), retry_after })
+        Self::new(ErrorKind::Api {
+            status: Box::new(status),
+            retry_after,
+        })
     }
 
     pub(crate) fn stopped() -> Self {
@@ -150,8 +172,14 @@ impl Error {
     /// 403 of a create because the namespace is being deleted: nothing new comes into it, and trying again
     /// does not help.
     pub fn is_namespace_terminating(&self) -> bool {
-        let causes = self.status().and_then(|status| status.details.as_ref()).map(|details| &details.causes);
-        causes.into_iter().flatten().any(|cause| cause.reason == "NamespaceTerminating")
+        let causes = self
+            .status()
+            .and_then(|status| status.details.as_ref())
+            .map(|details| &details.causes);
+        causes
+            .into_iter()
+            .flatten()
+            .any(|cause| cause.reason == "NamespaceTerminating")
     }
 
     /// 405: the resource has not that verb.
@@ -205,10 +233,16 @@ impl Error {
     /// The resourceVersion asked for lies in the server's future: another server, or a restored etcd (L12).
     pub fn is_too_large_resource_version(&self) -> bool {
         const TOO_LARGE: &str = "Too large resource version";
-        let Some(status) = self.status() else { return false };
-        let Some(details) = &status.details else { return false };
+        let Some(status) = self.status() else {
+            return false;
+        };
+        let Some(details) = &status.details else {
+            return false;
+        };
         let causes = &details.causes;
-        causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
+        causes
+            .iter()
+            .any(|cause| cause.reason == "ResourceVersionTooLarge")
             || status.reason == "Timeout"
                 && (causes.iter().any(|cause| cause.message == TOO_LARGE)
                     || status.message.contains(TOO_LARGE))
@@ -221,7 +255,10 @@ impl Error {
 
     /// The connection could not be made or broke: refused, reset, ended early, TLS.
     pub fn is_connection(&self) -> bool {
-        matches!(self.inner.kind, ErrorKind::Refused(_) | ErrorKind::Connection(_) | ErrorKind::Tls(_))
+        matches!(
+            self.inner.kind,
+            ErrorKind::Refused(_) | ErrorKind::Connection(_) | ErrorKind::Tls(_)
+        )
     }
 
     /// Nothing came for too long, or the server says that it ran out of time (504).
@@ -277,7 +314,10 @@ impl Error {
     /// Whether the request itself is the problem: 400, 414, 422 or 431, or it could not be sent. Another
     /// resourceVersion may help.
     pub(crate) fn is_unacceptable_request(&self) -> bool {
-        self.is_bad_request() || self.is_invalid() || matches!(self.code(), 414 | 431) || self.is_config()
+        self.is_bad_request()
+            || self.is_invalid()
+            || matches!(self.code(), 414 | 431)
+            || self.is_config()
     }
 
     /// A `Status` tells by its reason; one without a reason tells by its code.
@@ -326,7 +366,10 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Error").field("kind", &self.inner.kind).field("context", &self.inner.context).finish()
+        f.debug_struct("Error")
+            .field("kind", &self.inner.kind)
+            .field("context", &self.inner.context)
+            .finish()
     }
 }
 

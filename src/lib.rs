@@ -145,9 +145,10 @@ pub mod testing;
 #[cfg(feature = "client")]
 pub use client::{
     Api, Client, Config, DeleteOptions, DiscoveredGroup, DiscoveredResource, DiscoveredSubresource,
-    Discovery, DiscoveryFailure, ExecConfig, Fetched, FieldValidation, Impersonation, InteractiveMode,
-    LogOptions, ObjectList, Pages, Patch, PropagationPolicy, Request, ResourceListerWatcher, Response, Scale,
-    ScaleApi, ScaleSpec, ScaleStatus, StatusApi, Warning, WatchEvent, WatchEvents, retry_on_conflict,
+    Discovery, DiscoveryFailure, ExecConfig, Fetched, FieldValidation, Impersonation,
+    InteractiveMode, LogOptions, ObjectList, Pages, Patch, PropagationPolicy, Request,
+    ResourceListerWatcher, Response, Scale, ScaleApi, ScaleSpec, ScaleStatus, StatusApi, Warning,
+    WatchEvent, WatchEvents, retry_on_conflict,
 };
 #[cfg(feature = "kubeconfig")]
 pub use client::{Kubeconfig, KubeconfigOptions};
@@ -155,12 +156,13 @@ pub use client::{Kubeconfig, KubeconfigOptions};
 pub use crossbeam_channel;
 pub use error::Error;
 pub use informer::{
-    ChannelHandler, Controller, ControllerConfig, Event, FilteringHandler, HandlerBuffer, HandlerFuncs,
-    HandlerOptions, HandlerRegistration, HandlerStats, InformerError, InformerOptions, InformerQueue,
-    InformerScope, Observation, Observe, ProcessBatchFn, ProcessFn, ResourceEventHandler, RingGrowing,
-    SharedIndexInformer, SharedIndexInformerOptions, SharedInformerFactory, SharedInformerFactoryBuilder,
-    ShutdownError, SyncError, Unsynced, WrapQueue, new_indexer_informer, new_informer, observe,
-    observe_dynamic, wait_for_cache_sync, wait_for_cache_sync_timeout,
+    ChannelHandler, Controller, ControllerConfig, Event, FilteringHandler, HandlerBuffer,
+    HandlerFuncs, HandlerOptions, HandlerRegistration, HandlerStats, InformerError,
+    InformerOptions, InformerQueue, InformerScope, Observation, Observe, ProcessBatchFn, ProcessFn,
+    ResourceEventHandler, RingGrowing, SharedIndexInformer, SharedIndexInformerOptions,
+    SharedInformerFactory, SharedInformerFactoryBuilder, ShutdownError, SyncError, Unsynced,
+    WrapQueue, new_indexer_informer, new_informer, observe, observe_dynamic, wait_for_cache_sync,
+    wait_for_cache_sync_timeout,
 };
 #[cfg(feature = "client")]
 pub use metrics::ClientMetrics;
@@ -168,26 +170,29 @@ pub use metrics::{
     InformerMetrics, InformerName, InformerNameAndResource, InformerNameError, MetricsProvider,
 };
 pub use object::{
-    Accessor, Compact, Deleted, DynamicObject, FullObjectMeta, GroupVersionKind, GroupVersionResource, Key,
-    KeyError, Object, ObjectMeta, ObjectName, OwnerReference, PartialObjectMetadata, Resource, Scope,
-    StringMap, StringMapIter, WholeObject, meta_namespace_key, split_meta_namespace_key,
+    Accessor, Compact, Deleted, DynamicObject, FullObjectMeta, GroupVersionKind,
+    GroupVersionResource, Key, KeyError, Object, ObjectMeta, ObjectName, OwnerReference,
+    PartialObjectMetadata, Resource, Scope, StringMap, StringMapIter, WholeObject,
+    meta_namespace_key, split_meta_namespace_key,
 };
 pub use queue::{
-    Delta, DeltaFifo, DeltaFifoBuilder, Deltas, Fifo, Heap, PopError, Process, ProcessBatch, ProcessError,
-    Queue, RealFifo, RealFifoBuilder, RealFifoMode, Refused, ReplacedAll, Requeue, WaitError, Watermark,
+    Delta, DeltaFifo, DeltaFifoBuilder, Deltas, Fifo, Heap, PopError, Process, ProcessBatch,
+    ProcessError, Queue, RealFifo, RealFifoBuilder, RealFifoMode, Refused, ReplacedAll, Requeue,
+    WaitError, Watermark,
 };
 pub use reflector::{
-    Body, ListWatch, ListerWatcher, ListerWatcherSource, Reflector, ReflectorOptions, ReflectorState,
-    ReflectorStatus, UndecodableList, WatchErrorHandler,
+    Body, ListWatch, ListerWatcher, ListerWatcherSource, Reflector, ReflectorOptions,
+    ReflectorState, ReflectorStatus, UndecodableList, WatchErrorHandler,
 };
 pub use selector::{Selector, SelectorError};
 pub use status::{Status, StatusCause, StatusDetails};
 pub use stop::{Done, Stop, Subscription};
 pub use store::{
-    AddIndexersError, Change, ExpirationCache, ExpirationCacheBuilder, ExpirationPolicy, Gaps, IndexError,
-    IndexFunc, Indexer, Indexers, KnownObjects, Lister, MutationCache, MutationCacheBuilder, NAMESPACE_INDEX,
-    NamespaceLister, ReflectorStore, StagedList, Staging, Store, StoreError, ThreadSafeStore,
-    TimestampedEntry, TransactionError, Transform, TtlPolicy, UndeltaStore, meta_namespace_index,
+    AddIndexersError, Change, ExpirationCache, ExpirationCacheBuilder, ExpirationPolicy, Gaps,
+    IndexError, IndexFunc, Indexer, Indexers, KnownObjects, Lister, MutationCache,
+    MutationCacheBuilder, NAMESPACE_INDEX, NamespaceLister, ReflectorStore, StagedList, Staging,
+    Store, StoreError, ThreadSafeStore, TimestampedEntry, TransactionError, Transform, TtlPolicy,
+    UndeltaStore, meta_namespace_index,
 };
 pub use threads::StackSizes;
 pub use time::{Backoff, Clock, RealClock};

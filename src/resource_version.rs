@@ -13,7 +13,9 @@ pub(crate) fn compare_resource_versions(a: &str, b: &str) -> Option<Ordering> {
 
 /// Whether a resourceVersion can be compared with others.
 pub(crate) fn is_comparable(version: &str) -> bool {
-    !version.is_empty() && !version.starts_with('0') && version.bytes().all(|byte| byte.is_ascii_digit())
+    !version.is_empty()
+        && !version.starts_with('0')
+        && version.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// A resourceVersion in two words, and without an allocation where it is a usual one.
@@ -56,10 +58,15 @@ impl Default for ResourceVersion {
 impl From<&str> for ResourceVersion {
     fn from(version: &str) -> Self {
         // Any 19 digits are a `u64`. Each event comes by here: one pass over them.
-        let digit =
-            |number: u64, byte: u8| byte.is_ascii_digit().then(|| number * 10 + u64::from(byte - b'0'));
+        let digit = |number: u64, byte: u8| {
+            byte.is_ascii_digit()
+                .then(|| number * 10 + u64::from(byte - b'0'))
+        };
         let is_usual = (1..20).contains(&version.len()) && !version.starts_with('0');
-        match is_usual.then(|| version.bytes().try_fold(0, digit)).flatten() {
+        match is_usual
+            .then(|| version.bytes().try_fold(0, digit))
+            .flatten()
+        {
             Some(number) => Self::Number(number),
             None => Self::Text(version.into()),
         }
@@ -83,25 +90,53 @@ mod tests {
     fn versions_compare_as_in_apimachinery() {
         let long = "9".repeat(40);
         let longer = format!("1{long}");
-        let versions = ["1", "9", "10", "9999999999999999999", "18446744073709551616", &long, &longer];
+        let versions = [
+            "1",
+            "9",
+            "10",
+            "9999999999999999999",
+            "18446744073709551616",
+            &long,
+            &longer,
+        ];
         for (at, a) in versions.into_iter().enumerate() {
             for (other, b) in versions.into_iter().enumerate() {
-                assert_eq!(compare_resource_versions(a, b), Some(at.cmp(&other)), "{a} {b}");
-                assert_eq!(ResourceVersion::from(a).compare(&b.into()), Some(at.cmp(&other)), "{a} {b}");
+                assert_eq!(
+                    compare_resource_versions(a, b),
+                    Some(at.cmp(&other)),
+                    "{a} {b}"
+                );
+                assert_eq!(
+                    ResourceVersion::from(a).compare(&b.into()),
+                    Some(at.cmp(&other)),
+                    "{a} {b}"
+                );
             }
         }
         for none in ["", "0", "01", "+1", "-1", "1.0", "1 ", "a", "٣"] {
             assert_eq!(compare_resource_versions(none, "1"), None, "{none}");
             assert_eq!(compare_resource_versions("1", none), None, "{none}");
             assert_eq!(compare_resource_versions(none, none), None, "{none}");
-            assert_eq!(ResourceVersion::from(none).compare(&none.into()), None, "{none}");
+            assert_eq!(
+                ResourceVersion::from(none).compare(&none.into()),
+                None,
+                "{none}"
+            );
         }
     }
 
     #[test]
     fn a_version_is_two_words_and_keeps_its_text() {
         assert_eq!(size_of::<ResourceVersion>(), 16);
-        for text in ["", "0", "7", "007", "9999999999999999999", "18446744073709551616", "abc"] {
+        for text in [
+            "",
+            "0",
+            "7",
+            "007",
+            "9999999999999999999",
+            "18446744073709551616",
+            "abc",
+        ] {
             assert_eq!(ResourceVersion::from(text).to_string(), text);
         }
     }

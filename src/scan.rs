@@ -22,7 +22,10 @@ pub(crate) struct Scanner {
 impl Scanner {
     /// For a value of which the first bracket has been seen already.
     pub(crate) fn inside() -> Self {
-        Self { depth: 1, ..Self::default() }
+        Self {
+            depth: 1,
+            ..Self::default()
+        }
     }
 
     /// Whether a value has begun and not ended.
@@ -190,7 +193,10 @@ pub(crate) fn count(
                         _ if open.len() == DEEPEST => return bytes.len(),
                         b'[' if arrays.len() < MOST => {
                             open.push(Some(arrays.len()));
-                            arrays.push(Array { start: at, elements: 0 });
+                            arrays.push(Array {
+                                start: at,
+                                elements: 0,
+                            });
                         }
                         _ => open.push(None),
                     }

@@ -36,7 +36,9 @@ pub struct Selector {
 impl Selector {
     /// Selects every object: the empty selector.
     pub fn everything() -> Self {
-        Self { requirements: Some(Vec::new()) }
+        Self {
+            requirements: Some(Vec::new()),
+        }
     }
 
     /// Selects no object. It has no text: written, it looks like [`everything`](Self::everything), as in Go;
@@ -69,9 +71,15 @@ impl FromStr for Selector {
     type Err = SelectorError;
 
     fn from_str(text: &str) -> Result<Self, SelectorError> {
-        let mut requirements = Parser { tokens: scan(text), at: 0 }.selector()?;
+        let mut requirements = Parser {
+            tokens: scan(text),
+            at: 0,
+        }
+        .selector()?;
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
-        Ok(Self { requirements: Some(requirements) })
+        Ok(Self {
+            requirements: Some(requirements),
+        })
     }
 }
 
@@ -96,7 +104,9 @@ pub struct SelectorError {
 
 impl SelectorError {
     fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into() }
+        Self {
+            message: message.into(),
+        }
     }
 }
 
@@ -147,8 +157,13 @@ impl Requirement {
 impl fmt::Display for Requirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = &self.key;
-        let list =
-            |values: &BTreeSet<String>| values.iter().map(String::as_str).collect::<Vec<_>>().join(",");
+        let list = |values: &BTreeSet<String>| {
+            values
+                .iter()
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+                .join(",")
+        };
         match &self.test {
             Test::Exists => f.write_str(key),
             Test::Absent => write!(f, "!{key}"),
@@ -175,7 +190,8 @@ fn scan(text: &str) -> Vec<&str> {
         } else if rest.starts_with(SPECIAL) {
             1
         } else {
-            rest.find(|c| SPACE.contains(&c) || SPECIAL.contains(&c)).unwrap_or(rest.len())
+            rest.find(|c| SPACE.contains(&c) || SPECIAL.contains(&c))
+                .unwrap_or(rest.len())
         };
         let (token, after) = rest.split_at(length);
         tokens.push(token);
@@ -229,9 +245,14 @@ impl<'a> Parser<'a> {
         }
         let key = self.next();
         if !is_word(key) {
-            let expected =
-                if first || absent { "!, identifier, or 'end of string'" } else { "identifier after ','" };
-            return Err(SelectorError::new(format!("found '{key}', expected: {expected}")));
+            let expected = if first || absent {
+                "!, identifier, or 'end of string'"
+            } else {
+                "identifier after ','"
+            };
+            return Err(SelectorError::new(format!(
+                "found '{key}', expected: {expected}"
+            )));
         }
         check_key(key)?;
         let test = if absent {
@@ -241,7 +262,10 @@ impl<'a> Parser<'a> {
         } else {
             self.test(key)?
         };
-        Ok(Requirement { key: key.to_owned(), test })
+        Ok(Requirement {
+            key: key.to_owned(),
+            test,
+        })
     }
 
     fn test(&mut self, key: &str) -> Result<Test, SelectorError> {
@@ -281,9 +305,11 @@ impl<'a> Parser<'a> {
         let text = self.value(key)?;
         match text.parse() {
             Ok(number) => Ok((number, text)),
-            Err(_) => {
-                Err(invalid("values[0]", &text, "for 'Gt', 'Lt' operators, the value must be an integer"))
-            }
+            Err(_) => Err(invalid(
+                "values[0]",
+                &text,
+                "for 'Gt', 'Lt' operators, the value must be an integer",
+            )),
         }
     }
 
@@ -303,7 +329,9 @@ impl<'a> Parser<'a> {
                 "," => {}
                 ")" => return Ok(values),
                 other => {
-                    return Err(unparsable(format!("found '{other}', expected: ',', or ')'")));
+                    return Err(unparsable(format!(
+                        "found '{other}', expected: ',', or ')'"
+                    )));
                 }
             }
         }
@@ -355,7 +383,11 @@ fn check_key(key: &str) -> Result<(), SelectorError> {
 /// The part of a key after the slash, or a value (Go's `IsValidLabelValue`) that is not empty.
 fn is_name(name: &str) -> bool {
     name.len() <= 63
-        && bounded_by(name, |byte| byte.is_ascii_alphanumeric(), |byte| matches!(byte, b'-' | b'_' | b'.'))
+        && bounded_by(
+            name,
+            |byte| byte.is_ascii_alphanumeric(),
+            |byte| matches!(byte, b'-' | b'_' | b'.'),
+        )
 }
 
 /// Whether it begins and ends with an outer byte, and has but outer and inner ones between.
@@ -374,7 +406,11 @@ mod tests {
 
     #[test]
     fn nothing_between_commas_is_the_empty_value() {
-        let canonical = |text: &str| text.parse::<Selector>().map(|selector| selector.to_string()).ok();
+        let canonical = |text: &str| {
+            text.parse::<Selector>()
+                .map(|selector| selector.to_string())
+                .ok()
+        };
         assert_eq!(canonical("a in (,,b)").as_deref(), Some("a in (,b)"));
         assert_eq!(canonical("a in (b,,c)").as_deref(), Some("a in (,b,c)"));
         assert_eq!(canonical("a in (b,,)").as_deref(), Some("a in (,b)"));
@@ -385,7 +421,9 @@ mod tests {
 
     #[test]
     fn nothing_selects_nothing_and_everything_everything() {
-        assert!(Selector::everything().is_empty() && Selector::everything().matches_labels(|_| None));
+        assert!(
+            Selector::everything().is_empty() && Selector::everything().matches_labels(|_| None)
+        );
         assert!(!Selector::nothing().is_empty() && !Selector::nothing().matches_labels(|_| None));
         assert_eq!("".parse(), Ok(Selector::everything()));
     }

@@ -15,14 +15,23 @@ const STACK: usize = 8 << 20;
 /// Hardly any object of a cluster has.
 pub(crate) fn with_room<R: Send>(json: &[u8], work: impl FnOnce() -> R + Send) -> io::Result<R> {
     // A level is two bytes at least.
-    if json.len() <= 2 * SHALLOW || nesting(json) <= SHALLOW { Ok(work()) } else { roomy(work) }
+    if json.len() <= 2 * SHALLOW || nesting(json) <= SHALLOW {
+        Ok(work())
+    } else {
+        roomy(work)
+    }
 }
 
 /// Runs `work` on a thread with room for any object.
 pub(crate) fn roomy<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
     thread::scope(|scope| {
-        let thread = thread::Builder::new().name("k8s-informer decode".to_owned()).stack_size(STACK);
-        thread.spawn_scoped(scope, work)?.join().or_else(|payload| panic::resume_unwind(payload))
+        let thread = thread::Builder::new()
+            .name("k8s-informer decode".to_owned())
+            .stack_size(STACK);
+        thread
+            .spawn_scoped(scope, work)?
+            .join()
+            .or_else(|payload| panic::resume_unwind(payload))
     })
 }
 
@@ -36,5 +45,7 @@ pub(crate) fn decoded<R: Send>(
 
 /// Says that a deeply nested object has no thread to be decoded on.
 pub(crate) fn no_thread(error: &io::Error) -> serde_json::Error {
-    serde::de::Error::custom(format!("it is nested deeply, and there is no thread to decode it on: {error}"))
+    serde::de::Error::custom(format!(
+        "it is nested deeply, and there is no thread to decode it on: {error}"
+    ))
 }

@@ -99,7 +99,13 @@ impl fmt::Display for Status {
 
 impl fmt::Debug for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { status, message, reason, details, code } = self;
+        let Self {
+            status,
+            message,
+            reason,
+            details,
+            code,
+        } = self;
         f.debug_struct("Status")
             .field("status", &Prose(status))
             .field("message", &Prose(message))
@@ -112,7 +118,14 @@ impl fmt::Debug for Status {
 
 impl fmt::Debug for StatusDetails {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, group, kind, uid, causes, retry_after_seconds } = self;
+        let Self {
+            name,
+            group,
+            kind,
+            uid,
+            causes,
+            retry_after_seconds,
+        } = self;
         f.debug_struct("StatusDetails")
             .field("name", &Prose(name))
             .field("group", &Prose(group))
@@ -132,13 +145,21 @@ impl fmt::Debug for Causes<'_> {
         const SHOWN: usize = 8;
         let mut list = f.debug_list();
         list.entries(self.0.iter().take(SHOWN));
-        if self.0.len() > SHOWN { list.finish_non_exhaustive() } else { list.finish() }
+        if self.0.len() > SHOWN {
+            list.finish_non_exhaustive()
+        } else {
+            list.finish()
+        }
     }
 }
 
 impl fmt::Debug for StatusCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { reason, message, field } = self;
+        let Self {
+            reason,
+            message,
+            field,
+        } = self;
         f.debug_struct("StatusCause")
             .field("reason", &Prose(reason))
             .field("message", &Prose(message))

@@ -113,7 +113,12 @@ impl Done {
         };
         let mut state = self.shared.state.lock();
         while !self.is_done() {
-            if self.shared.changed.wait_until(&mut state, deadline).timed_out() {
+            if self
+                .shared
+                .changed
+                .wait_until(&mut state, deadline)
+                .timed_out()
+            {
                 return self.is_done();
             }
         }
@@ -152,7 +157,10 @@ impl Done {
             if let Callback::Run(callback) = callback {
                 callback();
             }
-            Subscription { id: 0, shared: Weak::new() }
+            Subscription {
+                id: 0,
+                shared: Weak::new(),
+            }
         })
     }
 
@@ -165,7 +173,10 @@ impl Done {
         let id = state.next;
         state.next += 1;
         state.waiting.insert(id, callback);
-        Ok(Subscription { id, shared: Arc::downgrade(&self.shared) })
+        Ok(Subscription {
+            id,
+            shared: Arc::downgrade(&self.shared),
+        })
     }
 }
 
@@ -181,7 +192,10 @@ impl Shared {
 
 impl fmt::Debug for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Done").field("name", &self.name()).field("done", &self.is_done()).finish()
+        f.debug_struct("Done")
+            .field("name", &self.name())
+            .field("done", &self.is_done())
+            .finish()
     }
 }
 
@@ -236,7 +250,10 @@ pub struct Stop {
 impl Stop {
     /// A signal that has not been given yet.
     pub fn new() -> Self {
-        Self { done: Done::new("stop"), parent: None }
+        Self {
+            done: Done::new("stop"),
+            parent: None,
+        }
     }
 
     /// A signal that is given when the process gets SIGINT (Ctrl-C) or SIGTERM. A second one ends the process
@@ -259,12 +276,14 @@ impl Stop {
         }
         let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
         let given = stop.clone();
-        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            for _ in signals.forever() {
-                second.store(true, Ordering::Release);
-                given.stop();
-            }
-        })?;
+        std::thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || {
+                for _ in signals.forever() {
+                    second.store(true, Ordering::Release);
+                    given.stop();
+                }
+            })?;
         Ok(stop)
     }
 
@@ -291,7 +310,10 @@ impl Stop {
     /// A signal that is given with this one, and that can be given without it.
     pub fn child(&self) -> Self {
         let done = Done::new("stop");
-        let parent = match self.done.subscribe(Callback::Child(Arc::downgrade(&done.shared))) {
+        let parent = match self
+            .done
+            .subscribe(Callback::Child(Arc::downgrade(&done.shared)))
+        {
             Ok(subscription) => Some(Arc::new((subscription, self.clone()))),
             Err(_) => {
                 done.set();
@@ -339,7 +361,9 @@ impl Default for Stop {
 
 impl fmt::Debug for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stop").field("stopped", &self.is_stopped()).finish()
+        f.debug_struct("Stop")
+            .field("stopped", &self.is_stopped())
+            .finish()
     }
 }
 
@@ -399,8 +423,11 @@ mod tests {
         let _first = on_stop(&stop, "first");
         let child = stop.child();
         let (_child, grandchild) = (on_stop(&child, "child"), child.child());
-        let _others =
-            [on_stop(&grandchild, "grandchild"), on_stop(&child, "sibling"), on_stop(&stop, "last")];
+        let _others = [
+            on_stop(&grandchild, "grandchild"),
+            on_stop(&child, "sibling"),
+            on_stop(&stop, "last"),
+        ];
         stop.stop();
         assert_eq!(
             called.try_iter().collect::<Vec<_>>(),

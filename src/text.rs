@@ -9,7 +9,11 @@ impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         /// The longest name of an object.
         const LENGTH: usize = 253;
-        let end = self.0.char_indices().nth(LENGTH).map_or(self.0.len(), |(end, _)| end);
+        let end = self
+            .0
+            .char_indices()
+            .nth(LENGTH)
+            .map_or(self.0.len(), |(end, _)| end);
         let ellipsis = if end < self.0.len() { "…" } else { "" };
         write!(f, "{}{ellipsis}", self.0[..end].escape_debug())
     }
@@ -28,7 +32,11 @@ impl fmt::Display for Prose<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut left = Self::LENGTH;
         for character in self.0.chars() {
-            let character = if matches!(character, '\n' | '\r' | '\t') { ' ' } else { character };
+            let character = if matches!(character, '\n' | '\r' | '\t') {
+                ' '
+            } else {
+                character
+            };
             let escaped = character.escape_debug();
             // `escape_debug` escapes accents, too, as they could hang on a quote.
             let plain = matches!(character, '"' | '\'' | '\\') || character.is_alphanumeric();
@@ -36,7 +44,11 @@ impl fmt::Display for Prose<'_> {
                 return f.write_char('…');
             };
             left = rest;
-            if plain { f.write_char(character)? } else { write!(f, "{escaped}")? }
+            if plain {
+                f.write_char(character)?
+            } else {
+                write!(f, "{escaped}")?
+            }
         }
         Ok(())
     }
@@ -58,7 +70,10 @@ mod tests {
         assert_eq!(Prose(harmless).to_string(), harmless);
         for (hostile, shown) in [
             ("a\nb\r\tc\0", r"a b  c\0"),
-            ("\x1b[31m\x7f\u{85}\u{9b}31m", r"\u{1b}[31m\u{7f}\u{85}\u{9b}31m"),
+            (
+                "\x1b[31m\x7f\u{85}\u{9b}31m",
+                r"\u{1b}[31m\u{7f}\u{85}\u{9b}31m",
+            ),
             (
                 "\u{2028}\u{2029}\u{202e}\u{2066}\u{200f}\u{feff}",
                 r"\u{2028}\u{2029}\u{202e}\u{2066}\u{200f}\u{feff}",
@@ -75,6 +90,9 @@ mod tests {
         assert_eq!(Prose(&fits).to_string(), fits);
         assert_eq!(Prose(&format!("{fits}!")).to_string(), format!("{fits}…"));
         let shown = Prose(&"\x1b".repeat(100_000)).to_string();
-        assert!(shown.chars().count() <= Prose::LENGTH + 1 && shown.ends_with("}…"), "{shown}");
+        assert!(
+            shown.chars().count() <= Prose::LENGTH + 1 && shown.ends_with("}…"),
+            "{shown}"
+        );
     }
 }

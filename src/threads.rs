@@ -49,7 +49,9 @@ impl Owner {
     /// Whether the current thread is one of the owner's.
     pub(crate) fn is_current(self) -> bool {
         // None while the thread is being destroyed.
-        CURRENT.try_with(|current| current.borrow().contains(&self)).unwrap_or(false)
+        CURRENT
+            .try_with(|current| current.borrow().contains(&self))
+            .unwrap_or(false)
     }
 
     /// Runs `work` on this thread as on one of the owner's.
@@ -80,7 +82,11 @@ impl Owner {
             if leads_to(&waits, targets, &waiter) {
                 return None;
             }
-            waits.push(Wait { id, waiter, targets: targets.to_vec() });
+            waits.push(Wait {
+                id,
+                waiter,
+                targets: targets.to_vec(),
+            });
         }
         let _ended = Ended(id);
         Some(wait())
@@ -105,7 +111,11 @@ fn leads_to(waits: &[Wait], targets: &[Owner], waiter: &[Owner]) -> bool {
 impl Owners {
     /// Those of the current thread.
     pub(crate) fn current() -> Self {
-        Self(CURRENT.try_with(|current| current.borrow().clone()).unwrap_or_default())
+        Self(
+            CURRENT
+                .try_with(|current| current.borrow().clone())
+                .unwrap_or_default(),
+        )
     }
 
     /// Runs `work` on this thread as on one of theirs.
@@ -184,7 +194,9 @@ impl StackSizes {
     pub(crate) fn of_reflector(self) -> usize {
         const DEFAULT: usize = 4 << 20;
         self.reflector.unwrap_or_else(|| {
-            let wanted = std::env::var("RUST_MIN_STACK").ok().and_then(|wanted| wanted.parse().ok());
+            let wanted = std::env::var("RUST_MIN_STACK")
+                .ok()
+                .and_then(|wanted| wanted.parse().ok());
             wanted.unwrap_or(DEFAULT).max(DEFAULT)
         })
     }
@@ -195,7 +207,11 @@ impl StackSizes {
 /// more than a part of all there is.
 pub(crate) fn named(name: String, stack: Option<usize>) -> Builder {
     const MOST: usize = usize::MAX / 8;
-    let thread = Builder::new().name(if name.contains('\0') { name.replace('\0', "?") } else { name });
+    let thread = Builder::new().name(if name.contains('\0') {
+        name.replace('\0', "?")
+    } else {
+        name
+    });
     match stack {
         Some(stack) => thread.stack_size(stack.min(MOST)),
         None => thread,
@@ -216,7 +232,12 @@ pub(crate) struct Threads {
 
 impl Threads {
     pub(crate) fn new(owner: Owner) -> Self {
-        Self { owner, joining: Mutex::default(), handles: Mutex::default(), running: Arc::default() }
+        Self {
+            owner,
+            joining: Mutex::default(),
+            handles: Mutex::default(),
+            running: Arc::default(),
+        }
     }
 
     /// Starts a thread of the group, with this stack if not the usual one.
@@ -261,7 +282,12 @@ impl Threads {
             let _joining = self.joining.lock();
             while let Some(handle) = { self.handles.lock().pop() } {
                 let name = handle.thread().name().unwrap_or_default().to_owned();
-                panics.extend(handle.join().err().map(|panic| (name, panic::message(&*panic))));
+                panics.extend(
+                    handle
+                        .join()
+                        .err()
+                        .map(|panic| (name, panic::message(&*panic))),
+                );
             }
         }
         // A logger is user code: it may wait for the threads, too.

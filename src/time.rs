@@ -88,7 +88,12 @@ fn times(wait: Duration, factor: f64) -> Duration {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self::new(Duration::from_millis(800), 2.0, Duration::from_secs(30), 1.0)
+        Self::new(
+            Duration::from_millis(800),
+            2.0,
+            Duration::from_secs(30),
+            1.0,
+        )
     }
 }
 
@@ -136,7 +141,8 @@ impl Random {
 /// How long the processing of some items takes if it is slow: so long for each of them, but never more than
 /// `most`.
 pub(crate) fn slow(items: usize, each: Duration, most: Duration) -> Duration {
-    each.saturating_mul(u32::try_from(items).unwrap_or(u32::MAX)).min(most)
+    each.saturating_mul(u32::try_from(items).unwrap_or(u32::MAX))
+        .min(most)
 }
 
 #[cfg(test)]
@@ -162,9 +168,20 @@ mod tests {
     #[test]
     fn d14_r23_x14_what_is_slow() {
         let millis = |items, each, most| {
-            slow(items, Duration::from_millis(each), Duration::from_millis(most)).as_millis()
+            slow(
+                items,
+                Duration::from_millis(each),
+                Duration::from_millis(most),
+            )
+            .as_millis()
         };
-        assert_eq!([1, 2, 10, 11].map(|items| millis(items, 100, 1000)), [100, 200, 1000, 1000]);
-        assert_eq!([0, 1, usize::MAX].map(|items| millis(items, 500, 5000)), [0, 500, 5000]);
+        assert_eq!(
+            [1, 2, 10, 11].map(|items| millis(items, 100, 1000)),
+            [100, 200, 1000, 1000]
+        );
+        assert_eq!(
+            [0, 1, usize::MAX].map(|items| millis(items, 500, 5000)),
+            [0, 500, 5000]
+        );
     }
 }

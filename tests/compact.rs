@@ -8,8 +8,9 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use k8s_informer::{
-    Body, Compact, DynamicObject, FieldPaths, FilteringHandler, HandlerFuncs, ListOptions, ListWatch, Object,
-    Resource, SharedIndexInformer, SharedIndexInformerOptions, Stop, meta_namespace_key,
+    Body, Compact, DynamicObject, FieldPaths, FilteringHandler, HandlerFuncs, ListOptions,
+    ListWatch, Object, Resource, SharedIndexInformer, SharedIndexInformerOptions, Stop,
+    meta_namespace_key,
 };
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::value::RawValue;
@@ -21,10 +22,17 @@ fn compact(json: &str) -> Compact {
 
 /// apiVersion, kind, namespace, name, UID, resourceVersion, labels.
 fn known(object: &Compact) -> String {
-    let labels: Vec<_> = object.labels().map(|(key, value)| format!("{key}={value}")).collect();
+    let labels: Vec<_> = object
+        .labels()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
     let (kind, version) = (object.kind(), object.api_version());
     let (name, namespace, uid) = (object.name(), object.namespace(), object.uid());
-    format!("{version}|{kind}|{namespace}/{name}|{uid}@{}|{}", object.resource_version(), labels.join(","))
+    format!(
+        "{version}|{kind}|{namespace}/{name}|{uid}@{}|{}",
+        object.resource_version(),
+        labels.join(",")
+    )
 }
 
 #[test]
@@ -42,13 +50,22 @@ fn what_a_cache_asks_for_is_known_wherever_and_however_it_is_written() {
             r#"{"k\u0069nd":"P\u006fd","m\u0065tadata":{"n\u0061me":"\u0061","labels":{"\u0061":"\"1\""}}}"#,
             "|Pod|/a|@|a=\"1\"",
         ),
-        (r#"{"metadata":{"name":"ä","labels":{"ö":"ü"}}}"#, "||/ä|@|ö=ü"),
-        (r#"{"metadata":{"name":null,"labels":null},"kind":null}"#, "||/|@|"),
+        (
+            r#"{"metadata":{"name":"ä","labels":{"ö":"ü"}}}"#,
+            "||/ä|@|ö=ü",
+        ),
+        (
+            r#"{"metadata":{"name":null,"labels":null},"kind":null}"#,
+            "||/|@|",
+        ),
         (r#"{"metadata":{"labels":{}}}"#, "||/|@|"),
         (r#"{"metadata":null}"#, "||/|@|"),
         ("{}", "||/|@|"),
         // As in a tree, the last one counts.
-        (r#"{"metadata":{"name":"a","labels":{"x":"1","a":"2","x":"3"}}}"#, "||/a|@|a=2,x=3"),
+        (
+            r#"{"metadata":{"name":"a","labels":{"x":"1","a":"2","x":"3"}}}"#,
+            "||/a|@|a=2,x=3",
+        ),
     ] {
         let object = compact(json);
         assert_eq!(known(&object), expected, "{json}");
@@ -57,10 +74,19 @@ fn what_a_cache_asks_for_is_known_wherever_and_however_it_is_written() {
         assert_eq!(object.decode().unwrap(), tree);
         assert_eq!(*meta_namespace_key(&object), *meta_namespace_key(&tree));
         for (key, value) in object.labels() {
-            assert_eq!((object.label(key), tree.label(key)), (Some(value), Some(value)));
+            assert_eq!(
+                (object.label(key), tree.label(key)),
+                (Some(value), Some(value))
+            );
         }
         assert_eq!(object.label("other"), None);
-        assert_eq!(serde_json::from_value::<Compact>(json!(tree)).unwrap().decode().unwrap(), tree);
+        assert_eq!(
+            serde_json::from_value::<Compact>(json!(tree))
+                .unwrap()
+                .decode()
+                .unwrap(),
+            tree
+        );
         assert_eq!(serde_json::to_string(&object).unwrap(), json.trim());
         assert_eq!(json!(object), json!(tree));
         assert_eq!(Compact::<Pod>::new(&object).unwrap().json(), json.trim());
@@ -70,24 +96,54 @@ fn what_a_cache_asks_for_is_known_wherever_and_however_it_is_written() {
 #[test]
 fn what_a_cache_asks_for_and_can_not_be_told_is_refused_with_its_place() {
     for (json, expected) in [
-        (r#"{"metadata":{"name":5}}"#, "invalid type: integer `5`, expected a string at line 1 column 21"),
-        (r#"{"metadata":{"labels":{"a":{}}}}"#, "invalid type: map, expected a string at line 1 column 27"),
+        (
+            r#"{"metadata":{"name":5}}"#,
+            "invalid type: integer `5`, expected a string at line 1 column 21",
+        ),
+        (
+            r#"{"metadata":{"labels":{"a":{}}}}"#,
+            "invalid type: map, expected a string at line 1 column 27",
+        ),
         (
             r#"{"metadata":{"labels":{"a":null}}}"#,
             "invalid type: null, expected a string at line 1 column 31",
         ),
-        (r#"{"metadata":{"labels":["a"]}}"#, "invalid type: sequence, expected a map at line 1 column 22"),
+        (
+            r#"{"metadata":{"labels":["a"]}}"#,
+            "invalid type: sequence, expected a map at line 1 column 22",
+        ),
         (
             r#"{"metadata":["a"]}"#,
             "invalid type: sequence, expected an object as metadata at line 1 column 13",
         ),
-        (r#"{"kind":["Pod"]}"#, "invalid type: sequence, expected a string at line 1 column 8"),
-        (r#"{"metadata":{"uid":"a","uid":"a"}}"#, "duplicate field `uid` at line 1 column 28"),
-        (r#"{"metadata":{},"metadata":{}}"#, "duplicate field `metadata` at line 1 column 25"),
-        (r#"["v1","Pod",{"name":"a"}]"#, "invalid type: something else, expected a Kubernetes object"),
-        ("null", "invalid type: something else, expected a Kubernetes object"),
+        (
+            r#"{"kind":["Pod"]}"#,
+            "invalid type: sequence, expected a string at line 1 column 8",
+        ),
+        (
+            r#"{"metadata":{"uid":"a","uid":"a"}}"#,
+            "duplicate field `uid` at line 1 column 28",
+        ),
+        (
+            r#"{"metadata":{},"metadata":{}}"#,
+            "duplicate field `metadata` at line 1 column 25",
+        ),
+        (
+            r#"["v1","Pod",{"name":"a"}]"#,
+            "invalid type: something else, expected a Kubernetes object",
+        ),
+        (
+            "null",
+            "invalid type: something else, expected a Kubernetes object",
+        ),
     ] {
-        assert_eq!(serde_json::from_str::<Compact>(json).unwrap_err().to_string(), expected, "{json}");
+        assert_eq!(
+            serde_json::from_str::<Compact>(json)
+                .unwrap_err()
+                .to_string(),
+            expected,
+            "{json}"
+        );
     }
     assert!(serde_json::from_str::<Compact>(r#"{"metadata":{"name":"\ud800"}}"#).is_err());
     assert!(Compact::<Pod>::new(&7).is_err());
@@ -97,7 +153,10 @@ fn what_a_cache_asks_for_and_can_not_be_told_is_refused_with_its_place() {
 fn what_is_cut_off_anywhere_is_refused() {
     let json = r#"{"metadata":{"n\u0061me":"a","labels":{"é":"1"}},"spec":[{"a":-1.5e3},null,true,"\"\\"]}"#;
     for end in 0..json.len() {
-        assert!(serde_json::from_slice::<Compact>(&json.as_bytes()[..end]).is_err(), "at {end}");
+        assert!(
+            serde_json::from_slice::<Compact>(&json.as_bytes()[..end]).is_err(),
+            "at {end}"
+        );
     }
     assert_eq!(compact(json).name(), "a");
     assert!(serde_json::from_str::<Compact>(&format!("{json}}}")).is_err());
@@ -109,18 +168,30 @@ fn an_item_of_a_list_takes_over_what_it_is_and_says_so_in_its_json() {
     for (json, expected) in [
         ("{}", r#"{"kind":"Pod","apiVersion":"v1"}"#),
         ("{ }", r#"{"kind":"Pod","apiVersion":"v1"}"#),
-        (r#"{"metadata":{"name":"a"}}"#, r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}"#),
+        (
+            r#"{"metadata":{"name":"a"}}"#,
+            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}"#,
+        ),
         (r#"{ "x":1}"#, r#"{"kind":"Pod","apiVersion":"v1", "x":1}"#),
-        (r#"{"kind":null,"x":[1,2],"apiVersion":""}"#, r#"{"kind":"Pod","apiVersion":"v1","x":[1,2]}"#),
+        (
+            r#"{"kind":null,"x":[1,2],"apiVersion":""}"#,
+            r#"{"kind":"Pod","apiVersion":"v1","x":[1,2]}"#,
+        ),
         (
             r#"{"metadata":{"name":"\u0061"}}"#,
             r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"\u0061"}}"#,
         ),
-        (r#"{"k\u0069nd":null}"#, r#"{"kind":"Pod","apiVersion":"v1"}"#),
+        (
+            r#"{"k\u0069nd":null}"#,
+            r#"{"kind":"Pod","apiVersion":"v1"}"#,
+        ),
         (r#"{"kind":"Node"}"#, r#"{"kind":"Node"}"#),
         (r#"{"apiVersion":"v2"}"#, r#"{"apiVersion":"v2"}"#),
     ] {
-        let (mut object, mut tree) = (compact(json), serde_json::from_str::<DynamicObject>(json).unwrap());
+        let (mut object, mut tree) = (
+            compact(json),
+            serde_json::from_str::<DynamicObject>(json).unwrap(),
+        );
         object.set_type_meta("v1", "Pod");
         tree.set_type_meta("v1", "Pod");
         assert_eq!(object.json(), expected);
@@ -163,10 +234,21 @@ fn a_pointer_finds_what_it_finds_in_a_tree_and_null_is_nothing() {
         "/n/n",
         "/a~1b/m~0n/99999999999999999999",
     ] {
-        assert_eq!(object.pointer::<Value>(pointer).unwrap().as_ref(), tree.pointer(pointer), "{pointer}");
+        assert_eq!(
+            object.pointer::<Value>(pointer).unwrap().as_ref(),
+            tree.pointer(pointer),
+            "{pointer}"
+        );
     }
     assert_eq!(object.pointer::<Value>("/n").unwrap(), None);
-    assert_eq!(object.pointer::<&RawValue>("/a~1b/m~0n").unwrap().unwrap().get(), r#"[1,[2,{"":3}],"x"]"#);
+    assert_eq!(
+        object
+            .pointer::<&RawValue>("/a~1b/m~0n")
+            .unwrap()
+            .unwrap()
+            .get(),
+        r#"[1,[2,{"":3}],"x"]"#
+    );
 }
 
 #[test]
@@ -174,14 +256,24 @@ fn a_text_is_borrowed_if_it_can_be() {
     let object = compact(r#"{"plain": "a", "odd": "\u0061"}"#);
     assert_eq!(object.pointer::<&str>("/plain").unwrap(), Some("a"));
     assert!(object.pointer::<&str>("/odd").is_err());
-    assert_eq!(object.pointer::<Cow<'_, str>>("/odd").unwrap().as_deref(), Some("a"));
-    assert_eq!(object.pointer::<String>("/odd").unwrap().as_deref(), Some("a"));
+    assert_eq!(
+        object.pointer::<Cow<'_, str>>("/odd").unwrap().as_deref(),
+        Some("a")
+    );
+    assert_eq!(
+        object.pointer::<String>("/odd").unwrap().as_deref(),
+        Some("a")
+    );
 }
 
 #[test]
 fn what_is_nested_without_end_is_passed_over_and_refused_by_who_decodes_it() {
     let depth = 200_000;
-    let json = format!(r#"{{"spec":{}{},"metadata":{{"name":"a"}}}}"#, "[".repeat(depth), "]".repeat(depth));
+    let json = format!(
+        r#"{{"spec":{}{},"metadata":{{"name":"a"}}}}"#,
+        "[".repeat(depth),
+        "]".repeat(depth)
+    );
     let object = compact(&json);
     assert_eq!(object.name(), "a");
     assert!(object.decode().is_err());
@@ -195,7 +287,10 @@ fn what_is_shown_of_it_is_no_secret() {
         r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"7"},"data":{"token":"hunter2"}}"#,
     );
     let shown = format!("{object:?}");
-    assert_eq!(shown, r#"Compact { namespace: "n", name: "a", resource_version: "7", bytes: 90, .. }"#);
+    assert_eq!(
+        shown,
+        r#"Compact { namespace: "n", name: "a", resource_version: "7", bytes: 90, .. }"#
+    );
 }
 
 #[test]
@@ -211,8 +306,14 @@ fn it_costs_eighty_bytes_beside_its_json_and_shares_what_its_type_is() {
     if size_of::<usize>() == 8 {
         assert_eq!(size_of::<Compact>(), 80);
     }
-    assert_eq!(Compact::<Pod>::group_version_resource(), Pod::group_version_resource());
-    assert_eq!(Compact::<Pod>::group_version_kind(), Pod::group_version_kind());
+    assert_eq!(
+        Compact::<Pod>::group_version_resource(),
+        Pod::group_version_resource()
+    );
+    assert_eq!(
+        Compact::<Pod>::group_version_kind(),
+        Pod::group_version_kind()
+    );
 }
 
 const LIST: &str = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[
@@ -238,17 +339,29 @@ fn an_informer_holds_typed_ones_skips_indexes_filters_and_tells_them() {
     options.reflector.skip = FieldPaths::managed_fields();
     options.reflector.expected_kind = Some(Compact::<Pod>::group_version_kind());
     let informer = SharedIndexInformer::new(Arc::new(lister_watcher), options);
-    informer.add_index("node", |pod| pod.pointer("/spec/nodeName").into_iter().flatten().collect()).unwrap();
+    informer
+        .add_index("node", |pod| {
+            pod.pointer("/spec/nodeName")
+                .into_iter()
+                .flatten()
+                .collect()
+        })
+        .unwrap();
     let (sender, events) = mpsc::channel();
     let added = sender.clone();
     let handler = HandlerFuncs::new()
         .on_add(move |pod: &Arc<Compact<Pod>>, _| added.send(format!("+{}", pod.name())).unwrap())
         .on_update(move |old, new| {
             let node = |pod: &Compact<Pod>| pod.decode().unwrap().spec.unwrap().node_name;
-            sender.send(format!("~{} {:?} {:?}", new.name(), node(old), node(new))).unwrap();
+            sender
+                .send(format!("~{} {:?} {:?}", new.name(), node(old), node(new)))
+                .unwrap();
         });
     informer
-        .add_handler(FilteringHandler::new(|pod: &Compact<Pod>| pod.label("app").is_some(), handler))
+        .add_handler(FilteringHandler::new(
+            |pod: &Compact<Pod>| pod.label("app").is_some(),
+            handler,
+        ))
         .unwrap();
     let runner = thread::spawn({
         let (informer, stop) = (informer.clone(), stop.clone());
@@ -256,14 +369,23 @@ fn an_informer_holds_typed_ones_skips_indexes_filters_and_tells_them() {
     });
     assert_eq!(events.recv().unwrap(), "+b");
     assert_eq!(events.recv().unwrap(), "~b None Some(\"two\")");
-    let (one, two) =
-        (informer.lister().by_index("node", "one").unwrap(), informer.lister().get("n", "b").unwrap());
+    let (one, two) = (
+        informer.lister().by_index("node", "one").unwrap(),
+        informer.lister().get("n", "b").unwrap(),
+    );
     assert_eq!(
         one[0].json(),
         r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","uid":"1","resourceVersion":"3"},"spec":{"nodeName":"one","containers":[]}}"#
     );
-    assert_eq!(two.pointer::<Value>("/metadata/managedFields").unwrap(), None);
-    assert_eq!(informer.lister().list().len(), 2, "the odd one is told and left out");
+    assert_eq!(
+        two.pointer::<Value>("/metadata/managedFields").unwrap(),
+        None
+    );
+    assert_eq!(
+        informer.lister().list().len(),
+        2,
+        "the odd one is told and left out"
+    );
     stop.stop();
     runner.join().unwrap();
 }

@@ -16,8 +16,14 @@ fn functions(folder: &Path, found: &mut BTreeSet<String>) {
             functions(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).unwrap();
-            let names = text.lines().filter_map(|line| line.trim().strip_prefix("fn "));
-            found.extend(names.filter_map(|rest| rest.split(['(', '<']).next()).map(str::to_owned));
+            let names = text
+                .lines()
+                .filter_map(|line| line.trim().strip_prefix("fn "));
+            found.extend(
+                names
+                    .filter_map(|rest| rest.split(['(', '<']).next())
+                    .map(str::to_owned),
+            );
         }
     }
 }
@@ -30,14 +36,22 @@ fn each_row_has_a_rule_of_its_own_and_names_tests_that_exist() {
     functions(&root.join("src"), &mut tests);
     let document = fs::read_to_string(root.join("DEVIATIONS.md")).unwrap();
     let mut rules = BTreeSet::new();
-    for row in document.lines().filter_map(|line| line.strip_prefix("| ")).skip(2) {
+    for row in document
+        .lines()
+        .filter_map(|line| line.strip_prefix("| "))
+        .skip(2)
+    {
         let columns: Vec<&str> = row.trim_end_matches(" |").split(" | ").collect();
         assert_eq!(columns.len(), COLUMNS, "{row}");
         assert!(rules.insert(columns[0]), "{} has two rows", columns[0]);
         let named: Vec<&str> = columns[4].split('`').skip(1).step_by(2).collect();
         assert!(!named.is_empty(), "{row}");
         for name in named {
-            assert!(tests.contains(name), "{}: there is no test {name}", columns[0]);
+            assert!(
+                tests.contains(name),
+                "{}: there is no test {name}",
+                columns[0]
+            );
         }
     }
     assert!(rules.len() > 40, "only {} rows", rules.len());

@@ -31,10 +31,17 @@ fn fuzz() -> PathBuf {
 /// The inputs that are kept for a target, in the order of their names.
 fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     let folder = fuzz().join("corpus").join(target);
-    let Ok(files) = fs::read_dir(folder) else { return Vec::new() };
+    let Ok(files) = fs::read_dir(folder) else {
+        return Vec::new();
+    };
     let mut corpus: Vec<_> = files
         .map(|file| file.unwrap())
-        .map(|file| (file.file_name().into_string().unwrap(), fs::read(file.path()).unwrap()))
+        .map(|file| {
+            (
+                file.file_name().into_string().unwrap(),
+                fs::read(file.path()).unwrap(),
+            )
+        })
         .collect();
     corpus.sort();
     corpus
@@ -68,7 +75,10 @@ fn run(target: &str, body: Body, inputs: impl Iterator<Item = (String, Vec<u8>)>
         let (name, input) = &inputs[last];
         let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{target}-{name}"));
         fs::write(&file, input).unwrap();
-        eprintln!("{target} fails: cargo +nightly fuzz run {target} {}", file.display());
+        eprintln!(
+            "{target} fails: cargo +nightly fuzz run {target} {}",
+            file.display()
+        );
         resume_unwind(payload);
     }
 }
@@ -77,14 +87,30 @@ fn run(target: &str, body: Body, inputs: impl Iterator<Item = (String, Vec<u8>)>
 fn every_target_has_a_corpus_a_program_and_nothing_is_left_over() {
     let stems = |folder: &str| -> BTreeSet<String> {
         let files = fs::read_dir(fuzz().join(folder)).unwrap();
-        files.map(|file| file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()).collect()
+        files
+            .map(|file| {
+                file.unwrap()
+                    .path()
+                    .file_stem()
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+                    .to_owned()
+            })
+            .collect()
     };
-    let targets: BTreeSet<String> = TARGETS.iter().map(|(target, _)| (*target).to_owned()).collect();
+    let targets: BTreeSet<String> = TARGETS
+        .iter()
+        .map(|(target, _)| (*target).to_owned())
+        .collect();
     assert_eq!(stems("fuzz_targets"), targets);
     assert_eq!(stems("corpus"), targets);
     let manifest = fs::read_to_string(fuzz().join("Cargo.toml")).unwrap();
     for target in &targets {
-        assert!(manifest.contains(&format!("[[bin]]\nname = \"{target}\"\n")), "{target} is no program");
+        assert!(
+            manifest.contains(&format!("[[bin]]\nname = \"{target}\"\n")),
+            "{target} is no program"
+        );
         assert!(!corpus(target).is_empty(), "{target} has no corpus");
     }
 }
@@ -102,7 +128,10 @@ fn random_bytes_pass() {
         let input = |seed| {
             let mut random = Random(seed);
             let length = random.below(800);
-            (format!("random-{seed}"), (0..length).map(|_| random.byte()).collect())
+            (
+                format!("random-{seed}"),
+                (0..length).map(|_| random.byte()).collect(),
+            )
         };
         run(target, *body, (0..RANDOM).map(input));
     }

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::testing::{Answer, ApiServer, FakeClock, ScriptedListerWatcher};
 use k8s_informer::{
-    Backoff, Body, ChannelHandler, Client, Config, Done, DynamicObject, Error, GroupVersionResource,
-    HandlerFuncs, HandlerOptions, HandlerRegistration, InformerError, ListOptions, ListWatch, ListerWatcher,
-    ListerWatcherSource, ReflectorState, SharedIndexInformer, SharedIndexInformerOptions,
-    SharedInformerFactory, StackSizes, Stop, new_informer,
+    Backoff, Body, ChannelHandler, Client, Config, Done, DynamicObject, Error,
+    GroupVersionResource, HandlerFuncs, HandlerOptions, HandlerRegistration, InformerError,
+    ListOptions, ListWatch, ListerWatcher, ListerWatcherSource, ReflectorState,
+    SharedIndexInformer, SharedIndexInformerOptions, SharedInformerFactory, StackSizes, Stop,
+    new_informer,
 };
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
@@ -27,11 +28,14 @@ type Informer = SharedIndexInformer<DynamicObject>;
 /// The names of the process's threads.
 fn threads() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let name =
-        |task: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(task.unwrap().path().join("comm"));
+    let name = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.unwrap().path().join("comm"))
+    };
     // One that ends meanwhile has no name any more.
-    let mut names: Vec<_> =
-        tasks.filter_map(|task| name(task).ok()).map(|name| name.trim().to_owned()).collect();
+    let mut names: Vec<_> = tasks
+        .filter_map(|task| name(task).ok())
+        .map(|name| name.trim().to_owned())
+        .collect();
     names.sort();
     names
 }
@@ -46,7 +50,10 @@ impl Alone {
     fn new() -> Self {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock();
-        Self { before: threads(), _alone: alone }
+        Self {
+            before: threads(),
+            _alone: alone,
+        }
     }
 
     /// The threads that were not there at the beginning, but for those of tests that wait for their turn.
@@ -86,7 +93,11 @@ impl Drop for Alone {
     fn drop(&mut self) {
         let deadline = Instant::now() + SOON;
         while !thread::panicking() && !self.new_threads().is_empty() {
-            assert!(Instant::now() < deadline, "left behind: {:?}", self.new_threads());
+            assert!(
+                Instant::now() < deadline,
+                "left behind: {:?}",
+                self.new_threads()
+            );
             thread::yield_now();
         }
     }
@@ -97,11 +108,11 @@ fn list(names: &[&str]) -> Answer {
 }
 
 fn list_in(namespace: &str, names: &[&str]) -> Answer {
-    let item =
-        |name: &&str| json!({ "metadata": { "namespace": namespace, "name": name, "resourceVersion": "1" } });
+    let item = |name: &&str| json!({ "metadata": { "namespace": namespace, "name": name, "resourceVersion": "1" } });
     let items: Vec<_> = names.iter().map(item).collect();
     Answer::body(
-        json!({ "kind": "List", "metadata": { "resourceVersion": "10" }, "items": items }).to_string(),
+        json!({ "kind": "List", "metadata": { "resourceVersion": "10" }, "items": items })
+            .to_string(),
     )
 }
 
@@ -109,13 +120,20 @@ fn informer(script: &ScriptedListerWatcher, resync: Duration, clock: &FakeClock)
     let mut options = SharedIndexInformerOptions::default();
     options.reflector.name = "pods".to_owned();
     options.reflector.clock = Arc::new(clock.clone());
-    options.reflector.backoff = Backoff::new(Duration::from_secs(3600), 1.0, Duration::from_secs(3600), 0.0);
+    options.reflector.backoff = Backoff::new(
+        Duration::from_secs(3600),
+        1.0,
+        Duration::from_secs(3600),
+        0.0,
+    );
     options.reflector.resync_period = resync;
     Informer::new(Arc::new(script.clone()), options)
 }
 
 fn handler(informer: &Informer) -> HandlerRegistration {
-    informer.add_event_handler(|handler| handler.on_add(|_, _| {})).unwrap()
+    informer
+        .add_event_handler(|handler| handler.on_add(|_, _| {}))
+        .unwrap()
 }
 
 /// Runs it until `stop`; the end comes by the channel.
@@ -188,7 +206,13 @@ fn an_idle_informer_has_the_threads_that_it_says() {
     let stop = Stop::new();
     let ended = run(&informer, &stop);
     assert!(script.until_requests(2, SOON) && clock.until_waits(1, SOON));
-    let names = ["handler-1 pop", "handler-1 run", "pods reflector", "pods resync", "runs"];
+    let names = [
+        "handler-1 pop",
+        "handler-1 run",
+        "pods reflector",
+        "pods resync",
+        "runs",
+    ];
     let deadline = Instant::now() + SOON;
     // A thread begins with the name of the one that started it.
     while alone.new_threads() != names {
@@ -206,7 +230,9 @@ fn several_namespaces_have_the_threads_that_they_say_and_end_with_a_handler_that
     let scripts = ["blue", "green"].map(|namespace| (namespace, script(namespace)));
     let mut options = SharedIndexInformerOptions::default();
     options.reflector.name = "pods".to_owned();
-    let sources = scripts.clone().map(|(namespace, script)| (namespace.to_owned(), Arc::new(script) as _));
+    let sources = scripts
+        .clone()
+        .map(|(namespace, script)| (namespace.to_owned(), Arc::new(script) as _));
     let informer = Informer::for_namespaces(sources, options);
     // Nobody receives: its handler waits for room.
     let (handler, channel) = ChannelHandler::new(1);
@@ -217,8 +243,14 @@ fn several_namespaces_have_the_threads_that_they_say_and_end_with_a_handler_that
     for (_, script) in &scripts {
         assert!(script.until_requests(2, SOON));
     }
-    let names =
-        ["handler-1 pop", "handler-1 run", "pods in blue re", "pods in green p", "pods in green r", "runs"];
+    let names = [
+        "handler-1 pop",
+        "handler-1 run",
+        "pods in blue re",
+        "pods in green p",
+        "pods in green r",
+        "runs",
+    ];
     let deadline = Instant::now() + SOON;
     while alone.new_threads() != names || handler.stats().waiting == 0 {
         assert!(Instant::now() < deadline, "{:?}", alone.new_threads());
@@ -226,7 +258,10 @@ fn several_namespaces_have_the_threads_that_they_say_and_end_with_a_handler_that
     }
     stop.stop();
     ended.recv_timeout(QUICK).unwrap().unwrap();
-    assert!(channel.iter().count() <= 2, "what is in it can be received, then it ends");
+    assert!(
+        channel.iter().count() <= 2,
+        "what is in it can be received, then it ends"
+    );
 }
 
 #[test]
@@ -255,7 +290,11 @@ fn the_threads_of_a_mutation_cache_that_nobody_has_end_with_the_next_event() {
     drop(cache);
     happen.set();
     let deadline = Instant::now() + SOON;
-    while informer.indexer().is_empty() || alone.new_threads().iter().any(|name| name.starts_with("mutation"))
+    while informer.indexer().is_empty()
+        || alone
+            .new_threads()
+            .iter()
+            .any(|name| name.starts_with("mutation"))
     {
         assert!(Instant::now() < deadline, "{:?}", alone.new_threads());
         thread::yield_now();
@@ -269,11 +308,31 @@ fn a_stop_is_quick_in_every_phase() {
     let _alone = Alone::new();
     type Answers = fn() -> Vec<Answer>;
     let phases: [(&str, Answers, ReflectorState); 5] = [
-        ("before the head of the list", Vec::new, ReflectorState::Created),
-        ("in the list", || vec![Answer::open(r#"{"items": [{"#)], ReflectorState::Listing),
-        ("before the head of the watch", || vec![list(&["a"])], ReflectorState::Created),
-        ("in the watch", || vec![list(&["a"]), Answer::open("")], ReflectorState::Watching),
-        ("in a back-off", || vec![Answer::error(Error::other("no"))], ReflectorState::BackingOff),
+        (
+            "before the head of the list",
+            Vec::new,
+            ReflectorState::Created,
+        ),
+        (
+            "in the list",
+            || vec![Answer::open(r#"{"items": [{"#)],
+            ReflectorState::Listing,
+        ),
+        (
+            "before the head of the watch",
+            || vec![list(&["a"])],
+            ReflectorState::Created,
+        ),
+        (
+            "in the watch",
+            || vec![list(&["a"]), Answer::open("")],
+            ReflectorState::Watching,
+        ),
+        (
+            "in a back-off",
+            || vec![Answer::error(Error::other("no"))],
+            ReflectorState::BackingOff,
+        ),
     ];
     for (phase, answers, state) in phases {
         let answers = answers();
@@ -286,7 +345,11 @@ fn a_stop_is_quick_in_every_phase() {
         assert!(script.until_requests(requests, SOON), "{phase}");
         let deadline = Instant::now() + SOON;
         while state != ReflectorState::Created && informer.status().state != state {
-            assert!(Instant::now() < deadline, "{phase}: {:?}", informer.status());
+            assert!(
+                Instant::now() < deadline,
+                "{phase}: {:?}",
+                informer.status()
+            );
             thread::yield_now();
         }
         stop.stop();
@@ -294,16 +357,24 @@ fn a_stop_is_quick_in_every_phase() {
         assert!(informer.is_stopped());
         assert_eq!(informer.status().state, ReflectorState::Stopped);
         if phase != "in a back-off" {
-            assert!(informer.status().last_error.is_none(), "{phase}: {:?}", informer.status());
+            assert!(
+                informer.status().last_error.is_none(),
+                "{phase}: {:?}",
+                informer.status()
+            );
         }
     }
     // With a lot on its way to slow handlers.
     let names: Vec<String> = (0..3000).map(|n| format!("o{n}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
-    let informer = informer(&ScriptedListerWatcher::new([list(&names)]), Duration::ZERO, &FakeClock::new());
+    let informer = informer(
+        &ScriptedListerWatcher::new([list(&names)]),
+        Duration::ZERO,
+        &FakeClock::new(),
+    );
     for _ in 0..4 {
-        let slow =
-            HandlerFuncs::new().on_add(|_: &Arc<DynamicObject>, _| thread::sleep(Duration::from_millis(5)));
+        let slow = HandlerFuncs::new()
+            .on_add(|_: &Arc<DynamicObject>, _| thread::sleep(Duration::from_millis(5)));
         informer.add_handler(slow).unwrap();
     }
     let stop = Stop::new();
@@ -335,7 +406,9 @@ fn a_factory_with_a_client_leaves_no_thread_behind() {
     let server = ApiServer::start().unwrap();
     for dropped in [false, true] {
         let client = Client::new(Config::new(server.url())).unwrap();
-        let factory = SharedInformerFactory::builder(client).resync(Duration::from_secs(60)).build();
+        let factory = SharedInformerFactory::builder(client)
+            .resync(Duration::from_secs(60))
+            .build();
         let maps = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
         handler(&maps);
         handler(&factory.dynamic(GroupVersionResource::new("", "v1", "secrets")));
@@ -363,7 +436,9 @@ fn names_with_a_nul_are_no_panic() {
     let informer = Informer::new(Arc::new(script), options);
     let mut named = HandlerOptions::default();
     named.name = "a\0b".to_owned();
-    let registration = informer.add_handler_with_options(HandlerFuncs::new(), named).unwrap();
+    let registration = informer
+        .add_handler_with_options(HandlerFuncs::new(), named)
+        .unwrap();
     let stop = Stop::new();
     let ended = run(&informer, &stop);
     assert!(registration.synced().wait_timeout(SOON));
@@ -391,13 +466,19 @@ fn without_threads() {
         let error = informer.run(&Stop::new()).unwrap_err();
         assert!(matches!(error, InformerError::Thread { .. }), "{error}");
         assert!(informer.is_stopped() && informer.status().state == ReflectorState::Created);
-        assert!(matches!(informer.run(&Stop::new()), Err(InformerError::AlreadyStarted { .. })));
+        assert!(matches!(
+            informer.run(&Stop::new()),
+            Err(InformerError::AlreadyStarted { .. })
+        ));
         assert!(informer.add_handler(HandlerFuncs::new()).is_err());
     }
     let server: Arc<dyn ListerWatcher> = Arc::new(script.clone());
     let sources = ["blue", "green"].map(|namespace| (namespace.to_owned(), Arc::clone(&server)));
     let informer = Informer::for_namespaces(sources, SharedIndexInformerOptions::default());
-    assert!(matches!(informer.run(&Stop::new()), Err(InformerError::Thread { .. })));
+    assert!(matches!(
+        informer.run(&Stop::new()),
+        Err(InformerError::Thread { .. })
+    ));
     drop(informer);
     assert_eq!(Arc::strong_count(&server), 1, "nothing of it stays");
     let factory = SharedInformerFactory::builder(Source(script.clone())).build();
@@ -407,7 +488,10 @@ fn without_threads() {
     factory.wait_for_cache_sync(&Stop::new()).unwrap();
     assert!(factory.shutdown());
     let (_store, controller) = new_informer(Arc::new(script), HandlerFuncs::<DynamicObject>::new());
-    assert!(matches!(controller.run(&Stop::new()), Err(InformerError::Thread { .. })));
+    assert!(matches!(
+        controller.run(&Stop::new()),
+        Err(InformerError::Thread { .. })
+    ));
     println!("no threads, no harm");
 }
 
@@ -420,20 +504,31 @@ fn a_system_without_threads_is_an_error() {
     }
     let _alone = Alone::new();
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_system_without_threads_is_an_error", "--nocapture", "--test-threads=1"])
+        .args([
+            "--exact",
+            "a_system_without_threads_is_an_error",
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .env(CHILD, "1")
         .env("RUST_MIN_STACK", (1_u64 << 50).to_string())
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("no threads, no harm"), "{output:?}");
+    assert!(
+        output.status.success() && text.contains("no threads, no harm"),
+        "{output:?}"
+    );
 }
 
 #[test]
 fn a_stack_that_the_system_has_not_is_an_error_and_no_panic() {
     let _alone = Alone::new();
-    let kinds: [fn(&mut StackSizes) -> &mut Option<usize>; 3] =
-        [|sizes| &mut sizes.reflector, |sizes| &mut sizes.handlers, |sizes| &mut sizes.others];
+    let kinds: [fn(&mut StackSizes) -> &mut Option<usize>; 3] = [
+        |sizes| &mut sizes.reflector,
+        |sizes| &mut sizes.handlers,
+        |sizes| &mut sizes.others,
+    ];
     for kind in kinds {
         for absurd in [usize::MAX, usize::MAX / 2, 1 << 50] {
             let mut options = SharedIndexInformerOptions::default();
@@ -450,7 +545,9 @@ fn a_stack_that_the_system_has_not_is_an_error_and_no_panic() {
     sizes.others = Some(usize::MAX);
     let server = ApiServer::start().unwrap();
     let client = Client::new(Config::new(server.url())).unwrap();
-    let factory = SharedInformerFactory::builder(client).stack_sizes(sizes).build();
+    let factory = SharedInformerFactory::builder(client)
+        .stack_sizes(sizes)
+        .build();
     factory.dynamic(GroupVersionResource::new("", "v1", "pods"));
     let error = factory.start(&Stop::new()).unwrap_err();
     assert!(matches!(error, InformerError::Thread { .. }), "{error}");
@@ -476,6 +573,11 @@ fn a_stack_that_the_resyncs_can_t_have_is_a_failure_that_is_told() {
         }
         stop.stop();
         let error = informer.status().last_error.map(|error| error.to_string());
-        assert!(error.as_ref().is_some_and(|error| error.contains("resync thread")), "{error:?}");
+        assert!(
+            error
+                .as_ref()
+                .is_some_and(|error| error.contains("resync thread")),
+            "{error:?}"
+        );
     });
 }

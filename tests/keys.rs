@@ -5,8 +5,9 @@
 use std::sync::{Arc, Mutex};
 
 use k8s_informer::{
-    Accessor, Deleted, Delta, DeltaFifo, Deltas, DynamicObject, IndexError, IndexFunc, Indexer, Indexers,
-    KeyError, Lister, Object, Queue, ReflectorStore, StoreError, ThreadSafeStore, Transform,
+    Accessor, Deleted, Delta, DeltaFifo, Deltas, DynamicObject, IndexError, IndexFunc, Indexer,
+    Indexers, KeyError, Lister, Object, Queue, ReflectorStore, StoreError, ThreadSafeStore,
+    Transform,
 };
 
 /// A key, a version and a value. A version of `None` is one that can't be read.
@@ -65,7 +66,8 @@ fn k1_a_key_is_what_the_key_function_says_also_an_empty_one() {
 #[test]
 fn k1_empty_and_huge_keys_names_and_index_values_are_as_good_as_any() {
     let huge: &'static str = "k".repeat(1 << 20).leak();
-    let by_key = || Indexers::new().with("", IndexFunc::new(|thing: &Thing| vec![thing.0.to_owned()]));
+    let by_key =
+        || Indexers::new().with("", IndexFunc::new(|thing: &Thing| vec![thing.0.to_owned()]));
     let indexer = Indexer::new(accessor(), by_key());
     let raw = ThreadSafeStore::new(by_key());
     for key in ["", huge] {
@@ -73,7 +75,10 @@ fn k1_empty_and_huge_keys_names_and_index_values_are_as_good_as_any() {
         raw.add(key.into(), thing(key, "x")).unwrap();
         assert_eq!(indexer.by_index("", key).unwrap(), [thing(key, "x")]);
         assert_eq!(raw.index_keys("", key).unwrap(), [key.into()]);
-        assert!(matches!(indexer.by_index(huge, key), Err(IndexError::NoIndex { .. })));
+        assert!(matches!(
+            indexer.by_index(huge, key),
+            Err(IndexError::NoIndex { .. })
+        ));
         raw.delete(key);
         assert_eq!(raw.get(key), None);
     }
@@ -86,27 +91,48 @@ fn k1_empty_and_huge_keys_names_and_index_values_are_as_good_as_any() {
 fn k1_listers_find_nothing_under_an_empty_name() {
     let indexer = Arc::new(Indexer::<DynamicObject>::for_objects());
     let object = |json| serde_json::from_str(json).map(Arc::new).unwrap();
-    indexer.add(object(r#"{"metadata": {"namespace": "ns", "name": "a"}}"#)).unwrap();
-    indexer.add(object(r#"{"metadata": {"name": "a"}}"#)).unwrap();
+    indexer
+        .add(object(r#"{"metadata": {"namespace": "ns", "name": "a"}}"#))
+        .unwrap();
+    indexer
+        .add(object(r#"{"metadata": {"name": "a"}}"#))
+        .unwrap();
     let lister = Lister::new(indexer);
     assert!(lister.get("", "").is_none() && lister.get("ns", "").is_none());
     assert!(lister.namespace("ns").get("").is_none() && lister.namespace("").get("a").is_none());
     assert_eq!(lister.get("", "a").unwrap().namespace(), "");
-    assert_eq!((lister.namespace("").list().len(), lister.namespace("ns").list().len()), (2, 1));
+    assert_eq!(
+        (
+            lister.namespace("").list().len(),
+            lister.namespace("ns").list().len()
+        ),
+        (2, 1)
+    );
     assert!(lister.namespace("nowhere").list().is_empty());
 }
 
 #[test]
 fn k2_the_key_of_what_is_gone_is_the_tombstones_own() {
-    let tombstone =
-        |key: &str| Deleted::FinalStateUnknown { key: key.into(), last_known: Some(thing("b", "x")) };
+    let tombstone = |key: &str| Deleted::FinalStateUnknown {
+        key: key.into(),
+        last_known: Some(thing("b", "x")),
+    };
     let store = indexer();
-    store.replace(vec![thing("a", "x"), thing("b", "x")], "1").unwrap();
+    store
+        .replace(vec![thing("a", "x"), thing("b", "x")], "1")
+        .unwrap();
     store.delete(&tombstone("a")).unwrap();
     assert_eq!(store.list_keys(), ["b".into()], "not its object's");
     let queue = DeltaFifo::new(accessor());
-    let newest = Deltas::from(vec![Delta::Added(thing("c", "x")), Delta::Deleted(tombstone("a"))]);
-    assert_eq!(queue.key_of(&newest).unwrap(), Some("a".into()), "of changes the newest counts");
+    let newest = Deltas::from(vec![
+        Delta::Added(thing("c", "x")),
+        Delta::Deleted(tombstone("a")),
+    ]);
+    assert_eq!(
+        queue.key_of(&newest).unwrap(),
+        Some("a".into()),
+        "of changes the newest counts"
+    );
     assert_eq!(queue.key_of(&Deltas::from(Vec::new())).unwrap(), None);
 }
 
@@ -115,13 +141,29 @@ fn k3_only_a_list_makes_tombstones() {
     let store = Arc::new(indexer());
     store.add(thing("listed", "old")).unwrap();
     store.add(thing("watched", "old")).unwrap();
-    let queue = DeltaFifo::builder(accessor()).known_objects(store).emit_replaced(true).build();
-    queue.delete(Deleted::Final(thing("watched", "last"))).unwrap();
-    assert_eq!(drain(&queue), [Delta::Deleted(Deleted::Final(thing("watched", "last")))]);
+    let queue = DeltaFifo::builder(accessor())
+        .known_objects(store)
+        .emit_replaced(true)
+        .build();
+    queue
+        .delete(Deleted::Final(thing("watched", "last")))
+        .unwrap();
+    assert_eq!(
+        drain(&queue),
+        [Delta::Deleted(Deleted::Final(thing("watched", "last")))]
+    );
     queue.replace(vec![thing("watched", "new")], "2").unwrap();
-    let missed =
-        Deleted::FinalStateUnknown { key: "listed".into(), last_known: Some(thing("listed", "old")) };
-    assert_eq!(drain(&queue), [Delta::Replaced(thing("watched", "new")), Delta::Deleted(missed)]);
+    let missed = Deleted::FinalStateUnknown {
+        key: "listed".into(),
+        last_known: Some(thing("listed", "old")),
+    };
+    assert_eq!(
+        drain(&queue),
+        [
+            Delta::Replaced(thing("watched", "new")),
+            Delta::Deleted(missed)
+        ]
+    );
 }
 
 #[test]
@@ -129,12 +171,20 @@ fn k4_the_key_is_that_of_the_object_before_its_transform() {
     let rename = || Transform::in_place(|thing: &mut Thing| thing.0 = "other");
     let store = indexer().with_transform(rename());
     store.add(thing("a", "x")).unwrap();
-    assert_eq!((store.get_by_key("a"), store.get_by_key("other")), (Some(thing("other", "x")), None));
-    store.replace(vec![thing("a", "x"), thing("b", "x")], "1").unwrap();
+    assert_eq!(
+        (store.get_by_key("a"), store.get_by_key("other")),
+        (Some(thing("other", "x")), None)
+    );
+    store
+        .replace(vec![thing("a", "x"), thing("b", "x")], "1")
+        .unwrap();
     assert_eq!(store.len(), 2, "though both have one name now");
-    let failing = Transform::new(|_: Arc<Thing>| -> Result<_, String> { panic!("not even called") });
+    let failing =
+        Transform::new(|_: Arc<Thing>| -> Result<_, String> { panic!("not even called") });
     assert!(matches!(
-        indexer().with_transform(failing).add(thing("unkeyable", "x")),
+        indexer()
+            .with_transform(failing)
+            .add(thing("unkeyable", "x")),
         Err(StoreError::Key(_))
     ));
     let queue = DeltaFifo::builder(accessor()).transform(rename()).build();
@@ -147,13 +197,21 @@ fn k4_the_key_is_that_of_the_object_before_its_transform() {
 fn k5_transforms_see_what_is_told_but_no_tombstones_and_no_resyncs() {
     let (transform, seen) = recording();
     let store = Arc::new(indexer());
-    store.replace(vec![thing("a", "known"), thing("b", "known")], "1").unwrap();
-    let queue = DeltaFifo::builder(accessor()).known_objects(store).transform(transform).build();
+    store
+        .replace(vec![thing("a", "known"), thing("b", "known")], "1")
+        .unwrap();
+    let queue = DeltaFifo::builder(accessor())
+        .known_objects(store)
+        .transform(transform)
+        .build();
     queue.resync().unwrap();
     assert_eq!(drain(&queue).len(), 2);
     queue.delete(Deleted::Final(thing("a", "deleted"))).unwrap();
     queue
-        .delete(Deleted::FinalStateUnknown { key: "b".into(), last_known: Some(thing("b", "missed")) })
+        .delete(Deleted::FinalStateUnknown {
+            key: "b".into(),
+            last_known: Some(thing("b", "missed")),
+        })
         .unwrap();
     queue.replace(vec![thing("a", "listed")], "2").unwrap();
     assert_eq!(*seen.lock().unwrap(), ["deleted", "listed"]);
@@ -168,18 +226,34 @@ fn k6_an_object_passes_the_transform_of_each_that_has_one() {
     for delta in drain(&queue) {
         store.add(Arc::clone(delta.object().unwrap())).unwrap();
     }
-    assert_eq!(*seen.lock().unwrap(), ["x", "x"], "which is why it has to be idempotent");
+    assert_eq!(
+        *seen.lock().unwrap(),
+        ["x", "x"],
+        "which is why it has to be idempotent"
+    );
 }
 
 #[test]
 fn k7_what_a_transform_fails_on_is_not_stored_and_not_queued() {
     let store = indexer().with_transform(recording().0);
     store.add(thing("a", "old")).unwrap();
-    assert!(matches!(store.update(thing("a", "bad")), Err(StoreError::Transform { key: Some(_), .. })));
-    assert!(store.replace(vec![thing("b", "x"), thing("a", "bad")], "9").is_err());
+    assert!(matches!(
+        store.update(thing("a", "bad")),
+        Err(StoreError::Transform { key: Some(_), .. })
+    ));
+    assert!(
+        store
+            .replace(vec![thing("b", "x"), thing("a", "bad")], "9")
+            .is_err()
+    );
     assert_eq!(store.snapshot(), (vec![thing("a", "old")], "7".to_owned()));
-    let queue = DeltaFifo::builder(accessor()).transform(recording().0).build();
-    assert!(matches!(queue.add(thing("a", "bad")), Err(StoreError::Transform { key: Some(_), .. })));
+    let queue = DeltaFifo::builder(accessor())
+        .transform(recording().0)
+        .build();
+    assert!(matches!(
+        queue.add(thing("a", "bad")),
+        Err(StoreError::Transform { key: Some(_), .. })
+    ));
     assert!(queue.replace(vec![thing("a", "bad")], "9").is_err());
     assert!(queue.is_empty());
 }
@@ -189,7 +263,13 @@ fn k8_a_transform_that_takes_the_metadata_away_leaves_the_version() {
     let store = indexer().with_transform(Transform::in_place(|thing: &mut Thing| thing.1 = None));
     store.replace(vec![thing("a", "x")], "1").unwrap();
     store.update(thing("a", "y")).unwrap();
-    assert_eq!((store.last_store_sync_resource_version().as_str(), store.len()), ("1", 1));
+    assert_eq!(
+        (
+            store.last_store_sync_resource_version().as_str(),
+            store.len()
+        ),
+        ("1", 1)
+    );
     store.bookmark("2");
     assert_eq!(store.last_store_sync_resource_version(), "2");
 }

@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::workqueue::{WorkQueue, WorkQueueMetrics};
 use k8s_informer::{
-    Accessor, Client, Clock, Config, DeltaFifo, DynamicObject, Error, GroupVersionResource, HandlerFuncs,
-    HandlerOptions, InformerMetrics, InformerName, InformerNameAndResource, InformerScope, Key, KnownObjects,
-    ListerWatcher, ListerWatcherSource, MetricsProvider, ReflectorStore, Request, SharedIndexInformer,
-    SharedIndexInformerOptions, SharedInformerFactory, Stop, StoreError,
+    Accessor, Client, Clock, Config, DeltaFifo, DynamicObject, Error, GroupVersionResource,
+    HandlerFuncs, HandlerOptions, InformerMetrics, InformerName, InformerNameAndResource,
+    InformerScope, Key, KnownObjects, ListerWatcher, ListerWatcherSource, MetricsProvider,
+    ReflectorStore, Request, SharedIndexInformer, SharedIndexInformerOptions,
+    SharedInformerFactory, Stop, StoreError,
 };
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 
@@ -62,7 +63,9 @@ fn bounded<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
 impl log::Log for Asking {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
         // What all of a program's logs at trace would have.
-        ["k8s_informer", "ureq_proto"].iter().any(|target| metadata.target().starts_with(target))
+        ["k8s_informer", "ureq_proto"]
+            .iter()
+            .any(|target| metadata.target().starts_with(target))
     }
 
     fn log(&self, record: &log::Record<'_>) {
@@ -70,11 +73,18 @@ impl log::Log for Asking {
             && let Some(client) = CLIENT.get()
         {
             LOGGED.lock().unwrap().push(record.args().to_string());
-            client.request(&Request::get("/version"), &Stop::new()).unwrap_err();
+            client
+                .request(&Request::get("/version"), &Stop::new())
+                .unwrap_err();
         }
         let line = record.args().to_string();
-        let hooks: Vec<_> =
-            HOOKS.lock().unwrap().iter().filter(|(text, _)| line.contains(text)).cloned().collect();
+        let hooks: Vec<_> = HOOKS
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|(text, _)| line.contains(text))
+            .cloned()
+            .collect();
         hooks.iter().for_each(|(_, hook)| hook());
     }
 
@@ -89,12 +99,18 @@ fn a_logger_may_use_the_client_that_logs() {
     let authority = || {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem()
+        params
+            .self_signed(&KeyPair::generate().unwrap())
+            .unwrap()
+            .pem()
     };
     fs::write(&ca, authority()).unwrap();
     fs::write(&token, "token").unwrap();
     // Nobody listens there, which is all the same.
-    let config = Config::new("https://127.0.0.1:1").no_proxy().ca_file(&ca).token_file(&token);
+    let config = Config::new("https://127.0.0.1:1")
+        .no_proxy()
+        .ca_file(&ca)
+        .token_file(&token);
     CLIENT.get_or_init(|| Client::new(config).unwrap());
     logging();
 
@@ -109,12 +125,29 @@ fn a_logger_may_use_the_client_that_logs() {
         let (done, answered) = channel();
         thread::spawn(move || {
             let client = CLIENT.get().unwrap();
-            done.send(client.request(&Request::get("/version"), &Stop::new()).is_err()).unwrap();
+            done.send(
+                client
+                    .request(&Request::get("/version"), &Stop::new())
+                    .is_err(),
+            )
+            .unwrap();
         });
-        assert!(answered.recv_timeout(Duration::from_secs(20)).expect("it hangs"), "{expected}");
+        assert!(
+            answered
+                .recv_timeout(Duration::from_secs(20))
+                .expect("it hangs"),
+            "{expected}"
+        );
         let logged = std::mem::take(&mut *LOGGED.lock().unwrap());
-        assert_eq!(logged.iter().filter(|line| line.contains(expected)).count(), 1, "{logged:?}");
-        warnings += logged.iter().filter(|line| line.contains("\"ureq_proto\" is at level trace")).count();
+        assert_eq!(
+            logged.iter().filter(|line| line.contains(expected)).count(),
+            1,
+            "{logged:?}"
+        );
+        warnings += logged
+            .iter()
+            .filter(|line| line.contains("\"ureq_proto\" is at level trace"))
+            .count();
     }
     assert_eq!(warnings, 1, "tokens are logged, and nothing warns of it");
     fs::remove_dir_all(&folder).unwrap();
@@ -137,7 +170,9 @@ fn logger_may_add_handler_while_one_is_added() {
         let mut options = HandlerOptions::default();
         options.name = "never told again".to_owned();
         options.resync_period = Some(Duration::from_millis(10));
-        informer.add_handler_with_options(HandlerFuncs::new(), options).unwrap();
+        informer
+            .add_handler_with_options(HandlerFuncs::new(), options)
+            .unwrap();
     });
     short.recv_timeout(SOON).unwrap();
     never.recv_timeout(SOON).unwrap();
@@ -187,12 +222,16 @@ fn clock_may_call_informer() {
         move || {
             let mut options = HandlerOptions::default();
             options.resync_period = Some(Duration::from_secs(60));
-            informer.add_handler_with_options(HandlerFuncs::new(), options).unwrap();
+            informer
+                .add_handler_with_options(HandlerFuncs::new(), options)
+                .unwrap();
         }
     });
     let stop = Stop::new();
     let (failed, failures) = channel();
-    informer.set_watch_error_handler(Arc::new(move |_| failed.send(()).unwrap_or_default())).unwrap();
+    informer
+        .set_watch_error_handler(Arc::new(move |_| failed.send(()).unwrap_or_default()))
+        .unwrap();
     let running = thread::spawn({
         let (informer, stop) = (informer.clone(), stop.clone());
         move || informer.run(&stop)
@@ -222,7 +261,10 @@ impl MetricsProvider for Panicking {
 
 #[test]
 fn logger_may_use_queue_whose_metrics_panic() {
-    let queue = WorkQueue::builder().metrics(Arc::new(Panicking)).build().unwrap();
+    let queue = WorkQueue::builder()
+        .metrics(Arc::new(Panicking))
+        .build()
+        .unwrap();
     let queue: Arc<WorkQueue<u32>> = Arc::new(queue);
     let logged = on_log("no depth today", {
         let queue = Arc::clone(&queue);
@@ -255,7 +297,9 @@ impl KnownObjects<DynamicObject> for Unknown {
 
 #[test]
 fn logger_may_use_queue_whose_known_objects_fail() {
-    let queue = DeltaFifo::builder(Accessor::object()).known_objects(Arc::new(Unknown)).build();
+    let queue = DeltaFifo::builder(Accessor::object())
+        .known_objects(Arc::new(Unknown))
+        .build();
     let queue: Arc<DeltaFifo<DynamicObject>> = Arc::new(queue);
     let logged = on_log("not known today", {
         let queue = Arc::clone(&queue);
@@ -275,14 +319,19 @@ struct OneObject;
 impl ListerWatcherSource for OneObject {
     fn lister_watcher(&self, _: &GroupVersionResource, _: Option<&str>) -> Arc<dyn ListerWatcher> {
         let list = r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#;
-        Arc::new(ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]))
+        Arc::new(ScriptedListerWatcher::new([
+            Answer::body(list),
+            Answer::open(""),
+        ]))
     }
 }
 
 #[test]
 fn logger_may_ask_factory_that_finds_a_name_taken() {
     let name = InformerName::new("logger-test-name").unwrap();
-    let factory = SharedInformerFactory::builder(OneObject).metrics(name, Arc::new(Panicking)).build();
+    let factory = SharedInformerFactory::builder(OneObject)
+        .metrics(name, Arc::new(Panicking))
+        .build();
     let pods = GroupVersionResource::new("", "v1", "pods");
     let logged = on_log("logger-test-name", {
         let factory = factory.clone();

@@ -23,14 +23,17 @@ fn each_line_says_whose_it_is_once_and_nothing_of_what_is_secret() {
     log();
     let server = ApiServer::builder().token(TOKEN).start().unwrap();
     let secrets = "/api/v1/namespaces/default/secrets";
-    let secret = |name: &str| json!({"metadata": {"name": name}, "stringData": {"password": CONTENT}});
+    let secret =
+        |name: &str| json!({"metadata": {"name": name}, "stringData": {"password": CONTENT}});
     server.create(secrets, secret("a")).unwrap();
     server.fail_next(Fault::status(403).times(3));
     let client = Client::new(Config::new(server.url()).token(TOKEN)).unwrap();
     let mut options = ReflectorOptions::default();
     options.watch_list = false;
     options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
-    let factory = SharedInformerFactory::builder(client).reflector_options(options).build();
+    let factory = SharedInformerFactory::builder(client)
+        .reflector_options(options)
+        .build();
     let resource = GroupVersionResource::new("", "v1", "secrets");
     let informer = factory.dynamic_in(resource, &InformerScope::all().namespace("default"));
     let mut options = HandlerOptions::default();
@@ -50,14 +53,24 @@ fn each_line_says_whose_it_is_once_and_nothing_of_what_is_secret() {
 
     logged(&format!("DEBUG {name}: starting"));
     logged(&format!("DEBUG {name}: cache populated"));
-    logged(&format!("ERROR {name}: handler \"broken\" panicked: not a; the next event follows"));
+    logged(&format!(
+        "ERROR {name}: handler \"broken\" panicked: not a; the next event follows"
+    ));
     logged(&format!("DEBUG {name}: stopped"));
     let lines = log().lines.lock().unwrap().clone();
-    let warnings: Vec<_> = lines.iter().filter(|line| line.starts_with("WARN ")).collect();
+    let warnings: Vec<_> = lines
+        .iter()
+        .filter(|line| line.starts_with("WARN "))
+        .collect();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert!(warnings[0].starts_with(&format!("WARN list {name}: ")), "{warnings:?}");
+    assert!(
+        warnings[0].starts_with(&format!("WARN list {name}: ")),
+        "{warnings:?}"
+    );
     assert_eq!(warnings[0].matches(name).count(), 1, "{warnings:?}");
-    let repeats = lines.iter().filter(|line| line.starts_with(&format!("DEBUG list {name}: ")));
+    let repeats = lines
+        .iter()
+        .filter(|line| line.starts_with(&format!("DEBUG list {name}: ")));
     assert_eq!(repeats.count(), 2, "{lines:#?}");
     for line in &lines {
         assert!(line.contains(name), "{line}");
@@ -78,7 +91,10 @@ impl log::Log for Log {
 
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) {
-            self.lines.lock().unwrap().push(format!("{} {}", record.level(), record.args()));
+            self.lines
+                .lock()
+                .unwrap()
+                .push(format!("{} {}", record.level(), record.args()));
             self.changed.notify_all();
         }
     }

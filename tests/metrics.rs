@@ -20,11 +20,11 @@ use std::time::{Duration, Instant};
 use k8s_informer::testing::{Answer, ApiServer, Fault, ScriptedListerWatcher};
 use k8s_informer::workqueue::{WorkQueue, WorkQueueMetrics};
 use k8s_informer::{
-    Client, ClientMetrics, Config, DynamicObject, GroupVersionResource, HandlerFuncs, IndexFunc, Indexers,
-    InformerMetrics, InformerName, InformerNameAndResource, InformerNameError, InformerOptions,
-    InformerQueue, InformerScope, ListerWatcher, MetricsProvider, Request, SharedIndexInformer,
-    SharedIndexInformerOptions, SharedInformerFactory, SharedInformerFactoryBuilder, Stop,
-    new_indexer_informer,
+    Client, ClientMetrics, Config, DynamicObject, GroupVersionResource, HandlerFuncs, IndexFunc,
+    Indexers, InformerMetrics, InformerName, InformerNameAndResource, InformerNameError,
+    InformerOptions, InformerQueue, InformerScope, ListerWatcher, MetricsProvider, Request,
+    SharedIndexInformer, SharedIndexInformerOptions, SharedInformerFactory,
+    SharedInformerFactoryBuilder, Stop, new_indexer_informer,
 };
 use serde_json::json;
 
@@ -34,8 +34,11 @@ use self::rest_client::RestClient;
 /// No test waits longer.
 const SOON: Duration = Duration::from_secs(20);
 
-const QUEUES: [InformerQueue; 3] =
-    [InformerQueue::DeltaFifo, InformerQueue::RealFifoAtomic, InformerQueue::RealFifoInOrder];
+const QUEUES: [InformerQueue; 3] = [
+    InformerQueue::DeltaFifo,
+    InformerQueue::RealFifoAtomic,
+    InformerQueue::RealFifoInOrder,
+];
 
 /// Remembers who was asked for, and what was told.
 #[derive(Default)]
@@ -93,7 +96,10 @@ impl InformerMetrics for Told {
 }
 
 impl MetricsProvider for Noted {
-    fn informer_metrics(&self, informer: InformerNameAndResource) -> Option<Arc<dyn InformerMetrics>> {
+    fn informer_metrics(
+        &self,
+        informer: InformerNameAndResource,
+    ) -> Option<Arc<dyn InformerMetrics>> {
         self.asked.lock().unwrap().push(informer);
         match self.answer {
             Answers::Nobody => None,
@@ -103,7 +109,10 @@ impl MetricsProvider for Noted {
     }
 
     fn work_queue_metrics(&self, name: &str) -> Option<Arc<dyn WorkQueueMetrics>> {
-        assert!(self.answer == Answers::Metrics, "this provider has nothing for {name}");
+        assert!(
+            self.answer == Answers::Metrics,
+            "this provider has nothing for {name}"
+        );
         (name == "pods").then(|| self.told.clone() as _)
     }
 }
@@ -116,12 +125,24 @@ impl WorkQueueMetrics for Told {
 
 impl Noted {
     fn that(answer: Answers) -> Arc<Self> {
-        let told = Arc::new(Told { panics: answer == Answers::PanickingMetrics, ..Told::default() });
-        Arc::new(Self { answer, told, ..Self::default() })
+        let told = Arc::new(Told {
+            panics: answer == Answers::PanickingMetrics,
+            ..Told::default()
+        });
+        Arc::new(Self {
+            answer,
+            told,
+            ..Self::default()
+        })
     }
 
     fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().iter().map(ToString::to_string).collect()
+        self.asked
+            .lock()
+            .unwrap()
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 }
 
@@ -135,14 +156,19 @@ fn builder(server: &ApiServer) -> SharedInformerFactoryBuilder {
 
 fn create(server: &ApiServer, namespace: &str, name: &str) {
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
-    server.create(&pods, json!({"metadata": {"name": name}})).unwrap();
+    server
+        .create(&pods, json!({"metadata": {"name": name}}))
+        .unwrap();
 }
 
 /// A lister-watcher of two Pods.
 fn two_pods() -> Arc<dyn ListerWatcher> {
     let list = r#"{"kind": "List", "metadata": {"resourceVersion": "7"},
         "items": [{"metadata": {"name": "a", "resourceVersion": "7"}}, {"metadata": {"name": "b", "resourceVersion": "7"}}]}"#;
-    Arc::new(ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]))
+    Arc::new(ScriptedListerWatcher::new([
+        Answer::body(list),
+        Answer::open(""),
+    ]))
 }
 
 #[test]
@@ -155,7 +181,10 @@ fn id1_a_name_is_taken_once_and_free_again_when_it_is_released_or_dropped() {
     let again = InformerName::new("id1").unwrap();
     name.release();
     drop(name);
-    assert!(InformerName::new("id1").is_err(), "who has released it has no say any more");
+    assert!(
+        InformerName::new("id1").is_err(),
+        "who has released it has no say any more"
+    );
     let clone = again.clone();
     drop(again);
     assert!(InformerName::new("id1").is_err(), "a clone has it");
@@ -168,11 +197,20 @@ fn id2_the_first_of_a_resource_has_metrics_and_the_next_an_error_in_the_log() {
     logging();
     let server = ApiServer::start().unwrap();
     let noted = Arc::new(Noted::default());
-    let factory = builder(&server).metrics(InformerName::new("id2").unwrap(), noted.clone()).build();
+    let factory = builder(&server)
+        .metrics(InformerName::new("id2").unwrap(), noted.clone())
+        .build();
     factory.dynamic(pods());
     factory.dynamic(pods());
-    assert_eq!(noted.asked(), ["id2 pods.v1"], "all who ask for it have one informer");
-    factory.dynamic_in(pods(), &InformerScope::all().label_selector("app=web".parse().unwrap()));
+    assert_eq!(
+        noted.asked(),
+        ["id2 pods.v1"],
+        "all who ask for it have one informer"
+    );
+    factory.dynamic_in(
+        pods(),
+        &InformerScope::all().label_selector("app=web".parse().unwrap()),
+    );
     logged(&["ERROR id2 pods.v1: ", "its metrics are not published"]);
     factory.dynamic(GroupVersionResource::new("apps", "v1", "deployments"));
     assert_eq!(noted.asked(), ["id2 pods.v1", "id2 deployments.v1.apps"]);
@@ -209,7 +247,9 @@ fn id3_a_release_ends_what_is_told_and_a_shutdown_releases_the_name() {
     let server = ApiServer::start().unwrap();
     let noted = Arc::new(Noted::default());
     let name = InformerName::new("id3").unwrap();
-    let factory = builder(&server).metrics(name.clone(), noted.clone()).build();
+    let factory = builder(&server)
+        .metrics(name.clone(), noted.clone())
+        .build();
     let informer = factory.dynamic(pods());
     let seen = factory_sees(&factory, &informer);
     create(&server, "default", "a");
@@ -224,13 +264,20 @@ fn id3_a_release_ends_what_is_told_and_a_shutdown_releases_the_name() {
     create(&server, "default", "c");
     seen.recv_timeout(SOON).unwrap();
     assert_eq!(noted.told.versions.lock().unwrap().len(), before);
-    assert!(!name.with_resource(GroupVersionResource::new("", "v1", "nodes")).is_reserved());
+    assert!(
+        !name
+            .with_resource(GroupVersionResource::new("", "v1", "nodes"))
+            .is_reserved()
+    );
     factory.shutdown();
 
     let name = InformerName::new("id3").unwrap();
     let factory = builder(&server).metrics(name, noted).build();
     factory.shutdown();
-    assert!(InformerName::new("id3").is_ok(), "though the factory is still there");
+    assert!(
+        InformerName::new("id3").is_ok(),
+        "though the factory is still there"
+    );
 }
 
 /// Starts the factory; tells of every Pod that its informer adds.
@@ -239,7 +286,9 @@ fn factory_sees(
     informer: &SharedIndexInformer<DynamicObject>,
 ) -> std::sync::mpsc::Receiver<()> {
     let (see, seen) = std::sync::mpsc::channel();
-    let _ = informer.add_event_handler(|handler| handler.on_add(move |_, _| see.send(()).unwrap())).unwrap();
+    let _ = informer
+        .add_event_handler(|handler| handler.on_add(move |_, _| see.send(()).unwrap()))
+        .unwrap();
     let stop = Stop::new();
     factory.start(&stop).unwrap();
     factory.wait_for_cache_sync_timeout(&stop, SOON).unwrap();
@@ -250,7 +299,9 @@ fn factory_sees(
 fn id3_an_informer_that_has_ended_makes_room_for_the_next() {
     let server = ApiServer::start().unwrap();
     let noted = Arc::new(Noted::default());
-    let factory = builder(&server).metrics(InformerName::new("id3-again").unwrap(), noted.clone()).build();
+    let factory = builder(&server)
+        .metrics(InformerName::new("id3-again").unwrap(), noted.clone())
+        .build();
     let first = factory.dynamic(pods());
     let stop = Stop::new();
     factory.start(&stop).unwrap();
@@ -258,7 +309,13 @@ fn id3_an_informer_that_has_ended_makes_room_for_the_next() {
     assert!(factory.stop_informer(&first));
     assert_eq!(*noted.told.ends.lock().unwrap(), 1);
     let second = factory.dynamic(pods());
-    let reserved: Vec<_> = noted.asked.lock().unwrap().iter().map(|id| id.is_reserved()).collect();
+    let reserved: Vec<_> = noted
+        .asked
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|id| id.is_reserved())
+        .collect();
     assert_eq!(reserved, [false, true]);
     // One that has never run.
     assert!(factory.stop_informer(&second));
@@ -267,7 +324,11 @@ fn id3_an_informer_that_has_ended_makes_room_for_the_next() {
     assert_eq!(noted.asked().len(), 3);
     assert!(noted.asked.lock().unwrap()[2].is_reserved());
     factory.shutdown();
-    assert_eq!(*noted.told.ends.lock().unwrap(), 1, "the others have told nothing");
+    assert_eq!(
+        *noted.told.ends.lock().unwrap(),
+        1,
+        "the others have told nothing"
+    );
 }
 
 #[test]
@@ -275,7 +336,9 @@ fn id3_an_informer_that_is_told_to_end_makes_room_for_the_next_before_it_has() {
     let server = ApiServer::start().unwrap();
     create(&server, "default", "a");
     let noted = Arc::new(Noted::default());
-    let factory = builder(&server).metrics(InformerName::new("id3-soon").unwrap(), noted.clone()).build();
+    let factory = builder(&server)
+        .metrics(InformerName::new("id3-soon").unwrap(), noted.clone())
+        .build();
     let first = factory.dynamic(pods());
     let (made, makes) = std::sync::mpsc::channel();
     let (inner, own) = (factory.clone(), Mutex::new(Some(first.clone())));
@@ -291,7 +354,13 @@ fn id3_an_informer_that_is_told_to_end_makes_room_for_the_next_before_it_has() {
     factory.start(&Stop::new()).unwrap();
     let _second = makes.recv_timeout(SOON).unwrap();
     assert!(first.ended().wait_timeout(SOON));
-    let reserved: Vec<_> = noted.asked.lock().unwrap().iter().map(|id| id.is_reserved()).collect();
+    let reserved: Vec<_> = noted
+        .asked
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|id| id.is_reserved())
+        .collect();
     assert_eq!(reserved, [false, true]);
     factory.shutdown();
 }
@@ -302,7 +371,11 @@ fn x13_and_r22_reach_the_provider_whatever_the_queue_is() {
         let noted = Arc::new(Noted::default());
         let name = InformerName::new(format!("x13 {queue:?}")).unwrap();
         let metrics = name.with_resource(pods()).metrics(&*noted);
-        let options = SharedIndexInformerOptions { queue, metrics, ..Default::default() };
+        let options = SharedIndexInformerOptions {
+            queue,
+            metrics,
+            ..Default::default()
+        };
         let informer = SharedIndexInformer::<DynamicObject>::new(two_pods(), options);
         let stop = Stop::new();
         thread::scope(|scope| {
@@ -310,8 +383,13 @@ fn x13_and_r22_reach_the_provider_whatever_the_queue_is() {
             scope.spawn(|| informer.run(&stop).unwrap());
             assert!(informer.synced().wait_timeout(SOON));
             let versions = || noted.told.versions.lock().unwrap().clone();
-            until(&format!("{queue:?}: the version of the store is told"), || versions().last() == Some(&7));
-            until("nothing waits", || noted.told.levels.lock().unwrap().last() == Some(&0));
+            until(
+                &format!("{queue:?}: the version of the store is told"),
+                || versions().last() == Some(&7),
+            );
+            until("nothing waits", || {
+                noted.told.levels.lock().unwrap().last() == Some(&0)
+            });
             assert!(*noted.told.latencies.lock().unwrap() > 0, "{queue:?}");
         });
         assert_eq!(*noted.told.ends.lock().unwrap(), 1);
@@ -332,8 +410,12 @@ fn an_unshared_informer_has_metrics_too() {
         let _stopping = Stopping(stop.clone());
         scope.spawn(|| controller.run(&stop).unwrap());
         seen.recv_timeout(SOON).unwrap();
-        until("the version is told", || noted.told.versions.lock().unwrap().last() == Some(&7));
-        until("nothing waits", || noted.told.levels.lock().unwrap().last() == Some(&0));
+        until("the version is told", || {
+            noted.told.versions.lock().unwrap().last() == Some(&7)
+        });
+        until("nothing waits", || {
+            noted.told.levels.lock().unwrap().last() == Some(&0)
+        });
     });
 }
 
@@ -351,9 +433,16 @@ fn what_waits_in_the_queues_of_several_namespaces_is_told_as_one_sum() {
         }),
     );
     let metrics: Arc<dyn InformerMetrics> = noted.told.clone();
-    let options = SharedIndexInformerOptions { metrics: Some(metrics), indexers, ..Default::default() };
+    let options = SharedIndexInformerOptions {
+        metrics: Some(metrics),
+        indexers,
+        ..Default::default()
+    };
     let informer = SharedIndexInformer::for_namespaces(
-        [("blue".to_owned(), pods_of("blue", 2)), ("green".to_owned(), pods_of("green", 3))],
+        [
+            ("blue".to_owned(), pods_of("blue", 2)),
+            ("green".to_owned(), pods_of("green", 3)),
+        ],
         options,
     );
     let stop = Stop::new();
@@ -370,21 +459,30 @@ fn what_waits_in_the_queues_of_several_namespaces_is_told_as_one_sum() {
 }
 
 fn pods_of(namespace: &str, count: usize) -> Arc<dyn ListerWatcher> {
-    let metadata = |n: usize| json!({"metadata": {"namespace": namespace, "name": format!("pod-{n}")}});
+    let metadata =
+        |n: usize| json!({"metadata": {"namespace": namespace, "name": format!("pod-{n}")}});
     let items: Vec<_> = (0..count).map(metadata).collect();
     let list = json!({"kind": "List", "metadata": {"resourceVersion": "7"}, "items": items});
-    Arc::new(ScriptedListerWatcher::new([Answer::body(list.to_string()), Answer::open("")]))
+    Arc::new(ScriptedListerWatcher::new([
+        Answer::body(list.to_string()),
+        Answer::open(""),
+    ]))
 }
 
 #[test]
 fn where_nobody_wants_to_know_nobody_is_told() {
     let server = ApiServer::start().unwrap();
     create(&server, "default", "a");
-    for (n, answer) in [Answers::Nobody, Answers::Panics, Answers::PanickingMetrics].into_iter().enumerate() {
+    for (n, answer) in [Answers::Nobody, Answers::Panics, Answers::PanickingMetrics]
+        .into_iter()
+        .enumerate()
+    {
         logging();
         let noted = Noted::that(answer);
         let name = InformerName::new(format!("nobody-{n}")).unwrap();
-        let factory = builder(&server).metrics(name.clone(), noted.clone()).build();
+        let factory = builder(&server)
+            .metrics(name.clone(), noted.clone())
+            .build();
         let informer = factory.dynamic(pods());
         let seen = factory_sees(&factory, &informer);
         seen.recv_timeout(SOON).unwrap();
@@ -417,7 +515,10 @@ fn q18_a_work_queue_with_a_name_asks_the_provider_too() {
     add(&noted, None);
     assert_eq!(*noted.told.levels.lock().unwrap(), [1]);
     add(&Noted::that(Answers::Panics), Some("pods"));
-    logged(&["ERROR work queue \"pods\": ", "this provider has nothing for pods"]);
+    logged(&[
+        "ERROR work queue \"pods\": ",
+        "this provider has nothing for pods",
+    ]);
 }
 
 /// The samples of a text, by name and labels; checks that it is in the format.
@@ -437,11 +538,19 @@ fn parse(text: &str) -> HashMap<(String, BTreeMap<String, String>), f64> {
             kinds.insert(family.clone(), kind.to_owned());
         } else {
             let (name, labels, value) = sample(line);
-            let of_histogram =
-                ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
-            let of = if kinds[&family] == "histogram" { of_histogram.unwrap() } else { &name };
+            let of_histogram = ["_bucket", "_sum", "_count"]
+                .iter()
+                .find_map(|suffix| name.strip_suffix(suffix));
+            let of = if kinds[&family] == "histogram" {
+                of_histogram.unwrap()
+            } else {
+                &name
+            };
             assert_eq!(of, family, "{line}");
-            assert!(samples.insert((name, labels), value).is_none(), "twice: {line}");
+            assert!(
+                samples.insert((name, labels), value).is_none(),
+                "twice: {line}"
+            );
         }
     }
     samples
@@ -462,10 +571,19 @@ fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
                 (_, other) => value.push(other),
             }
         };
-        assert!(labels.insert(label.trim_start_matches(',').to_owned(), value).is_none(), "{line}");
+        assert!(
+            labels
+                .insert(label.trim_start_matches(',').to_owned(), value)
+                .is_none(),
+            "{line}"
+        );
         rest = &quoted[end + 1..];
     }
-    (name.to_owned(), labels, rest.strip_prefix("} ").unwrap().parse().unwrap())
+    (
+        name.to_owned(),
+        labels,
+        rest.strip_prefix("} ").unwrap().parse().unwrap(),
+    )
 }
 
 #[test]
@@ -474,9 +592,13 @@ fn the_example_serves_what_prometheus_can_read() {
     create(&server, "default", "a");
     let exporter = Arc::new(Exporter::default());
     let odd = "a \"name\"\\ with\neverything";
-    let factory = builder(&server).metrics(InformerName::new(odd).unwrap(), exporter.clone()).build();
+    let factory = builder(&server)
+        .metrics(InformerName::new(odd).unwrap(), exporter.clone())
+        .build();
     let informer = factory.dynamic(pods());
-    let handler = informer.add_event_handler(|handler| handler.on_add(|_, _| {})).unwrap();
+    let handler = informer
+        .add_event_handler(|handler| handler.on_add(|_, _| {}))
+        .unwrap();
     exporter.read_handler(&pods(), odd, handler.clone());
     exporter.read_reflector(&pods(), odd, {
         let informer = informer.clone();
@@ -488,7 +610,8 @@ fn the_example_serves_what_prometheus_can_read() {
     assert!(handler.synced().wait_timeout(SOON));
     let version = server.resource_version();
     until("the reflector has seen it all", || {
-        informer.last_sync_resource_version() == version.to_string() && handler.stats().delivered == 1
+        informer.last_sync_resource_version() == version.to_string()
+            && handler.stats().delivered == 1
     });
 
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -499,30 +622,55 @@ fn the_example_serves_what_prometheus_can_read() {
         let serving = scope.spawn(move || http::serve(listener, stop, || exporter.text()));
         let scraped = || parse(&http::get(address, "/metrics").unwrap());
         let labels = |more: &[(&str, &str)]| -> BTreeMap<String, String> {
-            let all = [("name", odd), ("group", ""), ("version", "v1"), ("resource", "pods")];
-            all.iter().chain(more).map(|(name, value)| (name.to_string(), value.to_string())).collect()
+            let all = [
+                ("name", odd),
+                ("group", ""),
+                ("version", "v1"),
+                ("resource", "pods"),
+            ];
+            all.iter()
+                .chain(more)
+                .map(|(name, value)| (name.to_string(), value.to_string()))
+                .collect()
         };
         let figure = |name: &str, more: &[(&str, &str)]| {
             let samples = scraped();
-            *samples.get(&(name.to_owned(), labels(more))).unwrap_or_else(|| panic!("{name} in {samples:?}"))
+            *samples
+                .get(&(name.to_owned(), labels(more)))
+                .unwrap_or_else(|| panic!("{name} in {samples:?}"))
         };
         until("the store's version is published", || {
             figure("informer_store_resource_version", &[]) >= version as f64
         });
-        until("all of it is processed", || figure("informer_queued_items", &[]) == 0.0);
+        until("all of it is processed", || {
+            figure("informer_queued_items", &[]) == 0.0
+        });
         assert_eq!(figure("reflector_watches_total", &[]), 1.0);
-        assert_eq!(figure("reflector_lists_total", &[]), 0.0, "it is a watch-list");
+        assert_eq!(
+            figure("reflector_lists_total", &[]),
+            0.0,
+            "it is a watch-list"
+        );
         assert_eq!(figure("reflector_listed_items", &[]), 1.0);
-        assert_eq!(figure("reflector_last_resource_version", &[]), version as f64);
+        assert_eq!(
+            figure("reflector_last_resource_version", &[]),
+            version as f64
+        );
         let handler = [("handler", "handler-1")];
         assert_eq!(figure("informer_pending_notifications", &handler), 0.0);
         assert_eq!(figure("informer_notifications_total", &handler), 1.0);
 
         let samples = scraped();
         let bucket = |most: &str| {
-            samples[&("informer_processing_latency_seconds_bucket".to_owned(), labels(&[("le", most)]))]
+            samples[&(
+                "informer_processing_latency_seconds_bucket".to_owned(),
+                labels(&[("le", most)]),
+            )]
         };
-        let count = samples[&("informer_processing_latency_seconds_count".to_owned(), labels(&[]))];
+        let count = samples[&(
+            "informer_processing_latency_seconds_count".to_owned(),
+            labels(&[]),
+        )];
         assert!(count >= 1.0 && bucket("+Inf") == count && bucket("0.001") <= bucket("10"));
 
         let answer = |request: &str| {
@@ -533,15 +681,26 @@ fn the_example_serves_what_prometheus_can_read() {
             answer.lines().take(2).collect::<Vec<_>>().join(" ")
         };
         let text = "Content-Type: text/plain; version=0.0.4; charset=utf-8";
-        assert_eq!(answer("GET /metrics?x HTTP/1.1\r\n\r\n"), format!("HTTP/1.1 200 OK {text}"));
-        assert_eq!(answer("GET / HTTP/1.1\r\n\r\n"), format!("HTTP/1.1 404 Not Found {text}"));
+        assert_eq!(
+            answer("GET /metrics?x HTTP/1.1\r\n\r\n"),
+            format!("HTTP/1.1 200 OK {text}")
+        );
+        assert_eq!(
+            answer("GET / HTTP/1.1\r\n\r\n"),
+            format!("HTTP/1.1 404 Not Found {text}")
+        );
         assert_eq!(
             answer("POST /metrics HTTP/1.1\r\n\r\n"),
             format!("HTTP/1.1 405 Method Not Allowed {text}")
         );
 
         assert!(factory.shutdown());
-        assert!(!scraped().keys().any(|(name, _)| name.starts_with("informer_")), "of what has ended");
+        assert!(
+            !scraped()
+                .keys()
+                .any(|(name, _)| name.starts_with("informer_")),
+            "of what has ended"
+        );
         stop.stop();
         serving.join()
     });
@@ -553,30 +712,59 @@ fn the_example_serves_what_a_client_tells() {
     let server = ApiServer::start().unwrap();
     create(&server, "default", "a");
     let told = Arc::new(RestClient::default());
-    let config = Config::new(server.url()).metrics(told.clone()).rate_limit(1000.0, 1000);
+    let config = Config::new(server.url())
+        .metrics(told.clone())
+        .rate_limit(1000.0, 1000);
     let client = Client::new(config).unwrap();
     let pods = "/api/v1/namespaces/default/pods";
     let body = json!({"metadata": {"name": "b"}}).to_string();
-    let length = client.request(&Request::get(pods), &Stop::new()).unwrap().bytes().unwrap().len();
-    client.request(&Request::post(pods).body(body.clone()), &Stop::new()).unwrap().bytes().unwrap();
+    let length = client
+        .request(&Request::get(pods), &Stop::new())
+        .unwrap()
+        .bytes()
+        .unwrap()
+        .len();
+    client
+        .request(&Request::post(pods).body(body.clone()), &Stop::new())
+        .unwrap()
+        .bytes()
+        .unwrap();
     server.fail_next(Fault::status(429).retry_after(0));
     let path = format!("{pods}/none");
-    assert!(client.request(&Request::get(path), &Stop::new()).unwrap_err().is_not_found());
+    assert!(
+        client
+            .request(&Request::get(path), &Stop::new())
+            .unwrap_err()
+            .is_not_found()
+    );
     told.exec_plugin_call(1, "plugin_execution_error");
     told.certificate_rotation_age(Duration::from_secs(3600));
 
     let samples = parse(&told.text());
     let host = server.url().strip_prefix("http://").unwrap().to_owned();
     let figure = |name: &str, labels: &[(&str, &str)]| {
-        let labels = labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let labels = labels
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_string()))
+            .collect();
         *samples
             .get(&(format!("rest_client_{name}"), labels))
             .unwrap_or_else(|| panic!("{name} in {samples:?}"))
     };
-    let requests =
-        |code, method| figure("requests_total", &[("code", code), ("method", method), ("host", &host)]);
+    let requests = |code, method| {
+        figure(
+            "requests_total",
+            &[("code", code), ("method", method), ("host", &host)],
+        )
+    };
     assert_eq!(
-        [("200", "GET"), ("201", "POST"), ("429", "GET"), ("404", "GET")].map(|(c, m)| requests(c, m)),
+        [
+            ("200", "GET"),
+            ("201", "POST"),
+            ("429", "GET"),
+            ("404", "GET")
+        ]
+        .map(|(c, m)| requests(c, m)),
         [1.0; 4]
     );
     let again = [("code", "404"), ("verb", "GET"), ("host", &*host)];
@@ -589,10 +777,19 @@ fn the_example_serves_what_a_client_tells() {
     assert_eq!(of("rate_limiter_duration_seconds_sum", "GET"), 0.0);
     let failed = [("code", "1"), ("call_status", "plugin_execution_error")];
     assert_eq!(figure("exec_plugin_call_total", &failed), 1.0);
-    assert_eq!(figure("exec_plugin_certificate_rotation_age_bucket", &[("le", "3600")]), 1.0);
+    assert_eq!(
+        figure(
+            "exec_plugin_certificate_rotation_age_bucket",
+            &[("le", "3600")]
+        ),
+        1.0
+    );
     assert_eq!(figure("exec_plugin_ttl_seconds", &[]), f64::INFINITY);
     told.certificate_expiry(Some(std::time::SystemTime::UNIX_EPOCH));
-    assert!(told.text().contains("rest_client_exec_plugin_ttl_seconds{} -"));
+    assert!(
+        told.text()
+            .contains("rest_client_exec_plugin_ttl_seconds{} -")
+    );
 }
 
 /// Stops also when a test fails: what runs is joined then, too.
@@ -621,7 +818,10 @@ impl log::Log for Log {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        self.0.lock().unwrap().push(format!("{} {}", record.level(), record.args()));
+        self.0
+            .lock()
+            .unwrap()
+            .push(format!("{} {}", record.level(), record.args()));
     }
 
     fn flush(&self) {}
@@ -641,5 +841,10 @@ fn logging() -> &'static Log {
 /// That something was logged in which all of these stand.
 fn logged(parts: &[&str]) {
     let lines = logging().0.lock().unwrap().clone();
-    assert!(lines.iter().any(|line| parts.iter().all(|part| line.contains(part))), "{parts:?} in {lines:#?}");
+    assert!(
+        lines
+            .iter()
+            .any(|line| parts.iter().all(|part| line.contains(part))),
+        "{parts:?} in {lines:#?}"
+    );
 }

@@ -94,7 +94,9 @@ impl Bare {
                 Some(b'\n') if is_size && size == 0 => return Ok(false),
                 Some(b'\n') => self.left = size,
                 Some(digit) => {
-                    let digit = char::from(digit).to_digit(16).ok_or(io::ErrorKind::InvalidData)?;
+                    let digit = char::from(digit)
+                        .to_digit(16)
+                        .ok_or(io::ErrorKind::InvalidData)?;
                     (size, is_size) = (size * 16 + digit as usize, true);
                 }
             }
@@ -134,7 +136,10 @@ pub(crate) struct Decoder {
 impl Decoder {
     pub(crate) fn new(skip_managed_fields: bool) -> Self {
         let finder = skip_managed_fields.then(|| Finder::new(br#","managedFields":["#));
-        Self { managed_fields: finder, rest: Vec::new() }
+        Self {
+            managed_fields: finder,
+            rest: Vec::new(),
+        }
     }
 
     /// The object of an event.
@@ -143,7 +148,11 @@ impl Decoder {
     }
 
     fn cut<'a>(&'a mut self, object: &'a [u8]) -> &'a [u8] {
-        let Some(start) = self.managed_fields.as_ref().and_then(|finder| finder.find(object)) else {
+        let Some(start) = self
+            .managed_fields
+            .as_ref()
+            .and_then(|finder| finder.find(object))
+        else {
             return object;
         };
         let end = start + end_of_brackets(&object[start..]);
@@ -161,7 +170,10 @@ pub(crate) fn ends_initial_events(frame: &[u8]) -> bool {
 
 /// What follows the type, as API servers write it.
 fn object(frame: &[u8]) -> &[u8] {
-    let start = frame.iter().position(|&byte| byte == b',').map_or(0, |comma| comma + br#","object":"#.len());
+    let start = frame
+        .iter()
+        .position(|&byte| byte == b',')
+        .map_or(0, |comma| comma + br#","object":"#.len());
     &frame[start..frame.len() - 1]
 }
 

@@ -49,7 +49,10 @@ pub(crate) fn objects(count: usize) -> Vec<Arc<Named>> {
 
 /// The same object, one version on.
 pub(crate) fn next_version(object: &Named) -> Arc<Named> {
-    Arc::new(Named { key: Arc::clone(&object.key), version: (object.version + 1) % 10 })
+    Arc::new(Named {
+        key: Arc::clone(&object.key),
+        version: (object.version + 1) % 10,
+    })
 }
 
 /// Numbers that jump about, so that processor caches don't make it look fast.
@@ -61,7 +64,10 @@ impl Jump {
     }
 
     pub(crate) fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % limit
     }
 }
@@ -93,7 +99,9 @@ impl Cache for Ours {
     }
 
     fn add(&self, object: &Arc<Named>) {
-        self.0.add(Arc::clone(&object.key), Arc::clone(object)).expect("no index function fails");
+        self.0
+            .add(Arc::clone(&object.key), Arc::clone(object))
+            .expect("no index function fails");
     }
 
     fn delete(&self, key: &str) {
@@ -109,17 +117,25 @@ impl Cache for Ours {
     }
 
     fn values(&self, name: &str) -> Vec<Arc<str>> {
-        self.0.list_index_func_values(name).expect("the index is there")
+        self.0
+            .list_index_func_values(name)
+            .expect("the index is there")
     }
 
     fn replace(&self, objects: &[Arc<Named>]) {
-        let keyed = objects.iter().map(|object| (Arc::clone(&object.key), Arc::clone(object)));
-        self.0.replace(keyed.collect(), "1").expect("no index function fails");
+        let keyed = objects
+            .iter()
+            .map(|object| (Arc::clone(&object.key), Arc::clone(object)));
+        self.0
+            .replace(keyed.collect(), "1")
+            .expect("no index function fails");
     }
 
     fn add_index(&self, name: &str, function: Function) {
         let function = IndexFunc::new(move |object| vec![function(object)]);
-        self.0.add_indexers(Indexers::new().with(name, function)).expect("it is new");
+        self.0
+            .add_indexers(Indexers::new().with(name, function))
+            .expect("it is new");
     }
 }
 
@@ -176,14 +192,29 @@ impl Cache for Plain {
     }
 
     fn values(&self, name: &str) -> Vec<Arc<str>> {
-        self.0.read().index(name).keys.keys().map(Arc::clone).collect()
+        self.0
+            .read()
+            .index(name)
+            .keys
+            .keys()
+            .map(Arc::clone)
+            .collect()
     }
 
     fn replace(&self, objects: &[Arc<Named>]) {
-        let items = objects.iter().map(|object| (Arc::clone(&object.key), Arc::clone(object))).collect();
+        let items = objects
+            .iter()
+            .map(|object| (Arc::clone(&object.key), Arc::clone(object)))
+            .collect();
         let mut state = self.0.write();
-        let State { items: old, indices } = &mut *state;
-        let old = (std::mem::replace(old, items), indices.iter_mut().map(Index::clear).collect::<Vec<_>>());
+        let State {
+            items: old,
+            indices,
+        } = &mut *state;
+        let old = (
+            std::mem::replace(old, items),
+            indices.iter_mut().map(Index::clear).collect::<Vec<_>>(),
+        );
         state.fill(0);
         drop((state, old));
     }
@@ -191,19 +222,28 @@ impl Cache for Plain {
     fn add_index(&self, name: &str, function: Function) {
         let mut state = self.0.write();
         let new = state.indices.len();
-        state.indices.push(Index { name: name.to_owned(), function, keys: HashMap::new() });
+        state.indices.push(Index {
+            name: name.to_owned(),
+            function,
+            keys: HashMap::new(),
+        });
         state.fill(new);
     }
 }
 
 impl State {
     fn index(&self, name: &str) -> &Index {
-        self.indices.iter().find(|index| index.name == name).expect("the index is there")
+        self.indices
+            .iter()
+            .find(|index| index.name == name)
+            .expect("the index is there")
     }
 
     fn fill(&mut self, first: usize) {
         for index in &mut self.indices[first..] {
-            self.items.values().for_each(|object| index.update(None, object));
+            self.items
+                .values()
+                .for_each(|object| index.update(None, object));
         }
     }
 }
@@ -218,11 +258,16 @@ impl Index {
             }
             self.remove(&old, &new.key);
         }
-        self.keys.entry(value.into()).or_default().insert(Arc::clone(&new.key));
+        self.keys
+            .entry(value.into())
+            .or_default()
+            .insert(Arc::clone(&new.key));
     }
 
     fn remove(&mut self, value: &str, key: &str) {
-        let Some(keys) = self.keys.get_mut(value) else { return };
+        let Some(keys) = self.keys.get_mut(value) else {
+            return;
+        };
         keys.remove(key);
         if keys.is_empty() {
             self.keys.remove(value);

@@ -34,9 +34,15 @@ impl Pods {
 
     fn render(count: usize, managed: bool) -> Self {
         let template: String = TEMPLATE.lines().map(str::trim_start).collect();
-        let (before, rest) = template.split_once(",\"managedFields\"").expect("it has some");
+        let (before, rest) = template
+            .split_once(",\"managedFields\"")
+            .expect("it has some");
         let (_, after) = rest.split_once("@end@").expect("they end");
-        let template = if managed { template.replace("@end@", "") } else { format!("{before}{after}") };
+        let template = if managed {
+            template.replace("@end@", "")
+        } else {
+            format!("{before}{after}")
+        };
 
         let changed = count.div_ceil(CHANGED);
         // In one piece: what is allocated and freed here must not be there to be used by what is measured.
@@ -48,7 +54,11 @@ impl Pods {
             pod(&template, n, version, &mut bytes);
             items.push(start..bytes.len());
         }
-        Self { bytes: bytes.leak(), items: items.leak(), count }
+        Self {
+            bytes: bytes.leak(),
+            items: items.leak(),
+            count,
+        }
     }
 
     pub(crate) fn len(self) -> usize {
@@ -62,7 +72,11 @@ impl Pods {
 
     /// The JSON of one, in the first or the second list.
     pub(crate) fn item(self, n: usize, list: usize) -> &'static [u8] {
-        let at = if list == 1 && n.is_multiple_of(CHANGED) { self.count + n / CHANGED } else { n };
+        let at = if list == 1 && n.is_multiple_of(CHANGED) {
+            self.count + n / CHANGED
+        } else {
+            n
+        };
         &self.bytes[self.items[at].clone()]
     }
 
@@ -149,7 +163,9 @@ impl Read for Items {
                 0 => self.head.as_bytes(),
                 part if part <= 3 * items => match ((part - 1) / 3, (part - 1) % 3) {
                     (item, 0) => self.before[usize::from(item > 0)],
-                    (item, 1) => &self.pods.item(self.range.start + item, self.list)[self.skipped..],
+                    (item, 1) => {
+                        &self.pods.item(self.range.start + item, self.list)[self.skipped..]
+                    }
                     _ => self.after,
                 },
                 part if part == 3 * items + 1 => self.tail.as_bytes(),

@@ -46,9 +46,15 @@ impl Replay {
             .expect("this program starts");
         let mut url = String::new();
         let output = child.stdout.take().expect("it is piped");
-        BufReader::new(output).read_line(&mut url).expect("the server says its address");
+        BufReader::new(output)
+            .read_line(&mut url)
+            .expect("the server says its address");
         let commands = child.stdin.take().expect("it is piped");
-        Self { url: url.trim_end().to_owned(), child, commands }
+        Self {
+            url: url.trim_end().to_owned(),
+            child,
+            commands,
+        }
     }
 
     /// So many events follow, so many a second; 0 is as fast as they are read. Paced ones carry the time at
@@ -86,7 +92,10 @@ pub(crate) fn serve_if_asked() -> bool {
     if arguments.next().as_deref() != Some(ARGUMENT) {
         return false;
     }
-    let count = arguments.next().and_then(|count| count.parse().ok()).expect("the number of Pods");
+    let count = arguments
+        .next()
+        .and_then(|count| count.parse().ok())
+        .expect("the number of Pods");
     let server = Arc::new(Server::new(count));
     let listener = TcpListener::bind("127.0.0.1:0").expect("there are ports");
     println!("http://{}", listener.local_addr().expect("it is bound"));
@@ -101,7 +110,10 @@ pub(crate) fn serve_if_asked() -> bool {
     for line in io::stdin().lines().map_while(Result::ok) {
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["go", events, rate] => {
-                server.go(events.parse().expect("a number"), rate.parse().expect("a number"));
+                server.go(
+                    events.parse().expect("a number"),
+                    rate.parse().expect("a number"),
+                );
             }
             ["expire"] => server.expire(),
             ["reset"] => server.reset(),
@@ -197,12 +209,18 @@ impl State {
     }
 
     fn push(&mut self, r#type: &'static str, pod: u32) {
-        self.log.push(Entry { r#type, pod, incarnation: self.incarnations[pod as usize] });
+        self.log.push(Entry {
+            r#type,
+            pod,
+            incarnation: self.incarnations[pod as usize],
+        });
     }
 
     fn below(&mut self, limit: usize) -> usize {
-        self.random =
-            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.random = self
+            .random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.random >> 33) as usize % limit
     }
 }
@@ -224,7 +242,12 @@ impl Server {
             }
         });
         let pods: Vec<Pod> = pods.collect();
-        Self { pods, count, state: State::new(count, all, 0).into(), changed: Condvar::new() }
+        Self {
+            pods,
+            count,
+            state: State::new(count, all, 0).into(),
+            changed: Condvar::new(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -268,13 +291,20 @@ impl Server {
         let mut live = state.live.clone();
         live.sort_unstable();
         let live = live.into_iter().map(|pod| pod as usize);
-        (live.map(|pod| (pod, state.incarnations[pod], newest[pod])).collect(), first + state.log.len())
+        (
+            live.map(|pod| (pod, state.incarnations[pod], newest[pod]))
+                .collect(),
+            first + state.log.len(),
+        )
     }
 
     fn connection(&self, stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let mut input = BufReader::new(stream.try_clone()?);
-        let mut output = Output { stream, buffer: Vec::with_capacity(2 * WRITE) };
+        let mut output = Output {
+            stream,
+            buffer: Vec::with_capacity(2 * WRITE),
+        };
         let mut line = String::new();
         loop {
             line.clear();
@@ -291,7 +321,12 @@ impl Server {
             }
             let (path, query) = target.split_once('?').unwrap_or((&target, ""));
             let parameters = query.split('&').filter_map(|pair| pair.split_once('='));
-            let parameter = |name| parameters.clone().find(|pair| pair.0 == name).map(|pair| pair.1);
+            let parameter = |name| {
+                parameters
+                    .clone()
+                    .find(|pair| pair.0 == name)
+                    .map(|pair| pair.1)
+            };
             if path != "/api/v1/pods" {
                 output.not_found()?;
                 continue;
@@ -299,7 +334,11 @@ impl Server {
             output.ok()?;
             if parameter("watch").is_none_or(|watch| watch == "false") {
                 let number = |name| parameter(name).and_then(|number| number.parse().ok());
-                self.list(&mut output, number("continue").unwrap_or(0), number("limit").unwrap_or(0))?;
+                self.list(
+                    &mut output,
+                    number("continue").unwrap_or(0),
+                    number("limit").unwrap_or(0),
+                )?;
             } else {
                 let seconds = parameter("timeoutSeconds").and_then(|seconds| seconds.parse().ok());
                 let deadline = Instant::now() + Duration::from_secs(seconds.unwrap_or(3600));
@@ -315,7 +354,11 @@ impl Server {
     fn list(&self, output: &mut Output, start: usize, limit: usize) -> io::Result<()> {
         let (live, version) = self.snapshot();
         let page = live.get(start..).unwrap_or_default();
-        let page = &page[..if limit == 0 { page.len() } else { limit.min(page.len()) }];
+        let page = &page[..if limit == 0 {
+            page.len()
+        } else {
+            limit.min(page.len())
+        }];
         let end = start + page.len();
         let more = match live.len() - end.min(live.len()) {
             0 => String::new(),
@@ -344,7 +387,13 @@ impl Server {
     }
 
     /// Without a version, or with any, it begins with all that there is.
-    fn watch(&self, output: &mut Output, version: &str, bookmark: bool, deadline: Instant) -> io::Result<()> {
+    fn watch(
+        &self,
+        output: &mut Output,
+        version: &str,
+        bookmark: bool,
+        deadline: Instant,
+    ) -> io::Result<()> {
         let mut from: usize = version.parse().unwrap_or(0);
         let generation = self.state().generation;
         if from == 0 || bookmark {
@@ -404,7 +453,9 @@ impl Server {
                 if paced {
                     let nanoseconds = (at - pace.0) as u64 * 1_000_000_000 / pace.1 as u64;
                     wait_until(pace.2 + Duration::from_nanos(nanoseconds));
-                    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
+                    let now = SystemTime::now()
+                        .duration_since(UNIX_EPOCH)
+                        .expect("it is after 1970");
                     sent_at = now.as_nanos();
                 }
                 at += 1;
@@ -437,8 +488,12 @@ impl Server {
         sent_at: u128,
     ) {
         let pod = &self.pods[pod];
-        let head =
-            [r#"{"type":""#, r#type, r#"","object":{"kind":"Pod","apiVersion":"v1","#].map(str::as_bytes);
+        let head = [
+            r#"{"type":""#,
+            r#type,
+            r#"","object":{"kind":"Pod","apiVersion":"v1","#,
+        ]
+        .map(str::as_bytes);
         // The brace is in the head.
         let place = output.chunk(&[head[0], head[1], head[2], &pod.json[1..], b"}\n"]);
         let start = place.end - 2 - pod.json.len();
@@ -455,7 +510,10 @@ const EXPIRED: &str = concat!(
 
 impl Pod {
     fn patch(&self, json: &mut [u8], version: usize, incarnation: u32, sent_at: u128) {
-        digits(&mut json[self.version..][..VERSIONS[0].len()], version as u128);
+        digits(
+            &mut json[self.version..][..VERSIONS[0].len()],
+            version as u128,
+        );
         if incarnation > 0 {
             digits(&mut json[self.uid..][..8], incarnation.into());
         }
@@ -518,7 +576,11 @@ impl Output {
     }
 
     fn flush_if_full(&mut self) -> io::Result<()> {
-        if self.buffer.len() >= WRITE { self.flush() } else { Ok(()) }
+        if self.buffer.len() >= WRITE {
+            self.flush()
+        } else {
+            Ok(())
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {

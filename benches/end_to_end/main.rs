@@ -46,16 +46,32 @@ fn main() {
     if serve_if_asked() || measured::run_if_asked() {
         return;
     }
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| argument != "--bench")
+        .collect();
     let is_asked = |name: &str| arguments.iter().any(|argument| argument == name);
     let test = is_asked("--test");
     let number = |name: &str, large: usize, small: usize| {
-        let given = arguments.iter().skip_while(|argument| *argument != name).nth(1);
-        given.map_or(if test { small } else { large }, |text| text.parse().expect("a number"))
+        let given = arguments
+            .iter()
+            .skip_while(|argument| *argument != name)
+            .nth(1);
+        given.map_or(if test { small } else { large }, |text| {
+            text.parse().expect("a number")
+        })
     };
     let wanted = |names: &[&'static str]| -> Vec<&'static str> {
-        let some: Vec<_> = names.iter().copied().filter(|name| is_asked(name)).collect();
-        if some.is_empty() { names.to_vec() } else { some }
+        let some: Vec<_> = names
+            .iter()
+            .copied()
+            .filter(|name| is_asked(name))
+            .collect();
+        if some.is_empty() {
+            names.to_vec()
+        } else {
+            some
+        }
     };
     let types = wanted(&TYPES);
     let pods = number("--pods", 20_000, 200);
@@ -99,7 +115,8 @@ impl Bench {
         );
         for r#type in types {
             let [ours, bare] = self.by_turns([Who::Informer, Who::Bare], r#type, 0);
-            let kib = |reports: &[Report]| median(reports, |it| cache(it) / it.objects as f64 / KIB);
+            let kib =
+                |reports: &[Report]| median(reports, |it| cache(it) / it.objects as f64 / KIB);
             let [cpu, bare_cpu] = [&ours, &bare].map(|all| median(all, |it| it.sync_cpu_seconds));
             println!(
                 "{type:12} {cpu:7.3} {bare_cpu:8.3} {:7.2} {:7.2} | {:9.2} {:6.2} | {:9.1} {:6.3}",
@@ -108,13 +125,18 @@ impl Bench {
                 kib(&ours),
                 kib(&bare),
                 median(&ours, |it| cache(it) / MIB),
-                median(&ours, |it| (cache(it) + (it.peak_bytes - it.resident_bytes) as f64) / cache(it)),
+                median(&ours, |it| (cache(it)
+                    + (it.peak_bytes - it.resident_bytes) as f64)
+                    / cache(it)),
             );
         }
     }
 
     fn events(&mut self, types: &[&str]) {
-        println!("\n{} events as fast as they are read, {} at {RATE} a second.", self.events, self.paced);
+        println!(
+            "\n{} events as fast as they are read, {} at {RATE} a second.",
+            self.events, self.paced
+        );
         println!(
             "{:12} {:>7} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8} | {:>7} {:>7} {:>7} {:>7} {:>8}",
             "",
@@ -134,12 +156,19 @@ impl Bench {
         for r#type in types {
             let who = [Who::Informer, Who::Bare, Who::Keeping];
             let [ours, bare, keeping] = self.by_turns(who, r#type, self.events);
-            let micros =
-                |reports: &[Report]| median(reports, |it| it.events_cpu_seconds * 1e6 / it.events as f64);
-            let case = Case { events: Some(self.paced), latency: true, ..Case::new(Who::Informer, r#type) };
+            let micros = |reports: &[Report]| {
+                median(reports, |it| it.events_cpu_seconds * 1e6 / it.events as f64)
+            };
+            let case = Case {
+                events: Some(self.paced),
+                latency: true,
+                ..Case::new(Who::Informer, r#type)
+            };
             let paced = self.case(&case, |bench| bench.replay.go(bench.paced, RATE));
             let latency = |which: fn(&Latency) -> f64| {
-                median(&paced, |it| which(it.latency.as_ref().expect("they say when they were sent")))
+                median(&paced, |it| {
+                    which(it.latency.as_ref().expect("they say when they were sent"))
+                })
             };
             println!(
                 "{type:12} {:7.2} {:7.2} {:7.2} {:7.2} {:7.2} {:8.0} {:8.3} | {:7.0} {:7.0} {:7.0} {:7.0} {:8.2}",
@@ -160,11 +189,19 @@ impl Bench {
     }
 
     /// Our informer and bare loops, by turns.
-    fn by_turns<const N: usize>(&mut self, all: [Who; N], r#type: &str, events: usize) -> [Vec<Report>; N] {
+    fn by_turns<const N: usize>(
+        &mut self,
+        all: [Who; N],
+        r#type: &str,
+        events: usize,
+    ) -> [Vec<Report>; N] {
         let mut reports = [const { Vec::new() }; N];
         for _ in 0..self.runs {
             for (reports, who) in reports.iter_mut().zip(all) {
-                let case = Case { events: Some(events), ..Case::new(who, r#type) };
+                let case = Case {
+                    events: Some(events),
+                    ..Case::new(who, r#type)
+                };
                 reports.push(self.once(&case, |bench| bench.replay.go(events, 0)));
             }
         }
@@ -179,23 +216,37 @@ impl Bench {
         );
         for r#type in types {
             // All are told: to handlers a relist is everything once more.
-            let case = Case { events: Some(self.pods), ..Case::new(Who::Informer, r#type) };
+            let case = Case {
+                events: Some(self.pods),
+                ..Case::new(Who::Informer, r#type)
+            };
             let reports = self.case(&case, |bench| bench.replay.expire());
             println!(
                 "{type:12} {:12.3} {:12.3} {:7.2} | {:12.1}",
                 median(&reports, |it| it.sync_cpu_seconds),
                 median(&reports, |it| it.events_cpu_seconds),
                 median(&reports, |it| it.events_cpu_seconds / it.sync_cpu_seconds),
-                median(&reports, |it| (it.peak_after_bytes - it.peak_bytes) as f64 / MIB),
+                median(&reports, |it| (it.peak_after_bytes - it.peak_bytes) as f64
+                    / MIB),
             );
         }
     }
 
     fn fan_out(&mut self) {
-        println!("\n{} events as own structs, to several handlers.", self.events);
-        println!("{:12} {:>8} {:>17} {:>17}", "handlers", "threads", "CPU us a notif.", "wake-ups a notif.");
+        println!(
+            "\n{} events as own structs, to several handlers.",
+            self.events
+        );
+        println!(
+            "{:12} {:>8} {:>17} {:>17}",
+            "handlers", "threads", "CPU us a notif.", "wake-ups a notif."
+        );
         for handlers in [1, 4, 16] {
-            let case = Case { events: Some(self.events), handlers, ..Case::new(Who::Informer, "own") };
+            let case = Case {
+                events: Some(self.events),
+                handlers,
+                ..Case::new(Who::Informer, "own")
+            };
             let reports = self.case(&case, |bench| bench.replay.go(bench.events, 0));
             let told = (self.events * handlers) as f64;
             println!(
@@ -209,14 +260,20 @@ impl Bench {
 
     fn idle(&mut self) {
         println!("\nNothing happens for {} s.", self.idle_seconds);
-        let case = Case { seconds: Some(self.idle_seconds), ..Case::new(Who::Informer, "own") };
+        let case = Case {
+            seconds: Some(self.idle_seconds),
+            ..Case::new(Who::Informer, "own")
+        };
         let reports = self.case(&case, |_| {});
         let wakeups = median(&reports, |it| it.wakeups as f64 / it.waited_seconds);
         println!("wake-ups a second, the last one of who measures included: {wakeups:.2}");
         // With no object to speak of all is beside the objects.
         let all = std::mem::replace(&mut self.replay, Replay::spawn(1));
         let reports = self.case(&case, |_| {});
-        println!("memory of an informer of one object: {:.0} KiB", median(&reports, |it| cache(it) / KIB));
+        println!(
+            "memory of an informer of one object: {:.0} KiB",
+            median(&reports, |it| cache(it) / KIB)
+        );
         self.replay = all;
     }
 
@@ -236,7 +293,9 @@ impl Bench {
 
 /// Memory over that of before.
 fn cache(report: &Report) -> f64 {
-    report.resident_bytes.saturating_sub(report.resident_before_bytes) as f64
+    report
+        .resident_bytes
+        .saturating_sub(report.resident_before_bytes) as f64
 }
 
 fn median(reports: &[Report], figure: impl Fn(&Report) -> f64) -> f64 {

@@ -43,7 +43,14 @@ pub(crate) struct Case<'a> {
 
 impl<'a> Case<'a> {
     pub(crate) fn new(who: Who, r#type: &'a str) -> Self {
-        Self { who, r#type, events: None, seconds: None, handlers: 1, latency: false }
+        Self {
+            who,
+            r#type,
+            events: None,
+            seconds: None,
+            handlers: 1,
+            latency: false,
+        }
     }
 
     /// Measures it in a process of its own; `then` is called once it has synced.
@@ -56,8 +63,12 @@ impl<'a> Case<'a> {
             .spawn()
             .expect("this program starts");
         let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-        let mut line =
-            || lines.next().and_then(Result::ok).unwrap_or_else(|| panic!("it has failed: {case}"));
+        let mut line = || {
+            lines
+                .next()
+                .and_then(Result::ok)
+                .unwrap_or_else(|| panic!("it has failed: {case}"))
+        };
         assert_eq!(line(), "synced");
         then();
         let report = serde_json::from_str(&line()).expect("a report");
@@ -106,7 +117,12 @@ fn informer(case: &Case<'_>, url: String) -> Report {
         ..Settings::default()
     };
     let stop = Stop::new();
-    let run = Run { config: Config::new(url), settings: &settings, stop: &stop, audience: &mut Parent };
+    let run = Run {
+        config: Config::new(url),
+        settings: &settings,
+        stop: &stop,
+        audience: &mut Parent,
+    };
     types::measure(case.r#type, "pods", run).expect("it goes well")
 }
 
@@ -117,7 +133,10 @@ fn bare<T: Object + DeserializeOwned>(case: &Case<'_>, url: &str) -> Report {
     let mut decoder = Decoder::new(true);
     let mut kept: Vec<T> = Vec::new();
     loop {
-        let frame = server.frame().expect("it goes on").expect("a bookmark comes");
+        let frame = server
+            .frame()
+            .expect("it goes on")
+            .expect("a bookmark comes");
         if ends_initial_events(frame) {
             break;
         }
@@ -128,12 +147,18 @@ fn bare<T: Object + DeserializeOwned>(case: &Case<'_>, url: &str) -> Report {
     let (events, objects) = (case.events.unwrap_or(0), kept.len());
     let key = |pod: &T| format!("{}/{}", pod.namespace(), pod.name());
     let keeps = matches!(case.who, Who::Keeping);
-    let mut cache: HashMap<String, T> =
-        if keeps { kept.drain(..).map(|pod| (key(&pod), pod)).collect() } else { HashMap::new() };
+    let mut cache: HashMap<String, T> = if keeps {
+        kept.drain(..).map(|pod| (key(&pod), pod)).collect()
+    } else {
+        HashMap::new()
+    };
     // Not what it took to file them.
     let begin = Reading::now();
     for _ in 0..events {
-        let frame = server.frame().expect("it goes on").expect("more events come");
+        let frame = server
+            .frame()
+            .expect("it goes on")
+            .expect("more events come");
         let is_gone = frame.starts_with(br#"{"type":"DELETED""#);
         let pod: T = std::hint::black_box(decoder.object(frame).expect("it is a Pod"));
         match keeps {

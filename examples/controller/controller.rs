@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use k8s_informer::workqueue::{RateLimitingQueue, default_controller_rate_limiter};
 use k8s_informer::{
-    Client, DeleteOptions, Event, GroupVersionResource, InformerError, InformerScope, Key, Lister, Object,
-    ObjectMeta, PartialObjectMetadata, Patch, ReflectorOptions, SharedIndexInformer, SharedInformerFactory,
-    Stop, impl_object,
+    Client, DeleteOptions, Event, GroupVersionResource, InformerError, InformerScope, Key, Lister,
+    Object, ObjectMeta, PartialObjectMetadata, Patch, ReflectorOptions, SharedIndexInformer,
+    SharedInformerFactory, Stop, impl_object,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -116,7 +116,12 @@ impl TeamController {
         options: Options,
         report: impl Fn(&str, &Outcome) + Send + Sync + 'static,
     ) -> Result<Self, Box<dyn Error>> {
-        let Options { workers, max_retries, grace, reflector } = options;
+        let Options {
+            workers,
+            max_retries,
+            grace,
+            reflector,
+        } = options;
         let factory = SharedInformerFactory::builder(client.clone())
             .reflector_options(reflector)
             .resync(RESYNC)
@@ -124,7 +129,8 @@ impl TeamController {
         // The server selects, so that nothing comes over the wire and into the caches that isn't ours. Of
         // Namespaces the metadata is enough.
         let ours = InformerScope::all().label_selector(TEAM.parse()?);
-        let namespaces = factory.metadata_in(GroupVersionResource::new("", "v1", "namespaces"), &ours);
+        let namespaces =
+            factory.metadata_in(GroupVersionResource::new("", "v1", "namespaces"), &ours);
         let ours = InformerScope::all()
             .label_selector(format!("{MANAGED_BY}={MANAGER}").parse()?)
             .field_selector(format!("metadata.name={NAME}"));
@@ -134,7 +140,17 @@ impl TeamController {
         enqueue(&namespaces, &queue, Event::name)?;
         enqueue(&maps, &queue, Event::namespace)?;
         let (namespaces, report) = (namespaces.lister(), Box::new(report));
-        Ok(Self { client, factory, namespaces, maps, queue, workers, max_retries, grace, report })
+        Ok(Self {
+            client,
+            factory,
+            namespaces,
+            maps,
+            queue,
+            workers,
+            max_retries,
+            grace,
+            report,
+        })
     }
 
     /// Runs until `stop` is given, and then ends in order: no new keys, those that wait are done, then the
@@ -198,7 +214,10 @@ impl TeamController {
     fn reconcile(&self, namespace: &str, calls: &Stop) -> Result<Action, k8s_informer::Error> {
         let maps = self.client.api::<TeamMap>(Some(namespace));
         let wanted = self.namespaces.get_by_key(namespace);
-        if wanted.as_ref().is_some_and(|namespace| namespace.metadata.is_being_deleted()) {
+        if wanted
+            .as_ref()
+            .is_some_and(|namespace| namespace.metadata.is_being_deleted())
+        {
             return Ok(Action::Nothing); // What is in it goes with it.
         }
         let team = wanted.as_ref().and_then(|namespace| namespace.label(TEAM));
@@ -206,7 +225,9 @@ impl TeamController {
 
         let (written, action) = match (team, found) {
             (None, None) => return Ok(Action::Nothing),
-            (Some(team), Some(map)) if map.data.team.as_deref() == Some(team) => return Ok(Action::Nothing),
+            (Some(team), Some(map)) if map.data.team.as_deref() == Some(team) => {
+                return Ok(Action::Nothing);
+            }
             (Some(team), None) => {
                 let map = json!({
                     "metadata": { "name": NAME, "labels": { MANAGED_BY: MANAGER } },
@@ -222,8 +243,12 @@ impl TeamController {
             }
             (Some(team), Some(map)) => {
                 let version = map.resource_version();
-                let patch = json!({ "metadata": { "resourceVersion": version }, "data": { "team": team } });
-                (maps.patch(NAME, &Patch::merge(patch), calls)?, Action::Repaired)
+                let patch =
+                    json!({ "metadata": { "resourceVersion": version }, "data": { "team": team } });
+                (
+                    maps.patch(NAME, &Patch::merge(patch), calls)?,
+                    Action::Repaired,
+                )
             }
             (None, Some(map)) => {
                 return match maps.delete(NAME, &DeleteOptions::unchanged(&*map), calls) {
@@ -248,7 +273,8 @@ fn enqueue<T: Object>(
     let queue = Arc::clone(queue);
     // Every event, not `HandlerBuffer::Coalescing`: that does not tell of what came and went, which a worker
     // may have seen in the cache. The queue has each key once anyway.
-    informer
-        .add_event_handler(|handler| handler.on_event(move |event| queue.add(namespace(event).into())))?;
+    informer.add_event_handler(|handler| {
+        handler.on_event(move |event| queue.add(namespace(event).into()))
+    })?;
     Ok(())
 }

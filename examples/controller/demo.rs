@@ -32,7 +32,10 @@ pub(crate) fn run(options: Options) -> Result<(), Box<dyn Error>> {
     let stop = Stop::new();
     let told = thread::scope(|scope| {
         let running = scope.spawn(|| controller.run(&stop).map_err(|error| error.to_string()));
-        let told = play(&Stage { server: &server, reports: &reports });
+        let told = play(&Stage {
+            server: &server,
+            reports: &reports,
+        });
         println!("It stops: what has begun is finished, then the workers end, then the informers.");
         stop.stop();
         let ended = running.join().map_err(|_| "the controller panicked")?;
@@ -72,7 +75,11 @@ fn play(stage: &Stage<'_>) -> Result<Counts, Box<dyn Error>> {
     expect("blue", "created")?;
 
     println!("Somebody changes it, and once more while the controller puts it right:");
-    server.fail_next(Fault::delay(Duration::from_millis(300)).on(Verb::Patch).resource("configmaps"));
+    server.fail_next(
+        Fault::delay(Duration::from_millis(300))
+            .on(Verb::Patch)
+            .resource("configmaps"),
+    );
     server.patch(&map("blue"), json!({ "data": { "team": "sea" } }))?;
     let is_patch = |request: &RequestRecord| request.verb() == Verb::Patch;
     server.wait_for_requests(|requests| requests.iter().any(is_patch), PATIENCE);
@@ -80,11 +87,18 @@ fn play(stage: &Stage<'_>) -> Result<Counts, Box<dyn Error>> {
     expect("blue", "repaired")?;
 
     println!("The other one gets a team, while the server fails three times:");
-    server.fail_next(Fault::status(500).on(Verb::Create).resource("configmaps").times(3));
+    server.fail_next(
+        Fault::status(500)
+            .on(Verb::Create)
+            .resource("configmaps")
+            .times(3),
+    );
     stage.label("plain", json!("forest"))?;
     expect("plain", "created")?;
 
-    println!("In a third one a ConfigMap of that name is there already, which is not the controller's:");
+    println!(
+        "In a third one a ConfigMap of that name is there already, which is not the controller's:"
+    );
     stage.namespace("red", json!({}))?;
     let theirs = json!({ "metadata": { "name": NAME }, "data": { "colour": "red" } });
     server.create(&format!("{NAMESPACES}/red/configmaps"), theirs)?;
@@ -100,7 +114,11 @@ fn play(stage: &Stage<'_>) -> Result<Counts, Box<dyn Error>> {
 
     println!("\nThe ConfigMaps now:");
     let query = format!("/api/v1/configmaps?fieldSelector=metadata.name%3D{NAME}");
-    for map in server.list(&query)?["items"].as_array().into_iter().flatten() {
+    for map in server.list(&query)?["items"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
         println!("  {}: {}", map["metadata"]["namespace"], map["data"]);
     }
     println!();
@@ -115,21 +133,33 @@ struct Stage<'a> {
 
 impl Stage<'_> {
     fn namespace(&self, name: &str, labels: Value) -> Result<(), Box<dyn Error>> {
-        self.server.create(NAMESPACES, json!({ "metadata": { "name": name, "labels": labels } }))?;
+        self.server.create(
+            NAMESPACES,
+            json!({ "metadata": { "name": name, "labels": labels } }),
+        )?;
         Ok(())
     }
 
     fn label(&self, namespace: &str, team: Value) -> Result<(), Box<dyn Error>> {
         let labels = json!({ "metadata": { "labels": { TEAM: team } } });
-        self.server.patch(&format!("{NAMESPACES}/{namespace}"), labels)?;
+        self.server
+            .patch(&format!("{NAMESPACES}/{namespace}"), labels)?;
         Ok(())
     }
 
     /// Waits until this has become of a Namespace, and counts what happens meanwhile.
-    fn expect(&self, namespace: &str, what: &str, counts: &mut Counts) -> Result<(), Box<dyn Error>> {
+    fn expect(
+        &self,
+        namespace: &str,
+        what: &str,
+        counts: &mut Counts,
+    ) -> Result<(), Box<dyn Error>> {
         loop {
             let waited_in_vain = |_| format!("waited in vain for {namespace} to be {what}");
-            let (of, kind) = self.reports.recv_timeout(PATIENCE).map_err(waited_in_vain)?;
+            let (of, kind) = self
+                .reports
+                .recv_timeout(PATIENCE)
+                .map_err(waited_in_vain)?;
             *counts.entry(kind).or_insert(0) += 1;
             if of == namespace && kind == what {
                 return Ok(());

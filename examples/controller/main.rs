@@ -49,14 +49,22 @@ fn run() -> Result<(), Box<dyn Error>> {
             other => return Err(format!("{}\n{USAGE}", other.unexpected()).into()),
         }
     }
-    if is_live { live(options) } else { demo::run(options) }
+    if is_live {
+        live(options)
+    } else {
+        demo::run(options)
+    }
 }
 
 /// On the kubeconfig's cluster, until Ctrl-C.
 fn live(options: Options) -> Result<(), Box<dyn Error>> {
     let stop = Stop::on_signals()?;
     let client = Client::try_default()?;
-    println!("Namespaces of {} with the label {}; Ctrl-C ends it", client.server(), controller::TEAM);
+    println!(
+        "Namespaces of {} with the label {}; Ctrl-C ends it",
+        client.server(),
+        controller::TEAM
+    );
     TeamController::new(client, options, print)?.run(&stop)?;
     println!("stopped");
     Ok(())
@@ -81,7 +89,11 @@ impl log::Log for Logger {
 
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) {
-            eprintln!("{}: {}", record.level().as_str().to_lowercase(), record.args());
+            eprintln!(
+                "{}: {}",
+                record.level().as_str().to_lowercase(),
+                record.args()
+            );
         }
     }
 

@@ -55,7 +55,10 @@ impl Arguments {
 
         let (mut server, mut kubeconfig, mut context) = (None, None::<PathBuf>, None::<String>);
         let (mut resource, mut r#type, mut json) = (None, TYPES[0].to_owned(), false);
-        let mut settings = Settings { latency: false, ..Settings::default() };
+        let mut settings = Settings {
+            latency: false,
+            ..Settings::default()
+        };
         while let Some(argument) = arguments.next()? {
             let scope = settings.scope.clone();
             match argument {
@@ -69,11 +72,15 @@ impl Arguments {
                 Long("selector") | Short('l') => {
                     settings.scope = scope.label_selector(arguments.value()?.parse()?);
                 }
-                Long("field-selector") => settings.scope = scope.field_selector(arguments.value()?.string()?),
+                Long("field-selector") => {
+                    settings.scope = scope.field_selector(arguments.value()?.string()?)
+                }
                 Long("keep-managed-fields") => settings.keep_managed_fields = true,
                 Long("watch-list") => settings.listing = Listing::WatchList,
                 Long("list") => settings.listing = Listing::List(None),
-                Long("page-size") => settings.listing = Listing::List(Some(arguments.value()?.parse()?)),
+                Long("page-size") => {
+                    settings.listing = Listing::List(Some(arguments.value()?.parse()?))
+                }
                 Long("events") => settings.events = Some(arguments.value()?.parse()?),
                 Long("seconds") => {
                     let seconds = Duration::try_from_secs_f64(arguments.value()?.parse()?);
@@ -112,6 +119,12 @@ impl Arguments {
             }
         };
         let resource = resource.unwrap_or_else(|| "pods".to_owned());
-        Ok(Some(Self { config, resource, r#type, settings, json }))
+        Ok(Some(Self {
+            config,
+            resource,
+            r#type,
+            settings,
+            json,
+        }))
     }
 }

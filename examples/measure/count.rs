@@ -28,7 +28,9 @@ pub(crate) struct Told {
 impl Told {
     /// From the first to the last event.
     pub(crate) fn elapsed(&self) -> Duration {
-        self.first.zip(self.last).map_or(Duration::ZERO, |(first, last)| last - first)
+        self.first
+            .zip(self.last)
+            .map_or(Duration::ZERO, |(first, last)| last - first)
     }
 }
 
@@ -39,8 +41,18 @@ impl Count {
         let limit = limit.unwrap_or(u64::MAX);
         let count = |_| {
             let samples = Samples::with_capacity(limit.try_into().unwrap_or(usize::MAX));
-            let told = Mutex::new(Told { events: 0, first: None, last: None, samples });
-            Arc::new(Self { told, limit, others: Arc::clone(&others), enough: enough.clone() })
+            let told = Mutex::new(Told {
+                events: 0,
+                first: None,
+                last: None,
+                samples,
+            });
+            Arc::new(Self {
+                told,
+                limit,
+                others: Arc::clone(&others),
+                enough: enough.clone(),
+            })
         };
         if limit == 0 {
             enough.stop();

@@ -20,7 +20,10 @@ pub(crate) struct Samples {
 impl Samples {
     /// Room for all that are expected: nothing is allocated, nor even touched, before they come.
     pub(crate) fn with_capacity(expected: usize) -> Self {
-        Self { micros: Vec::with_capacity(expected.min(KEPT)), seen: 0 }
+        Self {
+            micros: Vec::with_capacity(expected.min(KEPT)),
+            seen: 0,
+        }
     }
 
     /// An event has come whose object says that it was sent at that time.
@@ -28,7 +31,9 @@ impl Samples {
         if sent_at == 0 {
             return;
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let micros = (now.as_nanos() as u64).saturating_sub(sent_at) / 1000;
         self.push(u32::try_from(micros).unwrap_or(u32::MAX));
     }
@@ -74,7 +79,13 @@ mod tests {
     fn summary(samples: impl IntoIterator<Item = u32>) -> Option<(usize, [f64; 4])> {
         let mut all = Samples::with_capacity(0);
         samples.into_iter().for_each(|sample| all.push(sample));
-        let Latency { samples, p50_us, p90_us, p99_us, max_us } = all.summary()?;
+        let Latency {
+            samples,
+            p50_us,
+            p90_us,
+            p99_us,
+            max_us,
+        } = all.summary()?;
         Some((samples, [p50_us, p90_us, p99_us, max_us]))
     }
 
@@ -83,12 +94,16 @@ mod tests {
         assert_eq!(summary([]), None);
         assert_eq!(summary([7]), Some((1, [7.0; 4])));
         assert_eq!(summary((1..=10).rev()), Some((10, [5.0, 9.0, 10.0, 10.0])));
-        assert_eq!(summary(1..=1000), Some((1000, [500.0, 900.0, 990.0, 1000.0])));
+        assert_eq!(
+            summary(1..=1000),
+            Some((1000, [500.0, 900.0, 990.0, 1000.0]))
+        );
     }
 
     #[test]
     fn the_latest_samples_are_kept() {
-        let (samples, [.., max]) = summary((0..10).map(|_| 1_000_000).chain((0..KEPT).map(|_| 1))).unwrap();
+        let (samples, [.., max]) =
+            summary((0..10).map(|_| 1_000_000).chain((0..KEPT).map(|_| 1))).unwrap();
         assert_eq!((samples, max), (KEPT, 1.0));
     }
 
@@ -101,6 +116,9 @@ mod tests {
         samples.add(u64::MAX);
         samples.add(parse("00000000000000000001"));
         let latency = samples.summary().unwrap();
-        assert_eq!((latency.samples, latency.p50_us, latency.max_us), (2, 0.0, f64::from(u32::MAX)));
+        assert_eq!(
+            (latency.samples, latency.p50_us, latency.max_us),
+            (2, 0.0, f64::from(u32::MAX))
+        );
     }
 }

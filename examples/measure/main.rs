@@ -47,17 +47,30 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    let Some(Arguments { config, resource, r#type, settings, json }) =
-        Arguments::parse(lexopt::Parser::from_env())?
+    let Some(Arguments {
+        config,
+        resource,
+        r#type,
+        settings,
+        json,
+    }) = Arguments::parse(lexopt::Parser::from_env())?
     else {
         return Ok(());
     };
     let stop = Stop::on_signals()?;
-    let mut screen = Screen { json, bar: ProgressBar::hidden() };
+    let mut screen = Screen {
+        json,
+        bar: ProgressBar::hidden(),
+    };
     if !json && io::stderr().is_terminal() {
         screen.bar = ProgressBar::no_length().with_style(style("{spinner} {pos} objects {msg}"));
     }
-    let run = Run { config, settings: &settings, stop: &stop, audience: &mut screen };
+    let run = Run {
+        config,
+        settings: &settings,
+        stop: &stop,
+        audience: &mut screen,
+    };
     let report = types::measure(&r#type, &resource, run);
     screen.bar.finish_and_clear();
     let report = report?;
@@ -82,7 +95,13 @@ impl Audience for Screen {
             self.bar.set_style(style("{wide_bar} {pos}/{len} {msg}"));
         }
         self.bar.set_position(status.received as u64);
-        self.bar.set_message(status.last_error.as_ref().map(ToString::to_string).unwrap_or_default());
+        self.bar.set_message(
+            status
+                .last_error
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+        );
     }
 
     fn synced(&mut self, report: &Report) {
@@ -108,7 +127,11 @@ impl log::Log for Logger {
 
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) {
-            eprintln!("{}: {}", record.level().as_str().to_lowercase(), record.args());
+            eprintln!(
+                "{}: {}",
+                record.level().as_str().to_lowercase(),
+                record.args()
+            );
         }
     }
 

@@ -34,7 +34,9 @@ impl Reading {
         for thread in fs::read_dir("/proc/self/task").expect("Linux").flatten() {
             let file = |name| fs::read_to_string(thread.path().join(name));
             // It may have ended by now.
-            let (Ok(schedule), Ok(status)) = (file("schedstat"), file("status")) else { continue };
+            let (Ok(schedule), Ok(status)) = (file("schedstat"), file("status")) else {
+                continue;
+            };
             reading.cpu += Duration::from_nanos(first_number(&schedule));
             reading.wakeups += field(&status, "voluntary_ctxt_switches:");
             reading.threads += 1;
@@ -48,9 +50,15 @@ fn bytes(status: &str, name: &str) -> u64 {
 }
 
 fn field(status: &str, name: &str) -> u64 {
-    status.lines().find_map(|line| line.strip_prefix(name)).map_or(0, first_number)
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .map_or(0, first_number)
 }
 
 fn first_number(text: &str) -> u64 {
-    text.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0)
+    text.split_whitespace()
+        .next()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(0)
 }

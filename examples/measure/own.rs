@@ -83,7 +83,10 @@ impl<'de> Deserialize<'de> for Metadata {
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Metadata, A::Error> {
                 let mut sent_at = 0;
-                let others = WithoutAnnotations { map, sent_at: &mut sent_at };
+                let others = WithoutAnnotations {
+                    map,
+                    sent_at: &mut sent_at,
+                };
                 let meta = ObjectMeta::deserialize(MapAccessDeserializer::new(others))?;
                 Ok(Metadata { meta, sent_at })
             }
@@ -100,7 +103,10 @@ struct WithoutAnnotations<'a, A> {
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for WithoutAnnotations<'_, A> {
     type Error = A::Error;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, A::Error> {
         let mut seed = Some(seed);
         loop {
             match self.map.next_key_seed(NextKey { seed: &mut seed })? {
@@ -149,7 +155,10 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for NextKey<'_, K> {
         if key == "annotations" {
             return Ok(Key::Annotations);
         }
-        let seed = self.seed.take().ok_or_else(|| E::custom("a key was asked for twice"))?;
+        let seed = self
+            .seed
+            .take()
+            .ok_or_else(|| E::custom("a key was asked for twice"))?;
         let key: StrDeserializer<'_, E> = key.into_deserializer();
         seed.deserialize(key).map(Key::Other)
     }
@@ -203,16 +212,29 @@ mod tests {
                 ),
                 42,
             ),
-            (format!(r#"{{{others}, "annotations": {{"example.com/sent\u002dat": "0042"}}}}"#), 42),
+            (
+                format!(r#"{{{others}, "annotations": {{"example.com/sent\u002dat": "0042"}}}}"#),
+                42,
+            ),
         ];
         for (metadata, sent_at) in annotated {
             let pod = pod(&metadata);
-            let Pod { metadata, spec, status } = &pod;
+            let Pod {
+                metadata,
+                spec,
+                status,
+            } = &pod;
             let expected: ObjectMeta = serde_json::from_str(&format!("{{{others}}}")).unwrap();
             assert_eq!((&metadata.meta, pod.sent_at()), (&expected, sent_at));
-            assert_eq!((spec.node_name.as_deref(), status.phase.as_deref()), (Some("n"), None));
+            assert_eq!(
+                (spec.node_name.as_deref(), status.phase.as_deref()),
+                (Some("n"), None)
+            );
             assert_eq!((pod.name(), pod.namespace(), pod.uid()), ("a", "b", "c"));
-            assert_eq!((pod.resource_version(), pod.label("app")), ("7", Some("web")));
+            assert_eq!(
+                (pod.resource_version(), pod.label("app")),
+                ("7", Some("web"))
+            );
         }
     }
 }

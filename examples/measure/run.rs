@@ -86,14 +86,29 @@ impl Run<'_> {
         ) -> Result<SharedIndexInformer<T>, k8s_informer::Error>,
         sent_at: fn(&T) -> u64,
     ) -> Result<Report, Box<dyn Error>> {
-        let Self { config, settings, stop, audience } = self;
+        let Self {
+            config,
+            settings,
+            stop,
+            audience,
+        } = self;
         let before = Reading::now();
-        let Settings { scope, listing, keep_managed_fields, latency, handlers, events, time } = settings;
+        let Settings {
+            scope,
+            listing,
+            keep_managed_fields,
+            latency,
+            handlers,
+            events,
+            time,
+        } = settings;
 
         let mut options = ReflectorOptions::default();
         match listing {
             Listing::WatchList => {}
-            Listing::List(page_size) => (options.watch_list, options.page_size) = (false, *page_size),
+            Listing::List(page_size) => {
+                (options.watch_list, options.page_size) = (false, *page_size)
+            }
         }
         if !keep_managed_fields {
             options.skip = FieldPaths::managed_fields();
@@ -107,7 +122,10 @@ impl Run<'_> {
         let counts = Count::several(*handlers, *events, &enough);
         let mut registrations = Vec::new();
         for count in &counts {
-            registrations.push(informer.add_handler(Counting { count: Arc::clone(count), sent_at })?);
+            registrations.push(informer.add_handler(Counting {
+                count: Arc::clone(count),
+                sent_at,
+            })?);
         }
 
         factory.start(stop)?;
@@ -118,7 +136,10 @@ impl Run<'_> {
             }
             let status = informer.status();
             audience.progress(&status);
-            if let Some(error) = status.last_error.filter(|_| !status.listed && status.failures >= FAILURES) {
+            if let Some(error) = status
+                .last_error
+                .filter(|_| !status.listed && status.failures >= FAILURES)
+            {
                 factory.shutdown();
                 return Err(error.into());
             }

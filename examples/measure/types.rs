@@ -17,7 +17,11 @@ use super::run::Run;
 pub(crate) const TYPES: [&str; 5] = ["k8s-openapi", "own", "compact", "dynamic", "metadata"];
 
 /// Measures an informer of this resource whose objects are decoded to this type, one of [`TYPES`].
-pub(crate) fn measure(r#type: &str, resource: &str, run: Run<'_>) -> Result<Report, Box<dyn Error>> {
+pub(crate) fn measure(
+    r#type: &str,
+    resource: &str,
+    run: Run<'_>,
+) -> Result<Report, Box<dyn Error>> {
     let stop = run.stop.clone();
     let found = |client: &Client| find(client, resource, &stop);
     let report = match r#type {
@@ -37,16 +41,24 @@ pub(crate) fn measure(r#type: &str, resource: &str, run: Run<'_>) -> Result<Repo
             |client, factory| Ok(factory.dynamic(found(client)?)),
             |object: &DynamicObject| {
                 let annotations = object.pointer("/metadata/annotations");
-                annotations.and_then(|all| all.get(SENT_AT)?.as_str()).map_or(0, parse)
+                annotations
+                    .and_then(|all| all.get(SENT_AT)?.as_str())
+                    .map_or(0, parse)
             },
         ),
         "metadata" => run.measure(
             |client, factory| Ok(factory.metadata(found(client)?)),
-            |object: &PartialObjectMetadata| object.metadata.annotations.get(SENT_AT).map_or(0, parse),
+            |object: &PartialObjectMetadata| {
+                object.metadata.annotations.get(SENT_AT).map_or(0, parse)
+            },
         ),
         _ => Err(format!("there is no type {type}, only {}", TYPES.join(", ")).into()),
     }?;
-    Ok(Report { r#type: r#type.to_owned(), resource: resource.to_owned(), ..report })
+    Ok(Report {
+        r#type: r#type.to_owned(),
+        resource: resource.to_owned(),
+        ..report
+    })
 }
 
 macro_rules! types_of_k8s_openapi {
@@ -72,12 +84,20 @@ macro_rules! types_of_k8s_openapi {
 // A few: each of them is one more informer to compile.
 types_of_k8s_openapi!(Pod, Node, Service, ConfigMap, Secret, Deployment);
 
-fn sent_at<T: Metadata<Ty = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>>(object: &T) -> u64 {
+fn sent_at<T: Metadata<Ty = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>>(
+    object: &T,
+) -> u64 {
     let annotations = object.metadata().annotations.as_ref();
-    annotations.and_then(|all| all.get(SENT_AT)).map_or(0, |text| parse(text))
+    annotations
+        .and_then(|all| all.get(SENT_AT))
+        .map_or(0, |text| parse(text))
 }
 
-fn find(client: &Client, resource: &str, stop: &Stop) -> Result<GroupVersionResource, k8s_informer::Error> {
+fn find(
+    client: &Client,
+    resource: &str,
+    stop: &Stop,
+) -> Result<GroupVersionResource, k8s_informer::Error> {
     match known(resource) {
         Some(known) => Ok(known),
         None => Ok(client.discover(resource, stop)?.group_version_resource()),

@@ -51,7 +51,10 @@ fn answer(mut connection: TcpStream, text: &impl Fn() -> String) -> io::Result<(
     let path = |word: &str| word.split('?').next().map(str::to_owned);
     let (status, body) = match (words.next(), words.next().and_then(path).as_deref()) {
         (Some("GET"), Some("/metrics")) => ("200 OK", text()),
-        (Some("GET"), _) => ("404 Not Found", "what there is, is at /metrics\n".to_owned()),
+        (Some("GET"), _) => (
+            "404 Not Found",
+            "what there is, is at /metrics\n".to_owned(),
+        ),
         _ => ("405 Method Not Allowed", "GET\n".to_owned()),
     };
     write!(
@@ -65,11 +68,16 @@ fn answer(mut connection: TcpStream, text: &impl Fn() -> String) -> io::Result<(
 /// The body of what is there.
 pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     let mut connection = TcpStream::connect(address)?;
-    write!(connection, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    write!(
+        connection,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )?;
     let mut answer = String::new();
     connection.read_to_string(&mut answer)?;
     match answer.split_once("\r\n\r\n") {
         Some((head, body)) if head.starts_with("HTTP/1.1 200 ") => Ok(body.to_owned()),
-        _ => Err(io::Error::other(answer.lines().next().unwrap_or("no answer").to_owned())),
+        _ => Err(io::Error::other(
+            answer.lines().next().unwrap_or("no answer").to_owned(),
+        )),
     }
 }

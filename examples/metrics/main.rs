@@ -21,7 +21,9 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::testing::ApiServer;
-use k8s_informer::{Client, Config, GroupVersionResource, InformerName, SharedInformerFactory, Stop};
+use k8s_informer::{
+    Client, Config, GroupVersionResource, InformerName, SharedInformerFactory, Stop,
+};
 use serde_json::json;
 
 use self::prometheus::Exporter;
@@ -71,13 +73,21 @@ impl Options {
                 _ => return Err(USAGE.into()),
             }
         }
-        Ok(Some(Self { live, once: once || port.is_none(), port: port.unwrap_or(0) }))
+        Ok(Some(Self {
+            live,
+            once: once || port.is_none(),
+            port: port.unwrap_or(0),
+        }))
     }
 }
 
 fn run(options: Options) -> Result<(), Box<dyn Error>> {
     let stop = Stop::on_signals()?;
-    let server = if options.live { None } else { Some(ApiServer::start()?) };
+    let server = if options.live {
+        None
+    } else {
+        Some(ApiServer::start()?)
+    };
     let config = match &server {
         Some(server) => Config::new(server.url()),
         None => Config::try_default()?,
@@ -89,7 +99,9 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
     // Who is told how the queue and the cache of each informer stand.
     let exporter = Arc::new(Exporter::default());
     let factory = SharedInformerFactory::builder(client);
-    let factory = factory.metrics(InformerName::new(NAME)?, exporter.clone()).build();
+    let factory = factory
+        .metrics(InformerName::new(NAME)?, exporter.clone())
+        .build();
     let resource = GroupVersionResource::new("", "v1", "pods");
     let pods = factory.dynamic(resource.clone());
     let (told, changes) = mpsc::channel();
@@ -99,7 +111,10 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
             let _ = told.send(());
         };
         let (added, updated, deleted) = (tell.clone(), tell.clone(), tell);
-        handler.on_add(move |_, _| added()).on_update(move |_, _| updated()).on_delete(move |_| deleted())
+        handler
+            .on_add(move |_, _| added())
+            .on_update(move |_, _| updated())
+            .on_delete(move |_| deleted())
     })?;
     // The rest is read when somebody asks.
     exporter.read_reflector(&resource, NAME, {
@@ -135,7 +150,9 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
         }
     }
     factory.shutdown();
-    serving.join().map_err(|_| "the server of metrics panicked")?;
+    serving
+        .join()
+        .map_err(|_| "the server of metrics panicked")?;
     Ok(())
 }
 

@@ -10,12 +10,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_informer::{
-    GroupVersionResource, HandlerRegistration, HandlerStats, InformerMetrics, InformerNameAndResource,
-    MetricsProvider, ReflectorState, ReflectorStatus,
+    GroupVersionResource, HandlerRegistration, HandlerStats, InformerMetrics,
+    InformerNameAndResource, MetricsProvider, ReflectorState, ReflectorStatus,
 };
 
 /// In seconds.
-const BUCKETS: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+const BUCKETS: &[f64] = &[
+    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+];
 
 /// Is told by informers, reads reflectors and handlers, and says how it all stands.
 #[derive(Default)]
@@ -28,7 +30,10 @@ pub(crate) struct Exporter {
 type ReadStatus = Box<dyn Fn() -> ReflectorStatus + Send>;
 
 impl MetricsProvider for Exporter {
-    fn informer_metrics(&self, informer: InformerNameAndResource) -> Option<Arc<dyn InformerMetrics>> {
+    fn informer_metrics(
+        &self,
+        informer: InformerNameAndResource,
+    ) -> Option<Arc<dyn InformerMetrics>> {
         let figures = Arc::new(Figures::default());
         lock(&self.informers).push((informer, Arc::clone(&figures)));
         Some(figures)
@@ -62,7 +67,8 @@ impl InformerMetrics for Figures {
     }
 
     fn store_resource_version(&self, version: u64) {
-        self.store_resource_version.store(version, Ordering::Relaxed);
+        self.store_resource_version
+            .store(version, Ordering::Relaxed);
     }
 }
 
@@ -77,7 +83,12 @@ pub(crate) struct Histogram {
 
 impl Histogram {
     pub(crate) fn new(buckets: &'static [f64]) -> Self {
-        Self { buckets, counts: vec![0; buckets.len()], count: 0, sum: 0.0 }
+        Self {
+            buckets,
+            counts: vec![0; buckets.len()],
+            count: 0,
+            sum: 0.0,
+        }
     }
 
     pub(crate) fn observe(&mut self, value: f64) {
@@ -108,7 +119,11 @@ impl Exporter {
         name: &str,
         handler: HandlerRegistration,
     ) {
-        let labels = format!("{},{}", labels(name, resource), label("handler", handler.name()));
+        let labels = format!(
+            "{},{}",
+            labels(name, resource),
+            label("handler", handler.name())
+        );
         lock(&self.handlers).push((labels, handler));
     }
 
@@ -127,40 +142,57 @@ impl Exporter {
             // Of those that have ended nothing is left.
             informers.retain(|(informer, _)| informer.is_reserved());
             let told = informers.iter();
-            told.map(|(id, figures)| (labels(id.name(), id.group_version_resource()), Arc::clone(figures)))
-                .collect()
+            told.map(|(id, figures)| {
+                (
+                    labels(id.name(), id.group_version_resource()),
+                    Arc::clone(figures),
+                )
+            })
+            .collect()
         };
         text.family(
             "informer_queued_items",
             "gauge",
             "Number of items currently queued in the FIFO.",
-            informers.iter().map(|(labels, figures)| (labels, figures.queued_items.load(Ordering::Relaxed))),
+            informers
+                .iter()
+                .map(|(labels, figures)| (labels, figures.queued_items.load(Ordering::Relaxed))),
         );
         text.family(
             "informer_store_resource_version",
             "gauge",
             "The 15 least significant digits of the resource version of the store.",
-            informers
-                .iter()
-                .map(|(labels, figures)| (labels, figures.store_resource_version.load(Ordering::Relaxed))),
+            informers.iter().map(|(labels, figures)| {
+                (
+                    labels,
+                    figures.store_resource_version.load(Ordering::Relaxed),
+                )
+            }),
         );
         text.histograms(
             "informer_processing_latency_seconds",
             "Time taken to process events after popping from the queue.",
-            informers.iter().map(|(labels, figures)| (labels, lock(&figures.processing_latency).clone())),
+            informers
+                .iter()
+                .map(|(labels, figures)| (labels, lock(&figures.processing_latency).clone())),
         );
     }
 
     fn tell_reflectors(&self, text: &mut Text) {
         let reflectors: Vec<(String, ReflectorStatus)> = {
             let mut reflectors = lock(&self.reflectors);
-            let now: Vec<_> = reflectors.iter().map(|(labels, status)| (labels.clone(), status())).collect();
+            let now: Vec<_> = reflectors
+                .iter()
+                .map(|(labels, status)| (labels.clone(), status()))
+                .collect();
             let mut states = now.iter().map(|(_, status)| status.state);
             reflectors.retain(|_| states.next() != Some(ReflectorState::Stopped));
             now
         };
         let mut family = |name, kind, help, figure: fn(&ReflectorStatus) -> Option<u64>| {
-            let samples = reflectors.iter().filter_map(|(labels, status)| Some((labels, figure(status)?)));
+            let samples = reflectors
+                .iter()
+                .filter_map(|(labels, status)| Some((labels, figure(status)?)));
             text.family(name, kind, help, samples);
         };
         family(
@@ -194,19 +226,27 @@ impl Exporter {
             "Total number of items of API lists and watches that could not be decoded.",
             |status| Some(status.unreadable),
         );
-        family("reflector_synced", "gauge", "Whether a whole list has reached the store.", |status| {
-            Some(status.listed.into())
-        });
+        family(
+            "reflector_synced",
+            "gauge",
+            "Whether a whole list has reached the store.",
+            |status| Some(status.listed.into()),
+        );
     }
 
     fn tell_handlers(&self, text: &mut Text) {
         let handlers: Vec<(String, HandlerStats)> = {
             let mut handlers = lock(&self.handlers);
             handlers.retain(|(_, handler)| !handler.ended().is_done());
-            handlers.iter().map(|(labels, handler)| (labels.clone(), handler.stats())).collect()
+            handlers
+                .iter()
+                .map(|(labels, handler)| (labels.clone(), handler.stats()))
+                .collect()
         };
         let mut family = |name, kind, help, figure: fn(&HandlerStats) -> u64| {
-            let samples = handlers.iter().map(|(labels, stats)| (labels, figure(stats)));
+            let samples = handlers
+                .iter()
+                .map(|(labels, stats)| (labels, figure(stats)));
             text.family(name, kind, help, samples);
         };
         family(
@@ -267,14 +307,31 @@ impl Text {
     ) {
         self.head(name, "histogram", help);
         let bucket = format!("{name}_bucket");
-        for (labels, Histogram { buckets, counts, count, sum }) in samples {
+        for (
+            labels,
+            Histogram {
+                buckets,
+                counts,
+                count,
+                sum,
+            },
+        ) in samples
+        {
             let comma = if labels.is_empty() { "" } else { "," };
             let mut so_far = 0;
             for (most, count) in buckets.iter().zip(counts) {
                 so_far += count;
-                self.line(&bucket, &format!("{labels}{comma}{}", label("le", &most.to_string())), so_far);
+                self.line(
+                    &bucket,
+                    &format!("{labels}{comma}{}", label("le", &most.to_string())),
+                    so_far,
+                );
             }
-            self.line(&bucket, &format!("{labels}{comma}{}", label("le", "+Inf")), count);
+            self.line(
+                &bucket,
+                &format!("{labels}{comma}{}", label("le", "+Inf")),
+                count,
+            );
             self.line(&format!("{name}_sum"), labels, sum);
             self.line(&format!("{name}_count"), labels, count);
         }
@@ -303,7 +360,13 @@ fn labels(name: &str, resource: &GroupVersionResource) -> String {
 }
 
 pub(crate) fn label(name: &str, value: &str) -> String {
-    format!("{name}=\"{}\"", value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n"))
+    format!(
+        "{name}=\"{}\"",
+        value
+            .replace('\\', r"\\")
+            .replace('"', "\\\"")
+            .replace('\n', r"\n")
+    )
 }
 
 /// As many as a float holds exactly; `None` for what is no number.

@@ -9,10 +9,23 @@ use k8s_informer::ClientMetrics;
 
 use crate::prometheus::{Histogram, Text, label, lock};
 
-const SECONDS: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
+const SECONDS: &[f64] = &[
+    0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0,
+];
 
-const BYTES: &[f64] =
-    &[64., 256., 512., 1024., 4096., 16384., 65536., 262_144., 1_048_576., 4_194_304., 16_777_216.];
+const BYTES: &[f64] = &[
+    64.,
+    256.,
+    512.,
+    1024.,
+    4096.,
+    16384.,
+    65536.,
+    262_144.,
+    1_048_576.,
+    4_194_304.,
+    16_777_216.,
+];
 
 /// In seconds: from ten minutes to four years.
 const AGES: &[f64] = &[
@@ -49,31 +62,63 @@ pub(crate) struct RestClient {
 
 impl ClientMetrics for RestClient {
     fn request(&self, code: &str, method: &str, host: &str) {
-        count(&self.requests, [("code", code), ("method", method), ("host", host)]);
+        count(
+            &self.requests,
+            [("code", code), ("method", method), ("host", host)],
+        );
     }
 
     fn request_retry(&self, code: &str, method: &str, host: &str) {
-        count(&self.retries, [("code", code), ("verb", method), ("host", host)]);
+        count(
+            &self.retries,
+            [("code", code), ("verb", method), ("host", host)],
+        );
     }
 
     fn request_duration(&self, method: &str, host: &str, duration: Duration) {
-        observe(&self.durations, SECONDS, [("verb", method), ("host", host)], duration.as_secs_f64());
+        observe(
+            &self.durations,
+            SECONDS,
+            [("verb", method), ("host", host)],
+            duration.as_secs_f64(),
+        );
     }
 
     fn request_size(&self, method: &str, host: &str, bytes: u64) {
-        observe(&self.request_sizes, BYTES, [("verb", method), ("host", host)], bytes as f64);
+        observe(
+            &self.request_sizes,
+            BYTES,
+            [("verb", method), ("host", host)],
+            bytes as f64,
+        );
     }
 
     fn response_size(&self, method: &str, host: &str, bytes: u64) {
-        observe(&self.response_sizes, BYTES, [("verb", method), ("host", host)], bytes as f64);
+        observe(
+            &self.response_sizes,
+            BYTES,
+            [("verb", method), ("host", host)],
+            bytes as f64,
+        );
     }
 
     fn rate_limiter_duration(&self, method: &str, host: &str, duration: Duration) {
-        observe(&self.rate_limiter, SECONDS, [("verb", method), ("host", host)], duration.as_secs_f64());
+        observe(
+            &self.rate_limiter,
+            SECONDS,
+            [("verb", method), ("host", host)],
+            duration.as_secs_f64(),
+        );
     }
 
     fn exec_plugin_call(&self, exit_code: i32, call_status: &str) {
-        count(&self.plugin_calls, [("code", &*exit_code.to_string()), ("call_status", call_status)]);
+        count(
+            &self.plugin_calls,
+            [
+                ("code", &*exit_code.to_string()),
+                ("call_status", call_status),
+            ],
+        );
     }
 
     fn certificate_rotation_age(&self, age: Duration) {
@@ -99,7 +144,10 @@ fn observe<const N: usize>(
     with: [(&str, &str); N],
     value: f64,
 ) {
-    lock(histograms).entry(labels(with)).or_insert_with(|| Histogram::new(buckets)).observe(value);
+    lock(histograms)
+        .entry(labels(with))
+        .or_insert_with(|| Histogram::new(buckets))
+        .observe(value);
 }
 
 impl RestClient {
@@ -154,7 +202,11 @@ impl RestClient {
             ),
         ] {
             let histograms = lock(histograms).clone();
-            text.histograms(name, help, histograms.iter().map(|(labels, it)| (labels, it.clone())));
+            text.histograms(
+                name,
+                help,
+                histograms.iter().map(|(labels, it)| (labels, it.clone())),
+            );
         }
         let left = lock(&self.certificate_expiry).map_or(f64::INFINITY, |expiry| {
             match expiry.duration_since(SystemTime::now()) {
@@ -162,7 +214,11 @@ impl RestClient {
                 Err(over) => -over.duration().as_secs_f64(),
             }
         });
-        let left = if left.is_infinite() { "+Inf".to_owned() } else { left.to_string() };
+        let left = if left.is_infinite() {
+            "+Inf".to_owned()
+        } else {
+            left.to_string()
+        };
         text.family(
             "rest_client_exec_plugin_ttl_seconds",
             "gauge",

@@ -37,10 +37,22 @@ pub(crate) fn watch_node(
     let here = InformerScope::all().field_selector(format!("spec.nodeName={node}"));
     observe::<Pod>(client)
         .scope(here)
-        .on_added(move |pod| added(format!("+ {}/{} {}", pod.namespace(), pod.name(), pod.phase())))
+        .on_added(move |pod| {
+            added(format!(
+                "+ {}/{} {}",
+                pod.namespace(),
+                pod.name(),
+                pod.phase()
+            ))
+        })
         .on_modified(move |old, new| {
             if old.phase() != new.phase() {
-                modified(format!("~ {}/{} {}", new.namespace(), new.name(), new.phase()));
+                modified(format!(
+                    "~ {}/{} {}",
+                    new.namespace(),
+                    new.name(),
+                    new.phase()
+                ));
             }
         })
         .on_deleted(move |gone| deleted(format!("- {}/{}", gone.namespace(), gone.name())))

@@ -75,7 +75,11 @@ fn demo() -> Result<(), Box<dyn Error>> {
             "status": {"phase": phase},
         })
     };
-    for (name, node) in [("web-0", "worker-1"), ("web-1", "worker-2"), ("db-0", "worker-1")] {
+    for (name, node) in [
+        ("web-0", "worker-1"),
+        ("web-1", "worker-2"),
+        ("db-0", "worker-1"),
+    ] {
         server.create(PODS, pod(name, node, "Running"))?;
     }
 

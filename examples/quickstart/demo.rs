@@ -31,10 +31,18 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     // An informer: a cache with an index, and two handlers, each on a thread of its own.
     let factory = SharedInformerFactory::builder(client.clone()).build();
     let pods = factory.informer::<Pod>();
-    pods.add_index("node", |pod| pod.node().map(str::to_owned).into_iter().collect())?;
+    pods.add_index("node", |pod| {
+        pod.node().map(str::to_owned).into_iter().collect()
+    })?;
     pods.add_event_handler(|handler| {
         handler
-            .on_add(|pod, initial| println!("+ {} {}", row(pod), if initial { "(was there)" } else { "" }))
+            .on_add(|pod, initial| {
+                println!(
+                    "+ {} {}",
+                    row(pod),
+                    if initial { "(was there)" } else { "" }
+                )
+            })
             .on_update(|old, new| println!("~ {} (was {})", row(new), old.phase()))
             .on_delete(|gone| println!("- {}/{}", gone.namespace(), gone.name()))
     })?;
@@ -48,7 +56,10 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
 
     // Pods come, change and go, over HTTP as anybody's would.
     println!("  {}", head());
-    for (n, node) in ["worker-1", "worker-2", "worker-1", "worker-3"].into_iter().enumerate() {
+    for (n, node) in ["worker-1", "worker-2", "worker-1", "worker-3"]
+        .into_iter()
+        .enumerate()
+    {
         create(&client, &format!("web-{n}"), node, &stop)?;
     }
     for n in 0..4 {

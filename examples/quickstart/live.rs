@@ -39,7 +39,11 @@ pub(crate) fn run(namespace: Option<String>) -> Result<(), Box<dyn Error>> {
     factory.start(&stop)?;
 
     if wait_for_sync(&pods, &stop) {
-        if io::stdout().is_terminal() { table(&pods, &changes, &stop)? } else { lines(&changes, &stop) }
+        if io::stdout().is_terminal() {
+            table(&pods, &changes, &stop)?
+        } else {
+            lines(&changes, &stop)
+        }
     }
     factory.shutdown();
     println!("stopped");
@@ -49,8 +53,9 @@ pub(crate) fn run(namespace: Option<String>) -> Result<(), Box<dyn Error>> {
 /// Shows how the initial list comes in, and what keeps it from coming. False if it was stopped before.
 fn wait_for_sync(pods: &SharedIndexInformer<Pod>, stop: &Stop) -> bool {
     // Where the objects come by a watch nobody knows how many they are before the last one.
-    let style =
-        |template| ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style = |template| {
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+    };
     let bar = ProgressBar::no_length().with_style(style("{spinner} {pos} Pods {msg}"));
     while !pods.synced().wait_timeout(FRAME) {
         if stop.is_stopped() {
@@ -63,7 +68,12 @@ fn wait_for_sync(pods: &SharedIndexInformer<Pod>, stop: &Stop) -> bool {
             bar.set_style(style("{wide_bar} {pos}/{len} {msg}"));
         }
         bar.set_position(status.received as u64);
-        bar.set_message(status.last_error.map(|error| error.to_string()).unwrap_or_default());
+        bar.set_message(
+            status
+                .last_error
+                .map(|error| error.to_string())
+                .unwrap_or_default(),
+        );
     }
     bar.finish_and_clear();
     println!("synced: {} Pods", pods.lister().list().len());
@@ -71,7 +81,11 @@ fn wait_for_sync(pods: &SharedIndexInformer<Pod>, stop: &Stop) -> bool {
 }
 
 /// Draws the cache whenever something has changed.
-fn table(pods: &SharedIndexInformer<Pod>, changes: &mpsc::Receiver<String>, stop: &Stop) -> io::Result<()> {
+fn table(
+    pods: &SharedIndexInformer<Pod>,
+    changes: &mpsc::Receiver<String>,
+    stop: &Stop,
+) -> io::Result<()> {
     let mut recent = String::new();
     while !stop.is_stopped() {
         let mut all = pods.lister().list();
@@ -79,7 +93,12 @@ fn table(pods: &SharedIndexInformer<Pod>, changes: &mpsc::Receiver<String>, stop
         let status = pods.status();
 
         let mut screen = String::from("\x1b[H\x1b[2J");
-        screen += &format!("{} Pods, version {}, {:?}\n\n", all.len(), status.resource_version, status.state);
+        screen += &format!(
+            "{} Pods, version {}, {:?}\n\n",
+            all.len(),
+            status.resource_version,
+            status.state
+        );
         screen += &format!("{}\n", head());
         for pod in all.iter().take(ROWS) {
             screen += &format!("{}\n", row(pod));

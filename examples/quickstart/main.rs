@@ -43,7 +43,11 @@ fn run() -> Result<(), Box<dyn Error>> {
             other => return Err(format!("{}\n{USAGE}", other.unexpected()).into()),
         }
     }
-    if live { live::run(namespace) } else { demo::run() }
+    if live {
+        live::run(namespace)
+    } else {
+        demo::run()
+    }
 }
 
 struct Logger;
@@ -55,7 +59,11 @@ impl log::Log for Logger {
 
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) {
-            eprintln!("{}: {}", record.level().as_str().to_lowercase(), record.args());
+            eprintln!(
+                "{}: {}",
+                record.level().as_str().to_lowercase(),
+                record.args()
+            );
         }
     }
 

@@ -27,7 +27,10 @@ impl_object!(Pod, "v1", "Pod", "pods", Namespaced);
 
 impl Pod {
     pub(crate) fn node(&self) -> Option<&str> {
-        self.spec.node_name.as_deref().filter(|node| !node.is_empty())
+        self.spec
+            .node_name
+            .as_deref()
+            .filter(|node| !node.is_empty())
     }
 
     pub(crate) fn phase(&self) -> &str {
@@ -37,11 +40,18 @@ impl Pod {
 
 /// The head of the table of Pods.
 pub(crate) fn head() -> String {
-    format!("{:<14} {:<24} {:<10} {:<12} {}", "NAMESPACE", "NAME", "PHASE", "NODE", "VERSION")
+    format!(
+        "{:<14} {:<24} {:<10} {:<12} {}",
+        "NAMESPACE", "NAME", "PHASE", "NODE", "VERSION"
+    )
 }
 
 /// One line of the table of Pods.
 pub(crate) fn row(pod: &Pod) -> String {
     let (namespace, name, version) = (pod.namespace(), pod.name(), pod.resource_version());
-    format!("{namespace:<14} {name:<24} {:<10} {:<12} {version}", pod.phase(), pod.node().unwrap_or("-"))
+    format!(
+        "{namespace:<14} {name:<24} {:<10} {:<12} {version}",
+        pod.phase(),
+        pod.node().unwrap_or("-")
+    )
 }

@@ -22,13 +22,19 @@ fn check(bytes: &[u8]) {
     let compact = match (serde_json::from_slice::<Compact>(bytes), &tree) {
         (Ok(compact), _) => compact,
         (Err(error), Ok(tree)) => {
-            assert!(is_odd(tree) || plain(bytes).is_none(), "{error}: {}", String::from_utf8_lossy(bytes));
+            assert!(
+                is_odd(tree) || plain(bytes).is_none(),
+                "{error}: {}",
+                String::from_utf8_lossy(bytes)
+            );
             return;
         }
         (Err(_), Err(_)) => return,
     };
     // Something that nobody has looked at yet is wrong.
-    let Ok(mut tree) = tree else { return assert!(compact.decode().is_err()) };
+    let Ok(mut tree) = tree else {
+        return assert!(compact.decode().is_err());
+    };
     assert!(!is_odd(&tree));
     same(&compact, &tree);
     let mut named = compact.clone();
@@ -42,11 +48,22 @@ fn check(bytes: &[u8]) {
 
 /// Whether something that a cache asks for is neither there nor what it has to be.
 fn is_odd(tree: &DynamicObject) -> bool {
-    let odd =
-        |pointer: &str| tree.pointer(pointer).is_some_and(|value| !value.is_string() && !value.is_null());
+    let odd = |pointer: &str| {
+        tree.pointer(pointer)
+            .is_some_and(|value| !value.is_string() && !value.is_null())
+    };
     let map = |pointer: &str| tree.pointer(pointer).filter(|value| !value.is_null());
-    let texts = ["/apiVersion", "/kind", "/metadata/name", "/metadata/namespace", "/metadata/uid"];
-    texts.into_iter().chain(["/metadata/resourceVersion"]).any(odd)
+    let texts = [
+        "/apiVersion",
+        "/kind",
+        "/metadata/name",
+        "/metadata/namespace",
+        "/metadata/uid",
+    ];
+    texts
+        .into_iter()
+        .chain(["/metadata/resourceVersion"])
+        .any(odd)
         || map("/metadata").is_some_and(|metadata| !metadata.is_object())
         || map("/metadata/labels").is_some_and(|labels| match labels.as_object() {
             Some(labels) => labels.values().any(|label| !label.is_string()),
@@ -56,27 +73,49 @@ fn is_odd(tree: &DynamicObject) -> bool {
 
 fn same(compact: &Compact, tree: &DynamicObject) {
     assert_eq!(compact.decode().ok().as_ref(), Some(tree));
-    assert_eq!(serde_json::to_string(compact).ok().as_deref(), Some(compact.json()));
-    assert_eq!((compact.api_version(), compact.kind()), (tree.api_version(), tree.kind()));
-    assert_eq!((compact.name(), compact.namespace()), (tree.name(), tree.namespace()));
-    assert_eq!((compact.uid(), compact.resource_version()), (tree.uid(), tree.resource_version()));
-    let labels = tree.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
-    let labels: BTreeMap<_, _> =
-        labels.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))).collect();
+    assert_eq!(
+        serde_json::to_string(compact).ok().as_deref(),
+        Some(compact.json())
+    );
+    assert_eq!(
+        (compact.api_version(), compact.kind()),
+        (tree.api_version(), tree.kind())
+    );
+    assert_eq!(
+        (compact.name(), compact.namespace()),
+        (tree.name(), tree.namespace())
+    );
+    assert_eq!(
+        (compact.uid(), compact.resource_version()),
+        (tree.uid(), tree.resource_version())
+    );
+    let labels = tree
+        .pointer("/metadata/labels")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
+    let labels: BTreeMap<_, _> = labels
+        .filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
+        .collect();
     assert_eq!(compact.labels().collect::<BTreeMap<_, _>>(), labels);
     assert_eq!(compact.labels().count(), labels.len());
-    labels.iter().for_each(|(key, value)| assert_eq!(compact.label(key), Some(*value)));
+    labels
+        .iter()
+        .for_each(|(key, value)| assert_eq!(compact.label(key), Some(*value)));
     assert_eq!(compact.label("no such label"), None);
     let whole = Value::Object(tree.as_map().clone());
     let mut pointers = vec!["metadata".to_owned(), "x/spec".to_owned()];
     all("", &whole, &mut pointers);
     for pointer in pointers {
-        for pointer in
-            ["", "/", "/0", "/00", "/+0", "/-", "/~", "/~0~1", "/1"].map(|more| pointer.clone() + more)
+        for pointer in ["", "/", "/0", "/00", "/+0", "/-", "/~", "/~0~1", "/1"]
+            .map(|more| pointer.clone() + more)
         {
             let expected = whole.pointer(&pointer).filter(|value| !value.is_null());
             assert_eq!(
-                compact.pointer::<Value>(&pointer).expect("it is JSON").as_ref(),
+                compact
+                    .pointer::<Value>(&pointer)
+                    .expect("it is JSON")
+                    .as_ref(),
                 expected,
                 "{pointer}"
             );
@@ -89,17 +128,32 @@ fn all(to: &str, value: &Value, pointers: &mut Vec<String>) {
     pointers.push(to.to_owned());
     match value {
         Value::Object(fields) => fields.iter().for_each(|(key, value)| {
-            all(&format!("{to}/{}", key.replace('~', "~0").replace('/', "~1")), value, pointers);
+            all(
+                &format!("{to}/{}", key.replace('~', "~0").replace('/', "~1")),
+                value,
+                pointers,
+            );
         }),
         Value::Array(elements) => {
-            elements.iter().enumerate().for_each(|(at, value)| all(&format!("{to}/{at}"), value, pointers));
+            elements
+                .iter()
+                .enumerate()
+                .for_each(|(at, value)| all(&format!("{to}/{at}"), value, pointers));
         }
         _ => {}
     }
 }
 
-const FIELDS: [&str; 8] =
-    ["apiVersion", "kind", "metadata", "spec", "metadat\\u0061", "k\\u0069nd", "status", "data"];
+const FIELDS: [&str; 8] = [
+    "apiVersion",
+    "kind",
+    "metadata",
+    "spec",
+    "metadat\\u0061",
+    "k\\u0069nd",
+    "status",
+    "data",
+];
 const METADATA: [&str; 9] = [
     "name",
     "namespace",
@@ -135,17 +189,26 @@ const SPACES: [&str; 4] = ["", "", " ", "\n\t\r "];
 /// An object, more or less.
 fn object(bytes: &mut Unstructured<'_>) -> Read<String> {
     let mut json = String::new();
-    entries(bytes, &mut json, &FIELDS, &mut |bytes, json, key| match key {
-        3.. if key != 4 => value(bytes, json, 3),
-        2 | 4 if bytes.ratio(9, 10)? => entries(bytes, json, &METADATA, &mut |bytes, json, key| match key {
-            4 | 8 if bytes.ratio(9, 10)? => {
-                entries(bytes, json, &TEXTS, &mut |bytes, json, _| text_or_value(bytes, json))
+    entries(
+        bytes,
+        &mut json,
+        &FIELDS,
+        &mut |bytes, json, key| match key {
+            3.. if key != 4 => value(bytes, json, 3),
+            2 | 4 if bytes.ratio(9, 10)? => {
+                entries(bytes, json, &METADATA, &mut |bytes, json, key| match key {
+                    4 | 8 if bytes.ratio(9, 10)? => {
+                        entries(bytes, json, &TEXTS, &mut |bytes, json, _| {
+                            text_or_value(bytes, json)
+                        })
+                    }
+                    5 | 7 => value(bytes, json, 2),
+                    _ => text_or_value(bytes, json),
+                })
             }
-            5 | 7 => value(bytes, json, 2),
             _ => text_or_value(bytes, json),
-        }),
-        _ => text_or_value(bytes, json),
-    })?;
+        },
+    )?;
     Ok(json)
 }
 
@@ -181,7 +244,9 @@ fn text_or_value(bytes: &mut Unstructured<'_>, json: &mut String) -> Read<()> {
 
 fn value(bytes: &mut Unstructured<'_>, json: &mut String, depth: usize) -> Read<()> {
     match bytes.int_in_range(0..=3)? {
-        0 if depth > 0 => entries(bytes, json, &TEXTS, &mut |bytes, json, _| value(bytes, json, depth - 1)),
+        0 if depth > 0 => entries(bytes, json, &TEXTS, &mut |bytes, json, _| {
+            value(bytes, json, depth - 1)
+        }),
         1 if depth > 0 => {
             json.push('[');
             for at in 0..bytes.int_in_range(0..=4)? {

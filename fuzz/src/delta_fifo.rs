@@ -13,7 +13,9 @@ use k8s_informer::{
 use super::delta_fifo_model::{
     Change, Compressor, Flight, Given, Lookup, Model, Options, Write, list_version,
 };
-use super::item::{Failure, Held, Item, Press, Refusal, accessor, few, name, read, tombstone, transform};
+use super::item::{
+    Failure, Held, Item, Press, Refusal, accessor, few, name, read, tombstone, transform,
+};
 use super::probe::{Probe, touch};
 use super::processing::End;
 
@@ -87,8 +89,16 @@ impl Harness {
     fn check(&self) {
         let Self { queue, model, .. } = self;
         let waiting = model.waiting();
-        assert_eq!((queue.len(), queue.is_empty()), (waiting.len(), waiting.is_empty()), "{queue:?}");
-        assert_eq!((queue.has_synced(), queue.synced().is_done()), (model.synced, model.synced), "{queue:?}");
+        assert_eq!(
+            (queue.len(), queue.is_empty()),
+            (waiting.len(), waiting.is_empty()),
+            "{queue:?}"
+        );
+        assert_eq!(
+            (queue.has_synced(), queue.synced().is_done()),
+            (model.synced, model.synced),
+            "{queue:?}"
+        );
         assert_eq!(queue.is_closed(), model.closed);
         assert_eq!(queue.processed().unwrap().current(), model.processed());
         // A list is kept as it came until keys are looked up: not each time.
@@ -96,7 +106,14 @@ impl Harness {
             return;
         }
         let keys: Vec<&str> = waiting.iter().map(|(key, _)| *key).collect();
-        assert_eq!(queue.list_keys().iter().map(|key| &**key).collect::<Vec<_>>(), keys);
+        assert_eq!(
+            queue
+                .list_keys()
+                .iter()
+                .map(|key| &**key)
+                .collect::<Vec<_>>(),
+            keys
+        );
         for ((key, changes), deltas) in waiting.iter().zip(queue.list()) {
             assert_same(changes, &deltas);
             assert_eq!(queue.get_by_key(key).as_ref(), Some(&deltas));
@@ -108,7 +125,9 @@ impl Harness {
             Write::Add(item) => Write::Add(self.press.number(*item)),
             Write::Update(item) => Write::Update(self.press.number(*item)),
             Write::Delete(item) => Write::Delete(self.press.number(*item)),
-            Write::Tombstone(key, item) => Write::Tombstone(key, item.map(|item| self.press.number(item))),
+            Write::Tombstone(key, item) => {
+                Write::Tombstone(key, item.map(|item| self.press.number(item)))
+            }
             Write::Replace(items) => Write::Replace(self.press.number_all(items)),
             Write::Resync => Write::Resync,
             Write::AddIfNotPresent(given) => return self.add_if_not_present(given),
@@ -118,21 +137,28 @@ impl Harness {
             Write::Update(item) => self.queue.update(item.held()),
             Write::Delete(item) => self.queue.delete(item.gone()),
             Write::Tombstone(key, item) => self.queue.delete(tombstone(key, *item)),
-            Write::Replace(items) => {
-                self.queue.replace(items.iter().map(|item| item.held()).collect(), list_version(items))
-            }
+            Write::Replace(items) => self.queue.replace(
+                items.iter().map(|item| item.held()).collect(),
+                list_version(items),
+            ),
             Write::Resync | Write::AddIfNotPresent(_) => self.queue.resync(),
         };
-        assert_eq!(result.map_err(|error| Refusal::of(&error)), self.model.write(&write));
+        assert_eq!(
+            result.map_err(|error| Refusal::of(&error)),
+            self.model.write(&write)
+        );
         self.check();
     }
 
     fn add_if_not_present(&mut self, given: &Given) {
         let (key, changes, deltas) = match (given, self.popped.take()) {
-            (Given::LastPopped, Some((deltas, flight))) => (Some(flight.key), flight.changes, deltas),
+            (Given::LastPopped, Some((deltas, flight))) => {
+                (Some(flight.key), flight.changes, deltas)
+            }
             (Given::LastPopped, None) => return,
             (Given::Made(changes), _) => {
-                let deltas: Vec<Delta<Held>> = changes.iter().map(|change| change.delta()).collect();
+                let deltas: Vec<Delta<Held>> =
+                    changes.iter().map(|change| change.delta()).collect();
                 (None, changes.clone(), deltas.into())
             }
         };
@@ -142,7 +168,10 @@ impl Harness {
             (Ok(Some(back)), Ok(false)) => assert_same(&changes, &back),
             (Err(Refused { value, reason }), Err(refusal)) => {
                 assert_same(&changes, &value);
-                assert_eq!(matches!(reason, StoreError::Key(_)), refusal == Refusal::Key);
+                assert_eq!(
+                    matches!(reason, StoreError::Key(_)),
+                    refusal == Refusal::Key
+                );
             }
             (result, expected) => panic!("expected {expected:?}, got {result:?}"),
         }
@@ -181,13 +210,20 @@ impl Harness {
     ) -> Result<(), ProcessError> {
         assert_same(&flight.changes, deltas);
         assert_eq!(deltas.key().map(|key| &**key), Some(flight.key));
-        assert_eq!(self.queue.key_of(deltas).ok().flatten().as_deref(), Some(flight.key));
+        assert_eq!(
+            self.queue.key_of(deltas).ok().flatten().as_deref(),
+            Some(flight.key)
+        );
         self.check();
         processing.before.iter().for_each(|write| self.write(write));
         if processing.fills {
             match deltas.newest() {
                 Some(Delta::Deleted(gone)) => drop(self.known.indexer.delete(gone)),
-                newest => drop(self.known.indexer.add(Arc::clone(newest.and_then(Delta::object).unwrap()))),
+                newest => drop(
+                    self.known
+                        .indexer
+                        .add(Arc::clone(newest.and_then(Delta::object).unwrap())),
+                ),
             }
             self.model.fill(flight.newest());
         }
@@ -198,15 +234,22 @@ impl Harness {
 
 fn assert_same(changes: &[Change], deltas: &Deltas<Held>) {
     let same = changes.len() == deltas.len()
-        && changes.iter().zip(deltas.iter()).all(|(change, delta)| change.is(delta));
+        && changes
+            .iter()
+            .zip(deltas.iter())
+            .all(|(change, delta)| change.is(delta));
     assert!(same, "expected {changes:?}\n     got {deltas:?}");
 }
 
 pub fn run(input: &[u8]) {
-    let Ok((options, operations)) = read::<Options, Op>(input) else { return };
+    let Ok((options, operations)) = read::<Options, Op>(input) else {
+        return;
+    };
     let spoilt = ("", Lookup::Found);
-    let known =
-        Arc::new(Known { indexer: Indexer::new(accessor(), Indexers::new()), spoilt: Mutex::new(spoilt) });
+    let known = Arc::new(Known {
+        indexer: Indexer::new(accessor(), Indexers::new()),
+        spoilt: Mutex::new(spoilt),
+    });
     let mut builder = DeltaFifo::builder(accessor()).emit_replaced(options.emit_replaced);
     if options.known_objects {
         builder = builder.known_objects(Arc::clone(&known) as _);
@@ -221,8 +264,13 @@ pub fn run(input: &[u8]) {
     let _probe = Probe::of(&queue, |queue| {
         let _ = queue.len();
     });
-    let mut harness =
-        Harness { queue, known, model: Model::new(options, spoilt), press: Press::default(), popped: None };
+    let mut harness = Harness {
+        queue,
+        known,
+        model: Model::new(options, spoilt),
+        press: Press::default(),
+        popped: None,
+    };
     for operation in &operations {
         match operation {
             Op::Write(write) => harness.write(write),
@@ -249,7 +297,12 @@ pub fn run(input: &[u8]) {
     }
     harness.queue.close();
     harness.model.closed = true;
-    let rest = Processing { before: Vec::new(), fills: true, after: Vec::new(), end: End::Well };
+    let rest = Processing {
+        before: Vec::new(),
+        fills: true,
+        after: Vec::new(),
+        end: End::Well,
+    };
     while !harness.model.waiting().is_empty() {
         harness.pop(&rest);
     }

@@ -31,11 +31,19 @@ pub enum Compressor {
 
 impl Compressor {
     /// How many of the changes are left out, of those that `is_sync` tells about; `Err` if it panics.
-    pub fn keeps(self, at: usize, length: usize, is_sync: bool, newest: Option<&Item>) -> Result<bool, ()> {
+    pub fn keeps(
+        self,
+        at: usize,
+        length: usize,
+        is_sync: bool,
+        newest: Option<&Item>,
+    ) -> Result<bool, ()> {
         match self {
             Self::All => Ok(true),
             Self::NoSyncs => Ok(!is_sync),
-            Self::Panics if newest.is_some_and(|item| item.trouble == Trouble::IndexPanics) => Err(()),
+            Self::Panics if newest.is_some_and(|item| item.trouble == Trouble::IndexPanics) => {
+                Err(())
+            }
             Self::Newest | Self::Panics => Ok(at + 1 == length),
         }
     }
@@ -120,9 +128,10 @@ impl Change {
             | (Self::Replaced(item), Delta::Replaced(held))
             | (Self::Sync(item), Delta::Sync(held))
             | (Self::Deleted(item), Delta::Deleted(Deleted::Final(held))) => item == held.0,
-            (Self::Tombstone(name, item), Delta::Deleted(Deleted::FinalStateUnknown { key, last_known })) => {
-                name == &**key && item == last_known.as_ref().map(|held| held.0)
-            }
+            (
+                Self::Tombstone(name, item),
+                Delta::Deleted(Deleted::FinalStateUnknown { key, last_known }),
+            ) => name == &**key && item == last_known.as_ref().map(|held| held.0),
             _ => false,
         }
     }
@@ -204,7 +213,9 @@ impl Flight {
     }
 
     fn left(&self) -> Option<Item> {
-        self.newest().item().filter(|_| !self.newest().is_deletion())
+        self.newest()
+            .item()
+            .filter(|_| !self.newest().is_deletion())
     }
 }
 
@@ -230,14 +241,25 @@ impl Model {
     pub fn processed(&self) -> &'static str {
         let places = self.places.iter().map(|place| place.since);
         let flight = self.flight.as_ref().map(|flight| flight.since);
-        self.told.before(places.chain(self.late.values().copied()).chain(flight).min())
+        self.told.before(
+            places
+                .chain(self.late.values().copied())
+                .chain(flight)
+                .min(),
+        )
     }
 
     /// What waits, in order.
     pub fn waiting(&self) -> Vec<(&'static str, &[Change])> {
         let mut seen = BTreeSet::new();
-        let first = self.places.iter().map(|place| place.key).filter(|key| seen.insert(*key));
-        first.filter_map(|key| Some((key, self.changes.get(key)?.as_slice()))).collect()
+        let first = self
+            .places
+            .iter()
+            .map(|place| place.key)
+            .filter(|key| seen.insert(*key));
+        first
+            .filter_map(|key| Some((key, self.changes.get(key)?.as_slice())))
+            .collect()
     }
 
     fn lookup(&self, key: &str) -> Result<Option<Item>, ()> {
@@ -258,7 +280,9 @@ impl Model {
             return Vec::new();
         }
         let others = self.known.keys().filter(|key| !self.flies(key));
-        let mut all: Vec<_> = others.map(|key| (*key, self.lookup(key).unwrap_or(None))).collect();
+        let mut all: Vec<_> = others
+            .map(|key| (*key, self.lookup(key).unwrap_or(None)))
+            .collect();
         if let Some(flight) = &self.flight
             && let Some(item) = flight.left()
         {
@@ -272,7 +296,11 @@ impl Model {
         match self.changes.get_mut(key) {
             Some(changes) => append(changes, change),
             None => {
-                self.places.push(Place { key, initial: false, since: self.told.now });
+                self.places.push(Place {
+                    key,
+                    initial: false,
+                    since: self.told.now,
+                });
                 self.changes.insert(key, vec![change]);
             }
         }
@@ -282,21 +310,44 @@ impl Model {
     fn put_back(&mut self, key: &'static str, changes: &[Change], initial: bool) {
         let newer = self.changes.remove(key);
         if initial {
-            let at = self.places.iter().rposition(|place| place.initial).map_or(0, |at| at + 1);
+            let at = self
+                .places
+                .iter()
+                .rposition(|place| place.initial)
+                .map_or(0, |at| at + 1);
             let since = self.places.get(at).map_or(self.told.now, |next| next.since);
-            self.places.insert(at, Place { key, initial, since });
+            self.places.insert(
+                at,
+                Place {
+                    key,
+                    initial,
+                    since,
+                },
+            );
         } else if newer.is_none() {
-            self.places.push(Place { key, initial, since: self.told.now });
+            self.places.push(Place {
+                key,
+                initial,
+                since: self.told.now,
+            });
         }
         let mut all = changes.to_vec();
-        newer.iter().flatten().for_each(|change| append(&mut all, *change));
+        newer
+            .iter()
+            .flatten()
+            .for_each(|change| append(&mut all, *change));
         self.changes.insert(key, all);
     }
 
     fn prepare(&self, item: Item) -> Result<(&'static str, Item), Refusal> {
         let key = item.key().map_err(|_| Refusal::Key)?;
-        let item = if self.options.transform { item.transform() } else { Ok(item) };
-        item.map(|item| (key, item)).map_err(|_| Refusal::Transform(key.to_owned()))
+        let item = if self.options.transform {
+            item.transform()
+        } else {
+            Ok(item)
+        };
+        item.map(|item| (key, item))
+            .map_err(|_| Refusal::Transform(key.to_owned()))
     }
 
     fn upsert(&mut self, item: Item, change: fn(Item) -> Change) -> Result<(), Refusal> {
@@ -311,7 +362,11 @@ impl Model {
     /// A deletion of what neither waits nor is known is dropped (D3), and its object not transformed.
     fn delete(&mut self, key: &'static str, gone: Change) -> Result<(), Refusal> {
         self.populated = true;
-        let leaving = self.flies(key) && self.flight.as_ref().is_some_and(|flight| flight.left().is_none());
+        let leaving = self.flies(key)
+            && self
+                .flight
+                .as_ref()
+                .is_some_and(|flight| flight.left().is_none());
         let known = self.options.known_objects && (self.flies(key) || self.lookup(key) != Ok(None));
         let told = gone;
         let gone = match gone {
@@ -339,16 +394,33 @@ impl Model {
             keys.insert(key);
             self.push(
                 key,
-                if self.options.emit_replaced { Change::Replaced(item) } else { Change::Sync(item) },
+                if self.options.emit_replaced {
+                    Change::Replaced(item)
+                } else {
+                    Change::Sync(item)
+                },
             );
         }
-        let waiting = self.changes.iter().map(|(key, changes)| (*key, changes.last().unwrap().item()));
+        let waiting = self
+            .changes
+            .iter()
+            .map(|(key, changes)| (*key, changes.last().unwrap().item()));
         let mut gone: Vec<(&'static str, Option<Item>)> = waiting.collect();
-        gone.extend(self.all_known().into_iter().filter(|(key, _)| !self.changes.contains_key(key)));
+        gone.extend(
+            self.all_known()
+                .into_iter()
+                .filter(|(key, _)| !self.changes.contains_key(key)),
+        );
         gone.retain(|(key, _)| !keys.contains(key));
-        let leaving = self.flight.as_ref().filter(|flight| flight.left().is_none()).map(|flight| flight.key);
-        let leaving = leaving.filter(|key| self.options.known_objects && !self.changes.contains_key(key));
-        let leaving = leaving.and_then(|key| self.lookup(key).unwrap_or(None).map(|item| (key, item)));
+        let leaving = self
+            .flight
+            .as_ref()
+            .filter(|flight| flight.left().is_none())
+            .map(|flight| flight.key);
+        let leaving =
+            leaving.filter(|key| self.options.known_objects && !self.changes.contains_key(key));
+        let leaving =
+            leaving.and_then(|key| self.lookup(key).unwrap_or(None).map(|item| (key, item)));
         if let (Some(flight), Some((key, item))) = (&mut self.flight, leaving) {
             flight.miss(Change::Tombstone(key, Some(item)), self.told.now);
         }
@@ -359,7 +431,9 @@ impl Model {
             self.populated = true;
             let mut waiting: BTreeSet<&str> = self.changes.keys().copied().collect();
             self.places.retain(|place| waiting.remove(place.key));
-            self.places.iter_mut().for_each(|place| place.initial = true);
+            self.places
+                .iter_mut()
+                .for_each(|place| place.initial = true);
         }
         self.told.list(list_version(items));
         Ok(())
@@ -399,9 +473,10 @@ impl Model {
         let result = match write {
             Write::Add(item) => self.upsert(*item, Change::Added),
             Write::Update(item) => self.upsert(*item, Change::Updated),
-            Write::Delete(item) => {
-                item.key().map_err(|_| Refusal::Key).and_then(|key| self.delete(key, Change::Deleted(*item)))
-            }
+            Write::Delete(item) => item
+                .key()
+                .map_err(|_| Refusal::Key)
+                .and_then(|key| self.delete(key, Change::Deleted(*item))),
             Write::Tombstone(key, item) => self.delete(key, Change::Tombstone(key, *item)),
             Write::Replace(items) => self.replace(items),
             Write::Resync => self.resync(),
@@ -415,12 +490,18 @@ impl Model {
     }
 
     fn compress(&mut self, key: &'static str) {
-        let Some(changes) = self.changes.get_mut(key) else { return };
+        let Some(changes) = self.changes.get_mut(key) else {
+            return;
+        };
         let newest = changes.last().and_then(|change| change.item());
         let mut kept = Vec::new();
         for (at, change) in changes.iter().enumerate() {
             let is_sync = matches!(change, Change::Sync(_));
-            match self.options.compressor.keeps(at, changes.len(), is_sync, newest.as_ref()) {
+            match self
+                .options
+                .compressor
+                .keeps(at, changes.len(), is_sync, newest.as_ref())
+            {
                 Ok(true) => kept.push(*change),
                 Ok(false) => {}
                 Err(()) => return,
@@ -442,11 +523,22 @@ impl Model {
     /// What a pop gives, past the places without changes.
     pub fn take(&mut self) -> Option<Flight> {
         while !self.places.is_empty() {
-            let Place { key, initial, since } = self.places.remove(0);
+            let Place {
+                key,
+                initial,
+                since,
+            } = self.places.remove(0);
             if let Some(changes) = self.changes.remove(key) {
                 let since = self.late.remove(key).unwrap_or(since);
                 let missed = Vec::new();
-                self.flight = Some(Flight { key, changes, initial, since, missed, missed_since: 0 });
+                self.flight = Some(Flight {
+                    key,
+                    changes,
+                    initial,
+                    since,
+                    missed,
+                    missed_since: 0,
+                });
                 break;
             }
         }
@@ -456,7 +548,9 @@ impl Model {
 
     /// The end of the processing.
     pub fn land(&mut self, end: End) {
-        let Some(flight) = self.flight.take() else { return };
+        let Some(flight) = self.flight.take() else {
+            return;
+        };
         self.told.now += 1;
         match end {
             End::Well => {}

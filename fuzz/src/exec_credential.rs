@@ -9,7 +9,10 @@ use serde_json::{Map, Value, json};
 
 use super::serving::plain;
 
-const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
+const VERSIONS: [&str; 2] = [
+    "client.authentication.k8s.io/v1",
+    "client.authentication.k8s.io/v1beta1",
+];
 
 /// Times, and after how many seconds of the epoch they are, if they are any.
 const TIMES: [(&str, Option<u64>); 8] = [
@@ -47,9 +50,15 @@ const PROBLEMS: [&str; 15] = [
 
 pub fn run(input: &[u8]) {
     let mut bytes = Unstructured::new(input);
-    let Ok((version, raw)) = bytes.arbitrary::<(bool, bool)>() else { return };
+    let Ok((version, raw)) = bytes.arbitrary::<(bool, bool)>() else {
+        return;
+    };
     let version = VERSIONS[usize::from(version)];
-    let output = if raw { bytes.take_rest().to_vec() } else { made(&mut bytes).unwrap_or_default() };
+    let output = if raw {
+        bytes.take_rest().to_vec()
+    } else {
+        made(&mut bytes).unwrap_or_default()
+    };
     let outcome = exec_credential(&output, version);
     if let Err(problem) = &outcome {
         let problem = without_numbers(problem);
@@ -65,38 +74,68 @@ pub fn run(input: &[u8]) {
         Some(Value::Object(answer)) => check(&answer, version, outcome),
         // JSON with a key twice is not asked about.
         _ if serde_json::from_slice::<Value>(&output).is_ok() => {}
-        _ => assert!(outcome.unwrap_err().starts_with("returned what is not JSON")),
+        _ => assert!(
+            outcome
+                .unwrap_err()
+                .starts_with("returned what is not JSON")
+        ),
     }
 }
 
-type Outcome = Result<(Option<String>, Option<(Vec<u8>, Vec<u8>)>, Option<std::time::SystemTime>), String>;
+type Outcome = Result<
+    (
+        Option<String>,
+        Option<(Vec<u8>, Vec<u8>)>,
+        Option<std::time::SystemTime>,
+    ),
+    String,
+>;
 
 /// What JSON without a key twice has to give.
 fn check(answer: &Map<String, Value>, version: &str, outcome: Outcome) {
     let empty = Map::new();
-    let status = answer.get("status").and_then(Value::as_object).unwrap_or(&empty);
+    let status = answer
+        .get("status")
+        .and_then(Value::as_object)
+        .unwrap_or(&empty);
     let is_text = |object: &Map<String, Value>, name: &str| {
-        object.get(name).is_none_or(|value| value.is_null() || value.is_string())
+        object
+            .get(name)
+            .is_none_or(|value| value.is_null() || value.is_string())
     };
     let text = |object: &Map<String, Value>, name: &str| {
-        object.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+        object
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
     };
-    let (token, chain, key) =
-        (text(status, "token"), text(status, "clientCertificateData"), text(status, "clientKeyData"));
+    let (token, chain, key) = (
+        text(status, "token"),
+        text(status, "clientCertificateData"),
+        text(status, "clientKeyData"),
+    );
     let usable = ["", "ExecCredential"].contains(&text(answer, "kind").as_str())
         && text(answer, "apiVersion") == version
         && answer.get("status").is_some_and(Value::is_object)
         && is_text(answer, "kind")
-        && ["token", "clientCertificateData", "clientKeyData"].iter().all(|name| is_text(status, name))
+        && ["token", "clientCertificateData", "clientKeyData"]
+            .iter()
+            .all(|name| is_text(status, name))
         && chain.is_empty() == key.is_empty()
         && !(token.is_empty() && key.is_empty());
-    let time = status.get("expirationTimestamp").filter(|time| !time.is_null());
+    let time = status
+        .get("expirationTimestamp")
+        .filter(|time| !time.is_null());
     match outcome {
         Err(problem) => {
             let of_time = problem.contains("expirationTimestamp");
             assert!(!usable || of_time, "{problem}");
             let written = time.and_then(Value::as_str).unwrap_or_default();
-            let is_time = written == ZERO || TIMES.iter().any(|(text, at)| *text == written && at.is_some());
+            let is_time = written == ZERO
+                || TIMES
+                    .iter()
+                    .any(|(text, at)| *text == written && at.is_some());
             assert!(!of_time || time.is_some() && !is_time, "{problem}");
         }
         Ok((taken, identity, expires)) => {
@@ -120,8 +159,17 @@ fn without_numbers(problem: &str) -> String {
     for version in ["v1alpha1", "v1beta1", "v1"] {
         problem = problem.replace(&format!("client.authentication.k8s.io/{version}"), "V");
     }
-    for field in ["kind", "apiVersion", "token", "clientCertificateData", "clientKeyData"] {
-        problem = problem.replace(&format!("a {field} that is not a string"), "a F that is not a string");
+    for field in [
+        "kind",
+        "apiVersion",
+        "token",
+        "clientCertificateData",
+        "clientKeyData",
+    ] {
+        problem = problem.replace(
+            &format!("a {field} that is not a string"),
+            "a F that is not a string",
+        );
     }
     let mut plain = String::new();
     for c in problem.chars() {
@@ -136,9 +184,18 @@ fn without_numbers(problem: &str) -> String {
 
 /// An answer, or nearly so.
 fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
-    const TEXTS: [&str; 5] = ["s3cret", "-----BEGIN CERTIFICATE-----\n", "", "é\u{1f}\"", "null"];
+    const TEXTS: [&str; 5] = [
+        "s3cret",
+        "-----BEGIN CERTIFICATE-----\n",
+        "",
+        "é\u{1f}\"",
+        "null",
+    ];
     let mut answer = json!({"kind": "ExecCredential", "status": {}});
-    answer["apiVersion"] = bytes.choose(&[VERSIONS[0], VERSIONS[1], "v1", "", "s3cret"])?.to_string().into();
+    answer["apiVersion"] = bytes
+        .choose(&[VERSIONS[0], VERSIONS[1], "v1", "", "s3cret"])?
+        .to_string()
+        .into();
     for field in ["token", "clientCertificateData", "clientKeyData"] {
         if bytes.arbitrary()? {
             answer["status"][field] = (*bytes.choose(&TEXTS)?).into();
@@ -146,9 +203,17 @@ fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
     }
     if bytes.arbitrary()? {
         let (time, _) = bytes.choose(&TIMES)?;
-        answer["status"]["expirationTimestamp"] = if bytes.ratio(1, 8)? { ZERO } else { time }.into();
+        answer["status"]["expirationTimestamp"] =
+            if bytes.ratio(1, 8)? { ZERO } else { time }.into();
     }
-    let odd = [Value::Null, json!(7), json!("s3cret"), json!(["s3cret"]), json!({}), json!(true)];
+    let odd = [
+        Value::Null,
+        json!(7),
+        json!("s3cret"),
+        json!(["s3cret"]),
+        json!({}),
+        json!(true),
+    ];
     if bytes.ratio(1, 8)? {
         let field = *bytes.choose(&["kind", "apiVersion", "status", "spec"])?;
         answer[field] = bytes.choose(&odd)?.clone();
@@ -164,7 +229,9 @@ fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
     }
     if bytes.ratio(1, 8)? {
         let length = bytes.choose_index(output.len())?;
-        let length = (length..).find(|length| output.is_char_boundary(*length)).unwrap_or_default();
+        let length = (length..)
+            .find(|length| output.is_char_boundary(*length))
+            .unwrap_or_default();
         output.truncate(length);
     }
     Ok(output.into_bytes())

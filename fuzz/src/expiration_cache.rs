@@ -10,7 +10,8 @@ use k8s_informer::testing::FakeClock;
 use k8s_informer::{ExpirationCache, ExpirationPolicy, TimestampedEntry, TtlPolicy};
 
 use super::item::{
-    Failure, Held, Item, NAMES, Press, Refusal, Trouble, accessor, few, name, read, tombstone, version_text,
+    Failure, Held, Item, NAMES, Press, Refusal, Trouble, accessor, few, name, read, tombstone,
+    version_text,
 };
 use super::probe::{Probe, TouchyClock, touch};
 
@@ -28,7 +29,10 @@ enum Op {
     Update(Item),
     Delete(Item),
     Tombstone(#[arbitrary(with = name)] &'static str, Option<Item>),
-    Replace(#[arbitrary(with = few)] Vec<Item>, #[arbitrary(with = version_text)] &'static str),
+    Replace(
+        #[arbitrary(with = few)] Vec<Item>,
+        #[arbitrary(with = version_text)] &'static str,
+    ),
     Advance(#[arbitrary(with = moments)] u64),
     Get(Item),
     GetByKey(#[arbitrary(with = name)] &'static str),
@@ -54,8 +58,14 @@ fn judge(item: Item) -> Verdict {
     match item.trouble {
         Trouble::IndexFails => Verdict::Expired,
         Trouble::IndexPanics => Verdict::Panics,
-        Trouble::TransformRenames => Verdict::Rewritten(Item { trouble: Trouble::Nothing, ..item }),
-        Trouble::TransformFails => Verdict::Rewritten(Item { trouble: Trouble::IndexPanics, ..item }),
+        Trouble::TransformRenames => Verdict::Rewritten(Item {
+            trouble: Trouble::Nothing,
+            ..item
+        }),
+        Trouble::TransformFails => Verdict::Rewritten(Item {
+            trouble: Trouble::IndexPanics,
+            ..item
+        }),
         _ => Verdict::ByAge,
     }
 }
@@ -95,7 +105,9 @@ impl Model {
 
     /// E2, E3.
     fn get(&mut self, key: &str) -> Result<Option<Item>, Refusal> {
-        let Some((item, since)) = self.content.get(key).copied() else { return Ok(None) };
+        let Some((item, since)) = self.content.get(key).copied() else {
+            return Ok(None);
+        };
         let by_age = self.options.ttl > 0 && self.now - since > self.options.ttl;
         let expired = match judge(item) {
             Verdict::Expired if self.options.policy => true,
@@ -115,7 +127,9 @@ impl Model {
     /// What can't be told is left out.
     fn list(&mut self) -> Vec<Item> {
         let keys: Vec<&str> = self.content.keys().copied().collect();
-        keys.into_iter().filter_map(|key| self.get(key).unwrap_or(None)).collect()
+        keys.into_iter()
+            .filter_map(|key| self.get(key).unwrap_or(None))
+            .collect()
     }
 }
 
@@ -126,27 +140,46 @@ fn sorted(objects: Vec<Arc<Held>>) -> Vec<Item> {
 }
 
 pub fn run(input: &[u8]) {
-    let Ok((options, operations)) = read::<Options, Op>(input) else { return };
+    let Ok((options, operations)) = read::<Options, Op>(input) else {
+        return;
+    };
     let clock = TouchyClock(FakeClock::new());
     let ttl = Duration::from_nanos(options.ttl);
     let cell = Cell::default();
     let builder = ExpirationCache::builder(accessor()).clock(Arc::new(clock.clone()));
     let cache = Arc::new(match options.policy {
         true => builder
-            .policy(policy(TtlPolicy { ttl, clock: Arc::new(clock.clone()) }, Arc::clone(&cell)))
+            .policy(policy(
+                TtlPolicy {
+                    ttl,
+                    clock: Arc::new(clock.clone()),
+                },
+                Arc::clone(&cell),
+            ))
             .build(),
         false => builder.ttl(ttl).build(),
     });
     assert!(cell.set(Arc::downgrade(&cache)).is_ok());
-    let _probe = Probe::of(&cache, |cache| assert!(cache.delete(&tombstone("-", None)).is_ok()));
-    let mut model = Model { options, now: 0, content: BTreeMap::new(), version: "" };
+    let _probe = Probe::of(&cache, |cache| {
+        assert!(cache.delete(&tombstone("-", None)).is_ok())
+    });
+    let mut model = Model {
+        options,
+        now: 0,
+        content: BTreeMap::new(),
+        version: "",
+    };
     let mut press = Press::default();
     for operation in &operations {
         match operation {
             Op::Add(item) | Op::Update(item) => {
                 let item = press.number(*item);
                 let is_add = matches!(operation, Op::Add(_));
-                let result = if is_add { cache.add(item.held()) } else { cache.update(item.held()) };
+                let result = if is_add {
+                    cache.add(item.held())
+                } else {
+                    cache.update(item.held())
+                };
                 assert_eq!(result.map_err(|error| Refusal::of(&error)), model.add(item));
             }
             Op::Delete(item) => {
@@ -165,8 +198,10 @@ pub fn run(input: &[u8]) {
             Op::Replace(items, version) => {
                 let items = press.number_all(items);
                 let result = cache.replace(items.iter().map(|item| item.held()).collect(), version);
-                let keyed: Result<Vec<_>, _> =
-                    items.iter().map(|item| item.key().map(|key| (key, (*item, model.now)))).collect();
+                let keyed: Result<Vec<_>, _> = items
+                    .iter()
+                    .map(|item| item.key().map(|key| (key, (*item, model.now))))
+                    .collect();
                 let expected = keyed.map_err(|_| Refusal::Key).map(|keyed| {
                     model.content = keyed.into_iter().collect();
                     model.version = version;
@@ -178,8 +213,13 @@ pub fn run(input: &[u8]) {
                 clock.0.advance(Duration::from_nanos(*by));
             }
             Op::Get(item) => {
-                let found = cache.get(&Held(*item)).map(|found| found.map(|held| held.0));
-                let expected = item.key().map_err(|_| Refusal::Key).and_then(|key| model.get(key));
+                let found = cache
+                    .get(&Held(*item))
+                    .map(|found| found.map(|held| held.0));
+                let expected = item
+                    .key()
+                    .map_err(|_| Refusal::Key)
+                    .and_then(|key| model.get(key));
                 assert_eq!(found.map_err(|error| Refusal::of(&error)), expected);
             }
             Op::GetByKey(key) => {
@@ -202,7 +242,12 @@ pub fn run(input: &[u8]) {
         }
         let mut keys = cache.list_keys();
         keys.sort();
-        assert!(keys.iter().map(|key| &**key).eq(model.content.keys().copied()), "{keys:?}");
+        assert!(
+            keys.iter()
+                .map(|key| &**key)
+                .eq(model.content.keys().copied()),
+            "{keys:?}"
+        );
         assert_eq!(cache.last_store_sync_resource_version(), model.version);
     }
     for name in NAMES {

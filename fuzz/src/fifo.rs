@@ -74,7 +74,10 @@ impl Model {
                 }
                 _ => self.put(*item),
             },
-            Write::Delete(item) => item.key().map_err(|_| Refusal::Key).map(|key| self.delete(key)),
+            Write::Delete(item) => item
+                .key()
+                .map_err(|_| Refusal::Key)
+                .map(|key| self.delete(key)),
             Write::Tombstone(key, _) => {
                 self.delete(key);
                 Ok(())
@@ -110,7 +113,10 @@ impl Model {
 
     fn waiting(&self) -> Vec<Item> {
         let mut rest = self.objects.clone();
-        self.places.iter().filter_map(|key| rest.remove(key)).collect()
+        self.places
+            .iter()
+            .filter_map(|key| rest.remove(key))
+            .collect()
     }
 
     /// The next one, past the places of the deleted.
@@ -137,7 +143,11 @@ impl Model {
         self.initial -= self.flying;
         self.flying = 0;
         if let Some((item, counts)) = again {
-            let at = if counts { self.initial.min(self.places.len()) } else { self.places.len() };
+            let at = if counts {
+                self.initial.min(self.places.len())
+            } else {
+                self.places.len()
+            };
             self.initial += usize::from(counts);
             self.places.insert(at, item.name);
             self.objects.insert(item.name, item);
@@ -156,14 +166,29 @@ impl Harness {
     fn check(&self) {
         let Self { queue, model, .. } = self;
         let waiting = model.waiting();
-        assert_eq!(queue.list().iter().map(|held| held.0).collect::<Vec<_>>(), waiting);
+        assert_eq!(
+            queue.list().iter().map(|held| held.0).collect::<Vec<_>>(),
+            waiting
+        );
         let keys = queue.list_keys();
-        assert!(keys.iter().map(|key| &**key).eq(waiting.iter().map(|item| item.name)), "{keys:?}");
-        assert_eq!((queue.len(), queue.is_empty()), (waiting.len(), waiting.is_empty()));
+        assert!(
+            keys.iter()
+                .map(|key| &**key)
+                .eq(waiting.iter().map(|item| item.name)),
+            "{keys:?}"
+        );
+        assert_eq!(
+            (queue.len(), queue.is_empty()),
+            (waiting.len(), waiting.is_empty())
+        );
         for item in &waiting {
             assert_eq!(queue.get_by_key(item.name).map(|held| held.0), Some(*item));
         }
-        assert_eq!((queue.has_synced(), queue.synced().is_done()), (model.synced, model.synced), "{queue:?}");
+        assert_eq!(
+            (queue.has_synced(), queue.synced().is_done()),
+            (model.synced, model.synced),
+            "{queue:?}"
+        );
         assert_eq!(queue.is_closed(), model.closed);
     }
 
@@ -172,7 +197,9 @@ impl Harness {
             Write::Add(item) => Write::Add(self.press.number(*item)),
             Write::Update(item) => Write::Update(self.press.number(*item)),
             Write::Delete(item) => Write::Delete(self.press.number(*item)),
-            Write::Tombstone(key, item) => Write::Tombstone(key, item.map(|item| self.press.number(item))),
+            Write::Tombstone(key, item) => {
+                Write::Tombstone(key, item.map(|item| self.press.number(item)))
+            }
             Write::Replace(items) => Write::Replace(self.press.number_all(items)),
             Write::Resync => Write::Resync,
             Write::AddIfNotPresent(item) => Write::AddIfNotPresent(self.press.number(*item)),
@@ -182,15 +209,22 @@ impl Harness {
             Write::Update(item) => self.queue.update(item.held()),
             Write::Delete(item) => self.queue.delete(item.gone()),
             Write::Tombstone(key, item) => self.queue.delete(tombstone(key, *item)),
-            Write::Replace(items) => self.queue.replace(items.iter().map(|item| item.held()).collect(), "7"),
+            Write::Replace(items) => self
+                .queue
+                .replace(items.iter().map(|item| item.held()).collect(), "7"),
             Write::Resync => self.queue.resync(),
             Write::AddIfNotPresent(item) => {
                 let present = self.model.objects.contains_key(item.name);
                 let result = self.queue.add_if_not_present(item.held());
-                result.map_err(|refused| refused.reason).map(|back| assert_eq!(back.is_some(), present))
+                result
+                    .map_err(|refused| refused.reason)
+                    .map(|back| assert_eq!(back.is_some(), present))
             }
         };
-        assert_eq!(result.map_err(|error| Refusal::of(&error)), self.model.write(&write));
+        assert_eq!(
+            result.map_err(|error| Refusal::of(&error)),
+            self.model.write(&write)
+        );
         self.check();
     }
 
@@ -201,7 +235,11 @@ impl Harness {
         }
         let queue = Arc::clone(&self.queue);
         let (was_synced, initial) = (self.model.synced, self.model.initial);
-        let passed = self.model.places.iter().position(|key| self.model.objects.contains_key(key));
+        let passed = self
+            .model
+            .places
+            .iter()
+            .position(|key| self.model.objects.contains_key(key));
         let Some(item) = self.model.take() else {
             let popped = queue.pop(&mut |_, _| panic!("nothing to process"));
             assert!(matches!(popped, Err(PopError::Closed)));
@@ -221,12 +259,18 @@ impl Harness {
 }
 
 pub fn run(input: &[u8]) {
-    let Ok(((), operations)) = read::<(), Op>(input) else { return };
+    let Ok(((), operations)) = read::<(), Op>(input) else {
+        return;
+    };
     let queue = Arc::new(Fifo::new(accessor()));
     let _probe = Probe::of(&queue, |queue| {
         let _ = queue.len();
     });
-    let mut harness = Harness { queue, model: Model::default(), press: Press::default() };
+    let mut harness = Harness {
+        queue,
+        model: Model::default(),
+        press: Press::default(),
+    };
     for operation in &operations {
         match operation {
             Op::Write(write) => harness.write(write),

@@ -69,7 +69,11 @@ impl Model {
             Some(at) => drop(self.items.remove(at)),
             None => {}
         }
-        let after = self.items.iter().filter(|other| other.value <= item.value).count();
+        let after = self
+            .items
+            .iter()
+            .filter(|other| other.value <= item.value)
+            .count();
         self.items.insert(after, item);
         Ok(())
     }
@@ -97,10 +101,21 @@ fn refused(result: Result<(), Refused<Arc<Held>>>, item: Item) -> Result<(), Ref
 }
 
 fn check(heap: &Heap<Held>, model: &Model) {
-    assert_eq!(heap.list().iter().map(|held| held.0).collect::<Vec<_>>(), model.items);
+    assert_eq!(
+        heap.list().iter().map(|held| held.0).collect::<Vec<_>>(),
+        model.items
+    );
     let keys = heap.list_keys();
-    assert!(keys.iter().map(|key| &**key).eq(model.items.iter().map(|item| item.name)), "{keys:?}");
-    assert_eq!((heap.len(), heap.is_empty()), (model.items.len(), model.items.is_empty()));
+    assert!(
+        keys.iter()
+            .map(|key| &**key)
+            .eq(model.items.iter().map(|item| item.name)),
+        "{keys:?}"
+    );
+    assert_eq!(
+        (heap.len(), heap.is_empty()),
+        (model.items.len(), model.items.is_empty())
+    );
     for name in NAMES {
         let item = model.items.iter().find(|item| item.name == name).copied();
         assert_eq!(heap.get_by_key(name).map(|held| held.0), item);
@@ -118,7 +133,9 @@ fn pop(heap: &Heap<Held>, model: &mut Model) {
 }
 
 pub fn run(input: &[u8]) {
-    let Ok(((), operations)) = read::<(), Op>(input) else { return };
+    let Ok(((), operations)) = read::<(), Op>(input) else {
+        return;
+    };
     let heap = Arc::new(Heap::new(accessor(), compare));
     let mut model = Model::default();
     let mut press = Press::default();
@@ -130,7 +147,11 @@ pub fn run(input: &[u8]) {
             Op::Add(item) | Op::Update(item) => {
                 let item = press.number(*item);
                 let is_add = matches!(operation, Op::Add(_));
-                let result = if is_add { heap.add(item.held()) } else { heap.update(item.held()) };
+                let result = if is_add {
+                    heap.add(item.held())
+                } else {
+                    heap.update(item.held())
+                };
                 assert_eq!(refused(result, item), model.add(item));
             }
             Op::AddIfNotPresent(item) => {
@@ -144,7 +165,11 @@ pub fn run(input: &[u8]) {
             }
             Op::BulkAdd(items) => {
                 let items = press.number_all(items);
-                let closed = if model.closed { Err((0, Refusal::Closed)) } else { Ok(()) };
+                let closed = if model.closed {
+                    Err((0, Refusal::Closed))
+                } else {
+                    Ok(())
+                };
                 let expected = closed.and_then(|()| {
                     let mut all = items.iter().enumerate();
                     all.try_for_each(|(at, item)| model.add(*item).map_err(|refusal| (at, refusal)))
@@ -152,14 +177,21 @@ pub fn run(input: &[u8]) {
                 let result = heap.bulk_add(items.iter().map(|item| item.held()).collect());
                 let result = result.map_err(|Refused { value, reason }| {
                     let at = items.len() - value.len();
-                    assert!(value.iter().map(|held| held.0).eq(items[at..].iter().copied()));
+                    assert!(
+                        value
+                            .iter()
+                            .map(|held| held.0)
+                            .eq(items[at..].iter().copied())
+                    );
                     (at, Refusal::of(&reason))
                 });
                 assert_eq!(result, expected);
             }
             Op::Delete(item) => {
                 let deleted = heap.delete(&Held(*item)).map(|held| held.0);
-                let expected = model.position(item).and_then(|at| at.ok_or(Refusal::NotFound));
+                let expected = model
+                    .position(item)
+                    .and_then(|at| at.ok_or(Refusal::NotFound));
                 let expected = expected.map(|at| model.items.remove(at));
                 assert_eq!(deleted.map_err(|error| Refusal::of(&error)), expected);
             }

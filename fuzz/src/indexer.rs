@@ -21,7 +21,10 @@ struct Options {
 #[derive(Arbitrary, Debug)]
 enum Op {
     Write(Write),
-    Replace(#[arbitrary(with = few)] Vec<Item>, #[arbitrary(with = version_text)] &'static str),
+    Replace(
+        #[arbitrary(with = few)] Vec<Item>,
+        #[arbitrary(with = version_text)] &'static str,
+    ),
     Transaction(#[arbitrary(with = few)] Vec<Write>),
     AddIndexers(#[arbitrary(with = few)] Vec<Index>),
     Get(Item),
@@ -66,8 +69,13 @@ impl Plain {
     /// The key, then the transform (S1).
     fn prepare(&self, item: Item) -> Result<(&'static str, Item), Refusal> {
         let key = item.key().map_err(|_| Refusal::Key)?;
-        let item = if self.transform { item.transform() } else { Ok(item) };
-        item.map(|item| (key, item)).map_err(|_| Refusal::Transform(key.to_owned()))
+        let item = if self.transform {
+            item.transform()
+        } else {
+            Ok(item)
+        };
+        item.map(|item| (key, item))
+            .map_err(|_| Refusal::Transform(key.to_owned()))
     }
 
     /// What the store under it is told: a deletion brings its version, a tombstone has none (S3).
@@ -75,29 +83,41 @@ impl Plain {
         // A version that can't be read is none.
         let version = |item: &Item| item.version().unwrap_or(None);
         match write {
-            Write::Add(item) | Write::Update(item) => {
-                self.prepare(item).map(|(key, item)| ((key, Some(item)), version(&item)))
-            }
-            Write::Delete(item) => {
-                item.key().map(|key| ((key, None), version(&item))).map_err(|_| Refusal::Key)
-            }
+            Write::Add(item) | Write::Update(item) => self
+                .prepare(item)
+                .map(|(key, item)| ((key, Some(item)), version(&item))),
+            Write::Delete(item) => item
+                .key()
+                .map(|key| ((key, None), version(&item)))
+                .map_err(|_| Refusal::Key),
             Write::Tombstone(key, _) => Ok(((key, None), None)),
         }
     }
 }
 
 pub fn run(input: &[u8]) {
-    let Ok((options, operations)) = read::<Options, Op>(input) else { return };
+    let Ok((options, operations)) = read::<Options, Op>(input) else {
+        return;
+    };
     let mut store = Indexer::new(accessor(), indexers(&options.indices));
     if options.transform {
         store = store.with_transform(transform());
     }
     let store = Arc::new(store);
-    let model = Model { indices: options.indices.iter().copied().collect(), ..Model::default() };
-    let mut plain = Plain { model, transform: options.transform };
+    let model = Model {
+        indices: options.indices.iter().copied().collect(),
+        ..Model::default()
+    };
+    let mut plain = Plain {
+        model,
+        transform: options.transform,
+    };
     let mut press = Press::default();
     let nobody = |store: &Indexer<Held>| {
-        let nobody = Deleted::FinalStateUnknown { key: "-".into(), last_known: None };
+        let nobody = Deleted::FinalStateUnknown {
+            key: "-".into(),
+            last_known: None,
+        };
         assert!(store.delete(&nobody).is_ok());
     };
     let _probe = Probe::of(&store, nobody);
@@ -105,35 +125,52 @@ pub fn run(input: &[u8]) {
         match operation {
             Op::Write(write) => {
                 let write = write.numbered(&mut press);
-                let expected = plain.plain(write).and_then(|(put, version)| plain.model.set(put, version));
+                let expected = plain
+                    .plain(write)
+                    .and_then(|(put, version)| plain.model.set(put, version));
                 let (result, expected) = match write.change() {
                     Change::Add(object) => (store.add(object), expected),
                     Change::Update(object) => (store.update(object), expected),
-                    Change::Delete(gone) => (store.delete(&gone).map(|()| None), expected.map(|_| None)),
+                    Change::Delete(gone) => {
+                        (store.delete(&gone).map(|()| None), expected.map(|_| None))
+                    }
                 };
-                let result = result.map(|held| held.map(|held| held.0)).map_err(|error| Refusal::of(&error));
+                let result = result
+                    .map(|held| held.map(|held| held.0))
+                    .map_err(|error| Refusal::of(&error));
                 assert_eq!(result, expected);
             }
             Op::Replace(items, version) => {
                 let items = press.number_all(items);
                 let result = store.replace(items.iter().map(|item| item.held()).collect(), version);
-                let prepared: Result<Vec<_>, _> = items.iter().map(|item| plain.prepare(*item)).collect();
+                let prepared: Result<Vec<_>, _> =
+                    items.iter().map(|item| plain.prepare(*item)).collect();
                 let expected = prepared.and_then(|items| plain.model.replace(&items, version));
                 assert_eq!(result.map_err(|error| Refusal::of(&error)), expected);
             }
             Op::Transaction(writes) => {
-                let writes: Vec<Write> = writes.iter().map(|write| write.numbered(&mut press)).collect();
+                let writes: Vec<Write> = writes
+                    .iter()
+                    .map(|write| write.numbered(&mut press))
+                    .collect();
                 let result = store.transaction(writes.iter().map(|write| write.change()).collect());
                 let expected = writes.iter().map(|write| plain.plain(*write)).collect();
                 check_transaction(result, writes.len(), plain.model.transact(expected));
             }
             Op::AddIndexers(indices) => {
-                plain.model.add_indexers(indices, &store.add_indexers(indexers(indices)));
+                plain
+                    .model
+                    .add_indexers(indices, &store.add_indexers(indexers(indices)));
             }
             Op::Get(item) => {
-                let found = store.get(&Held(*item)).map(|found| found.map(|held| held.0));
+                let found = store
+                    .get(&Held(*item))
+                    .map(|found| found.map(|held| held.0));
                 let expected = item.key().map(|key| plain.model.content.get(key).copied());
-                assert_eq!(found.map_err(|error| Refusal::of(&error)), expected.map_err(|_| Refusal::Key));
+                assert_eq!(
+                    found.map_err(|error| Refusal::of(&error)),
+                    expected.map_err(|_| Refusal::Key)
+                );
             }
             Op::Shared(index, item) => plain.model.check_shared(&*store, *index, *item),
             Op::Bookmark(version) => {

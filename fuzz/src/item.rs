@@ -89,7 +89,10 @@ impl Refusal {
         if text.contains("lost its key") {
             return Self::Lost;
         }
-        assert!(text.contains("says no") || text.contains("panicked: boom"), "{text}");
+        assert!(
+            text.contains("says no") || text.contains("panicked: boom"),
+            "{text}"
+        );
         match error {
             StoreError::Key(_) => Self::Key,
             StoreError::Transform { key, .. } => {
@@ -123,7 +126,13 @@ impl Item {
             Trouble::TransformFails => return Err(Failure::Says),
             Trouble::TransformPanics => return Err(Failure::Panics),
             Trouble::TransformUnkeys => self.trouble = Trouble::KeyFails,
-            Trouble::TransformRenames => self.name = if self.name == NAMES[0] { NAMES[1] } else { NAMES[0] },
+            Trouble::TransformRenames => {
+                self.name = if self.name == NAMES[0] {
+                    NAMES[1]
+                } else {
+                    NAMES[0]
+                }
+            }
             _ => {}
         }
         self.transformed += 1;
@@ -153,7 +162,10 @@ impl Drop for Held {
 pub fn accessor() -> Accessor<Held> {
     Accessor::new(|held: &Held| {
         touch();
-        held.0.key().map(Key::from).map_err(|failure| KeyError::new(failure.happen()))
+        held.0
+            .key()
+            .map(Key::from)
+            .map_err(|failure| KeyError::new(failure.happen()))
     })
     .with_resource_version(version)
 }
@@ -161,7 +173,9 @@ pub fn accessor() -> Accessor<Held> {
 /// The user's form of [`Item::version`].
 pub fn version(held: &Held) -> Option<&str> {
     touch();
-    held.0.version().unwrap_or_else(|failure| Some(failure.happen()))
+    held.0
+        .version()
+        .unwrap_or_else(|failure| Some(failure.happen()))
 }
 
 /// The user's form of [`Item::transform`].
@@ -174,7 +188,10 @@ pub fn transform() -> Transform<Held> {
 
 /// A tombstone.
 pub fn tombstone(key: &str, last_known: Option<Item>) -> Deleted<Held> {
-    Deleted::FinalStateUnknown { key: key.into(), last_known: last_known.map(Item::held) }
+    Deleted::FinalStateUnknown {
+        key: key.into(),
+        last_known: last_known.map(Item::held),
+    }
 }
 
 /// Gives each item that is used a serial number.
@@ -233,7 +250,11 @@ impl Told {
     /// What has been processed, if the oldest of what has not been is this old.
     pub fn before(&self, oldest: Option<usize>) -> &'static str {
         let older = |(at, _): &&(usize, &str)| oldest.is_none_or(|oldest| *at < oldest);
-        self.versions.iter().rev().find(older).map_or("", |(_, version)| version)
+        self.versions
+            .iter()
+            .rev()
+            .find(older)
+            .map_or("", |(_, version)| version)
     }
 }
 
@@ -260,7 +281,9 @@ fn trouble(bytes: &mut Unstructured) -> Read<Trouble> {
 
 /// None to five of something.
 pub fn few<'a, A: Arbitrary<'a>>(bytes: &mut Unstructured<'a>) -> Read<Vec<A>> {
-    (0..bytes.int_in_range(0..=5_u8)?).map(|_| bytes.arbitrary()).collect()
+    (0..bytes.int_in_range(0..=5_u8)?)
+        .map(|_| bytes.arbitrary())
+        .collect()
 }
 
 /// Options, and then operations up to the end of the input, or up to a number of them that keeps a run short.

@@ -44,7 +44,9 @@ impl Object for Named {
 pub fn run(input: &[u8]) {
     // A key, whatever the bytes, and then what is made of the same bytes.
     text(&String::from_utf8_lossy(input));
-    let Ok(input) = Unstructured::new(input).arbitrary::<Input>() else { return };
+    let Ok(input) = Unstructured::new(input).arbitrary::<Input>() else {
+        return;
+    };
     text(input.key);
     object(input.named);
     function(input.item, input.key);
@@ -67,20 +69,33 @@ fn text(key: &str) {
         assert_eq!(name.to_string(), key.strip_prefix('/').unwrap_or(key));
         assert_eq!(name.to_string().parse(), Ok(name));
     }
-    let tombstone = Deleted::<Named>::FinalStateUnknown { key: key.into(), last_known: None };
+    let tombstone = Deleted::<Named>::FinalStateUnknown {
+        key: key.into(),
+        last_known: None,
+    };
     let (namespace, name) = match parts.as_slice() {
         [name] => ("", (*name).to_owned()),
         [namespace, rest @ ..] => (*namespace, rest.join("/")),
         [] => ("", String::new()),
     };
-    assert_eq!((&*tombstone.key(), tombstone.namespace(), tombstone.name()), (key, namespace, &*name));
+    assert_eq!(
+        (&*tombstone.key(), tombstone.namespace(), tombstone.name()),
+        (key, namespace, &*name)
+    );
 }
 
 fn object(object: Named) {
     let parts = [&*object.namespace, &*object.name];
-    let expected = if object.namespace.is_empty() { object.name.clone() } else { parts.join("/") };
+    let expected = if object.namespace.is_empty() {
+        object.name.clone()
+    } else {
+        parts.join("/")
+    };
     let key = meta_namespace_key(&object);
-    assert_eq!((&*key, &*ObjectName::of(&object).to_string()), (&*expected, &*expected));
+    assert_eq!(
+        (&*key, &*ObjectName::of(&object).to_string()),
+        (&*expected, &*expected)
+    );
     if parts.iter().all(|part| !part.contains('/')) {
         assert_eq!(split_meta_namespace_key(&key), Ok((parts[0], parts[1])));
         assert_eq!(key.parse(), Ok(ObjectName::of(&object)));
@@ -93,9 +108,20 @@ fn function(item: Item, key: &str) {
     let accessor = accessor();
     let held = item.held();
     assert_eq!(accessor.key(&held).ok().as_deref(), item.key().ok());
-    assert_eq!(accessor.key_of_deleted(&item.gone()).ok().as_deref(), item.key().ok());
-    assert_eq!(accessor.key_of_deleted(&tombstone(key, Some(item))).as_deref(), Ok(key));
-    assert_eq!(accessor.resource_version(&held), item.version().unwrap_or(None));
+    assert_eq!(
+        accessor.key_of_deleted(&item.gone()).ok().as_deref(),
+        item.key().ok()
+    );
+    assert_eq!(
+        accessor
+            .key_of_deleted(&tombstone(key, Some(item)))
+            .as_deref(),
+        Ok(key)
+    );
+    assert_eq!(
+        accessor.resource_version(&held),
+        item.version().unwrap_or(None)
+    );
     if let Err(error) = accessor.key(&held) {
         assert!(["says no", "panicked: boom"].contains(&&*error.to_string()));
     }

@@ -11,13 +11,18 @@ const NAMES: [&str; 4] = ["a", "b", "", "kind-kind"];
 
 pub fn run(input: &[u8]) {
     let mut bytes = Unstructured::new(input);
-    let Ok(raw) = bytes.arbitrary::<bool>() else { return };
+    let Ok(raw) = bytes.arbitrary::<bool>() else {
+        return;
+    };
     if raw {
         let text = bytes.take_rest();
         if let Err(error) = Kubeconfig::parse(text, "") {
             check(&error);
         }
-        for options in [KubeconfigOptions::new(), KubeconfigOptions::new().context("a").server("https://a")] {
+        for options in [
+            KubeconfigOptions::new(),
+            KubeconfigOptions::new().context("a").server("https://a"),
+        ] {
             if let Err(error) = options.load_bytes(text, "/folder") {
                 check(&error);
             }
@@ -36,7 +41,14 @@ fn follow(made: &Value, bytes: &mut Unstructured<'_>) {
     let text = made.to_string();
     let names = |list: &str, one: &str| -> Vec<(String, Value)> {
         let items = made[list].as_array().into_iter().flatten();
-        items.map(|item| (item["name"].as_str().unwrap_or_default().to_owned(), item[one].clone())).collect()
+        items
+            .map(|item| {
+                (
+                    item["name"].as_str().unwrap_or_default().to_owned(),
+                    item[one].clone(),
+                )
+            })
+            .collect()
     };
     let (contexts, clusters) = (names("contexts", "context"), names("clusters", "cluster"));
     let twice = |names: &[(String, Value)]| {
@@ -44,8 +56,16 @@ fn follow(made: &Value, bytes: &mut Unstructured<'_>) {
     };
     match Kubeconfig::parse(&text, "") {
         Ok(kubeconfig) => {
-            assert!(kubeconfig.contexts().eq(contexts.iter().map(|context| context.0.as_str())), "{text}");
-            assert!(!twice(&contexts) && !twice(&clusters) && !twice(&names("users", "user")), "{text}");
+            assert!(
+                kubeconfig
+                    .contexts()
+                    .eq(contexts.iter().map(|context| context.0.as_str())),
+                "{text}"
+            );
+            assert!(
+                !twice(&contexts) && !twice(&clusters) && !twice(&names("users", "user")),
+                "{text}"
+            );
         }
         Err(error) => {
             check(&error);
@@ -53,18 +73,34 @@ fn follow(made: &Value, bytes: &mut Unstructured<'_>) {
         }
     }
     let chosen = *bytes.choose(&NAMES).unwrap_or(&"a");
-    match KubeconfigOptions::new().context(chosen).load_bytes(&text, "/folder") {
+    match KubeconfigOptions::new()
+        .context(chosen)
+        .load_bytes(&text, "/folder")
+    {
         Ok(config) => {
             let shown = format!("{config:?}");
             assert!(!shown.contains(SECRET), "{shown}");
-            let chosen =
-                if chosen.is_empty() { made["current-context"].as_str().unwrap_or_default() } else { chosen };
-            let find = |entries: &[(String, Value)], name: &str| {
-                entries.iter().find(|entry| entry.0 == name).map(|entry| entry.1.clone()).unwrap_or_default()
+            let chosen = if chosen.is_empty() {
+                made["current-context"].as_str().unwrap_or_default()
+            } else {
+                chosen
             };
-            let cluster = find(&contexts, chosen)["cluster"].as_str().unwrap_or_default().to_owned();
+            let find = |entries: &[(String, Value)], name: &str| {
+                entries
+                    .iter()
+                    .find(|entry| entry.0 == name)
+                    .map(|entry| entry.1.clone())
+                    .unwrap_or_default()
+            };
+            let cluster = find(&contexts, chosen)["cluster"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
             let server = find(&clusters, &cluster)["server"].clone();
-            assert!(shown.starts_with(&format!("Config {{ server: {server}")), "{server}: {shown}");
+            assert!(
+                shown.starts_with(&format!("Config {{ server: {server}")),
+                "{server}: {shown}"
+            );
         }
         Err(error) => {
             check(&error);
@@ -77,12 +113,18 @@ fn follow(made: &Value, bytes: &mut Unstructured<'_>) {
 fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Value> {
     let mut made = json!({"kind": "Config", "apiVersion": "v1"});
     made["current-context"] = (*bytes.choose(&NAMES)?).into();
-    for (list, one) in [("clusters", "cluster"), ("contexts", "context"), ("users", "user")] {
+    for (list, one) in [
+        ("clusters", "cluster"),
+        ("contexts", "context"),
+        ("users", "user"),
+    ] {
         let mut entries = Vec::new();
         for _ in 0..bytes.int_in_range(0..=3)? {
             let value = match one {
                 "cluster" => cluster(bytes)?,
-                "context" => json!({"cluster": bytes.choose(&NAMES)?, "user": bytes.choose(&NAMES)?}),
+                "context" => {
+                    json!({"cluster": bytes.choose(&NAMES)?, "user": bytes.choose(&NAMES)?})
+                }
                 _ => user(bytes)?,
             };
             entries.push(json!({"name": bytes.choose(&NAMES)?, one: value}));
@@ -93,15 +135,33 @@ fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Value> {
 }
 
 fn cluster(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Value> {
-    let extension = json!([{"name": "client.authentication.k8s.io/exec", "extension": {"a": SECRET}}]);
+    let extension =
+        json!([{"name": "client.authentication.k8s.io/exec", "extension": {"a": SECRET}}]);
     some_of(
         bytes,
         &[
-            ("server", &[json!("https://a"), json!("http://a"), json!("a:1"), json!("")]),
-            ("certificate-authority-data", &[json!("czNjcmV0"), json!("s3cret!"), json!("")]),
+            (
+                "server",
+                &[
+                    json!("https://a"),
+                    json!("http://a"),
+                    json!("a:1"),
+                    json!(""),
+                ],
+            ),
+            (
+                "certificate-authority-data",
+                &[json!("czNjcmV0"), json!("s3cret!"), json!("")],
+            ),
             ("certificate-authority", &[json!("ca.crt"), json!("")]),
-            ("insecure-skip-tls-verify", &[json!(true), json!(false), json!("s3cret")]),
-            ("proxy-url", &[json!("http://u:s3cret@p"), json!("s3cret"), json!(7)]),
+            (
+                "insecure-skip-tls-verify",
+                &[json!(true), json!(false), json!("s3cret")],
+            ),
+            (
+                "proxy-url",
+                &[json!("http://u:s3cret@p"), json!("s3cret"), json!(7)],
+            ),
             ("tls-server-name", &[json!("a")]),
             ("disable-compression", &[json!(true), json!([SECRET])]),
             ("extensions", &[extension, json!(null), json!([null])]),
@@ -121,12 +181,18 @@ fn user(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Value> {
             ("tokenFile", &[json!("token")]),
             ("username", &[json!("admin"), json!("")]),
             ("password", &[json!("s3cret"), json!({"s3cret": 1})]),
-            ("client-certificate-data", &[json!("czNjcmV0"), json!("s3cret!")]),
+            (
+                "client-certificate-data",
+                &[json!("czNjcmV0"), json!("s3cret!")],
+            ),
             ("client-key-data", &[json!("czNjcmV0"), json!("s3cret!")]),
             ("client-key", &[json!("key")]),
             ("as", &[json!("jane"), json!("")]),
             ("as-groups", &[json!(["a"]), json!([null])]),
-            ("as-user-extra", &[json!({"a": ["b"]}), json!({"a": "s3cret"})]),
+            (
+                "as-user-extra",
+                &[json!({"a": ["b"]}), json!({"a": "s3cret"})],
+            ),
             (
                 "exec",
                 &[

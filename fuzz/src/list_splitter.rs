@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
 use k8s_informer::{
-    Backoff, Body, DynamicObject, Error, Indexer, ListOptions, ListWatch, Reflector, ReflectorOptions,
-    Status, Stop,
+    Backoff, Body, DynamicObject, Error, Indexer, ListOptions, ListWatch, Reflector,
+    ReflectorOptions, Status, Stop,
 };
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -30,9 +30,17 @@ struct Options {
 
 pub fn run(input: &[u8]) {
     let mut bytes = Unstructured::new(input);
-    let Ok(options) = bytes.arbitrary::<Options>() else { return };
-    let Ok(sizes) = few::<u8>(&mut bytes) else { return };
-    let body = if options.raw { bytes.take_rest().to_vec() } else { made(&mut bytes).unwrap_or_default() };
+    let Ok(options) = bytes.arbitrary::<Options>() else {
+        return;
+    };
+    let Ok(sizes) = few::<u8>(&mut bytes) else {
+        return;
+    };
+    let body = if options.raw {
+        bytes.take_rest().to_vec()
+    } else {
+        made(&mut bytes).unwrap_or_default()
+    };
     if options.typed {
         check::<Thing>(&body, &sizes, options);
     } else {
@@ -63,7 +71,13 @@ enum Next {
 }
 
 /// A reflector that has listed [`KNOWN`] lists again and gets this.
-fn reflected<T: Shown>(body: &[u8], sizes: &[u8], Options { reuse, small_limit, .. }: Options) -> Outcome {
+fn reflected<T: Shown>(
+    body: &[u8],
+    sizes: &[u8],
+    Options {
+        reuse, small_limit, ..
+    }: Options,
+) -> Outcome {
     let (stop, next) = (Stop::new(), Arc::new(Mutex::new(None)));
     let then = {
         let (stop, next) = (stop.clone(), Arc::clone(&next));
@@ -79,13 +93,21 @@ fn reflected<T: Shown>(body: &[u8], sizes: &[u8], Options { reuse, small_limit, 
         move |options: &ListOptions, _: &Stop| match lists.fetch_add(1, Ordering::Relaxed) {
             0 => Ok(Body::from(KNOWN)),
             1 => Ok(Body::new(Pieces::new(&body, &sizes))),
-            _ => then(options.continue_token.clone().map_or(Next::List, Next::Page)),
+            _ => then(
+                options
+                    .continue_token
+                    .clone()
+                    .map_or(Next::List, Next::Page),
+            ),
         }
     };
     let watches = AtomicUsize::new(0);
-    let watch = move |options: &ListOptions, _: &Stop| match watches.fetch_add(1, Ordering::Relaxed) {
+    let watch = move |options: &ListOptions, _: &Stop| match watches.fetch_add(1, Ordering::Relaxed)
+    {
         0 => Err(Error::from_status(Status::default())),
-        _ => then(Next::Watch(options.resource_version.clone().unwrap_or_default())),
+        _ => then(Next::Watch(
+            options.resource_version.clone().unwrap_or_default(),
+        )),
     };
     let store = Arc::new(Indexer::<T>::for_objects());
     let mut options = ReflectorOptions::default();
@@ -99,15 +121,25 @@ fn reflected<T: Shown>(body: &[u8], sizes: &[u8], Options { reuse, small_limit, 
     let errors = Arc::new(Mutex::new(None));
     options.watch_error_handler = {
         let errors = Arc::clone(&errors);
-        Some(Arc::new(move |error: &Error| *errors.lock().unwrap() = Some(error.to_string())))
+        Some(Arc::new(move |error: &Error| {
+            *errors.lock().unwrap() = Some(error.to_string())
+        }))
     };
-    let reflector = Reflector::new(Arc::new(ListWatch::new(list, watch)), store.clone(), options);
+    let reflector = Reflector::new(
+        Arc::new(ListWatch::new(list, watch)),
+        store.clone(),
+        options,
+    );
     reflector.run(&stop);
     let status = reflector.status();
     let next = next.lock().unwrap().clone().expect("it goes on");
     Outcome {
         cache: shown(&store),
-        error: if next == Next::List { errors.lock().unwrap().clone() } else { None },
+        error: if next == Next::List {
+            errors.lock().unwrap().clone()
+        } else {
+            None
+        },
         next,
         complete: status.complete,
         unreadable: status.unreadable,
@@ -121,12 +153,19 @@ const LIMIT: usize = 120;
 fn check<T: Shown>(body: &[u8], sizes: &[u8], options: Options) {
     let outcome = reflected::<T>(body, sizes, options);
     for sizes in [&[][..], &[0], &[6]] {
-        assert_eq!(outcome, reflected::<T>(body, sizes, options), "in pieces of {sizes:?}");
+        assert_eq!(
+            outcome,
+            reflected::<T>(body, sizes, options),
+            "in pieces of {sizes:?}"
+        );
     }
     let known = known::<T>();
     if !matches!(outcome.next, Next::Watch(_)) {
         assert_eq!(outcome.cache, known, "no list, and nothing has changed");
-        assert_eq!((outcome.version.as_str(), outcome.complete), ("5", outcome.unreadable == 0));
+        assert_eq!(
+            (outcome.version.as_str(), outcome.complete),
+            ("5", outcome.unreadable == 0)
+        );
     }
     match plain(body) {
         Some(value) => check_good::<T>(body, &value, known, outcome, options),
@@ -135,11 +174,17 @@ fn check<T: Shown>(body: &[u8], sizes: &[u8], options: Options) {
             for key in known.keys() {
                 assert!(outcome.cache.contains_key(key), "{key} is lost");
             }
-            assert!(outcome.next == Next::List || !outcome.complete, "it is told");
+            assert!(
+                outcome.next == Next::List || !outcome.complete,
+                "it is told"
+            );
         }
         None => {
             let items = keys(body).iter().filter(|key| *key == "items").count();
-            assert!(items < 2 || outcome.next == Next::List, "it has items twice");
+            assert!(
+                items < 2 || outcome.next == Next::List,
+                "it has items twice"
+            );
         }
     }
 }
@@ -147,7 +192,14 @@ fn check<T: Shown>(body: &[u8], sizes: &[u8], options: Options) {
 fn known<T: Shown>() -> Cache {
     let list: Value = serde_json::from_str(KNOWN).unwrap();
     let known = list["items"].as_array().unwrap().iter();
-    known.map(|item| (key_of(item).unwrap(), item_of::<T>(&list, item).unwrap().shown())).collect()
+    known
+        .map(|item| {
+            (
+                key_of(item).unwrap(),
+                item_of::<T>(&list, item).unwrap().shown(),
+            )
+        })
+        .collect()
 }
 
 /// An item of a list, of the kind that the list says if it says none itself.
@@ -162,7 +214,13 @@ fn item_of<T: Shown>(list: &Value, item: &Value) -> Option<T> {
 }
 
 /// JSON in which no key is there twice.
-fn check_good<T: Shown>(body: &[u8], value: &Value, known: Cache, outcome: Outcome, options: Options) {
+fn check_good<T: Shown>(
+    body: &[u8],
+    value: &Value,
+    known: Cache,
+    outcome: Outcome,
+    options: Options,
+) {
     if options.small_limit && outcome.next == Next::List && body.len() > LIMIT {
         return;
     }
@@ -178,7 +236,10 @@ fn check_good<T: Shown>(body: &[u8], value: &Value, known: Cache, outcome: Outco
     let keeps = options.reuse && newer && version_comes_first(body);
     for item in items {
         let key = key_of(item);
-        let kept = key.as_ref().and_then(|key| known.get(key)).filter(|kept| same_version(item, kept));
+        let kept = key
+            .as_ref()
+            .and_then(|key| known.get(key))
+            .filter(|kept| same_version(item, kept));
         let decoded = item_of::<T>(value, item).filter(|object| !object.name().is_empty());
         match (key, kept, decoded) {
             (Some(key), Some(kept), _) if keeps => drop(expected.insert(key, kept.clone())),
@@ -190,9 +251,15 @@ fn check_good<T: Shown>(body: &[u8], value: &Value, known: Cache, outcome: Outco
             }
         }
     }
-    assert_eq!(outcome.unreadable, unreadable, "every one that can't be read is counted");
+    assert_eq!(
+        outcome.unreadable, unreadable,
+        "every one that can't be read is counted"
+    );
     match text(meta, "/continue") {
-        "" if meta["remainingItemCount"].as_u64().is_some_and(|remaining| remaining > 0) => {
+        "" if meta["remainingItemCount"]
+            .as_u64()
+            .is_some_and(|remaining| remaining > 0) =>
+        {
             assert_eq!(outcome.next, Next::List, "it is not whole");
         }
         "" => {
@@ -202,7 +269,11 @@ fn check_good<T: Shown>(body: &[u8], value: &Value, known: Cache, outcome: Outco
                 }
             }
             assert_eq!(outcome.complete, unreadable == 0);
-            assert_eq!(outcome.next, Next::Watch(version.to_owned()), "it is a list");
+            assert_eq!(
+                outcome.next,
+                Next::Watch(version.to_owned()),
+                "it is a list"
+            );
             assert_eq!(outcome.cache, expected);
             assert_eq!(outcome.version, version);
         }
@@ -218,12 +289,15 @@ fn version_comes_first(body: &[u8]) -> bool {
 /// Whether an object says that it is what is in the cache.
 fn same_version(item: &Value, kept: &Value) -> bool {
     let meta = kept.get("metadata").unwrap_or(&kept[0]);
-    ["uid", "resourceVersion"].iter().all(|field| item["metadata"][field] == meta[field])
+    ["uid", "resourceVersion"]
+        .iter()
+        .all(|field| item["metadata"][field] == meta[field])
 }
 
 /// The items and the metadata of a list, if it is one.
 fn list_of(value: &Value) -> Option<(&[Value], &Value)> {
-    let text_or_none = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value.is_string());
+    let text_or_none =
+        |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value.is_string());
     let object = value.as_object()?;
     let kind = object.get("kind")?.as_str()?;
     let version_fits = object.get("apiVersion").is_none_or(Value::is_string);
@@ -239,9 +313,10 @@ fn list_of(value: &Value) -> Option<(&[Value], &Value)> {
                 && match meta.get("remainingItemCount") {
                     None | Some(Value::Null) => true,
                     // Less than none, where more follow: that it says of shards.
-                    Some(count) if count.as_i64().is_some_and(i64::is_negative) => {
-                        meta.get("continue").and_then(Value::as_str).is_some_and(|token| !token.is_empty())
-                    }
+                    Some(count) if count.as_i64().is_some_and(i64::is_negative) => meta
+                        .get("continue")
+                        .and_then(Value::as_str)
+                        .is_some_and(|token| !token.is_empty()),
                     Some(count) => count.is_u64(),
                 }
         }
@@ -294,7 +369,11 @@ fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
         4 => "7".to_owned(),
         _ => format!("[{list}]"),
     };
-    let items = format!("\"items\"{}:{}{items}", bytes.choose(&SPACES)?, bytes.choose(&SPACES)?);
+    let items = format!(
+        "\"items\"{}:{}{items}",
+        bytes.choose(&SPACES)?,
+        bytes.choose(&SPACES)?
+    );
     let (kind, meta) = (*bytes.choose(&KINDS[..])?, *bytes.choose(&METAS[..])?);
     let body = match bytes.int_in_range(0..=7_u8)? {
         1 => format!("{{{items},{kind},{meta}}}"),
@@ -338,8 +417,16 @@ fn item(bytes: &mut Unstructured<'_>) -> arbitrary::Result<String> {
         r#""spec":null"#,
         r#""spec":{"value":-1.5e3}"#,
     ];
-    const OTHER: [&str; 8] =
-        ["null", "7", "\"a,]\"", "[1,[2]]", "{}", "true", "{\"metadata\":null}", "-0.5e1"];
+    const OTHER: [&str; 8] = [
+        "null",
+        "7",
+        "\"a,]\"",
+        "[1,[2]]",
+        "{}",
+        "true",
+        "{\"metadata\":null}",
+        "-0.5e1",
+    ];
     if bytes.ratio(1, 12)? {
         return Ok((*bytes.choose(&OTHER[..])?).to_owned());
     }

@@ -7,7 +7,9 @@ use arbitrary::{Arbitrary, Unstructured};
 use k8s_informer::testing::FakeClock;
 use k8s_informer::{Accessor, IndexError, Indexer, KeyError, MutationCache, Object, StoreError};
 
-use super::item::{Failure, Held, Item, NAMES, Press, Refusal, Trouble, few, name, read, tombstone};
+use super::item::{
+    Failure, Held, Item, NAMES, Press, Refusal, Trouble, few, name, read, tombstone,
+};
 use super::probe::{Probe, TouchyClock, touch};
 use super::store_model::{self, Index, indexers};
 
@@ -98,7 +100,10 @@ impl Object for Held {
 fn accessor() -> Accessor<Held> {
     let key = |held: &Held| {
         touch();
-        held.0.key().map(Into::into).map_err(|failure| KeyError::new(failure.happen()))
+        held.0
+            .key()
+            .map(Into::into)
+            .map_err(|failure| KeyError::new(failure.happen()))
     };
     Accessor::new(key).with_resource_version(|held: &Held| {
         touch();
@@ -135,7 +140,13 @@ impl Model {
     fn read(&self, key: &'static str, item: Item, kept: Option<Item>) -> Result<Entry, Refusal> {
         let version = number(&item).ok_or(Refusal::Other)?;
         let uid = uid(&item).map_err(|_| Refusal::Other)?;
-        Ok(Entry { key, version, uid, item: kept, since: self.now })
+        Ok(Entry {
+            key,
+            version,
+            uid,
+            item: kept,
+            since: self.now,
+        })
     }
 
     fn is_alive(&self, entry: &Entry) -> bool {
@@ -178,7 +189,9 @@ impl Model {
     fn on_delete(&mut self, key: Result<&'static str, Failure>, item: Item) -> Result<(), Refusal> {
         let key = key.map_err(|_| Refusal::Key)?;
         let new = self.read(key, item, None)?;
-        let old = self.take(key).filter(|old| old.version > new.version && old.uid != new.uid);
+        let old = self
+            .take(key)
+            .filter(|old| old.version > new.version && old.uid != new.uid);
         self.touched(old.unwrap_or(new));
         Ok(())
     }
@@ -191,7 +204,9 @@ impl Model {
     fn get_by_key(&mut self, key: &str) -> Option<Item> {
         let stored = self.store.content.get(key).copied();
         let place = self.entries.iter().position(|entry| entry.key == key);
-        let Some(entry) = self.take(key) else { return stored };
+        let Some(entry) = self.take(key) else {
+            return stored;
+        };
         match stored {
             Some(stored) if Self::supersedes(&stored, &entry) => Some(stored),
             None if !self.options.include_adds => {
@@ -211,9 +226,15 @@ impl Model {
             return Err(IndexError::NoIndexer);
         }
         if !self.store.indices.contains(&index) {
-            return Err(IndexError::NoIndex { name: index.name().into() });
+            return Err(IndexError::NoIndex {
+                name: index.name().into(),
+            });
         }
-        let has = |item: &Item| index.values(item).map(|values| values.iter().any(|one| one == value));
+        let has = |item: &Item| {
+            index
+                .values(item)
+                .map(|values| values.iter().any(|one| one == value))
+        };
         let mut found = Vec::new();
         for entry in &self.entries {
             // Those that the store has get their turn below.
@@ -232,7 +253,10 @@ impl Model {
                 continue;
             }
             // One that has expired stays, here.
-            let alive = self.entries.iter().any(|entry| entry.key == key && self.is_alive(entry));
+            let alive = self
+                .entries
+                .iter()
+                .any(|entry| entry.key == key && self.is_alive(entry));
             match alive.then(|| self.take(key)).flatten() {
                 Some(entry) if !Self::supersedes(&stored, &entry) => {
                     self.touched(entry);
@@ -256,7 +280,9 @@ fn sorted(mut items: Vec<Item>) -> Vec<Item> {
 }
 
 pub fn run(input: &[u8]) {
-    let Ok((options, operations)) = read::<Options, Op>(input) else { return };
+    let Ok((options, operations)) = read::<Options, Op>(input) else {
+        return;
+    };
     let indexer = Arc::new(Indexer::new(accessor(), indexers(&options.indices)));
     let clock = TouchyClock(FakeClock::new());
     let mut builder = MutationCache::builder(accessor(), Arc::clone(&indexer) as _)
@@ -270,33 +296,53 @@ pub fn run(input: &[u8]) {
     let cache = Arc::new(builder.build());
     let _probe = Probe::of(&cache, |cache| drop(format!("{cache:?}")));
     let indices = options.indices.iter().copied().collect();
-    let store = store_model::Model { indices, ..store_model::Model::default() };
-    let mut model = Model { options, store, now: 0, entries: Vec::new() };
+    let store = store_model::Model {
+        indices,
+        ..store_model::Model::default()
+    };
+    let mut model = Model {
+        options,
+        store,
+        now: 0,
+        entries: Vec::new(),
+    };
     let mut press = Press::default();
     for operation in &operations {
         let (result, expected) = match operation {
             Op::Put(item) => {
                 let item = press.number(*item);
                 let expected = item.key().map_err(|_| Refusal::Key);
-                let expected = expected.and_then(|key| model.store.set((key, Some(item)), None)).map(drop);
+                let expected = expected
+                    .and_then(|key| model.store.set((key, Some(item)), None))
+                    .map(drop);
                 (indexer.add(item.held()).map(drop), expected)
             }
-            Op::Remove(key) => {
-                (indexer.delete(&tombstone(key, None)), model.store.set((key, None), None).map(drop))
-            }
+            Op::Remove(key) => (
+                indexer.delete(&tombstone(key, None)),
+                model.store.set((key, None), None).map(drop),
+            ),
             Op::Mutation(item) => {
                 let item = press.number(*item);
                 (cache.mutation(item.held()), model.mutation(item))
             }
-            Op::OnAddOrUpdate(item) => (cache.on_add_or_update(&Held(*item)), model.on_add_or_update(*item)),
-            Op::OnDelete(item) => (cache.on_delete(&item.gone()), model.on_delete(item.key(), *item)),
+            Op::OnAddOrUpdate(item) => (
+                cache.on_add_or_update(&Held(*item)),
+                model.on_add_or_update(*item),
+            ),
+            Op::OnDelete(item) => (
+                cache.on_delete(&item.gone()),
+                model.on_delete(item.key(), *item),
+            ),
             Op::OnTombstone(key, item) => {
                 let expected = item.map_or(Ok(()), |item| model.on_delete(Ok(key), item));
                 (cache.on_delete(&tombstone(key, *item)), expected)
             }
             Op::GetByKey(key) => {
                 let found = cache.get_by_key(key).map(|found| found.map(|held| held.0));
-                (found.map(|found| assert_eq!(found, model.get_by_key(key))), Ok(()))
+                (
+                    found.map(|found| assert_eq!(found, model.get_by_key(key))),
+                    Ok(()),
+                )
             }
             Op::ByIndex(index, item) => {
                 let values = index.values(item).unwrap_or_default();
@@ -315,7 +361,10 @@ pub fn run(input: &[u8]) {
         assert_eq!(result.map_err(|error| refusal(&error)), expected);
         // Reads would touch them.
         let debug = format!("{cache:?}");
-        assert!(debug.contains(&format!("mutations: {},", model.entries.len())), "{debug}");
+        assert!(
+            debug.contains(&format!("mutations: {},", model.entries.len())),
+            "{debug}"
+        );
     }
     for name in NAMES {
         let found = cache.get_by_key(name).unwrap().map(|held| held.0);

@@ -20,7 +20,12 @@ impl Probe {
     pub fn of<S: 'static>(structure: &Arc<S>, with: fn(&S)) -> Self {
         let structure: Weak<S> = Arc::downgrade(structure);
         // While it is dropped itself, nobody can ask it anything.
-        let touch = move || structure.upgrade().iter().for_each(|structure| with(structure));
+        let touch = move || {
+            structure
+                .upgrade()
+                .iter()
+                .for_each(|structure| with(structure))
+        };
         TOUCH.with(|probe| *probe.borrow_mut() = Some(Box::new(touch)));
         Self
     }

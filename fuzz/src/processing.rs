@@ -35,8 +35,15 @@ impl End {
     pub fn popped<P>(self, result: Result<P, PopError<P>>) -> P {
         match (result, self) {
             (Ok(popped), Self::Well | Self::Again) => popped,
-            (Err(PopError::Process { popped, error }), Self::Fails | Self::Panics | Self::AgainBecause) => {
-                let said = if self == Self::Panics { "panicked: boom" } else { "says no" };
+            (
+                Err(PopError::Process { popped, error }),
+                Self::Fails | Self::Panics | Self::AgainBecause,
+            ) => {
+                let said = if self == Self::Panics {
+                    "panicked: boom"
+                } else {
+                    "says no"
+                };
                 assert_eq!(error.to_string(), said);
                 popped
             }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use arbitrary::Arbitrary;
 use k8s_informer::{
-    Deltas, Key, KnownObjects, PopError, ProcessError, Queue, RealFifo, RealFifoMode, ReflectorStore,
-    StoreError,
+    Deltas, Key, KnownObjects, PopError, ProcessError, Queue, RealFifo, RealFifoMode,
+    ReflectorStore, StoreError,
 };
 
 use super::item::{
@@ -49,7 +49,13 @@ struct Shared(Mutex<Known>);
 impl KnownObjects<Held> for Shared {
     fn list_keys(&self) -> Vec<Key> {
         touch();
-        self.0.lock().unwrap().content.keys().map(|key| Key::from(*key)).collect()
+        self.0
+            .lock()
+            .unwrap()
+            .content
+            .keys()
+            .map(|key| Key::from(*key))
+            .collect()
     }
 
     fn get_by_key(&self, key: &str) -> Result<Option<Arc<Held>>, StoreError> {
@@ -75,21 +81,41 @@ impl Harness {
         let Self { queue, model, .. } = self;
         let list = queue.list();
         assert_same(&model.items, &list);
-        assert_eq!((queue.len(), queue.is_empty()), (list.len(), list.is_empty()), "{queue:?}");
+        assert_eq!(
+            (queue.len(), queue.is_empty()),
+            (list.len(), list.is_empty()),
+            "{queue:?}"
+        );
         let mut keys: Vec<&str> = Vec::new();
         for key in model.items.iter().filter_map(Entry::key) {
             if !keys.contains(&key) {
                 keys.push(key);
             }
         }
-        assert_eq!(queue.list_keys().iter().map(|key| &**key).collect::<Vec<_>>(), keys);
+        assert_eq!(
+            queue
+                .list_keys()
+                .iter()
+                .map(|key| &**key)
+                .collect::<Vec<_>>(),
+            keys
+        );
         for name in NAMES {
-            let waiting = list.iter().zip(&model.items).filter(|(_, entry)| entry.key() == Some(name));
-            let waiting: Vec<_> = waiting.flat_map(|(deltas, _)| deltas.iter().cloned()).collect();
+            let waiting = list
+                .iter()
+                .zip(&model.items)
+                .filter(|(_, entry)| entry.key() == Some(name));
+            let waiting: Vec<_> = waiting
+                .flat_map(|(deltas, _)| deltas.iter().cloned())
+                .collect();
             let found = queue.get_by_key(name).unwrap_or_else(|| Vec::new().into());
             assert_eq!(found[..], waiting[..]);
         }
-        assert_eq!((queue.has_synced(), queue.synced().is_done()), (model.synced, model.synced), "{queue:?}");
+        assert_eq!(
+            (queue.has_synced(), queue.synced().is_done()),
+            (model.synced, model.synced),
+            "{queue:?}"
+        );
         assert_eq!(queue.is_closed(), model.closed);
         assert_eq!(queue.processed().unwrap().current(), model.processed());
     }
@@ -100,7 +126,9 @@ impl Harness {
             Write::Add(item) => Write::Add(press.number(item)),
             Write::Update(item) => Write::Update(press.number(item)),
             Write::Delete(item) => Write::Delete(press.number(item)),
-            Write::Tombstone(key, item) => Write::Tombstone(key, item.map(|item| press.number(item))),
+            Write::Tombstone(key, item) => {
+                Write::Tombstone(key, item.map(|item| press.number(item)))
+            }
             Write::Replace(items, version) => Write::Replace(press.number_all(&items), version),
             other => other,
         };
@@ -109,13 +137,16 @@ impl Harness {
             Write::Update(item) => self.queue.update(item.held()),
             Write::Delete(item) => self.queue.delete(item.gone()),
             Write::Tombstone(key, item) => self.queue.delete(tombstone(key, *item)),
-            Write::Replace(items, version) => {
-                self.queue.replace(items.iter().map(|item| item.held()).collect(), version)
-            }
+            Write::Replace(items, version) => self
+                .queue
+                .replace(items.iter().map(|item| item.held()).collect(), version),
             Write::Resync => self.queue.resync(),
             Write::Bookmark(version) => self.queue.bookmark(version),
         };
-        assert_eq!(result.map_err(|error| Refusal::of(&error)), self.model.write(&write));
+        assert_eq!(
+            result.map_err(|error| Refusal::of(&error)),
+            self.model.write(&write)
+        );
         self.check();
     }
 
@@ -146,7 +177,9 @@ impl Harness {
                     assert!(batch.len() > 1);
                     process.take().unwrap()(batch, in_initial_list)
                 };
-                processing.end.popped(queue.pop_batch(&mut several, &mut single))
+                processing
+                    .end
+                    .popped(queue.pop_batch(&mut several, &mut single))
             } else {
                 vec![processing.end.popped(queue.pop(&mut single))]
             }
@@ -186,19 +219,25 @@ impl Harness {
 }
 
 fn assert_same(entries: &[Entry], list: &[Deltas<Held>]) {
-    let same =
-        entries.len() == list.len() && entries.iter().zip(list).all(|(entry, deltas)| entry.is(deltas));
+    let same = entries.len() == list.len()
+        && entries
+            .iter()
+            .zip(list)
+            .all(|(entry, deltas)| entry.is(deltas));
     assert!(same, "expected {entries:?}\n     got {list:?}");
 }
 
 pub fn run(input: &[u8]) {
-    let Ok((options, operations)) = read::<Options, Op>(input) else { return };
+    let Ok((options, operations)) = read::<Options, Op>(input) else {
+        return;
+    };
     let known = Arc::new(Shared::default());
     let mode = match options.in_order {
         true => RealFifoMode::InOrder(Arc::clone(&known) as _),
-        false => {
-            RealFifoMode::Atomic { unlock_while_processing: options.unlocked, bookmarks: options.bookmarks }
-        }
+        false => RealFifoMode::Atomic {
+            unlock_while_processing: options.unlocked,
+            bookmarks: options.bookmarks,
+        },
     };
     let mut builder = RealFifo::builder(accessor(), mode);
     if options.transform {
@@ -209,7 +248,12 @@ pub fn run(input: &[u8]) {
     let _probe = Probe::of(&queue, |queue| {
         let _ = queue.len();
     });
-    let mut harness = Harness { queue, known, model: Model::new(options), press: Press::default() };
+    let mut harness = Harness {
+        queue,
+        known,
+        model: Model::new(options),
+        press: Press::default(),
+    };
     for operation in &operations {
         match operation {
             Op::Write(write) => harness.write(write),
@@ -231,7 +275,13 @@ pub fn run(input: &[u8]) {
         }
     }
     harness.close();
-    let rest = Processing { batch: true, before: Vec::new(), fills: true, after: Vec::new(), end: End::Well };
+    let rest = Processing {
+        batch: true,
+        before: Vec::new(),
+        fills: true,
+        after: Vec::new(),
+        end: End::Well,
+    };
     while !harness.model.items.is_empty() {
         harness.pop(&rest);
     }

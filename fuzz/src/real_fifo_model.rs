@@ -22,7 +22,10 @@ pub enum Write {
     Update(Item),
     Delete(Item),
     Tombstone(#[arbitrary(with = name)] &'static str, Option<Item>),
-    Replace(#[arbitrary(with = few)] Vec<Item>, #[arbitrary(with = version_text)] &'static str),
+    Replace(
+        #[arbitrary(with = few)] Vec<Item>,
+        #[arbitrary(with = version_text)] &'static str,
+    ),
     Resync,
     Bookmark(#[arbitrary(with = version_text)] &'static str),
 }
@@ -83,7 +86,11 @@ impl Entry {
             (Event::One(change), delta) => change.is(delta),
             (Event::All(version, items), Delta::ReplacedAll(list)) => {
                 list.resource_version == *version
-                    && list.objects.iter().map(|held| held.0).eq(items.iter().copied())
+                    && list
+                        .objects
+                        .iter()
+                        .map(|held| held.0)
+                        .eq(items.iter().copied())
             }
             (Event::Bookmark(version), Delta::Bookmark(told)) => *version == &**told,
             (event, delta) => *event == Event::SyncAll && matches!(delta, Delta::SyncAll),
@@ -118,16 +125,30 @@ impl Model {
     }
 
     fn push(&mut self, event: Event) {
-        self.items.push(Entry { event, initial: false, since: self.told.now });
+        self.items.push(Entry {
+            event,
+            initial: false,
+            since: self.told.now,
+        });
     }
 
     /// Up to which version everything has been processed.
     pub fn processed(&self) -> &'static str {
-        self.told.before(self.items.iter().chain(&self.flight).map(|entry| entry.since).min())
+        self.told.before(
+            self.items
+                .iter()
+                .chain(&self.flight)
+                .map(|entry| entry.since)
+                .min(),
+        )
     }
 
     fn transform(&self, item: Item) -> Result<Item, Refusal> {
-        let transformed = if self.options.transform { item.transform() } else { Ok(item) };
+        let transformed = if self.options.transform {
+            item.transform()
+        } else {
+            Ok(item)
+        };
         transformed.map_err(|_| Refusal::Transform(item.name.to_owned()))
     }
 
@@ -163,7 +184,12 @@ impl Model {
         let queued = self.queued()?;
         let alive = queued.iter().filter(|(_, change)| !change.is_deletion());
         let mut gone: Vec<_> = alive.map(|(key, change)| (*key, change.item())).collect();
-        for key in self.known.content.keys().filter(|key| queued.iter().all(|(other, _)| other != *key)) {
+        for key in self
+            .known
+            .content
+            .keys()
+            .filter(|key| queued.iter().all(|(other, _)| other != *key))
+        {
             if !listed.contains(key) {
                 match self.known.lookup(key) {
                     (Lookup::Panics, _) => return Err(Refusal::Other),
@@ -247,7 +273,12 @@ impl Model {
 
     /// Synced is when the first list has been there, and nothing of it waits or is processed (R8, R13).
     fn settle(&mut self) {
-        self.synced |= self.populated && self.items.iter().chain(&self.flight).all(|entry| !entry.initial);
+        self.synced |= self.populated
+            && self
+                .items
+                .iter()
+                .chain(&self.flight)
+                .all(|entry| !entry.initial);
     }
 
     /// What a pop gives, one or as many as go together (R14 to R18).
@@ -255,7 +286,10 @@ impl Model {
         let mut keys = BTreeSet::new();
         while let Some(next) = self.items.first() {
             let single = !matches!(next.event, Event::One(_));
-            let other = self.flight.first().is_some_and(|first| first.initial != next.initial);
+            let other = self
+                .flight
+                .first()
+                .is_some_and(|first| first.initial != next.initial);
             if !self.flight.is_empty()
                 && (single || other || next.key().is_some_and(|key| keys.contains(key)))
             {
@@ -277,7 +311,9 @@ impl Model {
         let mut flight = std::mem::take(&mut self.flight);
         if again {
             let precedes = self.items.iter().any(|entry| entry.initial);
-            flight.iter_mut().for_each(|entry| entry.initial |= precedes);
+            flight
+                .iter_mut()
+                .for_each(|entry| entry.initial |= precedes);
             self.items.splice(0..0, flight);
         }
         self.settle();
@@ -291,7 +327,9 @@ impl Model {
                     self.known.content.remove(key);
                 }
                 (Event::One(change), Some(key)) => {
-                    self.known.content.extend(change.item().map(|item| (key, item)));
+                    self.known
+                        .content
+                        .extend(change.item().map(|item| (key, item)));
                 }
                 _ => {}
             }

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use arbitrary::Unstructured;
 use k8s_informer::{
-    Accessor, Backoff, Body, Clock, Delta, Deltas, DynamicObject, Error, FieldPaths, GroupVersionKind,
-    Indexer, ListOptions, ListWatch, Object, Queue, RealFifo, RealFifoMode, Reflector, ReflectorOptions,
-    ReflectorStore, ResourceVersionMatch, StagedList, Staging, Stop,
+    Accessor, Backoff, Body, Clock, Delta, Deltas, DynamicObject, Error, FieldPaths,
+    GroupVersionKind, Indexer, ListOptions, ListWatch, Object, Queue, RealFifo, RealFifoMode,
+    Reflector, ReflectorOptions, ReflectorStore, ResourceVersionMatch, StagedList, Staging, Stop,
 };
 
 use super::reflector_model::{FIRST_BACKOFF, ListRequest, MOST_BACKOFF, Model, Page, Step, Stream};
@@ -33,8 +33,13 @@ pub fn run(input: &[u8]) {
 
 fn run_bodies(input: &[u8]) {
     let stop = Stop::new();
-    let bodies: Arc<Vec<Vec<u8>>> =
-        Arc::new(input.split(|&byte| byte == 0).take(8).map(<[u8]>::to_vec).collect());
+    let bodies: Arc<Vec<Vec<u8>>> = Arc::new(
+        input
+            .split(|&byte| byte == 0)
+            .take(8)
+            .map(<[u8]>::to_vec)
+            .collect(),
+    );
     let next = Arc::new(AtomicUsize::new(0));
     let answer = {
         let stop = stop.clone();
@@ -49,12 +54,20 @@ fn run_bodies(input: &[u8]) {
     let store = Arc::new(Indexer::<DynamicObject>::for_objects());
     let mut options = ReflectorOptions::default();
     options.clock = Arc::new(NoWaiting);
-    let reflector = Reflector::new(Arc::new(ListWatch::new(answer.clone(), answer)), store.clone(), options);
+    let reflector = Reflector::new(
+        Arc::new(ListWatch::new(answer.clone(), answer)),
+        store.clone(),
+        options,
+    );
     reflector.run(&stop);
 
     for key in store.list_keys() {
-        let object = store.get_by_key(&key).expect("a key that is listed can be got");
-        let _ = store.index("namespace", &object).expect("every object is indexed by its namespace");
+        let object = store
+            .get_by_key(&key)
+            .expect("a key that is listed can be got");
+        let _ = store
+            .index("namespace", &object)
+            .expect("every object is indexed by its namespace");
     }
 }
 
@@ -69,15 +82,27 @@ impl Store {
         let cache = Arc::new(Indexer::<Thing>::for_objects());
         let mode = match kind {
             QueueKind::InOrder => RealFifoMode::InOrder(cache.clone()),
-            _ => RealFifoMode::Atomic { unlock_while_processing: false, bookmarks: true },
+            _ => RealFifoMode::Atomic {
+                unlock_while_processing: false,
+                bookmarks: true,
+            },
         };
         let queue: Option<Arc<dyn Queue<Thing>>> = match kind {
             QueueKind::Indexer => None,
             QueueKind::DeltaFifo => {
                 let queue = k8s_informer::DeltaFifo::builder(Accessor::object());
-                Some(Arc::new(queue.known_objects(cache.clone()).emit_replaced(true).build()))
+                Some(Arc::new(
+                    queue
+                        .known_objects(cache.clone())
+                        .emit_replaced(true)
+                        .build(),
+                ))
             }
-            _ => Some(Arc::new(RealFifo::builder(Accessor::object(), mode).cache(cache.clone()).build())),
+            _ => Some(Arc::new(
+                RealFifo::builder(Accessor::object(), mode)
+                    .cache(cache.clone())
+                    .build(),
+            )),
         };
         if let Some(queue) = &queue {
             // A pop that finds nothing ends.
@@ -106,7 +131,10 @@ impl Store {
                     Delta::Deleted(gone) => self.cache.delete(gone)?,
                     Delta::ReplacedAll(list) => {
                         let staging: &dyn Staging<Thing> = &*self.cache;
-                        let objects = list.objects.iter().map(|object| staging.prepare(Arc::clone(object)));
+                        let objects = list
+                            .objects
+                            .iter()
+                            .map(|object| staging.prepare(Arc::clone(object)));
                         staging.replace_staged(StagedList {
                             objects: objects.collect::<Result<_, _>>()?,
                             resource_version: list.resource_version.clone(),
@@ -160,12 +188,21 @@ struct Server(Arc<Mutex<Run>>, Arc<Mutex<Failed>>, Time);
 
 impl Server {
     fn with<R>(&self, act: impl FnOnce(&mut Run) -> R) -> Option<R> {
-        let act = || act(&mut self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        let act = || {
+            act(&mut self
+                .0
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner))
+        };
         match catch_unwind(AssertUnwindSafe(act)) {
             Ok(result) => Some(result),
             Err(payload) => {
                 self.1.lock().unwrap().get_or_insert(payload);
-                self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).stop.stop();
+                self.0
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner)
+                    .stop
+                    .stop();
                 None
             }
         }
@@ -196,14 +233,21 @@ impl Clock for Server {
 
 fn run_script(input: &[u8]) {
     let mut bytes = Unstructured::new(input);
-    let Ok(settings) = bytes.arbitrary::<Settings>() else { return };
+    let Ok(settings) = bytes.arbitrary::<Settings>() else {
+        return;
+    };
     let mut answers = Vec::new();
     while !bytes.is_empty() && answers.len() < 40 {
-        let Ok(answer) = bytes.arbitrary::<Answer>() else { return };
+        let Ok(answer) = bytes.arbitrary::<Answer>() else {
+            return;
+        };
         answers.push(answer);
     }
     let stop = Stop::new();
-    let time = Time { begin: Instant::now(), millis: Arc::default() };
+    let time = Time {
+        begin: Instant::now(),
+        millis: Arc::default(),
+    };
     let store = Store::new(settings.queue);
     let reflector_store = store.reflector_store();
     let run = Run {
@@ -221,10 +265,13 @@ fn run_script(input: &[u8]) {
     options.page_size = (settings.page_size > 0).then_some(settings.page_size);
     options.watch_list = settings.watch_list;
     options.reuse_unchanged = settings.reuse;
-    options.expected_kind = settings.expected_kind.then(|| GroupVersionKind::new("", "v1", "Thing"));
+    options.expected_kind = settings
+        .expected_kind
+        .then(|| GroupVersionKind::new("", "v1", "Thing"));
     options.clock = Arc::new(server.clone());
     if settings.skip {
-        options.skip = FieldPaths::new(["/spec/aside", "/metadata/managedFields"]).expect("two pointers");
+        options.skip =
+            FieldPaths::new(["/spec/aside", "/metadata/managedFields"]).expect("two pointers");
     }
     if settings.internal_error_retry {
         options.internal_error_retry = Duration::from_secs(90);
@@ -238,10 +285,14 @@ fn run_script(input: &[u8]) {
     let (lists, watches) = (server.clone(), server.clone());
     let gone = || Error::other("the script is over");
     let list = move |options: &ListOptions, _: &Stop| {
-        lists.with(|run| run.list(options)).unwrap_or_else(|| Err(gone()))
+        lists
+            .with(|run| run.list(options))
+            .unwrap_or_else(|| Err(gone()))
     };
     let watch = move |options: &ListOptions, _: &Stop| {
-        watches.with(|run| run.watch(options)).unwrap_or_else(|| Err(gone()))
+        watches
+            .with(|run| run.watch(options))
+            .unwrap_or_else(|| Err(gone()))
     };
     let mut lister_watcher = ListWatch::new(list, watch);
     if settings.supports_watch_list {
@@ -255,9 +306,20 @@ fn run_script(input: &[u8]) {
     let status = reflector.status();
     server.with(|run| {
         run.check();
-        let Model { version, synced, complete, unreadable, .. } = &run.model;
+        let Model {
+            version,
+            synced,
+            complete,
+            unreadable,
+            ..
+        } = &run.model;
         assert_eq!(
-            (&status.resource_version, status.listed, status.complete, status.unreadable),
+            (
+                &status.resource_version,
+                status.listed,
+                status.complete,
+                status.unreadable
+            ),
             (version, *synced, *complete, *unreadable)
         );
     });
@@ -271,9 +333,16 @@ impl Run {
     fn check(&self) {
         self.store.drain();
         let cached: Vec<_> = self.store.cache.list();
-        assert_eq!(cached.len(), self.model.cache.len(), "{cached:?}, instead of {:?}", self.model.cache);
+        assert_eq!(
+            cached.len(),
+            self.model.cache.len(),
+            "{cached:?}, instead of {:?}",
+            self.model.cache
+        );
         for (key, thing) in &self.model.cache {
-            let Some(cached) = self.store.cache.get_by_key(key) else { panic!("{key} is lost") };
+            let Some(cached) = self.store.cache.get_by_key(key) else {
+                panic!("{key} is lost")
+            };
             assert_eq!(
                 (cached.uid(), cached.resource_version(), cached.spec.value),
                 (&*thing.uid, &*thing.version, thing.value),
@@ -303,11 +372,17 @@ impl Run {
             limit: options.limit,
         };
         // Otherwise a page at a version would be exactly that state.
-        let at_a_version = options.resource_version.as_deref().is_some_and(|version| version != "0");
-        let rule = (at_a_version && options.limit.is_some()).then_some(ResourceVersionMatch::NotOlderThan);
+        let at_a_version = options
+            .resource_version
+            .as_deref()
+            .is_some_and(|version| version != "0");
+        let rule =
+            (at_a_version && options.limit.is_some()).then_some(ResourceVersionMatch::NotOlderThan);
         assert_eq!(Step::List(asked), self.model.next);
         assert!(!options.send_initial_events && options.resource_version_match == rule);
-        let Some(answer) = self.answer() else { return Err(Error::other("the script is over")) };
+        let Some(answer) = self.answer() else {
+            return Err(Error::other("the script is over"));
+        };
         let mut limit = options.limit.map(|limit| limit as usize);
         if answer.form == Form::Paged {
             limit = Some(limit.unwrap_or(2).min(2));
@@ -316,7 +391,8 @@ impl Run {
             Some(failure) => Err(failure),
             None => {
                 let token = options.continue_token.as_deref();
-                self.world.list(options.resource_version.as_deref(), token, limit)
+                self.world
+                    .list(options.resource_version.as_deref(), token, limit)
             }
         };
         let (mut items, mut version, token) = match listed {
@@ -335,14 +411,19 @@ impl Run {
         let last = answer.form == Form::VersionLast;
         let written = Written::list(&items, &version, token.as_deref(), last);
         let end = written.end(answer.end);
-        let large = |&(begin, end): &(usize, usize)| self.settings.small && end - begin > Settings::BYTES;
+        let large =
+            |&(begin, end): &(usize, usize)| self.settings.small && end - begin > Settings::BYTES;
         self.model.listed(Page {
             items: &items,
             version: &version,
             version_comes_last: last,
             token,
             breaks: answer.end == End::Reset,
-            came: written.parts.iter().map(|(begin, stop)| (stop - begin, *stop <= end)).collect(),
+            came: written
+                .parts
+                .iter()
+                .map(|(begin, stop)| (stop - begin, *stop <= end))
+                .collect(),
             whole: end == written.bytes.len() && !written.parts.iter().any(large),
             started: self.time.millis(),
             ended: self.time.millis() + answer.millis,
@@ -352,25 +433,37 @@ impl Run {
 
     fn watch(&mut self, options: &ListOptions) -> Result<Body, Error> {
         let timeout = options.timeout_seconds.expect("a watch ends");
-        assert!((300..600).contains(&timeout) && options.allow_watch_bookmarks, "{options:?}");
+        assert!(
+            (300..600).contains(&timeout) && options.allow_watch_bookmarks,
+            "{options:?}"
+        );
         let initial = options.send_initial_events;
         if initial {
             assert_eq!(self.model.next, Step::WatchList);
             assert_eq!(options.resource_version, self.model.watch_list_version());
-            assert_eq!(options.resource_version_match, Some(ResourceVersionMatch::NotOlderThan));
+            assert_eq!(
+                options.resource_version_match,
+                Some(ResourceVersionMatch::NotOlderThan)
+            );
         } else {
             assert_eq!(self.model.next, Step::Watch);
             assert_eq!(options.resource_version.as_ref(), Some(&self.model.version));
         }
-        let Some(answer) = self.answer() else { return Err(Error::other("the script is over")) };
+        let Some(answer) = self.answer() else {
+            return Err(Error::other("the script is over"));
+        };
         let begun = match answer.failure {
             Some(failure) => Err(failure),
-            None => self.world.watch(options.resource_version.as_deref(), initial),
+            None => self
+                .world
+                .watch(options.resource_version.as_deref(), initial),
         };
         let now = self.time.millis();
         let mut frames = match begun {
             Ok(frames) => frames,
-            Err(failure) if answer.form == Form::ErrorEvent => vec![Frame::Error(failure.in_stream())],
+            Err(failure) if answer.form == Form::ErrorEvent => {
+                vec![Frame::Error(failure.in_stream())]
+            }
             Err(failure) => {
                 match initial {
                     true => self.model.watch_list_failed(failure, now),
@@ -381,8 +474,15 @@ impl Run {
         };
         let mark = |world: &World| {
             let no_version = answer.form == Form::NoVersion;
-            let version = if no_version { String::new() } else { world.version.to_string() };
-            Frame::Bookmark { version, mark: true }
+            let version = if no_version {
+                String::new()
+            } else {
+                world.version.to_string()
+            };
+            Frame::Bookmark {
+                version,
+                mark: true,
+            }
         };
         if initial && !matches!(answer.form, Form::NoMark | Form::MarkLast) {
             frames.push(mark(&self.world));
@@ -391,9 +491,18 @@ impl Run {
             let version = self.world.version.to_string();
             frames.extend(match *live {
                 Live::Change(change) => self.world.change(change),
-                Live::Bookmark => Some(Frame::Bookmark { version, mark: false }),
-                Live::BookmarkWithoutVersion => Some(Frame::Bookmark { version: String::new(), mark: false }),
-                Live::Mark => Some(Frame::Bookmark { version, mark: true }),
+                Live::Bookmark => Some(Frame::Bookmark {
+                    version,
+                    mark: false,
+                }),
+                Live::BookmarkWithoutVersion => Some(Frame::Bookmark {
+                    version: String::new(),
+                    mark: false,
+                }),
+                Live::Mark => Some(Frame::Bookmark {
+                    version,
+                    mark: true,
+                }),
                 Live::Error(failure) => Some(Frame::Error(failure.in_stream())),
                 Live::Garbage(garbage) => Some(Frame::Garbage(garbage)),
             });
@@ -413,7 +522,9 @@ impl Run {
                 came: written
                     .parts
                     .iter()
-                    .map(|&(begin, stop)| (end.saturating_sub(begin).min(stop - begin), stop - begin))
+                    .map(|&(begin, stop)| {
+                        (end.saturating_sub(begin).min(stop - begin), stop - begin)
+                    })
                     .collect(),
                 end: if silent { End::Silent } else { End::Clean },
                 breaks: answer.end == End::Reset,
@@ -440,7 +551,10 @@ impl Run {
             return body;
         }
         body.with_read_timeout(move |after| {
-            timeout.store(after.unwrap_or_default().as_millis() as u64, Ordering::Relaxed);
+            timeout.store(
+                after.unwrap_or_default().as_millis() as u64,
+                Ordering::Relaxed,
+            );
         })
     }
 }

@@ -93,12 +93,18 @@ struct Repair {
 
 impl Repair {
     fn new() -> Self {
-        Self { missed: BTreeSet::new(), left: 0, due: None, wait: FIRST_BACKOFF }
+        Self {
+            missed: BTreeSet::new(),
+            left: 0,
+            due: None,
+            wait: FIRST_BACKOFF,
+        }
     }
 
     fn schedule(&mut self, now: u64) {
         if self.left > 0 {
-            self.due.get_or_insert(now + self.wait.as_millis().max(1000) as u64);
+            self.due
+                .get_or_insert(now + self.wait.as_millis().max(1000) as u64);
         }
     }
 
@@ -226,7 +232,11 @@ impl Model {
     fn new_cycle(&mut self, now: u64) {
         self.internal_errors = None;
         (self.unfinished, self.short_watches) = (0, 0);
-        let Settings { supports_watch_list, watch_list, .. } = self.settings;
+        let Settings {
+            supports_watch_list,
+            watch_list,
+            ..
+        } = self.settings;
         if supports_watch_list && watch_list && now >= self.watch_list_from {
             self.next = Step::WatchList;
         } else {
@@ -245,15 +255,29 @@ impl Model {
             0 => (self.paginated || any).then_some(500),
             size => Some(size),
         };
-        self.listing = Listing { version, limit, ..Listing::default() };
+        self.listing = Listing {
+            version,
+            limit,
+            ..Listing::default()
+        };
         self.list();
     }
 
     /// Asks for a list, or its next page.
     fn list(&mut self) {
-        let Listing { version, token, whole, limit, .. } = &self.listing;
+        let Listing {
+            version,
+            token,
+            whole,
+            limit,
+            ..
+        } = &self.listing;
         self.next = Step::List(ListRequest {
-            version: if token.is_none() { version.clone() } else { None },
+            version: if token.is_none() {
+                version.clone()
+            } else {
+                None
+            },
             token: token.clone(),
             limit: if *whole { None } else { *limit },
         });
@@ -295,7 +319,10 @@ impl Model {
 
     /// What is in the cache already, and need not be read.
     fn unchanged(&self, served: &Served) -> Option<Thing> {
-        let says_so = !matches!(served.spoil, Spoil::NoName | Spoil::NameOfNoText | Spoil::NoVersion);
+        let says_so = !matches!(
+            served.spoil,
+            Spoil::NoName | Spoil::NameOfNoText | Spoil::NoVersion
+        );
         let cached = self.cache.get(&served.thing.key).filter(|_| says_so)?;
         let same = cached.uid == served.thing.uid && cached.version == served.thing.version;
         same.then(|| cached.clone())
@@ -312,8 +339,19 @@ impl Model {
         self.doubt(failure);
         let had_token = self.listing.token.take().is_some();
         if had_token && !self.listing.whole && failure.kind == Expired {
-            let Listing { version, limit, retried, .. } = std::mem::take(&mut self.listing);
-            self.listing = Listing { version, limit, retried, whole: true, ..Listing::default() };
+            let Listing {
+                version,
+                limit,
+                retried,
+                ..
+            } = std::mem::take(&mut self.listing);
+            self.listing = Listing {
+                version,
+                limit,
+                retried,
+                whole: true,
+                ..Listing::default()
+            };
             self.list();
         } else if !self.listing.retried
             && (matches!(failure.kind, Expired | Gone | TooLargeVersion)
@@ -321,7 +359,11 @@ impl Model {
         {
             self.unavailable = true;
             let limit = self.listing.limit;
-            self.listing = Listing { limit, retried: true, ..Listing::default() };
+            self.listing = Listing {
+                limit,
+                retried: true,
+                ..Listing::default()
+            };
             self.list();
         } else {
             self.wait(failure.retry_after(), Then::Cycle);
@@ -334,16 +376,24 @@ impl Model {
                 break;
             }
             let since = (self.known && self.settings.reuse).then(|| self.version.clone());
-            let newer = || match (page.version.parse::<u64>(), since.and_then(|since| since.parse().ok())) {
+            let newer = || match (
+                page.version.parse::<u64>(),
+                since.and_then(|since| since.parse().ok()),
+            ) {
                 (Ok(version), Some(since)) => version >= since,
                 _ => false,
             };
-            let reuse = *self.listing.reuse.get_or_insert_with(|| !page.version_comes_last && newer());
+            let reuse = *self
+                .listing
+                .reuse
+                .get_or_insert_with(|| !page.version_comes_last && newer());
             let kept = self.unchanged(item).filter(|_| reuse);
             let key = item.thing.key.clone();
             match (kept, self.read(item)) {
                 (Some(kept), _) => drop(self.listing.seen.things.insert(key, kept)),
-                (None, Read::Whole) => drop(self.listing.seen.things.insert(key, item.thing.clone())),
+                (None, Read::Whole) => {
+                    drop(self.listing.seen.things.insert(key, item.thing.clone()))
+                }
                 (None, Read::Key) => {
                     self.miss(&key, page.started);
                     self.listing.seen.gaps.insert(key);
@@ -365,14 +415,25 @@ impl Model {
             self.listing.token = page.token;
             return self.list();
         }
-        let Listing { pages, version, list_version, seen, .. } = std::mem::take(&mut self.listing);
+        let Listing {
+            pages,
+            version,
+            list_version,
+            seen,
+            ..
+        } = std::mem::take(&mut self.listing);
         self.paginated |= pages > 1 && version.as_deref() == Some("0");
         self.replace(seen, list_version, page.ended);
         self.next = Step::Watch;
     }
 
     fn replace(&mut self, seen: Seen, version: String, now: u64) {
-        let Seen { mut things, gaps, any, outdated } = seen;
+        let Seen {
+            mut things,
+            gaps,
+            any,
+            outdated,
+        } = seen;
         self.complete = gaps.is_empty() && !any && outdated.is_empty();
         let versions = (version.parse::<u64>(), self.version.parse::<u64>());
         self.known &= matches!(versions, (Ok(version), Ok(since)) if version >= since);
@@ -394,8 +455,14 @@ impl Model {
     pub fn watch_failed(&mut self, failure: Failure) {
         self.doubt(failure);
         self.unavailable |= failure.is_unacceptable_at(Some(&self.version));
-        let waits = matches!(failure.kind, FailureKind::Connection | FailureKind::TooManyRequests);
-        self.wait(failure.retry_after(), if waits { Then::Watch } else { Then::Cycle });
+        let waits = matches!(
+            failure.kind,
+            FailureKind::Connection | FailureKind::TooManyRequests
+        );
+        self.wait(
+            failure.retry_after(),
+            if waits { Then::Watch } else { Then::Cycle },
+        );
     }
 
     pub fn watch_list_failed(&mut self, failure: Failure, now: u64) {
@@ -487,8 +554,12 @@ impl Model {
                 watching.counts = true;
                 self.count(version, true, watching);
                 if *mark && let Some(seen) = watching.initial.take() {
-                    let versions = (watching.initial_version.parse::<u64>(), self.version.parse::<u64>());
-                    let is_older = !matches!(versions, (Ok(version), Ok(since)) if version >= since);
+                    let versions = (
+                        watching.initial_version.parse::<u64>(),
+                        self.version.parse::<u64>(),
+                    );
+                    let is_older =
+                        !matches!(versions, (Ok(version), Ok(since)) if version >= since);
                     if watching.initial_version.is_empty() || watching.reused && is_older {
                         watching.initial = Some(seen);
                         return Err(Broken::Frame);
@@ -500,7 +571,10 @@ impl Model {
             }
             Frame::Added(served) | Frame::Modified(served) | Frame::Deleted(served) => served,
         };
-        let (added, deleted) = (matches!(frame, Frame::Added(_)), matches!(frame, Frame::Deleted(_)));
+        let (added, deleted) = (
+            matches!(frame, Frame::Added(_)),
+            matches!(frame, Frame::Deleted(_)),
+        );
         let is_other = self.settings.expected_kind && served.spoil == Spoil::OtherKind;
         if is_other {
             // It stands where one of them should.
@@ -574,14 +648,18 @@ impl Model {
             Broken::Frame => self.known = false,
         }
         match broken {
-            Broken::Error(failure) if watching.initial.is_some() => self.watch_list_failed(failure, now),
+            Broken::Error(failure) if watching.initial.is_some() => {
+                self.watch_list_failed(failure, now)
+            }
             Broken::Frame if watching.initial.is_some() => self.begin_list(),
             Broken::Error(failure) => match failure.kind {
                 FailureKind::BadRequest | FailureKind::Invalid => {
                     self.unavailable |= failure.is_unacceptable_at(Some(&self.version));
                     self.wait(failure.retry_after(), Then::Cycle);
                 }
-                FailureKind::InternalError if self.retries_internal_error(now) => self.reopen_watch(0),
+                FailureKind::InternalError if self.retries_internal_error(now) => {
+                    self.reopen_watch(0)
+                }
                 FailureKind::TooManyRequests => self.wait(failure.retry_after(), Then::Watch),
                 _ => self.wait(failure.retry_after(), Then::Cycle),
             },
@@ -620,7 +698,11 @@ impl Model {
     fn watch_again(&mut self, silent: u64) {
         self.reopen_watch(silent);
         self.quiet += silent;
-        let limit = if self.bookmarks_come { 2 * QUIET } else { LONG_QUIET };
+        let limit = if self.bookmarks_come {
+            2 * QUIET
+        } else {
+            LONG_QUIET
+        };
         if self.quiet >= limit << self.silent_lists {
             (self.quiet, self.bookmarks_come, self.known) = (0, false, false);
             self.silent_lists += 1;
@@ -640,7 +722,11 @@ impl Model {
                 false => {
                     self.note_health(watching);
                     let patience = stream.patience;
-                    let silent = if self.bookmarks_come { patience.min(QUIET) } else { patience };
+                    let silent = if self.bookmarks_come {
+                        patience.min(QUIET)
+                    } else {
+                        patience
+                    };
                     self.watch_again(silent);
                 }
             }
@@ -669,7 +755,11 @@ impl Model {
 
     /// After a watch that was open for so long.
     fn reopen_watch(&mut self, was_open: u64) {
-        self.short_watches = if was_open < SHORT { self.short_watches + 1 } else { 0 };
+        self.short_watches = if was_open < SHORT {
+            self.short_watches + 1
+        } else {
+            0
+        };
         self.next = match self.short_watches > SHORT_WATCHES {
             true => {
                 let left = Duration::from_millis(SHORT - was_open);
@@ -710,7 +800,11 @@ impl Seen {
 
     /// What came before of it is still the best there is.
     fn miss(&mut self, key: &str) {
-        let gaps = if self.things.contains_key(key) { &mut self.outdated } else { &mut self.gaps };
+        let gaps = if self.things.contains_key(key) {
+            &mut self.outdated
+        } else {
+            &mut self.gaps
+        };
         gaps.insert(key.to_owned());
     }
 }

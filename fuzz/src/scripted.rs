@@ -176,7 +176,10 @@ pub enum FailureKind {
 
 impl Failure {
     pub fn of(kind: FailureKind) -> Self {
-        Self { kind, retry_after: 0 }
+        Self {
+            kind,
+            retry_after: 0,
+        }
     }
 
     fn json(self) -> serde_json::Value {
@@ -203,16 +206,23 @@ impl Failure {
 
     pub fn error(self) -> Error {
         match self.kind {
-            FailureKind::Connection => std::io::Error::from(std::io::ErrorKind::ConnectionReset).into(),
+            FailureKind::Connection => {
+                std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()
+            }
             FailureKind::Other => Error::other("some other failure"),
-            _ => Error::from_status(serde_json::from_value::<Status>(self.json()).expect("a Status")),
+            _ => {
+                Error::from_status(serde_json::from_value::<Status>(self.json()).expect("a Status"))
+            }
         }
     }
 
     /// In a stream there is a connection, and the server has words for everything.
     pub fn in_stream(self) -> Self {
         match self.kind {
-            FailureKind::Connection | FailureKind::Other => Self { kind: FailureKind::Forbidden, ..self },
+            FailureKind::Connection | FailureKind::Other => Self {
+                kind: FailureKind::Forbidden,
+                ..self
+            },
             _ => self,
         }
     }
@@ -232,8 +242,15 @@ impl Failure {
     }
 }
 
-fn sometimes<'a, A: Arbitrary<'a>>(bytes: &mut Unstructured<'a>, of: u8) -> arbitrary::Result<Option<A>> {
-    if bytes.ratio(1, of)? { bytes.arbitrary().map(Some) } else { Ok(None) }
+fn sometimes<'a, A: Arbitrary<'a>>(
+    bytes: &mut Unstructured<'a>,
+    of: u8,
+) -> arbitrary::Result<Option<A>> {
+    if bytes.ratio(1, of)? {
+        bytes.arbitrary().map(Some)
+    } else {
+        Ok(None)
+    }
 }
 
 /// An object as it was at one time.
@@ -256,8 +273,16 @@ pub struct Served {
 
 impl Served {
     fn json(&self) -> String {
-        let Thing { namespace, name, uid, version, value, .. } = &self.thing;
-        let (mut kind, mut named, mut more) = ("Thing", format!("\"name\":\"{name}\","), String::new());
+        let Thing {
+            namespace,
+            name,
+            uid,
+            version,
+            value,
+            ..
+        } = &self.thing;
+        let (mut kind, mut named, mut more) =
+            ("Thing", format!("\"name\":\"{name}\","), String::new());
         let mut value = value.to_string();
         match self.spoil {
             Spoil::WrongType => value = format!("\"{value}\""),
@@ -295,10 +320,16 @@ impl Frame {
             Self::Modified(served) => ("MODIFIED", served.json()),
             Self::Deleted(served) => ("DELETED", served.json()),
             Self::Bookmark { version, mark } => {
-                let annotations =
-                    if *mark { json!({"k8s.io/initial-events-end": "true"}) } else { json!(null) };
+                let annotations = if *mark {
+                    json!({"k8s.io/initial-events-end": "true"})
+                } else {
+                    json!(null)
+                };
                 let meta = json!({"resourceVersion": version, "annotations": annotations});
-                ("BOOKMARK", json!({"kind": "Thing", "apiVersion": "v1", "metadata": meta}).to_string())
+                (
+                    "BOOKMARK",
+                    json!({"kind": "Thing", "apiVersion": "v1", "metadata": meta}).to_string(),
+                )
             }
             Self::Error(failure) => ("ERROR", failure.json().to_string()),
             Self::Garbage(garbage) => return garbage.text().to_owned(),
@@ -323,7 +354,10 @@ pub struct Written {
 
 impl Written {
     pub fn stream(frames: &[Frame]) -> Self {
-        let mut written = Self { bytes: Vec::new(), parts: Vec::new() };
+        let mut written = Self {
+            bytes: Vec::new(),
+            parts: Vec::new(),
+        };
         for frame in frames {
             let begin = written.bytes.len();
             written.bytes.extend_from_slice(frame.text().as_bytes());
@@ -338,10 +372,15 @@ impl Written {
         let begin = match last {
             true => "{\"kind\":\"ThingList\",\"apiVersion\":\"v1\",\"items\":[".to_owned(),
             false => {
-                format!("{{\"kind\":\"ThingList\",\"apiVersion\":\"v1\",\"metadata\":{meta},\"items\":[")
+                format!(
+                    "{{\"kind\":\"ThingList\",\"apiVersion\":\"v1\",\"metadata\":{meta},\"items\":["
+                )
             }
         };
-        let mut written = Self { bytes: begin.into_bytes(), parts: Vec::new() };
+        let mut written = Self {
+            bytes: begin.into_bytes(),
+            parts: Vec::new(),
+        };
         for (at, item) in items.iter().enumerate() {
             if at > 0 {
                 written.bytes.push(b',');
@@ -350,7 +389,11 @@ impl Written {
             written.bytes.extend_from_slice(item.json().as_bytes());
             written.parts.push((begin, written.bytes.len()));
         }
-        let end = if last { format!("],\"metadata\":{meta}}}") } else { "]}".to_owned() };
+        let end = if last {
+            format!("],\"metadata\":{meta}}}")
+        } else {
+            "]}".to_owned()
+        };
         written.bytes.extend_from_slice(end.as_bytes());
         written
     }
@@ -396,21 +439,42 @@ impl World {
                 self.version += 1;
                 self.made += 1;
                 let (namespace, name) = NAMES[at];
-                let key = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
+                let key = if namespace.is_empty() {
+                    name.to_owned()
+                } else {
+                    format!("{namespace}/{name}")
+                };
                 let old = self.things.get(&at).map(|old| old.uid.clone());
                 let is_new = old.is_none();
                 let uid = old.unwrap_or_else(|| format!("u{}", self.made));
                 let version = self.version.to_string();
-                let thing = Thing { key, namespace, name, uid, version, value: self.made };
+                let thing = Thing {
+                    key,
+                    namespace,
+                    name,
+                    uid,
+                    version,
+                    value: self.made,
+                };
                 self.things.insert(at, thing.clone());
-                let served = Served { thing, spoil: Spoil::Nothing };
-                if is_new { Frame::Added(served) } else { Frame::Modified(served) }
+                let served = Served {
+                    thing,
+                    spoil: Spoil::Nothing,
+                };
+                if is_new {
+                    Frame::Added(served)
+                } else {
+                    Frame::Modified(served)
+                }
             }
             Change::Delete(at) => {
                 let mut thing = self.things.remove(&at)?;
                 self.version += 1;
                 thing.version = self.version.to_string();
-                Frame::Deleted(Served { thing, spoil: Spoil::Nothing })
+                Frame::Deleted(Served {
+                    thing,
+                    spoil: Spoil::Nothing,
+                })
             }
             Change::Compact => {
                 self.floor = self.version;
@@ -444,7 +508,10 @@ impl World {
         limit: Option<usize>,
     ) -> Result<(Vec<Served>, String, Option<String>), Failure> {
         let (of, mut things) = match token {
-            Some(token) => self.pages.remove(token).ok_or(Failure::of(FailureKind::Expired))?,
+            Some(token) => self
+                .pages
+                .remove(token)
+                .ok_or(Failure::of(FailureKind::Expired))?,
             None if version.is_some_and(|version| self.is_in_future(version)) => {
                 return Err(Failure::of(FailureKind::TooLargeVersion));
             }
@@ -455,12 +522,17 @@ impl World {
         if let Some(token) = &next {
             self.pages.insert(token.clone(), (of.clone(), rest));
         }
-        let items = things.into_iter().map(|thing| Served { thing, spoil: Spoil::Nothing });
+        let items = things.into_iter().map(|thing| Served {
+            thing,
+            spoil: Spoil::Nothing,
+        });
         Ok((items.collect(), of, next))
     }
 
     fn is_in_future(&self, version: &str) -> bool {
-        version.parse().is_ok_and(|version: u64| version > self.version)
+        version
+            .parse()
+            .is_ok_and(|version: u64| version > self.version)
     }
 
     /// What a watch begins with.
@@ -480,7 +552,14 @@ impl World {
             }
             _ => {
                 let things = self.serve().into_iter();
-                things.map(|thing| Frame::Added(Served { thing, spoil: Spoil::Nothing })).collect()
+                things
+                    .map(|thing| {
+                        Frame::Added(Served {
+                            thing,
+                            spoil: Spoil::Nothing,
+                        })
+                    })
+                    .collect()
             }
         })
     }

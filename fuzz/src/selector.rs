@@ -55,7 +55,9 @@ enum Space {
     Wide,
 }
 
-const KEYS: [&str; 8] = ["a", "b", "A.b_c-9", "in", "notin", "x.io/y", "10", "x-1.y/in"];
+const KEYS: [&str; 8] = [
+    "a", "b", "A.b_c-9", "in", "notin", "x.io/y", "10", "x-1.y/in",
+];
 const BAD_KEYS: [&str; 6] = ["-a", "a/b/c", "X/y", "a.", "/a", "ä"];
 const VALUES: [&str; 12] = [
     "9",
@@ -74,7 +76,11 @@ const VALUES: [&str; 12] = [
 const BAD_VALUES: [&str; 6] = ["-1", "+1", "a/b", "a.", "_", "ä"];
 
 /// Mostly good ones, and often one of the first, so that labels and requirements meet.
-fn one_of(bytes: &mut Unstructured, good: &[&'static str], bad: &[&'static str]) -> Read<&'static str> {
+fn one_of(
+    bytes: &mut Unstructured,
+    good: &[&'static str],
+    bad: &[&'static str],
+) -> Read<&'static str> {
     let words = match bytes.int_in_range(0..=15_u8)? {
         1 => bad,
         2..=8 => &good[..3],
@@ -92,7 +98,9 @@ fn value(bytes: &mut Unstructured) -> Read<&'static str> {
 }
 
 fn values(bytes: &mut Unstructured) -> Read<Vec<&'static str>> {
-    (0..bytes.int_in_range(0..=3_u8)?).map(|_| value(bytes)).collect()
+    (0..bytes.int_in_range(0..=3_u8)?)
+        .map(|_| value(bytes))
+        .collect()
 }
 
 impl Test {
@@ -133,8 +141,12 @@ impl Test {
 
     fn selects(&self, label: Option<&str>) -> bool {
         let number = |text: &str| text.parse::<i64>().ok();
-        let compared =
-            |limit: &str| label.and_then(number).zip(number(limit)).map(|(label, limit)| label.cmp(&limit));
+        let compared = |limit: &str| {
+            label
+                .and_then(number)
+                .zip(number(limit))
+                .map(|(label, limit)| label.cmp(&limit))
+        };
         match self {
             Self::Exists => label.is_some(),
             Self::Absent => label.is_none(),
@@ -176,7 +188,13 @@ impl Requirement {
 
     /// As it is written out.
     fn canonical(&self) -> String {
-        let values: Vec<&str> = self.test.values().into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+        let values: Vec<&str> = self
+            .test
+            .values()
+            .into_iter()
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
         let (key, operator, values) = (self.key, self.test.operator(), values.join(","));
         match self.test {
             Test::Absent => format!("!{key}"),
@@ -194,21 +212,37 @@ pub fn run(input: &[u8]) {
 }
 
 fn text(text: &str) {
-    let Ok(selector) = text.parse::<Selector>() else { return };
+    let Ok(selector) = text.parse::<Selector>() else {
+        return;
+    };
     let canonical = selector.to_string();
-    let again: Selector = canonical.parse().expect("what a selector is written as can be parsed");
+    let again: Selector = canonical
+        .parse()
+        .expect("what a selector is written as can be parsed");
     assert_eq!(again, selector);
     assert_eq!(again.to_string(), canonical);
     for labels in [&[][..], &[("a", "b")], &[("a", "1"), ("x/y", "")]] {
-        let label = |key: &str| labels.iter().find(|(name, _)| *name == key).map(|(_, value)| *value);
-        assert_eq!(selector.matches_labels(label), again.matches_labels(label), "{text:?} {canonical:?}");
+        let label = |key: &str| {
+            labels
+                .iter()
+                .find(|(name, _)| *name == key)
+                .map(|(_, value)| *value)
+        };
+        assert_eq!(
+            selector.matches_labels(label),
+            again.matches_labels(label),
+            "{text:?} {canonical:?}"
+        );
     }
 }
 
 fn made(input: &Input) {
     let text = written(input);
     let parsed = text.parse::<Selector>();
-    let valid = input.requirements.iter().all(|one| KEYS.contains(&one.key) && one.test.is_valid());
+    let valid = input
+        .requirements
+        .iter()
+        .all(|one| KEYS.contains(&one.key) && one.test.is_valid());
     assert_eq!(parsed.is_ok(), valid, "{text:?}: {parsed:?}");
     let Ok(selector) = parsed else { return };
     let mut sorted = input.requirements.clone();
@@ -216,10 +250,21 @@ fn made(input: &Input) {
     let canonical: Vec<String> = sorted.iter().map(Requirement::canonical).collect();
     assert_eq!(selector.to_string(), canonical.join(","), "{text:?}");
     assert_eq!(selector.is_empty(), input.requirements.is_empty());
-    let labels: BTreeMap<&str, &str> = input.labels.iter().map(|label| (label.key, label.value)).collect();
+    let labels: BTreeMap<&str, &str> = input
+        .labels
+        .iter()
+        .map(|label| (label.key, label.value))
+        .collect();
     let label = |key: &str| labels.get(key).copied();
-    let selects = input.requirements.iter().all(|one| one.test.selects(label(one.key)));
-    assert_eq!(selector.matches_labels(label), selects, "{text:?} {labels:?}");
+    let selects = input
+        .requirements
+        .iter()
+        .all(|one| one.test.selects(label(one.key)));
+    assert_eq!(
+        selector.matches_labels(label),
+        selects,
+        "{text:?} {labels:?}"
+    );
 }
 
 /// The requirements, with spaces where there may be some.
@@ -230,7 +275,8 @@ fn written(input: &Input) -> String {
         let comma = (at > 0).then(|| ",".to_owned());
         for token in comma.into_iter().chain(requirement.tokens()) {
             let is_mark = |c: char| "=!(),<>".contains(c);
-            let needed = !text.is_empty() && !text.ends_with(is_mark) && !token.starts_with(is_mark);
+            let needed =
+                !text.is_empty() && !text.ends_with(is_mark) && !token.starts_with(is_mark);
             match spaces.next() {
                 Some(Space::Wide) => text.push_str("\t \r\n"),
                 Some(Space::Blank) => text.push(' '),

@@ -57,7 +57,11 @@ pub fn shown<T: Shown>(store: &Indexer<T>) -> BTreeMap<String, Value> {
         "" => object.name().to_owned(),
         namespace => format!("{namespace}/{}", object.name()),
     };
-    store.list().iter().map(|object| (key(object), object.shown())).collect()
+    store
+        .list()
+        .iter()
+        .map(|object| (key(object), object.shown()))
+        .collect()
 }
 
 /// A body that comes in pieces of these sizes, again and again; in one piece if there are none.
@@ -69,7 +73,11 @@ pub struct Pieces {
 
 impl Pieces {
     pub fn new(bytes: &[u8], sizes: &[u8]) -> Self {
-        Self { rest: io::Cursor::new(bytes.to_vec()), sizes: sizes.to_vec(), turn: 0 }
+        Self {
+            rest: io::Cursor::new(bytes.to_vec()),
+            sizes: sizes.to_vec(),
+            turn: 0,
+        }
     }
 }
 
@@ -104,7 +112,11 @@ pub fn plain(bytes: &[u8]) -> Option<Value> {
     let twice = Cell::new(false);
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     Once(&twice).deserialize(&mut deserializer).ok()?;
-    if twice.get() { None } else { serde_json::from_slice(bytes).ok() }
+    if twice.get() {
+        None
+    } else {
+        serde_json::from_slice(bytes).ok()
+    }
 }
 
 /// Looks for keys that are there twice.
@@ -168,12 +180,18 @@ impl<'de> Visitor<'de> for Once<'_> {
 
 /// A field of text; nothing if it is missing or no text.
 pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    value
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 /// The key that an object has by name and namespace, if it has a name.
 pub fn key_of(object: &Value) -> Option<String> {
-    match (text(object, "/metadata/namespace"), text(object, "/metadata/name")) {
+    match (
+        text(object, "/metadata/namespace"),
+        text(object, "/metadata/name"),
+    ) {
         (_, "") => None,
         ("", name) => Some(name.to_owned()),
         (namespace, name) => Some(format!("{namespace}/{name}")),
@@ -200,5 +218,7 @@ pub fn keys(object: &[u8]) -> Vec<String> {
         }
     }
 
-    serde_json::Deserializer::from_slice(object).deserialize_map(Keys).unwrap_or_default()
+    serde_json::Deserializer::from_slice(object)
+        .deserialize_map(Keys)
+        .unwrap_or_default()
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use arbitrary::Unstructured;
 use k8s_informer::{
-    Body, Clock, DynamicObject, Error, Indexer, ListOptions, ListWatch, Reflector, ReflectorOptions, Status,
-    Stop,
+    Body, Clock, DynamicObject, Error, Indexer, ListOptions, ListWatch, Reflector,
+    ReflectorOptions, Status, Stop,
 };
 use serde_json::{Value, json};
 
@@ -16,8 +16,14 @@ use super::serving::{KNOWN, plain, text};
 
 pub fn run(input: &[u8]) {
     let mut bytes = Unstructured::new(input);
-    let Ok(raw) = bytes.arbitrary::<bool>() else { return };
-    let body = if raw { bytes.take_rest().to_vec() } else { made(&mut bytes).unwrap_or_default() };
+    let Ok(raw) = bytes.arbitrary::<bool>() else {
+        return;
+    };
+    let body = if raw {
+        bytes.take_rest().to_vec()
+    } else {
+        made(&mut bytes).unwrap_or_default()
+    };
     if let Ok(status) = serde_json::from_slice::<Status>(&body) {
         let error = check(&body, &status);
         for place in [Place::List, Place::Watch] {
@@ -27,24 +33,42 @@ pub fn run(input: &[u8]) {
     // In a frame it has to be an object; a frame that has more than one meaning is not asked about.
     if plain(&body).is_some_and(|value| value.is_object()) && !body.contains(&b'\n') {
         let status: Status = serde_json::from_slice(&body).unwrap_or_default();
-        let is_status = serde_json::from_slice::<Value>(&body).is_ok_and(|value| value["kind"] == "Status");
-        follow(Place::Event, &Error::from_status(if is_status { status } else { Status::default() }), &body);
+        let is_status =
+            serde_json::from_slice::<Value>(&body).is_ok_and(|value| value["kind"] == "Status");
+        follow(
+            Place::Event,
+            &Error::from_status(if is_status { status } else { Status::default() }),
+            &body,
+        );
     }
 }
 
 /// What an error says of itself.
 fn check(body: &[u8], status: &Status) -> Error {
     let error = Error::from_status(status.clone());
-    let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
-    assert_eq!(error.retry_after(), (seconds > 0).then(|| Duration::from_secs(seconds.into())));
+    let seconds = status
+        .details
+        .as_ref()
+        .map_or(0, |details| details.retry_after_seconds);
+    assert_eq!(
+        error.retry_after(),
+        (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+    );
     assert_eq!(error.status(), Some(status));
     assert!(!format!("{error} {error:?} {status} {status:?}").is_empty());
     // A message is one line of bounded length; a plain one is shown as it is.
-    let is_plain =
-        |message: &str| message.len() <= 1024 && message.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    let is_plain = |message: &str| {
+        message.len() <= 1024 && message.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+    };
     let shown = error.to_string();
-    assert!(!shown.chars().any(char::is_control) && shown.chars().count() < 5000, "{shown}");
-    assert!(!is_plain(&status.message) || shown.contains(&status.message), "{shown}");
+    assert!(
+        !shown.chars().any(char::is_control) && shown.chars().count() < 5000,
+        "{shown}"
+    );
+    assert!(
+        !is_plain(&status.message) || shown.contains(&status.message),
+        "{shown}"
+    );
     // The reason decides, and the code where there is none.
     let is = |code, reason: &str| match status.reason.as_str() {
         "" => status.code == code,
@@ -66,11 +90,25 @@ fn check(body: &[u8], status: &Status) -> Error {
     assert!(error.is_retryable() || !error.is_too_many_requests() && !error.is_internal_error());
     // Written and read again it is the same, and what is there is what was given.
     let written = serde_json::to_vec(status).expect("a Status can be written");
-    assert_eq!(serde_json::from_slice::<Status>(&written).ok().as_ref(), Some(status));
+    assert_eq!(
+        serde_json::from_slice::<Status>(&written).ok().as_ref(),
+        Some(status)
+    );
     if let Some(value) = plain(body).filter(Value::is_object) {
-        assert_eq!((text(&value, "/reason"), text(&value, "/message")), (&*status.reason, &*status.message));
-        assert_eq!(value["code"].as_u64().unwrap_or_default(), u64::from(status.code));
-        assert_eq!(value["details"]["retryAfterSeconds"].as_u64().unwrap_or_default(), u64::from(seconds));
+        assert_eq!(
+            (text(&value, "/reason"), text(&value, "/message")),
+            (&*status.reason, &*status.message)
+        );
+        assert_eq!(
+            value["code"].as_u64().unwrap_or_default(),
+            u64::from(status.code)
+        );
+        assert_eq!(
+            value["details"]["retryAfterSeconds"]
+                .as_u64()
+                .unwrap_or_default(),
+            u64::from(seconds)
+        );
     }
     error
 }
@@ -122,7 +160,11 @@ impl Clock for Notes {
 
 fn follow(place: Place, error: &Error, body: &[u8]) {
     let stop = Stop::new();
-    let notes = Notes { steps: Arc::default(), stop: stop.clone(), begin: Instant::now() };
+    let notes = Notes {
+        steps: Arc::default(),
+        stop: stop.clone(),
+        begin: Instant::now(),
+    };
     let list = {
         let (error, notes, lists) = (error.clone(), notes.clone(), AtomicUsize::new(0));
         move |options: &ListOptions, _: &Stop| {
@@ -148,7 +190,12 @@ fn follow(place: Place, error: &Error, body: &[u8]) {
     let store = Arc::new(Indexer::<DynamicObject>::for_objects());
     let mut options = ReflectorOptions::default();
     options.clock = Arc::new(notes.clone());
-    Reflector::new(Arc::new(ListWatch::new(list, watch)), store.clone(), options).run(&stop);
+    Reflector::new(
+        Arc::new(ListWatch::new(list, watch)),
+        store.clone(),
+        options,
+    )
+    .run(&stop);
 
     let mut steps = notes.steps.lock().unwrap().clone();
     let mut wait = None;
@@ -171,12 +218,18 @@ fn follow(place: Place, error: &Error, body: &[u8]) {
         _ if unacceptable => vec![first, second, Step::List(None)],
         _ => vec![first, second, relist],
     };
-    assert!(steps.starts_with(&expected), "after {error} in a {place:?}: {steps:?}");
+    assert!(
+        steps.starts_with(&expected),
+        "after {error} in a {place:?}: {steps:?}"
+    );
     if place == Place::List && recent {
         assert_eq!(wait, None, "at once");
     } else {
         let wait = wait.expect("it waits");
-        let asked = error.retry_after().unwrap_or_default().min(Duration::from_secs(600));
+        let asked = error
+            .retry_after()
+            .unwrap_or_default()
+            .min(Duration::from_secs(600));
         assert!(wait >= asked.max(Duration::from_millis(800)), "{wait:?}");
         assert!(wait <= asked.max(Duration::from_secs(60)), "{wait:?}");
     }
@@ -201,15 +254,21 @@ fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
     ];
     const CODES: [i64; 12] = [0, 200, 400, 404, 409, 410, 422, 429, 500, 504, -1, 65536];
     const CAUSES: [&str; 3] = ["ResourceVersionTooLarge", "FieldValueInvalid", ""];
-    const MESSAGES: [&str; 4] =
-        ["Too large resource version", "Too large resource version: 9, current: 5", "", "\u{1f}\"é"];
+    const MESSAGES: [&str; 4] = [
+        "Too large resource version",
+        "Too large resource version: 9, current: 5",
+        "",
+        "\u{1f}\"é",
+    ];
     const SECONDS: [i64; 6] = [0, 1, 61, 4_294_967_295, 4_294_967_296, -1];
-    let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"});
+    let mut status =
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"});
     status["reason"] = (*bytes.choose(&REASONS[..])?).into();
     status["code"] = (*bytes.choose(&CODES[..])?).into();
     status["message"] = (*bytes.choose(&MESSAGES[..])?).into();
     if bytes.arbitrary()? {
-        let cause = json!({"reason": bytes.choose(&CAUSES[..])?, "message": bytes.choose(&MESSAGES[..])?});
+        let cause =
+            json!({"reason": bytes.choose(&CAUSES[..])?, "message": bytes.choose(&MESSAGES[..])?});
         status["details"] = json!({"causes": [cause], "name": "a"});
         if bytes.arbitrary()? {
             status["details"]["retryAfterSeconds"] = (*bytes.choose(&SECONDS[..])?).into();
@@ -217,7 +276,9 @@ fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
     }
     if bytes.ratio(1, 8)? {
         let field = *bytes.choose(&["kind", "message", "code", "details", "reason"])?;
-        status[field] = bytes.choose(&[Value::Null, json!(7), json!("x"), json!([]), json!({})])?.clone();
+        status[field] = bytes
+            .choose(&[Value::Null, json!(7), json!("x"), json!([]), json!({})])?
+            .clone();
     }
     Ok(status.to_string().into_bytes())
 }

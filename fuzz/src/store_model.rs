@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use arbitrary::Arbitrary;
 use k8s_informer::{
-    AddIndexersError, IndexError, IndexFunc, Indexer, Indexers, Key, ThreadSafeStore, TransactionError,
+    AddIndexersError, IndexError, IndexFunc, Indexer, Indexers, Key, ThreadSafeStore,
+    TransactionError,
 };
 
 use super::item::{Failure, Held, Item, NAMES, Refusal};
@@ -35,7 +36,11 @@ impl Index {
     pub fn values(self, item: &Item) -> Result<Vec<String>, Failure> {
         let value = item.value;
         Ok(match self {
-            Self::Several => [value, 1, value].iter().take(usize::from(value)).map(u8::to_string).collect(),
+            Self::Several => [value, 1, value]
+                .iter()
+                .take(usize::from(value))
+                .map(u8::to_string)
+                .collect(),
             Self::Single => vec![value.to_string()],
             Self::Name => vec![item.name.to_owned()],
             Self::Picky => match item.trouble {
@@ -56,7 +61,10 @@ impl Index {
 
 /// The user's form of some index functions.
 pub fn indexers(indices: &[Index]) -> Indexers<Held> {
-    indices.iter().map(|index| (index.name(), index.function())).collect()
+    indices
+        .iter()
+        .map(|index| (index.name(), index.function()))
+        .collect()
 }
 
 /// What can be read of a store.
@@ -135,13 +143,19 @@ impl Model {
     /// Whether an index function doesn't like it (X6).
     fn judge(&self, key: &str, item: &Item) -> Result<(), Refusal> {
         for index in &self.indices {
-            index.values(item).map_err(|_| Refusal::Index(index.name(), key.to_owned()))?;
+            index
+                .values(item)
+                .map_err(|_| Refusal::Index(index.name(), key.to_owned()))?;
         }
         Ok(())
     }
 
     /// Puts an item there, or takes away what is there, and notes the version if there is one (S2, X9).
-    pub fn set(&mut self, (key, item): Put, version: Option<&'static str>) -> Result<Option<Item>, Refusal> {
+    pub fn set(
+        &mut self,
+        (key, item): Put,
+        version: Option<&'static str>,
+    ) -> Result<Option<Item>, Refusal> {
         if let Some(item) = &item {
             self.judge(key, item)?;
         }
@@ -153,7 +167,11 @@ impl Model {
     }
 
     /// All or nothing; the last of a key stays (S4, X7).
-    pub fn replace(&mut self, items: &[(&'static str, Item)], version: &'static str) -> Result<(), Refusal> {
+    pub fn replace(
+        &mut self,
+        items: &[(&'static str, Item)],
+        version: &'static str,
+    ) -> Result<(), Refusal> {
         // Of equal keys only the last one is indexed.
         let content: BTreeMap<_, _> = items.iter().copied().collect();
         for (key, _) in items {
@@ -187,12 +205,18 @@ impl Model {
 
     /// All or none (X8). Which of several objects is blamed is open.
     pub fn add_indexers(&mut self, indices: &[Index], result: &Result<(), AddIndexersError>) {
-        let taken: BTreeSet<String> =
-            indices.iter().filter(|index| self.indices.contains(index)).map(|index| index.name()).collect();
+        let taken: BTreeSet<String> = indices
+            .iter()
+            .filter(|index| self.indices.contains(index))
+            .map(|index| index.name())
+            .collect();
         let failing: BTreeSet<(String, &str)> = indices
             .iter()
             .flat_map(|index| {
-                let content = self.content.iter().filter(|(_, item)| index.values(item).is_err());
+                let content = self
+                    .content
+                    .iter()
+                    .filter(|(_, item)| index.values(item).is_err());
                 content.map(|(key, _)| (index.name(), *key))
             })
             .collect();
@@ -200,16 +224,28 @@ impl Model {
             Err(AddIndexersError::Conflict { names }) => {
                 assert!(
                     !names.is_empty()
-                        && names.iter().map(|name| &**name).eq(taken.iter().map(|name| &**name))
+                        && names
+                            .iter()
+                            .map(|name| &**name)
+                            .eq(taken.iter().map(|name| &**name))
                 );
             }
             Err(AddIndexersError::Function { name, key, message }) => {
-                assert!(taken.is_empty() && failing.contains(&(name.to_string(), &**key)), "{name} {key}");
-                assert!(["says no", "panicked: boom"].contains(&&**message), "{message}");
+                assert!(
+                    taken.is_empty() && failing.contains(&(name.to_string(), &**key)),
+                    "{name} {key}"
+                );
+                assert!(
+                    ["says no", "panicked: boom"].contains(&&**message),
+                    "{message}"
+                );
             }
             Err(other) => panic!("{other}"),
             Ok(()) => {
-                assert!(taken.is_empty() && failing.is_empty(), "{taken:?} {failing:?}");
+                assert!(
+                    taken.is_empty() && failing.is_empty(),
+                    "{taken:?} {failing:?}"
+                );
                 self.indices.extend(indices);
             }
         }
@@ -217,8 +253,18 @@ impl Model {
 
     /// The keys of what an index has under a value.
     fn filed(&self, index: Index, value: &str) -> Vec<&'static str> {
-        let is_filed = |item: &Item| index.values(item).unwrap_or_default().iter().any(|one| one == value);
-        self.content.iter().filter(|(_, item)| is_filed(item)).map(|(key, _)| *key).collect()
+        let is_filed = |item: &Item| {
+            index
+                .values(item)
+                .unwrap_or_default()
+                .iter()
+                .any(|one| one == value)
+        };
+        self.content
+            .iter()
+            .filter(|(_, item)| is_filed(item))
+            .map(|(key, _)| *key)
+            .collect()
     }
 
     /// Everything that can be read, against this.
@@ -228,10 +274,20 @@ impl Model {
         let (snapshot, version) = store.snapshot();
         assert_eq!((held(snapshot), &*version), (all, self.version));
         assert_eq!(store.last_store_sync_resource_version(), self.version);
-        assert_eq!((store.len(), store.is_empty()), (self.content.len(), self.content.is_empty()));
-        assert!(sorted(texts(&store.list_keys())).iter().eq(self.content.keys()));
+        assert_eq!(
+            (store.len(), store.is_empty()),
+            (self.content.len(), self.content.is_empty())
+        );
+        assert!(
+            sorted(texts(&store.list_keys()))
+                .iter()
+                .eq(self.content.keys())
+        );
         for name in NAMES {
-            assert_eq!(store.get_by_key(name).map(|held| held.0), self.content.get(name).copied());
+            assert_eq!(
+                store.get_by_key(name).map(|held| held.0),
+                self.content.get(name).copied()
+            );
         }
         assert_eq!(store.get_by_key("-"), None);
         let names: Vec<String> = sorted(self.indices.iter().map(|index| index.name()).collect());
@@ -244,21 +300,37 @@ impl Model {
     fn check_index(&self, store: &impl Reads, index: Index) {
         let name = index.name();
         if !self.indices.contains(&index) {
-            let unknown = IndexError::NoIndex { name: name.as_str().into() };
+            let unknown = IndexError::NoIndex {
+                name: name.as_str().into(),
+            };
             assert_eq!(store.list_index_func_values(&name), Err(unknown.clone()));
             assert_eq!(store.by_index(&name, "1"), Err(unknown.clone()));
             assert_eq!(store.index_keys(&name, "1"), Err(unknown));
             return;
         }
-        let values: BTreeSet<String> =
-            self.content.values().flat_map(|item| index.values(item).unwrap_or_default()).collect();
+        let values: BTreeSet<String> = self
+            .content
+            .values()
+            .flat_map(|item| index.values(item).unwrap_or_default())
+            .collect();
         let listed = store.list_index_func_values(&name).unwrap();
-        assert!(sorted(texts(&listed)).iter().eq(values.iter()), "{name}: {listed:?}, expected {values:?}");
+        assert!(
+            sorted(texts(&listed)).iter().eq(values.iter()),
+            "{name}: {listed:?}, expected {values:?}"
+        );
         for value in values.iter().map(String::as_str).chain(["no such value"]) {
             let keys = self.filed(index, value);
-            assert_eq!(texts(&store.index_keys(&name, value).unwrap()), keys, "{name} {value}");
+            assert_eq!(
+                texts(&store.index_keys(&name, value).unwrap()),
+                keys,
+                "{name} {value}"
+            );
             let items = sorted(keys.iter().map(|key| self.content[key]).collect());
-            assert_eq!(held(store.by_index(&name, value).unwrap()), items, "{name} {value}");
+            assert_eq!(
+                held(store.by_index(&name, value).unwrap()),
+                items,
+                "{name} {value}"
+            );
         }
     }
 
@@ -266,15 +338,25 @@ impl Model {
     pub fn check_shared(&self, store: &impl Reads, index: Index, item: Item) {
         let found = store.index(&index.name(), &Held(item));
         if !self.indices.contains(&index) {
-            assert_eq!(found, Err(IndexError::NoIndex { name: index.name().into() }));
+            assert_eq!(
+                found,
+                Err(IndexError::NoIndex {
+                    name: index.name().into()
+                })
+            );
             return;
         }
         match index.values(&item) {
             Err(_) => {
-                assert!(matches!(found, Err(IndexError::Function { name, .. }) if *name == *index.name()));
+                assert!(
+                    matches!(found, Err(IndexError::Function { name, .. }) if *name == *index.name())
+                );
             }
             Ok(values) => {
-                let keys: BTreeSet<&str> = values.iter().flat_map(|value| self.filed(index, value)).collect();
+                let keys: BTreeSet<&str> = values
+                    .iter()
+                    .flat_map(|value| self.filed(index, value))
+                    .collect();
                 let items = sorted(keys.iter().map(|key| self.content[key]).collect());
                 assert_eq!(held(found.unwrap()), items);
             }
@@ -292,7 +374,10 @@ pub fn check_transaction(
         Ok(()) => assert!(made.len() == total && refused.is_empty(), "{refused:?}"),
         Err(error) => {
             assert_eq!((error.successful, error.total), (made, total));
-            assert_eq!(error.errors.iter().map(Refusal::of).collect::<Vec<_>>(), refused);
+            assert_eq!(
+                error.errors.iter().map(Refusal::of).collect::<Vec<_>>(),
+                refused
+            );
             assert!(!refused.is_empty());
         }
     }

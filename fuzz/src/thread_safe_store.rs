@@ -47,7 +47,10 @@ enum Kind {
 }
 
 fn keyed(bytes: &mut Unstructured) -> Read<Vec<(&'static str, Item)>> {
-    Ok(few::<Put>(bytes)?.into_iter().map(|put| (put.key, put.item)).collect())
+    Ok(few::<Put>(bytes)?
+        .into_iter()
+        .map(|put| (put.key, put.item))
+        .collect())
 }
 
 impl Put {
@@ -62,7 +65,10 @@ impl Put {
     }
 
     /// What the model makes of it.
-    fn plain(self, reads_versions: bool) -> Result<(super::store_model::Put, Option<&'static str>), Refusal> {
+    fn plain(
+        self,
+        reads_versions: bool,
+    ) -> Result<(super::store_model::Put, Option<&'static str>), Refusal> {
         let item = match self.kind {
             Kind::Add | Kind::Update => Some(self.item),
             Kind::Delete | Kind::Tombstone => None,
@@ -77,21 +83,30 @@ impl Put {
 }
 
 pub fn run(input: &[u8]) {
-    let Ok((options, operations)) = read::<Options, Op>(input) else { return };
+    let Ok((options, operations)) = read::<Options, Op>(input) else {
+        return;
+    };
     let mut store = ThreadSafeStore::new(indexers(&options.indices));
     if options.reads_versions {
         store = store.with_resource_version(version);
     }
     let store = Arc::new(store);
-    let mut model = Model { indices: options.indices.iter().copied().collect(), ..Model::default() };
+    let mut model = Model {
+        indices: options.indices.iter().copied().collect(),
+        ..Model::default()
+    };
     let mut press = Press::default();
     let _probe = Probe::of(&store, |store| store.delete("-"));
     for operation in &operations {
         match operation {
             Op::Put(put) => {
-                let put = Put { item: press.number(put.item), ..*put };
-                let expected =
-                    put.plain(options.reads_versions).and_then(|(put, version)| model.set(put, version));
+                let put = Put {
+                    item: press.number(put.item),
+                    ..*put
+                };
+                let expected = put
+                    .plain(options.reads_versions)
+                    .and_then(|(put, version)| model.set(put, version));
                 let result = match put.change() {
                     (key, Change::Add(object)) => store.add(key, object),
                     (key, Change::Update(object)) => store.update(key, object),
@@ -100,7 +115,9 @@ pub fn run(input: &[u8]) {
                         store.delete_with_object(&key, &gone).map(|()| before)
                     }
                 };
-                let result = result.map(|held| held.map(|held| held.0)).map_err(|error| Refusal::of(&error));
+                let result = result
+                    .map(|held| held.map(|held| held.0))
+                    .map_err(|error| Refusal::of(&error));
                 assert_eq!(result, expected);
             }
             Op::Forget(key) => {
@@ -108,20 +125,38 @@ pub fn run(input: &[u8]) {
                 model.content.remove(key);
             }
             Op::Replace(items, version) => {
-                let items: Vec<_> = items.iter().map(|(key, item)| (*key, press.number(*item))).collect();
-                let objects = items.iter().map(|(key, item)| ((*key).into(), item.held())).collect();
-                let result = store.replace(objects, version).map_err(|error| Refusal::of(&error));
+                let items: Vec<_> = items
+                    .iter()
+                    .map(|(key, item)| (*key, press.number(*item)))
+                    .collect();
+                let objects = items
+                    .iter()
+                    .map(|(key, item)| ((*key).into(), item.held()))
+                    .collect();
+                let result = store
+                    .replace(objects, version)
+                    .map_err(|error| Refusal::of(&error));
                 assert_eq!(result, model.replace(&items, version));
             }
             Op::Transaction(puts) => {
-                let puts: Vec<Put> =
-                    puts.iter().map(|put| Put { item: press.number(put.item), ..*put }).collect();
+                let puts: Vec<Put> = puts
+                    .iter()
+                    .map(|put| Put {
+                        item: press.number(put.item),
+                        ..*put
+                    })
+                    .collect();
                 let result = store.transaction(puts.iter().map(|put| put.change()).collect());
-                let expected =
-                    model.transact(puts.iter().map(|put| put.plain(options.reads_versions)).collect());
+                let expected = model.transact(
+                    puts.iter()
+                        .map(|put| put.plain(options.reads_versions))
+                        .collect(),
+                );
                 check_transaction(result, puts.len(), expected);
             }
-            Op::AddIndexers(indices) => model.add_indexers(indices, &store.add_indexers(indexers(indices))),
+            Op::AddIndexers(indices) => {
+                model.add_indexers(indices, &store.add_indexers(indexers(indices)))
+            }
             Op::Shared(index, item) => model.check_shared(&*store, *index, *item),
             Op::Bookmark(version) => {
                 store.bookmark(version);

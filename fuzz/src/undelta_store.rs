@@ -7,7 +7,8 @@ use arbitrary::Arbitrary;
 use k8s_informer::UndeltaStore;
 
 use super::item::{
-    Failure, Held, Item, NAMES, Press, Refusal, Trouble, accessor, few, name, read, tombstone, version_text,
+    Failure, Held, Item, NAMES, Press, Refusal, Trouble, accessor, few, name, read, tombstone,
+    version_text,
 };
 use super::probe::{Probe, touch};
 use super::store_model::Model;
@@ -18,7 +19,10 @@ enum Op {
     Update(Item),
     Delete(Item),
     Tombstone(#[arbitrary(with = name)] &'static str, Option<Item>),
-    Replace(#[arbitrary(with = few)] Vec<Item>, #[arbitrary(with = version_text)] &'static str),
+    Replace(
+        #[arbitrary(with = few)] Vec<Item>,
+        #[arbitrary(with = version_text)] &'static str,
+    ),
     Get(Item),
     Bookmark(#[arbitrary(with = version_text)] &'static str),
 }
@@ -26,16 +30,27 @@ enum Op {
 /// What the push function writes when it is given these: it puts an object right, which may be refused.
 fn correction(items: &[Item]) -> Option<Item> {
     items.iter().find_map(|item| match item.trouble {
-        Trouble::TransformRenames => Some(Item { trouble: Trouble::Nothing, ..*item }),
-        Trouble::TransformFails => Some(Item { trouble: Trouble::IndexPanics, ..*item }),
-        Trouble::TransformPanics => Some(Item { trouble: Trouble::KeyPanics, ..*item }),
+        Trouble::TransformRenames => Some(Item {
+            trouble: Trouble::Nothing,
+            ..*item
+        }),
+        Trouble::TransformFails => Some(Item {
+            trouble: Trouble::IndexPanics,
+            ..*item
+        }),
+        Trouble::TransformPanics => Some(Item {
+            trouble: Trouble::KeyPanics,
+            ..*item
+        }),
         _ => None,
     })
 }
 
 /// And then it panics, if there is one like this.
 fn panics(items: &[Item]) -> bool {
-    items.iter().any(|item| item.trouble == Trouble::IndexPanics)
+    items
+        .iter()
+        .any(|item| item.trouble == Trouble::IndexPanics)
 }
 
 #[derive(Default)]
@@ -48,7 +63,9 @@ impl Plain {
     fn set(&mut self, item: Item) -> Result<(), Refusal> {
         let key = item.key().map_err(|_| Refusal::Key)?;
         // A version that can't be read is none.
-        self.model.set((key, Some(item)), item.version().unwrap_or(None)).map(drop)
+        self.model
+            .set((key, Some(item)), item.version().unwrap_or(None))
+            .map(drop)
     }
 
     fn write(&mut self, op: &Op) -> Result<(), Refusal> {
@@ -56,13 +73,17 @@ impl Plain {
             Op::Add(item) | Op::Update(item) => self.set(*item)?,
             Op::Delete(item) => {
                 let key = item.key().map_err(|_| Refusal::Key)?;
-                self.model.set((key, None), item.version().unwrap_or(None))?;
+                self.model
+                    .set((key, None), item.version().unwrap_or(None))?;
             }
             Op::Tombstone(key, _) => drop(self.model.set((key, None), None)?),
             Op::Replace(items, version) => {
-                let keyed: Result<Vec<_>, _> =
-                    items.iter().map(|item| item.key().map(|key| (key, *item))).collect();
-                self.model.replace(&keyed.map_err(|_| Refusal::Key)?, version)?;
+                let keyed: Result<Vec<_>, _> = items
+                    .iter()
+                    .map(|item| item.key().map(|key| (key, *item)))
+                    .collect();
+                self.model
+                    .replace(&keyed.map_err(|_| Refusal::Key)?, version)?;
             }
             Op::Get(_) => return Ok(()),
             Op::Bookmark(version) => {
@@ -90,7 +111,9 @@ fn sorted(items: impl Iterator<Item = Item>) -> Vec<Item> {
 type Cell = Arc<OnceLock<Weak<UndeltaStore<Held>>>>;
 
 pub fn run(input: &[u8]) {
-    let Ok(((), operations)) = read::<(), Op>(input) else { return };
+    let Ok(((), operations)) = read::<(), Op>(input) else {
+        return;
+    };
     let cell = Cell::default();
     let pushed = Arc::new(Mutex::new(Vec::new()));
     let push = {
@@ -128,9 +151,14 @@ pub fn run(input: &[u8]) {
                 store.replace(items.iter().map(|item| item.held()).collect(), version)
             }
             Op::Get(item) => {
-                let found = store.get(&Held(*item)).map(|found| found.map(|held| held.0));
+                let found = store
+                    .get(&Held(*item))
+                    .map(|found| found.map(|held| held.0));
                 let expected = item.key().map(|key| plain.model.content.get(key).copied());
-                assert_eq!(found.map_err(|error| Refusal::of(&error)), expected.map_err(|_| Refusal::Key));
+                assert_eq!(
+                    found.map_err(|error| Refusal::of(&error)),
+                    expected.map_err(|_| Refusal::Key)
+                );
                 Ok(())
             }
             Op::Bookmark(version) => {
@@ -138,16 +166,34 @@ pub fn run(input: &[u8]) {
                 Ok(())
             }
         };
-        assert_eq!(result.map_err(|error| Refusal::of(&error)), plain.write(&operation));
-        assert_eq!(std::mem::take(&mut *pushed.lock().unwrap()), std::mem::take(&mut plain.pushed));
+        assert_eq!(
+            result.map_err(|error| Refusal::of(&error)),
+            plain.write(&operation)
+        );
+        assert_eq!(
+            std::mem::take(&mut *pushed.lock().unwrap()),
+            std::mem::take(&mut plain.pushed)
+        );
         let content = &plain.model.content;
-        assert_eq!(sorted(store.list().iter().map(|held| held.0)), sorted(content.values().copied()));
+        assert_eq!(
+            sorted(store.list().iter().map(|held| held.0)),
+            sorted(content.values().copied())
+        );
         let mut keys = store.list_keys();
         keys.sort();
-        assert!(keys.iter().map(|key| &**key).eq(content.keys().copied()), "{keys:?}");
+        assert!(
+            keys.iter().map(|key| &**key).eq(content.keys().copied()),
+            "{keys:?}"
+        );
         for name in NAMES {
-            assert_eq!(store.get_by_key(name).map(|held| held.0), content.get(name).copied());
+            assert_eq!(
+                store.get_by_key(name).map(|held| held.0),
+                content.get(name).copied()
+            );
         }
-        assert_eq!(store.last_store_sync_resource_version(), plain.model.version);
+        assert_eq!(
+            store.last_store_sync_resource_version(),
+            plain.model.version
+        );
     }
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use arbitrary::{Arbitrary, Unstructured};
 use k8s_informer::{
-    Body, Deleted, DynamicObject, Error, GroupVersionKind, Indexer, ListOptions, ListWatch, Reflector,
-    ReflectorOptions, ReflectorStore, Staging, Stop, StoreError,
+    Body, Deleted, DynamicObject, Error, GroupVersionKind, Indexer, ListOptions, ListWatch,
+    Reflector, ReflectorOptions, ReflectorStore, Staging, Stop, StoreError,
 };
 use serde::de::IgnoredAny;
 use serde_json::de::{SliceRead, StreamDeserializer};
@@ -32,9 +32,17 @@ const LIMIT: usize = 120;
 
 pub fn run(input: &[u8]) {
     let mut bytes = Unstructured::new(input);
-    let Ok(options) = bytes.arbitrary::<Options>() else { return };
-    let Ok(sizes) = few::<u8>(&mut bytes) else { return };
-    let stream = if options.raw { bytes.take_rest().to_vec() } else { made(&mut bytes).unwrap_or_default() };
+    let Ok(options) = bytes.arbitrary::<Options>() else {
+        return;
+    };
+    let Ok(sizes) = few::<u8>(&mut bytes) else {
+        return;
+    };
+    let stream = if options.raw {
+        bytes.take_rest().to_vec()
+    } else {
+        made(&mut bytes).unwrap_or_default()
+    };
     if options.typed {
         check::<Thing>(&stream, &sizes, options);
     } else {
@@ -49,8 +57,9 @@ const MARK: &str = "k8s.io/initial-events-end";
 fn known_stream() -> String {
     let known: Value = serde_json::from_str(KNOWN).expect("it is JSON");
     let items = known["items"].as_array().expect("it is a list").iter();
-    let mut stream: String =
-        items.map(|item| format!("{}\n", json!({"type": "ADDED", "object": item}))).collect();
+    let mut stream: String = items
+        .map(|item| format!("{}\n", json!({"type": "ADDED", "object": item})))
+        .collect();
     let meta = json!({"resourceVersion": "5", "annotations": {MARK: "true"}});
     stream.push_str(&json!({"type": "BOOKMARK", "object": {"metadata": meta}}).to_string());
     stream.push_str("{\"type\":\"ERROR\",\"object\":{}}");
@@ -142,7 +151,8 @@ fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
     let watch = {
         let (stop, again) = (stop.clone(), Arc::clone(&again));
         let begin = usize::from(!given.initial);
-        move |options: &ListOptions, _: &Stop| match begin + watches.fetch_add(1, Ordering::Relaxed) {
+        move |options: &ListOptions, _: &Stop| match begin + watches.fetch_add(1, Ordering::Relaxed)
+        {
             0 => Ok(Body::from(known_stream())),
             1 => Ok(Body::new(Pieces::new(&stream, &sizes))),
             _ => {
@@ -152,10 +162,15 @@ fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
             }
         }
     };
-    let store = Arc::new(Recorder { indexer: Indexer::<T>::for_objects(), told: Mutex::default() });
+    let store = Arc::new(Recorder {
+        indexer: Indexer::<T>::for_objects(),
+        told: Mutex::default(),
+    });
     let mut options = ReflectorOptions::default();
     options.clock = Arc::new(NoWaiting);
-    options.expected_kind = given.expected_kind.then(|| GroupVersionKind::new("", "v1", "Thing"));
+    options.expected_kind = given
+        .expected_kind
+        .then(|| GroupVersionKind::new("", "v1", "Thing"));
     if given.small_limit {
         options.limits.object_bytes = LIMIT;
     }
@@ -186,10 +201,16 @@ fn check<T: Shown>(stream: &[u8], sizes: &[u8], options: Options) {
     for sizes in [&[][..], &[0], &[6]] {
         let again = reflected::<T>(stream, sizes, options);
         let same = is_open || outcome == again;
-        assert!(same, "{outcome:?}, {again:?} in pieces of {sizes:?}: {:?}", String::from_utf8_lossy(stream));
+        assert!(
+            same,
+            "{outcome:?}, {again:?} in pieces of {sizes:?}: {:?}",
+            String::from_utf8_lossy(stream)
+        );
     }
     if options.initial {
-        let marked = stream.windows(MARK.len()).any(|window| window == MARK.as_bytes());
+        let marked = stream
+            .windows(MARK.len())
+            .any(|window| window == MARK.as_bytes());
         if !marked && !stream.contains(&b'\\') {
             assert_eq!(
                 (outcome.told.len(), outcome.cache.len()),
@@ -203,7 +224,9 @@ fn check<T: Shown>(stream: &[u8], sizes: &[u8], options: Options) {
         assert_eq!(*again, outcome.version, "it goes on from where it was");
     }
     assert_eq!(outcome.complete, outcome.unreadable == 0);
-    let Some((expected, is_exact)) = expected::<T>(stream, options) else { return };
+    let Some((expected, is_exact)) = expected::<T>(stream, options) else {
+        return;
+    };
     if is_exact {
         assert_eq!(
             (&outcome.told, &outcome.version, outcome.unreadable),
@@ -211,7 +234,12 @@ fn check<T: Shown>(stream: &[u8], sizes: &[u8], options: Options) {
         );
         let broken = expected.broken.then_some(&outcome.version);
         if expected.events == 0 && !expected.broken || expected.error {
-            assert_eq!(outcome.again, None, "it lists again: {:?}", String::from_utf8_lossy(stream));
+            assert_eq!(
+                outcome.again,
+                None,
+                "it lists again: {:?}",
+                String::from_utf8_lossy(stream)
+            );
         } else if expected.events > 0 || broken.is_some() {
             assert_eq!(
                 outcome.again.as_ref(),
@@ -221,7 +249,12 @@ fn check<T: Shown>(stream: &[u8], sizes: &[u8], options: Options) {
             );
         }
     } else {
-        assert!(outcome.told.starts_with(&expected.told), "{:?} lacks {:?}", outcome.told, expected.told);
+        assert!(
+            outcome.told.starts_with(&expected.told),
+            "{:?} lacks {:?}",
+            outcome.told,
+            expected.told
+        );
     }
 }
 
@@ -243,7 +276,10 @@ struct Expected {
 
 /// And whether that is all of it. Nothing where it is open what a stream means.
 fn expected<T: Shown>(stream: &[u8], options: Options) -> Option<(Expected, bool)> {
-    let mut expected = Expected { version: "5".to_owned(), ..Expected::default() };
+    let mut expected = Expected {
+        version: "5".to_owned(),
+        ..Expected::default()
+    };
     let mut values = frames(stream);
     let mut end = 0;
     loop {
@@ -252,7 +288,9 @@ fn expected<T: Shown>(stream: &[u8], options: Options) -> Option<(Expected, bool
         end = values.byte_offset();
         match value {
             None => return Some((expected, true)),
-            Some(Err(error)) if error.is_eof() && !stream[end..].trim_ascii_start().contains(&b'\n') => {
+            Some(Err(error))
+                if error.is_eof() && !stream[end..].trim_ascii_start().contains(&b'\n') =>
+            {
                 // The beginning of a frame is none.
                 let begun = stream[end..].trim_ascii_start();
                 expected.broken = !begun.starts_with(b"{");
@@ -269,7 +307,9 @@ fn expected<T: Shown>(stream: &[u8], options: Options) -> Option<(Expected, bool
             return Some((expected, true));
         }
         // What is no JSON after all, or has a key twice.
-        let Some(frame) = plain(bytes) else { return Some((expected, false)) };
+        let Some(frame) = plain(bytes) else {
+            return Some((expected, false));
+        };
         if !event::<T>(&frame, &mut expected, options) {
             return Some((expected, true));
         }
@@ -279,9 +319,10 @@ fn expected<T: Shown>(stream: &[u8], options: Options) -> Option<(Expected, bool
 /// Whether it goes on after this frame.
 fn event<T: Shown>(frame: &Value, expected: &mut Expected, options: Options) -> bool {
     let kind = text(frame, "/type");
-    let (Some(object), true) =
-        (frame.get("object"), ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"].contains(&kind))
-    else {
+    let (Some(object), true) = (
+        frame.get("object"),
+        ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"].contains(&kind),
+    ) else {
         expected.broken = true;
         return false;
     };
@@ -329,8 +370,9 @@ fn event<T: Shown>(frame: &Value, expected: &mut Expected, options: Options) -> 
 
 /// A stream that is nearly a watch.
 fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
-    const TYPES: [&str; 8] =
-        ["ADDED", "MODIFIED", "DELETED", "ADDED", "MODIFIED", "BOOKMARK", "ERROR", "modified"];
+    const TYPES: [&str; 8] = [
+        "ADDED", "MODIFIED", "DELETED", "ADDED", "MODIFIED", "BOOKMARK", "ERROR", "modified",
+    ];
     const ENDS: [&str; 6] = ["\n", "\r\n", "\n\n", "", " ", "\n \t\n"];
     let mut stream = Vec::new();
     for _ in 0..bytes.int_in_range(0..=9_u8)? {
@@ -339,7 +381,9 @@ fn made(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
             1 => format!("{{\"object\":{object},\"type\":\"{kind}\"}}"),
             2 => format!("{{ \"type\" : \"{kind}\", \"object\" : {object} }}"),
             3 => format!("{{\n\"type\":\"{kind}\",\n\"object\":{object}\n}}"),
-            4 => format!("{{\"type\":\"{kind}\",\"object\":{object},\"more\":{{\"object\":[\"}}\"]}}}}"),
+            4 => format!(
+                "{{\"type\":\"{kind}\",\"object\":{object},\"more\":{{\"object\":[\"}}\"]}}}}"
+            ),
             5 => format!("{{\"type\":\"{kind}\",\"object\":\n{object}}}"),
             6 => format!("{{\"type\":\"{kind}\"}}"),
             _ => format!("{{\"type\":\"{kind}\",\"object\":{object}}}"),
@@ -390,7 +434,9 @@ fn object(bytes: &mut Unstructured<'_>) -> arbitrary::Result<String> {
     let meta = format!(r#""metadata":{{{name},"resourceVersion":"{version}"}}"#);
     Ok(match bytes.int_in_range(0..=2_u8)? {
         0 => format!("{{{spec},{meta}}}"),
-        1 => format!("{{\"kind\":\"Thing\",\"apiVersion\":\"v1\",{meta},\"spec\":{{\"value\":9}}}}"),
+        1 => {
+            format!("{{\"kind\":\"Thing\",\"apiVersion\":\"v1\",{meta},\"spec\":{{\"value\":9}}}}")
+        }
         _ => format!("{{{meta},{spec}}}"),
     })
 }

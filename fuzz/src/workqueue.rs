@@ -98,7 +98,11 @@ impl Order<Held> for Recording {
         }
         self.touches.lock().unwrap().push(item.0);
         if self.to_front {
-            let at = self.waiting.iter().position(|waiting| waiting == item).unwrap();
+            let at = self
+                .waiting
+                .iter()
+                .position(|waiting| waiting == item)
+                .unwrap();
             self.waiting[..=at].rotate_right(1);
         }
     }
@@ -154,7 +158,10 @@ impl Model {
             return Ok(());
         }
         known_and_kept(name, false)?;
-        match (self.dirty.contains(&name), self.processing.contains_key(&name)) {
+        match (
+            self.dirty.contains(&name),
+            self.processing.contains_key(&name),
+        ) {
             (true, true) => {}
             (true, false) => self.touch(name)?,
             (false, false) if name == Name::PushPanics => return Err(Panics),
@@ -239,7 +246,11 @@ impl Model {
     /// A delayed item that panics is nobody's.
     fn advance(&mut self, by: u64) {
         self.now += by;
-        let mut due: Vec<_> = self.delayed.iter().map(|(name, due)| (*due, *name)).collect();
+        let mut due: Vec<_> = self
+            .delayed
+            .iter()
+            .map(|(name, due)| (*due, *name))
+            .collect();
         due.retain(|(due, _)| due.0 <= self.now);
         due.sort_unstable();
         for (_, name) in due {
@@ -264,17 +275,28 @@ fn call(call: impl FnOnce()) -> Call {
 
 /// An empty map does not ask for a hash.
 fn may_panic(name: Name, result: Call) -> Call {
-    if name == Name::HashPanics { result } else { Err(Panics) }
+    if name == Name::HashPanics {
+        result
+    } else {
+        Err(Panics)
+    }
 }
 
 impl Harness<'_> {
     fn check(&self) {
         let Self { queue, model, .. } = self;
-        assert_eq!((queue.len(), queue.is_empty()), (model.queue.len(), model.queue.is_empty()), "{queue:?}");
+        assert_eq!(
+            (queue.len(), queue.is_empty()),
+            (model.queue.len(), model.queue.is_empty()),
+            "{queue:?}"
+        );
         assert_eq!(queue.shutting_down(), model.shutting_down);
         assert_eq!(*self.touches.lock().unwrap(), model.touches);
         for name in [Name::A, Name::PushPanics] {
-            let failures = model.failures.get(&name).map_or(0, |failures| *failures as usize);
+            let failures = model
+                .failures
+                .get(&name)
+                .map_or(0, |failures| *failures as usize);
             assert_eq!(queue.num_requeues(&Held(name)), failures);
         }
     }
@@ -306,7 +328,10 @@ impl Harness<'_> {
                 assert_eq!(delayed, model.add_after(name, delay));
             }
             Op::AddRateLimited(name) => {
-                assert_eq!(call(|| queue.add_rate_limited(Held(name))), model.add_rate_limited(name));
+                assert_eq!(
+                    call(|| queue.add_rate_limited(Held(name))),
+                    model.add_rate_limited(name)
+                );
             }
             Op::Forget(name) => {
                 let forgotten = call(|| queue.forget(&Held(name)));
@@ -339,23 +364,46 @@ impl Harness<'_> {
         while let Some(item) = self.queue.take() {
             assert!(left.insert(item.0), "{item:?} comes twice");
         }
-        assert!(left.into_iter().eq(self.model.queue.into_iter().collect::<BTreeSet<_>>()));
+        assert!(
+            left.into_iter()
+                .eq(self.model.queue.into_iter().collect::<BTreeSet<_>>())
+        );
         assert!(self.queue.shut_down_with_drain());
     }
 }
 
 pub fn run(input: &[u8]) {
-    let Ok((Options { to_front }, operations)) = read::<Options, Op>(input) else { return };
+    let Ok((Options { to_front }, operations)) = read::<Options, Op>(input) else {
+        return;
+    };
     let (clock, touches) = (FakeClock::new(), Arc::default());
-    let order = Recording { waiting: Vec::new(), to_front, touches: Arc::clone(&touches) };
-    let limiter = ItemExponentialFailureRateLimiter::new(Duration::from_secs(1), Duration::from_secs(4));
-    let builder = WorkQueue::builder().order(order).clock(Arc::new(TouchyClock(clock.clone())));
+    let order = Recording {
+        waiting: Vec::new(),
+        to_front,
+        touches: Arc::clone(&touches),
+    };
+    let limiter =
+        ItemExponentialFailureRateLimiter::new(Duration::from_secs(1), Duration::from_secs(4));
+    let builder = WorkQueue::builder()
+        .order(order)
+        .clock(Arc::new(TouchyClock(clock.clone())));
     let queue = Arc::new(builder.build_rate_limiting(limiter).unwrap());
     let _probe = Probe::of(&queue, |queue| {
         let _ = queue.shutting_down();
     });
-    let model = Model { to_front, ..Model::default() };
-    let mut harness = Harness { queue: &queue, taken: Vec::new(), model, clock, touches };
-    operations.iter().for_each(|operation| harness.step(operation));
+    let model = Model {
+        to_front,
+        ..Model::default()
+    };
+    let mut harness = Harness {
+        queue: &queue,
+        taken: Vec::new(),
+        model,
+        clock,
+        touches,
+    };
+    operations
+        .iter()
+        .for_each(|operation| harness.step(operation));
     harness.end();
 }

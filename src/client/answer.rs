@@ -16,12 +16,16 @@ pub(super) fn check_framing(headers: &HeaderMap) -> Result<(), Error> {
         return Ok(());
     }
     if headers.contains_key(header::CONTENT_LENGTH) {
-        return Err(Error::decode("it has both a Content-Length and a Transfer-Encoding"));
+        return Err(Error::decode(
+            "it has both a Content-Length and a Transfer-Encoding",
+        ));
     }
     if encodings.all(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
         return Ok(());
     }
-    Err(Error::decode("its Transfer-Encoding is another than chunked"))
+    Err(Error::decode(
+        "its Transfer-Encoding is another than chunked",
+    ))
 }
 
 /// How a body is encoded.
@@ -48,10 +52,12 @@ pub(super) fn encoding(headers: &HeaderMap, gzip: bool) -> Result<Encoding, Erro
 /// A LIST or a WATCH is JSON, as it was asked for. One that doesn't say what it is, is taken for it.
 pub(super) fn check_json(headers: &HeaderMap) -> Result<(), Error> {
     match first(headers, header::CONTENT_TYPE) {
-        Some(given) if !given.eq_ignore_ascii_case("application/json") => Err(Error::decode(format!(
-            "it is {}, not application/json; is there a proxy in between?",
-            name(given)
-        ))),
+        Some(given) if !given.eq_ignore_ascii_case("application/json") => {
+            Err(Error::decode(format!(
+                "it is {}, not application/json; is there a proxy in between?",
+                name(given)
+            )))
+        }
         _ => Ok(()),
     }
 }
@@ -62,7 +68,15 @@ pub(super) fn check_watch(code: u16) -> Result<(), Error> {
         return Ok(());
     }
     let message = format!("the server answered a watch with {code}, which has no events");
-    Err(Error::api(Status { status: "Failure".to_owned(), message, code, ..Status::default() }, None))
+    Err(Error::api(
+        Status {
+            status: "Failure".to_owned(),
+            message,
+            code,
+            ..Status::default()
+        },
+        None,
+    ))
 }
 
 /// The value without its parameters; `None` also if there is nothing in it.
@@ -82,14 +96,20 @@ mod tests {
     use super::*;
 
     fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
-        lines.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
+        lines
+            .iter()
+            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
+            .collect()
     }
 
     #[test]
     fn json_is_what_says_so_or_says_nothing() {
-        for good in
-            ["application/json", "Application/JSON ; charset=utf-8", "application/json;stream=watch", ""]
-        {
+        for good in [
+            "application/json",
+            "Application/JSON ; charset=utf-8",
+            "application/json;stream=watch",
+            "",
+        ] {
             check_json(&headers(&[("content-type", good)])).unwrap();
         }
         check_json(&headers(&[])).unwrap();
@@ -98,18 +118,34 @@ mod tests {
                 "text/html; charset=utf-8",
                 "it is text/html, not application/json; is there a proxy in between?",
             ),
-            ("application/vnd.kubernetes.protobuf", "it is application/vnd.kubernetes.protobuf, not"),
+            (
+                "application/vnd.kubernetes.protobuf",
+                "it is application/vnd.kubernetes.protobuf, not",
+            ),
             ("application/jsonp", "it is application/jsonp, not"),
         ] {
             let error = check_json(&headers(&[("content-type", bad)])).unwrap_err();
-            assert!(error.is_decode() && error.to_string().contains(expected), "{error}");
+            assert!(
+                error.is_decode() && error.to_string().contains(expected),
+                "{error}"
+            );
         }
         let error = check_json(&headers(&[("content-type", &"x".repeat(30_000))])).unwrap_err();
         assert!(error.to_string().len() < 2 * NAME_LIMIT + 100, "{error}");
         let error = check_json(
-            &[(header::CONTENT_TYPE, b"text/\xff".as_slice().try_into().unwrap())].into_iter().collect(),
+            &[(
+                header::CONTENT_TYPE,
+                b"text/\xff".as_slice().try_into().unwrap(),
+            )]
+            .into_iter()
+            .collect(),
         );
-        assert!(error.unwrap_err().to_string().contains("it is not text, not application/json"));
+        assert!(
+            error
+                .unwrap_err()
+                .to_string()
+                .contains("it is not text, not application/json")
+        );
     }
 
     #[test]
@@ -121,11 +157,19 @@ mod tests {
             for bad in ["br", "gzip, gzip", "x-gzip", "deflate"] {
                 let error = of(bad, gzip).unwrap_err();
                 let expected = format!("encoded as {bad}, which was not asked for");
-                assert!(error.is_decode() && error.to_string().contains(&expected), "{error}");
+                assert!(
+                    error.is_decode() && error.to_string().contains(&expected),
+                    "{error}"
+                );
             }
         }
         assert_eq!(of("GZip", true).unwrap(), Encoding::Gzip);
-        assert!(of("gzip", false).unwrap_err().to_string().contains("encoded as gzip, which was not asked"));
+        assert!(
+            of("gzip", false)
+                .unwrap_err()
+                .to_string()
+                .contains("encoded as gzip, which was not asked")
+        );
     }
 
     #[test]
@@ -136,7 +180,10 @@ mod tests {
         for bad in [
             &[("content-length", "3"), ("transfer-encoding", "chunked")][..],
             &[("transfer-encoding", "gzip, chunked")],
-            &[("transfer-encoding", "chunked"), ("transfer-encoding", "gzip")],
+            &[
+                ("transfer-encoding", "chunked"),
+                ("transfer-encoding", "gzip"),
+            ],
         ] {
             assert!(check_framing(&headers(bad)).unwrap_err().is_decode());
         }

@@ -42,16 +42,23 @@ struct Current {
 impl Connections {
     pub(super) fn new(config: &Config, server: &Uri) -> Result<Self, Error> {
         let secure = match server.host() {
-            Some(host) if server.scheme() == Some(&Scheme::HTTPS) => Some(Secure::new(config, host)?),
+            Some(host) if server.scheme() == Some(&Scheme::HTTPS) => {
+                Some(Secure::new(config, host)?)
+            }
             _ if config.client_certificate.is_some() => {
                 return Err(config_error("a client certificate needs an https server"));
             }
             _ => None,
         };
-        let pems = secure.as_ref().map(|secure| secure.pems(None)).transpose()?;
+        let pems = secure
+            .as_ref()
+            .map(|secure| secure.pems(None))
+            .transpose()?;
         let proxy = match &config.proxy {
             ProxyChoice::Url(Secret(url)) => Some(Proxy::parse(url)?),
-            ProxyChoice::Environment => Proxy::from_environment(server, |name| std::env::var(name).ok())?,
+            ProxyChoice::Environment => {
+                Proxy::from_environment(server, |name| std::env::var(name).ok())?
+            }
             ProxyChoice::Direct => None,
         };
         let proxy = match (proxy, &secure) {
@@ -63,7 +70,16 @@ impl Connections {
             (proxy, _) => proxy,
         };
         let agent = agent(secure.as_ref(), pems.as_ref(), proxy.as_ref())?;
-        Ok(Self { secure, proxy, current: Mutex::new(Current { agent, times: 0, pems, problem: None }) })
+        Ok(Self {
+            secure,
+            proxy,
+            current: Mutex::new(Current {
+                agent,
+                times: 0,
+                pems,
+                problem: None,
+            }),
+        })
     }
 
     /// What to make the next request with, which shows this certificate if it is given one, and how often
@@ -78,12 +94,14 @@ impl Connections {
         let Some(secure) = &self.secure else {
             return match identity {
                 None => Ok(self.current.lock().made()),
-                Some((certificate, _)) => {
-                    Err(credentials_error(format!("{certificate} needs an https server")))
-                }
+                Some((certificate, _)) => Err(credentials_error(format!(
+                    "{certificate} needs an https server"
+                ))),
             };
         };
-        let made = secure.pems(identity).and_then(|pems| self.renewed(secure, pems));
+        let made = secure
+            .pems(identity)
+            .and_then(|pems| self.renewed(secure, pems));
         let error = match made {
             Ok(made) => {
                 self.current.lock().problem = None;
@@ -95,8 +113,19 @@ impl Connections {
             None => self.current.lock().made(),
             // It may be fine, and the authority not.
             Some(identity) => {
-                let ca = self.current.lock().pems.as_ref().and_then(|pems| pems.ca.clone());
-                self.renewed(secure, Pems { ca, identity: Some(identity.clone()) })?
+                let ca = self
+                    .current
+                    .lock()
+                    .pems
+                    .as_ref()
+                    .and_then(|pems| pems.ca.clone());
+                self.renewed(
+                    secure,
+                    Pems {
+                        ca,
+                        identity: Some(identity.clone()),
+                    },
+                )?
             }
         };
         let problem = Some(error.to_string());
@@ -141,10 +170,15 @@ impl Current {
 
 impl Secure {
     fn new(config: &Config, host: &str) -> Result<Self, Error> {
-        let peer = Peer::new(config.tls_server_name.as_deref().unwrap_or(host), config.insecure)?;
+        let peer = Peer::new(
+            config.tls_server_name.as_deref().unwrap_or(host),
+            config.insecure,
+        )?;
         if config.insecure {
             if let Some(ca) = &config.ca {
-                return Err(config_error(format!("{ca} and insecure-skip-tls-verify exclude each other")));
+                return Err(config_error(format!(
+                    "{ca} and insecure-skip-tls-verify exclude each other"
+                )));
             }
             log::warn!(
                 "the certificate of {} is NOT verified (insecure-skip-tls-verify): anyone in between can read and change everything, \
@@ -161,7 +195,12 @@ impl Secure {
             }
             (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
         };
-        Ok(Self { peer, insecure: config.insecure, ca: config.ca.clone(), identity })
+        Ok(Self {
+            peer,
+            insecure: config.insecure,
+            ca: config.ca.clone(),
+            identity,
+        })
     }
 
     fn pems(&self, identity: Option<&(Pem, Pem)>) -> Result<Pems, Error> {
@@ -170,14 +209,23 @@ impl Secure {
             (None, Some((certificate, key))) => Some((certificate.read()?, key.read()?)),
             (None, None) => None,
         };
-        Ok(Pems { ca: self.ca.as_ref().map(Material::read).transpose()?, identity })
+        Ok(Pems {
+            ca: self.ca.as_ref().map(Material::read).transpose()?,
+            identity,
+        })
     }
 }
 
-fn agent(secure: Option<&Secure>, pems: Option<&Pems>, proxy: Option<&Proxy>) -> Result<Agent, Error> {
+fn agent(
+    secure: Option<&Secure>,
+    pems: Option<&Pems>,
+    proxy: Option<&Proxy>,
+) -> Result<Agent, Error> {
     let (Some(secure), Some(pems)) = (secure, pems) else {
         return Ok(transport::agent(None, proxy.cloned()));
     };
-    let proxy = proxy.map(|proxy| proxy.secured(secure.insecure, pems.ca.as_ref())).transpose()?;
+    let proxy = proxy
+        .map(|proxy| proxy.secured(secure.insecure, pems.ca.as_ref()))
+        .transpose()?;
     Ok(transport::agent(Some(tls(&secure.peer, pems)?), proxy))
 }

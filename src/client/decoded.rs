@@ -49,14 +49,25 @@ impl Gunzip {
 
 impl Decoded {
     /// `limit` is for a body that has to be unpacked.
-    #[cfg_attr(not(feature = "gzip"), expect(unused_variables, reason = "nothing is unpacked"))]
+    #[cfg_attr(
+        not(feature = "gzip"),
+        expect(unused_variables, reason = "nothing is unpacked")
+    )]
     pub(super) fn new(body: ureq::Body, encoding: Encoding, limit: u64) -> Self {
         let reader = body.into_reader();
         match encoding {
             #[cfg(feature = "gzip")]
             Encoding::Gzip => {
-                let decoder = MultiGzDecoder::new(Wire { reader, bytes: 0, failed: None });
-                Self::Gzip(Box::new(Gunzip { decoder, unpacked: 0, limit }))
+                let decoder = MultiGzDecoder::new(Wire {
+                    reader,
+                    bytes: 0,
+                    failed: None,
+                });
+                Self::Gzip(Box::new(Gunzip {
+                    decoder,
+                    unpacked: 0,
+                    limit,
+                }))
             }
             _ => Self::AsItCame(reader),
         }
@@ -69,13 +80,16 @@ impl Decoded {
             Self::Gzip(gunzip) => {
                 let decoder = &mut gunzip.decoder;
                 let read = decoder.read(buffer);
-                let read = read.map_err(|error| match (decoder.get_mut().failed.take(), error.kind()) {
-                    (Some(error), _) => failure::from_io(error),
-                    (None, io::ErrorKind::UnexpectedEof) => {
-                        Error::decode("its compressed body ends before its end")
-                    }
-                    (None, _) => Error::decode("its compressed body is damaged"),
-                });
+                let read =
+                    read.map_err(
+                        |error| match (decoder.get_mut().failed.take(), error.kind()) {
+                            (Some(error), _) => failure::from_io(error),
+                            (None, io::ErrorKind::UnexpectedEof) => {
+                                Error::decode("its compressed body ends before its end")
+                            }
+                            (None, _) => Error::decode("its compressed body is damaged"),
+                        },
+                    );
                 gunzip.check(read?)
             }
         }

@@ -52,7 +52,11 @@ impl Inner {
                 return Err(error);
             };
             retries -= 1;
-            log::debug!("{} {}: {error}; once more in {wait:?}", request.method, request.path);
+            log::debug!(
+                "{} {}: {error}; once more in {wait:?}",
+                request.method,
+                request.path
+            );
             self.manners.wait(wait, stop)?;
         }
     }
@@ -61,7 +65,9 @@ impl Inner {
     fn wait_for(&self, request: &Request, error: &Error) -> Option<Duration> {
         let most = self.response_timeout(request);
         let asks_for_it = matches!(error.status()?.code, 429 | 500..);
-        error.retry_after().filter(|wait| asks_for_it && most.is_none_or(|most| *wait <= most))
+        error
+            .retry_after()
+            .filter(|wait| asks_for_it && most.is_none_or(|most| *wait <= most))
     }
 
     /// With the credentials of now; after a 401 once more, if there are others by then.
@@ -91,7 +97,8 @@ impl Inner {
 
     fn agent(&self, identity: &Identity) -> Result<(Agent, u64), Error> {
         let certificate = identity.certificate().transpose();
-        let agent = certificate.and_then(|certificate| self.connections.agent(certificate.as_ref()));
+        let agent =
+            certificate.and_then(|certificate| self.connections.agent(certificate.as_ref()));
         // A certificate that can't be used is not used again.
         agent.inspect_err(|_| self.auth.reject(identity))
     }
@@ -113,7 +120,10 @@ impl Inner {
             account.wait_for_turn(context, stop)?;
             let running = Running::begin(stop, fresh);
             let answer = running.enter(|| self.run(agent, identity, request));
-            account.sent(request, answer.as_ref().ok().map(|answer| answer.status().as_u16()));
+            account.sent(
+                request,
+                answer.as_ref().ok().map(|answer| answer.status().as_u16()),
+            );
             match answer {
                 Ok(answer) => break (answer, running),
                 Err(_) if stop.is_stopped() => return Err(Error::stopped()),
@@ -139,11 +149,25 @@ impl Inner {
         let body_limit = request.body_limit.unwrap_or(self.manners.body_limit);
         let incoming = |encoding| {
             let body = Decoded::new(body, encoding, body_limit);
-            Incoming::new(body, running, stop.clone(), context.clone(), account.clone(), idle, list_limit)
+            Incoming::new(
+                body,
+                running,
+                stop.clone(),
+                context.clone(),
+                account.clone(),
+                idle,
+                list_limit,
+            )
         };
         if head.status.is_success() {
             let body = incoming(encoding?);
-            return Ok(Response { status, headers: head.headers, body, body_limit, time_limit });
+            return Ok(Response {
+                status,
+                headers: head.headers,
+                body,
+                body_limit,
+                time_limit,
+            });
         }
         // All of it together: what comes of it is an answer to the request.
         let error = deadline::within(time_limit, || match encoding {
@@ -151,7 +175,11 @@ impl Inner {
             // A failure all the same.
             Err(_) => failure::from_answer(status, &head.headers, io::empty()),
         });
-        Err(if stop.is_stopped() { Error::stopped() } else { error })
+        Err(if stop.is_stopped() {
+            Error::stopped()
+        } else {
+            error
+        })
     }
 
     fn run(
@@ -161,16 +189,24 @@ impl Inner {
         request: &Request,
     ) -> Result<http::Response<ureq::Body>, Failure> {
         let value = |text: &str, name: &str| {
-            HeaderValue::from_str(text)
-                .map_err(|_| config_error(format!("{name} holds characters that a header can't have")))
+            HeaderValue::from_str(text).map_err(|_| {
+                config_error(format!("{name} holds characters that a header can't have"))
+            })
         };
         let separator = if request.query.is_empty() { "" } else { "?" };
-        let url = format!("{}{}{separator}{}", self.server, request.path, request.query);
+        let url = format!(
+            "{}{}{separator}{}",
+            self.server, request.path, request.query
+        );
         if url.len() > URL_LIMIT {
             let length = url.len();
-            return Err(config_error(format!("its URL has {length} bytes, more than {URL_LIMIT}")).into());
+            return Err(
+                config_error(format!("its URL has {length} bytes, more than {URL_LIMIT}")).into(),
+            );
         }
-        let uri: Uri = url.parse().map_err(|_| config_error("the path does not make a URL"))?;
+        let uri: Uri = url
+            .parse()
+            .map_err(|_| config_error("the path does not make a URL"))?;
 
         let head = http::Request::builder()
             .method(&request.method)
@@ -193,7 +229,10 @@ impl Inner {
                 Ok(agent.run(self.limited(agent, head, request))?)
             }
             Some(body) => {
-                let head = head.header(header::CONTENT_TYPE, value(&request.content_type, "content type")?);
+                let head = head.header(
+                    header::CONTENT_TYPE,
+                    value(&request.content_type, "content type")?,
+                );
                 let head = head.body(body).map_err(ureq::Error::from)?;
                 Ok(agent.run(self.limited(agent, head, request))?)
             }
@@ -234,7 +273,8 @@ impl Inner {
 fn warn_of_logged_bytes() {
     const TARGET: &str = "ureq_proto::util";
     static WARNED: AtomicBool = AtomicBool::new(false);
-    if log::log_enabled!(target: TARGET, log::Level::Trace) && !WARNED.swap(true, Ordering::Relaxed) {
+    if log::log_enabled!(target: TARGET, log::Level::Trace) && !WARNED.swap(true, Ordering::Relaxed)
+    {
         log::warn!(
             "the log target \"ureq_proto\" is at level trace, where it writes down requests and answers, with \
              tokens and the content of Secrets: set it to debug"

@@ -31,7 +31,9 @@ pub(super) fn from_ureq(error: ureq::Error) -> Error {
             }
             .to_owned(),
         ),
-        ureq::Error::HostNotFound => ErrorKind::Connection("the server's name has no address".to_owned()),
+        ureq::Error::HostNotFound => {
+            ErrorKind::Connection("the server's name has no address".to_owned())
+        }
         ureq::Error::LargeResponseHeader(..) => ErrorKind::Decode(format!(
             "its head, or the head of a chunk, is larger than {} KiB",
             transport::BUFFER / 1024
@@ -89,8 +91,9 @@ pub(super) fn is_broken_connection(error: &ureq::Error) -> bool {
 /// An answer that is not 2xx. Reads the body, which may block.
 pub(super) fn from_answer(code: u16, headers: &HeaderMap, body: impl Read) -> Error {
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let after_header =
-        header("retry-after").and_then(|seconds| seconds.trim().parse().ok()).map(Duration::from_secs);
+    let after_header = header("retry-after")
+        .and_then(|seconds| seconds.trim().parse().ok())
+        .map(Duration::from_secs);
 
     let mut bytes = Vec::new();
     // A body that breaks off still tells more than none.
@@ -109,7 +112,10 @@ pub(super) fn from_answer(code: u16, headers: &HeaderMap, body: impl Read) -> Er
             ..Status::default()
         },
     };
-    let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+    let seconds = status
+        .details
+        .as_ref()
+        .map_or(0, |details| details.retry_after_seconds);
     let after_details = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
     Error::api(status, after_header.or(after_details))
 }
@@ -126,7 +132,10 @@ fn status_in(bytes: &[u8]) -> Option<Status> {
 fn message(code: u16, body: &[u8], location: Option<&str>) -> String {
     if (300..400).contains(&code) {
         let to = location.map_or("nowhere".to_owned(), without_secrets);
-        return format!("the server redirects to {}, which is not followed", clean(&to));
+        return format!(
+            "the server redirects to {}, which is not followed",
+            clean(&to)
+        );
     }
     match clean(&String::from_utf8_lossy(body)) {
         text if text.is_empty() => format!("the server answered {code} and no reason"),
@@ -137,7 +146,9 @@ fn message(code: u16, body: &[u8], location: Option<&str>) -> String {
 /// A URL without what can be a secret: user, query and fragment.
 fn without_secrets(url: &str) -> String {
     let url = url.split(['?', '#']).next().unwrap_or_default();
-    let Some((scheme, rest)) = url.split_once("//") else { return url.to_owned() };
+    let Some((scheme, rest)) = url.split_once("//") else {
+        return url.to_owned();
+    };
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let host = authority.rsplit('@').next().unwrap_or_default();
     format!("{scheme}//{host}{path}")
@@ -153,8 +164,10 @@ mod tests {
     use super::*;
 
     fn answer(code: u16, headers: &[(&'static str, &str)], body: &str) -> Error {
-        let headers =
-            headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
+            .collect();
         from_answer(code, &headers, body.as_bytes())
     }
 
@@ -171,7 +184,13 @@ mod tests {
 
     #[test]
     fn a_status_without_a_code_has_that_of_the_answer() {
-        assert_eq!(answer(418, &[], r#"{"kind": "Status"}"#).status().unwrap().code, 418);
+        assert_eq!(
+            answer(418, &[], r#"{"kind": "Status"}"#)
+                .status()
+                .unwrap()
+                .code,
+            418
+        );
     }
 
     #[test]
@@ -180,13 +199,33 @@ mod tests {
         assert!(error.is_not_found());
         assert_eq!(error.to_string(), r"404 page \u{1b}[31m not found (404)");
         let long = answer(500, &[], &"é".repeat(5000)).to_string();
-        assert!(long.chars().count() < Prose::LENGTH + 20 && long.contains('…'), "{} bytes", long.len());
+        assert!(
+            long.chars().count() < Prose::LENGTH + 20 && long.contains('…'),
+            "{} bytes",
+            long.len()
+        );
         let words = answer(500, &[], &"many words ".repeat(500)).to_string();
-        assert!(words.len() < Prose::LENGTH + 20 && words.contains('…'), "{} bytes", words.len());
-        assert_eq!(answer(502, &[], "").to_string(), "the server answered 502 and no reason (502)");
+        assert!(
+            words.len() < Prose::LENGTH + 20 && words.contains('…'),
+            "{} bytes",
+            words.len()
+        );
+        assert_eq!(
+            answer(502, &[], "").to_string(),
+            "the server answered 502 and no reason (502)"
+        );
         // JSON, but not a Status; and a Status that is none.
-        assert_eq!(answer(500, &[], r#"{"kind":"Pod"}"#).to_string(), r#"{"kind":"Pod"} (500)"#);
-        assert_eq!(answer(500, &[], r#"{"kind":"Status","code":"x"}"#).status().unwrap().code, 500);
+        assert_eq!(
+            answer(500, &[], r#"{"kind":"Pod"}"#).to_string(),
+            r#"{"kind":"Pod"} (500)"#
+        );
+        assert_eq!(
+            answer(500, &[], r#"{"kind":"Status","code":"x"}"#)
+                .status()
+                .unwrap()
+                .code,
+            500
+        );
     }
 
     #[test]
@@ -202,16 +241,29 @@ mod tests {
             assert_eq!(error.to_string(), expected);
         }
         let error = answer(302, &[("location", "/path/@home")], "");
-        assert!(error.to_string().contains("redirects to /path/@home,"), "{error}");
+        assert!(
+            error.to_string().contains("redirects to /path/@home,"),
+            "{error}"
+        );
     }
 
     #[test]
     fn retry_after_comes_from_the_header_or_the_details() {
         let seconds = |error: Error| error.retry_after().map(|after| after.as_secs());
         assert_eq!(seconds(answer(429, &[("retry-after", " 7 ")], "")), Some(7));
-        assert_eq!(seconds(answer(429, &[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")], "")), None);
+        assert_eq!(
+            seconds(answer(
+                429,
+                &[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")],
+                ""
+            )),
+            None
+        );
         let details = r#"{"kind": "Status", "details": {"retryAfterSeconds": 3}}"#;
         assert_eq!(seconds(answer(429, &[], details)), Some(3));
-        assert_eq!(seconds(answer(429, &[("retry-after", "7")], details)), Some(7));
+        assert_eq!(
+            seconds(answer(429, &[("retry-after", "7")], details)),
+            Some(7)
+        );
     }
 }

@@ -41,11 +41,17 @@ enum Source {
 
 impl Material {
     pub(super) fn bytes(what: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
-        Self { what: what.into(), source: Source::Bytes(bytes.into().into()) }
+        Self {
+            what: what.into(),
+            source: Source::Bytes(bytes.into().into()),
+        }
     }
 
     pub(super) fn file(what: impl Into<String>, path: impl Into<PathBuf>) -> Self {
-        Self { what: what.into(), source: Source::File(path.into()) }
+        Self {
+            what: what.into(),
+            source: Source::File(path.into()),
+        }
     }
 
     /// What is there now.
@@ -57,7 +63,10 @@ impl Material {
                 Err(error) => return Err(config_error(format!("{self}: {error}"))),
             },
         };
-        Ok(Pem { what: self.to_string().into(), bytes })
+        Ok(Pem {
+            what: self.to_string().into(),
+            bytes,
+        })
     }
 }
 
@@ -117,9 +126,14 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::other("is not a regular file"));
     }
     let mut bytes = Vec::new();
-    fs::File::open(path)?.take(FILE_LIMIT + 1).read_to_end(&mut bytes)?;
+    fs::File::open(path)?
+        .take(FILE_LIMIT + 1)
+        .read_to_end(&mut bytes)?;
     if bytes.len() as u64 > FILE_LIMIT {
-        return Err(io::Error::other(format!("is larger than {} MiB", FILE_LIMIT >> 20)));
+        return Err(io::Error::other(format!(
+            "is larger than {} MiB",
+            FILE_LIMIT >> 20
+        )));
     }
     Ok(bytes)
 }

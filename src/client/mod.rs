@@ -24,8 +24,9 @@ use std::time::Duration;
 use ureq::http::HeaderValue;
 
 pub use api::{
-    Api, DeleteOptions, Fetched, FieldValidation, LogOptions, ObjectList, Pages, Patch, PropagationPolicy,
-    Scale, ScaleApi, ScaleSpec, ScaleStatus, StatusApi, WatchEvent, WatchEvents, retry_on_conflict,
+    Api, DeleteOptions, Fetched, FieldValidation, LogOptions, ObjectList, Pages, Patch,
+    PropagationPolicy, Scale, ScaleApi, ScaleSpec, ScaleStatus, StatusApi, WatchEvent, WatchEvents,
+    retry_on_conflict,
 };
 #[doc(hidden)]
 pub use auth::exec::exec_credential;
@@ -110,9 +111,15 @@ impl Client {
     /// The URL, a certificate, a key or a token can't be used; [`Error::is_config`].
     pub fn new(config: Config) -> Result<Self, Error> {
         let server = server_url(&config)?;
-        let user_agent = HeaderValue::from_str(&config.user_agent.clone().unwrap_or_else(default_user_agent))
-            .map_err(|_| config_error("the user agent holds characters that a header can't have"))?;
-        if server.scheme_str() == Some("http") && config.authenticates() && !config.stays_on_this_machine() {
+        let user_agent =
+            HeaderValue::from_str(&config.user_agent.clone().unwrap_or_else(default_user_agent))
+                .map_err(|_| {
+                    config_error("the user agent holds characters that a header can't have")
+                })?;
+        if server.scheme_str() == Some("http")
+            && config.authenticates()
+            && !config.stays_on_this_machine()
+        {
             log::warn!(
                 "the credentials for {server} are sent WITHOUT TLS: anyone in between can read and use them"
             );
@@ -162,8 +169,11 @@ impl Client {
     /// What the server answered if that is not 2xx, or why there is no answer. See [`Error`]. A path with a
     /// segment `.` or `..`, also percent-encoded, is not sent: proxies resolve it to another path.
     pub fn request(&self, request: &Request, stop: &Stop) -> Result<Response, Error> {
-        let context: Arc<str> = format!("{} {}{}", request.method, self.inner.server, request.path).into();
-        let response = request.check_path().and_then(|()| self.inner.request(request, stop, &context));
+        let context: Arc<str> =
+            format!("{} {}{}", request.method, self.inner.server, request.path).into();
+        let response = request
+            .check_path()
+            .and_then(|()| self.inner.request(request, stop, &context));
         response.map_err(|error| error.context(context.to_string()))
     }
 

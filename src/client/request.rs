@@ -96,8 +96,11 @@ impl Request {
 
     /// Adds a parameter to the query; it is percent-encoded.
     pub fn query(self, name: &str, value: &str) -> Self {
-        let parameter =
-            format!("{}={}", percent_encoded(name, UNRESERVED), percent_encoded(value, UNRESERVED));
+        let parameter = format!(
+            "{}={}",
+            percent_encoded(name, UNRESERVED),
+            percent_encoded(value, UNRESERVED)
+        );
         self.raw_query(&parameter)
     }
 
@@ -186,8 +189,12 @@ impl Request {
 
     /// Refuses a path that a proxy would normalize to another one.
     pub(super) fn check_path(&self) -> Result<(), Error> {
-        let is_dots =
-            |segment: &str| matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..");
+        let is_dots = |segment: &str| {
+            matches!(
+                segment.to_ascii_lowercase().replace("%2e", ".").as_str(),
+                "." | ".."
+            )
+        };
         match self.path.split('/').any(is_dots) {
             true => Err(Error::other(
                 "the path has a segment \".\" or \"..\", which leads to another path: leave it out",
@@ -215,8 +222,10 @@ mod tests {
 
     #[test]
     fn paths_and_queries_are_encoded_once() {
-        let request =
-            Request::get("/api/ü b#?watch=1&x=%20").query("a b", "c&d").raw_query("e=%2F").raw_query("");
+        let request = Request::get("/api/ü b#?watch=1&x=%20")
+            .query("a b", "c&d")
+            .raw_query("e=%2F")
+            .raw_query("");
         assert_eq!(request.path, "/api/%C3%BC%20b%23");
         assert_eq!(request.query, "watch=1&x=%20&a%20b=c%26d&e=%2F");
     }

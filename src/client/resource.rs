@@ -31,28 +31,50 @@ pub struct ResourceListerWatcher {
 }
 
 impl ResourceListerWatcher {
-    pub(super) fn new(client: Client, resource: &GroupVersionResource, namespace: Option<&str>) -> Self {
+    pub(super) fn new(
+        client: Client,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Self {
         let namespace = namespace.filter(|namespace| !namespace.is_empty());
         let path = resource.path(namespace);
-        Self { client, path, description: describe(resource, "", None, namespace), metadata_only: false }
+        Self {
+            client,
+            path,
+            description: describe(resource, "", None, namespace),
+            metadata_only: false,
+        }
     }
 
     /// Asks for metadata alone.
     pub(super) fn metadata_only(self) -> Self {
-        Self { metadata_only: true, ..self }
+        Self {
+            metadata_only: true,
+            ..self
+        }
     }
 
     /// LIST, whose body is still to be read.
-    pub(super) fn list_response(&self, options: &ListOptions, stop: &Stop) -> Result<Response, Error> {
+    pub(super) fn list_response(
+        &self,
+        options: &ListOptions,
+        stop: &Stop,
+    ) -> Result<Response, Error> {
         let request = self.request(&options.to_query(), PARTIAL_LIST);
         let request = request.map(|request| request.purpose(Purpose::List));
-        self.get("list", request, stop, |response| answer::check_json(&response.headers))
+        self.get("list", request, stop, |response| {
+            answer::check_json(&response.headers)
+        })
     }
 
     fn request(&self, query: &str, partial: &str) -> Result<Request, Error> {
         // A reflector waits by itself, and shows why.
         let request = Request::get(self.path.clone()?).raw_query(query).retries(0);
-        Ok(if self.metadata_only { request.accept(partial) } else { request })
+        Ok(if self.metadata_only {
+            request.accept(partial)
+        } else {
+            request
+        })
     }
 
     /// `check` is what the answer has to be beside 2xx.
@@ -102,7 +124,11 @@ impl ListerWatcherSource for Client {
         resource: &GroupVersionResource,
         namespace: Option<&str>,
     ) -> Arc<dyn ListerWatcher> {
-        Arc::new(ResourceListerWatcher::new(self.clone(), resource, namespace))
+        Arc::new(ResourceListerWatcher::new(
+            self.clone(),
+            resource,
+            namespace,
+        ))
     }
 
     fn metadata_lister_watcher(

@@ -66,7 +66,9 @@ impl Response {
 
     /// All headers that are text, with names in lower case.
     pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
+        self.headers
+            .iter()
+            .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
     }
 
     /// The body as a stream: reads block, and end with an error when the request's stop is given. Only silence
@@ -77,7 +79,9 @@ impl Response {
     /// can be tried again.
     pub fn into_body(self) -> Body {
         let read_timeout = Arc::clone(&self.body.read_timeout);
-        Body::new(self.body).with_read_timeout(move |timeout| *read_timeout.lock() = timeout).glancing()
+        Body::new(self.body)
+            .with_read_timeout(move |timeout| *read_timeout.lock() = timeout)
+            .glancing()
     }
 
     /// Reads the whole body, up to the [`body_limit`](crate::Request::body_limit), for at most the
@@ -97,7 +101,11 @@ impl Response {
 
     /// Reads the body to its end and drops it, however large it is.
     pub(super) fn discard(self) -> Result<(), Error> {
-        Self { body_limit: u64::MAX, ..self }.read_whole(|_| Ok(()))
+        Self {
+            body_limit: u64::MAX,
+            ..self
+        }
+        .read_whole(|_| Ok(()))
     }
 
     /// Passes the body to `each`, piece by piece. It is refused as soon as it is too large, or has taken too
@@ -107,11 +115,15 @@ impl Response {
         mut each: impl FnMut(&[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
         // One that says so needs not be read.
-        let known = self.header("content-length").and_then(|length| length.parse::<u64>().ok());
+        let known = self
+            .header("content-length")
+            .and_then(|length| length.parse::<u64>().ok());
         if known.is_some_and(|length| length > self.body_limit) {
             return Err(self.too_large());
         }
-        let deadline = self.time_limit.and_then(|limit| Instant::now().checked_add(limit));
+        let deadline = self
+            .time_limit
+            .and_then(|limit| Instant::now().checked_add(limit));
         let is_late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let mut buffer = vec![0; READ_BUFFER];
         let mut total = 0_u64;
@@ -167,7 +179,9 @@ impl Response {
 
 impl fmt::Debug for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Response").field("status", &self.status).finish_non_exhaustive()
+        f.debug_struct("Response")
+            .field("status", &self.status)
+            .finish_non_exhaustive()
     }
 }
 
@@ -227,12 +241,16 @@ impl Read for Incoming {
         if let Some(error) = &self.failed {
             return Err(io::Error::other(error.clone()));
         }
-        let Some(reader) = &mut self.reader else { return Ok(0) };
+        let Some(reader) = &mut self.reader else {
+            return Ok(0);
+        };
         if self.stop.is_stopped() {
             return Err(self.fail(Error::stopped()));
         }
         let read_timeout = *self.read_timeout.lock();
-        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = self
+            .deadline
+            .map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
             return Err(self.fail(Error::timeout("the body was not complete in time")));
         }
@@ -253,9 +271,10 @@ impl Read for Incoming {
                 self.account.received(amount);
                 Ok(amount)
             }
-            Err(error) if error.is_timeout() => {
-                Err(io::Error::new(io::ErrorKind::TimedOut, error.context(self.context.to_string())))
-            }
+            Err(error) if error.is_timeout() => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                error.context(self.context.to_string()),
+            )),
             Err(error) => Err(self.fail(error)),
         }
     }

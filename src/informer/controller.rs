@@ -73,7 +73,9 @@ impl<T> ControllerConfig<T> {
 
 impl<T> fmt::Debug for ControllerConfig<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ControllerConfig").field("reflector", &self.reflector).finish_non_exhaustive()
+        f.debug_struct("ControllerConfig")
+            .field("reflector", &self.reflector)
+            .finish_non_exhaustive()
     }
 }
 
@@ -138,7 +140,12 @@ impl<T: Object + DeserializeOwned> Controller<T> {
         let name = reflector_name(&reflector, &*lister_watcher);
         let sink: Arc<dyn Queue<T>> = Arc::clone(&queue);
         let reflector = Reflector::new(lister_watcher, sink, reflector).recycling(recycle);
-        let process = Process { one: process, batch: process_batch, begins, pauses };
+        let process = Process {
+            one: process,
+            batch: process_batch,
+            begins,
+            pauses,
+        };
         Self {
             name,
             queue,
@@ -158,8 +165,9 @@ impl<T: Object> Controller<T> {
     /// If it ran before, or if the system has no thread for the reflector.
     pub fn run(&self, stop: &Stop) -> Result<(), InformerError> {
         let process = self.process.lock().take();
-        let mut process =
-            process.ok_or_else(|| InformerError::AlreadyStarted { name: Arc::clone(&self.name) })?;
+        let mut process = process.ok_or_else(|| InformerError::AlreadyStarted {
+            name: Arc::clone(&self.name),
+        })?;
         if let Some(begins) = process.begins.take() {
             begins(stop);
         }
@@ -170,7 +178,8 @@ impl<T: Object> Controller<T> {
             let owners = Owners::current();
             let stack = self.reflector.stack_sizes().of_reflector();
             let reflector = threads::named(format!("{} reflector", self.name), Some(stack));
-            let reflector = reflector.spawn_scoped(scope, move || owners.adopt(|| self.reflector.run(stop)));
+            let reflector =
+                reflector.spawn_scoped(scope, move || owners.adopt(|| self.reflector.run(stop)));
             let reflector = reflector.map_err(|error| InformerError::Thread {
                 name: Arc::clone(&self.name),
                 source: Arc::new(error),
@@ -219,9 +228,14 @@ impl<T: Object> Controller<T> {
 
     /// Which of its threads have not ended, by name: that of the process loop is called after `process`.
     pub(super) fn running_threads(&self, process: &str) -> impl Iterator<Item = String> {
-        let processes = self.processing.load(Ordering::Relaxed).then(|| format!("{process} process"));
+        let processes = self
+            .processing
+            .load(Ordering::Relaxed)
+            .then(|| format!("{process} process"));
         let reflects = self.status().state != ReflectorState::Stopped;
-        processes.into_iter().chain(reflects.then(|| format!("{} reflector", self.name)))
+        processes
+            .into_iter()
+            .chain(reflects.then(|| format!("{} reflector", self.name)))
     }
 
     /// How the reflector stands.
@@ -256,8 +270,16 @@ impl<T: Object> Controller<T> {
     fn process_next(&self, process: &mut Process<T>) -> Result<(), PopError<()>> {
         let Process { one, batch, .. } = process;
         match batch {
-            Some(batch) => self.queue.pop_batch(batch, one).map(drop).map_err(without_what_was_popped),
-            None => self.queue.pop(one).map(drop).map_err(without_what_was_popped),
+            Some(batch) => self
+                .queue
+                .pop_batch(batch, one)
+                .map(drop)
+                .map_err(without_what_was_popped),
+            None => self
+                .queue
+                .pop(one)
+                .map(drop)
+                .map_err(without_what_was_popped),
         }
     }
 }
@@ -271,12 +293,17 @@ fn without_what_was_popped<P>(error: PopError<P>) -> PopError<()> {
 
 impl<T> fmt::Debug for Controller<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Controller")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
 /// What is shown of an informer in logs and errors.
-pub(super) fn reflector_name(options: &ReflectorOptions, lister_watcher: &dyn ListerWatcher) -> Arc<str> {
+pub(super) fn reflector_name(
+    options: &ReflectorOptions,
+    lister_watcher: &dyn ListerWatcher,
+) -> Arc<str> {
     match options.name.as_str() {
         "" => lister_watcher.description().into(),
         name => name.into(),

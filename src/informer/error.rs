@@ -42,7 +42,9 @@ impl fmt::Display for InformerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AlreadyStarted { name } => write!(f, "{name}: already started"),
-            Self::Stopped { name, what } => write!(f, "{name}: {what} because it has stopped already"),
+            Self::Stopped { name, what } => {
+                write!(f, "{name}: {what} because it has stopped already")
+            }
             Self::InvalidScope { name, source } => write!(f, "{name}: not started: {source}"),
             Self::Index(error) => write!(f, "{error}"),
             Self::Thread { name, source } => write!(f, "{name}: can't start a thread: {source}"),

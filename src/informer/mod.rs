@@ -22,8 +22,8 @@ mod wait;
 pub use controller::{Controller, ControllerConfig, ProcessBatchFn, ProcessFn};
 pub use error::InformerError;
 pub use factory::{
-    InformerScope, Observation, Observe, SharedInformerFactory, SharedInformerFactoryBuilder, ShutdownError,
-    observe, observe_dynamic,
+    InformerScope, Observation, Observe, SharedInformerFactory, SharedInformerFactoryBuilder,
+    ShutdownError, observe, observe_dynamic,
 };
 pub use handler::{ChannelHandler, Event, FilteringHandler, HandlerFuncs, ResourceEventHandler};
 pub use listener::{HandlerBuffer, HandlerStats, RingGrowing};

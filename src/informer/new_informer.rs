@@ -55,7 +55,9 @@ impl<T> InformerOptions<T> {
 
 impl<T> fmt::Debug for InformerOptions<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InformerOptions").field("reflector", &self.reflector).finish_non_exhaustive()
+        f.debug_struct("InformerOptions")
+            .field("reflector", &self.reflector)
+            .finish_non_exhaustive()
     }
 }
 
@@ -123,8 +125,15 @@ pub fn new_informer<T: Object + DeserializeOwned>(
 pub fn new_indexer_informer<T: Object + DeserializeOwned>(
     options: InformerOptions<T>,
 ) -> (Arc<Indexer<T>>, Controller<T>) {
-    let InformerOptions { lister_watcher, mut handler, indexers, reflector, queue, transform, metrics } =
-        options;
+    let InformerOptions {
+        lister_watcher,
+        mut handler,
+        indexers,
+        reflector,
+        queue,
+        transform,
+        metrics,
+    } = options;
     let mut indexer = Indexer::new(Accessor::object(), indexers);
     if let Some(metrics) = &metrics {
         indexer = indexer.with_metrics(Arc::clone(metrics));
@@ -133,25 +142,32 @@ pub fn new_indexer_informer<T: Object + DeserializeOwned>(
     let part = Arc::new(Part::new(Arc::clone(&indexer), None, false));
     let name = reflector_name(&reflector, &*lister_watcher);
     let clock = Arc::clone(&reflector.clock);
-    let options = QueueOptions { transform, metrics, ..QueueOptions::new(Arc::clone(&name), clock) };
+    let options = QueueOptions {
+        transform,
+        metrics,
+        ..QueueOptions::new(Arc::clone(&name), clock)
+    };
     let queue = queue.build(&part, options);
     let source = Arc::clone(&queue);
     let begins: Arc<Mutex<Option<Stop>>> = Arc::default();
     let begun = Arc::clone(&begins);
-    let mut config = ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
-        if let Some(stop) = { begins.lock().take() }
-            && let Err(panic) = panic::catch(|| handler.begin(&stop))
-        {
-            log::error!("{name}: the handler, beginning, {panic}");
-        }
-        Ok(part.process(deltas, is_in_initial_list, &mut |notification, _| {
-            // Caught here and not by the queue, so that the object's next change still gets to the store.
-            if let Err(panic) = panic::catch(|| notification.event.deliver(&mut *handler)) {
-                log::error!("{name}: the handler {panic}; the next event follows");
+    let mut config =
+        ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
+            if let Some(stop) = { begins.lock().take() }
+                && let Err(panic) = panic::catch(|| handler.begin(&stop))
+            {
+                log::error!("{name}: the handler, beginning, {panic}");
             }
-            !source.is_closed()
-        })?)
-    });
+            Ok(
+                part.process(deltas, is_in_initial_list, &mut |notification, _| {
+                    // Caught here and not by the queue, so that the object's next change still gets to the store.
+                    if let Err(panic) = panic::catch(|| notification.event.deliver(&mut *handler)) {
+                        log::error!("{name}: the handler {panic}; the next event follows");
+                    }
+                    !source.is_closed()
+                })?,
+            )
+        });
     config.begins = Some(Box::new(move |stop| *begun.lock() = Some(stop.clone())));
     config.reflector = reflector;
     (indexer, Controller::new(config))

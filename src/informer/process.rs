@@ -23,8 +23,16 @@ pub(super) struct Part<T> {
 
 impl<T: Object> Part<T> {
     /// All of the cache, or one namespace.
-    pub(super) fn new(cache: Arc<Indexer<T>>, namespace: Option<&str>, tell_recreation: bool) -> Self {
-        Self { cache, prefix: namespace.map(|namespace| format!("{namespace}/")), tell_recreation }
+    pub(super) fn new(
+        cache: Arc<Indexer<T>>,
+        namespace: Option<&str>,
+        tell_recreation: bool,
+    ) -> Self {
+        Self {
+            cache,
+            prefix: namespace.map(|namespace| format!("{namespace}/")),
+            tell_recreation,
+        }
     }
 
     /// Applies the changes of one object to the cache, oldest first, and tells each one (P1–P3); or a whole
@@ -64,9 +72,18 @@ impl<T: Object> Part<T> {
                 let key = self.key(deltas, delta)?;
                 let old = self.cache.get_by_key(&key);
                 self.cache.delete_keyed(&key, gone)?;
-                tell(Notification { key, event: Event::deleted(gone.clone(), old) }, false);
+                tell(
+                    Notification {
+                        key,
+                        event: Event::deleted(gone.clone(), old),
+                    },
+                    false,
+                );
             }
-            Delta::Added(object) | Delta::Updated(object) | Delta::Replaced(object) | Delta::Sync(object) => {
+            Delta::Added(object)
+            | Delta::Updated(object)
+            | Delta::Replaced(object)
+            | Delta::Sync(object) => {
                 let key = self.key(deltas, delta)?;
                 let old = self.cache.add_keyed(Key::clone(&key), Arc::clone(object))?;
                 self.tell_object(key, old, Arc::clone(object), is_in_initial_list, tell);
@@ -74,7 +91,10 @@ impl<T: Object> Part<T> {
             Delta::ReplacedAll(list) => self.replace_all(list, is_in_initial_list, tell)?,
             Delta::SyncAll => {
                 self.known().into_iter().all(|(key, object)| {
-                    let event = Event::Modified { old: Arc::clone(&object), new: object };
+                    let event = Event::Modified {
+                        old: Arc::clone(&object),
+                        new: object,
+                    };
                     tell(Notification { key, event }, true)
                 });
             }
@@ -103,7 +123,9 @@ impl<T: Object> Part<T> {
                     | Delta::Replaced(object)
                     | Delta::Sync(object) => Change::Update(Arc::clone(object)),
                     Delta::ReplacedAll(_) | Delta::SyncAll | Delta::Bookmark(_) => {
-                        failed = Some(StoreError::other("a batch has changes of single objects only"));
+                        failed = Some(StoreError::other(
+                            "a batch has changes of single objects only",
+                        ));
                         continue;
                     }
                 };
@@ -119,10 +141,18 @@ impl<T: Object> Part<T> {
         let (made, errors) = self.cache.transact_keyed(changes.clone());
         let (mut changes, mut at) = (changes.into_iter().zip(before), 0);
         for position in made {
-            let Some(((key, change), old)) = changes.nth(position - at) else { break };
+            let Some(((key, change), old)) = changes.nth(position - at) else {
+                break;
+            };
             at = position + 1;
             let go_on = match change {
-                Change::Delete(gone) => tell(Notification { key, event: Event::deleted(gone, old) }, false),
+                Change::Delete(gone) => tell(
+                    Notification {
+                        key,
+                        event: Event::deleted(gone, old),
+                    },
+                    false,
+                ),
                 Change::Add(new) | Change::Update(new) => {
                     self.tell_object(key, old, new, is_in_initial_list, tell)
                 }
@@ -131,7 +161,12 @@ impl<T: Object> Part<T> {
                 break;
             }
         }
-        errors.into_iter().next().map(|(_, error)| error).or(failed).map_or(Ok(()), Err)
+        errors
+            .into_iter()
+            .next()
+            .map(|(_, error)| error)
+            .or(failed)
+            .map_or(Ok(()), Err)
     }
 
     /// A whole list: it is in the cache before anything is told, deletions first. An object without a key, or
@@ -166,14 +201,24 @@ impl<T: Object> Part<T> {
             }
         }
         let old: HashMap<Key, Arc<T>> = self.known().into_iter().collect();
-        let gone: Vec<(&Key, &Arc<T>)> =
-            old.iter().filter(|(key, _)| !listed.contains_key(*key) && !gaps.cover(key)).collect();
+        let gone: Vec<(&Key, &Arc<T>)> = old
+            .iter()
+            .filter(|(key, _)| !listed.contains_key(*key) && !gaps.cover(key))
+            .collect();
         let refused = self.write_list(&keyed, &gone, &gaps, &list.resource_version);
         let refused_at: HashSet<usize> = refused.iter().map(|(at, _)| *at).collect();
         for (key, object) in gone {
-            let gone =
-                Deleted::FinalStateUnknown { key: Key::clone(key), last_known: Some(Arc::clone(object)) };
-            if !tell(Notification { key: Key::clone(key), event: Event::deleted(gone, None) }, false) {
+            let gone = Deleted::FinalStateUnknown {
+                key: Key::clone(key),
+                last_known: Some(Arc::clone(object)),
+            };
+            if !tell(
+                Notification {
+                    key: Key::clone(key),
+                    event: Event::deleted(gone, None),
+                },
+                false,
+            ) {
                 return Ok(());
             }
         }
@@ -186,7 +231,12 @@ impl<T: Object> Part<T> {
                 return Ok(());
             }
         }
-        refused.into_iter().next().map(|(_, error)| error).or(failed).map_or(Ok(()), Err)
+        refused
+            .into_iter()
+            .next()
+            .map(|(_, error)| error)
+            .or(failed)
+            .map_or(Ok(()), Err)
     }
 
     /// Puts a list into the cache at once; answers what was refused, by the place in the list.
@@ -205,12 +255,16 @@ impl<T: Object> Part<T> {
                 return Vec::new();
             }
         }
-        let updates = keyed.iter().map(|(key, new)| (Key::clone(key), Change::Update(Arc::clone(new))));
+        let updates = keyed
+            .iter()
+            .map(|(key, new)| (Key::clone(key), Change::Update(Arc::clone(new))));
         let deletions = gone.iter().map(|(key, object)| {
             let gone = Deleted::Final(Arc::clone(object));
             (Key::clone(key), Change::Delete(gone))
         });
-        let (_, refused) = self.cache.transact_keyed(updates.chain(deletions).collect());
+        let (_, refused) = self
+            .cache
+            .transact_keyed(updates.chain(deletions).collect());
         self.cache.bookmark(resource_version);
         refused
     }
@@ -224,15 +278,46 @@ impl<T: Object> Part<T> {
         is_in_initial_list: bool,
         tell: &mut Tell<'_, T>,
     ) -> bool {
-        let added = |object| Event::Added { object, is_in_initial_list };
-        let Some(old) = old else { return tell(Notification { key, event: added(new) }, false) };
+        let added = |object| Event::Added {
+            object,
+            is_in_initial_list,
+        };
+        let Some(old) = old else {
+            return tell(
+                Notification {
+                    key,
+                    event: added(new),
+                },
+                false,
+            );
+        };
         if self.tell_recreation && is_recreated(&*old, &*new) {
-            let gone = Deleted::FinalStateUnknown { key: Key::clone(&key), last_known: Some(old) };
-            return tell(Notification { key: Key::clone(&key), event: Event::deleted(gone, None) }, false)
-                && tell(Notification { key, event: added(new) }, false);
+            let gone = Deleted::FinalStateUnknown {
+                key: Key::clone(&key),
+                last_known: Some(old),
+            };
+            return tell(
+                Notification {
+                    key: Key::clone(&key),
+                    event: Event::deleted(gone, None),
+                },
+                false,
+            ) && tell(
+                Notification {
+                    key,
+                    event: added(new),
+                },
+                false,
+            );
         }
         let sync = old.resource_version() == new.resource_version();
-        tell(Notification { key, event: Event::Modified { old, new } }, sync)
+        tell(
+            Notification {
+                key,
+                event: Event::Modified { old, new },
+            },
+            sync,
+        )
     }
 
     /// Under which key a change was queued: one of this part.
@@ -245,7 +330,11 @@ impl<T: Object> Part<T> {
                 None => return Err(StoreError::other("a change of no object")),
             },
         };
-        if self.has(&key) { Ok(key) } else { Err(self.not_in_it(&key).into()) }
+        if self.has(&key) {
+            Ok(key)
+        } else {
+            Err(self.not_in_it(&key).into())
+        }
     }
 
     /// How the queue before this part reads objects: one of another namespace has no key, so it is reported
@@ -256,11 +345,21 @@ impl<T: Object> Part<T> {
             return accessor;
         }
         let part = Arc::clone(self);
-        accessor.with_check(move |key| if part.has(key) { Ok(()) } else { Err(part.not_in_it(key)) })
+        accessor.with_check(move |key| {
+            if part.has(key) {
+                Ok(())
+            } else {
+                Err(part.not_in_it(key))
+            }
+        })
     }
 
     fn not_in_it(&self, key: &str) -> KeyError {
-        let namespace = self.prefix.as_deref().unwrap_or_default().trim_end_matches('/');
+        let namespace = self
+            .prefix
+            .as_deref()
+            .unwrap_or_default()
+            .trim_end_matches('/');
         KeyError::new(format!("{key:?} is not in the namespace {namespace}"))
     }
 
@@ -274,7 +373,9 @@ impl<T: Object> Part<T> {
     }
 
     fn has(&self, key: &str) -> bool {
-        self.prefix.as_ref().is_none_or(|prefix| key.starts_with(prefix))
+        self.prefix
+            .as_ref()
+            .is_none_or(|prefix| key.starts_with(prefix))
     }
 }
 
@@ -312,10 +413,17 @@ mod tests {
     /// What was told, as `+a@1`, `a@1>2` (with `=` for a sync), `-a`.
     fn text(notification: &Notification<DynamicObject>, sync: bool) -> String {
         match &notification.event {
-            Event::Added { object, .. } => format!("+{}@{}", object.name(), object.resource_version()),
+            Event::Added { object, .. } => {
+                format!("+{}@{}", object.name(), object.resource_version())
+            }
             Event::Modified { old, new } => {
                 let sync = if sync { "=" } else { "" };
-                format!("{}@{}>{}{sync}", new.name(), old.resource_version(), new.resource_version())
+                format!(
+                    "{}@{}>{}{sync}",
+                    new.name(),
+                    old.resource_version(),
+                    new.resource_version()
+                )
             }
             Event::Deleted { gone, .. } => format!("-{}", gone.key()),
         }
@@ -340,9 +448,13 @@ mod tests {
     fn k4_the_cache_files_an_object_under_the_key_it_was_queued_by() {
         let store = Arc::new(Indexer::for_objects());
         let rename = Transform::new(|_| Ok::<_, String>(object("same", "1")));
-        let queue = DeltaFifo::builder(Accessor::object()).known_objects(store.clone()).transform(rename);
+        let queue = DeltaFifo::builder(Accessor::object())
+            .known_objects(store.clone())
+            .transform(rename);
         let queue = queue.build();
-        queue.replace(vec![object("a", "1"), object("b", "1")], "1").unwrap();
+        queue
+            .replace(vec![object("a", "1"), object("b", "1")], "1")
+            .unwrap();
         queue.delete(Deleted::Final(object("a", "2"))).unwrap();
         told(&queue, &store);
         assert_eq!(store.list_keys(), ["b".into()]);
@@ -365,7 +477,11 @@ mod tests {
             store.add(object(name, "1")).unwrap();
         }
         let queue = RealFifo::atomic(Accessor::object());
-        let list = vec![object("added", "5"), object("new version", "4"), object("same", "1")];
+        let list = vec![
+            object("added", "5"),
+            object("new version", "4"),
+            object("same", "1"),
+        ];
         queue.replace(list, "7").unwrap();
         let expected = ["-gone", "+added@5", "new version@1>4", "same@1>1="];
         let deltas = queue.list().remove(0);
@@ -373,11 +489,20 @@ mod tests {
             assert_eq!(store.len(), 3);
             true
         };
-        Part::new(Arc::clone(&store), None, false).process(&deltas, false, &mut seen).unwrap();
+        Part::new(Arc::clone(&store), None, false)
+            .process(&deltas, false, &mut seen)
+            .unwrap();
         assert_eq!(store.last_store_sync_resource_version(), "7");
 
         let store = Arc::new(Indexer::for_objects());
-        store.replace(["gone", "same", "new version"].map(|name| object(name, "1")).into(), "1").unwrap();
+        store
+            .replace(
+                ["gone", "same", "new version"]
+                    .map(|name| object(name, "1"))
+                    .into(),
+                "1",
+            )
+            .unwrap();
         assert_eq!(told(&queue, &store), expected);
     }
 
@@ -385,11 +510,21 @@ mod tests {
     fn p6_a_key_that_is_twice_in_a_list_is_told_once() {
         let store = Arc::new(Indexer::for_objects());
         let queue = RealFifo::atomic(Accessor::object());
-        queue.replace(vec![object("a", "1"), object("a", "2")], "7").unwrap();
-        queue.replace(vec![object("b", "3"), object("a", "4"), object("b", "5")], "8").unwrap();
+        queue
+            .replace(vec![object("a", "1"), object("a", "2")], "7")
+            .unwrap();
+        queue
+            .replace(
+                vec![object("b", "3"), object("a", "4"), object("b", "5")],
+                "8",
+            )
+            .unwrap();
         assert_eq!(told(&queue, &store), ["+a@2", "+b@5", "a@2>4"]);
-        let mut stored: Vec<_> =
-            store.list().iter().map(|object| object.resource_version().to_owned()).collect();
+        let mut stored: Vec<_> = store
+            .list()
+            .iter()
+            .map(|object| object.resource_version().to_owned())
+            .collect();
         stored.sort();
         assert_eq!(stored, ["4", "5"]);
     }
@@ -401,7 +536,10 @@ mod tests {
             name => Ok(name.into()),
         });
         let store = Arc::new(Indexer::new(accessor.clone(), Indexers::new()));
-        let (queue, part) = (RealFifo::atomic(accessor), Part::new(Arc::clone(&store), None, false));
+        let (queue, part) = (
+            RealFifo::atomic(accessor),
+            Part::new(Arc::clone(&store), None, false),
+        );
         let pop = |objects: &[Arc<DynamicObject>]| {
             queue.replace(objects.to_vec(), "7").unwrap();
             let mut told = Vec::new();
@@ -409,12 +547,16 @@ mod tests {
                 told.push(notification.key.to_string());
                 true
             };
-            let popped = queue.pop(&mut |deltas, initial| Ok(part.process(deltas, initial, &mut tell)?));
+            let popped =
+                queue.pop(&mut |deltas, initial| Ok(part.process(deltas, initial, &mut tell)?));
             told.sort();
             (told, store.len(), popped.is_ok())
         };
         let told = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
-        assert_eq!(pop(&[object("a", "1"), object("b", "1")]), (told(&["a", "b"]), 2, true));
+        assert_eq!(
+            pop(&[object("a", "1"), object("b", "1")]),
+            (told(&["a", "b"]), 2, true)
+        );
         // What has no key may be what was "b".
         assert_eq!(
             pop(&[object("a", "2"), object("", "2"), object("c", "2")]),
@@ -429,7 +571,10 @@ mod tests {
             "2" => Err("refused"),
             _ => Ok(Vec::new()),
         });
-        let store = Arc::new(Indexer::new(Accessor::object(), Indexers::new().with("picky", picky)));
+        let store = Arc::new(Indexer::new(
+            Accessor::object(),
+            Indexers::new().with("picky", picky),
+        ));
         let queue = DeltaFifo::new(Accessor::object());
         for version in ["1", "2", "3"] {
             queue.add(object("a", version)).unwrap();
@@ -439,7 +584,8 @@ mod tests {
             told.push(text(&notification, sync));
             true
         };
-        let popped = queue.pop(&mut |deltas, initial| Ok(part.process(deltas, initial, &mut tell)?));
+        let popped =
+            queue.pop(&mut |deltas, initial| Ok(part.process(deltas, initial, &mut tell)?));
         assert!(popped.is_err(), "the refusal is reported");
         assert_eq!(told, ["+a@1", "a@1>3"]);
         assert_eq!(store.get_by_key("a").unwrap().resource_version(), "3");
@@ -464,7 +610,12 @@ mod tests {
             of_one.update(object("a", version)).unwrap();
         }
         let of_many = RealFifo::atomic(Accessor::object());
-        of_many.replace(vec![object("a", "3"), object("b", "3"), object("c", "3")], "7").unwrap();
+        of_many
+            .replace(
+                vec![object("a", "3"), object("b", "3"), object("c", "3")],
+                "7",
+            )
+            .unwrap();
         for queue in [&of_one as &dyn Queue<DynamicObject>, &of_many] {
             let mut told = 0;
             queue
@@ -473,7 +624,8 @@ mod tests {
                         told += 1;
                         told < 2
                     };
-                    Ok(Part::new(Arc::clone(&store), None, false).process(deltas, initial, &mut tell)?)
+                    Ok(Part::new(Arc::clone(&store), None, false)
+                        .process(deltas, initial, &mut tell)?)
                 })
                 .unwrap();
             assert_eq!(told, 2);
@@ -488,14 +640,18 @@ mod tests {
             _ => Ok(vec![object.resource_version().to_owned()]),
         });
         let store = Indexer::new(Accessor::object(), Indexers::new().with("version", picky));
-        store.replace(names.iter().map(|name| object(name, "1")).collect(), "1").unwrap();
+        store
+            .replace(names.iter().map(|name| object(name, "1")).collect(), "1")
+            .unwrap();
         Arc::new(store)
     }
 
     /// Adds of these, as a queue lets them go together.
     fn batch(names: &[&str]) -> Vec<Deltas<DynamicObject>> {
         let queue = RealFifo::atomic(Accessor::object());
-        names.iter().for_each(|name| queue.add(object(name, "2")).unwrap());
+        names
+            .iter()
+            .for_each(|name| queue.add(object(name, "2")).unwrap());
         queue.list()
     }
 
@@ -506,8 +662,10 @@ mod tests {
         enough: usize,
     ) -> (Option<String>, Vec<String>) {
         let mut told = Vec::new();
-        let processed =
-            Part::new(Arc::clone(store), None, false).process_batch(batch, true, &mut |told_now, sync| {
+        let processed = Part::new(Arc::clone(store), None, false).process_batch(
+            batch,
+            true,
+            &mut |told_now, sync| {
                 // P11: all of the batch is in the cache before any of it is told.
                 for delta in batch.iter().flat_map(|deltas| deltas.iter()) {
                     if let Delta::Added(object) = delta
@@ -518,7 +676,8 @@ mod tests {
                 }
                 told.push(text(&told_now, sync));
                 told.len() < enough
-            });
+            },
+        );
         (processed.err().map(|error| error.to_string()), told)
     }
 
@@ -532,17 +691,30 @@ mod tests {
         queue.delete(Deleted::Final(object("e", "3"))).unwrap();
         batch.extend(queue.list());
         let (error, told) = batch_told(&store, &batch, usize::MAX);
-        assert_eq!((error, told), (None, ["+c@2", "b@1>2", "+a@2", "-d", "-e"].map(str::to_owned).into()));
+        assert_eq!(
+            (error, told),
+            (
+                None,
+                ["+c@2", "b@1>2", "+a@2", "-d", "-e"]
+                    .map(str::to_owned)
+                    .into()
+            )
+        );
         assert_eq!(store.by_index("version", "2").unwrap().len(), 3);
     }
 
     #[test]
     fn p10_of_a_batch_that_fails_in_part_the_rest_is_told() {
         let store = picky(&["bad", "b"]);
-        let (error, told) = batch_told(&store, &batch(&["a", "bad", "b", "worse", "c"]), usize::MAX);
+        let (error, told) =
+            batch_told(&store, &batch(&["a", "bad", "b", "worse", "c"]), usize::MAX);
         assert_eq!(told, ["+a@2", "b@1>2", "+c@2"]);
         assert!(error.is_some_and(|error| error.contains("not this one")));
-        assert_eq!(store.get_by_key("bad").unwrap().resource_version(), "1", "the cached copy stays");
+        assert_eq!(
+            store.get_by_key("bad").unwrap().resource_version(),
+            "1",
+            "the cached copy stays"
+        );
         assert!(store.get_by_key("worse").is_none());
         assert_eq!(store.by_index("version", "1").unwrap().len(), 1);
     }
@@ -567,7 +739,10 @@ mod tests {
     fn p10_p12_what_is_of_no_single_object_is_no_part_of_a_batch() {
         let queue = RealFifo::builder(
             Accessor::object(),
-            RealFifoMode::Atomic { unlock_while_processing: true, bookmarks: true },
+            RealFifoMode::Atomic {
+                unlock_while_processing: true,
+                bookmarks: true,
+            },
         );
         let queue = queue.build();
         queue.replace(vec![object("listed", "2")], "2").unwrap();
@@ -580,7 +755,11 @@ mod tests {
         let (error, told) = batch_told(&store, &all, usize::MAX);
         assert!(error.is_some_and(|error| error.contains("single objects only")));
         assert_eq!(told, ["+a@2"]);
-        assert_eq!(store.last_store_sync_resource_version(), "2", "of a, not of the bookmark");
+        assert_eq!(
+            store.last_store_sync_resource_version(),
+            "2",
+            "of a, not of the bookmark"
+        );
     }
 
     #[test]
@@ -594,24 +773,32 @@ mod tests {
             }
             queue.delete(Deleted::Final(object("b", "7"))).unwrap();
             queue.close();
-            let (part, told) = (Part::new(Arc::clone(&store), None, false), RefCell::new(Vec::new()));
+            let (part, told) = (
+                Part::new(Arc::clone(&store), None, false),
+                RefCell::new(Vec::new()),
+            );
             let tell = |notification: Notification<DynamicObject>, sync| {
                 told.borrow_mut().push(text(&notification, sync));
                 true
             };
-            let mut one = |deltas: &Deltas<_>, initial| Ok(part.process(deltas, initial, &mut { tell })?);
+            let mut one =
+                |deltas: &Deltas<_>, initial| Ok(part.process(deltas, initial, &mut { tell })?);
             let (mut pops, mut most) = (0, 0);
             loop {
-                let mut many =
-                    |deltas: &[Deltas<_>], initial| Ok(part.process_batch(deltas, initial, &mut { tell })?);
+                let mut many = |deltas: &[Deltas<_>], initial| {
+                    Ok(part.process_batch(deltas, initial, &mut { tell })?)
+                };
                 let popped = if batches {
-                    queue.pop_batch(&mut many, &mut one).map(|popped| popped.len())
+                    queue
+                        .pop_batch(&mut many, &mut one)
+                        .map(|popped| popped.len())
                 } else {
                     queue.pop(&mut one).map(|_| 1).map_err(|error| match error {
                         PopError::Closed => PopError::Closed,
-                        PopError::Process { popped, error } => {
-                            PopError::Process { popped: vec![popped], error }
-                        }
+                        PopError::Process { popped, error } => PopError::Process {
+                            popped: vec![popped],
+                            error,
+                        },
                     })
                 };
                 pops += 1;
@@ -621,8 +808,15 @@ mod tests {
                     Err(PopError::Process { popped, .. }) => most = most.max(popped.len()),
                 }
             }
-            assert_eq!(*told.borrow(), ["+a@1", "a@1>2", "+b@3", "a@2>5", "+c@6", "-b"]);
-            assert_eq!((pops < 7, most > 1), (batches, batches), "{pops} pops of {most} at most");
+            assert_eq!(
+                *told.borrow(),
+                ["+a@1", "a@1>2", "+b@3", "a@2>5", "+c@6", "-b"]
+            );
+            assert_eq!(
+                (pops < 7, most > 1),
+                (batches, batches),
+                "{pops} pops of {most} at most"
+            );
         }
     }
 }

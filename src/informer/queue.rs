@@ -43,30 +43,62 @@ pub(super) struct QueueOptions<T> {
 
 impl<T> QueueOptions<T> {
     pub(super) fn new(name: Arc<str>, clock: Arc<dyn Clock>) -> Self {
-        Self { name, transform: None, metrics: None, clock }
+        Self {
+            name,
+            transform: None,
+            metrics: None,
+            clock,
+        }
     }
 }
 
 impl InformerQueue {
     /// The queue before this part of a cache.
-    pub(super) fn build<T: Object>(self, part: &Arc<Part<T>>, options: QueueOptions<T>) -> Arc<dyn Queue<T>> {
-        let QueueOptions { name, transform, metrics, clock } = options;
+    pub(super) fn build<T: Object>(
+        self,
+        part: &Arc<Part<T>>,
+        options: QueueOptions<T>,
+    ) -> Arc<dyn Queue<T>> {
+        let QueueOptions {
+            name,
+            transform,
+            metrics,
+            clock,
+        } = options;
         let accessor = part.accessor();
         let known: Arc<Part<T>> = Arc::clone(part);
         let mode = match self {
             Self::DeltaFifo => {
-                let mut queue = DeltaFifo::builder(accessor).known_objects(known).emit_replaced(true);
+                let mut queue = DeltaFifo::builder(accessor)
+                    .known_objects(known)
+                    .emit_replaced(true);
                 queue = queue.name(&*name).clock(clock);
-                queue = transform.into_iter().fold(queue, |queue, transform| queue.transform(transform));
-                queue = metrics.into_iter().fold(queue, |queue, metrics| queue.metrics(metrics));
+                queue = transform
+                    .into_iter()
+                    .fold(queue, |queue, transform| queue.transform(transform));
+                queue = metrics
+                    .into_iter()
+                    .fold(queue, |queue, metrics| queue.metrics(metrics));
                 return Arc::new(queue.build());
             }
-            Self::RealFifoAtomic => RealFifoMode::Atomic { unlock_while_processing: true, bookmarks: true },
-            Self::RealFifoInOrder => RealFifoMode::InOrder(Arc::clone(part) as Arc<dyn KnownObjects<T>>),
+            Self::RealFifoAtomic => RealFifoMode::Atomic {
+                unlock_while_processing: true,
+                bookmarks: true,
+            },
+            Self::RealFifoInOrder => {
+                RealFifoMode::InOrder(Arc::clone(part) as Arc<dyn KnownObjects<T>>)
+            }
         };
-        let mut queue = RealFifo::builder(accessor, mode).cache(known).name(&*name).clock(clock);
-        queue = transform.into_iter().fold(queue, |queue, transform| queue.transform(transform));
-        queue = metrics.into_iter().fold(queue, |queue, metrics| queue.metrics(metrics));
+        let mut queue = RealFifo::builder(accessor, mode)
+            .cache(known)
+            .name(&*name)
+            .clock(clock);
+        queue = transform
+            .into_iter()
+            .fold(queue, |queue, transform| queue.transform(transform));
+        queue = metrics
+            .into_iter()
+            .fold(queue, |queue, metrics| queue.metrics(metrics));
         Arc::new(queue.build())
     }
 }

@@ -30,7 +30,13 @@ struct State<T> {
 
 impl<T> Returns<T> {
     pub(super) fn new(informer: Arc<str>) -> Self {
-        Self { informer, state: Mutex::new(State { decoding: 0, told: Vec::new() }) }
+        Self {
+            informer,
+            state: Mutex::new(State {
+                decoding: 0,
+                told: Vec::new(),
+            }),
+        }
     }
 
     /// Drops what has been told, now or later. It may be the last reference to an object, whose destructor is

@@ -24,8 +24,15 @@ struct Listeners<T> {
 
 impl<T: Send + Sync + 'static> SharedProcessor<T> {
     pub(super) fn new(informer: Arc<str>, owner: Owner) -> Self {
-        let listeners = RwLock::new(Listeners { started: false, all: Vec::new() });
-        Self { listeners, threads: Threads::new(owner), returns: Arc::new(Returns::new(informer)) }
+        let listeners = RwLock::new(Listeners {
+            started: false,
+            all: Vec::new(),
+        });
+        Self {
+            listeners,
+            threads: Threads::new(owner),
+            returns: Arc::new(Returns::new(informer)),
+        }
     }
 
     /// Adds a handler, and starts its threads if those of the others run. `initial` is what it is told first.
@@ -37,7 +44,13 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         if self.listeners.read().started {
             listener.start(&self.threads, &self.returns)?;
             for (key, object) in initial {
-                listener.add(Notification { key, event: Event::Added { object, is_in_initial_list: true } });
+                listener.add(Notification {
+                    key,
+                    event: Event::Added {
+                        object,
+                        is_in_initial_list: true,
+                    },
+                });
             }
             listener.hand_over();
         }
@@ -49,7 +62,10 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
     pub(super) fn start(&self) -> std::io::Result<()> {
         let mut listeners = self.listeners.write();
         listeners.started = true;
-        listeners.all.iter().try_for_each(|listener| listener.start(&self.threads, &self.returns))
+        listeners
+            .all
+            .iter()
+            .try_for_each(|listener| listener.start(&self.threads, &self.returns))
     }
 
     /// Takes a handler out. Dropped, it loses what waits for it, and the call that it is in goes on (SP6,
@@ -77,8 +93,9 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
     pub(super) fn distribute(&self, notification: Notification<T>, sync: Option<usize>) {
         {
             let listeners = self.listeners.read();
-            let takes_part =
-                |listener: &&_| sync.is_none_or(|source| ProcessorListener::is_syncing(listener, source));
+            let takes_part = |listener: &&_| {
+                sync.is_none_or(|source| ProcessorListener::is_syncing(listener, source))
+            };
             let mut selected = listeners.all.iter().filter(takes_part);
             if let Some(mut listener) = selected.next() {
                 for next in selected {
@@ -98,14 +115,23 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
 
     /// Hands over what has been distributed.
     pub(super) fn hand_over(&self) {
-        self.listeners.read().all.iter().for_each(ProcessorListener::hand_over);
+        self.listeners
+            .read()
+            .all
+            .iter()
+            .for_each(ProcessorListener::hand_over);
     }
 
     /// Everything of the initial list has been distributed.
     pub(super) fn upstream_has_synced(&self) {
         // Not under the lock: whoever waits for a handler's sync is called, and may remove the handler.
-        let handlers: Vec<Arc<Handler>> =
-            self.listeners.read().all.iter().map(|listener| Arc::clone(&listener.handler)).collect();
+        let handlers: Vec<Arc<Handler>> = self
+            .listeners
+            .read()
+            .all
+            .iter()
+            .map(|listener| Arc::clone(&listener.handler))
+            .collect();
         for handler in handlers {
             handler.upstream_has_synced();
         }
@@ -120,11 +146,17 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
     pub(super) fn should_resync(&self, source: usize, now: Instant) -> bool {
         let listeners = self.listeners.read();
         // Every one has to be asked: asking sets its next time.
-        listeners.all.iter().fold(false, |any, listener| listener.should_resync(source, now) | any)
+        listeners.all.iter().fold(false, |any, listener| {
+            listener.should_resync(source, now) | any
+        })
     }
 
     /// The informer's own period has changed (I9).
-    pub(super) fn resync_period_changed(&self, effective: impl Fn(Duration) -> Duration, now: Instant) {
+    pub(super) fn resync_period_changed(
+        &self,
+        effective: impl Fn(Duration) -> Duration,
+        now: Instant,
+    ) {
         for listener in &self.listeners.read().all {
             listener.resync_period_changed(&effective, now);
         }

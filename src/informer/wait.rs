@@ -67,7 +67,10 @@ fn wait<'a>(
     if unsynced.is_empty() {
         return Ok(());
     }
-    Err(SyncError::new(unsynced, timeout.filter(|_| !stop.is_stopped())))
+    Err(SyncError::new(
+        unsynced,
+        timeout.filter(|_| !stop.is_stopped()),
+    ))
 }
 
 /// A wait for caches to sync ended before they had, or they have synced without being able to decode
@@ -102,7 +105,11 @@ impl SyncError {
 
     /// Nothing is wrong if there is none.
     pub(super) fn undecodable(undecodable: Vec<Unsynced>) -> Result<(), Self> {
-        if undecodable.is_empty() { Ok(()) } else { Err(Self::new(undecodable, None)) }
+        if undecodable.is_empty() {
+            Ok(())
+        } else {
+            Err(Self::new(undecodable, None))
+        }
     }
 
     /// Whether there was a limit to the wait and it was over; else something was stopped.
@@ -113,19 +120,33 @@ impl SyncError {
 
 impl Unsynced {
     pub(super) fn new(name: &str, last_error: Option<Error>) -> Self {
-        Self { name: name.to_owned(), last_error, undecodable: None }
+        Self {
+            name: name.to_owned(),
+            last_error,
+            undecodable: None,
+        }
     }
 
     pub(super) fn decoded_nothing(name: &str, list: UndecodableList) -> Self {
         let last_error = Some(list.first_error.clone());
-        Self { name: name.to_owned(), last_error, undecodable: Some(list) }
+        Self {
+            name: name.to_owned(),
+            last_error,
+            undecodable: Some(list),
+        }
     }
 }
 
 impl fmt::Display for SyncError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unsynced = self.unsynced.iter().filter(|one| one.undecodable.is_none());
-        for (at, Unsynced { name, last_error, .. }) in unsynced.enumerate() {
+        for (
+            at,
+            Unsynced {
+                name, last_error, ..
+            },
+        ) in unsynced.enumerate()
+        {
             match (at, self.timeout) {
                 (0, Some(timeout)) => write!(f, "after {timeout:?} these had not synced: ")?,
                 (0, None) => f.write_str("stopped before these had synced: ")?,
@@ -137,7 +158,10 @@ impl fmt::Display for SyncError {
             }
         }
         let is_first = self.unsynced.iter().all(|one| one.undecodable.is_some());
-        let undecodable = self.unsynced.iter().filter_map(|one| Some((&one.name, one.undecodable.as_ref()?)));
+        let undecodable = self
+            .unsynced
+            .iter()
+            .filter_map(|one| Some((&one.name, one.undecodable.as_ref()?)));
         for (at, (name, list)) in undecodable.enumerate() {
             let separator = if at == 0 && is_first { "" } else { "; " };
             write!(f, "{separator}{name}: {list}")?;

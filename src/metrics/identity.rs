@@ -63,7 +63,12 @@ impl InformerName {
             return Err(InformerNameError::Taken(name));
         }
         let reserved = Mutex::new(Some(Reservations::new()));
-        Ok(Self { named: Arc::new(Named { name: name.into(), reserved }) })
+        Ok(Self {
+            named: Arc::new(Named {
+                name: name.into(),
+                reserved,
+            }),
+        })
     }
 
     /// The name.
@@ -90,7 +95,9 @@ impl InformerName {
         let Named { name, reserved } = &*self.named;
         let flag = Arc::new(AtomicBool::new(false));
         let is_taken = reserved.lock().as_mut().is_some_and(|reservations| {
-            let other = reservations.entry(resource.clone()).or_insert_with(|| Arc::clone(&flag));
+            let other = reservations
+                .entry(resource.clone())
+                .or_insert_with(|| Arc::clone(&flag));
             if other.load(Ordering::Acquire) {
                 return true;
             }
@@ -98,10 +105,15 @@ impl InformerName {
             *other = Arc::clone(&flag);
             false
         });
-        let informer = InformerNameAndResource { name: Arc::clone(name), resource, reserved: flag };
+        let informer = InformerNameAndResource {
+            name: Arc::clone(name),
+            resource,
+            reserved: flag,
+        };
         if is_taken {
-            problems
-                .push(format!("{informer}: another informer has this name: its metrics are not published"));
+            problems.push(format!(
+                "{informer}: another informer has this name: its metrics are not published"
+            ));
         }
         informer
     }
@@ -115,7 +127,9 @@ impl InformerName {
 
 impl Named {
     fn release(&self) {
-        let Some(reservations) = self.reserved.lock().take() else { return };
+        let Some(reservations) = self.reserved.lock().take() else {
+            return;
+        };
         for reserved in reservations.values() {
             reserved.store(false, Ordering::Release);
         }
@@ -228,7 +242,10 @@ impl InformerNameAndResource {
             return None;
         }
         // Also where nobody wants to know: it is given back then.
-        let mut metrics = ReservedMetrics { informer: self, metrics: None };
+        let mut metrics = ReservedMetrics {
+            informer: self,
+            metrics: None,
+        };
         let informer = &metrics.informer;
         match catch(|| provider.informer_metrics(informer.clone())) {
             Ok(answer) => metrics.metrics = answer,

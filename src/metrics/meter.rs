@@ -14,7 +14,10 @@ pub(crate) struct Meter<M: ?Sized> {
 
 impl<M: ?Sized> Meter<M> {
     pub(crate) fn new(metrics: Option<Arc<M>>) -> Self {
-        Self { metrics, order: Mutex::new(()) }
+        Self {
+            metrics,
+            order: Mutex::new(()),
+        }
     }
 
     /// Tells a level; `read` may lock what is measured.
@@ -66,8 +69,14 @@ pub(crate) fn resource_version_metric(resource_version: &str) -> Option<u64> {
     let digits = resource_version
         .len()
         .checked_sub(15)
-        .map_or(resource_version, |from| resource_version.get(from..).unwrap_or_default());
-    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
+        .map_or(resource_version, |from| {
+            resource_version.get(from..).unwrap_or_default()
+        });
+    digits
+        .bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| digits.parse().ok())
+        .flatten()
 }
 
 #[cfg(test)]
@@ -78,10 +87,16 @@ mod tests {
     fn x13_the_last_fifteen_digits_of_a_version_are_its_metric() {
         assert_eq!(resource_version_metric(""), Some(0));
         assert_eq!(resource_version_metric("42"), Some(42));
-        assert_eq!(resource_version_metric("99123456789012345"), Some(123_456_789_012_345));
+        assert_eq!(
+            resource_version_metric("99123456789012345"),
+            Some(123_456_789_012_345)
+        );
         assert_eq!(resource_version_metric("000000000000000"), Some(0));
         assert_eq!(resource_version_metric("v1"), None);
         assert_eq!(resource_version_metric("-1"), None);
-        assert_eq!(resource_version_metric("ä123456789012345"), Some(123_456_789_012_345));
+        assert_eq!(
+            resource_version_metric("ä123456789012345"),
+            Some(123_456_789_012_345)
+        );
     }
 }

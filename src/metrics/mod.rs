@@ -140,7 +140,10 @@ pub trait InformerMetrics: Send + Sync + 'static {
 pub trait MetricsProvider: Send + Sync + 'static {
     /// Whom an informer tells; `None`, the default, for nobody. Asked once for each informer, on the thread
     /// that makes it and under a lock of the factory's: it must not ask the factory for an informer.
-    fn informer_metrics(&self, informer: InformerNameAndResource) -> Option<Arc<dyn InformerMetrics>> {
+    fn informer_metrics(
+        &self,
+        informer: InformerNameAndResource,
+    ) -> Option<Arc<dyn InformerMetrics>> {
         let _ = informer;
         None
     }

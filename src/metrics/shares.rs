@@ -9,9 +9,19 @@ pub(crate) fn shares(
     metrics: Option<&Arc<dyn InformerMetrics>>,
     queues: usize,
 ) -> Vec<Option<Arc<dyn InformerMetrics>>> {
-    let Some(metrics) = metrics.filter(|_| queues > 1) else { return vec![metrics.cloned(); queues] };
-    let all = Arc::new(Shares { metrics: Arc::clone(metrics), waiting: Mutex::new(vec![0; queues]) });
-    let share = |at| -> Arc<dyn InformerMetrics> { Arc::new(Share { all: Arc::clone(&all), at }) };
+    let Some(metrics) = metrics.filter(|_| queues > 1) else {
+        return vec![metrics.cloned(); queues];
+    };
+    let all = Arc::new(Shares {
+        metrics: Arc::clone(metrics),
+        waiting: Mutex::new(vec![0; queues]),
+    });
+    let share = |at| -> Arc<dyn InformerMetrics> {
+        Arc::new(Share {
+            all: Arc::clone(&all),
+            at,
+        })
+    };
     (0..queues).map(share).map(Some).collect()
 }
 

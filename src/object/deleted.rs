@@ -55,7 +55,9 @@ impl<T: Object> Deleted<T> {
     pub fn name(&self) -> &str {
         match self {
             Self::Final(object) => object.name(),
-            Self::FinalStateUnknown { key, .. } => key.split_once('/').map_or(key, |(_, name)| name),
+            Self::FinalStateUnknown { key, .. } => {
+                key.split_once('/').map_or(key, |(_, name)| name)
+            }
         }
     }
 
@@ -63,7 +65,9 @@ impl<T: Object> Deleted<T> {
     pub fn namespace(&self) -> &str {
         match self {
             Self::Final(object) => object.namespace(),
-            Self::FinalStateUnknown { key, .. } => key.split_once('/').map_or("", |(namespace, _)| namespace),
+            Self::FinalStateUnknown { key, .. } => {
+                key.split_once('/').map_or("", |(namespace, _)| namespace)
+            }
         }
     }
 }
@@ -72,9 +76,10 @@ impl<T> Clone for Deleted<T> {
     fn clone(&self) -> Self {
         match self {
             Self::Final(object) => Self::Final(Arc::clone(object)),
-            Self::FinalStateUnknown { key, last_known } => {
-                Self::FinalStateUnknown { key: Arc::clone(key), last_known: last_known.clone() }
-            }
+            Self::FinalStateUnknown { key, last_known } => Self::FinalStateUnknown {
+                key: Arc::clone(key),
+                last_known: last_known.clone(),
+            },
         }
     }
 }
@@ -83,9 +88,11 @@ impl<T: fmt::Debug> fmt::Debug for Deleted<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Final(object) => f.debug_tuple("Final").field(object).finish(),
-            Self::FinalStateUnknown { key, last_known } => {
-                f.debug_struct("FinalStateUnknown").field("key", key).field("last_known", last_known).finish()
-            }
+            Self::FinalStateUnknown { key, last_known } => f
+                .debug_struct("FinalStateUnknown")
+                .field("key", key)
+                .field("last_known", last_known)
+                .finish(),
         }
     }
 }
@@ -95,8 +102,14 @@ impl<T: PartialEq> PartialEq for Deleted<T> {
         match (self, other) {
             (Self::Final(a), Self::Final(b)) => a == b,
             (
-                Self::FinalStateUnknown { key: a, last_known: x },
-                Self::FinalStateUnknown { key: b, last_known: y },
+                Self::FinalStateUnknown {
+                    key: a,
+                    last_known: x,
+                },
+                Self::FinalStateUnknown {
+                    key: b,
+                    last_known: y,
+                },
             ) => a == b && x == y,
             _ => false,
         }

@@ -99,14 +99,21 @@ impl DynamicObject {
     /// serde_json's, if the object has not the type's form.
     pub fn decode<T: DeserializeOwned + Send>(&self) -> Result<T, serde_json::Error> {
         let decode = || T::deserialize(Value::Object(self.0.clone()));
-        match self.0.values().all(|value| is_within(value, stack::SHALLOW)) {
+        match self
+            .0
+            .values()
+            .all(|value| is_within(value, stack::SHALLOW))
+        {
             true => decode(),
             false => stack::roomy(decode).unwrap_or_else(|error| Err(stack::no_thread(&error))),
         }
     }
 
     fn text(&self, field: &str) -> &str {
-        self.0.get(field).and_then(Value::as_str).unwrap_or_default()
+        self.0
+            .get(field)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
     }
 
     fn metadata(&self, field: &str) -> Option<&Value> {
@@ -114,13 +121,19 @@ impl DynamicObject {
     }
 
     fn metadata_text(&self, field: &str) -> &str {
-        self.metadata(field).and_then(Value::as_str).unwrap_or_default()
+        self.metadata(field)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
     }
 }
 
 /// Whether it is nested no deeper than this.
 fn is_within(value: &Value, levels: usize) -> bool {
-    let below = |value| levels.checked_sub(1).is_some_and(|levels| is_within(value, levels));
+    let below = |value| {
+        levels
+            .checked_sub(1)
+            .is_some_and(|levels| is_within(value, levels))
+    };
     match value {
         Value::Array(values) => values.iter().all(below),
         Value::Object(fields) => fields.values().all(below),

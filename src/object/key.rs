@@ -51,7 +51,9 @@ pub fn split_meta_namespace_key(key: &str) -> Result<(&str, &str), KeyError> {
     match key.split_once('/') {
         None => Ok(("", key)),
         Some((namespace, name)) if !name.contains('/') => Ok((namespace, name)),
-        Some(_) => Err(KeyError::new(format!("unexpected key format: {key:?} has more than one slash"))),
+        Some(_) => Err(KeyError::new(format!(
+            "unexpected key format: {key:?} has more than one slash"
+        ))),
     }
 }
 
@@ -76,7 +78,10 @@ pub struct ObjectName {
 impl ObjectName {
     /// From namespace (empty for a cluster-scoped object) and name.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
     }
 
     /// The name of an object.
@@ -112,7 +117,9 @@ pub struct KeyError {
 impl KeyError {
     /// For key functions of your own: `message` says what is missing. It never holds the object itself.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into().into() }
+        Self {
+            message: message.into().into(),
+        }
     }
 }
 
@@ -152,7 +159,11 @@ pub struct Accessor<T> {
 impl<T> Accessor<T> {
     /// With a key function, for objects without a resourceVersion.
     pub fn new(key: impl Fn(&T) -> Result<Key, KeyError> + Send + Sync + 'static) -> Self {
-        Self { key: Arc::new(key), resource_version: Arc::new(|_| None), by_name: false }
+        Self {
+            key: Arc::new(key),
+            resource_version: Arc::new(|_| None),
+            by_name: false,
+        }
     }
 
     /// Also reads the resourceVersion; `None` for an object that has no metadata.
@@ -160,7 +171,10 @@ impl<T> Accessor<T> {
         self,
         resource_version: impl for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sync + 'static,
     ) -> Self {
-        Self { resource_version: Arc::new(resource_version), ..self }
+        Self {
+            resource_version: Arc::new(resource_version),
+            ..self
+        }
     }
 
     /// What does not pass has no key.
@@ -173,7 +187,10 @@ impl<T> Accessor<T> {
     {
         let key = self.key;
         let checked = move |object: &T| key(object).and_then(|key| check(&key).map(|()| key));
-        Self { key: Arc::new(checked), ..self }
+        Self {
+            key: Arc::new(checked),
+            ..self
+        }
     }
 
     /// The key of an object.
@@ -217,14 +234,25 @@ impl<T: Object> Accessor<T> {
     pub fn object() -> Self {
         let accessor = Self::new(|object: &T| Ok(meta_namespace_key(object)))
             .with_resource_version(|object| Some(object.resource_version()));
-        Self { by_name: true, ..accessor }
+        Self {
+            by_name: true,
+            ..accessor
+        }
     }
 }
 
 impl<T> Clone for Accessor<T> {
     fn clone(&self) -> Self {
-        let Self { key, resource_version, by_name } = self;
-        Self { key: Arc::clone(key), resource_version: Arc::clone(resource_version), by_name: *by_name }
+        let Self {
+            key,
+            resource_version,
+            by_name,
+        } = self;
+        Self {
+            key: Arc::clone(key),
+            resource_version: Arc::clone(resource_version),
+            by_name: *by_name,
+        }
     }
 }
 

@@ -15,16 +15,28 @@ pub struct ObjectMeta {
     #[serde(deserialize_with = "null_is_default")]
     pub name: String,
     /// Empty for a cluster-scoped object.
-    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub namespace: String,
     /// Differs when an object is deleted and created again under the same name.
-    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub uid: String,
     /// Changes with every change of the object.
-    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub resource_version: String,
     /// What selectors select by.
-    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "StringMap::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "StringMap::is_empty"
+    )]
     pub labels: StringMap,
 }
 

@@ -22,11 +22,18 @@ where
     }
 
     fn resource_version(&self) -> &str {
-        self.metadata().resource_version.as_deref().unwrap_or_default()
+        self.metadata()
+            .resource_version
+            .as_deref()
+            .unwrap_or_default()
     }
 
     fn label(&self, key: &str) -> Option<&str> {
-        self.metadata().labels.as_ref()?.get(key).map(String::as_str)
+        self.metadata()
+            .labels
+            .as_ref()?
+            .get(key)
+            .map(String::as_str)
     }
 }
 

@@ -48,19 +48,34 @@ pub struct PartialObjectMetadata {
 #[non_exhaustive]
 pub struct FullObjectMeta {
     /// Unique among the objects of its resource and namespace.
-    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub name: String,
     /// What the server makes a name from that is not given.
-    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub generate_name: String,
     /// Empty for a cluster-scoped object.
-    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub namespace: String,
     /// Differs when an object is deleted and created again under the same name.
-    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub uid: String,
     /// Changes with every change of the object.
-    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub resource_version: String,
     /// Changes with every change of what is wanted, not with what is reported; 0 for kinds that don't count.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "is_zero")]
@@ -75,16 +90,28 @@ pub struct FullObjectMeta {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_grace_period_seconds: Option<i64>,
     /// What selectors select by.
-    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "StringMap::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "StringMap::is_empty"
+    )]
     pub labels: StringMap,
     /// Whatever else is to be remembered.
-    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "StringMap::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "StringMap::is_empty"
+    )]
     pub annotations: StringMap,
     /// What it goes with when they are all deleted.
-    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub owner_references: Vec<OwnerReference>,
     /// Who has something to do before it is gone.
-    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub finalizers: Vec<String>,
 }
 
@@ -199,7 +226,10 @@ mod tests {
         assert_eq!(serde_json::to_value(&object.metadata).unwrap(), metadata);
         assert!(object.metadata.is_being_deleted());
         assert_eq!(object.metadata.controller().unwrap().name, "r");
-        assert_eq!((object.label("l"), object.uid(), object.resource_version()), (Some("1"), "u", "7"));
+        assert_eq!(
+            (object.label("l"), object.uid(), object.resource_version()),
+            (Some("1"), "u", "7")
+        );
     }
 
     #[test]

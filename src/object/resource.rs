@@ -60,8 +60,16 @@ pub struct GroupVersionResource {
 
 impl GroupVersionResource {
     /// Names a resource; the core group is `""`.
-    pub fn new(group: impl Into<String>, version: impl Into<String>, resource: impl Into<String>) -> Self {
-        Self { group: group.into(), version: version.into(), resource: resource.into() }
+    pub fn new(
+        group: impl Into<String>,
+        version: impl Into<String>,
+        resource: impl Into<String>,
+    ) -> Self {
+        Self {
+            group: group.into(),
+            version: version.into(),
+            resource: resource.into(),
+        }
     }
 
     /// The API group, empty for the core group.
@@ -163,8 +171,16 @@ pub struct GroupVersionKind {
 
 impl GroupVersionKind {
     /// Names a kind; the core group is `""`.
-    pub fn new(group: impl Into<String>, version: impl Into<String>, kind: impl Into<String>) -> Self {
-        Self { group: group.into(), version: version.into(), kind: kind.into() }
+    pub fn new(
+        group: impl Into<String>,
+        version: impl Into<String>,
+        kind: impl Into<String>,
+    ) -> Self {
+        Self {
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+        }
     }
 
     /// Names it as objects and owner references do, by an apiVersion. client-go's `FromAPIVersionAndKind`.

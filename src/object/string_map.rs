@@ -49,7 +49,8 @@ impl StringMap {
     /// assert_eq!((labels.get("app"), labels.get("tier")), (Some("web"), None));
     /// ```
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.iter().find_map(|(other, value)| (other == key).then_some(value))
+        self.iter()
+            .find_map(|(other, value)| (other == key).then_some(value))
     }
 
     /// Whether there is such a key.
@@ -187,7 +188,9 @@ impl<K: AsRef<str>, V: AsRef<str>> Extend<(K, V)> for StringMap {
     fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
         let mut all = BTreeMap::from(std::mem::take(self));
         all.extend(
-            entries.into_iter().map(|(key, value)| (key.as_ref().to_owned(), value.as_ref().to_owned())),
+            entries
+                .into_iter()
+                .map(|(key, value)| (key.as_ref().to_owned(), value.as_ref().to_owned())),
         );
         *self = all.into();
     }
@@ -216,7 +219,9 @@ impl From<BTreeMap<String, String>> for StringMap {
 
 impl From<StringMap> for BTreeMap<String, String> {
     fn from(map: StringMap) -> Self {
-        map.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+        map.iter()
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect()
     }
 }
 
@@ -325,7 +330,9 @@ impl Builder {
             }
             text = sorted;
         }
-        StringMap { text: text.into_boxed_str() }
+        StringMap {
+            text: text.into_boxed_str(),
+        }
     }
 }
 
@@ -352,7 +359,10 @@ impl<'de> Deserialize<'de> for StringMap {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<StringMap, A::Error> {
                 // Most labels fit, and don't grow; what is left over goes back.
-                let mut builder = Builder { text: String::with_capacity(256), ..Builder::default() };
+                let mut builder = Builder {
+                    text: String::with_capacity(256),
+                    ..Builder::default()
+                };
                 while let Some(key) = map.next_key_seed(Append(&mut builder.text))? {
                     builder.key(key);
                     map.next_value_seed(Append(&mut builder.text))?;
@@ -417,7 +427,9 @@ mod tests {
     }
 
     fn entries(map: &StringMap) -> Vec<(String, String)> {
-        map.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+        map.iter()
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect()
     }
 
     #[test]
@@ -431,11 +443,28 @@ mod tests {
                 let (key, value) = (random.string(), random.string());
                 match random.below(4) {
                     0 => assert_eq!(map.remove(&key), model.remove(&key), "{at}"),
-                    _ => assert_eq!(map.insert(&key, &value), model.insert(key.clone(), value), "{at}"),
+                    _ => assert_eq!(
+                        map.insert(&key, &value),
+                        model.insert(key.clone(), value),
+                        "{at}"
+                    ),
                 }
-                assert!(entries(&map).iter().map(|(key, value)| (key, value)).eq(&model), "{at}");
-                assert!(map.keys().eq(model.keys()) && map.values().eq(model.values()), "{at}");
-                assert_eq!((map.len(), map.is_empty()), (model.len(), model.is_empty()), "{at}");
+                assert!(
+                    entries(&map)
+                        .iter()
+                        .map(|(key, value)| (key, value))
+                        .eq(&model),
+                    "{at}"
+                );
+                assert!(
+                    map.keys().eq(model.keys()) && map.values().eq(model.values()),
+                    "{at}"
+                );
+                assert_eq!(
+                    (map.len(), map.is_empty()),
+                    (model.len(), model.is_empty()),
+                    "{at}"
+                );
                 for key in [key, random.string()] {
                     assert_eq!(map.get(&key), model.get(&key).map(String::as_str), "{at}");
                     assert_eq!(map.contains_key(&key), model.contains_key(&key), "{at}");
@@ -447,7 +476,11 @@ mod tests {
                 assert_eq!(BTreeMap::from(map.clone()), model, "{at}");
                 let json = serde_json::to_string(&map).unwrap();
                 assert_eq!(json, serde_json::to_string(&model).unwrap(), "{at}");
-                assert_eq!(serde_json::from_str::<StringMap>(&json).unwrap(), map, "{at}");
+                assert_eq!(
+                    serde_json::from_str::<StringMap>(&json).unwrap(),
+                    map,
+                    "{at}"
+                );
             }
         }
     }
@@ -456,20 +489,32 @@ mod tests {
     fn entries_may_come_in_any_order_and_more_than_once() {
         for seed in 1..=100_u64 {
             let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            let given: Vec<_> = (0..random.below(12)).map(|_| (random.string(), random.string())).collect();
+            let given: Vec<_> = (0..random.below(12))
+                .map(|_| (random.string(), random.string()))
+                .collect();
             let map: StringMap = given.iter().map(|(key, value)| (key, value)).collect();
             let model: BTreeMap<String, String> = given.iter().cloned().collect();
             assert_eq!(BTreeMap::from(map.clone()), model, "seed {seed}");
-            let parts = given.iter().map(|(key, value)| format!("{}:{}", json!(key), json!(value)));
+            let parts = given
+                .iter()
+                .map(|(key, value)| format!("{}:{}", json!(key), json!(value)));
             let json = format!("{{{}}}", parts.collect::<Vec<_>>().join(", "));
             let decoded: StringMap = serde_json::from_str(&json).unwrap();
             assert_eq!(decoded, map, "seed {seed}");
             let hasher = RandomState::new();
-            assert_eq!(hasher.hash_one(&decoded), hasher.hash_one(&map), "seed {seed}");
+            assert_eq!(
+                hasher.hash_one(&decoded),
+                hasher.hash_one(&map),
+                "seed {seed}"
+            );
             // From a tree, too, which hands over strings of its own.
             let tree: Value = serde_json::from_str(&json).unwrap();
             assert_eq!(StringMap::deserialize(&tree).unwrap(), map, "seed {seed}");
-            assert_eq!(serde_json::from_value::<StringMap>(tree).unwrap(), map, "seed {seed}");
+            assert_eq!(
+                serde_json::from_value::<StringMap>(tree).unwrap(),
+                map,
+                "seed {seed}"
+            );
         }
     }
 
@@ -489,8 +534,12 @@ mod tests {
             r#"{a: "b"}"#,
         ];
         for json in refused {
-            let ours = serde_json::from_str::<StringMap>(json).unwrap_err().to_string();
-            let theirs = serde_json::from_str::<BTreeMap<String, String>>(json).unwrap_err().to_string();
+            let ours = serde_json::from_str::<StringMap>(json)
+                .unwrap_err()
+                .to_string();
+            let theirs = serde_json::from_str::<BTreeMap<String, String>>(json)
+                .unwrap_err()
+                .to_string();
             assert_eq!(ours, theirs, "{json}");
         }
     }
@@ -498,7 +547,10 @@ mod tests {
     #[test]
     fn it_is_one_allocation_of_what_it_holds() {
         assert_eq!(size_of::<StringMap>(), 2 * size_of::<usize>());
-        assert_eq!(StringMap::from([("app", "web")]).text.len(), "app".len() + "web".len() + 2);
+        assert_eq!(
+            StringMap::from([("app", "web")]).text.len(),
+            "app".len() + "web".len() + 2
+        );
         assert_eq!(StringMap::new().text.len(), 0);
     }
 

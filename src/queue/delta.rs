@@ -55,9 +55,10 @@ impl<T> Delta<T> {
     /// The object: of a tombstone the last that was known, if any; none of a delta that is about all of them.
     pub fn object(&self) -> Option<&Arc<T>> {
         match self {
-            Self::Added(object) | Self::Updated(object) | Self::Replaced(object) | Self::Sync(object) => {
-                Some(object)
-            }
+            Self::Added(object)
+            | Self::Updated(object)
+            | Self::Replaced(object)
+            | Self::Sync(object) => Some(object),
             Self::Deleted(deleted) => deleted.object(),
             Self::ReplacedAll(_) | Self::SyncAll | Self::Bookmark(_) => None,
         }
@@ -104,11 +105,17 @@ enum Changes<T> {
 impl<T> Deltas<T> {
     /// The changes of the object with this key, oldest first.
     pub fn new(key: Key, deltas: Vec<Delta<T>>) -> Self {
-        Self { key: Some(key), changes: Changes::Many(deltas) }
+        Self {
+            key: Some(key),
+            changes: Changes::Many(deltas),
+        }
     }
 
     pub(super) fn one(key: Option<Key>, delta: Delta<T>) -> Self {
-        Self { key, changes: Changes::One(delta) }
+        Self {
+            key,
+            changes: Changes::One(delta),
+        }
     }
 
     /// The key by which the queue knew them. `None` where there is no such thing: of a list, a resync of
@@ -155,8 +162,12 @@ impl<T> Deltas<T> {
     /// Two deletions in a row at the end become one: the one that knows more of the object, the older if both
     /// do (D4). Answers the other.
     pub(super) fn compress(&mut self) -> Option<Delta<T>> {
-        let Changes::Many(deltas) = &mut self.changes else { return None };
-        let [.., Delta::Deleted(older), Delta::Deleted(_)] = deltas.as_slice() else { return None };
+        let Changes::Many(deltas) = &mut self.changes else {
+            return None;
+        };
+        let [.., Delta::Deleted(older), Delta::Deleted(_)] = deltas.as_slice() else {
+            return None;
+        };
         let keep_newer = older.is_final_state_unknown();
         let newest = deltas.pop()?;
         match deltas.last_mut() {
@@ -168,7 +179,10 @@ impl<T> Deltas<T> {
 
 impl<T> From<Vec<Delta<T>>> for Deltas<T> {
     fn from(deltas: Vec<Delta<T>>) -> Self {
-        Self { key: None, changes: Changes::Many(deltas) }
+        Self {
+            key: None,
+            changes: Changes::Many(deltas),
+        }
     }
 }
 
@@ -196,7 +210,10 @@ impl<T> Clone for Deltas<T> {
             Changes::One(delta) => Changes::One(delta.clone()),
             Changes::Many(deltas) => Changes::Many(deltas.clone()),
         };
-        Self { key: self.key.clone(), changes }
+        Self {
+            key: self.key.clone(),
+            changes,
+        }
     }
 }
 

@@ -38,7 +38,9 @@ impl Requeue {
 
     /// Again, and the pop fails with this.
     pub fn because(error: impl Into<ProcessError>) -> Self {
-        Self { error: Some(error.into()) }
+        Self {
+            error: Some(error.into()),
+        }
     }
 }
 
@@ -68,13 +70,24 @@ impl Processed {
     /// From what the callback answered, or the message of its panic.
     pub(super) fn from(caught: Result<Result<(), ProcessError>, String>) -> Self {
         let error = match caught {
-            Ok(Ok(())) => return Self { again: false, result: Ok(()) },
+            Ok(Ok(())) => {
+                return Self {
+                    again: false,
+                    result: Ok(()),
+                };
+            }
             Ok(Err(error)) => error,
             Err(message) => message.into(),
         };
         match error.downcast::<Requeue>() {
-            Ok(requeue) => Self { again: true, result: requeue.error.map_or(Ok(()), Err) },
-            Err(error) => Self { again: false, result: Err(error) },
+            Ok(requeue) => Self {
+                again: true,
+                result: requeue.error.map_or(Ok(()), Err),
+            },
+            Err(error) => Self {
+                again: false,
+                result: Err(error),
+            },
         }
     }
 
@@ -124,9 +137,10 @@ impl<P> fmt::Debug for PopError<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => f.write_str("Closed"),
-            Self::Process { error, .. } => {
-                f.debug_struct("Process").field("error", error).finish_non_exhaustive()
-            }
+            Self::Process { error, .. } => f
+                .debug_struct("Process")
+                .field("error", error)
+                .finish_non_exhaustive(),
         }
     }
 }
@@ -173,7 +187,9 @@ pub struct Refused<V> {
 
 impl<V> fmt::Debug for Refused<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refused").field("reason", &self.reason).finish_non_exhaustive()
+        f.debug_struct("Refused")
+            .field("reason", &self.reason)
+            .finish_non_exhaustive()
     }
 }
 

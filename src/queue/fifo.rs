@@ -120,7 +120,9 @@ impl<T> Fifo<T> {
     /// [`PopError::Closed`] once the queue is closed and empty; [`PopError::Process`] gives what `process`
     /// failed with, and the object.
     pub fn pop(&self, process: &mut Process<'_, T>) -> Result<Arc<T>, PopError<Arc<T>>> {
-        let Some(taken) = self.take() else { return Err(PopError::Closed) };
+        let Some(taken) = self.take() else {
+            return Err(PopError::Closed);
+        };
         let processed = Processed::from(catch(|| process(&taken.object, taken.in_initial_list)));
         self.land(&taken, processed.again);
         processed.answer(taken.object)
@@ -140,7 +142,11 @@ impl<T> Fifo<T> {
                 None => {
                     if let Some(taken) = state.next() {
                         let key = Arc::clone(&taken.key);
-                        state.in_flight = Some(Flight { key, thread: this, superseded: false });
+                        state.in_flight = Some(Flight {
+                            key,
+                            thread: this,
+                            superseded: false,
+                        });
                         return Some(taken);
                     }
                     if state.flying > 0 {
@@ -161,7 +167,11 @@ impl<T> Fifo<T> {
 
     fn land(&self, taken: &Taken<T>, again: bool) {
         let mut state = self.state.lock();
-        let again = again && state.in_flight.take().is_some_and(|flight| !flight.superseded);
+        let again = again
+            && state
+                .in_flight
+                .take()
+                .is_some_and(|flight| !flight.superseded);
         state.in_flight = None;
         if again && taken.counts {
             state.flying -= 1;
@@ -169,9 +179,15 @@ impl<T> Fifo<T> {
         state.settle();
         if again {
             let end = state.order.len();
-            let at = if taken.counts { end.min(state.initial - 1) } else { end };
+            let at = if taken.counts {
+                end.min(state.initial - 1)
+            } else {
+                end
+            };
             state.order.insert(at, Arc::clone(&taken.key));
-            state.items.insert(Arc::clone(&taken.key), Arc::clone(&taken.object));
+            state
+                .items
+                .insert(Arc::clone(&taken.key), Arc::clone(&taken.object));
         }
         if state.closed {
             self.changed.notify_all();
@@ -191,7 +207,12 @@ impl<T> Fifo<T> {
     pub fn add_if_not_present(&self, object: Arc<T>) -> Result<Option<Arc<T>>, Refused<Arc<T>>> {
         let key = match self.accessor.key(&object) {
             Ok(key) => key,
-            Err(error) => return Err(Refused { value: object, reason: error.into() }),
+            Err(error) => {
+                return Err(Refused {
+                    value: object,
+                    reason: error.into(),
+                });
+            }
         };
         let mut state = self.state.lock();
         state.populated = true;
@@ -276,12 +297,20 @@ impl<T> Fifo<T> {
 
     /// All that waits, in the order in which it will be popped.
     pub fn list(&self) -> Vec<Arc<T>> {
-        self.state.lock().waiting().map(|(_, object)| Arc::clone(object)).collect()
+        self.state
+            .lock()
+            .waiting()
+            .map(|(_, object)| Arc::clone(object))
+            .collect()
     }
 
     /// The keys of all that waits, in the order in which it will be popped.
     pub fn list_keys(&self) -> Vec<Key> {
-        self.state.lock().waiting().map(|(key, _)| Arc::clone(key)).collect()
+        self.state
+            .lock()
+            .waiting()
+            .map(|(key, _)| Arc::clone(key))
+            .collect()
     }
 }
 
@@ -302,7 +331,12 @@ impl<T> State<T> {
             let counts = self.initial > self.flying;
             self.flying += usize::from(counts);
             if let Some(object) = self.items.remove(&key) {
-                return Some(Taken { key, object, in_initial_list, counts });
+                return Some(Taken {
+                    key,
+                    object,
+                    in_initial_list,
+                    counts,
+                });
             }
         }
         None
@@ -323,7 +357,10 @@ impl<T> State<T> {
     fn waiting(&self) -> impl Iterator<Item = (&Key, &Arc<T>)> {
         let mut seen = HashSet::new();
         let first = move |key: &&Key| seen.insert(Arc::clone(key));
-        self.order.iter().filter(first).filter_map(|key| self.items.get_key_value(key))
+        self.order
+            .iter()
+            .filter(first)
+            .filter_map(|key| self.items.get_key_value(key))
     }
 }
 
@@ -393,7 +430,10 @@ impl<T: Send + Sync> ReflectorStore<T> for Fifo<T> {
         if !items.is_empty() {
             self.changed.notify_one();
         }
-        let old = (std::mem::replace(&mut state.items, items), std::mem::replace(&mut state.order, order));
+        let old = (
+            std::mem::replace(&mut state.items, items),
+            std::mem::replace(&mut state.order, order),
+        );
         self.unlock(state);
         drop(old);
         Ok(())
@@ -405,7 +445,10 @@ impl<T> fmt::Debug for Fifo<T> {
         let state = self.state.lock();
         f.debug_struct("Fifo")
             .field("len", &state.items.len())
-            .field("in_flight", &state.in_flight.as_ref().map(|flight| &flight.key))
+            .field(
+                "in_flight",
+                &state.in_flight.as_ref().map(|flight| &flight.key),
+            )
             .field("synced", &state.synced)
             .field("closed", &state.closed)
             .finish_non_exhaustive()

@@ -57,9 +57,10 @@ pub trait Queue<T>: ReflectorStore<T> {
         match self.pop(process) {
             Ok(popped) => Ok(vec![popped]),
             Err(PopError::Closed) => Err(PopError::Closed),
-            Err(PopError::Process { popped, error }) => {
-                Err(PopError::Process { popped: vec![popped], error })
-            }
+            Err(PopError::Process { popped, error }) => Err(PopError::Process {
+                popped: vec![popped],
+                error,
+            }),
         }
     }
 

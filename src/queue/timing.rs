@@ -60,6 +60,8 @@ impl Timing {
 
 impl fmt::Debug for Timing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timing").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Timing")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }

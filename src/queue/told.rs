@@ -72,7 +72,9 @@ impl Told {
 
     /// The last version that was told.
     pub(super) fn latest(&self) -> &ResourceVersion {
-        self.waiting.back().map_or(&self.passed, |(_, version)| version)
+        self.waiting
+            .back()
+            .map_or(&self.passed, |(_, version)| version)
     }
 
     /// An object appeared, or something else happened to it. A watch that begins at no version tells those
@@ -107,8 +109,16 @@ impl Told {
     /// [`passed`](Self::passed).
     pub(super) fn pass(&mut self, first: Option<u64>) -> bool {
         let (first, before) = (first.unwrap_or(self.next), self.waiting.len());
-        while self.waiting.front().is_some_and(|(places, _)| *places <= first) {
-            self.passed = self.waiting.pop_front().map(|(_, version)| version).unwrap_or_default();
+        while self
+            .waiting
+            .front()
+            .is_some_and(|(places, _)| *places <= first)
+        {
+            self.passed = self
+                .waiting
+                .pop_front()
+                .map(|(_, version)| version)
+                .unwrap_or_default();
         }
         let passes = self.waiting.len() < before;
         if self.waiting.is_empty() && self.waiting.capacity() > KEEP {
@@ -183,7 +193,10 @@ mod tests {
         }
         assert_eq!(told.waiting.len(), 10);
         told.pass(Some(4));
-        assert_eq!((told.waiting.len(), told.passed().to_string().as_str()), (5, "500"));
+        assert_eq!(
+            (told.waiting.len(), told.passed().to_string().as_str()),
+            (5, "500")
+        );
     }
 
     #[test]
@@ -195,10 +208,16 @@ mod tests {
         }
         assert_eq!(told.waiting.len(), 999);
         told.thin([3, 4, 500].into_iter());
-        let kept: Vec<_> =
-            told.waiting.iter().map(|(places, version)| (*places, version.to_string())).collect();
+        let kept: Vec<_> = told
+            .waiting
+            .iter()
+            .map(|(places, version)| (*places, version.to_string()))
+            .collect();
         let expected = [(3, "3"), (4, "4"), (500, "500"), (999, "999")];
-        assert_eq!(kept, expected.map(|(places, version)| (places, version.to_owned())));
+        assert_eq!(
+            kept,
+            expected.map(|(places, version)| (places, version.to_owned()))
+        );
         told.thin(std::iter::empty());
         assert_eq!(told.waiting.len(), 1);
     }

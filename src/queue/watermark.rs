@@ -110,22 +110,31 @@ impl Watermark {
     ) -> Result<(), WaitError> {
         let wanted = ResourceVersion::from(version);
         if !wanted.is_comparable() {
-            return Err(WaitError::NotComparable { version: version.to_owned() });
+            return Err(WaitError::NotComparable {
+                version: version.to_owned(),
+            });
         }
         let deadline = Instant::now().checked_add(timeout);
-        watermarks.into_iter().try_for_each(|watermark| watermark.wait_until(&wanted, deadline, stop))
+        watermarks
+            .into_iter()
+            .try_for_each(|watermark| watermark.wait_until(&wanted, deadline, stop))
     }
 
     /// The lowest of several that are there: what all have reached. Empty if one has reached none, or if they
     /// can't be compared.
     pub fn lowest<'a>(watermarks: impl IntoIterator<Item = &'a Self>) -> String {
-        let mut reached = watermarks.into_iter().map(|watermark| watermark.shared.reached.lock().clone());
+        let mut reached = watermarks
+            .into_iter()
+            .map(|watermark| watermark.shared.reached.lock().clone());
         let first = reached.next().unwrap_or_default();
         let lower = |a: ResourceVersion, b: ResourceVersion| match a.compare(&b)? {
             Ordering::Greater => Some(b),
             _ => Some(a),
         };
-        reached.try_fold(first, lower).unwrap_or_default().to_string()
+        reached
+            .try_fold(first, lower)
+            .unwrap_or_default()
+            .to_string()
     }
 
     fn wait_until(
@@ -138,7 +147,9 @@ impl Watermark {
         let has_reached = |reached: &ResourceVersion| match reached.compare(wanted) {
             Some(order) => Ok(order.is_ge()),
             None if !reached.is_known() => Ok(false),
-            None => Err(WaitError::NotComparable { version: reached.to_string() }),
+            None => Err(WaitError::NotComparable {
+                version: reached.to_string(),
+            }),
         };
         // Most have it already, and need no subscription.
         if has_reached(&reached.lock())? {
@@ -159,13 +170,19 @@ impl Watermark {
                 return Ok(());
             }
             if stop.is_stopped() {
-                return Err(WaitError::Stopped { reached: reached.to_string() });
+                return Err(WaitError::Stopped {
+                    reached: reached.to_string(),
+                });
             }
             if timed_out {
-                return Err(WaitError::Timeout { reached: reached.to_string() });
+                return Err(WaitError::Timeout {
+                    reached: reached.to_string(),
+                });
             }
             match deadline {
-                Some(deadline) => timed_out = changed.wait_until(&mut reached, deadline).timed_out(),
+                Some(deadline) => {
+                    timed_out = changed.wait_until(&mut reached, deadline).timed_out()
+                }
                 None => changed.wait(&mut reached),
             }
         }
@@ -174,7 +191,9 @@ impl Watermark {
 
 impl fmt::Debug for Watermark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watermark").field("current", &self.current()).finish()
+        f.debug_struct("Watermark")
+            .field("current", &self.current())
+            .finish()
     }
 }
 
@@ -220,9 +239,14 @@ pub enum WaitError {
 impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotComparable { version } => write!(f, "the resourceVersion {version:?} can't be compared"),
+            Self::NotComparable { version } => {
+                write!(f, "the resourceVersion {version:?} can't be compared")
+            }
             Self::Timeout { reached } => {
-                write!(f, "in time only the resourceVersion {reached:?} was reached")
+                write!(
+                    f,
+                    "in time only the resourceVersion {reached:?} was reached"
+                )
             }
             Self::Stopped { reached } => write!(f, "stopped at the resourceVersion {reached:?}"),
             Self::OtherNamespace { namespace, watched } => write!(
@@ -230,7 +254,11 @@ impl fmt::Display for WaitError {
                 "the informer does not watch the namespace {namespace:?}, but only: {}",
                 watched.join(", ")
             ),
-            Self::NotStored { key, version, cached } => write!(
+            Self::NotStored {
+                key,
+                version,
+                cached,
+            } => write!(
                 f,
                 "the cache has not taken the resourceVersion {version:?} of {key} and still has {cached:?}: \
                  it could not be decoded, or a transform or an index function rejected it (see the log)"

@@ -8,7 +8,9 @@ use crate::panic;
 use crate::scan;
 use crate::stack;
 use crate::store::{ReflectorStore, StoreError};
-use crate::wire::{self, DecodeLimits, Event, EventKind, FieldPaths, ListMeta, Peek, Room, Shard, Shown};
+use crate::wire::{
+    self, DecodeLimits, Event, EventKind, FieldPaths, ListMeta, Peek, Room, Shard, Shown,
+};
 
 /// From bytes to objects: what is skipped, what is expected, whose it is, and what became of an object that
 /// can't be read.
@@ -95,7 +97,11 @@ impl<T> Decoder<T> {
                 format!(r#"{{"kind":"{name}","apiVersion":"{api_version}","#).into_bytes(),
                 format!(r#"{{"apiVersion":"{api_version}","kind":"{name}","#).into_bytes(),
             ];
-            Expected { api_version, beginnings, kind }
+            Expected {
+                api_version,
+                beginnings,
+                kind,
+            }
         });
         Self {
             decode,
@@ -123,7 +129,10 @@ impl<T> Decoder<T> {
     /// Says that it may run on any thread, and not only on a reflector's.
     #[cfg(feature = "client")]
     pub(crate) fn anywhere(self) -> Self {
-        Self { is_anywhere: true, ..self }
+        Self {
+            is_anywhere: true,
+            ..self
+        }
     }
 
     pub(crate) fn limits(&self) -> DecodeLimits {
@@ -133,17 +142,29 @@ impl<T> Decoder<T> {
     /// Whether a list that says this of itself can be one of what is expected. What a custom resource calls
     /// its list is its author's choice.
     pub(crate) fn check_list(&self, api_version: &str, kind: &str) -> Result<(), Error> {
-        let Some(Expected { kind: expected, api_version: expected_version, .. }) = &self.expected else {
+        let Some(Expected {
+            kind: expected,
+            api_version: expected_version,
+            ..
+        }) = &self.expected
+        else {
             return Ok(());
         };
         let group = expected.group();
         let free = group.contains('.') && !group.ends_with(".k8s.io");
-        let fits = kind.strip_suffix("List").is_some_and(|of| of.is_empty() || of == expected.kind());
-        if api_version.is_empty() || kind == "List" || api_version == expected_version && (free || fits) {
+        let fits = kind
+            .strip_suffix("List")
+            .is_some_and(|of| of.is_empty() || of == expected.kind());
+        if api_version.is_empty()
+            || kind == "List"
+            || api_version == expected_version && (free || fits)
+        {
             return Ok(());
         }
         let (api_version, kind) = (Shown(api_version), Shown(kind));
-        Err(Error::decode(format!("a list of {expected} was expected, not \"{api_version}\" \"{kind}\"")))
+        Err(Error::decode(format!(
+            "a list of {expected} was expected, not \"{api_version}\" \"{kind}\""
+        )))
     }
 
     /// Decodes one object.
@@ -218,11 +239,15 @@ impl<T: Object> Decoder<T> {
 
     /// One object of a list, wherever it is to be kept.
     pub(crate) fn item(&mut self, bytes: &[u8]) -> Result<T, Unreadable> {
-        self.object(bytes).map_err(|error| match Peek::whole(bytes) {
-            Ok(peek) => Unreadable::undecoded(&peek, error),
-            // Of what is no JSON it can't be told where it ends: other objects may be in it.
-            Err(_) => Unreadable { is_known: false, ..Unreadable::undecoded(&Peek::identity(bytes), error) },
-        })
+        self.object(bytes)
+            .map_err(|error| match Peek::whole(bytes) {
+                Ok(peek) => Unreadable::undecoded(&peek, error),
+                // Of what is no JSON it can't be told where it ends: other objects may be in it.
+                Err(_) => Unreadable {
+                    is_known: false,
+                    ..Unreadable::undecoded(&Peek::identity(bytes), error)
+                },
+            })
     }
 
     /// An object that has come by itself, in answer to a request for it.
@@ -248,9 +273,12 @@ impl<T: Object> Decoder<T> {
         Ok((
             event.kind,
             match event.kind {
-                EventKind::Error => Read::Error(Error::from_status(wire::error_status(event.object))),
+                EventKind::Error => {
+                    Read::Error(Error::from_status(wire::error_status(event.object)))
+                }
                 EventKind::Bookmark => {
-                    let peek = Peek::whole(event.object).map_err(|error| bad_frame(frame, &error))?;
+                    let peek =
+                        Peek::whole(event.object).map_err(|error| bad_frame(frame, &error))?;
                     match self.check_kind(&peek) {
                         Err(error) => Read::OtherKind(Unreadable::undecoded(&peek, error)),
                         Ok(()) => Read::Bookmark {
@@ -290,7 +318,10 @@ impl<T: Object> Decoder<T> {
         let event = Event::parse_slowly(frame).map_err(|error| bad_frame(frame, &error))?;
         let peek = Peek::whole(event.object).map_err(|error| bad_frame(frame, &error))?;
         if let Err(error) = self.check_kind(&peek) {
-            return Ok((event.kind, Read::OtherKind(Unreadable::undecoded(&peek, error))));
+            return Ok((
+                event.kind,
+                Read::OtherKind(Unreadable::undecoded(&peek, error)),
+            ));
         }
         if let Some(read) = self.at_a_glance(event.object, None) {
             return Ok((event.kind, read));
@@ -311,7 +342,9 @@ impl<T: Object> Decoder<T> {
         let identity = Peek::identity(object);
         match self.is_elsewhere(&identity, object) {
             Err(unreadable) => Some(Read::Unreadable(unreadable)),
-            Ok(true) => Some(Read::Elsewhere { resource_version: identity.resource_version.into_owned() }),
+            Ok(true) => Some(Read::Elsewhere {
+                resource_version: identity.resource_version.into_owned(),
+            }),
             Ok(false) => store
                 .and_then(|store| unchanged(&identity, store))
                 .map(|(key, kept)| Read::Unchanged(key, kept)),
@@ -320,7 +353,9 @@ impl<T: Object> Decoder<T> {
 
     /// Whether it is one of another shard; an error if that can't be told.
     fn is_elsewhere(&self, identity: &Peek<'_>, object: &[u8]) -> Result<bool, Unreadable> {
-        let Some(shard) = &self.shard else { return Ok(false) };
+        let Some(shard) = &self.shard else {
+            return Ok(false);
+        };
         let (field, value) = match shard.is_by_namespace() {
             true => ("namespace", &identity.namespace),
             false => ("uid", &identity.uid),
@@ -330,7 +365,9 @@ impl<T: Object> Decoder<T> {
         }
         // It has none, or it stands where it was not looked for. What can't be read or has no name goes on,
         // and is told as such.
-        let Ok(peek) = Peek::whole(object) else { return Ok(false) };
+        let Ok(peek) = Peek::whole(object) else {
+            return Ok(false);
+        };
         let (value, is_odd) = match shard.is_by_namespace() {
             true => (&peek.namespace, peek.is_ambiguous),
             false => (&peek.uid, peek.has_odd_uid),
@@ -338,7 +375,8 @@ impl<T: Object> Decoder<T> {
         match peek.name.is_empty() {
             true => Ok(false),
             false if is_odd => {
-                let error = Error::decode(format!("whose shard it is can't be told by its {field}"));
+                let error =
+                    Error::decode(format!("whose shard it is can't be told by its {field}"));
                 Err(Unreadable::undecoded(&peek, error))
             }
             false => Ok(!shard.contains(value)),
@@ -347,22 +385,31 @@ impl<T: Object> Decoder<T> {
 
     /// Whether a list says of itself that the server has picked its items for this shard (SH3).
     pub(super) fn is_picked(&self, selector: Option<&str>) -> bool {
-        self.shard.as_ref().is_some_and(|shard| selector == Some(&*shard.selector()))
+        self.shard
+            .as_ref()
+            .is_some_and(|shard| selector == Some(&*shard.selector()))
     }
 
     fn begins_as_expected(&self, object: &[u8]) -> bool {
-        let Some(Expected { beginnings, .. }) = &self.expected else { return true };
-        beginnings.iter().any(|beginning| object.starts_with(beginning))
+        let Some(Expected { beginnings, .. }) = &self.expected else {
+            return true;
+        };
+        beginnings
+            .iter()
+            .any(|beginning| object.starts_with(beginning))
     }
 
     fn check_kind(&self, peek: &Peek<'_>) -> Result<(), Error> {
         match &self.expected {
-            Some(Expected { kind, api_version, .. })
-                if !peek.kind.is_empty()
-                    && (peek.kind != kind.kind() || *peek.api_version != **api_version) =>
+            Some(Expected {
+                kind, api_version, ..
+            }) if !peek.kind.is_empty()
+                && (peek.kind != kind.kind() || *peek.api_version != **api_version) =>
             {
                 let (api_version, other) = (Shown(&peek.api_version), Shown(&peek.kind));
-                Err(Error::decode(format!("{kind} was expected, not \"{api_version}\" \"{other}\"")))
+                Err(Error::decode(format!(
+                    "{kind} was expected, not \"{api_version}\" \"{other}\""
+                )))
             }
             _ => Ok(()),
         }
@@ -371,16 +418,25 @@ impl<T: Object> Decoder<T> {
 
 /// Whether an object says of what kind it is. Custom resources do, of which a list says it behind its items.
 fn says_kind(object: &[u8]) -> bool {
-    let begins = |with: &[u8]| object.strip_prefix(with).is_some_and(|rest| !rest.starts_with(b"\""));
+    let begins = |with: &[u8]| {
+        object
+            .strip_prefix(with)
+            .is_some_and(|rest| !rest.starts_with(b"\""))
+    };
     begins(br#"{"apiVersion":""#)
         || begins(br#"{"kind":""#)
-        || Peek::whole(object).is_ok_and(|peek| !peek.api_version.is_empty() || !peek.kind.is_empty())
+        || Peek::whole(object)
+            .is_ok_and(|peek| !peek.api_version.is_empty() || !peek.kind.is_empty())
 }
 
 /// The object that the store has already, if it is the same one in the same version.
 fn unchanged<T: Object>(peek: &Peek<'_>, store: &dyn ReflectorStore<T>) -> Option<(Key, Arc<T>)> {
     let staging = store.staging().filter(|staging| staging.is_settled())?;
-    if peek.is_ambiguous || peek.name.is_empty() || peek.uid.is_empty() || peek.resource_version.is_empty() {
+    if peek.is_ambiguous
+        || peek.name.is_empty()
+        || peek.uid.is_empty()
+        || peek.resource_version.is_empty()
+    {
         return None;
     }
     let key = staging.key_of_name(&peek.namespace, &peek.name)?;
@@ -400,9 +456,9 @@ pub(super) fn prepared<T: Object>(
     let object = Arc::new(object);
     match store.staging() {
         None => Ok((meta_namespace_key(&*object), object)),
-        Some(staging) => {
-            staging.prepare(Arc::clone(&object)).map_err(|error| Unreadable::refused(&*object, &error))
-        }
+        Some(staging) => staging
+            .prepare(Arc::clone(&object))
+            .map_err(|error| Unreadable::refused(&*object, &error)),
     }
 }
 
@@ -424,7 +480,10 @@ impl Unreadable {
             StoreError::Transform { key, .. } => key.clone(),
             _ => None,
         };
-        Self { key, ..Self::of(object, Error::other(error.to_string())) }
+        Self {
+            key,
+            ..Self::of(object, Error::other(error.to_string()))
+        }
     }
 
     pub(crate) fn nameless<T: Object>(object: &T) -> Self {
@@ -444,7 +503,13 @@ impl Unreadable {
 
     /// Under which key the store knows it, if that can be told.
     pub(super) fn key<T>(&self, store: &dyn ReflectorStore<T>) -> Option<Key> {
-        let Self { namespace, name, is_known, key, .. } = self;
+        let Self {
+            namespace,
+            name,
+            is_known,
+            key,
+            ..
+        } = self;
         if key.is_some() || !is_known {
             return key.clone();
         }
@@ -457,12 +522,18 @@ impl Unreadable {
 
     /// Its namespace and name as a key, if that can be told.
     pub(super) fn namespaced_key(&self) -> Option<Key> {
-        self.is_known.then(|| namespaced_key(&self.namespace, &self.name))
+        self.is_known
+            .then(|| namespaced_key(&self.namespace, &self.name))
     }
 
     /// With the words for where it stands: the object if it can be named, or else this place.
     pub(crate) fn at(&self, place: impl FnOnce() -> String) -> Error {
-        let Self { namespace, name, error, .. } = self;
+        let Self {
+            namespace,
+            name,
+            error,
+            ..
+        } = self;
         let error = error.clone();
         match (namespace.as_str(), name.as_str()) {
             (_, "") => error.context(place()),

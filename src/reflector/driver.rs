@@ -115,10 +115,14 @@ impl<T: Object> Reflector<T> {
         let Self { options, .. } = self;
         let watch_list = panic::catch(|| self.lister_watcher.supports_watch_list());
         let watch_list = watch_list.unwrap_or_else(|panic| {
-            log::error!("{}: the lister-watcher, asked for watch-lists, {panic}", self.name());
+            log::error!(
+                "{}: the lister-watcher, asked for watch-lists, {panic}",
+                self.name()
+            );
             false
         });
-        let announce = |machine: &Machine<'_, T>, outcome: &ListOutcome<'_>| self.announce(machine, outcome);
+        let announce =
+            |machine: &Machine<'_, T>, outcome: &ListOutcome<'_>| self.announce(machine, outcome);
         let mut machine = Machine::new(self.decode, options, watch_list, options.clock.now());
         machine.before_replace(&announce);
         machine.recycle(self.recycle.clone());
@@ -212,7 +216,10 @@ impl<T: Object> Reflector<T> {
                     return;
                 }
                 let now = clock.now();
-                if opened.as_ref().map_or_else(|error| error.status().is_some(), |_| true) {
+                if opened
+                    .as_ref()
+                    .map_or_else(|error| error.status().is_some(), |_| true)
+                {
                     self.status.lock().last_contact = Some(now);
                 }
                 machine.opened(
@@ -246,7 +253,9 @@ impl<T: Object> Reflector<T> {
                     None => {}
                     Some(Come::Bytes(_)) => machine.ended(Ok(()), &*self.store, clock.now()),
                     Some(Come::Nothing) => machine.silent(clock.now()),
-                    Some(Come::Failure(error)) => machine.ended(Err(error), &*self.store, clock.now()),
+                    Some(Come::Failure(error)) => {
+                        machine.ended(Err(error), &*self.store, clock.now())
+                    }
                 }
             }
             Step::Wait(duration) => {
@@ -275,7 +284,9 @@ impl<T: Object> Reflector<T> {
         let _recycling = Recycling::begin(self.recycle.as_deref());
         let mut write = || {
             for reads in 1.. {
-                let Some(received) = length.take() else { return };
+                let Some(received) = length.take() else {
+                    return;
+                };
                 let now = clock.now();
                 self.status.lock().last_contact = Some(now);
                 machine.received(buffer.received(received), &*self.store, now);
@@ -324,8 +335,15 @@ impl<T: Object> Reflector<T> {
     /// read the status right after it. If the store refuses the list, [`publish`](Self::publish) takes it back.
     fn announce(&self, machine: &Machine<'_, T>, outcome: &ListOutcome<'_>) {
         let error = machine.last_report().map(|report| self.in_context(report));
-        let at = error.as_ref().and_then(|_| panic::catch(|| self.options.clock.now()).ok());
-        let ListOutcome { version, received, complete, undecodable } = *outcome;
+        let at = error
+            .as_ref()
+            .and_then(|_| panic::catch(|| self.options.clock.now()).ok());
+        let ListOutcome {
+            version,
+            received,
+            complete,
+            undecodable,
+        } = *outcome;
         let mut status = self.status.lock();
         version.clone_into(&mut status.resource_version);
         (status.listed, status.received, status.complete) = (true, received, complete);
@@ -353,7 +371,9 @@ impl<T: Object> Reflector<T> {
             report.error = self.in_context(report);
         }
         // A clock is user code: not under the lock.
-        let failed_at = reports.last().and_then(|_| panic::catch(|| self.options.clock.now()).ok());
+        let failed_at = reports
+            .last()
+            .and_then(|_| panic::catch(|| self.options.clock.now()).ok());
         {
             let mut status = self.status.lock();
             if status.resource_version != machine.version() {
@@ -369,7 +389,10 @@ impl<T: Object> Reflector<T> {
             }
             status.listed = machine.has_listed();
             status.shard_applied = machine.shard_applied();
-            let View { complete, unreadable } = machine.view();
+            let View {
+                complete,
+                unreadable,
+            } = machine.view();
             (status.complete, status.unreadable) = (complete, unreadable);
             if status.undecodable.is_some() != machine.undecodable().is_some() {
                 status.undecodable = machine.undecodable().cloned();
@@ -381,7 +404,8 @@ impl<T: Object> Reflector<T> {
             if let Some(report) = reports.last() {
                 status.last_error = Some(report.error.clone());
                 status.last_error_at = failed_at;
-                status.failures += reports.iter().filter(|report| !report.unreadable).count() as u64;
+                status.failures +=
+                    reports.iter().filter(|report| !report.unreadable).count() as u64;
             }
         }
         self.tell(machine, &reports);
@@ -401,13 +425,18 @@ impl<T: Object> Reflector<T> {
             log::info!("{}: well again after {failures}", self.name());
         }
         for report in reports {
-            let handler = self.options.watch_error_handler.as_ref().filter(|_| report.to_handler);
+            let handler = self
+                .options
+                .watch_error_handler
+                .as_ref()
+                .filter(|_| report.to_handler);
             let error = report.error.to_string();
             let level = self.logged.lock().failed(report, &error);
             if handler.is_none() {
                 log::log!(level, "{}", named(&self.name(), &error));
             }
-            if let Some(Err(panic)) = handler.map(|handler| panic::catch(|| handler(&report.error))) {
+            if let Some(Err(panic)) = handler.map(|handler| panic::catch(|| handler(&report.error)))
+            {
                 log::error!("{}: the watch error handler {panic}", self.name());
             }
         }
@@ -436,7 +465,10 @@ impl<T: Object> Reflector<T> {
             return Ok(());
         }
         let (stop, failed) = (resync.stop.clone(), Arc::clone(&resync.failed));
-        let thread = threads::named(format!("{} resync", self.name()), self.options.stack_sizes.others);
+        let thread = threads::named(
+            format!("{} resync", self.name()),
+            self.options.stack_sizes.others,
+        );
         let owners = Owners::current();
         let thread = thread.spawn_scoped(scope, move || {
             let resyncs = owners.adopt(|| panic::catch(|| self.resync_until(period, &stop)));
@@ -445,8 +477,9 @@ impl<T: Object> Reflector<T> {
                 stop.stop();
             }
         });
-        let thread =
-            thread.map_err(|error| StoreError::other(format!("can't start the resync thread: {error}")))?;
+        let thread = thread.map_err(|error| {
+            StoreError::other(format!("can't start the resync thread: {error}"))
+        })?;
         resync.thread = Some(thread);
         Ok(())
     }
@@ -454,7 +487,12 @@ impl<T: Object> Reflector<T> {
     /// The resync thread: at each tick, unless nobody wants one, the store tells everything once more.
     fn resync_until(&self, period: Duration, stop: &Stop) -> Result<(), StoreError> {
         while self.options.clock.wait(period, stop) {
-            if self.options.should_resync.as_ref().is_none_or(|should_resync| should_resync()) {
+            if self
+                .options
+                .should_resync
+                .as_ref()
+                .is_none_or(|should_resync| should_resync())
+            {
                 self.store.resync()?;
             }
         }
@@ -473,7 +511,11 @@ struct Resync<'scope> {
 
 impl Resync<'_> {
     fn new(stop: &Stop) -> Self {
-        Self { stop: stop.child(), failed: Arc::default(), thread: None }
+        Self {
+            stop: stop.child(),
+            failed: Arc::default(),
+            thread: None,
+        }
     }
 
     /// Why the phase was stopped, if not from outside: a resync failed, or a lister-watcher gave the stop
@@ -511,16 +553,22 @@ fn read(body: &mut Body, buffer: &mut [u8], patience: Option<Duration>) -> Come 
             match body.read(buffer) {
                 Ok(length) => return Come::Bytes(length),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::TimedOut && limited => return Come::Nothing,
+                Err(error) if error.kind() == io::ErrorKind::TimedOut && limited => {
+                    return Come::Nothing;
+                }
                 Err(error) => return Come::Failure(Error::from(error)),
             }
         }
     });
-    reads.unwrap_or_else(|panic| Come::Failure(Error::other(format!("the reader of the body {panic}"))))
+    reads.unwrap_or_else(|panic| {
+        Come::Failure(Error::other(format!("the reader of the body {panic}")))
+    })
 }
 
 impl<T> fmt::Debug for Reflector<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reflector").field("status", &*self.status.lock()).finish_non_exhaustive()
+        f.debug_struct("Reflector")
+            .field("status", &*self.status.lock())
+            .finish_non_exhaustive()
     }
 }

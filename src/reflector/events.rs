@@ -24,7 +24,9 @@ impl<T: Object> Machine<'_, T> {
         read: impl FnOnce(&mut FrameSplitter, &mut Frame<'_>) -> Result<(), Broken>,
     ) -> Result<(), Broken> {
         let mut frames = std::mem::take(&mut watching.frames);
-        let result = read(&mut frames, &mut |frame| self.event(frame, watching, store, now));
+        let result = read(&mut frames, &mut |frame| {
+            self.event(frame, watching, store, now)
+        });
         watching.frames = frames;
         result
     }
@@ -36,7 +38,10 @@ impl<T: Object> Machine<'_, T> {
         store: &dyn ReflectorStore<T>,
         now: Instant,
     ) -> Result<Taken, Broken> {
-        let reuse = watching.initial.as_ref().is_some_and(|initial| initial.reuse);
+        let reuse = watching
+            .initial
+            .as_ref()
+            .is_some_and(|initial| initial.reuse);
         if watching.initial.is_some() {
             self.decoder.stays(frame.len());
         }
@@ -65,14 +70,18 @@ impl<T: Object> Machine<'_, T> {
                 self.unreadable(kind, &Unreadable::nameless(&object), watching, store);
                 return Ok(Taken::Whole);
             }
-            Read::Bookmark { mut resource_version, initial_events_end } => {
+            Read::Bookmark {
+                mut resource_version,
+                initial_events_end,
+            } => {
                 self.drop_long_version(&mut resource_version);
                 if watching.initial.is_none() && !resource_version.is_empty() {
                     self.stored(store.bookmark(&resource_version));
                 }
                 if watching.initial.is_none() {
                     let last = watching.last_bookmark.replace(now);
-                    self.bookmarks_come |= last.is_some_and(|last| now.duration_since(last) <= QUIET);
+                    self.bookmarks_come |=
+                        last.is_some_and(|last| now.duration_since(last) <= QUIET);
                 }
                 self.count(kind, &resource_version, watching, now);
                 if initial_events_end && watching.initial.is_some() {
@@ -90,7 +99,9 @@ impl<T: Object> Machine<'_, T> {
                 }
                 self.count(kind, "", watching, now);
             }
-            Read::Elsewhere { mut resource_version } => {
+            Read::Elsewhere {
+                mut resource_version,
+            } => {
                 self.drop_long_version(&mut resource_version);
                 self.shard_applied = Some(false);
                 self.count(kind, &resource_version, watching, now);
@@ -228,11 +239,18 @@ impl<T: Object> Machine<'_, T> {
         store: &dyn ReflectorStore<T>,
         now: Instant,
     ) -> Result<(), Broken> {
-        if watching.initial.as_ref().is_some_and(|initial| initial.has_gone_back(&self.version)) {
+        if watching
+            .initial
+            .as_ref()
+            .is_some_and(|initial| initial.has_gone_back(&self.version))
+        {
             let what = "the objects of the watch-list are older than what has been seen";
             return Err(Broken::Frame(Error::decode(what)));
         }
-        let Some(mut initial) = watching.initial.take_if(|initial| !initial.version.is_empty()) else {
+        let Some(mut initial) = watching
+            .initial
+            .take_if(|initial| !initial.version.is_empty())
+        else {
             let what = "the bookmark that ends the initial events has no resourceVersion";
             return Err(Broken::Frame(Error::decode(what)));
         };
@@ -240,7 +258,8 @@ impl<T: Object> Machine<'_, T> {
         (watching.started, watching.events, watching.versions_count) = (now, 0, true);
         let (received, up_to_date) = (initial.received(), initial.is_up_to_date());
         let undecoded = std::mem::take(&mut initial.undecoded);
-        self.replace(initial.into_list(), received, up_to_date, undecoded, store).map_err(Broken::Refused)
+        self.replace(initial.into_list(), received, up_to_date, undecoded, store)
+            .map_err(Broken::Refused)
     }
 
     /// What the store says to an event is told, and the watch goes on (W8).
@@ -265,7 +284,11 @@ impl<T: Object> Machine<'_, T> {
 
     /// Where in the stream the next event is.
     fn place(&self, watching: &Watching<T>) -> String {
-        let at = if self.version.is_empty() { "the beginning" } else { &self.version };
+        let at = if self.version.is_empty() {
+            "the beginning"
+        } else {
+            &self.version
+        };
         format!("event {} after version {}", watching.events + 1, Shown(at))
     }
 }

@@ -43,7 +43,10 @@ impl Failures {
     /// Forgets the failures when the reflector has recovered, and returns their list if there were any.
     pub(super) fn well(&mut self) -> Option<String> {
         let failures = std::mem::take(&mut self.since_well);
-        let list = failures.iter().map(|(error, times)| format!("{times} × {error}")).collect::<Vec<_>>();
+        let list = failures
+            .iter()
+            .map(|(error, times)| format!("{times} × {error}"))
+            .collect::<Vec<_>>();
         (!list.is_empty()).then(|| list.join("; "))
     }
 
@@ -56,7 +59,9 @@ impl Failures {
 /// An error with the name of whom it concerns, once: that of a request says what was listed or watched, which
 /// is what a reflector is called that was not given a name.
 pub(super) fn named(name: &str, error: &str) -> String {
-    let what = error.strip_prefix("list ").or_else(|| error.strip_prefix("watch "));
+    let what = error
+        .strip_prefix("list ")
+        .or_else(|| error.strip_prefix("watch "));
     match what.and_then(|what| what.strip_prefix(name)) {
         Some(rest) if rest.starts_with(": ") => error.to_owned(),
         _ => format!("{name}: {error}"),

@@ -19,7 +19,11 @@ pub(super) struct InitialObjects<V> {
 
 impl<V> InitialObjects<V> {
     pub(super) fn new() -> Self {
-        Self { objects: Vec::new(), places: None, count: 0 }
+        Self {
+            objects: Vec::new(),
+            places: None,
+            count: 0,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -27,7 +31,8 @@ impl<V> InitialObjects<V> {
     }
 
     pub(super) fn contains(&self, key: &str) -> bool {
-        self.place(key).is_some_and(|place| self.objects[place].1.is_some())
+        self.place(key)
+            .is_some_and(|place| self.objects[place].1.is_some())
     }
 
     pub(super) fn put(&mut self, key: Key, object: V) {
@@ -37,7 +42,11 @@ impl<V> InitialObjects<V> {
             return;
         }
         if self.places.is_none() && self.objects.last().is_some_and(|(last, _)| *last > key) {
-            let places = self.objects.iter().enumerate().map(|(place, (key, _))| (key.clone(), place));
+            let places = self
+                .objects
+                .iter()
+                .enumerate()
+                .map(|(place, (key, _))| (key.clone(), place));
             self.places = Some(places.collect());
         }
         if let Some(places) = &mut self.places {
@@ -56,7 +65,10 @@ impl<V> InitialObjects<V> {
 
     pub(super) fn into_vec(self) -> Vec<(Key, V)> {
         // In place where V is an Arc: the vector is as large with objects that may be missing.
-        self.objects.into_iter().filter_map(|(key, object)| Some((key, object?))).collect()
+        self.objects
+            .into_iter()
+            .filter_map(|(key, object)| Some((key, object?)))
+            .collect()
     }
 
     fn place(&self, key: &str) -> Option<usize> {
@@ -64,7 +76,10 @@ impl<V> InitialObjects<V> {
             Some(places) => places.get(key).copied(),
             // Mostly it is behind all of them.
             None if self.objects.last().is_none_or(|(last, _)| **last < *key) => None,
-            None => self.objects.binary_search_by(|(other, _)| (**other).cmp(key)).ok(),
+            None => self
+                .objects
+                .binary_search_by(|(other, _)| (**other).cmp(key))
+                .ok(),
         }
     }
 }
@@ -89,15 +104,24 @@ mod tests {
             assert_eq!(objects.len(), expected.len(), "{changes}");
             let all = "abcdefgh".split_terminator("").skip(1);
             assert!(
-                all.into_iter().all(|key| objects.contains(key) == expected.contains_key(key)),
+                all.into_iter()
+                    .all(|key| objects.contains(key) == expected.contains_key(key)),
                 "{changes}"
             );
         }
         let hashed = objects.places.is_some();
         let all = objects.into_vec();
-        assert!(all.iter().all(|(key, object)| expected.remove(&**key) == Some(object.as_str())));
+        assert!(
+            all.iter()
+                .all(|(key, object)| expected.remove(&**key) == Some(object.as_str()))
+        );
         assert!(expected.is_empty());
-        (all.into_iter().map(|(key, object)| format!("{key}{object}")).collect(), hashed)
+        (
+            all.into_iter()
+                .map(|(key, object)| format!("{key}{object}"))
+                .collect(),
+            hashed,
+        )
     }
 
     #[test]

@@ -144,7 +144,12 @@ type SetReadTimeout = dyn FnMut(Option<Duration>) + Send;
 impl Body {
     /// From any reader. An end before the end (a connection that broke) must be an error of it, not `Ok(0)`.
     pub fn new(reader: impl Read + Send + 'static) -> Self {
-        Self { reader: Box::new(reader), set_read_timeout: None, read_timeout: None, glances: false }
+        Self {
+            reader: Box::new(reader),
+            set_read_timeout: None,
+            read_timeout: None,
+            glances: false,
+        }
     }
 
     /// Says how the time is set that a read may wait for bytes: from then on one that has waited for so long
@@ -168,14 +173,23 @@ impl Body {
     /// assert_eq!(std::io::read_to_string(&mut short).unwrap(), "abc");
     /// ```
     #[must_use]
-    pub fn map<R: Read + Send + 'static>(self, around: impl FnOnce(Box<dyn Read + Send>) -> R) -> Self {
-        Self { reader: Box::new(around(self.reader)), ..self }
+    pub fn map<R: Read + Send + 'static>(
+        self,
+        around: impl FnOnce(Box<dyn Read + Send>) -> R,
+    ) -> Self {
+        Self {
+            reader: Box::new(around(self.reader)),
+            ..self
+        }
     }
 
     /// Says that a read with a timeout of zero takes what is there.
     #[cfg(feature = "client")]
     pub(crate) fn glancing(self) -> Self {
-        Self { glances: true, ..self }
+        Self {
+            glances: true,
+            ..self
+        }
     }
 
     pub(crate) fn glances(&self) -> bool {
@@ -184,7 +198,9 @@ impl Body {
 
     /// Sets how long a read may wait for bytes; says whether that can be set.
     pub(crate) fn set_read_timeout(&mut self, timeout: Duration) -> bool {
-        let Some(set) = &mut self.set_read_timeout else { return false };
+        let Some(set) = &mut self.set_read_timeout else {
+            return false;
+        };
         if self.read_timeout != Some(timeout) {
             set(Some(timeout));
             self.read_timeout = Some(timeout);
@@ -240,14 +256,21 @@ where
 {
     /// What answers LIST, and what answers WATCH.
     pub fn new(list: L, watch: W) -> Self {
-        Self { list, watch, watch_list: false }
+        Self {
+            list,
+            watch,
+            watch_list: false,
+        }
     }
 
     /// With a WATCH that answers a request for
     /// [`send_initial_events`](ListOptions::send_initial_events), as a server or with an error.
     #[must_use]
     pub fn with_watch_list(self) -> Self {
-        Self { watch_list: true, ..self }
+        Self {
+            watch_list: true,
+            ..self
+        }
     }
 }
 

@@ -124,9 +124,14 @@ impl<T: Object> Listing<T> {
 
     /// How many objects have come, and how many there are in all, where the server tells.
     pub(super) fn progress(&self) -> (usize, Option<usize>) {
-        let remaining = self.remaining.and_then(|remaining| usize::try_from(remaining).ok());
+        let remaining = self
+            .remaining
+            .and_then(|remaining| usize::try_from(remaining).ok());
         let received = self.objects.len() + self.unnamed.len() + self.elsewhere;
-        (received, remaining.map(|remaining| received.saturating_add(remaining)))
+        (
+            received,
+            remaining.map(|remaining| received.saturating_add(remaining)),
+        )
     }
 
     pub(super) fn feed(
@@ -136,12 +141,24 @@ impl<T: Object> Listing<T> {
         store: &dyn ReflectorStore<T>,
     ) -> Result<(), Error> {
         let Self {
-            splitter, objects, unnamed, elsewhere, gaps, unreadable, items, unread, reuse, since, ..
+            splitter,
+            objects,
+            unnamed,
+            elsewhere,
+            gaps,
+            unreadable,
+            items,
+            unread,
+            reuse,
+            since,
+            ..
         } = self;
         splitter.feed(bytes, |item, list| {
             // Of the first page, whose version is the list's.
             let reuse = *reuse.get_or_insert_with(|| {
-                since.as_ref().is_some_and(|since| is_no_older(list.resource_version(), since))
+                since
+                    .as_ref()
+                    .is_some_and(|since| is_no_older(list.resource_version(), since))
             });
             match decoder.listed(item, list, store, reuse) {
                 Ok(Item::Object(key, object)) => {
@@ -151,7 +168,9 @@ impl<T: Object> Listing<T> {
                     objects.put(key, object);
                 }
                 Ok(Item::Elsewhere) => *elsewhere += 1,
-                Ok(Item::Unnamed(object)) => unnamed.put(meta_namespace_key(&object), (*items, object)),
+                Ok(Item::Unnamed(object)) => {
+                    unnamed.put(meta_namespace_key(&object), (*items, object))
+                }
                 Err(error) => {
                     gaps.add(error.key(store));
                     unreadable.push((*items, error));
@@ -190,14 +209,18 @@ impl<T: Object> Listing<T> {
         decoder: &Decoder<T>,
         store: &dyn ReflectorStore<T>,
     ) -> Result<Option<Listed<T>>, Error> {
-        let splitter = std::mem::replace(&mut self.splitter, ListSplitter::new(self.limits.object_bytes));
+        let splitter = std::mem::replace(
+            &mut self.splitter,
+            ListSplitter::new(self.limits.object_bytes),
+        );
         let meta = splitter.finish().map_err(Error::from)?;
         let (api_version, kind) = meta.api_version_and_kind();
         decoder.check_list(api_version, kind)?;
         self.name(&meta, decoder, store);
         self.pages += 1;
         if self.pages == 1 {
-            self.limits.check_resource_version(meta.resource_version())?;
+            self.limits
+                .check_resource_version(meta.resource_version())?;
             meta.resource_version().clone_into(&mut self.list_version);
         }
         self.picked &= decoder.is_picked(meta.shard_selector());
@@ -207,7 +230,9 @@ impl<T: Object> Listing<T> {
         if let Some(token) = meta.continue_token() {
             // Of equal keys only one is kept: pages that repeat them bring nothing new.
             let amount = self.objects.len() + self.elsewhere + self.unread;
-            self.page_check.follow(token, amount).map_err(Error::decode)?;
+            self.page_check
+                .follow(token, amount)
+                .map_err(Error::decode)?;
             self.continue_token = Some(token.to_owned());
             return Ok(None);
         }
@@ -223,8 +248,15 @@ impl<T: Object> Listing<T> {
             gaps: std::mem::take(&mut self.gaps),
         };
         let at_zero = self.resource_version.as_deref() == Some("0");
-        let Self { elsewhere, picked, .. } = *self;
-        Ok(Some(Listed { list, elsewhere, picked, paginated_at_zero: self.pages > 1 && at_zero }))
+        let Self {
+            elsewhere, picked, ..
+        } = *self;
+        Ok(Some(Listed {
+            list,
+            elsewhere,
+            picked,
+            paginated_at_zero: self.pages > 1 && at_zero,
+        }))
     }
 
     /// A request failed: whether there is another one to make at once, and whether the version asked for
@@ -237,9 +269,12 @@ impl<T: Object> Listing<T> {
             return Retry::Whole;
         }
         // An event that was garbled must not keep it from listing forever.
-        let is_at_a_version = was_first_page && !matches!(self.resource_version.as_deref(), None | Some("0"));
+        let is_at_a_version =
+            was_first_page && !matches!(self.resource_version.as_deref(), None | Some("0"));
         let unacceptable = is_at_a_version && error.is_unacceptable_request();
-        if !self.retried && (error.is_gone() || error.is_too_large_resource_version() || unacceptable) {
+        if !self.retried
+            && (error.is_gone() || error.is_too_large_resource_version() || unacceptable)
+        {
             self.restart();
             self.whole = false;
             self.retried = true;

@@ -192,16 +192,29 @@ impl<'a, T: Object> Machine<'a, T> {
     }
 
     /// `watch_list`: whether whoever drives it can ask for one.
-    pub(super) fn new(decode: Decode<T>, options: &ReflectorOptions, watch_list: bool, now: Instant) -> Self {
+    pub(super) fn new(
+        decode: Decode<T>,
+        options: &ReflectorOptions,
+        watch_list: bool,
+        now: Instant,
+    ) -> Self {
         let mut machine = Self {
             settings: Settings {
                 page_size: options.page_size,
-                min_watch_timeout: options.min_watch_timeout.max(ReflectorOptions::MIN_WATCH_TIMEOUT),
+                min_watch_timeout: options
+                    .min_watch_timeout
+                    .max(ReflectorOptions::MIN_WATCH_TIMEOUT),
                 // Zero would ask for watches without a pause.
-                watch_idle_timeout: options.watch_idle_timeout.filter(|timeout| !timeout.is_zero()),
+                watch_idle_timeout: options
+                    .watch_idle_timeout
+                    .filter(|timeout| !timeout.is_zero()),
                 watch_list: watch_list && options.watch_list,
                 reuse_unchanged: options.reuse_unchanged,
-                shard_selector: options.shard.as_ref().map(Shard::selector).unwrap_or_default(),
+                shard_selector: options
+                    .shard
+                    .as_ref()
+                    .map(Shard::selector)
+                    .unwrap_or_default(),
             },
             decoder: Decoder::new(decode, options),
             room_for_a_version: String::new(),
@@ -248,9 +261,10 @@ impl<'a, T: Object> Machine<'a, T> {
         };
         let shard_selector = || self.settings.shard_selector.clone();
         match &self.phase {
-            Phase::List(listing) => {
-                Step::List(ListOptions { shard_selector: shard_selector(), ..listing.options() })
-            }
+            Phase::List(listing) => Step::List(ListOptions {
+                shard_selector: shard_selector(),
+                ..listing.options()
+            }),
             Phase::ListBody(_) => Step::Read(None),
             Phase::WatchBody(watching) => Step::Read(Some(self.patience(watching))),
             Phase::Wait(duration, _) => Step::Wait(*duration),
@@ -335,7 +349,10 @@ impl<'a, T: Object> Machine<'a, T> {
         match &self.phase {
             Phase::List(listing) | Phase::ListBody(listing) => Some(listing.progress()),
             Phase::WatchList => Some((0, None)),
-            Phase::WatchBody(Watching { initial: Some(initial), .. }) => Some((initial.received(), None)),
+            Phase::WatchBody(Watching {
+                initial: Some(initial),
+                ..
+            }) => Some((initial.received(), None)),
             _ => None,
         }
     }
@@ -380,7 +397,9 @@ impl<'a, T: Object> Machine<'a, T> {
             (Phase::Watch, Err(error)) => self.watch_refused(error),
             (Phase::WatchList, Ok(())) => {
                 // As of a list, if it can be told in the end that the versions did not go back.
-                let reuse = self.since().is_some_and(|since| is_no_older(&since, &since));
+                let reuse = self
+                    .since()
+                    .is_some_and(|since| is_no_older(&since, &since));
                 self.watch_opened(timeout, started, false, Some(Initial::new(reuse)));
             }
             (Phase::WatchList, Err(error)) => self.watch_list_failed(error, now),
@@ -404,8 +423,9 @@ impl<'a, T: Object> Machine<'a, T> {
             }
             Phase::WatchBody(mut watching) => {
                 watching.silent = Duration::ZERO;
-                let read =
-                    self.read_frames(&mut watching, store, now, |frames, event| frames.feed(bytes, event));
+                let read = self.read_frames(&mut watching, store, now, |frames, event| {
+                    frames.feed(bytes, event)
+                });
                 match read {
                     Ok(()) => self.phase = Phase::WatchBody(watching),
                     Err(broken) => self.watch_broken(broken, &watching, now),
@@ -439,7 +459,12 @@ impl<'a, T: Object> Machine<'a, T> {
     }
 
     /// The body has come to its end, or the connection broke.
-    pub(super) fn ended(&mut self, result: Result<(), Error>, store: &dyn ReflectorStore<T>, now: Instant) {
+    pub(super) fn ended(
+        &mut self,
+        result: Result<(), Error>,
+        store: &dyn ReflectorStore<T>,
+        now: Instant,
+    ) {
         self.now = now;
         self.reading = self.phase.reading();
         match (std::mem::replace(&mut self.phase, Phase::Watch), result) {
@@ -454,7 +479,9 @@ impl<'a, T: Object> Machine<'a, T> {
             }
             (Phase::ListBody(listing), Err(error)) => self.list_failed(listing, error),
             (Phase::WatchBody(mut watching), result) => {
-                let read = self.read_frames(&mut watching, store, now, |frames, event| frames.finish(event));
+                let read = self.read_frames(&mut watching, store, now, |frames, event| {
+                    frames.finish(event)
+                });
                 match read {
                     Ok(()) => self.watch_ended(&watching, result, now),
                     Err(broken) => self.watch_broken(broken, &watching, now),
@@ -507,7 +534,13 @@ impl<'a, T: Object> Machine<'a, T> {
         };
         let Settings { page_size, .. } = self.settings;
         let limits = self.decoder.limits();
-        self.phase = Phase::List(Listing::new(version, page_size, self.paginated, self.since(), limits));
+        self.phase = Phase::List(Listing::new(
+            version,
+            page_size,
+            self.paginated,
+            self.since(),
+            limits,
+        ));
     }
 
     /// The version of what the store has, if that may be kept where it has not changed.
@@ -519,7 +552,8 @@ impl<'a, T: Object> Machine<'a, T> {
     /// in its place now: etcd is restored while its API servers are down, so a lost connection can be the only
     /// sign of it.
     pub(super) fn doubt_history(&mut self, error: &Error) {
-        self.history_is_known &= error.status().is_some() && !error.is_gone() && !error.is_retryable();
+        self.history_is_known &=
+            error.status().is_some() && !error.is_gone() && !error.is_retryable();
     }
 
     fn list_failed(&mut self, mut listing: Listing<T>, error: Error) {
@@ -538,7 +572,12 @@ impl<'a, T: Object> Machine<'a, T> {
     }
 
     fn listed(&mut self, listed: Listed<T>, undecoded: Undecoded, store: &dyn ReflectorStore<T>) {
-        let Listed { list, elsewhere, picked, paginated_at_zero } = listed;
+        let Listed {
+            list,
+            elsewhere,
+            picked,
+            paginated_at_zero,
+        } = listed;
         self.version_unavailable = false;
         self.paginated |= paginated_at_zero;
         if !self.settings.shard_selector.is_empty() {
@@ -565,21 +604,39 @@ impl<'a, T: Object> Machine<'a, T> {
         let (version, no_gaps) = (list.resource_version.clone(), list.gaps.is_empty());
         let complete = no_gaps && up_to_date;
         let never_decoded = (!self.synced || self.undecodable.is_some()) && list.objects.is_empty();
-        let undecodable = if never_decoded { undecoded.into_list(std::any::type_name::<T>()) } else { None };
+        let undecodable = if never_decoded {
+            undecoded.into_list(std::any::type_name::<T>())
+        } else {
+            None
+        };
         self.history_is_known &= is_no_older(&version, &self.version);
         // An object that stays in a gap may be of another history.
-        let keeps_none = no_gaps || store.staging().is_some_and(|staging| list.gaps.are_empty_in(staging));
+        let keeps_none = no_gaps
+            || store
+                .staging()
+                .is_some_and(|staging| list.gaps.are_empty_in(staging));
         if let Some(before_replace) = self.before_replace {
             let undecodable = undecodable.as_ref();
-            before_replace(self, &ListOutcome { version: &version, received, complete, undecodable });
+            before_replace(
+                self,
+                &ListOutcome {
+                    version: &version,
+                    received,
+                    complete,
+                    undecodable,
+                },
+            );
         }
         let replaced = match store.staging() {
             Some(staging) => staging.replace_staged(list),
-            None if no_gaps => {
-                store.replace(list.objects.into_iter().map(|(_, object)| object).collect(), &version)
-            }
+            None if no_gaps => store.replace(
+                list.objects.into_iter().map(|(_, object)| object).collect(),
+                &version,
+            ),
             None => {
-                return Err(Error::decode("objects of the list can't be read, and the store has no staging"));
+                return Err(Error::decode(
+                    "objects of the list can't be read, and the store has no staging",
+                ));
             }
         };
         replaced.map_err(|error| Error::other(format!("unable to sync list result: {error}")))?;
@@ -621,7 +678,10 @@ impl<'a, T: Object> Machine<'a, T> {
     /// How long to wait for bytes.
     fn patience(&self, watching: &Watching<T>) -> Duration {
         let patience = watching.patience(self.expects_bookmarks());
-        let relist = self.repair.time_left(self.now).filter(|_| watching.initial.is_none());
+        let relist = self
+            .repair
+            .time_left(self.now)
+            .filter(|_| watching.initial.is_none());
         relist.map_or(patience, |relist| relist.min(patience))
     }
 
@@ -652,19 +712,32 @@ impl<'a, T: Object> Machine<'a, T> {
     }
 
     fn wait(&mut self, at_least: Option<Duration>, next: Next) {
-        let wait = self.backoff.step().max(at_least.unwrap_or_default().min(RETRY_AFTER));
+        let wait = self
+            .backoff
+            .step()
+            .max(at_least.unwrap_or_default().min(RETRY_AFTER));
         self.phase = Phase::Wait(wait, next);
     }
 
     pub(super) fn report(&mut self, error: Error, to_handler: bool) {
-        self.reports.push(Report { error, to_handler, reading: self.reading, unreadable: false });
+        self.reports.push(Report {
+            error,
+            to_handler,
+            reading: self.reading,
+            unreadable: false,
+        });
     }
 
     /// An object, or a change of one, could not be read or stored.
     pub(super) fn report_missed(&mut self, key: Option<Key>, error: Error) {
         self.view.miss();
         self.repair.missed(key, self.now);
-        self.reports.push(Report { error, to_handler: false, reading: self.reading, unreadable: true });
+        self.reports.push(Report {
+            error,
+            to_handler: false,
+            reading: self.reading,
+            unreadable: true,
+        });
     }
 
     /// Between the shortest and twice that, so that the watches of many clients do not end together (W1).

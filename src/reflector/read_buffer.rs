@@ -25,7 +25,12 @@ impl Default for ReadBuffer {
 
 impl ReadBuffer {
     fn of(size: usize) -> Self {
-        Self { bytes: vec![0; size], filled: false, flooded: false, small: 0 }
+        Self {
+            bytes: vec![0; size],
+            filled: false,
+            flooded: false,
+            small: 0,
+        }
     }
 
     /// To read into. What was read before is gone.
@@ -53,7 +58,11 @@ impl ReadBuffer {
         let size = self.bytes.len();
         self.filled = length == size;
         self.flooded = length >= SIZES[1] / 4;
-        self.small = if length < size / 4 { self.small.saturating_add(1) } else { 0 };
+        self.small = if length < size / 4 {
+            self.small.saturating_add(1)
+        } else {
+            0
+        };
         &self.bytes[..length]
     }
 }
@@ -71,9 +80,13 @@ mod tests {
     #[test]
     fn it_grows_with_full_reads_and_is_small_again_after_many_small_ones() {
         let mut buffer = ReadBuffer::default();
-        let sizes: Vec<usize> = (0..4).map(|_| size_after(&mut buffer, usize::MAX)).collect();
+        let sizes: Vec<usize> = (0..4)
+            .map(|_| size_after(&mut buffer, usize::MAX))
+            .collect();
         assert_eq!(sizes, [16 << 10, 64 << 10, 128 << 10, 128 << 10]);
-        let small: Vec<usize> = (0..6 * PATIENCE).map(|_| size_after(&mut buffer, 100)).collect();
+        let small: Vec<usize> = (0..6 * PATIENCE)
+            .map(|_| size_after(&mut buffer, 100))
+            .collect();
         assert_eq!(small.first(), Some(&(128 << 10)));
         assert_eq!(small.last(), Some(&(4 << 10)));
         assert!(small.is_sorted_by(|a, b| a >= b));

@@ -29,7 +29,13 @@ pub(super) struct Repair {
 impl Repair {
     pub(super) fn new(mut backoff: Backoff) -> Self {
         let wait = backoff.step().max(SHORTEST);
-        Self { missed: HashSet::new(), relists_left: 0, due: None, wait, backoff }
+        Self {
+            missed: HashSet::new(),
+            relists_left: 0,
+            due: None,
+            wait,
+            backoff,
+        }
     }
 
     /// An object could not be decoded or stored.
@@ -77,7 +83,10 @@ impl Repair {
 
     /// The time until the next relist. Not zero, which is no time to wait for bytes.
     pub(super) fn time_left(&self, now: Instant) -> Option<Duration> {
-        self.due.map(|due| due.saturating_duration_since(now).max(Duration::from_millis(1)))
+        self.due.map(|due| {
+            due.saturating_duration_since(now)
+                .max(Duration::from_millis(1))
+        })
     }
 
     fn schedule(&mut self, now: Instant) {

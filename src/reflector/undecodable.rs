@@ -19,8 +19,15 @@ pub struct UndecodableList {
 
 impl fmt::Display for UndecodableList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { type_name, objects, first_error } = self;
-        write!(f, "none of the {objects} objects in the list could be decoded as {type_name}; ")?;
+        let Self {
+            type_name,
+            objects,
+            first_error,
+        } = self;
+        write!(
+            f,
+            "none of the {objects} objects in the list could be decoded as {type_name}; "
+        )?;
         write!(f, "the first error: {first_error}")
     }
 }
@@ -35,7 +42,11 @@ pub(super) struct Undecoded {
 impl Undecoded {
     pub(super) fn add(&mut self, error: &Error) {
         // A watch-list may send a second state of the same object.
-        if self.first.as_ref().is_none_or(|first| first.to_string() != error.to_string()) {
+        if self
+            .first
+            .as_ref()
+            .is_none_or(|first| first.to_string() != error.to_string())
+        {
             self.objects += 1;
         }
         self.first.get_or_insert_with(|| error.clone());
@@ -44,6 +55,12 @@ impl Undecoded {
     /// What is to be said of a list in which nothing else was. A single object may just be broken itself.
     pub(super) fn into_list(self, type_name: &'static str) -> Option<UndecodableList> {
         let Self { objects, first } = self;
-        first.filter(|_| objects > 1).map(|first_error| UndecodableList { type_name, objects, first_error })
+        first
+            .filter(|_| objects > 1)
+            .map(|first_error| UndecodableList {
+                type_name,
+                objects,
+                first_error,
+            })
     }
 }

@@ -151,9 +151,21 @@ impl<T: Object> Initial<T> {
 
     /// All of them.
     pub(super) fn into_list(self) -> StagedList<T> {
-        let Self { objects, elsewhere: _, gaps, outdated: _, undecoded: _, version, reuse: _, reused: _ } =
-            self;
-        StagedList { objects: objects.into_vec(), resource_version: version, gaps }
+        let Self {
+            objects,
+            elsewhere: _,
+            gaps,
+            outdated: _,
+            undecoded: _,
+            version,
+            reuse: _,
+            reused: _,
+        } = self;
+        StagedList {
+            objects: objects.into_vec(),
+            resource_version: version,
+            gaps,
+        }
     }
 }
 
@@ -187,12 +199,19 @@ impl RetryWindow {
     const APART: Duration = Duration::from_secs(60);
 
     pub(super) fn new(length: Duration) -> Self {
-        Self { length, first: None, last: None }
+        Self {
+            length,
+            first: None,
+            last: None,
+        }
     }
 
     /// There was another error: whether to try again.
     pub(super) fn retry(&mut self, now: Instant) -> bool {
-        if self.last.is_some_and(|last| now.duration_since(last) >= Self::APART) {
+        if self
+            .last
+            .is_some_and(|last| now.duration_since(last) >= Self::APART)
+        {
             self.first = None;
         }
         let first = *self.first.get_or_insert(now);
@@ -221,9 +240,16 @@ mod tests {
         assert!(!never.retry(at(0)) && !never.retry(at(1)));
 
         let mut window = RetryWindow::new(Duration::from_secs(90));
-        assert!([0, 30, 60, 90].into_iter().all(|second| window.retry(at(second))));
+        assert!(
+            [0, 30, 60, 90]
+                .into_iter()
+                .all(|second| window.retry(at(second)))
+        );
         assert!(!window.retry(at(91)), "the window is over");
         assert!(window.retry(at(92)), "and begins again");
-        assert!(window.retry(at(153)) && window.retry(at(153 + 89)), "a minute apart: it begins again");
+        assert!(
+            window.retry(at(153)) && window.retry(at(153 + 89)),
+            "a minute apart: it begins again"
+        );
     }
 }

@@ -58,11 +58,14 @@ pub(super) fn toggled(lanes: u64, before: bool) -> (u64, bool) {
 /// places; once more, and they are as before.
 #[inline]
 pub(super) fn in_order(lanes: u64) -> u64 {
-    [(7, 0x00aa_00aa_00aa_00aa), (14, 0x0000_cccc_0000_cccc), (28, 0x0000_0000_f0f0_f0f0)].into_iter().fold(
-        lanes,
-        |lanes, (by, mask)| {
-            let moved = (lanes ^ lanes >> by) & mask;
-            lanes ^ moved ^ moved << by
-        },
-    )
+    [
+        (7, 0x00aa_00aa_00aa_00aa),
+        (14, 0x0000_cccc_0000_cccc),
+        (28, 0x0000_0000_f0f0_f0f0),
+    ]
+    .into_iter()
+    .fold(lanes, |lanes, (by, mask)| {
+        let moved = (lanes ^ lanes >> by) & mask;
+        lanes ^ moved ^ moved << by
+    })
 }

@@ -13,9 +13,12 @@ fn bits_of_a_block_stand_for_its_bytes() {
         let block: Block = any(&mut random, b"x....");
         let before = round % 2 == 0;
         let marks = lanes(&block, |byte| byte == b'x');
-        let of = |is_so: &dyn Fn(usize) -> bool| (0..BLOCK).map(|at| u64::from(is_so(at)) << at).sum::<u64>();
+        let of = |is_so: &dyn Fn(usize) -> bool| {
+            (0..BLOCK).map(|at| u64::from(is_so(at)) << at).sum::<u64>()
+        };
         let is_mark = |at: usize| block[at] == b'x';
-        let odd = |at: usize| (0..=at).filter(|at| is_mark(*at)).count() % 2 == usize::from(!before);
+        let odd =
+            |at: usize| (0..=at).filter(|at| is_mark(*at)).count() % 2 == usize::from(!before);
 
         assert_eq!(in_order(marks), of(&is_mark));
         assert_eq!(in_order(in_order(marks)), marks);
@@ -28,7 +31,10 @@ fn bits_of_a_block_stand_for_its_bytes() {
 fn of_a_run_of_backslashes_every_other_one_escapes() {
     let mut random = Random::seeded(3);
     for round in 0..4_000 {
-        let block: Block = any(&mut random, [&br"\x"[..], br"\\\\x", br"\xxxxxx", br"\"][round / 2 % 4]);
+        let block: Block = any(
+            &mut random,
+            [&br"\x"[..], br"\\\\x", br"\xxxxxx", br"\"][round / 2 % 4],
+        );
         let mut next_is = round % 2 == 0;
         let mut expected = 0;
         for (at, byte) in block.iter().enumerate() {
@@ -36,7 +42,12 @@ fn of_a_run_of_backslashes_every_other_one_escapes() {
             next_is = *byte == b'\\' && !next_is;
         }
         let (bits, ends) = escaped(lanes(&block, |byte| byte == b'\\'), round % 2 == 0);
-        assert_eq!((in_order(bits), ends), (expected, next_is), "{}", block.escape_ascii());
+        assert_eq!(
+            (in_order(bits), ends),
+            (expected, next_is),
+            "{}",
+            block.escape_ascii()
+        );
     }
 }
 
@@ -45,8 +56,13 @@ fn of_a_run_of_backslashes_every_other_one_escapes() {
 fn a_value_ends_where_its_bracket_is_closed() {
     let mut random = Random::seeded(2);
     // Some are nearly all strings, some nearly all brackets or backslashes; none of them need be JSON.
-    let mixed =
-        [&br#"{["\"]}x"#[..], br#"{{[xxxxxxx"\\x,:]}"#, br#"{{{{[xxxx""xxx]}"#, br#"{"\\\\}"#, br#"x"\"#];
+    let mixed = [
+        &br#"{["\"]}x"#[..],
+        br#"{{[xxxxxxx"\\x,:]}"#,
+        br#"{{{{[xxxx""xxx]}"#,
+        br#"{"\\\\}"#,
+        br#"x"\"#,
+    ];
     for alphabet in mixed {
         let mut ended = 0;
         for _ in 0..2_000 {
@@ -55,7 +71,12 @@ fn a_value_ends_where_its_bracket_is_closed() {
             let mut slow = Scanner::default();
             let end = slow.slowly(&bytes);
             ended += usize::from(end.is_some());
-            assert_eq!(Scanner::default().end(&bytes), end, "{}", bytes.escape_ascii());
+            assert_eq!(
+                Scanner::default().end(&bytes),
+                end,
+                "{}",
+                bytes.escape_ascii()
+            );
 
             let (mut scanner, mut came) = (Scanner::default(), 0);
             let in_parts = loop {
@@ -71,6 +92,10 @@ fn a_value_ends_where_its_bracket_is_closed() {
             assert_eq!(in_parts, end, "{}", bytes.escape_ascii());
             assert_eq!(format!("{scanner:?}"), format!("{slow:?}"));
         }
-        assert!(ended > 500 || !alphabet.contains(&b'}'), "{ended} of {}", alphabet.escape_ascii());
+        assert!(
+            ended > 500 || !alphabet.contains(&b'}'),
+            "{ended} of {}",
+            alphabet.escape_ascii()
+        );
     }
 }

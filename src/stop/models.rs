@@ -129,7 +129,8 @@ fn either_ends_a_wait_for_either() {
         }
         assert_eq!(waiter.join().unwrap(), set);
         assert!(
-            done.shared.state.lock().waiting.is_empty() && stop.done.shared.state.lock().waiting.is_empty()
+            done.shared.state.lock().waiting.is_empty()
+                && stop.done.shared.state.lock().waiting.is_empty()
         );
     });
 }
@@ -159,7 +160,10 @@ fn a_stop_reaches_the_children_that_are_born_meanwhile() {
             }
         });
         let child = other.join().unwrap();
-        assert!(child.is_stopped() && !stop.is_stopped(), "nobody has stopped the parent yet");
+        assert!(
+            child.is_stopped() && !stop.is_stopped(),
+            "nobody has stopped the parent yet"
+        );
         stop.stop();
         let (grandchild, sibling) = family.join().unwrap();
         assert!(grandchild.is_stopped() && sibling.is_stopped());

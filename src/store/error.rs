@@ -70,16 +70,32 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Key(error) => write!(f, "object without a key: {error}"),
-            Self::Transform { key: Some(key), message } => write!(f, "transforming {key}: {message}"),
+            Self::Transform {
+                key: Some(key),
+                message,
+            } => write!(f, "transforming {key}: {message}"),
             Self::Transform { key: None, message } => write!(f, "transforming: {message}"),
-            Self::Index { index, key, message } => write!(f, "index function {index:?} on {key}: {message}"),
+            Self::Index {
+                index,
+                key,
+                message,
+            } => write!(f, "index function {index:?} on {key}: {message}"),
             Self::Compare { key, message } => write!(f, "comparing {key}: {message}"),
             Self::Closed => f.write_str("closed"),
             Self::NotFound { key } => write!(f, "there is no {key}"),
-            Self::ResourceVersion { key, resource_version: Some(version) } => {
-                write!(f, "the resourceVersion {version:?} of {key} is not a whole number")
+            Self::ResourceVersion {
+                key,
+                resource_version: Some(version),
+            } => {
+                write!(
+                    f,
+                    "the resourceVersion {version:?} of {key} is not a whole number"
+                )
             }
-            Self::ResourceVersion { key, resource_version: None } => {
+            Self::ResourceVersion {
+                key,
+                resource_version: None,
+            } => {
                 write!(f, "{key} has no resourceVersion")
             }
             Self::Other(message) => f.write_str(message),
@@ -152,7 +168,9 @@ impl fmt::Display for AddIndexersError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Conflict { names } => write!(f, "there are indices {names:?} already"),
-            Self::Function { name, key, message } => write!(f, "index function {name:?} on {key}: {message}"),
+            Self::Function { name, key, message } => {
+                write!(f, "index function {name:?} on {key}: {message}")
+            }
         }
     }
 }
@@ -188,7 +206,12 @@ pub struct TransactionError {
 
 impl fmt::Display for TransactionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} changes failed", self.total - self.successful.len(), self.total)?;
+        write!(
+            f,
+            "{} of {} changes failed",
+            self.total - self.successful.len(),
+            self.total
+        )?;
         match self.errors.first() {
             Some(error) => write!(f, ", the first with: {error}"),
             None => Ok(()),

@@ -37,14 +37,18 @@ pub struct IndexFunc<T> {
 impl<T> IndexFunc<T> {
     /// With a function that always has an answer.
     pub fn new(function: impl Fn(&T) -> Vec<String> + Send + Sync + 'static) -> Self {
-        Self { function: Arc::new(move |object| Ok(function(object))) }
+        Self {
+            function: Arc::new(move |object| Ok(function(object))),
+        }
     }
 
     /// With a function that may fail.
     pub fn fallible<E: Into<Error>>(
         function: impl Fn(&T) -> Result<Vec<String>, E> + Send + Sync + 'static,
     ) -> Self {
-        Self { function: Arc::new(move |object| function(object).map_err(Into::into)) }
+        Self {
+            function: Arc::new(move |object| function(object).map_err(Into::into)),
+        }
     }
 
     /// The values of an object, as the function gives them.
@@ -53,7 +57,8 @@ impl<T> IndexFunc<T> {
     ///
     /// What the function fails with, as text, or the message of its panic.
     pub fn values(&self, object: &T) -> Result<Vec<String>, String> {
-        catch(|| (self.function)(object).map_err(|error| error.to_string())).and_then(|result| result)
+        catch(|| (self.function)(object).map_err(|error| error.to_string()))
+            .and_then(|result| result)
     }
 
     /// The one value of an object, as a key. client-go's `IndexFuncToKeyFuncAdapter`.
@@ -65,14 +70,19 @@ impl<T> IndexFunc<T> {
         match self.values(object).map_err(KeyError::new)?.as_slice() {
             [value] => Ok(value.as_str().into()),
             [] => Err(KeyError::new("an index function without a value")),
-            more => Err(KeyError::new(format!("an index function with {} values", more.len()))),
+            more => Err(KeyError::new(format!(
+                "an index function with {} values",
+                more.len()
+            ))),
         }
     }
 }
 
 impl<T> Clone for IndexFunc<T> {
     fn clone(&self) -> Self {
-        Self { function: Arc::clone(&self.function) }
+        Self {
+            function: Arc::clone(&self.function),
+        }
     }
 }
 
@@ -98,7 +108,9 @@ pub struct Indexers<T> {
 impl<T> Indexers<T> {
     /// None.
     pub fn new() -> Self {
-        Self { functions: BTreeMap::new() }
+        Self {
+            functions: BTreeMap::new(),
+        }
     }
 
     /// One more; it takes the place of one with the same name.
@@ -140,13 +152,19 @@ impl<T> Default for Indexers<T> {
 
 impl<T, N: Into<Arc<str>>> FromIterator<(N, IndexFunc<T>)> for Indexers<T> {
     fn from_iter<I: IntoIterator<Item = (N, IndexFunc<T>)>>(functions: I) -> Self {
-        functions.into_iter().fold(Self::new(), |indexers, (name, function)| indexers.with(name, function))
+        functions
+            .into_iter()
+            .fold(Self::new(), |indexers, (name, function)| {
+                indexers.with(name, function)
+            })
     }
 }
 
 impl<T> Clone for Indexers<T> {
     fn clone(&self) -> Self {
-        Self { functions: self.functions.clone() }
+        Self {
+            functions: self.functions.clone(),
+        }
     }
 }
 
@@ -168,7 +186,12 @@ pub(super) struct Registered<T> {
 
 impl<T> Clone for Registered<T> {
     fn clone(&self) -> Self {
-        Self { id: self.id, name: Arc::clone(&self.name), function: self.function.clone(), ready: self.ready }
+        Self {
+            id: self.id,
+            name: Arc::clone(&self.name),
+            function: self.function.clone(),
+            ready: self.ready,
+        }
     }
 }
 
@@ -176,14 +199,21 @@ impl<T> Clone for Registered<T> {
 pub(super) type Computed = Vec<(u32, String)>;
 
 /// Runs the index functions on an object: the only place where a store calls them, under no lock.
-pub(super) fn compute<T>(functions: &[Registered<T>], key: &Key, object: &T) -> Result<Computed, StoreError> {
+pub(super) fn compute<T>(
+    functions: &[Registered<T>],
+    key: &Key,
+    object: &T,
+) -> Result<Computed, StoreError> {
     let mut computed = Vec::with_capacity(functions.len());
     for registered in functions {
-        let values = registered.function.values(object).map_err(|message| StoreError::Index {
-            index: Arc::clone(&registered.name),
-            key: Arc::clone(key),
-            message: message.into(),
-        })?;
+        let values = registered
+            .function
+            .values(object)
+            .map_err(|message| StoreError::Index {
+                index: Arc::clone(&registered.name),
+                key: Arc::clone(key),
+                message: message.into(),
+            })?;
         computed.extend(values.into_iter().map(|value| (registered.id, value)));
     }
     computed.sort_unstable();

@@ -46,7 +46,11 @@ impl<T: 'static> Indexer<T> {
         let reader = accessor.clone();
         let store = ThreadSafeStore::new(indexers)
             .with_resource_version(move |object| reader.resource_version(object));
-        Self { accessor, transform: None, store }
+        Self {
+            accessor,
+            transform: None,
+            store,
+        }
     }
 }
 
@@ -69,7 +73,10 @@ impl<T> Indexer<T> {
     /// Tells the resourceVersion to these metrics whenever it is written (X13).
     #[must_use]
     pub fn with_metrics(self, metrics: Arc<dyn InformerMetrics>) -> Self {
-        Self { store: self.store.with_metrics(metrics), ..self }
+        Self {
+            store: self.store.with_metrics(metrics),
+            ..self
+        }
     }
 
     /// How the indexer reads keys and resourceVersions.
@@ -115,7 +122,10 @@ impl<T> Indexer<T> {
     /// [`StoreError`] if one of them has no key, or the transform or an index function fails on it: nothing
     /// has changed then (S4, X6).
     pub fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
-        let keyed = objects.into_iter().map(|object| self.prepare(object)).collect::<Result<_, _>>()?;
+        let keyed = objects
+            .into_iter()
+            .map(|object| self.prepare(object))
+            .collect::<Result<_, _>>()?;
         self.store.replace(keyed, resource_version)
     }
 
@@ -132,10 +142,12 @@ impl<T> Indexer<T> {
         let mut errors = Vec::new();
         for (position, change) in changes.into_iter().enumerate() {
             let prepared = match change {
-                Change::Add(object) => self.prepare(object).map(|(key, object)| (key, Change::Add(object))),
-                Change::Update(object) => {
-                    self.prepare(object).map(|(key, object)| (key, Change::Update(object)))
-                }
+                Change::Add(object) => self
+                    .prepare(object)
+                    .map(|(key, object)| (key, Change::Add(object))),
+                Change::Update(object) => self
+                    .prepare(object)
+                    .map(|(key, object)| (key, Change::Update(object))),
                 Change::Delete(gone) => self
                     .accessor
                     .key_of_deleted(&gone)
@@ -226,7 +238,11 @@ impl<T> Indexer<T> {
         self.store.index_keys(name, value)
     }
 
-    pub(super) fn index_entries(&self, name: &str, value: &str) -> Result<Vec<(Key, Arc<T>)>, IndexError> {
+    pub(super) fn index_entries(
+        &self,
+        name: &str,
+        value: &str,
+    ) -> Result<Vec<(Key, Arc<T>)>, IndexError> {
         self.store.index_entries(name, value)
     }
 
@@ -292,7 +308,8 @@ impl<T> Indexer<T> {
         &self,
         changes: Vec<(Key, Change<T>)>,
     ) -> (Vec<usize>, Vec<(usize, StoreError)>) {
-        self.store.transact(changes.into_iter().enumerate().collect())
+        self.store
+            .transact(changes.into_iter().enumerate().collect())
     }
 
     /// All objects with their keys, as [`list`](Self::list) gives them.
@@ -363,7 +380,11 @@ impl<T: Send + Sync> Staging<T> for Indexer<T> {
     }
 
     fn replace_staged(&self, list: StagedList<T>) -> Result<(), StoreError> {
-        let StagedList { mut objects, resource_version, gaps } = list;
+        let StagedList {
+            mut objects,
+            resource_version,
+            gaps,
+        } = list;
         self.keep_in_gaps(&mut objects, &gaps);
         self.replace_keyed(objects, &resource_version)
     }

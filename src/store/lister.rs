@@ -69,7 +69,10 @@ impl<T: Object> Lister<T> {
 
     /// The objects of one namespace; of all if it is empty.
     pub fn namespace<'a>(&'a self, namespace: &'a str) -> NamespaceLister<'a, T> {
-        NamespaceLister { lister: self, namespace }
+        NamespaceLister {
+            lister: self,
+            namespace,
+        }
     }
 
     /// The objects that an index has under a value.
@@ -89,7 +92,9 @@ impl<T: Object> Lister<T> {
 
 impl<T> Clone for Lister<T> {
     fn clone(&self) -> Self {
-        Self { indexer: Arc::clone(&self.indexer) }
+        Self {
+            indexer: Arc::clone(&self.indexer),
+        }
     }
 }
 
@@ -108,7 +113,9 @@ pub struct NamespaceLister<'a, T> {
 impl<T: Object> NamespaceLister<'_, T> {
     /// One object; none if the namespace is empty, as in client-go.
     pub fn get(&self, name: &str) -> Option<Arc<T>> {
-        self.lister.indexer.get_by_key(&format!("{}/{name}", self.namespace))
+        self.lister
+            .indexer
+            .get_by_key(&format!("{}/{name}", self.namespace))
     }
 
     /// All objects of the namespace: from the [`NAMESPACE_INDEX`], or, if the indexer hasn't got it, by
@@ -142,6 +149,8 @@ fn selected<T: Object>(mut objects: Vec<Arc<T>>, selector: &Selector) -> Vec<Arc
 
 impl<T> fmt::Debug for NamespaceLister<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NamespaceLister").field("namespace", &self.namespace).finish_non_exhaustive()
+        f.debug_struct("NamespaceLister")
+            .field("namespace", &self.namespace)
+            .finish_non_exhaustive()
     }
 }

@@ -16,7 +16,11 @@ pub(super) struct Parts<V> {
 impl<V> Parts<V> {
     /// With room for this many entries.
     pub(super) fn with_capacity(capacity: usize) -> Self {
-        Self { parts: (0..PARTS).map(|_| HashMap::with_capacity(capacity / PARTS)).collect() }
+        Self {
+            parts: (0..PARTS)
+                .map(|_| HashMap::with_capacity(capacity / PARTS))
+                .collect(),
+        }
     }
 
     pub(super) fn of(&self, key: &str) -> &HashMap<Arc<str>, V> {
@@ -63,7 +67,11 @@ mod tests {
         for name in names {
             let mut sizes = [0; PARTS];
             (0..64_000).for_each(|n| sizes[part(&name(n))] += 1);
-            assert!(sizes.iter().all(|size| (500..2000).contains(size)), "{}: {sizes:?}", name(0));
+            assert!(
+                sizes.iter().all(|size| (500..2000).contains(size)),
+                "{}: {sizes:?}",
+                name(0)
+            );
         }
     }
 }

@@ -51,7 +51,10 @@ impl<T> Slots<T> {
             len: 0,
             pages: Vec::with_capacity(capacity.div_ceil(PAGE)),
             free: Vec::new(),
-            indices: indices.into_iter().map(|id| (id, Index::with_capacity(0))).collect(),
+            indices: indices
+                .into_iter()
+                .map(|id| (id, Index::with_capacity(0)))
+                .collect(),
             inserted: 0,
         }
     }
@@ -88,7 +91,12 @@ impl<T> Slots<T> {
     /// The filled ones of a range of slots that may reach over the end.
     pub(super) fn range(&self, from: usize, count: usize) -> impl Iterator<Item = &Slot<T>> {
         let pages = self.pages.get(from / PAGE..).unwrap_or_default();
-        pages.iter().flatten().skip(from % PAGE).take(count).flatten()
+        pages
+            .iter()
+            .flatten()
+            .skip(from % PAGE)
+            .take(count)
+            .flatten()
     }
 
     /// Puts an object in; answers the one that was there, to be dropped elsewhere.
@@ -109,7 +117,12 @@ impl<T> Slots<T> {
         };
         self.len += 1;
         self.inserted += 1;
-        let slot = Some(Slot { key, object, values: Box::default(), born: self.inserted });
+        let slot = Some(Slot {
+            key,
+            object,
+            values: Box::default(),
+            born: self.inserted,
+        });
         if self.free.pop().is_some() {
             *self.at_mut(next) = slot;
         } else {
@@ -135,13 +148,21 @@ impl<T> Slots<T> {
         }
         // Slots never change their number otherwise.
         let empty = Self::new(self.indices.iter().map(|(id, _)| *id));
-        let room = std::mem::replace(self, Self { inserted: self.inserted, ..empty });
+        let room = std::mem::replace(
+            self,
+            Self {
+                inserted: self.inserted,
+                ..empty
+            },
+        );
         Some((slot, Some(room)))
     }
 
     /// Makes `computed` the values of a slot in those indices that `which` names; touches only what differs.
     fn file(&mut self, at: u32, which: impl Fn(u32) -> bool, computed: Computed) {
-        let Some(slot) = self.pages[at as usize / PAGE][at as usize % PAGE].as_mut() else { return };
+        let Some(slot) = self.pages[at as usize / PAGE][at as usize % PAGE].as_mut() else {
+            return;
+        };
         let same = {
             let mut old = slot.values.iter().filter(|(id, _)| which(*id));
             let mut new = computed.iter();
@@ -159,12 +180,16 @@ impl<T> Slots<T> {
         let mut values = Vec::with_capacity(computed.len());
         for (id, value) in std::mem::take(&mut slot.values) {
             let stays = !which(id)
-                || computed.binary_search_by(|(a, x)| (*a, x.as_str()).cmp(&(id, &*value))).is_ok();
+                || computed
+                    .binary_search_by(|(a, x)| (*a, x.as_str()).cmp(&(id, &*value)))
+                    .is_ok();
             if stays {
                 values.push((id, value));
                 continue;
             }
-            let Some((_, index)) = self.indices.iter_mut().find(|(a, _)| *a == id) else { continue };
+            let Some((_, index)) = self.indices.iter_mut().find(|(a, _)| *a == id) else {
+                continue;
+            };
             if let Entry::Occupied(mut entry) = index.of_mut(&value).entry(Arc::clone(&value)) {
                 entry.get_mut().remove(&at);
                 if entry.get().is_empty() {
@@ -174,10 +199,15 @@ impl<T> Slots<T> {
         }
         let kept = values.len();
         for (id, value) in computed {
-            if values[..kept].binary_search_by(|(a, x)| (*a, &**x).cmp(&(id, value.as_str()))).is_ok() {
+            if values[..kept]
+                .binary_search_by(|(a, x)| (*a, &**x).cmp(&(id, value.as_str())))
+                .is_ok()
+            {
                 continue;
             }
-            let Some((_, index)) = self.indices.iter_mut().find(|(a, _)| *a == id) else { continue };
+            let Some((_, index)) = self.indices.iter_mut().find(|(a, _)| *a == id) else {
+                continue;
+            };
             let part = index.of_mut(&value);
             let value = match part.get_key_value(value.as_str()) {
                 Some((value, _)) => Arc::clone(value),
@@ -216,8 +246,13 @@ impl<T> Slots<T> {
 
     /// Files an object in some indices only, if it is still the one that is stored.
     pub(super) fn file_in(&mut self, key: &str, object: &Arc<T>, ids: &[u32], computed: Computed) {
-        let Some(&at) = self.by_key.get(key) else { return };
-        if self.at(at).is_some_and(|slot| Arc::ptr_eq(&slot.object, object)) {
+        let Some(&at) = self.by_key.get(key) else {
+            return;
+        };
+        if self
+            .at(at)
+            .is_some_and(|slot| Arc::ptr_eq(&slot.object, object))
+        {
             self.file(at, |id| ids.contains(&id), computed);
         }
     }
@@ -230,7 +265,12 @@ impl<T> Slots<T> {
     }
 
     /// The filled slots that an index has under a value, from the slot `from` on, with their numbers.
-    pub(super) fn indexed(&self, id: u32, value: &str, from: u32) -> impl Iterator<Item = (u32, &Slot<T>)> {
+    pub(super) fn indexed(
+        &self,
+        id: u32,
+        value: &str,
+        from: u32,
+    ) -> impl Iterator<Item = (u32, &Slot<T>)> {
         self.index(id)
             .and_then(|index| index.get(value))
             .into_iter()
@@ -240,7 +280,9 @@ impl<T> Slots<T> {
 
     /// How many objects an index has under a value.
     pub(super) fn indexed_len(&self, id: u32, value: &str) -> usize {
-        self.index(id).and_then(|index| index.get(value)).map_or(0, BTreeSet::len)
+        self.index(id)
+            .and_then(|index| index.get(value))
+            .map_or(0, BTreeSet::len)
     }
 
     /// The values of an index, a part at a time; which part a value is in never changes.
@@ -249,7 +291,10 @@ impl<T> Slots<T> {
     }
 
     fn index(&self, id: u32) -> Option<&Index> {
-        self.indices.iter().find(|(a, _)| *a == id).map(|(_, index)| index)
+        self.indices
+            .iter()
+            .find(|(a, _)| *a == id)
+            .map(|(_, index)| index)
     }
 }
 
@@ -280,12 +325,16 @@ mod tests {
                 );
                 continue;
             }
-            let mut computed: Computed =
-                (0..below(4)).map(|_| (below(2) as u32, below(5).to_string())).collect();
+            let mut computed: Computed = (0..below(4))
+                .map(|_| (below(2) as u32, below(5).to_string()))
+                .collect();
             computed.sort_unstable();
             computed.dedup();
             let old = slots.put(key.as_str().into(), Arc::new(step), computed.clone());
-            assert_eq!(old.map(|old| *old), model.insert(key, (step, computed)).map(|old| old.0));
+            assert_eq!(
+                old.map(|old| *old),
+                model.insert(key, (step, computed)).map(|old| old.0)
+            );
 
             assert_eq!(slots.len(), model.len());
             assert_eq!(slots.range(0, usize::MAX).count(), model.len());
@@ -296,10 +345,16 @@ mod tests {
                         expected.entry(value).or_default().push(key);
                     }
                 }
-                assert_eq!(values(&slots, id).count(), expected.len(), "no value without objects");
+                assert_eq!(
+                    values(&slots, id).count(),
+                    expected.len(),
+                    "no value without objects"
+                );
                 for (value, keys) in expected {
-                    let mut found: Vec<&str> =
-                        slots.indexed(id, value, 0).map(|(_, slot)| &*slot.key).collect();
+                    let mut found: Vec<&str> = slots
+                        .indexed(id, value, 0)
+                        .map(|(_, slot)| &*slot.key)
+                        .collect();
                     found.sort_unstable();
                     assert_eq!(found, keys);
                     assert_eq!(slots.indexed_len(id, value), keys.len());

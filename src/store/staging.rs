@@ -80,7 +80,11 @@ pub struct StagedList<T> {
 
 impl<T> Default for StagedList<T> {
     fn default() -> Self {
-        Self { objects: Vec::new(), resource_version: String::new(), gaps: Gaps::default() }
+        Self {
+            objects: Vec::new(),
+            resource_version: String::new(),
+            gaps: Gaps::default(),
+        }
     }
 }
 

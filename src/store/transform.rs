@@ -31,7 +31,9 @@ impl<T> Transform<T> {
     pub fn new<E: Into<Error>>(
         function: impl Fn(Arc<T>) -> Result<Arc<T>, E> + Send + Sync + 'static,
     ) -> Self {
-        Self { function: Arc::new(move |object| function(object).map_err(Into::into)) }
+        Self {
+            function: Arc::new(move |object| function(object).map_err(Into::into)),
+        }
     }
 
     /// With a function that changes the object where it is; it is cloned only if someone else holds it too.
@@ -53,24 +55,33 @@ impl<T> Transform<T> {
     ///
     /// What the function fails with, as text, or the message of its panic.
     pub fn apply(&self, object: Arc<T>) -> Result<Arc<T>, String> {
-        catch(|| (self.function)(object).map_err(|error| error.to_string())).and_then(|result| result)
+        catch(|| (self.function)(object).map_err(|error| error.to_string()))
+            .and_then(|result| result)
     }
 
     /// Runs it, if there is one, on the object of this key.
-    pub(crate) fn run(this: Option<&Self>, key: &Key, object: Arc<T>) -> Result<Arc<T>, StoreError> {
+    pub(crate) fn run(
+        this: Option<&Self>,
+        key: &Key,
+        object: Arc<T>,
+    ) -> Result<Arc<T>, StoreError> {
         match this {
             None => Ok(object),
-            Some(transform) => transform.apply(object).map_err(|message| StoreError::Transform {
-                key: Some(Arc::clone(key)),
-                message: message.into(),
-            }),
+            Some(transform) => transform
+                .apply(object)
+                .map_err(|message| StoreError::Transform {
+                    key: Some(Arc::clone(key)),
+                    message: message.into(),
+                }),
         }
     }
 }
 
 impl<T> Clone for Transform<T> {
     fn clone(&self) -> Self {
-        Self { function: Arc::clone(&self.function) }
+        Self {
+            function: Arc::clone(&self.function),
+        }
     }
 }
 

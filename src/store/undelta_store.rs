@@ -161,7 +161,9 @@ impl<T> UndeltaStore<T> {
             let everything = self.store.snapshot().0;
             if let Err(message) = catch(|| (self.push)(everything)) {
                 // If the logger panics too, nobody is left to tell.
-                drop(catch(|| log::error!("the push function of an UndeltaStore: {message}")));
+                drop(catch(|| {
+                    log::error!("the push function of an UndeltaStore: {message}")
+                }));
             }
             let mut turn = self.turn.lock();
             if *turn == Turn::Pushing {

@@ -12,7 +12,9 @@ pub(crate) use model::*;
 #[cfg(not(all(test, shuttle)))]
 mod real {
     pub(crate) use crossbeam_channel as channel;
-    pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+    pub(crate) use parking_lot::{
+        Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    };
     pub(crate) use std::panic::catch_unwind;
     pub(crate) use std::sync::atomic;
     pub(crate) use std::{thread, thread_local};

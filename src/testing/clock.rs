@@ -48,8 +48,14 @@ struct State {
 impl FakeClock {
     /// It begins at the real time of now.
     pub fn new() -> Self {
-        let shared = Shared { start: Instant::now(), state: Mutex::default(), changed: Condvar::new() };
-        Self { shared: Arc::new(shared) }
+        let shared = Shared {
+            start: Instant::now(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
     }
 
     /// Turns the clock forward, and wakes whoever has waited long enough.
@@ -66,7 +72,12 @@ impl FakeClock {
         let deadline = Instant::now() + timeout;
         let mut state = self.shared.state.lock();
         while state.waits.len() < count {
-            if self.shared.changed.wait_until(&mut state, deadline).timed_out() {
+            if self
+                .shared
+                .changed
+                .wait_until(&mut state, deadline)
+                .timed_out()
+            {
                 return state.waits.len() >= count;
             }
         }

@@ -78,7 +78,9 @@ struct Change {
 impl FakeControllerSource {
     /// Without objects.
     pub fn new() -> Self {
-        Self { shared: Arc::default() }
+        Self {
+            shared: Arc::default(),
+        }
     }
 
     /// An object appears. Answers it with its resourceVersion.
@@ -141,14 +143,22 @@ impl FakeControllerSource {
                 metadata.insert("resourceVersion".to_owned(), version.to_string().into());
             }
         }
-        let key = ["namespace", "name", "uid"]
-            .map(|field| object["metadata"][field].as_str().unwrap_or_default().to_owned());
+        let key = ["namespace", "name", "uid"].map(|field| {
+            object["metadata"][field]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        });
         match kind {
             "DELETED" => drop(state.items.remove(&key)),
             _ => drop(state.items.insert(key, object.clone())),
         }
         let frame = json!({ "type": kind, "object": &object });
-        state.changes.push(Change { version, dropped, frame: format!("{frame}\n") });
+        state.changes.push(Change {
+            version,
+            dropped,
+            frame: format!("{frame}\n"),
+        });
         drop(state);
         self.shared.changed.notify_all();
         object
@@ -169,7 +179,9 @@ impl ListerWatcher for FakeControllerSource {
         }
         let items: Vec<_> = state.items.values().collect();
         let metadata = json!({ "resourceVersion": state.version.to_string() });
-        Ok(Body::from(json!({ "kind": "List", "metadata": metadata, "items": items }).to_string()))
+        Ok(Body::from(
+            json!({ "kind": "List", "metadata": metadata, "items": items }).to_string(),
+        ))
     }
 
     /// Needs a resourceVersion that is a number; one that is forgotten is an error `Expired`, one that is yet
@@ -177,7 +189,9 @@ impl ListerWatcher for FakeControllerSource {
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
         let after = options.resource_version.as_deref().unwrap_or_default();
         let Ok(after) = after.parse::<u64>() else {
-            return Err(Error::other("a watch of this source needs a resourceVersion that is a number"));
+            return Err(Error::other(
+                "a watch of this source needs a resourceVersion that is a number",
+            ));
         };
         let state = self.shared.state.lock();
         if after < state.forgotten {
@@ -202,7 +216,15 @@ impl ListerWatcher for FakeControllerSource {
         });
         let shared = Arc::clone(&self.shared);
         let (stop, rest) = (stop.clone(), Vec::new());
-        Ok(Body::new(Watch { shared, after, opened, resets, rest, stop, _wakes: wakes }))
+        Ok(Body::new(Watch {
+            shared,
+            after,
+            opened,
+            resets,
+            rest,
+            stop,
+            _wakes: wakes,
+        }))
     }
 
     fn description(&self) -> String {
@@ -243,7 +265,8 @@ impl Read for Watch {
                     return Ok(0);
                 }
                 let told = |change: &&Change| {
-                    change.version > self.after && (!change.dropped || change.version <= self.opened)
+                    change.version > self.after
+                        && (!change.dropped || change.version <= self.opened)
                 };
                 if let Some(change) = state.changes.iter().find(told) {
                     self.after = change.version;

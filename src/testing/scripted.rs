@@ -93,39 +93,64 @@ enum End {
 impl Answer {
     /// A body that ends in order.
     pub fn body(body: impl Into<Vec<u8>>) -> Self {
-        Self { result: Ok(body.into()), end: End::Close }
+        Self {
+            result: Ok(body.into()),
+            end: End::Close,
+        }
     }
 
     /// A body after which nothing comes until the stop. A line end is added.
     pub fn open(body: impl Into<Vec<u8>>) -> Self {
         let mut body = body.into();
         body.push(b'\n');
-        Self { result: Ok(body), end: End::Hold }
+        Self {
+            result: Ok(body),
+            end: End::Hold,
+        }
     }
 
     /// A body after which the connection breaks.
     pub fn broken(body: impl Into<Vec<u8>>) -> Self {
-        Self { result: Ok(body.into()), end: End::Break }
+        Self {
+            result: Ok(body.into()),
+            end: End::Break,
+        }
     }
 
     /// No body, but an error.
     pub fn error(error: Error) -> Self {
-        Self { result: Err(error), end: End::Close }
+        Self {
+            result: Err(error),
+            end: End::Close,
+        }
     }
 }
 
 impl ScriptedListerWatcher {
     /// Answers these, one a request.
     pub fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
-        let state = State { answers: answers.into_iter().collect(), requests: Vec::new(), read: 0 };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
-        Self { shared, watch_list: false }
+        let state = State {
+            answers: answers.into_iter().collect(),
+            requests: Vec::new(),
+            read: 0,
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        });
+        Self {
+            shared,
+            watch_list: false,
+        }
     }
 
     /// Says that a watch may ask for the objects that are there, too: then the first request is such a watch.
     #[must_use]
     pub fn with_watch_list(self) -> Self {
-        Self { watch_list: true, ..self }
+        Self {
+            watch_list: true,
+            ..self
+        }
     }
 
     /// What was asked so far.
@@ -148,7 +173,12 @@ impl ScriptedListerWatcher {
         let deadline = Instant::now() + timeout;
         let mut state = self.shared.state.lock();
         while !reached(&state) {
-            if self.shared.changed.wait_until(&mut state, deadline).timed_out() {
+            if self
+                .shared
+                .changed
+                .wait_until(&mut state, deadline)
+                .timed_out()
+            {
                 return reached(&state);
             }
         }
@@ -167,7 +197,13 @@ impl ScriptedListerWatcher {
             return Err(Error::stopped());
         };
         let bytes = Cursor::new(result?);
-        Ok(Body::new(ScriptedBody { bytes, end, whole: false, stop: stop.clone(), script: self.clone() }))
+        Ok(Body::new(ScriptedBody {
+            bytes,
+            end,
+            whole: false,
+            stop: stop.clone(),
+            script: self.clone(),
+        }))
     }
 }
 
@@ -191,7 +227,8 @@ impl ListerWatcher for ScriptedListerWatcher {
 
 impl fmt::Debug for ScriptedListerWatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ScriptedListerWatcher").finish_non_exhaustive()
+        f.debug_struct("ScriptedListerWatcher")
+            .finish_non_exhaustive()
     }
 }
 
@@ -216,9 +253,10 @@ impl Read for ScriptedBody {
         }
         match self.end {
             End::Close => Ok(0),
-            End::Break => {
-                Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the script breaks the connection here"))
-            }
+            End::Break => Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the script breaks the connection here",
+            )),
             End::Hold => {
                 self.stop.wait();
                 Err(io::Error::other(Error::stopped()))

@@ -34,7 +34,10 @@ impl<'a> Event<'a> {
             (br#"{"type":"DELETED","object":"#, EventKind::Deleted),
         ];
         for (prefix, kind) in PREFIXES {
-            if let Some(object) = frame.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(b"}")) {
+            if let Some(object) = frame
+                .strip_prefix(prefix)
+                .and_then(|rest| rest.strip_suffix(b"}"))
+            {
                 return Ok(Self { kind, object });
             }
         }
@@ -52,10 +55,15 @@ impl<'a> Event<'a> {
         }
         // A struct can be made of an array, too, field by field.
         if frame.trim_ascii_start().first() == Some(&b'[') {
-            return Err(serde_json::Error::custom("invalid type: array, expected an event"));
+            return Err(serde_json::Error::custom(
+                "invalid type: array, expected an event",
+            ));
         }
         let frame: Frame<'_> = serde_json::from_slice(frame)?;
-        Ok(Self { kind: frame.r#type, object: frame.object.get().as_bytes() })
+        Ok(Self {
+            kind: frame.r#type,
+            object: frame.object.get().as_bytes(),
+        })
     }
 }
 
@@ -79,7 +87,10 @@ pub(crate) fn error_status(object: &[u8]) -> Status {
         Ok(Kind { kind }) if kind == "Status" => serde_json::from_slice(object).unwrap_or_default(),
         _ => {
             let message = "the watch reported an error whose object is no Status".to_owned();
-            Status { message, ..Status::default() }
+            Status {
+                message,
+                ..Status::default()
+            }
         }
     }
 }

@@ -46,20 +46,28 @@ impl FieldPaths {
     /// # Errors
     ///
     /// If one is empty or does not begin with a slash, or if in one a tilde is not followed by 0 or 1.
-    pub fn new<P: AsRef<str>>(pointers: impl IntoIterator<Item = P>) -> Result<Self, FieldPathError> {
+    pub fn new<P: AsRef<str>>(
+        pointers: impl IntoIterator<Item = P>,
+    ) -> Result<Self, FieldPathError> {
         let paths = pointers.into_iter().map(|pointer| path(pointer.as_ref()));
-        Ok(Self { paths: paths.collect::<Result<_, _>>()? })
+        Ok(Self {
+            paths: paths.collect::<Result<_, _>>()?,
+        })
     }
 
     /// `metadata.managedFields`: who wrote which field, often half of an object. To leave them out is cheaper
     /// also where the type has no field for them, since they are not decoded to be thrown away.
     pub fn managed_fields() -> Self {
-        Self { paths: Arc::new([["metadata", "managedFields"].map(Step::new).into()]) }
+        Self {
+            paths: Arc::new([["metadata", "managedFields"].map(Step::new).into()]),
+        }
     }
 
     /// Whether this field of the outermost object is left out.
     pub(crate) fn has_field(&self, field: &str) -> bool {
-        self.paths.iter().any(|path| matches!(&path[..], [step] if step.is_any() || &*step.key == field))
+        self.paths
+            .iter()
+            .any(|path| matches!(&path[..], [step] if step.is_any() || &*step.key == field))
     }
 
     /// The object without these fields: `object` itself if it has none of them, else what stands in `room`
@@ -76,19 +84,37 @@ impl FieldPaths {
 }
 
 fn path(pointer: &str) -> Result<Vec<Step>, FieldPathError> {
-    let error = |problem| FieldPathError { pointer: pointer.to_owned(), problem };
-    let steps = pointer.strip_prefix('/').ok_or_else(|| error(Problem::NoSlash))?;
-    if pointer.split('~').skip(1).any(|rest| !rest.starts_with(['0', '1'])) {
+    let error = |problem| FieldPathError {
+        pointer: pointer.to_owned(),
+        problem,
+    };
+    let steps = pointer
+        .strip_prefix('/')
+        .ok_or_else(|| error(Problem::NoSlash))?;
+    if pointer
+        .split('~')
+        .skip(1)
+        .any(|rest| !rest.starts_with(['0', '1']))
+    {
         return Err(error(Problem::Tilde));
     }
-    Ok(steps.split('/').map(|step| Step::new(&step.replace("~1", "/").replace("~0", "~"))).collect())
+    Ok(steps
+        .split('/')
+        .map(|step| Step::new(&step.replace("~1", "/").replace("~0", "~")))
+        .collect())
 }
 
 impl Step {
     fn new(key: &str) -> Self {
         // Neither "+1" nor "01" is an index.
-        let index = key.parse().ok().filter(|index: &usize| index.to_string() == key);
-        Self { key: key.into(), index }
+        let index = key
+            .parse()
+            .ok()
+            .filter(|index: &usize| index.to_string() == key);
+        Self {
+            key: key.into(),
+            index,
+        }
     }
 
     /// Whether it stands for everything at its place.
@@ -100,9 +126,13 @@ impl Step {
 impl fmt::Debug for FieldPaths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pointer = |path: &Vec<Step>| {
-            path.iter().map(|step| format!("/{}", step.key.replace('~', "~0").replace('/', "~1"))).collect()
+            path.iter()
+                .map(|step| format!("/{}", step.key.replace('~', "~0").replace('/', "~1")))
+                .collect()
         };
-        f.debug_list().entries(self.paths.iter().map(pointer as fn(&Vec<Step>) -> String)).finish()
+        f.debug_list()
+            .entries(self.paths.iter().map(pointer as fn(&Vec<Step>) -> String))
+            .finish()
     }
 }
 
@@ -125,7 +155,11 @@ impl fmt::Display for FieldPathError {
             Problem::NoSlash => "it has to begin with a slash",
             Problem::Tilde => "a tilde has to be followed by 0, for a tilde, or 1, for a slash",
         };
-        write!(f, "{:?} is no JSON pointer to a field: {problem}", self.pointer)
+        write!(
+            f,
+            "{:?} is no JSON pointer to a field: {problem}",
+            self.pointer
+        )
     }
 }
 

@@ -35,7 +35,10 @@ pub(crate) enum Taken {
 impl FrameSplitter {
     /// Of objects that have at most so many bytes.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, ..Self::default() }
+        Self {
+            limit,
+            ..Self::default()
+        }
     }
 
     /// Hands each frame that is complete now to `frame`. Stops where that fails.
@@ -67,14 +70,21 @@ impl FrameSplitter {
             return self.split(begun, &mut frame);
         }
         self.line.bytes().extend_from_slice(begun);
-        if self.line_may_wait() { Ok(()) } else { self.split_line(&mut frame) }
+        if self.line_may_wait() {
+            Ok(())
+        } else {
+            self.split_line(&mut frame)
+        }
     }
 
     /// Whether more of the line that has begun is waited for: it does not end where a frame may, and is not
     /// too large. If a frame has ended within it, that waits, too.
     fn line_may_wait(&self) -> bool {
         self.line.first() == Some(&b'{')
-            && self.line.last().is_some_and(|byte| !byte.is_ascii_whitespace() && *byte != b'}')
+            && self
+                .line
+                .last()
+                .is_some_and(|byte| !byte.is_ascii_whitespace() && *byte != b'}')
             && self.line.len() <= self.limit
     }
 
@@ -128,7 +138,11 @@ impl FrameSplitter {
         mut frame: impl FnMut(&[u8]) -> Result<Taken, E>,
     ) -> Result<(), E> {
         self.split_line(&mut frame)?;
-        if self.partial.is_empty() || self.scanner.is_inside() { Ok(()) } else { self.hand_out(&mut frame) }
+        if self.partial.is_empty() || self.scanner.is_inside() {
+            Ok(())
+        } else {
+            self.hand_out(&mut frame)
+        }
     }
 
     fn hand_out<E>(&mut self, frame: &mut impl FnMut(&[u8]) -> Result<Taken, E>) -> Result<(), E> {
@@ -160,14 +174,20 @@ impl FrameSplitter {
             partial => partial.trim_ascii_end() == b"{" && line.trim_ascii().is_empty(),
         };
         match self.several_lines {
-            true => self.scanner.end(&bytes[line.len()..]).map(|end| line.len() + end),
+            true => self
+                .scanner
+                .end(&bytes[line.len()..])
+                .map(|end| line.len() + end),
             false => line_end,
         }
     }
 
     fn check(&self, length: usize) -> Result<(), SplitError> {
         if length > self.limit {
-            return Err(SplitError::TooLarge { what: "a watch event", limit: self.limit });
+            return Err(SplitError::TooLarge {
+                what: "a watch event",
+                limit: self.limit,
+            });
         }
         Ok(())
     }
@@ -203,7 +223,11 @@ mod tests {
     fn split_anywhere(stream: &str, frames: &[&str]) {
         let stream = stream.as_bytes();
         for cut in 0..stream.len() {
-            assert_eq!(split(&[&stream[..cut], &stream[cut..]], 99).unwrap(), frames, "cut at {cut}");
+            assert_eq!(
+                split(&[&stream[..cut], &stream[cut..]], 99).unwrap(),
+                frames,
+                "cut at {cut}"
+            );
         }
     }
 
@@ -219,7 +243,14 @@ mod tests {
     fn frames_may_stand_on_several_lines_share_one_or_end_without_one() {
         split_anywhere(
             " {\"a\":{}}{\"b\":{}} {\"c\":3}\n{\n\"d\": [\n1]\n}{ \r\n \"e\":5}\n{\"f\":6}",
-            &["{\"a\":{}}", "{\"b\":{}}", "{\"c\":3}", "{\n\"d\": [\n1]\n}", "{ \r\n \"e\":5}", "{\"f\":6}"],
+            &[
+                "{\"a\":{}}",
+                "{\"b\":{}}",
+                "{\"c\":3}",
+                "{\n\"d\": [\n1]\n}",
+                "{ \r\n \"e\":5}",
+                "{\"f\":6}",
+            ],
         );
     }
 
@@ -228,7 +259,11 @@ mod tests {
         let line = b"{\"a\":\"\xff}\"} {\"b\":1}\n";
         for cut in 0..line.len() {
             let frames = split(&[&line[..cut], &line[cut..]], 99).unwrap();
-            assert_eq!(frames, ["{\"a\":\"\u{fffd}}\"}", "{\"b\":1}"], "cut at {cut}");
+            assert_eq!(
+                frames,
+                ["{\"a\":\"\u{fffd}}\"}", "{\"b\":1}"],
+                "cut at {cut}"
+            );
         }
     }
 
@@ -248,12 +283,19 @@ mod tests {
 
     #[test]
     fn a_frame_over_the_limit_is_an_error_before_its_end_has_come() {
-        let too_large = Err(SplitError::TooLarge { what: "a watch event", limit: 4 });
+        let too_large = Err(SplitError::TooLarge {
+            what: "a watch event",
+            limit: 4,
+        });
         assert_eq!(split(&[b"{12}\n", b"{1", b"234"], 4), too_large);
         for several in ["{12}{34}\n", "{12} \r\n{34}\n"] {
             for cut in 0..several.len() {
                 let (begin, end) = several.as_bytes().split_at(cut);
-                assert_eq!(split(&[begin, end], 4).unwrap(), ["{12}", "{34}"], "{several} cut at {cut}");
+                assert_eq!(
+                    split(&[begin, end], 4).unwrap(),
+                    ["{12}", "{34}"],
+                    "{several} cut at {cut}"
+                );
             }
         }
         assert_eq!(split(&[b"{123}\n"], 4), too_large);

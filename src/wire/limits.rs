@@ -41,7 +41,10 @@ impl DecodeLimits {
     /// Whether a resourceVersion is longer than allowed.
     pub(crate) fn check_resource_version(&self, version: &str) -> Result<(), SplitError> {
         match self.resource_version_bytes {
-            limit if version.len() > limit => Err(SplitError::TooLarge { what: "a resourceVersion", limit }),
+            limit if version.len() > limit => Err(SplitError::TooLarge {
+                what: "a resourceVersion",
+                limit,
+            }),
             _ => Ok(()),
         }
     }
@@ -50,12 +53,20 @@ impl DecodeLimits {
     pub(crate) fn check_nesting(&self, object: &[u8]) -> Result<(), SplitError> {
         // serde_json checks for the default by itself.
         let limit = self.nesting;
-        if limit < NESTING && nesting(object) > limit { Err(SplitError::TooDeep { limit }) } else { Ok(()) }
+        if limit < NESTING && nesting(object) > limit {
+            Err(SplitError::TooDeep { limit })
+        } else {
+            Ok(())
+        }
     }
 }
 
 impl Default for DecodeLimits {
     fn default() -> Self {
-        Self { object_bytes: 32 << 20, resource_version_bytes: 1024, nesting: NESTING }
+        Self {
+            object_bytes: 32 << 20,
+            resource_version_bytes: 1024,
+            nesting: NESTING,
+        }
     }
 }

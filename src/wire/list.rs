@@ -86,22 +86,28 @@ enum Count {
 }
 
 /// A mark that can't be read is none: it only tells what the server has done.
-fn selector_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+fn selector_or_none<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error> {
     #[derive(Deserialize)]
     struct ShardInfo {
         selector: String,
     }
     let info = <&RawValue>::deserialize(deserializer)?;
-    Ok(serde_json::from_str(info.get()).ok().map(|ShardInfo { selector }| selector))
+    Ok(serde_json::from_str(info.get())
+        .ok()
+        .map(|ShardInfo { selector }| selector))
 }
 
 /// serde would take an array for it, too, field by field.
-fn object_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Metadata>, D::Error> {
+fn object_or_null<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Metadata>, D::Error> {
     match <Option<&RawValue>>::deserialize(deserializer)?.map(RawValue::get) {
         None => Ok(None),
-        Some(object) if object.starts_with('{') => {
-            serde_json::from_str(object).map(Some).map_err(D::Error::custom)
-        }
+        Some(object) if object.starts_with('{') => serde_json::from_str(object)
+            .map(Some)
+            .map_err(D::Error::custom),
         Some(_) => Err(D::Error::custom("no object")),
     }
 }
@@ -109,7 +115,10 @@ fn object_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<M
 impl ListMeta {
     /// `metadata.resourceVersion`, empty if absent.
     pub(crate) fn resource_version(&self) -> &str {
-        self.metadata.as_ref().and_then(|meta| meta.resource_version.as_deref()).unwrap_or_default()
+        self.metadata
+            .as_ref()
+            .and_then(|meta| meta.resource_version.as_deref())
+            .unwrap_or_default()
     }
 
     /// `apiVersion` and `kind`.
@@ -141,13 +150,18 @@ impl ListMeta {
 
     /// Whether fewer than no items are to follow, and no page.
     fn has_odd_count(&self) -> bool {
-        let count = self.metadata.as_ref().and_then(|meta| meta.remaining_item_count.as_ref());
+        let count = self
+            .metadata
+            .as_ref()
+            .and_then(|meta| meta.remaining_item_count.as_ref());
         matches!(count, Some(Count::Unknown(_))) && self.continue_token().is_none()
     }
 
     /// The selector of the shards that the server has picked the items by, if it has (SH3).
     pub(crate) fn shard_selector(&self) -> Option<&str> {
-        self.metadata.as_ref().and_then(|meta| meta.shard_selector.as_deref())
+        self.metadata
+            .as_ref()
+            .and_then(|meta| meta.shard_selector.as_deref())
     }
 }
 
@@ -180,10 +194,12 @@ impl ListSplitter {
         while at < bytes.len() {
             match self.place {
                 Place::Around => at = self.around(bytes, at)?,
-                Place::Before | Place::First | Place::Behind | Place::Next => match self.between(bytes[at]) {
-                    Some(length) => at += length,
-                    None => return Err(self.malformed(at).into()),
-                },
+                Place::Before | Place::First | Place::Behind | Place::Next => {
+                    match self.between(bytes[at]) {
+                        Some(length) => at += length,
+                        None => return Err(self.malformed(at).into()),
+                    }
+                }
                 Place::Item | Place::Scalar => {
                     let length = match self.place {
                         Place::Item => self.scanner.end(&bytes[at..]),
@@ -192,7 +208,11 @@ impl ListSplitter {
                     let slice = &bytes[at..at + length.unwrap_or(bytes.len() - at)];
                     at += slice.len();
                     if self.partial.len() + slice.len() > self.limit {
-                        return Err(SplitError::TooLarge { what: "a list item", limit: self.limit }.into());
+                        return Err(SplitError::TooLarge {
+                            what: "a list item",
+                            limit: self.limit,
+                        }
+                        .into());
                     }
                     if length.is_none() {
                         self.partial.extend_from_slice(slice);
@@ -225,9 +245,14 @@ impl ListSplitter {
             _ => return Err(malformed),
         }
         let meta = serde_json::from_slice(&self.rest).ok();
-        let meta: ListMeta = meta.filter(|meta: &ListMeta| !meta.has_odd_count()).ok_or(malformed)?;
+        let meta: ListMeta = meta
+            .filter(|meta: &ListMeta| !meta.has_odd_count())
+            .ok_or(malformed)?;
         // Anything else that answers 200 must not be taken for an empty list (L15).
-        if !self.has_items || meta.kind.is_empty() || matches!(meta.kind.as_str(), "Status" | "Table") {
+        if !self.has_items
+            || meta.kind.is_empty()
+            || matches!(meta.kind.as_str(), "Status" | "Table")
+        {
             return Err(SplitError::NoList { kind: meta.kind });
         }
         Ok(meta)
@@ -243,7 +268,10 @@ impl ListSplitter {
     fn around(&mut self, bytes: &[u8], from: usize) -> Result<usize, SplitError> {
         for (at, &byte) in bytes.iter().enumerate().skip(from) {
             if self.rest.len() == self.limit {
-                return Err(SplitError::TooLarge { what: "a list without its items", limit: self.limit });
+                return Err(SplitError::TooLarge {
+                    what: "a list without its items",
+                    limit: self.limit,
+                });
             }
             self.rest.push(byte);
             if let Some(escaped) = self.string {
@@ -316,7 +344,10 @@ impl ListSplitter {
 
     /// At the byte that many behind what has been read.
     fn malformed(&self, at: usize) -> SplitError {
-        SplitError::Malformed { what: "the list", offset: self.offset + at as u64 }
+        SplitError::Malformed {
+            what: "the list",
+            offset: self.offset + at as u64,
+        }
     }
 }
 
@@ -324,7 +355,10 @@ impl ListSplitter {
 mod tests {
     use super::*;
 
-    type Split = (Vec<serde_json::Value>, Result<(String, Option<String>), SplitError>);
+    type Split = (
+        Vec<serde_json::Value>,
+        Result<(String, Option<String>), SplitError>,
+    );
 
     fn split(body: &str, cuts: &[usize]) -> Split {
         let mut splitter = ListSplitter::new(1 << 20);
@@ -335,16 +369,22 @@ mod tests {
             start = cut;
             let fed = splitter.feed(chunk, |item, _| {
                 let value: Result<serde_json::Value, _> = serde_json::from_slice(item);
-                items.push(value.map_err(|_| SplitError::Malformed { what: "an item", offset: 0 })?);
+                items.push(value.map_err(|_| SplitError::Malformed {
+                    what: "an item",
+                    offset: 0,
+                })?);
                 Ok::<(), SplitError>(())
             });
             if let Err(error) = fed {
                 return (items, Err(error));
             }
         }
-        let end = splitter
-            .finish()
-            .map(|meta| (meta.resource_version().to_owned(), meta.continue_token().map(str::to_owned)));
+        let end = splitter.finish().map(|meta| {
+            (
+                meta.resource_version().to_owned(),
+                meta.continue_token().map(str::to_owned),
+            )
+        });
         (items, end)
     }
 
@@ -362,10 +402,14 @@ mod tests {
     fn items_are_those_that_serde_json_finds_wherever_the_chunks_end() {
         for body in BODIES {
             let value: serde_json::Value = serde_json::from_str(body).unwrap();
-            let expected: Vec<serde_json::Value> =
-                value.get("items").and_then(|items| items.as_array().cloned()).unwrap_or_default();
-            let version =
-                value.pointer("/metadata/resourceVersion").and_then(|v| v.as_str()).unwrap_or_default();
+            let expected: Vec<serde_json::Value> = value
+                .get("items")
+                .and_then(|items| items.as_array().cloned())
+                .unwrap_or_default();
+            let version = value
+                .pointer("/metadata/resourceVersion")
+                .and_then(|v| v.as_str())
+                .unwrap_or_default();
             for first in 0..body.len() {
                 for second in [first, (first + 3).min(body.len())] {
                     let (items, end) = split(body, &[first, second]);
@@ -424,10 +468,24 @@ mod tests {
     fn an_item_over_the_limit_is_an_error_before_its_end_has_come() {
         let mut splitter = ListSplitter::new(8);
         let fed = splitter.feed(br#"{"items":[{"a":"#, |_, _| Ok::<(), SplitError>(()));
-        assert_eq!(fed, Err(SplitError::TooLarge { what: "a list without its items", limit: 8 }));
+        assert_eq!(
+            fed,
+            Err(SplitError::TooLarge {
+                what: "a list without its items",
+                limit: 8
+            })
+        );
         let mut splitter = ListSplitter::new(10);
-        let fed = splitter.feed(br#"{"items":[{"a":"12345678"#, |_, _| Ok::<(), SplitError>(()));
-        assert_eq!(fed, Err(SplitError::TooLarge { what: "a list item", limit: 10 }));
+        let fed = splitter.feed(br#"{"items":[{"a":"12345678"#, |_, _| {
+            Ok::<(), SplitError>(())
+        });
+        assert_eq!(
+            fed,
+            Err(SplitError::TooLarge {
+                what: "a list item",
+                limit: 10
+            })
+        );
         assert_eq!(splitter.rest(), br#"{"items":["#);
     }
 }

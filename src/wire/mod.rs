@@ -51,9 +51,9 @@ impl std::fmt::Display for SplitError {
         match self {
             Self::TooLarge { what, limit } => write!(f, "{what} of more than {limit} bytes"),
             Self::TooDeep { limit } => write!(f, "nested deeper than {limit} levels"),
-            Self::Markup => {
-                f.write_str("HTML or XML instead of JSON: is there a proxy in between that wants something?")
-            }
+            Self::Markup => f.write_str(
+                "HTML or XML instead of JSON: is there a proxy in between that wants something?",
+            ),
             Self::NoList { kind } if kind.is_empty() => f.write_str("no list: it has no kind"),
             Self::NoList { kind } => write!(f, "no list but a {}", Shown(kind)),
             Self::Malformed { what, offset } => write!(f, "{what} is malformed at byte {offset}"),
@@ -66,19 +66,27 @@ impl std::fmt::Display for SplitError {
 pub(crate) fn describe(error: &serde_json::Error) -> String {
     let text = error.to_string();
     // "missing field `token` at line 1 column 2": a name of the type's. A type that says more says a value.
-    let field = text.strip_prefix("missing field `").or_else(|| text.strip_prefix("duplicate field `"));
-    let says_no_value =
-        field.and_then(|field| field.split_once('`')).is_some_and(|(_, rest)| rest.starts_with(" at line "));
+    let field = text
+        .strip_prefix("missing field `")
+        .or_else(|| text.strip_prefix("duplicate field `"));
+    let says_no_value = field
+        .and_then(|field| field.split_once('`'))
+        .is_some_and(|(_, rest)| rest.starts_with(" at line "));
     if !error.is_data() || says_no_value {
         return text;
     }
     // "invalid type: string \"hunter2\", expected u32 at line 1 column 9". Anything else is in a type's own
     // words.
-    let kind =
-        ["invalid type", "invalid value", "invalid length"].into_iter().find(|kind| text.starts_with(kind));
+    let kind = ["invalid type", "invalid value", "invalid length"]
+        .into_iter()
+        .find(|kind| text.starts_with(kind));
     match (kind, text.rfind(", expected")) {
         (Some(kind), Some(expected)) => format!("{kind}{}", &text[expected..]),
-        _ => format!("not of the expected form at line {} column {}", error.line(), error.column()),
+        _ => format!(
+            "not of the expected form at line {} column {}",
+            error.line(),
+            error.column()
+        ),
     }
 }
 
@@ -106,20 +114,33 @@ mod tests {
             Err(serde::de::Error::custom(format!("{word} is a bad word")))
         }
         let small: Secret = serde_json::from_str(r#"{"token": 1, "size": "Small"}"#).unwrap();
-        assert_eq!(small, Secret { token: 1, size: Some(Size::Small), word: () });
+        assert_eq!(
+            small,
+            Secret {
+                token: 1,
+                size: Some(Size::Small),
+                word: ()
+            }
+        );
         let error = |json: &str| describe(&serde_json::from_str::<Secret>(json).unwrap_err());
         assert_eq!(
             error(r#"{"token": "hunter2, expected"}"#),
             "invalid type, expected u32 at line 1 column 29"
         );
-        assert_eq!(error(r#"{"token": -77}"#), "invalid value, expected u32 at line 1 column 13");
+        assert_eq!(
+            error(r#"{"token": -77}"#),
+            "invalid value, expected u32 at line 1 column 13"
+        );
         assert_eq!(
             error(r#"{"token": 1, "size": "hunter2"}"#),
             "not of the expected form at line 1 column 30"
         );
         assert_eq!(error("{}"), "missing field `token` at line 1 column 2");
         assert_eq!(error("{"), "EOF while parsing an object at line 1 column 1");
-        assert_eq!(error(r#"{"word": "hunter2"}"#), "not of the expected form at line 1 column 19");
+        assert_eq!(
+            error(r#"{"word": "hunter2"}"#),
+            "not of the expected form at line 1 column 19"
+        );
         assert_eq!(
             error(r#"{"word": "missing field `a` hunter2"}"#),
             "not of the expected form at line 1 column 37"

@@ -83,8 +83,14 @@ impl ListOptions {
         query.text("labelSelector", label_selector);
         query.text("fieldSelector", field_selector);
         query.text("shardSelector", shard_selector);
-        query.text("resourceVersion", resource_version.as_deref().unwrap_or_default());
-        query.text("resourceVersionMatch", resource_version_match.map_or("", ResourceVersionMatch::as_str));
+        query.text(
+            "resourceVersion",
+            resource_version.as_deref().unwrap_or_default(),
+        );
+        query.text(
+            "resourceVersionMatch",
+            resource_version_match.map_or("", ResourceVersionMatch::as_str),
+        );
         query.number("limit", *limit);
         query.text("continue", continue_token.as_deref().unwrap_or_default());
         query.number("timeoutSeconds", *timeout_seconds);

@@ -24,7 +24,11 @@ impl PageCheck {
     /// For a page that was requested with this token.
     #[cfg(feature = "client")]
     pub(crate) fn after(token: Option<&str>) -> Self {
-        Self { kept: token.unwrap_or_default().to_owned(), keep_after: 1, ..Self::default() }
+        Self {
+            kept: token.unwrap_or_default().to_owned(),
+            keep_after: 1,
+            ..Self::default()
+        }
     }
 
     /// Another page has come, and names the next one. `amount` is how much the list has brought by now.
@@ -37,7 +41,9 @@ impl PageCheck {
                 page => format!("of page {page}"),
             };
             let page = self.page;
-            return Err(format!("the list has no end: the continue token of page {page} is the one {of}"));
+            return Err(format!(
+                "the list has no end: the continue token of page {page} is the one {of}"
+            ));
         }
         if self.page > self.keep_after {
             token.clone_into(&mut self.kept);
@@ -46,7 +52,11 @@ impl PageCheck {
         }
         let has_progress = amount > self.amount;
         self.amount = amount;
-        self.without_progress = if has_progress { 0 } else { self.without_progress + 1 };
+        self.without_progress = if has_progress {
+            0
+        } else {
+            self.without_progress + 1
+        };
         match self.without_progress < WITHOUT_PROGRESS {
             true => Ok(()),
             false => Err(format!(
@@ -62,10 +72,15 @@ mod tests {
     use super::*;
 
     /// The page at which the list is given up.
-    fn given_up(tokens: impl Iterator<Item = String>, amount: impl Fn(usize) -> usize) -> (usize, String) {
+    fn given_up(
+        tokens: impl Iterator<Item = String>,
+        amount: impl Fn(usize) -> usize,
+    ) -> (usize, String) {
         let mut check = PageCheck::default();
         let mut pages = tokens.enumerate();
-        pages.find_map(|(at, token)| Some((at + 1, check.follow(&token, amount(at + 1)).err()?))).unwrap()
+        pages
+            .find_map(|(at, token)| Some((at + 1, check.follow(&token, amount(at + 1)).err()?)))
+            .unwrap()
     }
 
     #[test]
@@ -82,7 +97,9 @@ mod tests {
                     "{before} {length}: {page}"
                 );
                 assert!(
-                    error.contains(&format!("the continue token of page {page} is the one of page")),
+                    error.contains(&format!(
+                        "the continue token of page {page} is the one of page"
+                    )),
                     "{error}"
                 );
             }
@@ -93,8 +110,13 @@ mod tests {
     fn pages_without_progress_are_counted_in_a_row() {
         let (page, error) = given_up((0..).map(|page| page.to_string()), |page| page.min(7));
         assert_eq!(page, 107);
-        assert_eq!(error, "the list has no end: the last 100 of 107 pages brought nothing new");
-        let (page, _) = given_up((0..).map(|page| page.to_string()), |page| page.min(990) / 99);
+        assert_eq!(
+            error,
+            "the list has no end: the last 100 of 107 pages brought nothing new"
+        );
+        let (page, _) = given_up((0..).map(|page| page.to_string()), |page| {
+            page.min(990) / 99
+        });
         assert_eq!(page, 1090);
     }
 

@@ -31,7 +31,10 @@ impl<'a> Peek<'a> {
     pub(crate) fn whole(object: &'a [u8]) -> Result<Self, serde_json::Error> {
         let mut peek = Self::default();
         let mut deserializer = serde_json::Deserializer::from_slice(object);
-        deserializer.deserialize_map(Object { peek: &mut peek, identity_only: false })?;
+        deserializer.deserialize_map(Object {
+            peek: &mut peek,
+            identity_only: false,
+        })?;
         deserializer.end()?;
         Ok(peek)
     }
@@ -42,7 +45,10 @@ impl<'a> Peek<'a> {
         let mut peek = Self::default();
         let mut deserializer = serde_json::Deserializer::from_slice(object);
         // The end of the reading is an error, too.
-        let _ = deserializer.deserialize_map(Object { peek: &mut peek, identity_only: true });
+        let _ = deserializer.deserialize_map(Object {
+            peek: &mut peek,
+            identity_only: true,
+        });
         peek
     }
 
@@ -65,7 +71,10 @@ impl<'de> Visitor<'de> for Object<'_, 'de> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self { peek, identity_only } = self;
+        let Self {
+            peek,
+            identity_only,
+        } = self;
         let mut has_metadata = false;
         while let Some(Text(key)) = map.next_key_seed(TextSeed)? {
             match &*key {
@@ -73,7 +82,10 @@ impl<'de> Visitor<'de> for Object<'_, 'de> {
                 "kind" => peek.kind = map.next_value_seed(TextSeed)?.0,
                 "metadata" => {
                     peek.is_ambiguous |= std::mem::replace(&mut has_metadata, true);
-                    map.next_value_seed(Metadata { peek, identity_only })?;
+                    map.next_value_seed(Metadata {
+                        peek,
+                        identity_only,
+                    })?;
                     if identity_only {
                         return Err(A::Error::custom("enough"));
                     }
@@ -104,7 +116,10 @@ impl<'de> OnMap<'de> for Metadata<'_, 'de> {
     type Value = ();
 
     fn on_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self { peek, identity_only } = self;
+        let Self {
+            peek,
+            identity_only,
+        } = self;
         let (mut has_name, mut has_namespace) = (false, false);
         while let Some(Text(key)) = map.next_key_seed(TextSeed)? {
             match &*key {
@@ -175,7 +190,10 @@ struct TextSeed;
 impl<'de> DeserializeSeed<'de> for TextSeed {
     type Value = Text<'de>;
 
-    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Text<'de>, D::Error> {
+    fn deserialize<D: serde::Deserializer<'de>>(
+        self,
+        deserializer: D,
+    ) -> Result<Text<'de>, D::Error> {
         deserializer.deserialize_any(Lenient(self))
     }
 }
@@ -203,7 +221,10 @@ struct NameSeed;
 impl<'de> DeserializeSeed<'de> for NameSeed {
     type Value = Option<Cow<'de, str>>;
 
-    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+    fn deserialize<D: serde::Deserializer<'de>>(
+        self,
+        deserializer: D,
+    ) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_any(Lenient(self))
     }
 }
@@ -300,7 +321,15 @@ mod tests {
 
     fn peek(json: &str) -> String {
         let peek = Peek::whole(json.as_bytes()).unwrap();
-        let Peek { api_version, kind, name, namespace, uid, resource_version, .. } = &peek;
+        let Peek {
+            api_version,
+            kind,
+            name,
+            namespace,
+            uid,
+            resource_version,
+            ..
+        } = &peek;
         let ambiguous = if peek.is_ambiguous { "?" } else { "" };
         let end = peek.initial_events_end;
         format!("{api_version}|{kind}|{namespace}/{name}{ambiguous}|{uid}@{resource_version}|{end}")
@@ -312,14 +341,26 @@ mod tests {
             "labels":{"name":"no"},"name":"a","namespace":"n\u0073","resourceVersion":"7","uid":"u"},"kind":"Pod","apiVersion":"v1"}"#;
         assert_eq!(peek(object), "v1|Pod|ns/a|u@7|true");
         let identity = Peek::identity(object.as_bytes());
-        assert_eq!((&*identity.name, &*identity.uid, &*identity.kind), ("a", "u", ""));
+        assert_eq!(
+            (&*identity.name, &*identity.uid, &*identity.kind),
+            ("a", "u", "")
+        );
     }
 
     #[test]
     fn what_is_no_text_is_empty() {
-        for metadata in ["null", "7", "[{}]", "\"x\"", "{}", r#"{"name":null,"uid":[1],"annotations":null}"#]
-        {
-            assert_eq!(peek(&format!(r#"{{"metadata":{metadata},"kind":1.5}}"#)), "||/|@|false");
+        for metadata in [
+            "null",
+            "7",
+            "[{}]",
+            "\"x\"",
+            "{}",
+            r#"{"name":null,"uid":[1],"annotations":null}"#,
+        ] {
+            assert_eq!(
+                peek(&format!(r#"{{"metadata":{metadata},"kind":1.5}}"#)),
+                "||/|@|false"
+            );
         }
         let some = r#"{"metadata":{"name":7,"namespace":"ns","resourceVersion":-7,"uid":true}}"#;
         assert_eq!(peek(some), "||ns/?|@|false");
@@ -327,9 +368,19 @@ mod tests {
 
     #[test]
     fn a_uid_that_is_no_text_is_told_from_none() {
-        for (uid, odd) in [("null", false), ("\"u\"", false), ("7", true), ("[\"u\"]", true), ("{}", true)] {
+        for (uid, odd) in [
+            ("null", false),
+            ("\"u\"", false),
+            ("7", true),
+            ("[\"u\"]", true),
+            ("{}", true),
+        ] {
             let object = format!(r#"{{"metadata":{{"uid":{uid},"name":"a"}}}}"#);
-            assert_eq!(Peek::whole(object.as_bytes()).unwrap().has_odd_uid, odd, "{uid}");
+            assert_eq!(
+                Peek::whole(object.as_bytes()).unwrap().has_odd_uid,
+                odd,
+                "{uid}"
+            );
             assert_eq!(Peek::identity(object.as_bytes()).has_odd_uid, odd, "{uid}");
         }
         assert!(!Peek::identity(b"{}").has_odd_uid);
@@ -345,9 +396,15 @@ mod tests {
             (r#"{"name":{"a":[1]},"namespace":"ns"}"#, "ns/"),
             (r#"{"name":"a"},"metadata":{}"#, "/a"),
         ] {
-            assert_eq!(peek(&format!(r#"{{"metadata":{metadata}}}"#)), format!("||{name}?|@|false"));
+            assert_eq!(
+                peek(&format!(r#"{{"metadata":{metadata}}}"#)),
+                format!("||{name}?|@|false")
+            );
         }
-        assert_eq!(peek(r#"{"metadata":{"name":"a","namespace":null}}"#), "||/a|@|false");
+        assert_eq!(
+            peek(r#"{"metadata":{"name":"a","namespace":null}}"#),
+            "||/a|@|false"
+        );
     }
 
     #[test]

@@ -68,7 +68,10 @@ mod tests {
         for _ in 0..100 * Room::PATIENCE {
             hold(&mut room, 6_000);
         }
-        assert_eq!(room.bytes.capacity(), 6_000_usize.max(Room::KEEP).next_power_of_two());
+        assert_eq!(
+            room.bytes.capacity(),
+            6_000_usize.max(Room::KEEP).next_power_of_two()
+        );
     }
 
     #[test]

@@ -57,14 +57,21 @@ impl Shard {
         let begin = |index: u64| (u128::from(index) << 64) / u128::from(count);
         let (first, end) = (begin(index.into()), begin(u64::from(index) + 1));
         // Both are below 2^64, and no shard is empty.
-        Ok(Self { by: Field::Uid, first: first as u64, last: (end - 1) as u64 })
+        Ok(Self {
+            by: Field::Uid,
+            first: first as u64,
+            last: (end - 1) as u64,
+        })
     }
 
     /// The same, but by namespace: all objects of a namespace are in one shard. All cluster-scoped objects
     /// are in one, too.
     #[must_use]
     pub fn by_namespace(self) -> Self {
-        Self { by: Field::Namespace, ..self }
+        Self {
+            by: Field::Namespace,
+            ..self
+        }
     }
 
     /// As an API server wants to have it: the `shardSelector` of a list or watch (SH1).
@@ -98,7 +105,9 @@ impl Shard {
 pub(crate) fn fnv1a(text: &str) -> u64 {
     const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
-    text.bytes().fold(OFFSET_BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+    text.bytes().fold(OFFSET_BASIS, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(PRIME)
+    })
 }
 
 /// There is no such shard.
@@ -111,7 +120,10 @@ pub struct ShardError {
 impl fmt::Display for ShardError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { index, count } = self;
-        write!(f, "there is no shard {index} of {count}: they are counted from 0")
+        write!(
+            f,
+            "there is no shard {index} of {count}: they are counted from 0"
+        )
     }
 }
 
@@ -143,11 +155,22 @@ mod tests {
                 ..=1000 => (0..count).collect::<Vec<_>>(),
                 _ => [0, 1, count / 3, count / 3 + 1, count - 2, count - 1].to_vec(),
             };
-            let shards: Vec<_> = indices.iter().map(|&index| Shard::new(index, count).unwrap()).collect();
-            assert_eq!((shards[0].first, shards[shards.len() - 1].last), (0, u64::MAX), "{count}");
+            let shards: Vec<_> = indices
+                .iter()
+                .map(|&index| Shard::new(index, count).unwrap())
+                .collect();
+            assert_eq!(
+                (shards[0].first, shards[shards.len() - 1].last),
+                (0, u64::MAX),
+                "{count}"
+            );
             for (pair, next) in shards.windows(2).zip(indices.windows(2)) {
                 if next[0] + 1 == next[1] {
-                    assert_eq!(u128::from(pair[0].last) + 1, pair[1].first.into(), "{next:?} of {count}");
+                    assert_eq!(
+                        u128::from(pair[0].last) + 1,
+                        pair[1].first.into(),
+                        "{next:?} of {count}"
+                    );
                 }
             }
             let even = (1_u128 << 64) / u128::from(count);
@@ -160,7 +183,10 @@ mod tests {
                     (shard.first.checked_sub(1), false),
                     (shard.last.checked_add(1), false),
                 ] {
-                    assert!(hash.is_none_or(|hash| shard.contains_hash(hash) == inside), "{count}");
+                    assert!(
+                        hash.is_none_or(|hash| shard.contains_hash(hash) == inside),
+                        "{count}"
+                    );
                 }
             }
         }
@@ -187,7 +213,10 @@ mod tests {
     fn a_shard_that_there_is_not_is_an_error() {
         for (index, count) in [(0, 0), (1, 1), (3, 3), (u32::MAX, u32::MAX), (7, 3)] {
             let error = Shard::new(index, count).unwrap_err().to_string();
-            assert_eq!(error, format!("there is no shard {index} of {count}: they are counted from 0"));
+            assert_eq!(
+                error,
+                format!("there is no shard {index} of {count}: they are counted from 0")
+            );
         }
     }
 

@@ -50,8 +50,16 @@ impl BucketRateLimiter {
     /// Without any a second, what is in the bucket is all there ever is; without any in the bucket nothing
     /// comes, unless infinitely many do a second: then nothing waits.
     pub fn new(per_second: f64, burst: usize) -> Self {
-        let bucket = Mutex::new(Bucket { tokens: burst as f64, at: None });
-        Self { per_second, burst, clock: Arc::new(RealClock), bucket }
+        let bucket = Mutex::new(Bucket {
+            tokens: burst as f64,
+            at: None,
+        });
+        Self {
+            per_second,
+            burst,
+            clock: Arc::new(RealClock),
+            bucket,
+        }
     }
 
     /// By this clock; the machine's by default.
@@ -75,9 +83,16 @@ impl BucketRateLimiter {
         let at = bucket.at.map_or(now, |at| at.max(now));
         let passed = bucket.at.map_or(Duration::ZERO, |before| at - before);
         let tokens = (bucket.tokens + self.tokens_in(passed)).min(self.burst as f64) - 1.0;
-        *bucket = Bucket { tokens, at: Some(at) };
+        *bucket = Bucket {
+            tokens,
+            at: Some(at),
+        };
         drop(bucket);
-        if tokens < 0.0 { self.time_of(-tokens) } else { Duration::ZERO }
+        if tokens < 0.0 {
+            self.time_of(-tokens)
+        } else {
+            Duration::ZERO
+        }
     }
 
     fn tokens_in(&self, time: Duration) -> f64 {

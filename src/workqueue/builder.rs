@@ -127,7 +127,9 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
     ///
     /// As [`build`](Self::build).
     pub fn build_delaying(self) -> io::Result<DelayingQueue<T>> {
-        Ok(DelayingQueue { queue: self.start(true)? })
+        Ok(DelayingQueue {
+            queue: self.start(true)?,
+        })
     }
 
     /// The queue, with delays that a limiter picks. client-go's `NewTypedRateLimitingQueueWithConfig`.
@@ -135,22 +137,38 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
     /// # Errors
     ///
     /// As [`build`](Self::build).
-    pub fn build_rate_limiting(self, limiter: impl RateLimiter<T>) -> io::Result<RateLimitingQueue<T>> {
-        Ok(RateLimitingQueue { queue: self.build_delaying()?, limiter: Box::new(limiter) })
+    pub fn build_rate_limiting(
+        self,
+        limiter: impl RateLimiter<T>,
+    ) -> io::Result<RateLimitingQueue<T>> {
+        Ok(RateLimitingQueue {
+            queue: self.build_delaying()?,
+            limiter: Box::new(limiter),
+        })
     }
 
     fn start(self, delaying: bool) -> io::Result<WorkQueue<T>> {
         let queue = self.assemble(delaying);
         if queue.shared.is_timed() {
             let shared = Arc::clone(&queue.shared);
-            queue.threads.spawn(format!("{} timer", queue.shared.name), None, move || shared.keep_time())?;
+            queue
+                .threads
+                .spawn(format!("{} timer", queue.shared.name), None, move || {
+                    shared.keep_time()
+                })?;
         }
         Ok(queue)
     }
 
     /// Without its thread.
     pub(super) fn assemble(self, delaying: bool) -> WorkQueue<T> {
-        let Self { name, clock, mut metrics, provider, order } = self;
+        let Self {
+            name,
+            clock,
+            mut metrics,
+            provider,
+            order,
+        } = self;
         if let (None, Some(name), Some(provider)) = (&metrics, &name, provider) {
             metrics = catch(|| provider.work_queue_metrics(name)).unwrap_or_else(|panic| {
                 log::error!("work queue {name:?}: the metrics provider {panic}");
@@ -160,7 +178,11 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
         let name = name.unwrap_or_else(|| "workqueue".to_owned());
         let shared = Arc::new(Shared::new(name, clock, delaying, metrics, order));
         let owner = Owner::new();
-        WorkQueue { shared, owner, threads: Threads::new(owner) }
+        WorkQueue {
+            shared,
+            owner,
+            threads: Threads::new(owner),
+        }
     }
 }
 
@@ -168,7 +190,10 @@ impl<T> fmt::Debug for WorkQueueBuilder<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WorkQueueBuilder")
             .field("name", &self.name)
-            .field("metrics", &(self.metrics.is_some() || self.provider.is_some()))
+            .field(
+                "metrics",
+                &(self.metrics.is_some() || self.provider.is_some()),
+            )
             .finish_non_exhaustive()
     }
 }

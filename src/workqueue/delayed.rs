@@ -17,7 +17,11 @@ pub(super) struct Delayed<T> {
 
 impl<T: Clone + Eq + Hash> Delayed<T> {
     pub(super) fn new() -> Self {
-        Self { by_time: BTreeMap::new(), by_item: HashMap::new(), next: 0 }
+        Self {
+            by_time: BTreeMap::new(),
+            by_item: HashMap::new(),
+            next: 0,
+        }
     }
 
     /// Takes an item in; of two times for one item the earlier one counts (Q11). What it has no use for comes
@@ -48,7 +52,10 @@ impl<T: Clone + Eq + Hash> Delayed<T> {
 
     /// Gives out the next item that is due by now, and its copy.
     pub(super) fn pop(&mut self, now: Instant) -> Option<(T, Option<T>)> {
-        let first = self.by_time.first_entry().filter(|first| first.key().0 <= now)?;
+        let first = self
+            .by_time
+            .first_entry()
+            .filter(|first| first.key().0 <= now)?;
         let item = first.remove();
         let copy = self.by_item.remove_entry(&item).map(|(copy, _)| copy);
         if self.by_item.is_empty() && self.by_item.capacity() > KEEP {

@@ -132,11 +132,17 @@ pub struct ItemExponentialFailureRateLimiter<T> {
 impl<T: Clone + Eq + Hash> ItemExponentialFailureRateLimiter<T> {
     /// From the first wait, and the longest.
     pub fn new(base: Duration, most: Duration) -> Self {
-        Self { failures: Failures::new(), base, most }
+        Self {
+            failures: Failures::new(),
+            base,
+            most,
+        }
     }
 }
 
-impl<T: Clone + Eq + Hash + Send + 'static> RateLimiter<T> for ItemExponentialFailureRateLimiter<T> {
+impl<T: Clone + Eq + Hash + Send + 'static> RateLimiter<T>
+    for ItemExponentialFailureRateLimiter<T>
+{
     /// In floating point, as client-go does it, so that all nanoseconds are the same; what its `Duration`
     /// can't hold is the most (Q16).
     fn when(&self, item: &T) -> Duration {
@@ -188,13 +194,22 @@ pub struct ItemFastSlowRateLimiter<T> {
 impl<T: Clone + Eq + Hash> ItemFastSlowRateLimiter<T> {
     /// From the short wait, the long one, and how many of an item's waits are short.
     pub fn new(fast: Duration, slow: Duration, max_fast: usize) -> Self {
-        Self { failures: Failures::new(), fast, slow, max_fast }
+        Self {
+            failures: Failures::new(),
+            fast,
+            slow,
+            max_fast,
+        }
     }
 }
 
 impl<T: Clone + Eq + Hash + Send + 'static> RateLimiter<T> for ItemFastSlowRateLimiter<T> {
     fn when(&self, item: &T) -> Duration {
-        if self.failures.count(item) < self.max_fast { self.fast } else { self.slow }
+        if self.failures.count(item) < self.max_fast {
+            self.fast
+        } else {
+            self.slow
+        }
     }
 
     fn forget(&self, item: &T) {
@@ -235,21 +250,33 @@ impl<T> MaxOfRateLimiter<T> {
 
 impl<T: 'static> RateLimiter<T> for MaxOfRateLimiter<T> {
     fn when(&self, item: &T) -> Duration {
-        self.limiters.iter().map(|limiter| limiter.when(item)).max().unwrap_or_default()
+        self.limiters
+            .iter()
+            .map(|limiter| limiter.when(item))
+            .max()
+            .unwrap_or_default()
     }
 
     fn forget(&self, item: &T) {
-        self.limiters.iter().for_each(|limiter| limiter.forget(item));
+        self.limiters
+            .iter()
+            .for_each(|limiter| limiter.forget(item));
     }
 
     fn num_requeues(&self, item: &T) -> usize {
-        self.limiters.iter().map(|limiter| limiter.num_requeues(item)).max().unwrap_or_default()
+        self.limiters
+            .iter()
+            .map(|limiter| limiter.num_requeues(item))
+            .max()
+            .unwrap_or_default()
     }
 }
 
 impl<T> std::fmt::Debug for MaxOfRateLimiter<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MaxOfRateLimiter").field("limiters", &self.limiters.len()).finish()
+        f.debug_struct("MaxOfRateLimiter")
+            .field("limiters", &self.limiters.len())
+            .finish()
     }
 }
 
@@ -304,7 +331,8 @@ impl<T, L: RateLimiter<T>> RateLimiter<T> for WithMaxWaitRateLimiter<L> {
 /// assert_eq!(limiter.when(&"a"), Duration::from_millis(10));
 /// assert_eq!(limiter.when(&"b"), Duration::from_millis(5));
 /// ```
-pub fn default_controller_rate_limiter<T: Clone + Eq + Hash + Send + 'static>() -> MaxOfRateLimiter<T> {
+pub fn default_controller_rate_limiter<T: Clone + Eq + Hash + Send + 'static>()
+-> MaxOfRateLimiter<T> {
     default_controller_rate_limiter_with_clock(Arc::new(RealClock))
 }
 
@@ -321,6 +349,7 @@ pub fn default_controller_rate_limiter_with_clock<T: Clone + Eq + Hash + Send + 
 
 /// Only by the item: 1 ms after its first failure, twice as long after each further one, up to 1000 s.
 /// client-go's `DefaultTypedItemBasedRateLimiter`.
-pub fn default_item_based_rate_limiter<T: Clone + Eq + Hash>() -> ItemExponentialFailureRateLimiter<T> {
+pub fn default_item_based_rate_limiter<T: Clone + Eq + Hash>()
+-> ItemExponentialFailureRateLimiter<T> {
     ItemExponentialFailureRateLimiter::new(Duration::from_millis(1), Duration::from_secs(1000))
 }

@@ -166,8 +166,8 @@ pub use builder::WorkQueueBuilder;
 pub use delaying::DelayingQueue;
 pub use limiter::{
     ItemExponentialFailureRateLimiter, ItemFastSlowRateLimiter, MaxOfRateLimiter, RateLimiter,
-    WithMaxWaitRateLimiter, default_controller_rate_limiter, default_controller_rate_limiter_with_clock,
-    default_item_based_rate_limiter,
+    WithMaxWaitRateLimiter, default_controller_rate_limiter,
+    default_controller_rate_limiter_with_clock, default_item_based_rate_limiter,
 };
 pub use order::{ArrivalOrder, Order};
 pub use parallelize::parallelize_until;

@@ -5,7 +5,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{DelayingQueue, RateLimiter, RateLimitingQueue, WorkItem, WorkQueue, parallelize_until};
+use super::{
+    DelayingQueue, RateLimiter, RateLimitingQueue, WorkItem, WorkQueue, parallelize_until,
+};
 use crate::stop::Stop;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{any, check, check_times, join_all, thread};
@@ -46,8 +48,11 @@ fn every_item_is_taken_by_somebody() {
 fn q5_no_item_by_two_at_once_and_no_change_is_missed() {
     check(|| {
         let queue = queue();
-        let (newest, seen, running) =
-            (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (newest, seen, running) = (
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
         let workers = [(); 2].map(|()| {
             let (queue, newest) = (Arc::clone(&queue), Arc::clone(&newest));
             let (seen, running) = (Arc::clone(&seen), Arc::clone(&running));
@@ -145,7 +150,10 @@ struct Moment {
 
 impl Moment {
     fn new() -> Arc<Self> {
-        Arc::new(Self { start: Instant::now(), seconds: AtomicUsize::new(0) })
+        Arc::new(Self {
+            start: Instant::now(),
+            seconds: AtomicUsize::new(0),
+        })
     }
 }
 
@@ -168,7 +176,12 @@ impl Clock for Moment {
 }
 
 fn delaying() -> Arc<DelayingQueue<&'static str>> {
-    Arc::new(WorkQueue::builder().clock(Moment::new()).build_delaying().unwrap())
+    Arc::new(
+        WorkQueue::builder()
+            .clock(Moment::new())
+            .build_delaying()
+            .unwrap(),
+    )
 }
 
 /// Q11: the thread wakes who waits, whenever the item was delayed: also while it goes to sleep.
@@ -222,7 +235,8 @@ fn q15_what_fails_comes_again() {
     }
     check_times(0.5, || {
         let builder = WorkQueue::builder().clock(Moment::new());
-        let queue: Arc<RateLimitingQueue<_>> = Arc::new(builder.build_rate_limiting(Later).unwrap());
+        let queue: Arc<RateLimitingQueue<_>> =
+            Arc::new(builder.build_rate_limiting(Later).unwrap());
         queue.add("a");
         let tries = Arc::new(AtomicUsize::new(0));
         let workers = [(); 2].map(|()| {

@@ -44,7 +44,14 @@ pub fn parallelize_until(
     if workers == 0 {
         return;
     }
-    let job = Job { stop, work, pieces, chunk_size, next: AtomicUsize::new(0), panic: Mutex::new(None) };
+    let job = Job {
+        stop,
+        work,
+        pieces,
+        chunk_size,
+        next: AtomicUsize::new(0),
+        panic: Mutex::new(None),
+    };
     thread::scope(|scope| {
         for _ in 1..workers {
             let started = thread::Builder::new().spawn_scoped(scope, || job.work());
@@ -89,7 +96,10 @@ impl<W: Fn(usize) + Sync> Job<'_, W> {
 
     /// The first piece of the next chunk.
     fn take(&self) -> Option<usize> {
-        let after = |first: usize| (first < self.pieces).then(|| first.saturating_add(self.chunk_size));
-        self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after).ok()
+        let after =
+            |first: usize| (first < self.pieces).then(|| first.saturating_add(self.chunk_size));
+        self.next
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, after)
+            .ok()
     }
 }

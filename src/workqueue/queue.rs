@@ -82,7 +82,11 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueue<T> {
     }
 
     fn guard(&self, taken: Option<(T, Ticket)>) -> Option<WorkItem<'_, T>> {
-        taken.map(|(item, ticket)| WorkItem { shared: &self.shared, item, ticket })
+        taken.map(|(item, ticket)| WorkItem {
+            shared: &self.shared,
+            item,
+            ticket,
+        })
     }
 
     /// As [`take`](Self::take), for whoever calls [`done`](Self::done) himself, as in Go.
@@ -245,7 +249,12 @@ impl<T: Clone + Eq + Hash + Send + 'static> Drop for WorkItem<'_, T> {
     fn drop(&mut self) {
         // It may be dropped by a panic; another one would end the process.
         if let Err(panic) = catch(|| self.shared.done(&self.item, Some(self.ticket))) {
-            drop(catch(|| log::error!("work queue {:?}: being done with an item {panic}", self.shared.name)));
+            drop(catch(|| {
+                log::error!(
+                    "work queue {:?}: being done with an item {panic}",
+                    self.shared.name
+                )
+            }));
         }
     }
 }

@@ -72,6 +72,8 @@ impl<T: Clone + Eq + Hash + Send + 'static> Deref for RateLimitingQueue<T> {
 
 impl<T: Clone + Eq + Hash + Send + 'static> fmt::Debug for RateLimitingQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RateLimitingQueue").field(&*self.queue).finish()
+        f.debug_tuple("RateLimitingQueue")
+            .field(&*self.queue)
+            .finish()
     }
 }

@@ -130,7 +130,10 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
             self.meter.event(|metrics| metrics.added());
         }
         if after.added > 0 || after.queued_for.is_some() {
-            self.meter.level(|| self.state.lock().depth(), |metrics, depth| metrics.depth(depth));
+            self.meter.level(
+                || self.state.lock().depth(),
+                |metrics, depth| metrics.depth(depth),
+            );
         }
         if let Some(waited) = after.queued_for {
             self.meter.event(|metrics| metrics.queue_duration(waited));
@@ -139,7 +142,10 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
             self.meter.event(|metrics| metrics.work_duration(worked));
         }
         for panic in after.panics {
-            log::error!("work queue {:?}: queueing a delayed item {panic}; it is lost", self.name);
+            log::error!(
+                "work queue {:?}: queueing a delayed item {panic}; it is lost",
+                self.name
+            );
         }
     }
 
@@ -159,7 +165,10 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
                 return (false, None);
             }
             // At once, if there is no such time at all.
-            let due = [delay, CENTURY].into_iter().find_map(|delay| now.checked_add(delay)).unwrap_or(now);
+            let due = [delay, CENTURY]
+                .into_iter()
+                .find_map(|delay| now.checked_add(delay))
+                .unwrap_or(now);
             let next = state.delayed.next_due();
             after.dropped.extend(state.delayed.insert(item, due));
             let sooner = next.is_none_or(|next| due < next);
@@ -182,7 +191,11 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
             let mut state = self.state.lock();
             self.promote(&mut state, now, &mut after);
             let stopped = stopped();
-            let next = if stopped { None } else { state.next(now, &mut after) };
+            let next = if stopped {
+                None
+            } else {
+                state.next(now, &mut after)
+            };
             let over = next.is_some() || stopped || state.shutting_down;
             if !over && after.is_empty() {
                 self.items.wait(&mut state);
@@ -211,7 +224,10 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
         match ended {
             Ended::Done => {}
             Ended::Unknown if ticket.is_none() => {
-                log::warn!("work queue {:?}: done with an item that is not being processed", self.name);
+                log::warn!(
+                    "work queue {:?}: done with an item that is not being processed",
+                    self.name
+                );
             }
             Ended::Unknown => {}
             Ended::Lost(panic) => resume_unwind(panic),
@@ -234,7 +250,11 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
         state.releases += u64::from(release);
         self.items.notify_all();
         self.drained.notify_all();
-        End { _delayed: state.shut_down(), timer: state.timer.take(), releases: state.releases }
+        End {
+            _delayed: state.shut_down(),
+            timer: state.timer.take(),
+            releases: state.releases,
+        }
     }
 
     /// Blocks until nothing is left, until a release, or until this time; says whether nothing is left.
@@ -244,7 +264,9 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
         while !state.is_drained() && state.releases == releases {
             match deadline {
                 None => self.drained.wait(&mut state),
-                Some(deadline) if self.drained.wait_until(&mut state, deadline).timed_out() => break,
+                Some(deadline) if self.drained.wait_until(&mut state, deadline).timed_out() => {
+                    break;
+                }
                 Some(_) => {}
             }
         }
@@ -264,7 +286,11 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
     /// The thread: queues what is due when it is, and measures.
     pub(super) fn keep_time(&self) {
         let mut now = self.clock.now();
-        let mut refresh = self.meter.is_on().then(|| now.checked_add(REFRESH)).flatten();
+        let mut refresh = self
+            .meter
+            .is_on()
+            .then(|| now.checked_add(REFRESH))
+            .flatten();
         loop {
             let wake = Stop::new();
             let measured = refresh.is_some_and(|refresh| refresh <= now);
@@ -279,7 +305,10 @@ impl<T: Clone + Eq + Hash + Send + 'static> Shared<T> {
                 }
                 self.promote(&mut state, Some(now), &mut after);
                 state.timer = Some(wake.clone());
-                let until = [refresh, state.delayed.next_due()].into_iter().flatten().min();
+                let until = [refresh, state.delayed.next_due()]
+                    .into_iter()
+                    .flatten()
+                    .min();
                 (until, measured.then(|| state.unfinished(now)))
             };
             self.finish(after);

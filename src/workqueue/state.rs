@@ -66,13 +66,27 @@ pub(super) struct After<T> {
 impl<T> Default for After<T> {
     fn default() -> Self {
         let (queued_for, worked_for) = (None, None);
-        Self { dropped: Vec::new(), pushed: 0, added: 0, queued_for, worked_for, panics: Vec::new() }
+        Self {
+            dropped: Vec::new(),
+            pushed: 0,
+            added: 0,
+            queued_for,
+            worked_for,
+            panics: Vec::new(),
+        }
     }
 }
 
 impl<T> After<T> {
     pub(super) fn is_empty(&self) -> bool {
-        let Self { dropped, pushed, added, queued_for, worked_for, panics } = self;
+        let Self {
+            dropped,
+            pushed,
+            added,
+            queued_for,
+            worked_for,
+            panics,
+        } = self;
         let nothing_told = queued_for.is_none() && worked_for.is_none() && panics.is_empty();
         dropped.is_empty() && *pushed == 0 && *added == 0 && nothing_told
     }
@@ -113,7 +127,13 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
     /// Q2. `copy` spares a clone, if there is one.
     ///
     /// Whatever can panic comes before the first change.
-    pub(super) fn add(&mut self, item: T, copy: Option<T>, now: Option<Instant>, after: &mut After<T>) {
+    pub(super) fn add(
+        &mut self,
+        item: T,
+        copy: Option<T>,
+        now: Option<Instant>,
+        after: &mut After<T>,
+    ) {
         if self.shutting_down {
             after.dropped.extend(copy.into_iter().chain([item]));
             return;
@@ -132,7 +152,9 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
             None => {
                 let copy = copy.unwrap_or_else(|| item.clone());
                 // An empty map doesn't ask for the hash when it is looked into; this does, and only once.
-                let hash_map::Entry::Vacant(vacant) = self.items.entry(item) else { return };
+                let hash_map::Entry::Vacant(vacant) = self.items.entry(item) else {
+                    return;
+                };
                 self.order.push(copy);
                 vacant.insert(Entry::Queued(now));
                 self.queued += 1;
@@ -155,7 +177,11 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
     }
 
     /// Q3.
-    pub(super) fn next(&mut self, now: Option<Instant>, after: &mut After<T>) -> Option<(T, Ticket)> {
+    pub(super) fn next(
+        &mut self,
+        now: Option<Instant>,
+        after: &mut After<T>,
+    ) -> Option<(T, Ticket)> {
         if self.queued == 0 {
             return None;
         }
@@ -167,7 +193,10 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
             };
             let ticket = self.next_ticket;
             self.next_ticket += 1;
-            *entry = Entry::Processing { ticket, again: None };
+            *entry = Entry::Processing {
+                ticket,
+                again: None,
+            };
             self.queued -= 1;
             if let Some(now) = now {
                 self.running.insert(ticket, now);
@@ -186,13 +215,23 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
         now: Option<Instant>,
         after: &mut After<T>,
     ) -> Ended {
-        let Some(entry) = self.items.get_mut(item) else { return Ended::Unknown };
-        let Entry::Processing { ticket: current, again } = &mut *entry else { return Ended::Unknown };
+        let Some(entry) = self.items.get_mut(item) else {
+            return Ended::Unknown;
+        };
+        let Entry::Processing {
+            ticket: current,
+            again,
+        } = &mut *entry
+        else {
+            return Ended::Unknown;
+        };
         if ticket.is_some_and(|ticket| ticket != *current) {
             return Ended::Unknown;
         }
         let since = self.running.remove(current);
-        after.worked_for = now.zip(since).map(|(now, since)| now.saturating_duration_since(since));
+        after.worked_for = now
+            .zip(since)
+            .map(|(now, since)| now.saturating_duration_since(since));
         let mut ended = Ended::Done;
         if let Some((item, since)) = again.take() {
             self.again -= 1;
@@ -206,7 +245,9 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
                 Err(panic) => ended = Ended::Lost(panic),
             }
         }
-        after.dropped.extend(self.items.remove_entry(item).map(|(item, _)| item));
+        after
+            .dropped
+            .extend(self.items.remove_entry(item).map(|(item, _)| item));
         if self.items.is_empty() && self.items.capacity() > KEEP {
             self.items = HashMap::new();
         }
@@ -240,7 +281,10 @@ impl<T: Clone + Eq + Hash + Send + 'static> State<T> {
     }
 
     pub(super) fn unfinished(&self, now: Instant) -> Unfinished {
-        let ages = self.running.values().map(|since| now.saturating_duration_since(*since));
+        let ages = self
+            .running
+            .values()
+            .map(|since| now.saturating_duration_since(*since));
         ages.fold(Unfinished::default(), |sum, age| Unfinished {
             total: sum.total.saturating_add(age),
             longest: sum.longest.max(age),

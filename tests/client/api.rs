@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::{
     Api, Client, Config, DeleteOptions, DynamicObject, Error, GroupVersionResource, ListOptions,
-    ListerWatcher, ListerWatcherSource, Object, ObjectMeta, PartialObjectMetadata, Patch, PropagationPolicy,
-    Stop, impl_object, retry_on_conflict,
+    ListerWatcher, ListerWatcherSource, Object, ObjectMeta, PartialObjectMetadata, Patch,
+    PropagationPolicy, Stop, impl_object, retry_on_conflict,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use serde::Deserialize;
@@ -23,14 +23,17 @@ struct Widget {
 }
 impl_object!(Widget, "example.com/v1", "Widget", "widgets", Namespaced);
 
-const MAP: &str =
-    r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"n","resourceVersion":"7"}}"#;
-const WIDGET: &str =
-    r#"{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"a","namespace":"n"},"spec":{}}"#;
+const MAP: &str = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"n","resourceVersion":"7"}}"#;
+const WIDGET: &str = r#"{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"a","namespace":"n"},"spec":{}}"#;
 const CONFLICT: &str = r#"{"kind":"Status","message":"too late","reason":"Conflict","code":409}"#;
 
 fn client(server: &Server) -> Client {
-    Client::new(Config::new(server.url()).token("t0ken").response_timeout(SOON)).unwrap()
+    Client::new(
+        Config::new(server.url())
+            .token("t0ken")
+            .response_timeout(SOON),
+    )
+    .unwrap()
 }
 
 fn maps(server: &Server) -> Api<ConfigMap> {
@@ -46,11 +49,21 @@ fn seen(server: &Server, headers: &[&str]) -> Vec<String> {
     let request = server.request();
     let (head, body) = request.split_once("\r\n\r\n").unwrap();
     let mut lines = head.lines();
-    let mut seen = vec![lines.next().unwrap().trim_end_matches(" HTTP/1.1").to_owned()];
+    let mut seen = vec![
+        lines
+            .next()
+            .unwrap()
+            .trim_end_matches(" HTTP/1.1")
+            .to_owned(),
+    ];
     let lines: Vec<&str> = lines.collect();
     seen.extend(headers.iter().map(|name| {
         let of_name = |line: &&&str| line.to_ascii_lowercase().starts_with(&format!("{name}: "));
-        lines.iter().find(of_name).map_or("", |line| &line[name.len() + 2..]).to_owned()
+        lines
+            .iter()
+            .find(of_name)
+            .map_or("", |line| &line[name.len() + 2..])
+            .to_owned()
     }));
     seen.push(body.to_owned());
     seen
@@ -63,7 +76,10 @@ fn an_api_can_be_shared() {
     shared::<Api<Widget>>();
     let server = Server::answering(MAP);
     let api = maps(&server);
-    assert_eq!((api.resource(), api.namespace()), (&configmaps(), Some("n")));
+    assert_eq!(
+        (api.resource(), api.namespace()),
+        (&configmaps(), Some("n"))
+    );
     assert!(!format!("{api:?} {:?}", api.status()).contains("t0ken"));
 }
 
@@ -77,12 +93,22 @@ fn each_verb_is_asked_in_its_own_way() {
     let whole = r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"}}"#;
 
     widgets.get("a", &stop).unwrap();
-    assert_eq!(seen(&server, &headers), [&format!("GET {one}"), "application/json", "", ""]);
-    // What a type knows of itself need not be said.
-    widgets.create(&json!({"metadata": {"name": "a"}}), &stop).unwrap();
     assert_eq!(
         seen(&server, &headers),
-        [&format!("POST {all}"), "application/json", "application/json", whole]
+        [&format!("GET {one}"), "application/json", "", ""]
+    );
+    // What a type knows of itself need not be said.
+    widgets
+        .create(&json!({"metadata": {"name": "a"}}), &stop)
+        .unwrap();
+    assert_eq!(
+        seen(&server, &headers),
+        [
+            &format!("POST {all}"),
+            "application/json",
+            "application/json",
+            whole
+        ]
     );
     let other = json!({"apiVersion": "example.com/v2", "metadata": {"name": "a"}});
     widgets.create(&other, &stop).unwrap();
@@ -98,7 +124,12 @@ fn each_verb_is_asked_in_its_own_way() {
         let kind = format!("application/{kind}");
         assert_eq!(
             seen(&server, &headers),
-            [&format!("PATCH {one}"), "application/json", &kind, r#"{"x":1}"#]
+            [
+                &format!("PATCH {one}"),
+                "application/json",
+                &kind,
+                r#"{"x":1}"#
+            ]
         );
         widgets.status().patch("a", &patch, &stop).unwrap();
         assert_eq!(seen(&server, &[])[0], format!("PATCH {one}/status"));
@@ -107,16 +138,30 @@ fn each_verb_is_asked_in_its_own_way() {
     widgets.patch("a", &patch, &stop).unwrap();
     assert_eq!(
         seen(&server, &["content-type"]),
-        [&format!("PATCH {one}?fieldManager=a%20b%26c"), "application/apply-patch+yaml", whole]
+        [
+            &format!("PATCH {one}?fieldManager=a%20b%26c"),
+            "application/apply-patch+yaml",
+            whole
+        ]
     );
     widgets.status().patch("a", &patch.force(), &stop).unwrap();
-    assert_eq!(seen(&server, &[])[0], format!("PATCH {one}/status?fieldManager=a%20b%26c&force=true"));
+    assert_eq!(
+        seen(&server, &[])[0],
+        format!("PATCH {one}/status?fieldManager=a%20b%26c&force=true")
+    );
 
-    widgets.delete("a", &DeleteOptions::default(), &stop).unwrap();
+    widgets
+        .delete("a", &DeleteOptions::default(), &stop)
+        .unwrap();
     let plain = r#"{"apiVersion":"v1","kind":"DeleteOptions"}"#;
     assert_eq!(
         seen(&server, &headers),
-        [&format!("DELETE {one}"), "application/json", "application/json", plain]
+        [
+            &format!("DELETE {one}"),
+            "application/json",
+            "application/json",
+            plain
+        ]
     );
     let mut meta = ObjectMeta::default();
     (meta.uid, meta.resource_version) = ("u".to_owned(), "7".to_owned());
@@ -128,7 +173,10 @@ fn each_verb_is_asked_in_its_own_way() {
         "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u", "resourceVersion": "7"},
         "propagationPolicy": "Orphan", "gracePeriodSeconds": 0,
     });
-    assert_eq!(serde_json::from_str::<Value>(&seen(&server, &[])[1]).unwrap(), expected);
+    assert_eq!(
+        serde_json::from_str::<Value>(&seen(&server, &[])[1]).unwrap(),
+        expected
+    );
     assert_eq!(DeleteOptions::same_object(&meta).resource_version, None);
 }
 
@@ -137,20 +185,29 @@ fn what_was_fetched_goes_back_whole() {
     let server = Server::answering(
         r#"{"kind":"X","apiVersion":"v9","metadata":{"name":"a","uid":"u","new":{"deep":[1,null]}},"unknown":1.50}"#,
     );
-    let (objects, stop) = (client(&server).dynamic_api(&configmaps(), None), Stop::new());
+    let (objects, stop) = (
+        client(&server).dynamic_api(&configmaps(), None),
+        Stop::new(),
+    );
     let fetched = objects.get("a", &stop).unwrap();
     assert_eq!(seen(&server, &[])[0], "GET /api/v1/configmaps/a");
     objects.replace(&fetched, &stop).unwrap();
-    let [line, body] = &seen(&server, &[])[..] else { panic!() };
+    let [line, body] = &seen(&server, &[])[..] else {
+        panic!()
+    };
     assert_eq!(line, "PUT /api/v1/configmaps/a");
-    assert_eq!(serde_json::from_str::<DynamicObject>(body).unwrap(), *fetched);
+    assert_eq!(
+        serde_json::from_str::<DynamicObject>(body).unwrap(),
+        *fetched
+    );
     objects.status().replace(&fetched, &stop).unwrap();
     assert_eq!(seen(&server, &[])[0], "PUT /api/v1/configmaps/a/status");
 }
 
 #[test]
 fn metadata_is_asked_for_in_its_two_forms_and_whole_objects_are_taken_too() {
-    const PARTIAL: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
+    const PARTIAL: &str =
+        "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
     let server = Server::answering(
         r#"{"kind":"Secret","metadata":{"name":"a","namespace":"n","managedFields":[{"manager":"m"}]},"data":{"k":"djEK"}}"#,
     );
@@ -159,7 +216,9 @@ fn metadata_is_asked_for_in_its_two_forms_and_whole_objects_are_taken_too() {
     let object: PartialObjectMetadata = metadata.get("a", &stop).unwrap().into_inner();
     assert_eq!((object.name(), object.namespace()), ("a", "n"));
     assert_eq!(seen(&server, &["accept"])[1], PARTIAL);
-    metadata.patch("a", &Patch::merge(json!({})), &stop).unwrap();
+    metadata
+        .patch("a", &Patch::merge(json!({})), &stop)
+        .unwrap();
     assert_eq!(seen(&server, &["accept"])[1], PARTIAL);
 
     let watcher = client.metadata_lister_watcher(&configmaps(), Some("n"));
@@ -167,10 +226,16 @@ fn metadata_is_asked_for_in_its_two_forms_and_whole_objects_are_taken_too() {
     assert_eq!(watcher.description(), "configmaps in namespace \"n\"");
     watcher.list(&ListOptions::default(), &stop).unwrap();
     let list = PARTIAL.replace("Metadata;", "MetadataList;");
-    assert_eq!(seen(&server, &["accept"])[..2], ["GET /api/v1/namespaces/n/configmaps", &list]);
+    assert_eq!(
+        seen(&server, &["accept"])[..2],
+        ["GET /api/v1/namespaces/n/configmaps", &list]
+    );
     watcher.watch(&ListOptions::default(), &stop).unwrap();
     let source: &dyn ListerWatcherSource = &client;
-    source.metadata_lister_watcher(&configmaps(), None).watch(&ListOptions::default(), &stop).unwrap();
+    source
+        .metadata_lister_watcher(&configmaps(), None)
+        .watch(&ListOptions::default(), &stop)
+        .unwrap();
     // Whose body isn't read, is closed, so they come in any order.
     let mut requests = Vec::new();
     while requests.len() < 2 {
@@ -178,9 +243,18 @@ fn metadata_is_asked_for_in_its_two_forms_and_whole_objects_are_taken_too() {
             requests.push(request);
         }
     }
-    assert!(requests[0].starts_with("GET /api/v1/namespaces/n/configmaps?watch=true "), "{requests:?}");
-    assert!(requests[1].starts_with("GET /api/v1/configmaps?watch=true "), "{requests:?}");
-    assert!(requests.iter().all(|request| request.contains(PARTIAL)), "{requests:?}");
+    assert!(
+        requests[0].starts_with("GET /api/v1/namespaces/n/configmaps?watch=true "),
+        "{requests:?}"
+    );
+    assert!(
+        requests[1].starts_with("GET /api/v1/configmaps?watch=true "),
+        "{requests:?}"
+    );
+    assert!(
+        requests.iter().all(|request| request.contains(PARTIAL)),
+        "{requests:?}"
+    );
 }
 
 #[test]
@@ -208,39 +282,84 @@ fn what_is_none_of_an_object_is_refused_before_it_is_sent() {
     let maps = client.api::<ConfigMap>(Some("n"));
     let mut errors: Vec<(Error, &str)> = Vec::new();
     for name in ["", ".", "..", "a/b", "%2e%2e"] {
-        let message =
-            format!("get configmaps {name:?} in namespace \"n\": name {name:?} can't be part of a path: ");
-        let message =
-            if name.is_empty() { message.replace("configmaps \"\" in", "configmaps in") } else { message };
+        let message = format!(
+            "get configmaps {name:?} in namespace \"n\": name {name:?} can't be part of a path: "
+        );
+        let message = if name.is_empty() {
+            message.replace("configmaps \"\" in", "configmaps in")
+        } else {
+            message
+        };
         let error = maps.get(name, &stop).unwrap_err();
         assert!(error.to_string().starts_with(&message), "{error}");
         errors.push((error, ""));
         errors.push((
-            maps.delete(name, &DeleteOptions::default(), &stop).unwrap_err(),
+            maps.delete(name, &DeleteOptions::default(), &stop)
+                .unwrap_err(),
             "can't be part of a path",
         ));
-        errors.push((maps.status().get(name, &stop).unwrap_err(), "get configmaps/status"));
-        errors.push((maps.patch(name, &Patch::merge(json!({})), &stop).unwrap_err(), "patch configmaps"));
+        errors.push((
+            maps.status().get(name, &stop).unwrap_err(),
+            "get configmaps/status",
+        ));
+        errors.push((
+            maps.patch(name, &Patch::merge(json!({})), &stop)
+                .unwrap_err(),
+            "patch configmaps",
+        ));
     }
     for namespace in [".", "..", "n/configmaps", "%2e"] {
-        let error = client.api::<ConfigMap>(Some(namespace)).get("a", &stop).unwrap_err();
+        let error = client
+            .api::<ConfigMap>(Some(namespace))
+            .get("a", &stop)
+            .unwrap_err();
         errors.push((error, "can't be part of a path"));
     }
-    errors.push((client.api::<ConfigMap>(None).get("a", &stop).unwrap_err(), "lives in namespaces"));
-    errors.push((client.api::<ConfigMap>(Some("")).create(&json!({}), &stop).unwrap_err(), "none is given"));
-    errors.push((client.api::<Node>(Some("n")).get("a", &stop).unwrap_err(), "does not live in namespaces"));
+    errors.push((
+        client.api::<ConfigMap>(None).get("a", &stop).unwrap_err(),
+        "lives in namespaces",
+    ));
+    errors.push((
+        client
+            .api::<ConfigMap>(Some(""))
+            .create(&json!({}), &stop)
+            .unwrap_err(),
+        "none is given",
+    ));
+    errors.push((
+        client.api::<Node>(Some("n")).get("a", &stop).unwrap_err(),
+        "does not live in namespaces",
+    ));
     for body in [json!("s3cret"), json!(["s3cret"]), json!(null)] {
-        errors
-            .push((maps.create(&body, &stop).unwrap_err(), "create configmaps in namespace \"n\": the body"));
-        errors.push((maps.patch("a", &Patch::apply("m", body), &stop).unwrap_err(), "the body is no object"));
+        errors.push((
+            maps.create(&body, &stop).unwrap_err(),
+            "create configmaps in namespace \"n\": the body",
+        ));
+        errors.push((
+            maps.patch("a", &Patch::apply("m", body), &stop)
+                .unwrap_err(),
+            "the body is no object",
+        ));
     }
     let keys = std::collections::BTreeMap::from([(vec!["s3cret"], 1)]);
-    errors.push((maps.create(&keys, &stop).unwrap_err(), "can't be written as JSON"));
-    errors.push((maps.patch("a", &Patch::merge(&keys), &stop).unwrap_err(), "can't be written as JSON"));
+    errors.push((
+        maps.create(&keys, &stop).unwrap_err(),
+        "can't be written as JSON",
+    ));
+    errors.push((
+        maps.patch("a", &Patch::merge(&keys), &stop).unwrap_err(),
+        "can't be written as JSON",
+    ));
     for (error, expected) in errors {
         let text = format!("{error} {error:?}");
-        assert!(text.contains(expected) && !text.contains("s3cret"), "{text}");
-        assert!(!error.is_retryable() && !error.is_not_found() && !error.is_conflict(), "{text}");
+        assert!(
+            text.contains(expected) && !text.contains("s3cret"),
+            "{text}"
+        );
+        assert!(
+            !error.is_retryable() && !error.is_not_found() && !error.is_conflict(),
+            "{text}"
+        );
     }
     assert_eq!(server.accepted(), 0);
 }
@@ -254,14 +373,23 @@ fn errors_of(reply: impl Fn() -> Reply + Send + Sync + 'static) -> Vec<Error> {
         maps.get("a", &stop).unwrap_err(),
         maps.create(&body, &stop).unwrap_err(),
         maps.patch("a", &Patch::merge(&body), &stop).unwrap_err(),
-        maps.patch("a", &Patch::apply("s3cret", &body), &stop).unwrap_err(),
-        maps.status().patch("a", &Patch::merge(&body), &stop).unwrap_err(),
+        maps.patch("a", &Patch::apply("s3cret", &body), &stop)
+            .unwrap_err(),
+        maps.status()
+            .patch("a", &Patch::merge(&body), &stop)
+            .unwrap_err(),
         maps.modify("a", |_| {}, &stop).unwrap_err(),
     ];
     for error in &errors {
         let text = format!("{error} {error:?}");
-        assert!(!text.contains("s3cret") && !text.contains("t0ken"), "{text}");
-        assert!(text.contains("configmaps") && text.contains("\"a\" in namespace \"n\": "), "{text}");
+        assert!(
+            !text.contains("s3cret") && !text.contains("t0ken"),
+            "{text}"
+        );
+        assert!(
+            text.contains("configmaps") && text.contains("\"a\" in namespace \"n\": "),
+            "{text}"
+        );
         assert!(text.contains(&server.url()), "{text}");
     }
     errors
@@ -270,7 +398,8 @@ fn errors_of(reply: impl Fn() -> Reply + Send + Sync + 'static) -> Vec<Error> {
 #[test]
 fn what_is_not_the_object_is_no_answer() {
     let named = |name: &str, namespace: &str| {
-        json!({"metadata": {"name": name, "namespace": namespace}, "data": {"k": "s3cret"}}).to_string()
+        json!({"metadata": {"name": name, "namespace": namespace}, "data": {"k": "s3cret"}})
+            .to_string()
     };
     let json = "Content-Type: application/json\r\n";
     for bytes in [
@@ -290,7 +419,11 @@ fn what_is_not_the_object_is_no_answer() {
             r#"{"kind":"Secret","apiVersion":"v1","metadata":{"name":"a","namespace":"n"}}"#,
         ),
         // No JSON, or not all of it.
-        answer("200 OK", "Content-Type: text/html\r\n", "<html>s3cret</html>"),
+        answer(
+            "200 OK",
+            "Content-Type: text/html\r\n",
+            "<html>s3cret</html>",
+        ),
         answer("200 OK", "Content-Encoding: gzip\r\n", MAP),
         answer("200 OK", json, ""),
         answer("200 OK", json, "{\"metadata\":{\"name\":\"s3cret"),
@@ -321,12 +454,32 @@ fn what_the_server_says_is_the_error_with_all_that_was_asked() {
     type Is = fn(&Error) -> bool;
     let cases: [(&str, &str, &str, Is); 7] = [
         ("404 Not Found", "NotFound", "", Error::is_not_found),
-        ("409 Conflict", "AlreadyExists", "", Error::is_already_exists),
+        (
+            "409 Conflict",
+            "AlreadyExists",
+            "",
+            Error::is_already_exists,
+        ),
         ("409 Conflict", "Conflict", "", Error::is_conflict),
         ("422 Unprocessable Entity", "Invalid", "", Error::is_invalid),
-        ("403 Forbidden", "Forbidden", "NamespaceTerminating", Error::is_namespace_terminating),
-        ("405 Method Not Allowed", "MethodNotAllowed", "", Error::is_method_not_allowed),
-        ("429 Too Many Requests", "TooManyRequests", "", Error::is_too_many_requests),
+        (
+            "403 Forbidden",
+            "Forbidden",
+            "NamespaceTerminating",
+            Error::is_namespace_terminating,
+        ),
+        (
+            "405 Method Not Allowed",
+            "MethodNotAllowed",
+            "",
+            Error::is_method_not_allowed,
+        ),
+        (
+            "429 Too Many Requests",
+            "TooManyRequests",
+            "",
+            Error::is_too_many_requests,
+        ),
     ];
     for (line, reason, cause, is_it) in cases {
         let code: u16 = line[..3].parse().unwrap();
@@ -338,25 +491,41 @@ fn what_the_server_says_is_the_error_with_all_that_was_asked() {
         let (maps, stop) = (maps(&server), Stop::new());
         let error = maps.get("a", &stop).unwrap_err();
         assert!(is_it(&error), "{error:?}");
-        assert_eq!(cases.iter().filter(|(.., is)| is(&error)).count(), 1, "{error:?}");
+        assert_eq!(
+            cases.iter().filter(|(.., is)| is(&error)).count(),
+            1,
+            "{error:?}"
+        );
         let url = server.url();
         let path = "/api/v1/namespaces/n/configmaps/a";
         assert_eq!(
             error.to_string(),
-            format!("get configmaps \"a\" in namespace \"n\": GET {url}{path}: no ({code} {reason})")
+            format!(
+                "get configmaps \"a\" in namespace \"n\": GET {url}{path}: no ({code} {reason})"
+            )
         );
-        let error = maps.delete("a", &DeleteOptions::default(), &stop).unwrap_err();
+        let error = maps
+            .delete("a", &DeleteOptions::default(), &stop)
+            .unwrap_err();
         assert_eq!(
             error.to_string(),
-            format!("delete configmaps \"a\" in namespace \"n\": DELETE {url}{path}: no ({code} {reason})")
+            format!(
+                "delete configmaps \"a\" in namespace \"n\": DELETE {url}{path}: no ({code} {reason})"
+            )
         );
         let patch = Patch::apply("m", json!({}));
         let error = maps.status().patch("a", &patch, &stop).unwrap_err();
         assert!(
-            error.to_string().starts_with("apply configmaps/status \"a\" in namespace \"n\": PATCH "),
+            error
+                .to_string()
+                .starts_with("apply configmaps/status \"a\" in namespace \"n\": PATCH "),
             "{error}"
         );
-        assert_eq!(server.accepted(), 1, "what is read to its end leaves its connection");
+        assert_eq!(
+            server.accepted(),
+            1,
+            "what is read to its end leaves its connection"
+        );
     }
 }
 
@@ -367,13 +536,19 @@ fn an_answer_takes_no_longer_than_it_may() {
         let config = Config::new(server.url()).response_timeout(short);
         Client::new(config).unwrap().api::<ConfigMap>(Some("n"))
     };
-    for head in [Vec::new(), first_chunk("{"), b"HTTP/1.1 200 OK\r\nContent".to_vec()] {
+    for head in [
+        Vec::new(),
+        first_chunk("{"),
+        b"HTTP/1.1 200 OK\r\nContent".to_vec(),
+    ] {
         let server = Server::start(move |_| Reply::WriteAndHang(head.clone()));
         let (maps, stop) = (api(&server), Stop::new());
         for error in [
             maps.get("a", &stop).unwrap_err(),
-            maps.create(&json!({"metadata": {"name": "a"}}), &stop).unwrap_err(),
-            maps.delete("a", &DeleteOptions::default(), &stop).unwrap_err(),
+            maps.create(&json!({"metadata": {"name": "a"}}), &stop)
+                .unwrap_err(),
+            maps.delete("a", &DeleteOptions::default(), &stop)
+                .unwrap_err(),
         ] {
             assert!(error.is_timeout() && error.is_retryable(), "{error:?}");
         }
@@ -393,7 +568,10 @@ fn an_answer_takes_no_longer_than_it_may() {
         }
     });
     let client = Client::new(Config::new(url).response_timeout(short)).unwrap();
-    let error = client.api::<ConfigMap>(Some("n")).get("a", &Stop::new()).unwrap_err();
+    let error = client
+        .api::<ConfigMap>(Some("n"))
+        .get("a", &Stop::new())
+        .unwrap_err();
     assert!(error.is_timeout(), "{error:?}");
     let gone: std::io::Result<()> = dripping.join().unwrap();
     gone.unwrap_err();
@@ -406,9 +584,18 @@ fn a_stop_ends_every_verb_wherever_it_is() {
         let maps = maps(&server);
         let verbs: [fn(&Api<ConfigMap>, &Stop) -> Error; 4] = [
             |maps, stop| maps.get("a", stop).unwrap_err(),
-            |maps, stop| maps.create(&json!({"metadata": {"name": "a"}}), stop).unwrap_err(),
-            |maps, stop| maps.delete("a", &DeleteOptions::default(), stop).unwrap_err(),
-            |maps, stop| maps.modify("a", |_| panic!("there is nothing"), stop).unwrap_err(),
+            |maps, stop| {
+                maps.create(&json!({"metadata": {"name": "a"}}), stop)
+                    .unwrap_err()
+            },
+            |maps, stop| {
+                maps.delete("a", &DeleteOptions::default(), stop)
+                    .unwrap_err()
+            },
+            |maps, stop| {
+                maps.modify("a", |_| panic!("there is nothing"), stop)
+                    .unwrap_err()
+            },
         ];
         for verb in verbs {
             let stop = Stop::new();
@@ -420,7 +607,11 @@ fn a_stop_ends_every_verb_wherever_it_is() {
             stop.stop();
             let error = result.recv_timeout(SOON).expect("the stop did not end it");
             assert!(error.is_stopped() && !error.is_retryable(), "{error:?}");
-            assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+            assert!(
+                start.elapsed() < Duration::from_secs(2),
+                "{:?}",
+                start.elapsed()
+            );
             assert!(verb(&maps, &stop).is_stopped(), "before it begins");
         }
     }
@@ -431,11 +622,13 @@ fn contended(conflicts: usize) -> Server {
     let writes = AtomicUsize::new(0);
     Server::start(move |request| {
         let is_read = request.starts_with("GET");
-        Reply::Write(if is_read || writes.fetch_add(1, Ordering::SeqCst) >= conflicts {
-            answer("200 OK", "", MAP)
-        } else {
-            answer("409 Conflict", "", CONFLICT)
-        })
+        Reply::Write(
+            if is_read || writes.fetch_add(1, Ordering::SeqCst) >= conflicts {
+                answer("200 OK", "", MAP)
+            } else {
+                answer("409 Conflict", "", CONFLICT)
+            },
+        )
     })
 }
 
@@ -444,7 +637,9 @@ fn a_change_is_tried_five_times() {
     for conflicts in [0, 1, 4] {
         let server = contended(conflicts);
         let mut calls = 0;
-        maps(&server).modify("a", |_| calls += 1, &Stop::new()).unwrap();
+        maps(&server)
+            .modify("a", |_| calls += 1, &Stop::new())
+            .unwrap();
         assert_eq!(calls, conflicts + 1);
         for _ in 0..calls {
             assert!(server.request().starts_with("GET "));
@@ -453,7 +648,9 @@ fn a_change_is_tried_five_times() {
     }
     let server = contended(5);
     let mut calls = 0;
-    let error = maps(&server).modify("a", |_| calls += 1, &Stop::new()).unwrap_err();
+    let error = maps(&server)
+        .modify("a", |_| calls += 1, &Stop::new())
+        .unwrap_err();
     assert!(error.is_conflict() && calls == 5, "{calls}: {error:?}");
     let message = format!(
         "replace configmaps \"a\" in namespace \"n\": PUT {}/api/v1/namespaces/n/configmaps/a: too late (409 Conflict)",
@@ -472,7 +669,9 @@ fn only_conflicts_are_tried_again() {
         })
     });
     let mut calls = 0;
-    let error = maps(&server).modify("a", |_| calls += 1, &Stop::new()).unwrap_err();
+    let error = maps(&server)
+        .modify("a", |_| calls += 1, &Stop::new())
+        .unwrap_err();
     assert!(error.is_retryable() && calls == 1, "{calls}: {error:?}");
 }
 

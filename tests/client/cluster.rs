@@ -5,10 +5,15 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use k8s_informer::{Client, Config, GroupVersionResource, ListOptions, ListerWatcher, Request, Stop};
+use k8s_informer::{
+    Client, Config, GroupVersionResource, ListOptions, ListerWatcher, Request, Stop,
+};
 
 fn existing() -> Option<PathBuf> {
-    match (std::env::var("USE_EXISTING_CLUSTER").as_deref(), std::env::var_os("KUBECONFIG")) {
+    match (
+        std::env::var("USE_EXISTING_CLUSTER").as_deref(),
+        std::env::var_os("KUBECONFIG"),
+    ) {
         (Ok("true"), Some(path)) => Some(path.into()),
         _ => {
             println!("skipped: USE_EXISTING_CLUSTER and KUBECONFIG are not set");
@@ -24,8 +29,13 @@ fn configmaps() -> GroupVersionResource {
 #[test]
 fn every_way_to_authenticate() {
     let Some(main) = existing() else { return };
-    for name in ["kubeconfig", "kubeconfig-pkcs1", "kubeconfig-ec", "kubeconfig-ec-sec1", "kubeconfig-token"]
-    {
+    for name in [
+        "kubeconfig",
+        "kubeconfig-pkcs1",
+        "kubeconfig-ec",
+        "kubeconfig-ec-sec1",
+        "kubeconfig-token",
+    ] {
         let path = main.with_file_name(name);
         if !path.exists() {
             println!("skipped: {} is not there", path.display());
@@ -33,10 +43,19 @@ fn every_way_to_authenticate() {
         }
         let client = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap();
         let stop = Stop::new();
-        let version: serde_json::Value =
-            client.request(&Request::get("/version"), &stop).unwrap().json().unwrap();
-        assert!(version["gitVersion"].as_str().unwrap().starts_with('v'), "{version}");
-        let body = client.lister_watcher(&configmaps(), None).list(&ListOptions::default(), &stop).unwrap();
+        let version: serde_json::Value = client
+            .request(&Request::get("/version"), &stop)
+            .unwrap()
+            .json()
+            .unwrap();
+        assert!(
+            version["gitVersion"].as_str().unwrap().starts_with('v'),
+            "{version}"
+        );
+        let body = client
+            .lister_watcher(&configmaps(), None)
+            .list(&ListOptions::default(), &stop)
+            .unwrap();
         let list: serde_json::Value = serde_json::from_reader(body).unwrap();
         assert_eq!(list["kind"], "ConfigMapList", "{name}");
     }
@@ -46,7 +65,9 @@ fn every_way_to_authenticate() {
 fn the_default_is_what_the_environment_says() {
     let Some(_) = existing() else { return };
     let client = Client::try_default().unwrap();
-    client.request(&Request::get("/version"), &Stop::new()).unwrap();
+    client
+        .request(&Request::get("/version"), &Stop::new())
+        .unwrap();
 }
 
 #[test]
@@ -59,31 +80,52 @@ fn nobody_is_forbidden() {
     }
     let client = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap();
     let watcher = client.lister_watcher(&configmaps(), Some("default"));
-    let error = watcher.list(&ListOptions::default(), &Stop::new()).unwrap_err();
+    let error = watcher
+        .list(&ListOptions::default(), &Stop::new())
+        .unwrap_err();
     assert!(error.is_forbidden(), "{error:?}");
     let status = error.status().unwrap();
     assert_eq!((status.code, status.reason.as_str()), (403, "Forbidden"));
     assert!(
-        error.to_string().starts_with("list configmaps in namespace \"default\": GET https://"),
+        error
+            .to_string()
+            .starts_with("list configmaps in namespace \"default\": GET https://"),
         "{error}"
     );
-    assert!(watcher.watch(&ListOptions::default(), &Stop::new()).unwrap_err().is_forbidden());
+    assert!(
+        watcher
+            .watch(&ListOptions::default(), &Stop::new())
+            .unwrap_err()
+            .is_forbidden()
+    );
 }
 
 #[test]
 fn another_authority_is_a_tls_error() {
     let Some(main) = existing() else { return };
-    let config = Config::from_kubeconfig(&main, None).unwrap().ca_pem(crate::tls::Authority::new().pem);
-    let error = Client::new(config).unwrap().request(&Request::get("/version"), &Stop::new()).unwrap_err();
+    let config = Config::from_kubeconfig(&main, None)
+        .unwrap()
+        .ca_pem(crate::tls::Authority::new().pem);
+    let error = Client::new(config)
+        .unwrap()
+        .request(&Request::get("/version"), &Stop::new())
+        .unwrap_err();
     assert!(error.is_tls(), "{error:?}");
-    assert!(error.to_string().contains("has signed the server"), "{error}");
+    assert!(
+        error.to_string().contains("has signed the server"),
+        "{error}"
+    );
 }
 
 #[test]
 fn what_is_not_there_is_not_found() {
     let Some(main) = existing() else { return };
     let client = Client::new(Config::from_kubeconfig(&main, None).unwrap()).unwrap();
-    let get = |path: &str| client.request(&Request::get(path), &Stop::new()).unwrap_err();
+    let get = |path: &str| {
+        client
+            .request(&Request::get(path), &Stop::new())
+            .unwrap_err()
+    };
     let error = get("/api/v1/namespaces/default/configmaps/no-such");
     assert!(error.is_not_found(), "{error:?}");
     assert_eq!(error.status().unwrap().reason, "NotFound");
@@ -100,16 +142,27 @@ fn an_object_is_made_changed_and_deleted_while_a_watch_sees_it_and_stops_at_once
     let client = Client::new(Config::from_kubeconfig(&main, None).unwrap()).unwrap();
     let namespace = format!("client-test-{}", std::process::id());
     let stop = Stop::new();
-    let send =
-        |request: Request| client.request(&request, &stop).unwrap().json::<serde_json::Value>().unwrap();
+    let send = |request: Request| {
+        client
+            .request(&request, &stop)
+            .unwrap()
+            .json::<serde_json::Value>()
+            .unwrap()
+    };
     let namespaced = serde_json::json!({"metadata": {"name": namespace}});
-    send(Request::post("/api/v1/namespaces").json(&namespaced).unwrap());
+    send(
+        Request::post("/api/v1/namespaces")
+            .json(&namespaced)
+            .unwrap(),
+    );
 
     let watcher = client.lister_watcher(&configmaps(), Some(&namespace));
     let list: serde_json::Value =
         serde_json::from_reader(watcher.list(&ListOptions::default(), &stop).unwrap()).unwrap();
     let mut options = ListOptions::default();
-    options.resource_version = list["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+    options.resource_version = list["metadata"]["resourceVersion"]
+        .as_str()
+        .map(str::to_owned);
     let watch_stop = stop.child();
     let mut body = watcher.watch(&options, &watch_stop).unwrap();
 
@@ -125,7 +178,11 @@ fn an_object_is_made_changed_and_deleted_while_a_watch_sees_it_and_stops_at_once
     assert_eq!(patched["data"]["k"], "2");
     send(Request::put(format!("{path}/a")).json(&patched).unwrap());
     let precondition = serde_json::json!({"preconditions": {"uid": patched["metadata"]["uid"]}});
-    send(Request::delete(format!("{path}/a")).json(&precondition).unwrap());
+    send(
+        Request::delete(format!("{path}/a"))
+            .json(&precondition)
+            .unwrap(),
+    );
 
     let reader = thread::spawn(move || body.read_to_end(&mut Vec::new()));
     // So that it most likely blocks.
@@ -139,8 +196,9 @@ fn an_object_is_made_changed_and_deleted_while_a_watch_sees_it_and_stops_at_once
     let mut leaving = send(Request::delete(format!("/api/v1/namespaces/{namespace}")));
     if leaving["kind"] == "Namespace" {
         leaving["spec"]["finalizers"] = serde_json::json!([]);
-        let finalize =
-            Request::put(format!("/api/v1/namespaces/{namespace}/finalize")).json(&leaving).unwrap();
+        let finalize = Request::put(format!("/api/v1/namespaces/{namespace}/finalize"))
+            .json(&leaving)
+            .unwrap();
         // Where there is somebody, he may have been faster.
         let _ = client.request(&finalize, &stop);
     }

@@ -34,10 +34,16 @@ fn a_kubeconfig_and_its_contexts() {
     let config = Config::from_kubeconfig(&path, None).unwrap();
     assert!(!format!("{config:?}").contains("s3cret"), "{config:?}");
     let client = Client::new(config).unwrap();
-    assert_eq!((client.server(), client.default_namespace()), ("http://here:1", "team"));
+    assert_eq!(
+        (client.server(), client.default_namespace()),
+        ("http://here:1", "team")
+    );
     assert!(!format!("{client:?}").contains("s3cret"), "{client:?}");
     let client = Client::new(Config::from_kubeconfig(&path, Some("there")).unwrap()).unwrap();
-    assert_eq!((client.server(), client.default_namespace()), ("http://there:1", "default"));
+    assert_eq!(
+        (client.server(), client.default_namespace()),
+        ("http://there:1", "default")
+    );
 
     let error = Config::from_kubeconfig(&path, Some("nope")).unwrap_err();
     assert!(error.is_config());
@@ -46,13 +52,25 @@ fn a_kubeconfig_and_its_contexts() {
         path.display()
     );
     assert_eq!(error.to_string(), expected);
-    let missing = Config::from_kubeconfig(folder.0.join("none"), None).unwrap_err().to_string();
-    assert!(missing.contains("/none: there is no such file"), "{missing}");
+    let missing = Config::from_kubeconfig(folder.0.join("none"), None)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        missing.contains("/none: there is no such file"),
+        "{missing}"
+    );
     let binary = folder.0.join("binary");
     fs::write(&binary, b"users: \xff\xfes3cret").unwrap();
-    let error = Config::from_kubeconfig(&binary, None).unwrap_err().to_string();
+    let error = Config::from_kubeconfig(&binary, None)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("is not UTF-8"), "{error}");
-    assert!(Config::from_kubeconfig(&folder.0, None).unwrap_err().is_config(), "a folder");
+    assert!(
+        Config::from_kubeconfig(&folder.0, None)
+            .unwrap_err()
+            .is_config(),
+        "a folder"
+    );
 }
 
 #[test]
@@ -64,7 +82,8 @@ fn a_user_that_needs_what_is_not_there_is_refused_by_name() {
     assert!(error.is_config());
     let error = format!("{error} {error:?}");
     assert!(
-        error.contains("the user \"u\" has the auth-provider \"openstack\", which is not supported"),
+        error
+            .contains("the user \"u\" has the auth-provider \"openstack\", which is not supported"),
         "{error}"
     );
     assert!(!error.contains("s3cret"), "{error}");
@@ -76,15 +95,27 @@ fn material_of_a_kubeconfig_is_named_by_its_entry() {
     let user = "{client-certificate: pki/none.crt, client-key-data: czNjcmV0}";
     let path = folder.write(
         "config",
-        &kubeconfig("https://here", user)
-            .replace("'https://here'", "'https://here', certificate-authority-data: czNjcmV0"),
+        &kubeconfig("https://here", user).replace(
+            "'https://here'",
+            "'https://here', certificate-authority-data: czNjcmV0",
+        ),
     );
-    let error = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap_err().to_string();
+    let error = Client::new(Config::from_kubeconfig(&path, None).unwrap())
+        .unwrap_err()
+        .to_string();
     let file = folder.0.join("pki/none.crt");
-    assert!(error.contains(&format!("client-certificate of user \"u\" ({}): ", file.display())), "{error}");
+    assert!(
+        error.contains(&format!(
+            "client-certificate of user \"u\" ({}): ",
+            file.display()
+        )),
+        "{error}"
+    );
     fs::create_dir_all(folder.0.join("pki")).unwrap();
     folder.write("pki/none.crt", "");
-    let error = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap_err().to_string();
+    let error = Client::new(Config::from_kubeconfig(&path, None).unwrap())
+        .unwrap_err()
+        .to_string();
     assert_eq!(
         error,
         "configuration: certificate-authority-data of cluster \"c\": holds no certificate in PEM form"
@@ -96,17 +127,29 @@ fn a_token_file_is_read_again() {
     let folder = Folder::new("token");
     let file = folder.write("token", "first\n");
     let authority = Authority::new();
-    let server =
-        Server::with_tls(Some(authority.server("127.0.0.1")), |_| Reply::Write(answer("200 OK", "", "{}")));
+    let server = Server::with_tls(Some(authority.server("127.0.0.1")), |_| {
+        Reply::Write(answer("200 OK", "", "{}"))
+    });
     folder.write("ca.crt", &authority.pem);
     let text = kubeconfig(&server.https(), "{token: inline, tokenFile: token}");
-    let text = text.replace("cluster: {server", "cluster: {certificate-authority: ca.crt, server");
+    let text = text.replace(
+        "cluster: {server",
+        "cluster: {certificate-authority: ca.crt, server",
+    );
     let path = folder.write("config", &text);
     let client = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap();
     let sent = || {
-        client.request(&Request::get("/"), &Stop::new()).unwrap().bytes().unwrap();
+        client
+            .request(&Request::get("/"), &Stop::new())
+            .unwrap()
+            .bytes()
+            .unwrap();
         let request = server.request();
-        request.lines().find_map(|line| line.strip_prefix("authorization: Bearer ")).unwrap().to_owned()
+        request
+            .lines()
+            .find_map(|line| line.strip_prefix("authorization: Bearer "))
+            .unwrap()
+            .to_owned()
     };
     assert_eq!(sent(), "first", "the file wins");
     fs::write(&file, "second").unwrap();
@@ -127,10 +170,17 @@ fn a_token_file_that_was_never_there() {
     let server = Server::answering("{}");
     let config = Config::new(server.url()).token_file("/nowhere/token");
     let error = Client::new(config.clone()).unwrap_err();
-    assert!(error.is_config() && error.to_string().contains("/nowhere/token"), "{error}");
+    assert!(
+        error.is_config() && error.to_string().contains("/nowhere/token"),
+        "{error}"
+    );
     let client = Client::new(config.token("inline")).unwrap();
     client.request(&Request::get("/"), &Stop::new()).unwrap();
-    assert!(server.request().contains("authorization: Bearer inline\r\n"));
+    assert!(
+        server
+            .request()
+            .contains("authorization: Bearer inline\r\n")
+    );
 }
 
 #[test]
@@ -141,14 +191,29 @@ fn servers_and_tokens_that_can_not_be_used() {
         (Config::new("http://"), "is not a"),
         (Config::new("http://a b"), "is not a URL of a server"),
         // Not the usual port in place of one that is none.
-        (Config::new("https://a:65536"), "is not an http or https URL"),
+        (
+            Config::new("https://a:65536"),
+            "is not an http or https URL",
+        ),
         (Config::new("https://a:+443"), "is not an http or https URL"),
-        (Config::new("https://[::1]:0"), "is not an http or https URL"),
-        (Config::new("https://user:s3cret@host"), "holds a user name or password"),
+        (
+            Config::new("https://[::1]:0"),
+            "is not an http or https URL",
+        ),
+        (
+            Config::new("https://user:s3cret@host"),
+            "holds a user name or password",
+        ),
         (Config::new("https://host?token=s3cret"), "has a query"),
-        (Config::new("http://a").token("s3cret\r\nX: y"), "the token holds blanks"),
+        (
+            Config::new("http://a").token("s3cret\r\nX: y"),
+            "the token holds blanks",
+        ),
         (Config::new("http://a").user_agent("a\nb"), "the user agent"),
-        (Config::new("http://a").client_certificate_pem("s3cret", "s3cret"), "needs an https server"),
+        (
+            Config::new("http://a").client_certificate_pem("s3cret", "s3cret"),
+            "needs an https server",
+        ),
     ] {
         let error = Client::new(config).unwrap_err();
         assert!(error.is_config(), "{error:?}");
@@ -166,14 +231,31 @@ fn a_debug_of_a_config_shows_no_secret() {
         .ca_pem("s3cret")
         .token_file("/run/token");
     let shown = format!("{config:#?}");
-    assert!(!shown.contains("s3cret") && !shown.contains("115"), "{shown}");
-    assert!(shown.contains("/run/token") && shown.contains("***") && shown.contains("6 bytes"), "{shown}");
+    assert!(
+        !shown.contains("s3cret") && !shown.contains("115"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("/run/token") && shown.contains("***") && shown.contains("6 bytes"),
+        "{shown}"
+    );
     // Also of one that can't be used: it is shown to find out why.
-    for server in ["https://me:s3cret@a", "https://me:a/s3cret@b", "https://a?s3cret", "https://a#s3cret"] {
-        let shown = format!("{:?} {:?}", Config::new(server), KubeconfigOptions::new().server(server));
+    for server in [
+        "https://me:s3cret@a",
+        "https://me:a/s3cret@b",
+        "https://a?s3cret",
+        "https://a#s3cret",
+    ] {
+        let shown = format!(
+            "{:?} {:?}",
+            Config::new(server),
+            KubeconfigOptions::new().server(server)
+        );
         assert!(!shown.contains("s3cret"), "{shown}");
     }
-    assert!(format!("{:?}", Config::new("https://a:6443/b")).contains("server: \"https://a:6443/b\""));
+    assert!(
+        format!("{:?}", Config::new("https://a:6443/b")).contains("server: \"https://a:6443/b\"")
+    );
 }
 
 /// Tells a run of this program that it is the process of a test.
@@ -197,7 +279,11 @@ fn print_the_default() {
 /// is this program, which then runs nothing but the test that looks for [`CHILD`].
 fn default_of_a_process<'a>(environment: impl IntoIterator<Item = (&'a str, &'a Path)>) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "config::a_process_finds_its_kubeconfig", "--nocapture"]);
+    command.args([
+        "--exact",
+        "config::a_process_finds_its_kubeconfig",
+        "--nocapture",
+    ]);
     command.env_clear().envs(environment).env(CHILD, "1");
     String::from_utf8(command.output().unwrap().stdout).unwrap()
 }
@@ -206,15 +292,23 @@ fn default_of_a_process<'a>(environment: impl IntoIterator<Item = (&'a str, &'a 
 fn without_a_ca_those_of_the_system_are_trusted() {
     let folder = Folder::new("system");
     let authority = Authority::new();
-    let server =
-        Server::with_tls(Some(authority.server("127.0.0.1")), |_| Reply::Write(answer("200 OK", "", "{}")));
+    let server = Server::with_tls(Some(authority.server("127.0.0.1")), |_| {
+        Reply::Write(answer("200 OK", "", "{}"))
+    });
     let config = folder.write("config", &kubeconfig(&server.https(), "{}"));
     let bundle = folder.write("bundle.pem", &authority.pem);
-    let output = default_of_a_process([("KUBECONFIG", config.as_path()), ("SSL_CERT_FILE", &bundle)]);
+    let output =
+        default_of_a_process([("KUBECONFIG", config.as_path()), ("SSL_CERT_FILE", &bundle)]);
     assert!(output.contains("ANSWERED"), "{output}");
     let missing = folder.0.join("missing.pem");
-    let output = default_of_a_process([("KUBECONFIG", config.as_path()), ("SSL_CERT_FILE", &missing)]);
-    assert!(output.contains("the authorities of the system (SSL_CERT_FILE)"), "{output}");
+    let output = default_of_a_process([
+        ("KUBECONFIG", config.as_path()),
+        ("SSL_CERT_FILE", &missing),
+    ]);
+    assert!(
+        output.contains("the authorities of the system (SSL_CERT_FILE)"),
+        "{output}"
+    );
     // Whatever the system has, it does not know this one.
     let output = default_of_a_process([("KUBECONFIG", config.as_path())]);
     assert!(
@@ -230,11 +324,22 @@ fn a_process_finds_its_kubeconfig() {
     }
     let folder = Folder::new("process");
     let run = |kubeconfig: Option<&Path>, home: &Path| {
-        default_of_a_process(kubeconfig.map(|list| ("KUBECONFIG", list)).into_iter().chain([("HOME", home)]))
+        default_of_a_process(
+            kubeconfig
+                .map(|list| ("KUBECONFIG", list))
+                .into_iter()
+                .chain([("HOME", home)]),
+        )
     };
     let output = run(None, &folder.0);
-    assert!(output.contains("FAILED configuration: nothing to connect to: ~/.kube/config"), "{output}");
-    assert!(output.contains("in-cluster: KUBERNETES_SERVICE_HOST is not set"), "{output}");
+    assert!(
+        output.contains("FAILED configuration: nothing to connect to: ~/.kube/config"),
+        "{output}"
+    );
+    assert!(
+        output.contains("in-cluster: KUBERNETES_SERVICE_HOST is not set"),
+        "{output}"
+    );
     fs::create_dir(folder.0.join(".kube")).unwrap();
     folder.write(".kube/config", &kubeconfig("http://home", "{}"));
     assert!(run(None, &folder.0).contains("FOUND http://home team"));

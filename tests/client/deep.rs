@@ -4,7 +4,8 @@ use std::process::Command;
 use std::thread;
 
 use k8s_informer::{
-    Api, Client, Compact, Config, DynamicObject, Error, ListOptions, Object, Request, Stop, WatchEvent,
+    Api, Client, Compact, Config, DynamicObject, Error, ListOptions, Object, Request, Stop,
+    WatchEvent,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
@@ -31,20 +32,28 @@ fn decode_everywhere(levels: usize) -> Vec<(&'static str, Result<(), String>)> {
     let server = Server::start(move |request| {
         let object = definition(levels);
         let body = match request {
-            watch if watch.contains("watch=true") => format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n"),
+            watch if watch.contains("watch=true") => {
+                format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n")
+            }
             one if one.contains("definitions/a ") => object,
-            _ => format!(r#"{{"kind":"List","metadata":{{"resourceVersion":"7"}},"items":[{object}]}}"#),
+            _ => format!(
+                r#"{{"kind":"List","metadata":{{"resourceVersion":"7"}},"items":[{object}]}}"#
+            ),
         };
         Reply::Write(answer("200 OK", "", &body))
     });
     let client = Client::new(Config::new(server.url())).unwrap();
     let (api, stop) = (client.api::<CustomResourceDefinition>(None), Stop::new());
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/a";
-    let compact: Compact<CustomResourceDefinition> = serde_json::from_str(&definition(levels)).unwrap();
+    let compact: Compact<CustomResourceDefinition> =
+        serde_json::from_str(&definition(levels)).unwrap();
     let message = |error: Error| error.to_string();
     let decoding = |error: serde_json::Error| error.to_string();
     let dynamic = |api: Api<DynamicObject>| -> Result<CustomResourceDefinition, String> {
-        api.get("a", &stop).map_err(message)?.decode().map_err(decoding)
+        api.get("a", &stop)
+            .map_err(message)?
+            .decode()
+            .map_err(decoding)
     };
     let watched = || match api.watch(&ListOptions::default(), &stop)?.next().unwrap()? {
         WatchEvent::Added(object) => {
@@ -55,18 +64,32 @@ fn decode_everywhere(levels: usize) -> Vec<(&'static str, Result<(), String>)> {
     };
     vec![
         ("get", api.get("a", &stop).map(drop).map_err(message)),
-        ("list", api.list(&ListOptions::default(), &stop).map(drop).map_err(message)),
+        (
+            "list",
+            api.list(&ListOptions::default(), &stop)
+                .map(drop)
+                .map_err(message),
+        ),
         ("watch", watched().map_err(message)),
         ("json", {
             let response = client.request(&Request::get(path), &stop).unwrap();
-            response.json::<CustomResourceDefinition>().map(drop).map_err(message)
+            response
+                .json::<CustomResourceDefinition>()
+                .map(drop)
+                .map_err(message)
         }),
-        ("Compact::decode", compact.decode().map(drop).map_err(decoding)),
+        (
+            "Compact::decode",
+            compact.decode().map(drop).map_err(decoding),
+        ),
         ("Compact::pointer", {
             let spec = compact.pointer::<serde_json::Value>("/spec/versions");
             spec.map(drop).map_err(decoding)
         }),
-        ("DynamicObject::decode", dynamic(client.dynamic_api(api.resource(), None)).map(drop)),
+        (
+            "DynamicObject::decode",
+            dynamic(client.dynamic_api(api.resource(), None)).map(drop),
+        ),
     ]
 }
 
@@ -75,13 +98,25 @@ fn deep_object_is_decoded_on_a_small_stack() {
     if std::env::var_os(CHILD).is_none() {
         let mut command = Command::new(std::env::current_exe().unwrap());
         let name = "deep::deep_object_is_decoded_on_a_small_stack";
-        let output = command.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
+        let output = command
+            .args(["--exact", name, "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
         let text = [output.stdout, output.stderr].concat();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&text));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&text)
+        );
         return;
     }
     let small = thread::Builder::new().stack_size(STACK);
-    let all = small.spawn(|| [33, 127].map(decode_everywhere)).unwrap().join().unwrap();
+    let all = small
+        .spawn(|| [33, 127].map(decode_everywhere))
+        .unwrap()
+        .join()
+        .unwrap();
     for (what, result) in all.into_iter().flatten() {
         println!("{what}");
         result.expect(what);
@@ -95,6 +130,9 @@ fn deep_object_is_decoded_on_a_small_stack() {
             }
             (what, result) => result.expect_err(what),
         };
-        assert!(error.contains("recursion limit exceeded"), "{what}: {error}");
+        assert!(
+            error.contains("recursion limit exceeded"),
+            "{what}: {error}"
+        );
     }
 }

@@ -5,21 +5,29 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use k8s_informer::{Client, Config, Discovery, GroupVersionKind, GroupVersionResource, Scope, Stop};
+use k8s_informer::{
+    Client, Config, Discovery, GroupVersionKind, GroupVersionResource, Scope, Stop,
+};
 use serde_json::{Value, json};
 
 use crate::server::{Reply, Server, answer};
 
 /// The body of a recorded answer.
 fn sample(name: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/wire").join(format!("{name}.http"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data/wire")
+        .join(format!("{name}.http"));
     let text = fs::read_to_string(path).unwrap();
     let body = &text[text.find("\n{\n").unwrap()..];
     serde_json::from_str(body).unwrap()
 }
 
 pub(crate) fn ok(body: &Value) -> Vec<u8> {
-    answer("200 OK", "Content-Type: application/json\r\n", &body.to_string())
+    answer(
+        "200 OK",
+        "Content-Type: application/json\r\n",
+        &body.to_string(),
+    )
 }
 
 pub(crate) fn not_found() -> Vec<u8> {
@@ -27,7 +35,11 @@ pub(crate) fn not_found() -> Vec<u8> {
 }
 
 pub(crate) fn unavailable() -> Vec<u8> {
-    answer("503 Service Unavailable", "Content-Type: text/plain\r\n", "service unavailable\n")
+    answer(
+        "503 Service Unavailable",
+        "Content-Type: text/plain\r\n",
+        "service unavailable\n",
+    )
 }
 
 pub(crate) fn path_of(request: &str) -> &str {
@@ -60,7 +72,10 @@ fn discovery(server: &Server) -> Arc<Discovery> {
 
 /// `deployments.v1.apps`.
 fn found(discovery: &Discovery, name: &str) -> Option<String> {
-    discovery.find(name).ok().map(|found| found.group_version_resource().to_string())
+    discovery
+        .find(name)
+        .ok()
+        .map(|found| found.group_version_resource().to_string())
 }
 
 /// The groups of a server in the aggregated form, with two resources in each version.
@@ -116,12 +131,24 @@ fn names_are_found_as_kubectl_finds_them() {
         ("ev.events.k8s.io", Some("events.v1.events.k8s.io")),
         // The preferred version, or the one that is asked for.
         ("hpa", Some("horizontalpodautoscalers.v2.autoscaling")),
-        ("hpa.v1.autoscaling", Some("horizontalpodautoscalers.v1.autoscaling")),
-        ("HorizontalPodAutoscaler.v1.autoscaling", Some("horizontalpodautoscalers.v1.autoscaling")),
+        (
+            "hpa.v1.autoscaling",
+            Some("horizontalpodautoscalers.v1.autoscaling"),
+        ),
+        (
+            "HorizontalPodAutoscaler.v1.autoscaling",
+            Some("horizontalpodautoscalers.v1.autoscaling"),
+        ),
         // A group may be cut short.
-        ("ingresses.networking", Some("ingresses.v1.networking.k8s.io")),
+        (
+            "ingresses.networking",
+            Some("ingresses.v1.networking.k8s.io"),
+        ),
         ("ing.networking", Some("ingresses.v1.networking.k8s.io")),
-        ("storageclass.storage", Some("storageclasses.v1.storage.k8s.io")),
+        (
+            "storageclass.storage",
+            Some("storageclasses.v1.storage.k8s.io"),
+        ),
         ("endpoints", Some("endpoints.v1")),
         // Short names in small letters only, and no version that isn't there.
         ("PO", None),
@@ -139,7 +166,11 @@ fn names_are_found_as_kubectl_finds_them() {
     ] {
         assert_eq!(found(&discovery, name).as_deref(), expected, "{name:?}");
         if let Some(expected) = expected {
-            assert_eq!(found(&discovery, expected).as_deref(), Some(expected), "as it is displayed");
+            assert_eq!(
+                found(&discovery, expected).as_deref(),
+                Some(expected),
+                "as it is displayed"
+            );
         }
     }
 }
@@ -153,22 +184,41 @@ fn a_kind_with_another_singular_name_is_found() {
     odd["singularResource"] = "net-attach-def".into();
     odd["responseKind"]["kind"] = "NetworkAttachment".into();
     let discovery = discovery(&only(apis));
-    for name in
-        ["net-attach-def", "NetworkAttachment", "networkattachment", "NetworkAttachment.k8s.cni.cncf.io"]
-    {
-        assert_eq!(found(&discovery, name).as_deref(), Some("net-attach-defs.v1.k8s.cni.cncf.io"), "{name}");
+    for name in [
+        "net-attach-def",
+        "NetworkAttachment",
+        "networkattachment",
+        "NetworkAttachment.k8s.cni.cncf.io",
+    ] {
+        assert_eq!(
+            found(&discovery, name).as_deref(),
+            Some("net-attach-defs.v1.k8s.cni.cncf.io"),
+            "{name}"
+        );
     }
-    assert_eq!(found(&discovery, "NetworkAttachment.k8s.cni"), None, "a kind's group is a whole one");
+    assert_eq!(
+        found(&discovery, "NetworkAttachment.k8s.cni"),
+        None,
+        "a kind's group is a whole one"
+    );
     // Of two groups the first one, of two versions the preferred one.
-    assert_eq!(found(&discovery, "Gadget").as_deref(), Some("gadgets.v1.k8s.cni.cncf.io"));
-    assert_eq!(found(&discovery, "widgets").as_deref(), Some("widgets.v2.example.com"));
-    assert_eq!(found(&discovery, "widgets.v1.example.com").as_deref(), Some("widgets.v1.example.com"));
+    assert_eq!(
+        found(&discovery, "Gadget").as_deref(),
+        Some("gadgets.v1.k8s.cni.cncf.io")
+    );
+    assert_eq!(
+        found(&discovery, "widgets").as_deref(),
+        Some("widgets.v2.example.com")
+    );
+    assert_eq!(
+        found(&discovery, "widgets.v1.example.com").as_deref(),
+        Some("widgets.v1.example.com")
+    );
 }
 
 #[test]
 fn the_version_that_the_server_prefers_comes_first() {
-    let version =
-        |version: &str| json!({"groupVersion": format!("example.com/{version}"), "version": version});
+    let version = |version: &str| json!({"groupVersion": format!("example.com/{version}"), "version": version});
     let server = serving(move |path| {
         let one = |name: &str| json!({"name": name, "kind": "Thing", "namespaced": false, "verbs": ["list"]});
         Some(ok(&match path {
@@ -177,16 +227,31 @@ fn the_version_that_the_server_prefers_comes_first() {
             "/apis/example.com/v1" => {
                 json!({"kind": "APIResourceList", "resources": [one("things"), one("olds")]})
             }
-            "/apis/example.com/v2" => json!({"kind": "APIResourceList", "resources": [one("things")]}),
+            "/apis/example.com/v2" => {
+                json!({"kind": "APIResourceList", "resources": [one("things")]})
+            }
             _ => return None,
         }))
     });
     let discovery = discovery(&server);
-    assert_eq!(discovery.group("example.com").unwrap().preferred_version(), "v2");
-    assert_eq!(found(&discovery, "things").as_deref(), Some("things.v2.example.com"));
+    assert_eq!(
+        discovery.group("example.com").unwrap().preferred_version(),
+        "v2"
+    );
+    assert_eq!(
+        found(&discovery, "things").as_deref(),
+        Some("things.v2.example.com")
+    );
     // What only another version has.
-    assert_eq!(found(&discovery, "olds").as_deref(), Some("olds.v1.example.com"));
-    let preferred: Vec<bool> = discovery.resources().iter().map(|found| found.is_preferred()).collect();
+    assert_eq!(
+        found(&discovery, "olds").as_deref(),
+        Some("olds.v1.example.com")
+    );
+    let preferred: Vec<bool> = discovery
+        .resources()
+        .iter()
+        .map(|found| found.is_preferred())
+        .collect();
     assert_eq!(preferred, [true, false, true]);
     assert!(!discovery.find("things").unwrap().is_namespaced());
 }
@@ -194,42 +259,95 @@ fn the_version_that_the_server_prefers_comes_first() {
 #[test]
 fn it_says_what_there_is_of_each() {
     let discovery = discovery(&real());
-    assert!(discovery.failures().is_empty(), "{:?}", discovery.failures());
-    let groups: Vec<&str> = discovery.groups().iter().map(|group| group.name()).collect();
-    assert_eq!(groups[..4], ["", "apiregistration.k8s.io", "apps", "events.k8s.io"]);
+    assert!(
+        discovery.failures().is_empty(),
+        "{:?}",
+        discovery.failures()
+    );
+    let groups: Vec<&str> = discovery
+        .groups()
+        .iter()
+        .map(|group| group.name())
+        .collect();
+    assert_eq!(
+        groups[..4],
+        ["", "apiregistration.k8s.io", "apps", "events.k8s.io"]
+    );
     let autoscaling = discovery.group("autoscaling").unwrap();
     assert_eq!(autoscaling.versions().collect::<Vec<_>>(), ["v2", "v1"]);
     assert_eq!(autoscaling.preferred_version(), "v2");
 
     let deployments = discovery.find("deploy").unwrap();
     assert_eq!((deployments.group(), deployments.version()), ("apps", "v1"));
-    assert_eq!((deployments.plural(), deployments.singular()), ("deployments", "deployment"));
+    assert_eq!(
+        (deployments.plural(), deployments.singular()),
+        ("deployments", "deployment")
+    );
     assert_eq!(deployments.kind(), "Deployment");
     assert_eq!(deployments.scope(), Scope::Namespaced);
     assert_eq!(deployments.short_names().collect::<Vec<_>>(), ["deploy"]);
     assert_eq!(deployments.categories().collect::<Vec<_>>(), ["all"]);
-    assert!(deployments.has_verb("watch") && !deployments.has_verb("fly") && deployments.is_preferred());
+    assert!(
+        deployments.has_verb("watch") && !deployments.has_verb("fly") && deployments.is_preferred()
+    );
     let scale = &deployments.subresources()[0];
     assert_eq!(scale.name(), "scale");
-    assert_eq!(scale.group_version_kind(), GroupVersionKind::new("autoscaling", "v1", "Scale"));
-    assert_eq!(scale.verbs().collect::<Vec<_>>(), ["get", "patch", "update"]);
+    assert_eq!(
+        scale.group_version_kind(),
+        GroupVersionKind::new("autoscaling", "v1", "Scale")
+    );
+    assert_eq!(
+        scale.verbs().collect::<Vec<_>>(),
+        ["get", "patch", "update"]
+    );
 
     let pods = discovery.find("po").unwrap();
-    let below: Vec<&str> = pods.subresources().iter().map(|below| below.name()).collect();
-    assert!(below.contains(&"log") && below.contains(&"eviction") && !below.contains(&"scale"), "{below:?}");
-    let eviction = pods.subresources().iter().find(|below| below.name() == "eviction").unwrap();
-    assert_eq!(eviction.group_version_kind(), GroupVersionKind::new("policy", "v1", "Eviction"));
+    let below: Vec<&str> = pods
+        .subresources()
+        .iter()
+        .map(|below| below.name())
+        .collect();
+    assert!(
+        below.contains(&"log") && below.contains(&"eviction") && !below.contains(&"scale"),
+        "{below:?}"
+    );
+    let eviction = pods
+        .subresources()
+        .iter()
+        .find(|below| below.name() == "eviction")
+        .unwrap();
+    assert_eq!(
+        eviction.group_version_kind(),
+        GroupVersionKind::new("policy", "v1", "Eviction")
+    );
     assert!(!discovery.find("nodes").unwrap().is_namespaced());
 
     for resource in discovery.resources() {
-        let (gvr, gvk) = (resource.group_version_resource(), resource.group_version_kind());
-        assert_eq!(discovery.by_resource(&gvr).unwrap().group_version_kind(), gvk);
-        assert_eq!(discovery.by_kind(&gvk).unwrap().group_version_resource(), gvr);
+        let (gvr, gvk) = (
+            resource.group_version_resource(),
+            resource.group_version_kind(),
+        );
+        assert_eq!(
+            discovery.by_resource(&gvr).unwrap().group_version_kind(),
+            gvk
+        );
+        assert_eq!(
+            discovery.by_kind(&gvk).unwrap().group_version_resource(),
+            gvr
+        );
     }
     let old = GroupVersionResource::new("autoscaling", "v1", "horizontalpodautoscalers");
     assert!(!discovery.by_resource(&old).unwrap().is_preferred());
-    assert!(discovery.by_resource(&GroupVersionResource::new("", "v1", "pods/log")).is_none());
-    assert!(discovery.by_kind(&GroupVersionKind::new("", "v1", "Deployment")).is_none());
+    assert!(
+        discovery
+            .by_resource(&GroupVersionResource::new("", "v1", "pods/log"))
+            .is_none()
+    );
+    assert!(
+        discovery
+            .by_kind(&GroupVersionKind::new("", "v1", "Deployment"))
+            .is_none()
+    );
 }
 
 /// What the aggregated form says, version by version.
@@ -248,7 +366,10 @@ fn one_by_one(aggregated: &Value, path: &str) -> Option<Value> {
             "shortNames": resource["shortNames"], "categories": resource["categories"],
         }));
         for below in resource["subresources"].as_array().into_iter().flatten() {
-            let (name, kind) = (resource["resource"].as_str().unwrap(), &below["responseKind"]);
+            let (name, kind) = (
+                resource["resource"].as_str().unwrap(),
+                &below["responseKind"],
+            );
             resources.push(json!({
                 "name": format!("{name}/{}", below["subresource"].as_str().unwrap()), "singularName": "",
                 "group": kind["group"], "version": kind["version"], "kind": kind["kind"], "verbs": below["verbs"],
@@ -270,7 +391,10 @@ fn the_older_form_says_the_same() {
     let (old, new) = (discovery(&old), discovery(&real()));
     assert!(old.failures().is_empty(), "{:?}", old.failures());
     assert_eq!(format!("{:?}", old.groups()), format!("{:?}", new.groups()));
-    assert_eq!(format!("{:?}", old.resources()), format!("{:?}", new.resources()));
+    assert_eq!(
+        format!("{:?}", old.resources()),
+        format!("{:?}", new.resources())
+    );
 }
 
 #[test]
@@ -280,7 +404,10 @@ fn all_is_asked_for_in_one_form_first() {
     for expected in ["GET /api HTTP/1.1", "GET /apis HTTP/1.1"] {
         let request = server.request();
         assert!(request.starts_with(expected), "{request}");
-        let accept = request.lines().find_map(|line| line.strip_prefix("accept: ")).unwrap();
+        let accept = request
+            .lines()
+            .find_map(|line| line.strip_prefix("accept: "))
+            .unwrap();
         let forms: Vec<&str> = accept.split(',').collect();
         assert_eq!(
             forms,
@@ -295,28 +422,55 @@ fn all_is_asked_for_in_one_form_first() {
 
 #[test]
 fn a_group_that_is_stale_hides_no_other() {
-    let mut apis = aggregated(&[("metrics.k8s.io", &["v1beta1"]), ("example.com", &["v2", "v1"])]);
+    let mut apis = aggregated(&[
+        ("metrics.k8s.io", &["v1beta1"]),
+        ("example.com", &["v2", "v1"]),
+    ]);
     apis["items"][0]["versions"][0]["freshness"] = "Stale".into();
     // The version that it would have preferred.
     apis["items"][1]["versions"][0]["freshness"] = "Stale".into();
     let discovery = discovery(&only(apis));
 
-    let failed: Vec<_> =
-        discovery.failures().iter().map(|failure| (failure.group(), failure.version())).collect();
-    assert_eq!(failed, [("metrics.k8s.io", "v1beta1"), ("example.com", "v2")]);
+    let failed: Vec<_> = discovery
+        .failures()
+        .iter()
+        .map(|failure| (failure.group(), failure.version()))
+        .collect();
+    assert_eq!(
+        failed,
+        [("metrics.k8s.io", "v1beta1"), ("example.com", "v2")]
+    );
     assert!(discovery.failures()[0].error().is_retryable());
-    assert_eq!(discovery.group("example.com").unwrap().preferred_version(), "v1");
-    assert_eq!(found(&discovery, "widgets").as_deref(), Some("widgets.v1.example.com"));
+    assert_eq!(
+        discovery.group("example.com").unwrap().preferred_version(),
+        "v1"
+    );
+    assert_eq!(
+        found(&discovery, "widgets").as_deref(),
+        Some("widgets.v1.example.com")
+    );
 
     // What may well be there is no name that is not there.
-    for name in ["widgets.metrics.k8s.io", "Widget.v1beta1.metrics.k8s.io", "wi.metrics.k8s.io"] {
+    for name in [
+        "widgets.metrics.k8s.io",
+        "Widget.v1beta1.metrics.k8s.io",
+        "wi.metrics.k8s.io",
+    ] {
         let error = discovery.find(name).unwrap_err();
         assert!(error.is_retryable() && !error.is_no_match(), "{error:?}");
-        assert!(error.to_string().contains(name) && error.to_string().contains("does not answer"), "{error}");
+        assert!(
+            error.to_string().contains(name) && error.to_string().contains("does not answer"),
+            "{error}"
+        );
     }
     let error = discovery.find("nothing").unwrap_err();
     assert!(error.is_no_match());
-    assert!(error.to_string().contains("not asked: metrics.k8s.io/v1beta1 (the server behind it"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("not asked: metrics.k8s.io/v1beta1 (the server behind it"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -325,15 +479,25 @@ fn a_group_that_can_not_be_asked_hides_no_other() {
         "/api" => Some(ok(&sample("12-api"))),
         "/api/v1" => Some(ok(&sample("12-api-v1"))),
         "/apis" => {
-            let version = |name: &str| json!({"groupVersion": format!("{name}/v1"), "version": "v1"});
+            let version =
+                |name: &str| json!({"groupVersion": format!("{name}/v1"), "version": "v1"});
             let group = |name: &str| json!({"name": name, "versions": [version(name)]});
-            let names = ["a.example.com", "b.example.com", "c.example.com", "d.example.com"];
-            Some(ok(&json!({"kind": "APIGroupList", "groups": names.map(group)})))
+            let names = [
+                "a.example.com",
+                "b.example.com",
+                "c.example.com",
+                "d.example.com",
+            ];
+            Some(ok(
+                &json!({"kind": "APIGroupList", "groups": names.map(group)}),
+            ))
         }
         "/apis/a.example.com/v1" => Some(unavailable()),
         "/apis/b.example.com/v1" => Some(answer("200 OK", "", "<html>s3cret</html>")),
         // As metrics are told that are none.
-        "/apis/c.example.com/v1" => Some(ok(&json!({"kind": "APIResourceList", "resources": null}))),
+        "/apis/c.example.com/v1" => {
+            Some(ok(&json!({"kind": "APIResourceList", "resources": null})))
+        }
         "/apis/d.example.com/v1" => Some(ok(&json!({"kind": "APIResourceList", "resources": [
             {"name": "widgets", "singularName": "", "namespaced": true, "kind": "Widget", "verbs": ["list"]},
         ]}))),
@@ -352,7 +516,12 @@ fn a_group_that_can_not_be_asked_hides_no_other() {
     assert!(failures[1].error().is_decode());
     let text = format!("{failures:?} {}", discovery.find("nothing").unwrap_err());
     assert!(!text.contains("s3cret"), "{text}");
-    assert!(discovery.find("x.a.example.com").unwrap_err().is_retryable());
+    assert!(
+        discovery
+            .find("x.a.example.com")
+            .unwrap_err()
+            .is_retryable()
+    );
 }
 
 #[test]
@@ -366,23 +535,44 @@ fn an_unknown_name_is_told_what_is_near() {
         ("pdos", "near it: pods"),
         ("node", ""),
         ("PO", "near it: pods"),
-        ("persistentvolume.nowhere", "near it: persistentvolumes, persistentvolumeclaims"),
+        (
+            "persistentvolume.nowhere",
+            "near it: persistentvolumes, persistentvolumeclaims",
+        ),
         ("event.nowhere", "near it: events, events.events.k8s.io"),
-        ("customresource", "near it: customresourcedefinitions.apiextensions.k8s.io"),
+        (
+            "customresource",
+            "near it: customresourcedefinitions.apiextensions.k8s.io",
+        ),
     ] {
         let Err(error) = discovery.find(name) else {
             assert_eq!(near, "", "{name} is there");
             continue;
         };
-        assert!(error.is_no_match() && !error.is_not_found() && !error.is_retryable(), "{error:?}");
+        assert!(
+            error.is_no_match() && !error.is_not_found() && !error.is_retryable(),
+            "{error:?}"
+        );
         let text = error.to_string();
-        assert!(text.starts_with(&format!("the server has no resource {name:?}; ")), "{text}");
+        assert!(
+            text.starts_with(&format!("the server has no resource {name:?}; ")),
+            "{text}"
+        );
         assert!(text.contains(near), "{text}");
         assert!(text.len() < 400, "{text}");
     }
-    for name in ["wholly-different", "\u{1b}[31m\n", &"x".repeat(100_000), "ä.ö.ü", "."] {
+    for name in [
+        "wholly-different",
+        "\u{1b}[31m\n",
+        &"x".repeat(100_000),
+        "ä.ö.ü",
+        ".",
+    ] {
         let text = discovery.find(name).unwrap_err().to_string();
-        assert!(!text.contains("near") && !text.contains(char::is_control), "{text:?}");
+        assert!(
+            !text.contains("near") && !text.contains(char::is_control),
+            "{text:?}"
+        );
         assert!(text.len() < 200, "{text}");
     }
 }
@@ -392,7 +582,10 @@ fn what_makes_no_sense_hides_nothing_else() {
     let good = || aggregated(&[("example.com", &["v1"])])["items"][0].clone();
     let in_group = |resource: Value| {
         let mut item = good();
-        item["versions"][0]["resources"].as_array_mut().unwrap().insert(0, resource);
+        item["versions"][0]["resources"]
+            .as_array_mut()
+            .unwrap()
+            .insert(0, resource);
         item
     };
     for (what, bad, failures) in [
@@ -400,19 +593,51 @@ fn what_makes_no_sense_hides_nothing_else() {
         ("null", json!(null), 1),
         ("a list", json!([]), 0),
         ("an object without anything", json!({}), 0),
-        ("no versions", json!({"metadata": {"name": "bad.example.com"}, "versions": []}), 0),
-        ("null for versions", json!({"metadata": {"name": "bad.example.com"}, "versions": null}), 0),
-        ("versions that are none", json!({"metadata": {"name": "bad.example.com"}, "versions": 7}), 1),
-        ("a version that is none", json!({"metadata": {"name": "bad.example.com"}, "versions": [7]}), 1),
-        ("a version without a name", json!({"metadata": {"name": "bad"}, "versions": [{"version": ""}]}), 1),
-        ("a name that leads elsewhere", json!({"metadata": {"name": "../../x"}, "versions": []}), 1),
+        (
+            "no versions",
+            json!({"metadata": {"name": "bad.example.com"}, "versions": []}),
+            0,
+        ),
+        (
+            "null for versions",
+            json!({"metadata": {"name": "bad.example.com"}, "versions": null}),
+            0,
+        ),
+        (
+            "versions that are none",
+            json!({"metadata": {"name": "bad.example.com"}, "versions": 7}),
+            1,
+        ),
+        (
+            "a version that is none",
+            json!({"metadata": {"name": "bad.example.com"}, "versions": [7]}),
+            1,
+        ),
+        (
+            "a version without a name",
+            json!({"metadata": {"name": "bad"}, "versions": [{"version": ""}]}),
+            1,
+        ),
+        (
+            "a name that leads elsewhere",
+            json!({"metadata": {"name": "../../x"}, "versions": []}),
+            1,
+        ),
         (
             "a name of letters that are none",
             json!({"metadata": {"name": "a\u{0}\n\u{1b}"}, "versions": []}),
             1,
         ),
-        ("a name that is too long", json!({"metadata": {"name": "x".repeat(10_000)}, "versions": []}), 1),
-        ("a name that is a number", json!({"metadata": {"name": 7}, "versions": []}), 1),
+        (
+            "a name that is too long",
+            json!({"metadata": {"name": "x".repeat(10_000)}, "versions": []}),
+            1,
+        ),
+        (
+            "a name that is a number",
+            json!({"metadata": {"name": 7}, "versions": []}),
+            1,
+        ),
         (
             "a version that leads elsewhere",
             json!({"metadata": {"name": "b"}, "versions": [{"version": "../v"}]}),
@@ -420,8 +645,16 @@ fn what_makes_no_sense_hides_nothing_else() {
         ),
         ("the same once more", good(), 0),
         ("a resource that is none", in_group(json!(7)), 1),
-        ("a resource without a name", in_group(json!({"responseKind": {"kind": "X"}})), 1),
-        ("a resource without a kind", in_group(json!({"resource": "bads"})), 0),
+        (
+            "a resource without a name",
+            in_group(json!({"responseKind": {"kind": "X"}})),
+            1,
+        ),
+        (
+            "a resource without a kind",
+            in_group(json!({"resource": "bads"})),
+            0,
+        ),
         (
             "a resource with an empty kind",
             in_group(json!({"resource": "bads", "responseKind": {"kind": ""}})),
@@ -448,16 +681,28 @@ fn what_makes_no_sense_hides_nothing_else() {
         apis["items"] = json!([bad, good(), {"metadata": {"name": "other.example.com"},
             "versions": good()["versions"]}]);
         let discovery = discovery(&only(apis));
-        assert_eq!(discovery.failures().len(), failures, "{what}: {:?}", discovery.failures());
+        assert_eq!(
+            discovery.failures().len(),
+            failures,
+            "{what}: {:?}",
+            discovery.failures()
+        );
         for group in ["example.com", "other.example.com"] {
             for name in ["widgets", "gadgets"] {
                 let name = format!("{name}.v1.{group}");
                 assert_eq!(found(&discovery, &name).as_deref(), Some(&*name), "{what}");
             }
         }
-        let names: BTreeSet<_> =
-            discovery.resources().iter().map(|found| found.group_version_resource()).collect();
-        assert_eq!(names.len(), discovery.resources().len(), "{what}: none is there twice");
+        let names: BTreeSet<_> = discovery
+            .resources()
+            .iter()
+            .map(|found| found.group_version_resource())
+            .collect();
+        assert_eq!(
+            names.len(),
+            discovery.resources().len(),
+            "{what}: none is there twice"
+        );
     }
 }
 
@@ -477,7 +722,14 @@ fn disturb(value: &mut Value, next: &mut impl FnMut(usize) -> usize) {
     match inner {
         Some(inner) if next(8) > 0 => disturb(inner, next),
         _ => {
-            let others = [json!(null), json!(7), json!("../\u{0}"), json!([]), json!({}), json!([null])];
+            let others = [
+                json!(null),
+                json!(7),
+                json!("../\u{0}"),
+                json!([]),
+                json!({}),
+                json!([null]),
+            ];
             *value = others[next(others.len())].clone();
         }
     }
@@ -488,14 +740,19 @@ fn bytes_that_have_changed_are_an_error_or_something_else() {
     let bytes = Arc::new(Mutex::new(Vec::new()));
     let its = bytes.clone();
     let server = serving(move |path| {
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", its.lock().unwrap().len());
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n",
+            its.lock().unwrap().len()
+        );
         (path == "/apis").then(|| [head.as_bytes(), &its.lock().unwrap()].concat())
     });
     let client = client(&server);
     let whole = sample("12-apis-aggregated");
     let mut random = 7_u64;
     let mut next = move |below: usize| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (random >> 33) as usize % below
     };
     let (mut errors, mut failures) = (0, 0);
@@ -527,7 +784,10 @@ fn bytes_that_have_changed_are_an_error_or_something_else() {
             }
         }
     }
-    assert!(errors > 10 && failures > 10, "{errors} errors, {failures} failures");
+    assert!(
+        errors > 10 && failures > 10,
+        "{errors} errors, {failures} failures"
+    );
 }
 
 #[test]
@@ -547,18 +807,30 @@ fn what_is_no_list_of_groups_is_an_error() {
         &deep,
     ] {
         let reply = answer("200 OK", "", body);
-        let error = client(&serving(move |_| Some(reply.clone()))).discovery(&Stop::new()).unwrap_err();
+        let error = client(&serving(move |_| Some(reply.clone())))
+            .discovery(&Stop::new())
+            .unwrap_err();
         assert!(error.is_decode(), "{body:.40}: {error:?}");
         let text = format!("{error} {error:?}");
-        assert!(text.contains("discover: GET http://") && !text.contains("s3cret"), "{text}");
+        assert!(
+            text.contains("discover: GET http://") && !text.contains("s3cret"),
+            "{text}"
+        );
     }
     let html = answer("200 OK", "Content-Type: text/html\r\n", "<p>Log in</p>");
-    let error = client(&serving(move |_| Some(html.clone()))).discovery(&Stop::new()).unwrap_err();
-    assert!(error.is_decode() && error.to_string().contains("is there a proxy in between?"), "{error}");
+    let error = client(&serving(move |_| Some(html.clone())))
+        .discovery(&Stop::new())
+        .unwrap_err();
+    assert!(
+        error.is_decode() && error.to_string().contains("is there a proxy in between?"),
+        "{error}"
+    );
 
     // Who may not ask is told so; and a server that has nothing at all has nothing.
     let forbidden = answer("403 Forbidden", "", "no");
-    let error = client(&serving(move |_| Some(forbidden.clone()))).discovery(&Stop::new()).unwrap_err();
+    let error = client(&serving(move |_| Some(forbidden.clone())))
+        .discovery(&Stop::new())
+        .unwrap_err();
     assert!(error.is_forbidden(), "{error:?}");
     assert!(discovery(&serving(|_| None)).resources().is_empty());
 }
@@ -569,7 +841,10 @@ fn an_answer_without_an_end_is_given_up() {
     endless.resize(endless.len() + 70_000_000, b' ');
     let server = Server::start(move |_| Reply::WriteAndClose(endless.clone()));
     let error = client(&server).discovery(&Stop::new()).unwrap_err();
-    assert!(error.is_decode() && error.to_string().contains("larger than 64 MiB"), "{error}");
+    assert!(
+        error.is_decode() && error.to_string().contains("larger than 64 MiB"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -583,6 +858,15 @@ fn many_groups_take_no_time_that_grows_with_their_square() {
     apis["items"] = (0..20_000).map(group).collect();
     let discovery = discovery(&only(apis));
     assert_eq!(discovery.resources().len(), 20_000);
-    assert_eq!(found(&discovery, "thing19999").as_deref(), Some("things19999.v1.g19999.example.com"));
-    assert!(discovery.find("tihngs7").unwrap_err().to_string().contains("things7."));
+    assert_eq!(
+        found(&discovery, "thing19999").as_deref(),
+        Some("things19999.v1.g19999.example.com")
+    );
+    assert!(
+        discovery
+            .find("tihngs7")
+            .unwrap_err()
+            .to_string()
+            .contains("things7.")
+    );
 }

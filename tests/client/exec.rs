@@ -14,22 +14,38 @@ use crate::server::{SOON, Server};
 /// Generous for a loaded machine; usually it is far below a millisecond.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
-const TOKEN: &str = r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"s3cret"}}'"#;
+const TOKEN: &str =
+    r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"s3cret"}}'"#;
 
 /// A script that runs in the folder. The shell is handed it as text: a file that was just written may be
 /// busy.
 fn script(folder: &Folder, text: &str) -> ExecConfig {
     let text = format!("cd '{}'; {text}", folder.0.display());
-    ExecConfig::new("sh").args(["-c", &text]).interactive_mode(InteractiveMode::Never)
+    ExecConfig::new("sh")
+        .args(["-c", &text])
+        .interactive_mode(InteractiveMode::Never)
 }
 
 /// A pipe of that name, and what is first written into it.
 fn written_to(folder: &Folder, name: &str) -> impl FnOnce() + use<> {
     let path = folder.0.join(name);
-    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    assert!(
+        Command::new("mkfifo")
+            .arg(&path)
+            .status()
+            .unwrap()
+            .success()
+    );
     let (sender, written) = channel();
     thread::spawn(move || sender.send(fs::read(path)));
-    move || drop(written.recv_timeout(SOON).expect("the plugin does not begin").unwrap())
+    move || {
+        drop(
+            written
+                .recv_timeout(SOON)
+                .expect("the plugin does not begin")
+                .unwrap(),
+        )
+    }
 }
 
 fn get(client: &Client, stop: &Stop) -> Result<Vec<u8>, Error> {
@@ -41,8 +57,10 @@ fn a_stop_ends_a_request_that_waits_for_its_plugin_and_no_other() {
     let folder = Folder::new("exec-stop");
     let wait_for_begin = written_to(&folder, "begun");
     let server = Server::answering("{}");
-    let first_hangs = format!("[ -e runs ] || {{ echo >> runs; echo > begun; exec sleep 60; }}; {TOKEN}");
-    let client = Client::new(Config::new(server.url()).exec(script(&folder, &first_hangs))).unwrap();
+    let first_hangs =
+        format!("[ -e runs ] || {{ echo >> runs; echo > begun; exec sleep 60; }}; {TOKEN}");
+    let client =
+        Client::new(Config::new(server.url()).exec(script(&folder, &first_hangs))).unwrap();
     let stop = Stop::new();
     thread::scope(|scope| {
         let stopped = scope.spawn(|| get(&client, &stop));
@@ -65,10 +83,20 @@ fn requests_at_the_same_time_wait_for_one_run() {
     let plugin = script(&folder, &format!("echo >> runs; {TOKEN}"));
     let client = Client::new(Config::new(server.url()).exec(plugin)).unwrap();
     thread::scope(|scope| {
-        let requests: Vec<_> = (0..8).map(|_| scope.spawn(|| get(&client, &Stop::new()))).collect();
-        requests.into_iter().for_each(|request| drop(request.join().unwrap().unwrap()));
+        let requests: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| get(&client, &Stop::new())))
+            .collect();
+        requests
+            .into_iter()
+            .for_each(|request| drop(request.join().unwrap().unwrap()));
     });
-    assert_eq!(fs::read_to_string(folder.0.join("runs")).unwrap().lines().count(), 1);
+    assert_eq!(
+        fs::read_to_string(folder.0.join("runs"))
+            .unwrap()
+            .lines()
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -80,8 +108,14 @@ fn what_a_plugin_fails_with_is_said_with_the_request_and_without_its_output() {
             ExecConfig::new("k8s-informer-no-such-plugin").install_hint("brew install it"),
             r#"exec plugin "k8s-informer-no-such-plugin" is not installed: there is no such executable; brew install it"#,
         ),
-        (plugin("echo s3cret; exit 73"), r#"exec plugin "sh" failed with exit code 73"#),
-        (plugin("echo '{s3cret'"), r#"exec plugin "sh" returned what is not JSON at line 1, column 2"#),
+        (
+            plugin("echo s3cret; exit 73"),
+            r#"exec plugin "sh" failed with exit code 73"#,
+        ),
+        (
+            plugin("echo '{s3cret'"),
+            r#"exec plugin "sh" returned what is not JSON at line 1, column 2"#,
+        ),
         (
             plugin(
                 r#"echo '{"apiVersion":"client.authentication.k8s.io/v1beta1","status":{"token":"s3cret"}}'"#,
@@ -97,14 +131,26 @@ fn what_a_plugin_fails_with_is_said_with_the_request_and_without_its_output() {
         let client = Client::new(Config::new("http://127.0.0.1:1").exec(plugin)).unwrap();
         let error = get(&client, &Stop::new()).unwrap_err();
         assert!(error.is_credentials() || error.is_timeout(), "{error:?}");
-        assert!(error.to_string().starts_with("GET http://127.0.0.1:1/version: "), "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("GET http://127.0.0.1:1/version: "),
+            "{error}"
+        );
         assert!(error.to_string().ends_with(expected), "{error}");
-        assert!(!format!("{error} {error:?} {client:?}").contains("s3cret"), "{error:?}");
+        assert!(
+            !format!("{error} {error:?} {client:?}").contains("s3cret"),
+            "{error:?}"
+        );
     }
     let config = Config::new("http://127.0.0.1:1").exec(plugin("s3cret"));
     assert!(!format!("{config:?}").contains("s3cret"), "{config:?}");
-    let error = Client::new(config.exec(ExecConfig::new("aws").api_version("v1alpha1"))).unwrap_err();
-    assert!(error.is_config() && error.to_string().contains(r#"the apiVersion "v1alpha1""#), "{error}");
+    let error =
+        Client::new(config.exec(ExecConfig::new("aws").api_version("v1alpha1"))).unwrap_err();
+    assert!(
+        error.is_config() && error.to_string().contains(r#"the apiVersion "v1alpha1""#),
+        "{error}"
+    );
 }
 
 /// What a run has left behind is gone soon.
@@ -117,10 +163,15 @@ fn plugin_whose_child_holds_its_output_leaks_nothing() {
     let client = Client::new(Config::new("http://127.0.0.1:1").exec(plugin)).unwrap();
     for _ in 0..3 {
         let error = get(&client, &Stop::new()).unwrap_err();
-        assert!(error.is_timeout() && error.to_string().contains("still holds its output"), "{error}");
+        assert!(
+            error.is_timeout() && error.to_string().contains("still holds its output"),
+            "{error}"
+        );
     }
     // One that is stopped, too.
-    let (stop, runs) = (Stop::new(), || fs::read_to_string(folder.0.join("pids")).unwrap_or_default());
+    let (stop, runs) = (Stop::new(), || {
+        fs::read_to_string(folder.0.join("pids")).unwrap_or_default()
+    });
     thread::scope(|scope| {
         let stopped = scope.spawn(|| get(&client, &stop));
         until("the plugin does not begin", || runs().lines().count() == 4);
@@ -128,16 +179,24 @@ fn plugin_whose_child_holds_its_output_leaks_nothing() {
         assert!(stopped.join().unwrap().unwrap_err().is_stopped());
     });
     let pipes = fs::read_to_string(folder.0.join("pipes")).unwrap();
-    assert!(pipes.lines().count() == 4 && pipes.lines().all(|pipe| pipe.starts_with("pipe:")), "{pipes}");
+    assert!(
+        pipes.lines().count() == 4 && pipes.lines().all(|pipe| pipe.starts_with("pipe:")),
+        "{pipes}"
+    );
     until("a descriptor is left", || {
-        let files =
-            fs::read_dir("/proc/self/fd").unwrap().filter_map(|file| fs::read_link(file.ok()?.path()).ok());
-        files.filter(|file| pipes.lines().any(|pipe| file.as_os_str() == pipe)).count() == 0
+        let files = fs::read_dir("/proc/self/fd")
+            .unwrap()
+            .filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+        files
+            .filter(|file| pipes.lines().any(|pipe| file.as_os_str() == pipe))
+            .count()
+            == 0
     });
     // Other tests have some, which end.
     until("a thread is left", || {
         let tasks = fs::read_dir("/proc/self/task").unwrap();
-        let mut names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        let mut names =
+            tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
         !names.any(|name| name.starts_with("k8s-informer ex"))
     });
     for pid in fs::read_to_string(folder.0.join("pids")).unwrap().lines() {
@@ -150,8 +209,17 @@ fn plugin_may_open_its_output_by_name() {
     let folder = Folder::new("exec-by-name");
     let server = Server::answering("{}");
     let plugin = script(&folder, &format!("{{ {TOKEN}; }} > /dev/stdout"));
-    get(&Client::new(Config::new(server.url()).exec(plugin)).unwrap(), &Stop::new()).unwrap();
-    assert!(server.request().to_ascii_lowercase().contains("authorization: bearer s3cret"));
+    get(
+        &Client::new(Config::new(server.url()).exec(plugin)).unwrap(),
+        &Stop::new(),
+    )
+    .unwrap();
+    assert!(
+        server
+            .request()
+            .to_ascii_lowercase()
+            .contains("authorization: bearer s3cret")
+    );
 }
 
 fn until(problem: &str, happened: impl Fn() -> bool) {

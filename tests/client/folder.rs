@@ -7,7 +7,8 @@ pub(crate) struct Folder(pub(crate) PathBuf);
 impl Folder {
     /// `name` is of one test only.
     pub(crate) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("k8s-informer-client-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("k8s-informer-client-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Self(path)

@@ -21,7 +21,9 @@ fn pods() -> GroupVersionResource {
 fn list(address: SocketAddr, response_timeout: Duration) -> Result<u64, Error> {
     let config = Config::new(format!("http://{address}")).response_timeout(response_timeout);
     let client = Client::new(config).unwrap();
-    let body = client.lister_watcher(&pods(), None).list(&ListOptions::default(), &Stop::new())?;
+    let body = client
+        .lister_watcher(&pods(), None)
+        .list(&ListOptions::default(), &Stop::new())?;
     Ok(io::copy(&mut body.take(1 << 20), &mut io::sink())?)
 }
 
@@ -55,7 +57,9 @@ fn error_of(first: &str, rest: &str) -> Error {
     let error = list(address, SOON).unwrap_err();
     let text = format!("{error} {error:?}");
     assert!(!text.contains("s3cret"), "{text}");
-    let total = written.recv_timeout(SOON).expect("the client does not hang up");
+    let total = written
+        .recv_timeout(SOON)
+        .expect("the client does not hang up");
     assert!(total < WITHOUT_END, "the client read all of it");
     error
 }
@@ -73,10 +77,16 @@ fn a_head_without_an_end_is_read_up_to_its_limit() {
         ("HTTP/1.1 200 OK\r\n", "\0"),
     ] {
         let error = error_of(first, rest);
-        assert!(error.is_connection() || error.is_decode(), "{first:?} {rest:?}: {error:?}");
+        assert!(
+            error.is_connection() || error.is_decode(),
+            "{first:?} {rest:?}: {error:?}"
+        );
     }
     let error = error_of("HTTP/1.1 200 OK\r\ns3cret: ", "s3cret");
-    assert!(error.is_decode() && error.to_string().contains("larger than 32 KiB"), "{error}");
+    assert!(
+        error.is_decode() && error.to_string().contains("larger than 32 KiB"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -88,14 +98,31 @@ fn too_many_headers_are_no_answer() {
 
 #[test]
 fn a_length_that_is_none_is_no_answer() {
-    for length in ["-1", "+1", "1 2", "0x10", "99999999999999999999999", "1, 2", "s3cret"] {
-        let error = error_of(&format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{{}}"), "");
+    for length in [
+        "-1",
+        "+1",
+        "1 2",
+        "0x10",
+        "99999999999999999999999",
+        "1, 2",
+        "s3cret",
+    ] {
+        let error = error_of(
+            &format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{{}}"),
+            "",
+        );
         assert!(error.is_connection(), "{length}: {error:?}");
     }
     // One that nobody has the room for is just not reached.
     for length in [u64::MAX, u64::MAX / 2] {
-        let error = error_of(&format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{{}}"), "");
-        assert!(error.is_connection() && error.to_string().contains("before the end"), "{error:?}");
+        let error = error_of(
+            &format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{{}}"),
+            "",
+        );
+        assert!(
+            error.is_connection() && error.to_string().contains("before the end"),
+            "{error:?}"
+        );
     }
 }
 
@@ -106,8 +133,14 @@ fn a_body_that_ends_in_two_ways_is_refused() {
         "Transfer-Encoding: chunked\r\nContent-Length: 2",
         "Transfer-Encoding: s3cret, chunked",
     ] {
-        let error = error_of(&format!("HTTP/1.1 200 OK\r\n{headers}\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n"), "");
-        assert!(error.is_decode() && error.to_string().contains("Transfer-Encoding"), "{error}");
+        let error = error_of(
+            &format!("HTTP/1.1 200 OK\r\n{headers}\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n"),
+            "",
+        );
+        assert!(
+            error.is_decode() && error.to_string().contains("Transfer-Encoding"),
+            "{error}"
+        );
     }
 }
 
@@ -127,13 +160,19 @@ fn chunks_that_are_none_end_the_body() {
         ("ffffffffffffffff\r\n{", ""),
     ] {
         let error = error_of(&format!("{CHUNKED}{chunk}"), rest);
-        assert!(error.is_connection() || error.is_decode(), "{chunk:?} {rest:?}: {error:?}");
+        assert!(
+            error.is_connection() || error.is_decode(),
+            "{chunk:?} {rest:?}: {error:?}"
+        );
     }
 }
 
 #[test]
 fn interim_answers_without_an_end_take_no_longer_than_an_answer_may() {
-    for rest in ["HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 103 Early Hints\r\ns3cret: s3cret\r\n\r\n"] {
+    for rest in [
+        "HTTP/1.1 100 Continue\r\n\r\n",
+        "HTTP/1.1 103 Early Hints\r\ns3cret: s3cret\r\n\r\n",
+    ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let flood = thread::spawn(move || {
@@ -144,7 +183,10 @@ fn interim_answers_without_an_end_take_no_longer_than_an_answer_may() {
             }
         });
         let error = list(address, Duration::from_millis(250)).unwrap_err();
-        assert!(error.is_timeout() && !error.to_string().contains("s3cret"), "{error:?}");
+        assert!(
+            error.is_timeout() && !error.to_string().contains("s3cret"),
+            "{error:?}"
+        );
         let gone: io::Result<()> = flood.join().unwrap();
         gone.unwrap_err();
     }
@@ -152,7 +194,10 @@ fn interim_answers_without_an_end_take_no_longer_than_an_answer_may() {
 
 #[test]
 fn another_protocol_is_not_switched_to() {
-    let error = error_of("HTTP/1.1 101 Switching\r\nUpgrade: s3cret\r\n\r\ns3cret", "");
+    let error = error_of(
+        "HTTP/1.1 101 Switching\r\nUpgrade: s3cret\r\n\r\ns3cret",
+        "",
+    );
     assert_eq!(error.status().unwrap().code, 101);
 }
 
@@ -165,7 +210,10 @@ fn what_comes_behind_an_answer_is_not_taken_for_the_next() {
     });
     let client = Client::new(Config::new(server.url())).unwrap();
     for _ in 0..5 {
-        let body = client.lister_watcher(&pods(), None).list(&ListOptions::default(), &Stop::new()).unwrap();
+        let body = client
+            .lister_watcher(&pods(), None)
+            .list(&ListOptions::default(), &Stop::new())
+            .unwrap();
         assert_eq!(io::read_to_string(body).unwrap(), "{}");
     }
     assert_eq!(server.accepted(), 5);
@@ -174,11 +222,21 @@ fn what_comes_behind_an_answer_is_not_taken_for_the_next() {
 #[test]
 fn a_list_and_a_watch_that_are_not_json_are_told_by_their_type() {
     for (headers, expected) in [
-        ("Content-Type: text/html; charset=s3cret\r\n", "it is text/html, not application/json"),
-        ("Content-Type: application/vnd.kubernetes.protobuf;stream=watch\r\n", "kubernetes.protobuf, not"),
-        ("Content-Type: application/json\r\nContent-Encoding: gzip\r\n", "it is encoded as gzip"),
+        (
+            "Content-Type: text/html; charset=s3cret\r\n",
+            "it is text/html, not application/json",
+        ),
+        (
+            "Content-Type: application/vnd.kubernetes.protobuf;stream=watch\r\n",
+            "kubernetes.protobuf, not",
+        ),
+        (
+            "Content-Type: application/json\r\nContent-Encoding: gzip\r\n",
+            "it is encoded as gzip",
+        ),
     ] {
-        let server = Server::start(move |_| Reply::Write(answer("200 OK", headers, "<html>s3cret</html>")));
+        let server =
+            Server::start(move |_| Reply::Write(answer("200 OK", headers, "<html>s3cret</html>")));
         let config = Config::new(server.url()).disable_compression(true);
         let pods = Client::new(config).unwrap().lister_watcher(&pods(), None);
         for (verb, body) in [
@@ -188,14 +246,25 @@ fn a_list_and_a_watch_that_are_not_json_are_told_by_their_type() {
             let error = body.unwrap_err();
             assert!(error.is_decode(), "{error:?}");
             let text = error.to_string();
-            assert!(text.starts_with(&format!("{verb} pods: GET {}/api/v1/pods: ", server.url())), "{text}");
-            assert!(text.contains(expected) && text.ends_with("is there a proxy in between?"), "{text}");
+            assert!(
+                text.starts_with(&format!("{verb} pods: GET {}/api/v1/pods: ", server.url())),
+                "{text}"
+            );
+            assert!(
+                text.contains(expected) && text.ends_with("is there a proxy in between?"),
+                "{text}"
+            );
             assert!(!text.contains("s3cret"), "{text}");
         }
     }
-    for headers in ["", "Content-Type: application/json;stream=watch\r\nContent-Encoding: identity\r\n"] {
+    for headers in [
+        "",
+        "Content-Type: application/json;stream=watch\r\nContent-Encoding: identity\r\n",
+    ] {
         let server = Server::start(move |_| Reply::Write(answer("200 OK", headers, "{}")));
-        let pods = Client::new(Config::new(server.url())).unwrap().lister_watcher(&pods(), None);
+        let pods = Client::new(Config::new(server.url()))
+            .unwrap()
+            .lister_watcher(&pods(), None);
         for body in [
             pods.list(&ListOptions::default(), &Stop::new()),
             pods.watch(&ListOptions::default(), &Stop::new()),
@@ -209,9 +278,16 @@ fn a_list_and_a_watch_that_are_not_json_are_told_by_their_type() {
 fn a_watch_is_answered_with_200() {
     for status in ["204 No Content", "202 Accepted"] {
         let server = Server::start(move |_| Reply::Write(answer(status, "", "")));
-        let pods = Client::new(Config::new(server.url())).unwrap().lister_watcher(&pods(), None);
-        let error = pods.watch(&ListOptions::default(), &Stop::new()).unwrap_err();
+        let pods = Client::new(Config::new(server.url()))
+            .unwrap()
+            .lister_watcher(&pods(), None);
+        let error = pods
+            .watch(&ListOptions::default(), &Stop::new())
+            .unwrap_err();
         assert_eq!(error.status().unwrap().code.to_string(), status[..3]);
-        assert!(!error.is_retryable() && error.to_string().starts_with("watch pods: GET "), "{error}");
+        assert!(
+            !error.is_retryable() && error.to_string().starts_with("watch pods: GET "),
+            "{error}"
+        );
     }
 }

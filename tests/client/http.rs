@@ -2,7 +2,8 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use k8s_informer::{
-    Client, Config, Error, GroupVersionResource, ListOptions, ListerWatcher, Request, Response, Stop,
+    Client, Config, Error, GroupVersionResource, ListOptions, ListerWatcher, Request, Response,
+    Stop,
 };
 
 use crate::server::{Reply, Seen, Server, answer, first_chunk};
@@ -12,7 +13,10 @@ fn client(server: &Server) -> Client {
 }
 
 fn get(server: &Server) -> Result<Response, Error> {
-    client(server).request(&Request::get("/api/v1/pods?continue=s3cret").retries(0), &Stop::new())
+    client(server).request(
+        &Request::get("/api/v1/pods?continue=s3cret").retries(0),
+        &Stop::new(),
+    )
 }
 
 /// What comes of an answer, and that its message says what was asked, and never the query.
@@ -21,7 +25,10 @@ fn failure(bytes: Vec<u8>) -> Error {
     let error = get(&server).unwrap_err();
     let asked = format!("GET http://{}/api/v1/pods: ", server.address);
     assert!(error.to_string().starts_with(&asked), "{error}");
-    assert!(!format!("{error} {error:?}").contains("s3cret"), "{error:?}");
+    assert!(
+        !format!("{error} {error:?}").contains("s3cret"),
+        "{error:?}"
+    );
     error
 }
 
@@ -36,10 +43,16 @@ fn a_client_can_be_shared() {
 #[test]
 fn a_request_says_who_asks_for_what() {
     let server = Server::answering("{}");
-    let client = Client::new(Config::new(format!("{}/prefix/", server.url())).token("abc")).unwrap();
-    client.request(&Request::get("/version").query("a", "b c"), &Stop::new()).unwrap();
+    let client =
+        Client::new(Config::new(format!("{}/prefix/", server.url())).token("abc")).unwrap();
+    client
+        .request(&Request::get("/version").query("a", "b c"), &Stop::new())
+        .unwrap();
     let request = server.request().to_ascii_lowercase();
-    assert!(request.starts_with("get /prefix/version?a=b%20c http/1.1\r\n"), "{request}");
+    assert!(
+        request.starts_with("get /prefix/version?a=b%20c http/1.1\r\n"),
+        "{request}"
+    );
     for line in [
         format!("host: {}", server.address),
         "authorization: bearer abc".to_owned(),
@@ -52,7 +65,10 @@ fn a_request_says_who_asks_for_what() {
             std::env::consts::ARCH
         ),
     ] {
-        assert!(request.lines().any(|given| given == line), "{line} in {request}");
+        assert!(
+            request.lines().any(|given| given == line),
+            "{line} in {request}"
+        );
     }
     assert!(!request.contains("content-"), "{request}");
 }
@@ -65,21 +81,45 @@ fn bodies_go_with_every_method_that_wants_one() {
     for (request, expected) in [
         (Request::post("/p").json(&json).unwrap(), "POST"),
         (Request::put("/p").json(&json).unwrap(), "PUT"),
-        (Request::patch("/p").json(&json).unwrap().content_type("application/merge-patch+json"), "PATCH"),
+        (
+            Request::patch("/p")
+                .json(&json)
+                .unwrap()
+                .content_type("application/merge-patch+json"),
+            "PATCH",
+        ),
         (Request::delete("/p").json(&json).unwrap(), "DELETE"),
     ] {
         assert_eq!(
-            client.request(&request, &Stop::new()).unwrap().json::<serde_json::Value>().unwrap(),
+            client
+                .request(&request, &Stop::new())
+                .unwrap()
+                .json::<serde_json::Value>()
+                .unwrap(),
             serde_json::json!({})
         );
         let seen = server.request();
-        assert!(seen.starts_with(expected) && seen.ends_with("\r\n\r\n{\"a\":1}"), "{seen}");
+        assert!(
+            seen.starts_with(expected) && seen.ends_with("\r\n\r\n{\"a\":1}"),
+            "{seen}"
+        );
         assert!(seen.contains("user-agent: mine/1\r\n"), "{seen}");
-        assert_eq!(seen.contains("application/merge-patch+json"), expected == "PATCH");
+        assert_eq!(
+            seen.contains("application/merge-patch+json"),
+            expected == "PATCH"
+        );
     }
-    client.request(&Request::post("/p"), &Stop::new()).unwrap().bytes().unwrap();
+    client
+        .request(&Request::post("/p"), &Stop::new())
+        .unwrap()
+        .bytes()
+        .unwrap();
     assert!(server.request().contains("content-length: 0\r\n"));
-    client.request(&Request::delete("/p"), &Stop::new()).unwrap().bytes().unwrap();
+    client
+        .request(&Request::delete("/p"), &Stop::new())
+        .unwrap()
+        .bytes()
+        .unwrap();
     assert!(!server.request().contains("content-"));
 }
 
@@ -88,23 +128,42 @@ fn what_the_server_answers_is_the_error() {
     let forbidden = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"pods is forbidden","reason":"Forbidden","details":{"kind":"pods"},"code":403}"#;
     let error = failure(answer("403 Forbidden", "", forbidden));
     assert!(error.is_forbidden() && !error.is_retryable());
-    assert_eq!(error.status().unwrap().details.as_ref().unwrap().kind, "pods");
+    assert_eq!(
+        error.status().unwrap().details.as_ref().unwrap().kind,
+        "pods"
+    );
 
     let error = failure(answer("404 Not Found", "", "404 page not found\n"));
     assert!(error.is_not_found());
-    assert!(error.to_string().ends_with("404 page not found (404)"), "{error}");
+    assert!(
+        error.to_string().ends_with("404 page not found (404)"),
+        "{error}"
+    );
 
-    let error = failure(answer("500 Oops", "Content-Type: text/html\r\n", "<html>\x07bad</html>"));
+    let error = failure(answer(
+        "500 Oops",
+        "Content-Type: text/html\r\n",
+        "<html>\x07bad</html>",
+    ));
     assert!(error.is_retryable() && error.is_internal_error());
-    assert!(error.to_string().ends_with(r"<html>\u{7}bad</html> (500)"), "{error}");
+    assert!(
+        error.to_string().ends_with(r"<html>\u{7}bad</html> (500)"),
+        "{error}"
+    );
 
     let error = failure(answer("429 Slow", "Retry-After: 3\r\n", ""));
     assert!(error.is_too_many_requests());
     assert_eq!(error.retry_after(), Some(Duration::from_secs(3)));
 
-    let error = failure(answer("302 Found", "Location: http://elsewhere/x?t=s3cret\r\n", ""));
+    let error = failure(answer(
+        "302 Found",
+        "Location: http://elsewhere/x?t=s3cret\r\n",
+        "",
+    ));
     assert!(
-        error.to_string().ends_with("redirects to http://elsewhere/x, which is not followed (302)"),
+        error
+            .to_string()
+            .ends_with("redirects to http://elsewhere/x, which is not followed (302)"),
         "{error}"
     );
     assert_eq!(error.status().unwrap().code, 302);
@@ -116,11 +175,17 @@ fn what_the_server_answers_is_the_error() {
 
 #[test]
 fn what_is_no_answer_is_a_connection_error() {
-    for bytes in
-        [&b""[..], b"HTTP/1.1 20", b"\x15\x03\x01\x00\x02s3cret\r\n\r\n", b"SSH-2.0-OpenSSH s3cret\r\n\r\n"]
-    {
+    for bytes in [
+        &b""[..],
+        b"HTTP/1.1 20",
+        b"\x15\x03\x01\x00\x02s3cret\r\n\r\n",
+        b"SSH-2.0-OpenSSH s3cret\r\n\r\n",
+    ] {
         let error = failure(bytes.to_vec());
-        assert!(error.is_connection() && error.is_retryable(), "{bytes:?}: {error:?}");
+        assert!(
+            error.is_connection() && error.is_retryable(),
+            "{bytes:?}: {error:?}"
+        );
         assert!(!error.is_connection_refused() && !error.is_tls());
     }
     let huge = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(100_000));
@@ -135,16 +200,25 @@ fn nobody_listens() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let client = Client::new(Config::new(format!("http://{address}"))).unwrap();
-    let error = client.request(&Request::get("/version"), &Stop::new()).unwrap_err();
+    let error = client
+        .request(&Request::get("/version"), &Stop::new())
+        .unwrap_err();
     assert!(error.is_connection_refused() && error.is_connection() && error.is_retryable());
     assert!(
-        error.to_string().starts_with(&format!("GET http://{address}/version: connect to {address}: ")),
+        error.to_string().starts_with(&format!(
+            "GET http://{address}/version: connect to {address}: "
+        )),
         "{error}"
     );
 
     let client = Client::new(Config::new("http://no-such-host.invalid:1")).unwrap();
-    let error = client.request(&Request::get("/version"), &Stop::new()).unwrap_err();
-    assert!(error.is_connection() && !error.is_connection_refused(), "{error:?}");
+    let error = client
+        .request(&Request::get("/version"), &Stop::new())
+        .unwrap_err();
+    assert!(
+        error.is_connection() && !error.is_connection_refused(),
+        "{error:?}"
+    );
 }
 
 #[test]
@@ -162,11 +236,16 @@ fn long_tokens_fit_and_too_long_ones_do_not_hang() {
 #[test]
 fn a_body_that_is_read_to_its_end_gives_its_connection_back() {
     let server = Server::start(|_| {
-        Reply::Write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n".to_vec())
+        Reply::Write(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n".to_vec(),
+        )
     });
     let client = client(&server);
     for _ in 0..5 {
-        let mut body = client.request(&Request::get("/"), &Stop::new()).unwrap().into_body();
+        let mut body = client
+            .request(&Request::get("/"), &Stop::new())
+            .unwrap()
+            .into_body();
         let mut text = String::new();
         body.read_to_string(&mut text).unwrap();
         assert_eq!(text, "{}");
@@ -176,7 +255,9 @@ fn a_body_that_is_read_to_its_end_gives_its_connection_back() {
     let server = Server::start(|_| Reply::Write(answer("404 No", "", "no")));
     let client = self::client(&server);
     for _ in 0..3 {
-        client.request(&Request::get("/"), &Stop::new()).unwrap_err();
+        client
+            .request(&Request::get("/"), &Stop::new())
+            .unwrap_err();
     }
     assert_eq!(server.accepted(), 1);
 }
@@ -196,23 +277,38 @@ fn a_pooled_connection_that_the_server_gave_up_costs_a_get_nothing() {
     // Answers one request a connection, and closes when the second comes: the client can't know before.
     fn server() -> Server {
         let count = std::sync::atomic::AtomicUsize::new(0);
-        Server::start(move |_| match count.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
-            1 => Reply::WriteAndClose(Vec::new()),
-            _ => Reply::Write(answer("200 OK", "", "{}")),
-        })
+        Server::start(
+            move |_| match count.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+                1 => Reply::WriteAndClose(Vec::new()),
+                _ => Reply::Write(answer("200 OK", "", "{}")),
+            },
+        )
     }
     let server1 = server();
     let first = client(&server1);
     for _ in 0..3 {
-        first.request(&Request::get("/"), &Stop::new()).unwrap().bytes().unwrap();
+        first
+            .request(&Request::get("/"), &Stop::new())
+            .unwrap()
+            .bytes()
+            .unwrap();
     }
     assert_eq!(server1.accepted(), 2);
 
     let server2 = server();
     let second = client(&server2);
-    second.request(&Request::post("/"), &Stop::new()).unwrap().bytes().unwrap();
-    let error = second.request(&Request::post("/"), &Stop::new()).unwrap_err();
-    assert!(error.is_connection(), "nothing that writes is sent twice: {error:?}");
+    second
+        .request(&Request::post("/"), &Stop::new())
+        .unwrap()
+        .bytes()
+        .unwrap();
+    let error = second
+        .request(&Request::post("/"), &Stop::new())
+        .unwrap_err();
+    assert!(
+        error.is_connection(),
+        "nothing that writes is sent twice: {error:?}"
+    );
     assert_eq!(server2.accepted(), 1);
 }
 
@@ -225,19 +321,35 @@ fn a_body_that_breaks_off_is_an_error_with_its_request() {
     assert_eq!(text, b"{\"a\"");
     let inner = error.get_ref().unwrap().downcast_ref::<Error>().unwrap();
     assert!(inner.is_connection(), "{inner:?}");
-    assert!(inner.to_string().contains("/api/v1/pods: the server closed the connection"), "{inner}");
+    assert!(
+        inner
+            .to_string()
+            .contains("/api/v1/pods: the server closed the connection"),
+        "{inner}"
+    );
     assert!(body.read(&mut [0; 10]).is_err(), "an error stays one");
 
-    let error = get(&server).unwrap().json::<serde_json::Value>().unwrap_err();
+    let error = get(&server)
+        .unwrap()
+        .json::<serde_json::Value>()
+        .unwrap_err();
     assert!(error.is_connection(), "{error:?}");
 }
 
 #[test]
 fn json_that_does_not_fit_is_told_by_its_place() {
     let server = Server::answering("{\"a\":\n \"s3cret\"}");
-    let error = get(&server).unwrap().json::<std::collections::BTreeMap<String, u32>>().unwrap_err();
+    let error = get(&server)
+        .unwrap()
+        .json::<std::collections::BTreeMap<String, u32>>()
+        .unwrap_err();
     assert!(error.is_decode());
-    assert!(error.to_string().ends_with("invalid type, expected u32 at line 2 column 9"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .ends_with("invalid type, expected u32 at line 2 column 9"),
+        "{error}"
+    );
     assert!(!format!("{error:?}").contains("s3cret"));
     assert!(get(&server).unwrap().json::<serde_json::Value>().is_ok());
 }
@@ -251,15 +363,33 @@ fn silence_is_a_timeout() {
 
     let server = Server::start(|_| Reply::WriteAndHang(first_chunk("{")));
     let request = Request::get("/").idle_timeout(Duration::from_millis(50));
-    let mut body = client(&server).request(&request, &Stop::new()).unwrap().into_body();
+    let mut body = client(&server)
+        .request(&request, &Stop::new())
+        .unwrap()
+        .into_body();
     let error = io::copy(&mut body, &mut io::sink()).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-    assert!(error.get_ref().unwrap().downcast_ref::<Error>().unwrap().is_timeout());
+    assert!(
+        error
+            .get_ref()
+            .unwrap()
+            .downcast_ref::<Error>()
+            .unwrap()
+            .is_timeout()
+    );
     // And a limit that is none.
     let server = Server::answering("{}");
-    let client =
-        Client::new(Config::new(server.url()).connect_timeout(Duration::MAX).response_timeout(None)).unwrap();
-    client.request(&Request::get("/").idle_timeout(Duration::MAX), &Stop::new()).unwrap().bytes().unwrap();
+    let client = Client::new(
+        Config::new(server.url())
+            .connect_timeout(Duration::MAX)
+            .response_timeout(None),
+    )
+    .unwrap();
+    client
+        .request(&Request::get("/").idle_timeout(Duration::MAX), &Stop::new())
+        .unwrap()
+        .bytes()
+        .unwrap();
 }
 
 #[test]
@@ -268,11 +398,18 @@ fn lists_and_watches_have_their_paths_and_say_what_they_are() {
     let client = client(&server);
     let deployments = GroupVersionResource::new("apps", "v1", "deployments");
     let watcher = client.lister_watcher(&deployments, Some("a b"));
-    assert_eq!(watcher.description(), r#"deployments.apps in namespace "a b""#);
+    assert_eq!(
+        watcher.description(),
+        r#"deployments.apps in namespace "a b""#
+    );
     let mut options = ListOptions::default();
     options.limit = Some(5);
     let error = watcher.list(&options, &Stop::new()).unwrap_err();
-    assert!(server.request().starts_with("GET /apis/apps/v1/namespaces/a%20b/deployments?limit=5 HTTP"));
+    assert!(
+        server
+            .request()
+            .starts_with("GET /apis/apps/v1/namespaces/a%20b/deployments?limit=5 HTTP")
+    );
     let expected = format!(
         "list deployments.apps in namespace \"a b\": GET http://{}/apis/apps/v1/namespaces/a%20b/deployments: no (403)",
         server.address
@@ -281,10 +418,18 @@ fn lists_and_watches_have_their_paths_and_say_what_they_are() {
 
     let everywhere = client.lister_watcher_of::<k8s_openapi::api::core::v1::Pod>(None);
     assert_eq!(everywhere.description(), "pods");
-    everywhere.watch(&ListOptions::default(), &Stop::new()).unwrap_err();
+    everywhere
+        .watch(&ListOptions::default(), &Stop::new())
+        .unwrap_err();
     let request = server.request();
-    assert!(request.starts_with("GET /api/v1/pods?watch=true HTTP"), "{request}");
-    assert!(request.contains("accept-encoding: identity\r\n"), "{request}");
+    assert!(
+        request.starts_with("GET /api/v1/pods?watch=true HTTP"),
+        "{request}"
+    );
+    assert!(
+        request.contains("accept-encoding: identity\r\n"),
+        "{request}"
+    );
 }
 
 #[test]
@@ -292,7 +437,10 @@ fn several_addresses_are_tried_in_turn() {
     // localhost is ::1 as well on most machines, where nobody listens.
     let server = Server::answering("{}");
     let url = format!("http://localhost:{}", server.address.port());
-    Client::new(Config::new(url)).unwrap().request(&Request::get("/"), &Stop::new()).unwrap();
+    Client::new(Config::new(url))
+        .unwrap()
+        .request(&Request::get("/"), &Stop::new())
+        .unwrap();
 }
 
 fn odd(head: &str, body: &str) -> Result<Response, Error> {
@@ -303,8 +451,14 @@ fn odd(head: &str, body: &str) -> Result<Response, Error> {
 #[test]
 fn what_http_allows_is_understood() {
     for (head, body) in [
-        ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2", "{}"),
-        ("HTTP/1.1 103 Early\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2", "{}"),
+        (
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2",
+            "{}",
+        ),
+        (
+            "HTTP/1.1 103 Early\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2",
+            "{}",
+        ),
         ("HTTP/1.1 200\r\nContent-Length: 2", "{}"),
         ("HTTP/1.1 200 \r\ncontent-LENGTH:2", "{}"),
         ("HTTP/1.1 200 OK\r\nX-Empty:\r\nContent-Length: 2", "{}"),
@@ -312,9 +466,18 @@ fn what_http_allows_is_understood() {
         // Until the connection ends.
         ("HTTP/1.1 200 OK\r\nConnection: close", "{}"),
         ("HTTP/1.0 200 OK", "{}"),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked", "2;name=\"value\"\r\n{}\r\n0\r\n\r\n"),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked", "0000002\r\n{}\r\n000;last\r\n\r\n"),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked", "1\r\n{\r\n1\r\n}\r\n0\r\nTrailer: value\r\n\r\n"),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked",
+            "2;name=\"value\"\r\n{}\r\n0\r\n\r\n",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked",
+            "0000002\r\n{}\r\n000;last\r\n\r\n",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked",
+            "1\r\n{\r\n1\r\n}\r\n0\r\nTrailer: value\r\n\r\n",
+        ),
     ] {
         match odd(head, body).and_then(Response::bytes) {
             Ok(bytes) => assert_eq!(bytes, b"{}", "{head}"),
@@ -332,8 +495,14 @@ fn an_answer_without_a_body_is_empty() {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0",
     ] {
         assert_eq!(odd(head, "").unwrap().bytes().unwrap(), b"", "{head}");
-        let error = odd(head, "").unwrap().json::<serde_json::Value>().unwrap_err();
-        assert!(error.is_decode() && error.to_string().contains("EOF while parsing"), "{head}: {error}");
+        let error = odd(head, "")
+            .unwrap()
+            .json::<serde_json::Value>()
+            .unwrap_err();
+        assert!(
+            error.is_decode() && error.to_string().contains("EOF while parsing"),
+            "{head}: {error}"
+        );
     }
     // Nothing that is asked for can be not modified.
     let error = odd("HTTP/1.1 304 Not Modified\r\nETag: \"a\"", "").unwrap_err();
@@ -341,12 +510,20 @@ fn an_answer_without_a_body_is_empty() {
     // A status that says that there is no body, and one all the same: it is not the next answer.
     let server = Server::start(|_| {
         Reply::Write(
-            b"HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled".to_vec(),
+            b"HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled"
+                .to_vec(),
         )
     });
     let client = client(&server);
     for _ in 0..3 {
-        assert_eq!(client.request(&Request::get("/"), &Stop::new()).unwrap().bytes().unwrap(), b"");
+        assert_eq!(
+            client
+                .request(&Request::get("/"), &Stop::new())
+                .unwrap()
+                .bytes()
+                .unwrap(),
+            b""
+        );
     }
     assert_eq!(server.accepted(), 3);
 }

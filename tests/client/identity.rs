@@ -10,7 +10,11 @@ fn head(config: impl FnOnce(Config) -> Config) -> Vec<String> {
     let config = config(Config::new(server.url()));
     assert!(!format!("{config:?}").contains("s3cret"), "{config:?}");
     let client = Client::new(config).unwrap();
-    client.request(&Request::get("/"), &Stop::new()).unwrap().bytes().unwrap();
+    client
+        .request(&Request::get("/"), &Stop::new())
+        .unwrap()
+        .bytes()
+        .unwrap();
     let mut head: Vec<_> = server.request().lines().map(str::to_owned).collect();
     head.sort();
     head
@@ -20,10 +24,18 @@ fn head(config: impl FnOnce(Config) -> Config) -> Vec<String> {
 fn basic_authentication() {
     // By `printf 'jane:s3cret: ü' | base64`.
     let head = head(|config| config.basic_auth("jane", "s3cret: ü"));
-    assert!(head.contains(&"authorization: Basic amFuZTpzM2NyZXQ6IMO8".to_owned()), "{head:?}");
-    let both = Config::new("http://a").basic_auth("jane", "s3cret").token("s3cret");
+    assert!(
+        head.contains(&"authorization: Basic amFuZTpzM2NyZXQ6IMO8".to_owned()),
+        "{head:?}"
+    );
+    let both = Config::new("http://a")
+        .basic_auth("jane", "s3cret")
+        .token("s3cret");
     let error = Client::new(both).unwrap_err();
-    assert!(error.is_config() && error.to_string().contains("exclude each other"), "{error}");
+    assert!(
+        error.is_config() && error.to_string().contains("exclude each other"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -36,8 +48,10 @@ fn impersonation_is_beside_what_authenticates() {
         .extra("scopes", "edit")
         .extra("example.com/Tenant %", "ü");
     let head = head(|config| config.token("s3cret").impersonate(jane));
-    let of_interest: Vec<_> =
-        head.iter().filter(|line| line.starts_with("imp") || line.starts_with("auth")).collect();
+    let of_interest: Vec<_> = head
+        .iter()
+        .filter(|line| line.starts_with("imp") || line.starts_with("auth"))
+        .collect();
     assert_eq!(
         of_interest,
         [
@@ -57,12 +71,24 @@ fn impersonation_is_beside_what_authenticates() {
 fn what_can_not_be_a_header_is_refused() {
     for (impersonation, expected) in [
         (Impersonation::user(""), "needs the name of a user"),
-        (Impersonation::user("a\r\nX: y"), "the user to impersonate holds characters"),
+        (
+            Impersonation::user("a\r\nX: y"),
+            "the user to impersonate holds characters",
+        ),
         (Impersonation::user("a").uid("\0"), "the uid to impersonate"),
-        (Impersonation::user("a").group("b\n"), "the group to impersonate"),
-        (Impersonation::user("a").extra("k", "\n"), "the extra to impersonate"),
+        (
+            Impersonation::user("a").group("b\n"),
+            "the group to impersonate",
+        ),
+        (
+            Impersonation::user("a").extra("k", "\n"),
+            "the extra to impersonate",
+        ),
     ] {
         let error = Client::new(Config::new("http://a").impersonate(impersonation)).unwrap_err();
-        assert!(error.is_config() && error.to_string().contains(expected), "{error}");
+        assert!(
+            error.is_config() && error.to_string().contains(expected),
+            "{error}"
+        );
     }
 }

@@ -9,14 +9,20 @@ use k8s_informer::{Client, Config, Error, Kubeconfig, KubeconfigOptions};
 use crate::folder::Folder;
 
 fn shape(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/kubeconfigs").join(format!("{name}.yaml"))
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data/kubeconfigs")
+        .join(format!("{name}.yaml"))
 }
 
 /// What it is, as far as it shows itself; a client can be made of it, and no secret is to be seen.
 fn shown(config: Config) -> String {
     let shown = format!("{config:?}");
     let client = Client::new(config).unwrap_or_else(|error| panic!("{error}: {shown}"));
-    let shown = format!("{} {} {shown} {client:?}", client.server(), client.default_namespace());
+    let shown = format!(
+        "{} {} {shown} {client:?}",
+        client.server(),
+        client.default_namespace()
+    );
     assert!(!shown.contains("s3cret"), "{shown}");
     shown
 }
@@ -27,7 +33,8 @@ fn plugin(text: &str) -> String {
 
 #[test]
 fn every_tool_s_kubeconfig_is_read() {
-    let beta = "api_version: \"client.authentication.k8s.io/v1beta1\", interactive_mode: IfAvailable";
+    let beta =
+        "api_version: \"client.authentication.k8s.io/v1beta1\", interactive_mode: IfAvailable";
     let certificate = "client_certificate: Some(615 bytes), client_key: Some(241 bytes)";
     let ca = "ca: Some(583 bytes)";
     for (name, context, expected) in [
@@ -56,20 +63,47 @@ fn every_tool_s_kubeconfig_is_read() {
         (
             "aks",
             None,
-            vec![&plugin("\"kubelogin\", args: 11 of them, env: [], "), beta, ca, "azmk8s.io:443 "],
+            vec![
+                &plugin("\"kubelogin\", args: 11 of them, env: [], "),
+                beta,
+                ca,
+                "azmk8s.io:443 ",
+            ],
         ),
-        ("aks", Some("prod-admin"), vec![certificate, "token: Some(***)", "exec: None", ca]),
-        ("kind", None, vec!["https://127.0.0.1:41283 ", certificate, ca, "token: None"]),
-        ("k3s", None, vec!["https://127.0.0.1:6443 default ", certificate, ca]),
+        (
+            "aks",
+            Some("prod-admin"),
+            vec![certificate, "token: Some(***)", "exec: None", ca],
+        ),
+        (
+            "kind",
+            None,
+            vec!["https://127.0.0.1:41283 ", certificate, ca, "token: None"],
+        ),
+        (
+            "k3s",
+            None,
+            vec!["https://127.0.0.1:6443 default ", certificate, ca],
+        ),
         (
             "openshift",
             None,
-            vec!["https://api.ocp.example.com:6443 shop ", "token: Some(***)", "insecure: false", ca],
+            vec![
+                "https://api.ocp.example.com:6443 shop ",
+                "token: Some(***)",
+                "insecure: false",
+                ca,
+            ],
         ),
         (
             "openshift",
             Some("default/api-crc-testing:6443/kubeadmin"),
-            vec!["https://api.crc.testing:6443 default ", "insecure: true", "ca: None", "token: Some(***)"],
+            vec![
+                "https://api.crc.testing:6443 default ",
+                "insecure: true",
+                "ca: None",
+                "token: Some(***)",
+            ],
         ),
         (
             "openshift",
@@ -79,11 +113,32 @@ fn every_tool_s_kubeconfig_is_read() {
         (
             "rancher",
             None,
-            vec!["https://rancher.example.com/k8s/clusters/c-m-abcdefgh default ", ca, "token: Some(***)"],
+            vec![
+                "https://rancher.example.com/k8s/clusters/c-m-abcdefgh default ",
+                ca,
+                "token: Some(***)",
+            ],
         ),
-        ("rancher", Some("prod-node1"), vec!["https://10.1.2.3:6443 ", ca, "token: Some(***)"]),
-        ("digitalocean", None, vec![&plugin("\"doctl\", args: 7 of them"), beta, ca]),
-        ("oke", None, vec!["https://130.61.0.1:6443 ", &plugin("\"oci\", args: 7 of them"), beta, ca]),
+        (
+            "rancher",
+            Some("prod-node1"),
+            vec!["https://10.1.2.3:6443 ", ca, "token: Some(***)"],
+        ),
+        (
+            "digitalocean",
+            None,
+            vec![&plugin("\"doctl\", args: 7 of them"), beta, ca],
+        ),
+        (
+            "oke",
+            None,
+            vec![
+                "https://130.61.0.1:6443 ",
+                &plugin("\"oci\", args: 7 of them"),
+                beta,
+                ca,
+            ],
+        ),
         (
             "teleport",
             None,
@@ -97,9 +152,17 @@ fn every_tool_s_kubeconfig_is_read() {
         (
             "oidc",
             None,
-            vec!["what: \"the id-token of user \\\"session\\\"\"", "proxy: Url(***)", "compression: false"],
+            vec![
+                "what: \"the id-token of user \\\"session\\\"\"",
+                "proxy: Url(***)",
+                "compression: false",
+            ],
         ),
-        ("oidc", Some("kubelogin"), vec![&plugin("\"kubectl\", args: 5 of them"), "k8s.io/v1\", "]),
+        (
+            "oidc",
+            Some("kubelogin"),
+            vec![&plugin("\"kubectl\", args: 5 of them"), "k8s.io/v1\", "],
+        ),
         (
             "oidc",
             Some("support"),
@@ -112,9 +175,13 @@ fn every_tool_s_kubeconfig_is_read() {
             ],
         ),
     ] {
-        let shown = shown(Config::from_kubeconfig(shape(name), context).unwrap()).replace("ABCDEF", "abcdef");
+        let shown = shown(Config::from_kubeconfig(shape(name), context).unwrap())
+            .replace("ABCDEF", "abcdef");
         for expected in expected {
-            assert!(shown.contains(expected), "{name} {context:?}: {expected}: {shown}");
+            assert!(
+                shown.contains(expected),
+                "{name} {context:?}: {expected}: {shown}"
+            );
         }
     }
     for (name, context, expected) in [
@@ -127,7 +194,10 @@ fn every_tool_s_kubeconfig_is_read() {
         ),
     ] {
         let error = Config::from_kubeconfig(shape(name), context).unwrap_err();
-        assert!(error.is_config() && error.to_string().contains(expected), "{error}");
+        assert!(
+            error.is_config() && error.to_string().contains(expected),
+            "{error}"
+        );
         assert!(!format!("{error} {error:?}").contains("s3cret"), "{error}");
     }
 }
@@ -141,8 +211,10 @@ fn files_are_where_each_kubeconfig_says() {
     };
     let base64 = |name: &str, field: &str| -> String {
         let text = fs::read_to_string(shape(name)).unwrap();
-        let line =
-            text.lines().find_map(|line| line.trim().strip_prefix(&format!("{field}-data: "))).unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(&format!("{field}-data: ")))
+            .unwrap();
         let mut pem = String::new();
         for chunk in line.as_bytes().chunks(4) {
             let of = |byte: &u8| {
@@ -150,9 +222,14 @@ fn files_are_where_each_kubeconfig_says() {
                     .iter()
                     .position(|a| a == byte)
             };
-            let bits = chunk.iter().fold(0, |bits, byte| bits << 6 | of(byte).unwrap_or(0) as u32);
+            let bits = chunk
+                .iter()
+                .fold(0, |bits, byte| bits << 6 | of(byte).unwrap_or(0) as u32);
             pem.extend(
-                bits.to_be_bytes()[1..].iter().filter(|byte| **byte != 0).map(|byte| char::from(*byte)),
+                bits.to_be_bytes()[1..]
+                    .iter()
+                    .filter(|byte| **byte != 0)
+                    .map(|byte| char::from(*byte)),
             );
         }
         pem
@@ -169,44 +246,92 @@ fn files_are_where_each_kubeconfig_says() {
     let path = write(".kube/config", &text.replace("/home/jane", &home));
     write(".minikube/ca.crt", &ca);
     write(".kube/profiles/minikube/client.crt", &certificate);
-    let error = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap_err().to_string();
-    let missing =
-        format!("client-key of user \"minikube\" ({home}/.minikube/profiles/minikube/client.key): ");
+    let error = Client::new(Config::from_kubeconfig(&path, None).unwrap())
+        .unwrap_err()
+        .to_string();
+    let missing = format!(
+        "client-key of user \"minikube\" ({home}/.minikube/profiles/minikube/client.key): "
+    );
     assert!(error.contains(&missing), "{error}");
     write(".minikube/profiles/minikube/client.key", &key);
     let minikube = shown(Config::from_kubeconfig(&path, None).unwrap());
-    assert!(minikube.contains("https://192.168.49.2:8443 default "), "{minikube}");
+    assert!(
+        minikube.contains("https://192.168.49.2:8443 default "),
+        "{minikube}"
+    );
 
     // A token in a file, as a pod has it.
-    let path = write("pod", &fs::read_to_string(shape("service-account")).unwrap());
+    let path = write(
+        "pod",
+        &fs::read_to_string(shape("service-account")).unwrap(),
+    );
     write("serviceaccount/ca.crt", &ca);
     write("serviceaccount/token", "s3cret\n");
     let pod = shown(Config::from_kubeconfig(&path, None).unwrap());
-    assert!(pod.contains("https://kubernetes.default.svc kube-system "), "{pod}");
-    assert!(pod.contains(&format!("token_file: Some(\"{home}/serviceaccount/token\")")), "{pod}");
+    assert!(
+        pod.contains("https://kubernetes.default.svc kube-system "),
+        "{pod}"
+    );
+    assert!(
+        pod.contains(&format!(
+            "token_file: Some(\"{home}/serviceaccount/token\")"
+        )),
+        "{pod}"
+    );
 
     // Two files, each in its folder; the first one has the say.
-    let first = write("mine/config", &fs::read_to_string(shape("merged-1")).unwrap());
-    let second = write("company/config", &fs::read_to_string(shape("merged-2")).unwrap());
-    for (path, text) in [("mine/me.crt", &certificate), ("mine/me.key", &key), ("company/shared-ca.crt", &ca)]
-    {
+    let first = write(
+        "mine/config",
+        &fs::read_to_string(shape("merged-1")).unwrap(),
+    );
+    let second = write(
+        "company/config",
+        &fs::read_to_string(shape("merged-2")).unwrap(),
+    );
+    for (path, text) in [
+        ("mine/me.crt", &certificate),
+        ("mine/me.key", &key),
+        ("company/shared-ca.crt", &ca),
+    ] {
         write(path, text);
     }
     let both = KubeconfigOptions::new().paths([&first, &folder.0.join("missing"), &second]);
     let merged = shown(both.load().unwrap());
-    assert!(merged.contains("https://shared.example.com playground "), "{merged}");
-    assert!(merged.contains("token: None") && merged.contains(&format!("{home}/mine/me.key")), "{merged}");
-    assert!(merged.contains(&format!("ca: Some(\"{home}/company/shared-ca.crt\")")), "{merged}");
+    assert!(
+        merged.contains("https://shared.example.com playground "),
+        "{merged}"
+    );
+    assert!(
+        merged.contains("token: None") && merged.contains(&format!("{home}/mine/me.key")),
+        "{merged}"
+    );
+    assert!(
+        merged.contains(&format!("ca: Some(\"{home}/company/shared-ca.crt\")")),
+        "{merged}"
+    );
     let shared = shown(both.clone().context("shared").load().unwrap());
     assert!(
-        shared.contains("https://shared.example.com default ") && shared.contains("token: Some(***)"),
+        shared.contains("https://shared.example.com default ")
+            && shared.contains("token: Some(***)"),
         "{shared}"
     );
     let kubeconfig = both.read().unwrap();
     assert_eq!(kubeconfig.current_context(), Some("mine"));
-    assert_eq!(kubeconfig.contexts().collect::<Vec<_>>(), ["mine", "shared"]);
-    let swapped = KubeconfigOptions::new().paths([second, first]).context("mine").load().unwrap_err();
-    assert!(swapped.to_string().contains("there is no cluster \"nowhere\""), "{swapped}");
+    assert_eq!(
+        kubeconfig.contexts().collect::<Vec<_>>(),
+        ["mine", "shared"]
+    );
+    let swapped = KubeconfigOptions::new()
+        .paths([second, first])
+        .context("mine")
+        .load()
+        .unwrap_err();
+    assert!(
+        swapped
+            .to_string()
+            .contains("there is no cluster \"nowhere\""),
+        "{swapped}"
+    );
 }
 
 fn refused(text: impl AsRef<[u8]>) -> String {
@@ -221,15 +346,30 @@ fn refused(text: impl AsRef<[u8]>) -> String {
 #[test]
 fn kubeconfig_what_means_two_things_is_refused() {
     for (text, expected) in [
-        ("users: [{name: a, user: {token: s3cret}}, {name: a}]", "the user \"a\" is there twice"),
-        ("clusters: [{name: a}, {name: a}]", "the cluster \"a\" is there twice"),
-        ("contexts: [{name: a}, {name: a}]", "the context \"a\" is there twice"),
-        ("current-context: a\ncurrent-context: s3cret", "a key that is there twice at line 2, column 1"),
+        (
+            "users: [{name: a, user: {token: s3cret}}, {name: a}]",
+            "the user \"a\" is there twice",
+        ),
+        (
+            "clusters: [{name: a}, {name: a}]",
+            "the cluster \"a\" is there twice",
+        ),
+        (
+            "contexts: [{name: a}, {name: a}]",
+            "the context \"a\" is there twice",
+        ),
+        (
+            "current-context: a\ncurrent-context: s3cret",
+            "a key that is there twice at line 2, column 1",
+        ),
         (
             "users: [{name: a, user: {token: a, token: s3cret}}]",
             "a key that is there twice at line 1, column 36",
         ),
-        ("kind: Config\n---\ncurrent-context: s3cret", "more than one YAML document at line 3, column 1"),
+        (
+            "kind: Config\n---\ncurrent-context: s3cret",
+            "more than one YAML document at line 3, column 1",
+        ),
     ] {
         let error = refused(text);
         assert!(error.ends_with(expected), "{text}: {error}");
@@ -240,9 +380,18 @@ fn kubeconfig_what_means_two_things_is_refused() {
 fn what_is_no_kubeconfig_is_refused_by_line_and_column_without_a_word_of_it() {
     for (text, expected) in [
         ("users: [s3cret", "at line 1, column 8"),
-        ("users:\n- name: a\n  user:\n    token: [s3cret]\n", "expected string scalar at line 4, column 12"),
-        ("users:\n- name: a\n  user: s3cret\n", "expected mapping start at line 3, column 9"),
-        ("clusters: s3cret", "expected sequence start at line 1, column 11"),
+        (
+            "users:\n- name: a\n  user:\n    token: [s3cret]\n",
+            "expected string scalar at line 4, column 12",
+        ),
+        (
+            "users:\n- name: a\n  user: s3cret\n",
+            "expected mapping start at line 3, column 9",
+        ),
+        (
+            "clusters: s3cret",
+            "expected sequence start at line 1, column 11",
+        ),
         (
             "clusters:\n- cluster:\n    insecure-skip-tls-verify: s3cret\n",
             "expected a boolean at line 3, column 5",
@@ -251,12 +400,30 @@ fn what_is_no_kubeconfig_is_refused_by_line_and_column_without_a_word_of_it() {
             "clusters:\n- cluster:\n    disable-compression: 'true'\n",
             "expected a boolean at line 3, column 5",
         ),
-        ("users: [{user: {token: 12345}}]", "where a string is expected: quote it at line 1, column 24"),
-        ("users: [{user: {token: yes}}]", "where a string is expected: quote it at line 1, column 24"),
-        ("users: [{user: {exec: {args: [1]}}}]", "where a string is expected: quote it at line 1, column 31"),
-        ("users: [{user: {as-user-extra: {a: s3cret}}}]", "expected sequence start at line 1, column 36"),
-        ("users: [{user: {auth-provider: {config: [s3cret]}}}]", "at line 1, column 41"),
-        ("users: {s3cret: 1}", "expected sequence start at line 1, column 8"),
+        (
+            "users: [{user: {token: 12345}}]",
+            "where a string is expected: quote it at line 1, column 24",
+        ),
+        (
+            "users: [{user: {token: yes}}]",
+            "where a string is expected: quote it at line 1, column 24",
+        ),
+        (
+            "users: [{user: {exec: {args: [1]}}}]",
+            "where a string is expected: quote it at line 1, column 31",
+        ),
+        (
+            "users: [{user: {as-user-extra: {a: s3cret}}}]",
+            "expected sequence start at line 1, column 36",
+        ),
+        (
+            "users: [{user: {auth-provider: {config: [s3cret]}}}]",
+            "at line 1, column 41",
+        ),
+        (
+            "users: {s3cret: 1}",
+            "expected sequence start at line 1, column 8",
+        ),
         ("s3cret", "expected mapping start at line 1, column 1"),
         ("[s3cret]", "expected mapping start at line 1, column 1"),
         ("users: *s3cret", "at line 1, column 8"),
@@ -266,18 +433,33 @@ fn what_is_no_kubeconfig_is_refused_by_line_and_column_without_a_word_of_it() {
         ("users: !!s3cret {}", "at line 1"),
         ("<<: s3cret", "at line 1"),
         ("\u{1}s3cret: {", "at line 1"),
-        ("-----BEGIN CERTIFICATE-----\ns3cret\n", "at line 1, column 1"),
-        ("kind: s3cret", "is not a kubeconfig: its kind is not Config"),
-        ("apiVersion: s3cret", "is not a kubeconfig: its apiVersion is not v1"),
+        (
+            "-----BEGIN CERTIFICATE-----\ns3cret\n",
+            "at line 1, column 1",
+        ),
+        (
+            "kind: s3cret",
+            "is not a kubeconfig: its kind is not Config",
+        ),
+        (
+            "apiVersion: s3cret",
+            "is not a kubeconfig: its apiVersion is not v1",
+        ),
     ] {
         let error = refused(text);
         assert!(error.contains(expected), "{text:?}: {error}");
     }
-    assert!(refused(b"kind: Config\nusers: \xff\xfes3cret").ends_with("is not UTF-8 text at line 2"));
     assert!(
-        refused(b"\xff\xfes\x003cret").ends_with("is not UTF-8 text, nor UTF-16, as its first bytes say")
+        refused(b"kind: Config\nusers: \xff\xfes3cret").ends_with("is not UTF-8 text at line 2")
     );
-    assert!(refused(b"\xfe\xff\xd8\0\0a").ends_with("is not UTF-8 text, nor UTF-16, as its first bytes say"));
+    assert!(
+        refused(b"\xff\xfes\x003cret")
+            .ends_with("is not UTF-8 text, nor UTF-16, as its first bytes say")
+    );
+    assert!(
+        refused(b"\xfe\xff\xd8\0\0a")
+            .ends_with("is not UTF-8 text, nor UTF-16, as its first bytes say")
+    );
     refused(b"k\0i\0n\0d\0:\0s\x003\0c\0r\0e\0t\0");
     refused(b"\x7fELF\x02\x01\x01\0\0\0\0\0s3cret");
 }
@@ -293,11 +475,18 @@ fn what_would_take_all_memory_is_refused() {
         bomb
     };
     let too_much = "more nesting, aliases or values than a kubeconfig has at line";
-    assert!(refused(bomb(12, 9)).contains(too_much), "{}", refused(bomb(12, 9)));
+    assert!(
+        refused(bomb(12, 9)).contains(too_much),
+        "{}",
+        refused(bomb(12, 9))
+    );
     refused(bomb(40, 2));
-    for deep in
-        ["[".repeat(100_000), "{a: ".repeat(100_000), "- ".repeat(100_000), format!("a: {}", "[".repeat(500))]
-    {
+    for deep in [
+        "[".repeat(100_000),
+        "{a: ".repeat(100_000),
+        "- ".repeat(100_000),
+        format!("a: {}", "[".repeat(500)),
+    ] {
         refused(deep);
     }
     let many = "x:\n".to_owned() + &"- a\n".repeat(300_000);
@@ -306,25 +495,45 @@ fn what_would_take_all_memory_is_refused() {
     let large = |size: usize| format!("# {}\nkind: Config\n", "s3cret ".repeat(size / 7));
     assert!(Kubeconfig::parse(large(1 << 20), "").is_ok());
     let error = refused(large(10_000_000));
-    assert!(error.ends_with("is larger than 8 MiB, too large for a kubeconfig"), "{error}");
+    assert!(
+        error.ends_with("is larger than 8 MiB, too large for a kubeconfig"),
+        "{error}"
+    );
     let folder = Folder::new("large");
     let path = folder.write("config", &large(10_000_000));
-    let error = Config::from_kubeconfig(&path, None).unwrap_err().to_string();
-    assert!(error.ends_with("/config: is larger than 8 MiB, too large for a kubeconfig"), "{error}");
+    let error = Config::from_kubeconfig(&path, None)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.ends_with("/config: is larger than 8 MiB, too large for a kubeconfig"),
+        "{error}"
+    );
     // One that never ends is not read to its end.
     #[cfg(unix)]
     assert!(
-        Config::from_kubeconfig("/dev/zero", None).unwrap_err().to_string().contains("larger than 8 MiB")
+        Config::from_kubeconfig("/dev/zero", None)
+            .unwrap_err()
+            .to_string()
+            .contains("larger than 8 MiB")
     );
 }
 
 #[test]
 fn a_thousand_clusters_are_read() {
     let kind = fs::read_to_string(shape("kind")).unwrap();
-    let section =
-        |from: &str, to: &str| kind.split_once(from).unwrap().1.split_once(to).unwrap().0.to_owned();
+    let section = |from: &str, to: &str| {
+        kind.split_once(from)
+            .unwrap()
+            .1
+            .split_once(to)
+            .unwrap()
+            .0
+            .to_owned()
+    };
     let all = |section: &str| -> String {
-        (0..1000).map(|number| section.replace("kind-kind", &format!("kind-{number}"))).collect()
+        (0..1000)
+            .map(|number| section.replace("kind-kind", &format!("kind-{number}")))
+            .collect()
     };
     let text = format!(
         "clusters:\n{}contexts:\n{}users:\n{}",
@@ -333,8 +542,14 @@ fn a_thousand_clusters_are_read() {
         all(kind.split_once("users:\n").unwrap().1)
     );
     assert!(text.len() > 1 << 20);
-    assert_eq!(Kubeconfig::parse(&text, "").unwrap().contexts().count(), 1000);
-    let config = KubeconfigOptions::new().context("kind-999").load_bytes(&text, "").unwrap();
+    assert_eq!(
+        Kubeconfig::parse(&text, "").unwrap().contexts().count(),
+        1000
+    );
+    let config = KubeconfigOptions::new()
+        .context("kind-999")
+        .load_bytes(&text, "")
+        .unwrap();
     assert!(shown(config).contains("https://127.0.0.1:41283 "));
 }
 
@@ -353,13 +568,28 @@ impl Random {
 
 #[test]
 fn a_broken_kubeconfig_never_shows_its_secrets() {
-    const SPOILING: [&str; 16] =
-        ["", "\"", "'", "[", "}", ": ", "- ", "\n", "\t", "&a ", "*a", "!!int ", "? ", "#", "\u{0}", "|\n"];
+    const SPOILING: [&str; 16] = [
+        "", "\"", "'", "[", "}", ": ", "- ", "\n", "\t", "&a ", "*a", "!!int ", "? ", "#", "\u{0}",
+        "|\n",
+    ];
     let mut random = Random(7);
     let (mut good, mut bad) = (0, 0);
-    for name in ["eks", "gke-of-2021", "aks", "openshift", "rancher", "oke", "oidc", "merged-2"] {
+    for name in [
+        "eks",
+        "gke-of-2021",
+        "aks",
+        "openshift",
+        "rancher",
+        "oke",
+        "oidc",
+        "merged-2",
+    ] {
         let text = fs::read_to_string(shape(name)).unwrap();
-        let contexts: Vec<_> = Kubeconfig::parse(&text, "").unwrap().contexts().map(str::to_owned).collect();
+        let contexts: Vec<_> = Kubeconfig::parse(&text, "")
+            .unwrap()
+            .contexts()
+            .map(str::to_owned)
+            .collect();
         for _ in 0..40 {
             let mut text = text.clone();
             for _ in 0..=random.below(2) {
@@ -368,7 +598,10 @@ fn a_broken_kubeconfig_never_shows_its_secrets() {
                 text.replace_range(from..to, SPOILING[random.below(SPOILING.len())]);
             }
             for context in &contexts {
-                match KubeconfigOptions::new().context(context).load_bytes(&text, "") {
+                match KubeconfigOptions::new()
+                    .context(context)
+                    .load_bytes(&text, "")
+                {
                     Ok(config) => {
                         good += 1;
                         // Names of users and the server's URL are no secrets, wherever they come from.

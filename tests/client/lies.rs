@@ -29,7 +29,10 @@ fn read(body: &Value) -> Result<(), Error> {
     let [first, ..] = results.map(|result| result.map(drop)).map(|result| {
         if let Err(error) = &result {
             let text = format!("{error} {error:?}");
-            assert!(error.is_decode() && !text.contains("s3cret") && !text.contains("t0ken"), "{text}");
+            assert!(
+                error.is_decode() && !text.contains("s3cret") && !text.contains("t0ken"),
+                "{text}"
+            );
         }
         result
     });
@@ -43,17 +46,32 @@ fn json_duplicate_fields_are_errors_of_the_call() {
             r#"{{"apiVersion":"example.com/v1","kind":"Counted","metadata":{{"name":"a","namespace":"n"}},"count":1{more}}}"#
         )
     };
-    for (object, expected) in [(of(""), None), (of(r#","count":2"#), Some("duplicate field `count`"))] {
+    for (object, expected) in [
+        (of(""), None),
+        (of(r#","count":2"#), Some("duplicate field `count`")),
+    ] {
         let list = format!(
             r#"{{"kind":"CountedList","apiVersion":"example.com/v1","metadata":{{"resourceVersion":"7"}},"items":[{object}]}}"#
         );
         let event = format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n");
-        let serving = |body: String| Server::start(move |_| Reply::Write(answer("200 OK", "", &body)));
+        let serving =
+            |body: String| Server::start(move |_| Reply::Write(answer("200 OK", "", &body)));
         let stop = Stop::new();
         let got = counteds(&serving(object)).get("a", &stop).map(drop);
-        let listed = counteds(&serving(list)).list(&all(), &stop).map(|list| list.items.len());
-        let watched = counteds(&serving(event)).watch(&all(), &stop).unwrap().next().unwrap().map(drop);
-        for (what, error) in [("get", got.err()), ("list", listed.err()), ("watch", watched.err())] {
+        let listed = counteds(&serving(list))
+            .list(&all(), &stop)
+            .map(|list| list.items.len());
+        let watched = counteds(&serving(event))
+            .watch(&all(), &stop)
+            .unwrap()
+            .next()
+            .unwrap()
+            .map(drop);
+        for (what, error) in [
+            ("get", got.err()),
+            ("list", listed.err()),
+            ("watch", watched.err()),
+        ] {
             let text = error.map(|error| error.to_string());
             let as_expected = match (&text, expected) {
                 (None, None) => true,
@@ -68,20 +86,32 @@ fn json_duplicate_fields_are_errors_of_the_call() {
 #[test]
 fn an_object_of_another_kind_is_not_the_one_that_was_asked_for() {
     read(&counted("example.com/v1", "Counted")).unwrap();
-    for (api_version, kind) in
-        [("example.com/v1", "Other"), ("v1", "Counted"), ("example.com/v2", "Counted"), ("v1", "Status")]
-    {
+    for (api_version, kind) in [
+        ("example.com/v1", "Other"),
+        ("v1", "Counted"),
+        ("example.com/v2", "Counted"),
+        ("v1", "Status"),
+    ] {
         let error = read(&counted(api_version, kind)).unwrap_err().to_string();
-        let expected = format!("example.com/v1 Counted was expected, not \"{api_version}\" \"{kind}\"");
+        let expected =
+            format!("example.com/v1 Counted was expected, not \"{api_version}\" \"{kind}\"");
         assert!(error.contains(&expected), "{error}");
-        assert!(error.contains(" counteds.example.com \"a\" in namespace \"n\": GET "), "{error}");
+        assert!(
+            error.contains(" counteds.example.com \"a\" in namespace \"n\": GET "),
+            "{error}"
+        );
     }
     // One that does not say what it is is taken for it, as in a list.
     let mut silent = counted("", "");
-    silent.as_object_mut().unwrap().retain(|field, _| field != "kind" && field != "apiVersion");
+    silent
+        .as_object_mut()
+        .unwrap()
+        .retain(|field, _| field != "kind" && field != "apiVersion");
     read(&silent).unwrap();
     // Field by field, as serde would take it, too.
-    let error = read(&json!([{"name": "a", "namespace": "n"}, 1])).unwrap_err().to_string();
+    let error = read(&json!([{"name": "a", "namespace": "n"}, 1]))
+        .unwrap_err()
+        .to_string();
     assert!(error.ends_with("it is no JSON object"), "{error}");
 }
 
@@ -102,14 +132,20 @@ fn a_page_that_says_that_it_comes_next_itself_is_the_last_one() {
     let mut pages = counteds(&server).pages(&all(), &Stop::new());
     assert_eq!(pages.next().unwrap().unwrap().items.len(), 1);
     let error = pages.next().unwrap().unwrap_err();
-    assert!(error.is_decode() && error.to_string().starts_with("page 2: list counteds"), "{error}");
+    assert!(
+        error.is_decode() && error.to_string().starts_with("page 2: list counteds"),
+        "{error}"
+    );
     assert!(pages.next().is_none());
 }
 
 #[test]
 fn pages_without_end_are_an_error() {
     let numbered = |request: &str| {
-        let at = request.split("continue=t").nth(1).and_then(|rest| rest.split([' ', '&']).next());
+        let at = request
+            .split("continue=t")
+            .nth(1)
+            .and_then(|rest| rest.split([' ', '&']).next());
         at.map_or(0, |number| number.parse::<u32>().unwrap())
     };
     let endless = |next: fn(u32) -> u32, has_items: bool| {
@@ -123,11 +159,23 @@ fn pages_without_end_are_an_error() {
         })
     };
     for (server, count, expected) in [
-        (endless(|number| number % 2 + 1, true), 3, "the continue token of page 3 is the one of page 1"),
-        (endless(|number| number + 1, false), 100, "the last 100 of 100 pages brought nothing new"),
+        (
+            endless(|number| number % 2 + 1, true),
+            3,
+            "the continue token of page 3 is the one of page 1",
+        ),
+        (
+            endless(|number| number + 1, false),
+            100,
+            "the last 100 of 100 pages brought nothing new",
+        ),
     ] {
         let mut pages = counteds(&server).pages(&all(), &Stop::new());
-        let error = pages.by_ref().take(200).enumerate().find_map(|(at, page)| Some((at + 1, page.err()?)));
+        let error = pages
+            .by_ref()
+            .take(200)
+            .enumerate()
+            .find_map(|(at, page)| Some((at + 1, page.err()?)));
         let (page, error) = error.expect("no end");
         assert_eq!(page, count);
         let shown = format!(
@@ -143,26 +191,39 @@ fn the_objects_of_one_shard_are_not_deleted_where_those_of_all_might_be() {
     let server = Server::answering("{}");
     let mut which = all();
     which.shard_selector = Shard::new(0, 2).unwrap().selector();
-    let error = counteds(&server).delete_collection(&DeleteOptions::default(), &which, &Stop::new());
+    let error =
+        counteds(&server).delete_collection(&DeleteOptions::default(), &which, &Stop::new());
     let error = error.unwrap_err().to_string();
     assert!(error.contains("shard"), "{error}");
     assert_eq!(server.accepted(), 0);
     which.shard_selector.clear();
-    counteds(&server).delete_collection(&DeleteOptions::default(), &which, &Stop::new()).unwrap();
+    counteds(&server)
+        .delete_collection(&DeleteOptions::default(), &which, &Stop::new())
+        .unwrap();
     assert!(matches!(server.next(), Seen::Request(request) if request.starts_with("DELETE ")));
 }
 
 #[test]
 fn a_watch_that_is_answered_with_something_else_is_an_error_and_over() {
     let status = status(200, "", "s3cret");
-    let list = json!({"kind": "CountedList", "apiVersion": "example.com/v1", "metadata": {}, "items": []});
-    for body in [status, list.to_string(), format!("{list:#}"), "[]".to_owned(), "null".to_owned()] {
+    let list =
+        json!({"kind": "CountedList", "apiVersion": "example.com/v1", "metadata": {}, "items": []});
+    for body in [
+        status,
+        list.to_string(),
+        format!("{list:#}"),
+        "[]".to_owned(),
+        "null".to_owned(),
+    ] {
         let shown = body.clone();
         let server = Server::start(move |_| Reply::Write(answer("200 OK", "", &body)));
         let mut events = counteds(&server).watch(&all(), &Stop::new()).unwrap();
         let error = events.next().unwrap().unwrap_err();
         let text = format!("{error} {error:?}");
-        assert!(error.is_decode() && !text.contains("s3cret"), "{shown}: {text}");
+        assert!(
+            error.is_decode() && !text.contains("s3cret"),
+            "{shown}: {text}"
+        );
         assert!(events.next().is_none() && events.resource_version().is_empty());
     }
 }

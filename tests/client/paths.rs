@@ -1,8 +1,8 @@
 //! Every segment of a request's path is checked before anything is sent.
 
 use k8s_informer::{
-    Client, Config, Error, GroupVersionResource, InformerScope, ListOptions, ListerWatcher, Request,
-    SharedInformerFactory, Stop, observe_dynamic,
+    Client, Config, Error, GroupVersionResource, InformerScope, ListOptions, ListerWatcher,
+    Request, SharedInformerFactory, Stop, observe_dynamic,
 };
 use serde_json::json;
 
@@ -23,19 +23,40 @@ fn pods() -> GroupVersionResource {
 fn bad_resources() -> Vec<(GroupVersionResource, &'static str, &'static str)> {
     let bad = |segment| {
         [
-            (GroupVersionResource::new(segment, "v1", "widgets"), "group", segment),
-            (GroupVersionResource::new("example.com", segment, "widgets"), "version", segment),
-            (GroupVersionResource::new("example.com", "v1", segment), "resource", segment),
+            (
+                GroupVersionResource::new(segment, "v1", "widgets"),
+                "group",
+                segment,
+            ),
+            (
+                GroupVersionResource::new("example.com", segment, "widgets"),
+                "version",
+                segment,
+            ),
+            (
+                GroupVersionResource::new("example.com", "v1", segment),
+                "resource",
+                segment,
+            ),
         ]
     };
     // The empty group is the core group.
-    BAD.into_iter().flat_map(bad).filter(|(_, what, segment)| (*what, *segment) != ("group", "")).collect()
+    BAD.into_iter()
+        .flat_map(bad)
+        .filter(|(_, what, segment)| (*what, *segment) != ("group", ""))
+        .collect()
 }
 
 fn is_refused(error: &Error, what: &str, segment: &str) {
     let text = error.to_string();
-    assert!(!error.is_retryable() && error.status().is_none(), "{error:?}");
-    assert!(text.contains(&format!("{what} {segment:?} can't be part of a path")), "{text}");
+    assert!(
+        !error.is_retryable() && error.status().is_none(),
+        "{error:?}"
+    );
+    assert!(
+        text.contains(&format!("{what} {segment:?} can't be part of a path")),
+        "{text}"
+    );
 }
 
 #[test]
@@ -44,7 +65,9 @@ fn lister_watcher_bad_segment_is_refused() {
     let (client, stop) = (client(&server), Stop::new());
     let namespaces = BAD.into_iter().filter(|namespace| !namespace.is_empty());
     let namespaces = namespaces.map(|namespace| (pods(), Some(namespace), "namespace", namespace));
-    let resources = bad_resources().into_iter().map(|(resource, what, bad)| (resource, None, what, bad));
+    let resources = bad_resources()
+        .into_iter()
+        .map(|(resource, what, bad)| (resource, None, what, bad));
     for (resource, namespace, what, bad) in namespaces.chain(resources) {
         for lister_watcher in [
             client.lister_watcher(&resource, namespace),
@@ -52,7 +75,10 @@ fn lister_watcher_bad_segment_is_refused() {
         ] {
             for (verb, result) in [
                 ("list ", lister_watcher.list(&ListOptions::default(), &stop)),
-                ("watch ", lister_watcher.watch(&ListOptions::default(), &stop)),
+                (
+                    "watch ",
+                    lister_watcher.watch(&ListOptions::default(), &stop),
+                ),
             ] {
                 let error = result.expect_err(bad);
                 is_refused(&error, what, bad);
@@ -74,7 +100,9 @@ fn api_bad_resource_is_refused() {
         for error in [
             api.get("a", &stop).map(drop).expect_err(bad),
             api.create(&object, &stop).map(drop).expect_err(bad),
-            api.list(&ListOptions::default(), &stop).map(drop).expect_err(bad),
+            api.list(&ListOptions::default(), &stop)
+                .map(drop)
+                .expect_err(bad),
             api.path("a", "status").map(drop).expect_err(bad),
         ] {
             is_refused(&error, what, bad);
@@ -95,12 +123,23 @@ fn request_with_dot_segments_is_refused() {
         "/api/v1/pods/..",
         "..",
     ] {
-        let error = client.request(&Request::get(path), &Stop::new()).map(drop).expect_err(path);
-        assert!(!error.is_retryable() && error.to_string().contains(r#""." or "..""#), "{error}");
+        let error = client
+            .request(&Request::get(path), &Stop::new())
+            .map(drop)
+            .expect_err(path);
+        assert!(
+            !error.is_retryable() && error.to_string().contains(r#""." or "..""#),
+            "{error}"
+        );
     }
     assert_eq!(server.accepted(), 0, "something was sent");
-    client.request(&Request::get("/a..b/.c/...?x=/../"), &Stop::new()).unwrap();
-    assert!(server.request().starts_with("GET /a..b/.c/...?x=/../ "), "dots in names are names");
+    client
+        .request(&Request::get("/a..b/.c/...?x=/../"), &Stop::new())
+        .unwrap();
+    assert!(
+        server.request().starts_with("GET /a..b/.c/...?x=/../ "),
+        "dots in names are names"
+    );
 }
 
 #[test]
@@ -114,36 +153,59 @@ fn names_with_colons_are_sent_as_in_go() {
     assert!(server.request().starts_with(&format!("GET {path} ")));
     assert_eq!(roles.path("system:node@a b", "").unwrap(), path);
     let escaped = roles.path(r#"$&+,:;=@-_.~!'()*"?#é"#, "").unwrap();
-    assert!(escaped.ends_with("/$&+,:;=@-_.~%21%27%28%29%2A%22%3F%23%C3%A9"), "{escaped}");
+    assert!(
+        escaped.ends_with("/$&+,:;=@-_.~%21%27%28%29%2A%22%3F%23%C3%A9"),
+        "{escaped}"
+    );
 }
 
 #[test]
 fn scope_with_a_bad_namespace_does_not_start() {
     let server = Server::answering("{}");
     let long = "a".repeat(64);
-    for bad in ["Bad/NS", "..", "Upper", "-a", "a-", "a.b", "a_b", "é", &long] {
+    for bad in [
+        "Bad/NS", "..", "Upper", "-a", "a-", "a.b", "a_b", "é", &long,
+    ] {
         let factory = SharedInformerFactory::builder(client(&server)).build();
         let good = factory.dynamic(GroupVersionResource::new("", "v1", "nodes"));
         let scope = InformerScope::all().namespace("good").namespace(bad);
         let informer = factory.dynamic_in(pods(), &scope);
         let error = factory.start(&Stop::new()).expect_err(bad).to_string();
-        assert!(error.contains("pods") && error.contains("not a DNS label"), "{error}");
+        assert!(
+            error.contains("pods") && error.contains("not a DNS label"),
+            "{error}"
+        );
         assert!(error.contains(&format!("namespace {bad:?}")), "{error}");
         assert!(!informer.has_synced() && !good.is_stopped());
-        factory.wait_for_cache_sync_timeout(&Stop::new(), SOON).unwrap();
+        factory
+            .wait_for_cache_sync_timeout(&Stop::new(), SOON)
+            .unwrap();
 
-        let observed = observe_dynamic(client(&server), pods()).scope(scope).start();
-        assert!(observed.unwrap_err().to_string().contains("not a DNS label"));
+        let observed = observe_dynamic(client(&server), pods())
+            .scope(scope)
+            .start();
+        assert!(
+            observed
+                .unwrap_err()
+                .to_string()
+                .contains("not a DNS label")
+        );
     }
     for (resource, what, bad) in bad_resources() {
         let factory = SharedInformerFactory::builder(client(&server)).build();
         factory.dynamic(resource);
         let error = factory.start(&Stop::new()).expect_err(bad).to_string();
-        assert!(error.contains(&format!("{what} {bad:?} can't be part of a path")), "{error}");
+        assert!(
+            error.contains(&format!("{what} {bad:?} can't be part of a path")),
+            "{error}"
+        );
     }
     assert_eq!(server.accepted(), 0, "something was sent");
     let longest = "a".repeat(63);
-    let factory = SharedInformerFactory::builder(client(&server)).namespace("a-1").namespace(longest).build();
+    let factory = SharedInformerFactory::builder(client(&server))
+        .namespace("a-1")
+        .namespace(longest)
+        .build();
     factory.dynamic(pods());
     factory.start(&Stop::new()).unwrap();
     factory.shutdown();

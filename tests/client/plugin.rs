@@ -15,7 +15,9 @@ use crate::server::{Reply, Server, answer};
 use crate::tls::Authority;
 
 fn get(client: &Client) -> Result<Vec<u8>, Error> {
-    client.request(&Request::get("/version"), &Stop::new())?.bytes()
+    client
+        .request(&Request::get("/version"), &Stop::new())?
+        .bytes()
 }
 
 #[test]
@@ -36,11 +38,18 @@ fn a_token_is_used_until_it_expires_or_the_server_refuses_it() {
     plugin.hand_out(&json!({"token": "good, but late", "expirationTimestamp": FUTURE}));
     let client = Client::new(Config::new(server.url()).exec(plugin.config())).unwrap();
     let error = get(&client).unwrap_err();
-    assert!(error.is_credentials() && error.to_string().contains("blanks"), "{error}");
+    assert!(
+        error.is_credentials() && error.to_string().contains("blanks"),
+        "{error}"
+    );
     plugin.hand_out(&json!({"token": "good", "expirationTimestamp": PAST}));
     get(&client).unwrap();
     get(&client).unwrap();
-    assert_eq!(plugin.runs(), 4, "one that can't be sent, and two that have expired when they come");
+    assert_eq!(
+        plugin.runs(),
+        4,
+        "one that can't be sent, and two that have expired when they come"
+    );
 
     // Once more for a 401, and the answer of the server if that gives the same.
     plugin.hand_out(&json!({"token": "bad", "expirationTimestamp": FUTURE}));
@@ -59,7 +68,10 @@ fn a_token_is_used_until_it_expires_or_the_server_refuses_it() {
     });
     let client = Client::new(Config::new(server.url()).exec(plugin.config())).unwrap();
     let error = get(&client).unwrap_err();
-    assert!(error.is_credentials() && error.to_string().contains("failed with exit code 1"), "{error}");
+    assert!(
+        error.is_credentials() && error.to_string().contains("failed with exit code 1"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -73,13 +85,19 @@ fn a_certificate_makes_connections_of_its_own() {
     let server = Server::with_tls(Some(authority.server_for("127.0.0.1", &old)), |_| {
         Reply::Write(answer("200 OK", "", "{}"))
     });
-    let config = Config::new(server.https()).ca_pem(authority.pem.clone()).exec(plugin.config());
+    let config = Config::new(server.https())
+        .ca_pem(authority.pem.clone())
+        .exec(plugin.config());
     let client = Client::new(config).unwrap();
     plugin.hand_out(&certificate(&old, PAST));
     for _ in 0..3 {
         get(&client).unwrap();
     }
-    assert_eq!((plugin.runs(), server.accepted()), (3, 1), "the same certificate, the same connection");
+    assert_eq!(
+        (plugin.runs(), server.accepted()),
+        (3, 1),
+        "the same certificate, the same connection"
+    );
 
     server.set_tls(authority.server_for("127.0.0.1", &new));
     plugin.hand_out(&certificate(&new, FUTURE));
@@ -88,17 +106,29 @@ fn a_certificate_makes_connections_of_its_own() {
     assert_eq!((plugin.runs(), server.accepted()), (4, 2));
 
     // One that is none is not kept.
-    let client =
-        Client::new(Config::new(server.https()).ca_pem(authority.pem.clone()).exec(plugin.config())).unwrap();
+    let client = Client::new(
+        Config::new(server.https())
+            .ca_pem(authority.pem.clone())
+            .exec(plugin.config()),
+    )
+    .unwrap();
     plugin.hand_out(&json!({"clientCertificateData": "s3cret", "clientKeyData": "s3cret"}));
     let error = get(&client).unwrap_err();
-    assert!(error.to_string().contains("the exec plugin's certificate: holds no certificate"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("the exec plugin's certificate: holds no certificate"),
+        "{error}"
+    );
     assert!(!format!("{error:?}").contains("s3cret"));
     plugin.hand_out(&certificate(&new, FUTURE));
     get(&client).unwrap();
     let client = Client::new(Config::new("http://127.0.0.1:1").exec(plugin.config())).unwrap();
     let error = get(&client).unwrap_err();
-    assert!(error.is_credentials() && error.to_string().contains("needs an https server"), "{error}");
+    assert!(
+        error.is_credentials() && error.to_string().contains("needs an https server"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -123,7 +153,9 @@ fn those_who_are_refused_at_the_same_time_wait_for_one_run() {
     let post = || client.request(&Request::post("/things").body("b"), &Stop::new());
     thread::scope(|scope| {
         let requests: Vec<_> = (0..8).map(|_| scope.spawn(post)).collect();
-        requests.into_iter().for_each(|request| drop(request.join().unwrap().unwrap()));
+        requests
+            .into_iter()
+            .for_each(|request| drop(request.join().unwrap().unwrap()));
     });
     assert_eq!(plugin.runs(), 3);
 }
@@ -141,7 +173,12 @@ fn an_authority_that_can_not_be_read_for_a_while_is_not_the_plugins_fault() {
     let server = Server::with_tls(Some(authority.server_for("127.0.0.1", &authority)), |_| {
         Reply::Write(answer("200 OK", "", "{}"))
     });
-    let client = Client::new(Config::new(server.https()).ca_file(&file).exec(plugin.config())).unwrap();
+    let client = Client::new(
+        Config::new(server.https())
+            .ca_file(&file)
+            .exec(plugin.config()),
+    )
+    .unwrap();
     plugin.hand_out(&certificate(FUTURE));
     for broken in ["", "-----BEGIN CERTIFICATE-----\nAAAA"] {
         fs::write(&file, broken).unwrap();
@@ -153,7 +190,9 @@ fn an_authority_that_can_not_be_read_for_a_while_is_not_the_plugins_fault() {
 
     // A new certificate is shown meanwhile.
     let client = Client::new(
-        Config::new(server.https()).ca_file(folder.write("ca.crt", &authority.pem)).exec(plugin.config()),
+        Config::new(server.https())
+            .ca_file(folder.write("ca.crt", &authority.pem))
+            .exec(plugin.config()),
     )
     .unwrap();
     plugin.hand_out(&certificate(PAST));
@@ -182,7 +221,10 @@ fn runs_and_certificates_of_a_plugin_are_told_to_metrics() {
     struct Told(Mutex<Vec<String>>);
     impl ClientMetrics for Told {
         fn exec_plugin_call(&self, exit_code: i32, call_status: &str) {
-            self.0.lock().unwrap().push(format!("{exit_code} {call_status}"));
+            self.0
+                .lock()
+                .unwrap()
+                .push(format!("{exit_code} {call_status}"));
         }
         fn certificate_rotation_age(&self, age: Duration) {
             assert!(age < Duration::from_secs(60));
@@ -195,18 +237,21 @@ fn runs_and_certificates_of_a_plugin_are_told_to_metrics() {
     }
     let plugin = Plugin::new("plugin-metrics");
     let authority = Authority::new();
-    let server =
-        Server::with_tls(Some(authority.server("127.0.0.1")), |_| Reply::Write(answer("200 OK", "", "{}")));
+    let server = Server::with_tls(Some(authority.server("127.0.0.1")), |_| {
+        Reply::Write(answer("200 OK", "", "{}"))
+    });
     let told = Arc::new(Told::default());
     let config = |plugin: ExecConfig| {
-        Config::new(server.https()).ca_pem(authority.pem.clone()).metrics(told.clone()).exec(plugin)
+        Config::new(server.https())
+            .ca_pem(authority.pem.clone())
+            .metrics(told.clone())
+            .exec(plugin)
     };
     let client = Client::new(config(plugin.config())).unwrap();
     get(&client).unwrap_err(); // There is nothing to hand out.
     for expires in [PAST, PAST, FUTURE] {
         let (chain, key) = authority.client(&PKCS_ECDSA_P256_SHA256);
-        let status =
-            json!({"clientCertificateData": chain, "clientKeyData": key, "expirationTimestamp": expires});
+        let status = json!({"clientCertificateData": chain, "clientKeyData": key, "expirationTimestamp": expires});
         plugin.hand_out(&status);
         get(&client).unwrap();
     }

@@ -18,7 +18,9 @@ use crate::tls::Authority;
 use crate::tunnels::{Kind, Tunnels};
 
 fn get(config: Config) -> Result<Vec<u8>, Error> {
-    Client::new(config)?.request(&Request::get("/version"), &Stop::new())?.bytes()
+    Client::new(config)?
+        .request(&Request::get("/version"), &Stop::new())?
+        .bytes()
 }
 
 fn ok(_: &str) -> Reply {
@@ -51,25 +53,45 @@ fn proxies_of_each_kind_lead_to_servers_with_and_without_tls() {
             let config = Config::new(url).ca_pem(authority.pem.clone()).token("abc");
             let client = Client::new(config.proxy_url(with_user(&proxy, "me:s3cret"))).unwrap();
             for _ in 0..3 {
-                let response = client.request(&Request::get("/version"), &Stop::new()).unwrap();
+                let response = client
+                    .request(&Request::get("/version"), &Stop::new())
+                    .unwrap();
                 assert_eq!(response.bytes().unwrap(), b"{}");
                 let request = server.request();
-                assert!(request.starts_with("GET /version HTTP/1.1\r\n"), "{request}");
+                assert!(
+                    request.starts_with("GET /version HTTP/1.1\r\n"),
+                    "{request}"
+                );
                 assert!(
                     request.contains(&server.address.to_string()) && request.contains("abc"),
                     "{request}"
                 );
-                assert!(!request.to_ascii_lowercase().contains("proxy-"), "{request}");
+                assert!(
+                    !request.to_ascii_lowercase().contains("proxy-"),
+                    "{request}"
+                );
             }
-            assert_eq!(proxy.opened(), [server.address.to_string()], "the tunnel is used again");
+            assert_eq!(
+                proxy.opened(),
+                [server.address.to_string()],
+                "the tunnel is used again"
+            );
             let told: &[_] = match &kind {
                 Kind::SocksFor(..) => &["me:s3cret".to_owned()],
                 Kind::Socks => &[],
                 _ => {
                     let heads = proxy.heads();
-                    let [head] = &heads[..] else { panic!("{heads:?}") };
-                    assert!(head.starts_with(&format!("CONNECT {} HTTP/1.1\r\n", server.address)), "{head}");
-                    assert!(head.contains("\r\nProxy-Authorization: Basic bWU6czNjcmV0\r\n"), "{head}");
+                    let [head] = &heads[..] else {
+                        panic!("{heads:?}")
+                    };
+                    assert!(
+                        head.starts_with(&format!("CONNECT {} HTTP/1.1\r\n", server.address)),
+                        "{head}"
+                    );
+                    assert!(
+                        head.contains("\r\nProxy-Authorization: Basic bWU6czNjcmV0\r\n"),
+                        "{head}"
+                    );
                     assert!(!head.contains("abc"), "the token is the server's: {head}");
                     continue;
                 }
@@ -86,8 +108,10 @@ fn names_are_resolved_by_the_proxy() {
         for scheme in ["socks5://", "socks5h://"] {
             let proxy = Tunnels::new(kind.clone()).to(server.address);
             let url = with_user(&proxy, "me:s3cret").replace("socks5://", scheme);
-            get(Config::new("http://kube.invalid:6443").insecure_skip_tls_verify(true).proxy_url(url))
-                .unwrap();
+            get(Config::new("http://kube.invalid:6443")
+                .insecure_skip_tls_verify(true)
+                .proxy_url(url))
+            .unwrap();
             assert_eq!(proxy.opened(), ["kube.invalid:6443"]);
         }
     }
@@ -121,23 +145,34 @@ fn a_tls_proxy_is_trusted_for_its_own_name_and_gets_no_client_certificate() {
         let (result, url) = through(tls);
         let error = result.unwrap_err();
         assert!(error.is_tls() && !error.is_config(), "{error:?}");
-        assert!(error.to_string().contains(&format!("the proxy {url}")), "{error}");
+        assert!(
+            error.to_string().contains(&format!("the proxy {url}")),
+            "{error}"
+        );
     }
     // One that does not speak TLS.
     let proxy = Tunnels::new(Kind::Connect);
-    let config =
-        config.proxy_url(format!("https://{}", proxy.address)).connect_timeout(Duration::from_secs(1));
+    let config = config
+        .proxy_url(format!("https://{}", proxy.address))
+        .connect_timeout(Duration::from_secs(1));
     assert!(get(config).unwrap_err().is_retryable());
     // What is true of the server's certificate is true of the proxy's.
-    let (proxy, plain) =
-        (Tunnels::new(Kind::ConnectOverTls(stranger.server("other"))), Server::answering("{}"));
-    get(Config::new(plain.url()).insecure_skip_tls_verify(true).proxy_url(proxy.url())).unwrap();
+    let (proxy, plain) = (
+        Tunnels::new(Kind::ConnectOverTls(stranger.server("other"))),
+        Server::answering("{}"),
+    );
+    get(Config::new(plain.url())
+        .insecure_skip_tls_verify(true)
+        .proxy_url(proxy.url()))
+    .unwrap();
 }
 
 /// A port that is taken, and that nobody listens on.
 fn deaf() -> (socket2::Socket, SocketAddr) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    socket
+        .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
+        .unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap();
     (socket, address)
 }
@@ -159,10 +194,15 @@ fn answered(scheme: &str, answers: &[&[u8]], limit: Duration) -> Error {
         Ok(())
     });
     let url = format!("{scheme}://me:s3cret@{address}");
-    let config = Config::new("https://kube.invalid").insecure_skip_tls_verify(true).connect_timeout(limit);
+    let config = Config::new("https://kube.invalid")
+        .insecure_skip_tls_verify(true)
+        .connect_timeout(limit);
     let error = get(config.proxy_url(url)).unwrap_err();
     let text = format!("{error} {error:?}");
-    assert!(text.contains(&format!("the proxy {scheme}://{address}")), "it is named: {text}");
+    assert!(
+        text.contains(&format!("the proxy {scheme}://{address}")),
+        "it is named: {text}"
+    );
     assert!(!text.contains("s3cret") && !text.contains("me:"), "{text}");
     error
 }
@@ -178,29 +218,96 @@ fn what_a_proxy_does_wrong_is_told_with_its_address_and_without_its_password() {
             &[b"HTTP/1.1 407 s3cret\r\n\r\n".as_slice()] as Answers<'_>,
             "407 Proxy Authentication Required",
         ),
-        ("http", &[b"HTTP/1.1 503 s3cret\r\n\r\ns3cret"], "with 503 Service Unavailable"),
-        ("http", &[b"HTTP/1.1 200 OK\r\n\r\ns3cret"], "it said more than its answer"),
+        (
+            "http",
+            &[b"HTTP/1.1 503 s3cret\r\n\r\ns3cret"],
+            "with 503 Service Unavailable",
+        ),
+        (
+            "http",
+            &[b"HTTP/1.1 200 OK\r\n\r\ns3cret"],
+            "it said more than its answer",
+        ),
         ("http", &[b"s3cret"], "it does not answer in HTTP"),
-        ("http", &[b"HTTP/1.1 200 OK\r\n"], "closed the connection before its answer"),
+        (
+            "http",
+            &[b"HTTP/1.1 200 OK\r\n"],
+            "closed the connection before its answer",
+        ),
         ("http", &[&huge], "larger than 16 KiB"),
-        ("socks5", &[b"HTTP/1.1 400 s3cret\r\n\r\n"], "it does not answer in SOCKS5"),
+        (
+            "socks5",
+            &[b"HTTP/1.1 400 s3cret\r\n\r\n"],
+            "it does not answer in SOCKS5",
+        ),
         ("socks5", &[b"\x05\xff"], "it takes no user and password"),
-        ("socks5", &[b"\x05\x01"], "a way to authenticate that was not offered"),
-        ("socks5", &[b"\x05\x02", b"\x01\x01"], "it does not take this user and password"),
-        ("socks5", &[b"\x05\x02", b"\x05\x00"], "it does not answer in SOCKS5"),
-        ("socks5", &[b"\x05\x00", b"\x05\x05\x00\x01"], "no tunnel to kube.invalid:443: connection refused"),
-        ("socks5h", &[b"\x05\x00", b"\x05\x02\x00\x01"], "not allowed by its rules"),
-        ("socks5", &[b"\x05\x00", b"\x05\x63\x00\x01"], "unknown code 99"),
-        ("socks5", &[b"\x05\x00", b"\x05\x00\x01\x01"], "it does not answer in SOCKS5"),
-        ("socks5", &[b"\x05\x00", b"\x05\x00\x00\x02"], "it does not answer in SOCKS5"),
-        ("socks5", &[b"\x05\x00", b"\x04\x00\x00\x01"], "it does not answer in SOCKS5"),
-        ("socks5", &[b"\x05\x00", b"\x05\x00\x00\x01\x7f"], "closed the connection before its answer"),
-        ("socks5", &[b"\x05\x00", b"\x05\x00\x00\x01\x7f\0\0\x01\0\0s3cret"], "it said more than its answer"),
-        ("socks5", &[b"\x05"], "closed the connection before its answer"),
+        (
+            "socks5",
+            &[b"\x05\x01"],
+            "a way to authenticate that was not offered",
+        ),
+        (
+            "socks5",
+            &[b"\x05\x02", b"\x01\x01"],
+            "it does not take this user and password",
+        ),
+        (
+            "socks5",
+            &[b"\x05\x02", b"\x05\x00"],
+            "it does not answer in SOCKS5",
+        ),
+        (
+            "socks5",
+            &[b"\x05\x00", b"\x05\x05\x00\x01"],
+            "no tunnel to kube.invalid:443: connection refused",
+        ),
+        (
+            "socks5h",
+            &[b"\x05\x00", b"\x05\x02\x00\x01"],
+            "not allowed by its rules",
+        ),
+        (
+            "socks5",
+            &[b"\x05\x00", b"\x05\x63\x00\x01"],
+            "unknown code 99",
+        ),
+        (
+            "socks5",
+            &[b"\x05\x00", b"\x05\x00\x01\x01"],
+            "it does not answer in SOCKS5",
+        ),
+        (
+            "socks5",
+            &[b"\x05\x00", b"\x05\x00\x00\x02"],
+            "it does not answer in SOCKS5",
+        ),
+        (
+            "socks5",
+            &[b"\x05\x00", b"\x04\x00\x00\x01"],
+            "it does not answer in SOCKS5",
+        ),
+        (
+            "socks5",
+            &[b"\x05\x00", b"\x05\x00\x00\x01\x7f"],
+            "closed the connection before its answer",
+        ),
+        (
+            "socks5",
+            &[b"\x05\x00", b"\x05\x00\x00\x01\x7f\0\0\x01\0\0s3cret"],
+            "it said more than its answer",
+        ),
+        (
+            "socks5",
+            &[b"\x05"],
+            "closed the connection before its answer",
+        ),
     ] {
         let error = answered(scheme, answers, LONG);
         assert!(error.to_string().contains(expected), "{expected}: {error}");
-        assert!(error.is_connection() && error.is_retryable() && !error.is_tls(), "{error:?}");
+        assert!(
+            error.is_connection() && error.is_retryable() && !error.is_tls(),
+            "{error:?}"
+        );
     }
     const SHORT: Duration = Duration::from_millis(50);
     for (scheme, answers) in [
@@ -217,9 +324,15 @@ fn what_a_proxy_does_wrong_is_told_with_its_address_and_without_its_password() {
     }
     // Nobody is there.
     let (_deaf, address) = deaf();
-    let error = get(Config::new("http://kube.invalid").proxy_url(format!("http://{address}"))).unwrap_err();
+    let error =
+        get(Config::new("http://kube.invalid").proxy_url(format!("http://{address}"))).unwrap_err();
     assert!(error.is_connection_refused(), "{error:?}");
-    assert!(error.to_string().contains(&format!("the proxy http://{address}")), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains(&format!("the proxy http://{address}")),
+        "{error}"
+    );
 }
 
 #[test]
@@ -227,10 +340,18 @@ fn user_and_password_that_are_wrong_or_missing_are_told() {
     let proxy = Tunnels::new(Kind::SocksFor("me", "s3cret"));
     for (url, expected) in [
         (proxy.url(), "it wants a user and a password"),
-        (with_user(&proxy, "me:wrong"), "it does not take this user and password"),
+        (
+            with_user(&proxy, "me:wrong"),
+            "it does not take this user and password",
+        ),
     ] {
-        let error = get(Config::new("http://kube.invalid").proxy_url(url)).unwrap_err().to_string();
-        assert!(error.contains(expected) && !error.contains("wrong"), "{error}");
+        let error = get(Config::new("http://kube.invalid").proxy_url(url))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains(expected) && !error.contains("wrong"),
+            "{error}"
+        );
     }
 }
 
@@ -242,11 +363,19 @@ fn a_url_that_can_not_be_used_is_refused_and_never_shown() {
         ("http://me:s3cret@", "names no host"),
         ("http://me:s3cret/x@proxy", "no port that is one"),
     ] {
-        let config = Config::new("https://kube.invalid").insecure_skip_tls_verify(true).proxy_url(url);
+        let config = Config::new("https://kube.invalid")
+            .insecure_skip_tls_verify(true)
+            .proxy_url(url);
         let shown = format!("{config:?}");
         let error = Client::new(config).unwrap_err();
-        assert!(error.is_config() && error.to_string().contains(expected), "{error}");
-        assert!(!format!("{error:?} {shown}").contains("s3cret"), "{error:?} {shown}");
+        assert!(
+            error.is_config() && error.to_string().contains(expected),
+            "{error}"
+        );
+        assert!(
+            !format!("{error:?} {shown}").contains("s3cret"),
+            "{error:?} {shown}"
+        );
     }
 }
 
@@ -264,14 +393,17 @@ fn the_environment_names_the_proxy_unless_the_configuration_does() {
         get(Config::new(&server)).unwrap();
         get(Config::new(server.replace("127.0.0.1", "0.0.0.0"))).unwrap();
         // The same by another port is no exception, but by its configuration.
-        let other = std::env::var("TEST_PROXY_OTHER").unwrap().replace("127.0.0.1", "0.0.0.0");
+        let other = std::env::var("TEST_PROXY_OTHER")
+            .unwrap()
+            .replace("127.0.0.1", "0.0.0.0");
         get(Config::new(&other).no_proxy()).unwrap();
         get(Config::new(&other)).unwrap();
         println!("all of it");
         return;
     }
     let (server, other) = (Server::answering("{}"), Server::answering("{}"));
-    let [proxy, explicit] = [Kind::Connect, Kind::Socks].map(|kind| Tunnels::new(kind).to(server.address));
+    let [proxy, explicit] =
+        [Kind::Connect, Kind::Socks].map(|kind| Tunnels::new(kind).to(server.address));
     let name = "proxy::the_environment_names_the_proxy_unless_the_configuration_does";
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
@@ -279,13 +411,22 @@ fn the_environment_names_the_proxy_unless_the_configuration_does() {
         .env("TEST_PROXY_SERVER", server.url())
         .env("TEST_PROXY_OTHER", other.url())
         .env("HTTP_PROXY", proxy.address.to_string())
-        .env("NO_PROXY", format!("10.0.0.0/8, 0.0.0.0:{}", server.address.port()))
+        .env(
+            "NO_PROXY",
+            format!("10.0.0.0/8, 0.0.0.0:{}", server.address.port()),
+        )
         .env_remove("REQUEST_METHOD")
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("all of it"), "{text}{output:?}");
-    let through_it = ["kube.invalid:6443", &format!("0.0.0.0:{}", other.address.port())];
+    assert!(
+        output.status.success() && text.contains("all of it"),
+        "{text}{output:?}"
+    );
+    let through_it = [
+        "kube.invalid:6443",
+        &format!("0.0.0.0:{}", other.address.port()),
+    ];
     assert_eq!(proxy.opened(), through_it);
     assert_eq!(other.accepted(), 1);
     assert_eq!(explicit.opened(), ["kube.invalid:6443"]);
@@ -297,14 +438,20 @@ fn a_stop_ends_every_phase_of_a_way_through_a_proxy() {
     #[cfg(target_os = "linux")]
     {
         let full = FullBacklog::new();
-        stopped_in(config().proxy_url(format!("http://{}", full.address)), || full.wait_for_connect());
+        stopped_in(
+            config().proxy_url(format!("http://{}", full.address)),
+            || full.wait_for_connect(),
+        );
     }
     // It takes what it is asked, and says nothing: CONNECT, the hello of SOCKS, that of TLS with the proxy.
     for scheme in ["http", "socks5", "https"] {
         let mute = Server::mute();
-        stopped_in(config().proxy_url(format!("{scheme}://{}", mute.address)), || {
-            assert!(matches!(mute.next(), Seen::Request(_)));
-        });
+        stopped_in(
+            config().proxy_url(format!("{scheme}://{}", mute.address)),
+            || {
+                assert!(matches!(mute.next(), Seen::Request(_)));
+            },
+        );
         while mute.next() != Seen::Closed {}
     }
     let authority = Authority::new();
@@ -313,12 +460,16 @@ fn a_stop_ends_every_phase_of_a_way_through_a_proxy() {
         let mute = Server::mute();
         let proxy = Tunnels::new(kind).to(mute.address);
         let url = with_user(&proxy, "me:s3cret");
-        stopped_in(config().proxy_url(&url), || assert!(matches!(mute.next(), Seen::Request(_))));
+        stopped_in(config().proxy_url(&url), || {
+            assert!(matches!(mute.next(), Seen::Request(_)))
+        });
         for reply in [Vec::new(), first_chunk("{")] {
             let tls = Some(authority.server("127.0.0.1"));
             let server = Server::with_tls(tls, move |_| Reply::WriteAndHang(reply.clone()));
             proxy.lead_to(server.address);
-            let config = Config::new(server.https()).ca_pem(authority.pem.clone()).proxy_url(&url);
+            let config = Config::new(server.https())
+                .ca_pem(authority.pem.clone())
+                .proxy_url(&url);
             stopped_in(config, || drop(server.request()));
             assert_eq!(server.next(), Seen::Closed);
         }
@@ -354,24 +505,38 @@ fn what_is_wrong_behind_the_proxy_says_that_there_is_one() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let server = Server::with_tls(Some(stranger.server("127.0.0.1")), ok);
     let proxy = Tunnels::new(Kind::Connect);
-    let config = Config::new(server.https()).ca_pem(authority.pem).proxy_url(with_user(&proxy, "me:s3cret"));
+    let config = Config::new(server.https())
+        .ca_pem(authority.pem)
+        .proxy_url(with_user(&proxy, "me:s3cret"));
     let error = get(config).unwrap_err();
     assert!(error.is_tls(), "{error:?}");
-    let expected =
-        format!("through the proxy {}: TLS: no authority that is trusted here has signed", proxy.url());
+    let expected = format!(
+        "through the proxy {}: TLS: no authority that is trusted here has signed",
+        proxy.url()
+    );
     assert!(error.to_string().contains(&expected), "{error}");
     // A proxy that does not get there closes, and a server that says nothing is waited for in vain.
     let server = Server::start(ok);
-    let config = Config::new(server.https()).insecure_skip_tls_verify(true).proxy_url(proxy.url());
+    let config = Config::new(server.https())
+        .insecure_skip_tls_verify(true)
+        .proxy_url(proxy.url());
     let (_deaf, address) = deaf();
     proxy.lead_to(address);
     let error = get(config.clone()).unwrap_err();
-    assert!(error.is_connection() && !error.is_connection_refused(), "{error:?}");
+    assert!(
+        error.is_connection() && !error.is_connection_refused(),
+        "{error:?}"
+    );
     let mute = Server::mute();
     proxy.lead_to(mute.address);
     let error = get(config.connect_timeout(Duration::from_millis(50))).unwrap_err();
     assert!(error.is_timeout(), "{error:?}");
-    assert!(error.to_string().contains(&format!("through the proxy {}: ", proxy.url())), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains(&format!("through the proxy {}: ", proxy.url())),
+        "{error}"
+    );
 }
 
 /// Where there is no IPv6, nothing is tested.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use k8s_informer::testing::ApiServer;
 use k8s_informer::{
-    Client, Config, DiscoveredResource, GroupVersionKind, GroupVersionResource, ListWatch, ListerWatcher,
-    ListerWatcherSource, SharedInformerFactory, Stop,
+    Client, Config, DiscoveredResource, GroupVersionKind, GroupVersionResource, ListWatch,
+    ListerWatcher, ListerWatcherSource, SharedInformerFactory, Stop,
 };
 use serde_json::json;
 
@@ -21,8 +21,11 @@ fn counting(has_widgets: Arc<AtomicBool>) -> (Server, Arc<AtomicUsize>) {
     let counted = count.clone();
     let server = serving(move |path| {
         counted.fetch_add(1, Ordering::SeqCst);
-        let groups: &[(&str, &[&str])] =
-            if has_widgets.load(Ordering::SeqCst) { &[("example.com", &["v1"])] } else { &[] };
+        let groups: &[(&str, &[&str])] = if has_widgets.load(Ordering::SeqCst) {
+            &[("example.com", &["v1"])]
+        } else {
+            &[]
+        };
         (path == "/apis").then(|| ok(&aggregated(groups)))
     });
     (server, count)
@@ -56,7 +59,10 @@ fn a_name_that_is_not_there_is_looked_for_anew_but_not_each_time() {
 
     // What was asked for just now is not asked for again.
     let error = client.discover("widgets", &stop).unwrap_err();
-    assert!(error.is_no_match() && error.to_string().starts_with("discover: "), "{error}");
+    assert!(
+        error.is_no_match() && error.to_string().starts_with("discover: "),
+        "{error}"
+    );
     assert_eq!(asked(), 1);
     // It has come meanwhile.
     has_widgets.store(true, Ordering::SeqCst);
@@ -65,13 +71,22 @@ fn a_name_that_is_not_there_is_looked_for_anew_but_not_each_time() {
     // What is there is not asked for, and what is not there only once in a while.
     for _ in 0..10 {
         client.discover("gadgets", &stop).unwrap();
-        assert!(client.clone().discover("gizmos", &stop).unwrap_err().is_no_match());
+        assert!(
+            client
+                .clone()
+                .discover("gizmos", &stop)
+                .unwrap_err()
+                .is_no_match()
+        );
     }
     assert_eq!(asked(), 2);
     // Unless somebody wants to know.
     has_widgets.store(false, Ordering::SeqCst);
     assert!(client.rediscover(&stop).unwrap().resources().is_empty());
-    assert!(client.discovery(&stop).unwrap().resources().is_empty(), "all clones know it");
+    assert!(
+        client.discovery(&stop).unwrap().resources().is_empty(),
+        "all clones know it"
+    );
     assert_eq!(asked(), 3);
 }
 
@@ -86,7 +101,10 @@ fn a_kind_is_looked_for_as_a_name_is() {
     let widget = kind("example.com/v1", "Widget");
     let error = find(&widget).unwrap_err();
     assert!(error.is_no_match(), "{error}");
-    assert_eq!(error.to_string(), "discover: the server has no kind \"example.com/v1 Widget\"");
+    assert_eq!(
+        error.to_string(),
+        "discover: the server has no kind \"example.com/v1 Widget\""
+    );
     has_widgets.store(true, Ordering::SeqCst);
     assert_eq!(find(&widget).unwrap().plural(), "widgets");
     assert_eq!(count.load(Ordering::SeqCst), 2 * ONCE);
@@ -115,14 +133,23 @@ fn a_kind_in_a_version_that_could_not_be_asked_says_so() {
         (path == "/apis").then(|| ok(&groups))
     });
     let (client, stop) = (client(&server), Stop::new());
-    let error = client.discover_kind(&GroupVersionKind::of("example.com/v1", "Widget"), &stop).unwrap_err();
+    let error = client
+        .discover_kind(&GroupVersionKind::of("example.com/v1", "Widget"), &stop)
+        .unwrap_err();
     assert!(!error.is_no_match(), "{error}");
     assert!(
-        error.to_string().starts_with("discover: the kind \"example.com/v1 Widget\": its group"),
+        error
+            .to_string()
+            .starts_with("discover: the kind \"example.com/v1 Widget\": its group"),
         "{error}"
     );
     let other = GroupVersionKind::of("example.com/v2", "Widget");
-    assert!(client.discover_kind(&other, &stop).unwrap_err().is_no_match());
+    assert!(
+        client
+            .discover_kind(&other, &stop)
+            .unwrap_err()
+            .is_no_match()
+    );
 }
 
 #[test]
@@ -135,7 +162,12 @@ fn what_failed_is_asked_for_again_and_what_was_known_is_kept() {
         _ => None,
     });
     let (client, stop) = (client(&server), Stop::new());
-    assert!(client.discover("widgets", &stop).unwrap_err().is_retryable());
+    assert!(
+        client
+            .discover("widgets", &stop)
+            .unwrap_err()
+            .is_retryable()
+    );
     works.store(true, Ordering::SeqCst);
     client.discover("widgets", &stop).unwrap();
     works.store(false, Ordering::SeqCst);
@@ -155,20 +187,34 @@ fn a_group_that_could_not_be_asked_is_asked_again() {
         (path == "/apis").then(|| ok(&apis))
     });
     let (client, stop) = (client(&server), Stop::new());
-    assert!(client.discover("widgets.example.com", &stop).unwrap_err().is_retryable());
+    assert!(
+        client
+            .discover("widgets.example.com", &stop)
+            .unwrap_err()
+            .is_retryable()
+    );
     works.store(true, Ordering::SeqCst);
-    assert_eq!(client.discover("widgets.example.com", &stop).unwrap().kind(), "Widget");
+    assert_eq!(
+        client
+            .discover("widgets.example.com", &stop)
+            .unwrap()
+            .kind(),
+        "Widget"
+    );
 }
 
 #[test]
 fn a_stop_ends_only_its_own_wait() {
     let hangs = Arc::new(AtomicBool::new(true));
     let its = hangs.clone();
-    let server = Server::start(move |request| match (its.load(Ordering::SeqCst), path_of(request)) {
-        (true, _) => Reply::WriteAndHang(Vec::new()),
-        (false, "/apis") => Reply::Write(ok(&aggregated(&[("example.com", &["v1"])]))),
-        _ => Reply::Write(not_found()),
-    });
+    let server =
+        Server::start(
+            move |request| match (its.load(Ordering::SeqCst), path_of(request)) {
+                (true, _) => Reply::WriteAndHang(Vec::new()),
+                (false, "/apis") => Reply::Write(ok(&aggregated(&[("example.com", &["v1"])]))),
+                _ => Reply::Write(not_found()),
+            },
+        );
     let client = client(&server);
     let (first, second, third) = (Stop::new(), Stop::new(), Stop::new());
     let ask = |stop: &Stop| {
@@ -187,14 +233,20 @@ fn a_stop_ends_only_its_own_wait() {
     first.stop();
     assert!(asking.join().unwrap().unwrap_err().is_stopped());
     assert_eq!(going_on.join().unwrap().unwrap().kind(), "Widget");
-    assert!(client.discover("widgets", &second).is_ok(), "what is known needs no wait");
+    assert!(
+        client.discover("widgets", &second).is_ok(),
+        "what is known needs no wait"
+    );
 }
 
 #[test]
 fn a_server_that_does_not_answer_is_given_up_in_time() {
     let server = Server::mute();
     let config = Config::new(server.url()).response_timeout(Duration::from_millis(50));
-    let error = Client::new(config).unwrap().discovery(&Stop::new()).unwrap_err();
+    let error = Client::new(config)
+        .unwrap()
+        .discovery(&Stop::new())
+        .unwrap_err();
     assert!(error.is_timeout(), "{error:?}");
 }
 
@@ -212,11 +264,25 @@ fn no_token_is_told() {
 fn a_factory_takes_names() {
     let server = ApiServer::start().unwrap();
     let stop = Stop::new();
-    server.create("/apis/apps/v1/namespaces/web/deployments", json!({"metadata": {"name": "a"}})).unwrap();
-    server.create("/apis/apps/v1/namespaces/db/deployments", json!({"metadata": {"name": "b"}})).unwrap();
-    server.create("/api/v1/nodes", json!({"metadata": {"name": "n"}})).unwrap();
+    server
+        .create(
+            "/apis/apps/v1/namespaces/web/deployments",
+            json!({"metadata": {"name": "a"}}),
+        )
+        .unwrap();
+    server
+        .create(
+            "/apis/apps/v1/namespaces/db/deployments",
+            json!({"metadata": {"name": "b"}}),
+        )
+        .unwrap();
+    server
+        .create("/api/v1/nodes", json!({"metadata": {"name": "n"}}))
+        .unwrap();
     let client = Client::new(Config::new(server.url())).unwrap();
-    let factory = SharedInformerFactory::builder(client).namespace("web").build();
+    let factory = SharedInformerFactory::builder(client)
+        .namespace("web")
+        .build();
 
     let by_name = factory.dynamic_by_name("deployments.apps", &stop).unwrap();
     let by_resource = factory.dynamic(GroupVersionResource::new("apps", "v1", "deployments"));
@@ -227,14 +293,26 @@ fn a_factory_takes_names() {
     assert!(Arc::ptr_eq(by_resource.indexer(), by_name.indexer()));
     factory.start(&stop).unwrap();
     factory.wait_for_cache_sync_timeout(&stop, SOON).unwrap();
-    assert_eq!(by_name.lister().list().len(), 1, "of the factory's namespace");
+    assert_eq!(
+        by_name.lister().list().len(),
+        1,
+        "of the factory's namespace"
+    );
 
     let error = factory.dynamic_by_name("deploymnt", &stop).unwrap_err();
-    assert!(error.is_no_match() && error.to_string().contains("deployments.apps"), "{error}");
+    assert!(
+        error.is_no_match() && error.to_string().contains("deployments.apps"),
+        "{error}"
+    );
     let stopped = Stop::new();
     stopped.stop();
     let elsewhere = SharedInformerFactory::builder(self::client(&Server::mute())).build();
-    assert!(elsewhere.dynamic_by_name("pods", &stopped).unwrap_err().is_stopped());
+    assert!(
+        elsewhere
+            .dynamic_by_name("pods", &stopped)
+            .unwrap_err()
+            .is_stopped()
+    );
     factory.shutdown();
 }
 
@@ -245,20 +323,34 @@ fn what_can_not_be_watched_is_no_informer() {
         let error = factory.dynamic_by_name(name, &Stop::new()).unwrap_err();
         let text = error.to_string();
         assert!(!error.is_no_match() && !error.is_retryable(), "{error:?}");
-        assert!(text.starts_with(name) && text.contains(&format!("has no verb {verb}")), "{text}");
+        assert!(
+            text.starts_with(name) && text.contains(&format!("has no verb {verb}")),
+            "{text}"
+        );
     }
-    factory.dynamic_by_name("componentstatuse", &Stop::new()).unwrap_err();
+    factory
+        .dynamic_by_name("componentstatuse", &Stop::new())
+        .unwrap_err();
 }
 
 #[test]
 fn a_source_that_knows_no_names_says_so() {
     struct Nameless;
     impl ListerWatcherSource for Nameless {
-        fn lister_watcher(&self, _: &GroupVersionResource, _: Option<&str>) -> Arc<dyn ListerWatcher> {
+        fn lister_watcher(
+            &self,
+            _: &GroupVersionResource,
+            _: Option<&str>,
+        ) -> Arc<dyn ListerWatcher> {
             Arc::new(ListWatch::new(|_, _| unreachable!(), |_, _| unreachable!()))
         }
     }
     let factory = SharedInformerFactory::builder(Nameless).build();
-    let error = factory.dynamic_by_name("deployments.apps", &Stop::new()).unwrap_err();
-    assert!(error.to_string().contains("knows nothing of names"), "{error}");
+    let error = factory
+        .dynamic_by_name("deployments.apps", &Stop::new())
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("knows nothing of names"),
+        "{error}"
+    );
 }

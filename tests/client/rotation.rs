@@ -15,7 +15,9 @@ use crate::server::{Reply, Seen, Server, answer, first_chunk};
 use crate::tls::Authority;
 
 fn get(client: &Client) -> Result<Vec<u8>, Error> {
-    client.request(&Request::get("/version"), &Stop::new())?.bytes()
+    client
+        .request(&Request::get("/version"), &Stop::new())?
+        .bytes()
 }
 
 /// Answers a watch with its first chunk, and all else with an empty object.
@@ -35,7 +37,10 @@ fn an_authority_that_changes_counts_from_the_next_connection_on() {
     let client = Client::new(Config::new(server.https()).ca_file(&file)).unwrap();
     get(&client).unwrap();
     let stop = Stop::new();
-    let mut watch = client.request(&Request::get("/watch"), &stop).unwrap().into_body();
+    let mut watch = client
+        .request(&Request::get("/watch"), &stop)
+        .unwrap()
+        .into_body();
     let mut event = [0; 5];
     watch.read_exact(&mut event).unwrap();
 
@@ -48,11 +53,18 @@ fn an_authority_that_changes_counts_from_the_next_connection_on() {
     get(&client).unwrap();
     get(&client).unwrap();
     // One each for the old one (which the watch has taken over), both, and the new one.
-    assert_eq!(server.accepted(), 3, "a connection is used again until the file changes");
+    assert_eq!(
+        server.accepted(),
+        3,
+        "a connection is used again until the file changes"
+    );
 
     server.set_tls(old.server("127.0.0.1"));
     fs::write(&file, format!("{}\n", new.pem)).unwrap();
-    assert!(get(&client).unwrap_err().is_tls(), "the old one is not trusted any more");
+    assert!(
+        get(&client).unwrap_err().is_tls(),
+        "the old one is not trusted any more"
+    );
     // The watch went on all the time, and ends with its stop.
     stop.stop();
     let error = Error::from(watch.read(&mut event).unwrap_err());
@@ -64,14 +76,20 @@ fn a_client_certificate_that_changes_is_shown_by_the_next_request() {
     let (authority, old, new) = (Authority::new(), Authority::new(), Authority::new());
     let folder = Folder::new("rotated-certificate");
     let (chain, key) = old.client(&PKCS_ECDSA_P256_SHA256);
-    let files = (folder.write("tls.crt", &chain), folder.write("tls.key", &key));
+    let files = (
+        folder.write("tls.crt", &chain),
+        folder.write("tls.key", &key),
+    );
     let server = Server::with_tls(Some(authority.server_for("127.0.0.1", &old)), script);
     let config = Config::new(server.https())
         .ca_pem(authority.pem.clone())
         .client_certificate_files(&files.0, &files.1);
     let client = Client::new(config).unwrap();
     let stop = Stop::new();
-    let mut watch = client.request(&Request::get("/watch"), &stop).unwrap().into_body();
+    let mut watch = client
+        .request(&Request::get("/watch"), &stop)
+        .unwrap()
+        .into_body();
     let mut event = [0; 5];
     watch.read_exact(&mut event).unwrap();
     get(&client).unwrap();
@@ -87,7 +105,10 @@ fn a_client_certificate_that_changes_is_shown_by_the_next_request() {
     fs::write(&files.1, &key).unwrap();
     get(&client).unwrap();
     assert_eq!(server.accepted(), 3);
-    assert!(!stop.is_stopped() && watch.read(&mut []).is_ok(), "the watch goes on");
+    assert!(
+        !stop.is_stopped() && watch.read(&mut []).is_ok(),
+        "the watch goes on"
+    );
 }
 
 /// As kubelets do it for what is mounted: certificate, key and token are links into `..data`, itself a link
@@ -116,7 +137,12 @@ fn what_changes_in_one_step_is_used_together() {
     });
     let server = Server::with_tls(Some(authority.server_for("127.0.0.1", &clients[0])), script);
     let config = Config::new(server.https()).ca_pem(authority.pem.clone());
-    let client = Client::new(config.client_certificate_files(chain, key).token_file(token)).unwrap();
+    let client = Client::new(
+        config
+            .client_certificate_files(chain, key)
+            .token_file(token),
+    )
+    .unwrap();
     for version in [0, 1, 0] {
         swap(version);
         server.set_tls(authority.server_for("127.0.0.1", &clients[version]));
@@ -126,7 +152,10 @@ fn what_changes_in_one_step_is_used_together() {
                 break request;
             }
         };
-        assert!(request.contains(&format!("Bearer token-{version}\r\n")), "{request}");
+        assert!(
+            request.contains(&format!("Bearer token-{version}\r\n")),
+            "{request}"
+        );
     }
     assert_eq!(server.accepted(), 3);
 }
@@ -146,7 +175,11 @@ fn after_a_401_a_token_that_has_changed_is_tried_once() {
     let client = Client::new(Config::new(server.url()).token_file(&file)).unwrap();
     // Also what writes: who is not known has done nothing.
     let request = Request::post("/things").body("the body");
-    client.request(&request, &Stop::new()).unwrap().bytes().unwrap();
+    client
+        .request(&request, &Stop::new())
+        .unwrap()
+        .bytes()
+        .unwrap();
     for token in ["old", "new"] {
         let request = server.request();
         assert!(
@@ -184,7 +217,10 @@ fn after_a_401_a_certificate_that_has_changed_is_tried_once() {
     let (authority, old, new) = (Authority::new(), Authority::new(), Authority::new());
     let folder = Folder::new("refused-certificate");
     let (chain, key) = old.client(&PKCS_ECDSA_P256_SHA256);
-    let files = (folder.write("tls.crt", &chain), folder.write("tls.key", &key));
+    let files = (
+        folder.write("tls.crt", &chain),
+        folder.write("tls.key", &key),
+    );
     let (chain, key) = new.client(&PKCS_ECDSA_P256_SHA256);
     // The server does not tell one from the other, but once: then they change.
     let (rotated, times) = (files.clone(), AtomicUsize::new(0));
@@ -212,7 +248,10 @@ fn a_401_is_an_error_when_there_is_nothing_else_to_try() {
     });
     let folder = Folder::new("same-token");
     let file = folder.write("token", "same");
-    for config in [Config::new(server.url()), Config::new(server.url()).token_file(file)] {
+    for config in [
+        Config::new(server.url()),
+        Config::new(server.url()).token_file(file),
+    ] {
         let error = get(&Client::new(config).unwrap()).unwrap_err();
         assert!(error.is_unauthorized(), "{error}");
     }
@@ -237,7 +276,13 @@ fn a_401_is_an_error_when_there_is_nothing_else_to_try() {
 fn what_is_no_file_or_too_large_is_not_read() {
     let folder = Folder::new("no-file");
     let pipe = folder.0.join("pipe");
-    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
     let huge = folder.0.join("huge");
     fs::File::create(&huge).unwrap().set_len(1 << 40).unwrap();
     let server = Server::answering("{}");
@@ -260,7 +305,10 @@ fn what_is_no_file_or_too_large_is_not_read() {
             Config::new("https://a").client_certificate_files(path, path),
         ] {
             let error = Client::new(config).unwrap_err();
-            assert!(error.is_config() && error.to_string().contains(expected), "{error}");
+            assert!(
+                error.is_config() && error.to_string().contains(expected),
+                "{error}"
+            );
         }
         for file in [&token, &ca] {
             fs::remove_file(file).unwrap();

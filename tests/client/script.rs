@@ -18,10 +18,15 @@ pub(crate) const FUTURE: &str = "2901-01-01T00:00:00Z";
 impl Plugin {
     /// `name` is of one test only.
     pub(crate) fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("k8s-informer-{name}-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("k8s-informer-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("plugin"), "cd \"$(dirname \"$0\")\"\nprintf x >> runs\ncat answer\n").unwrap();
+        fs::write(
+            folder.join("plugin"),
+            "cd \"$(dirname \"$0\")\"\nprintf x >> runs\ncat answer\n",
+        )
+        .unwrap();
         Self { folder }
     }
 

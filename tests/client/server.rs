@@ -81,7 +81,12 @@ impl Server {
                 });
             }
         });
-        Self { address, accepted, seen: Mutex::new(seen), tls }
+        Self {
+            address,
+            accepted,
+            seen: Mutex::new(seen),
+            tls,
+        }
     }
 
     /// One that answers all requests with 200 and this body.
@@ -101,7 +106,12 @@ impl Server {
                 thread::spawn(move || hang(&mut { stream }, Some(&sender)));
             }
         });
-        Self { address, accepted, seen: Mutex::new(seen), tls: Arc::default() }
+        Self {
+            address,
+            accepted,
+            seen: Mutex::new(seen),
+            tls: Arc::default(),
+        }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -140,13 +150,20 @@ impl Server {
 
 /// An answer with a length.
 pub(crate) fn answer(status: &str, headers: &str, body: &str) -> Vec<u8> {
-    format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{headers}\r\n{body}", body.len()).into_bytes()
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Length: {}\r\n{headers}\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
 }
 
 /// The head and the first chunk of an answer that is not at its end.
 pub(crate) fn first_chunk(text: &str) -> Vec<u8> {
-    format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{text}\r\n", text.len())
-        .into_bytes()
+    format!(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{text}\r\n",
+        text.len()
+    )
+    .into_bytes()
 }
 
 fn serve(
@@ -196,7 +213,11 @@ pub(crate) fn read_request(stream: &mut impl Read) -> io::Result<String> {
             let length = head
                 .lines()
                 .find_map(|line| {
-                    line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok()
+                    line.to_ascii_lowercase()
+                        .strip_prefix("content-length:")?
+                        .trim()
+                        .parse()
+                        .ok()
                 })
                 .unwrap_or(0);
             if body.len() >= length {
@@ -220,8 +241,11 @@ pub(crate) struct FullBacklog {
 
 impl FullBacklog {
     pub(crate) fn new() -> Self {
-        let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-        listener.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
+        let listener =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        listener
+            .bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into())
+            .unwrap();
         listener.listen(0).unwrap();
         let address = listener.local_addr().unwrap().as_socket().unwrap();
         let mut queued = Vec::new();
@@ -229,7 +253,11 @@ impl FullBacklog {
             queued.push(stream);
             assert!(queued.len() < 100, "the queue has no end");
         }
-        Self { address, _listener: listener, _queued: queued }
+        Self {
+            address,
+            _listener: listener,
+            _queued: queued,
+        }
     }
 
     /// Waits until somebody is connecting.
@@ -238,7 +266,10 @@ impl FullBacklog {
         // As it stands in /proc: remote address and port in hex, state 02 is SYN_SENT.
         let wanted = format!("0100007F:{:04X} 02", self.address.port());
         let deadline = std::time::Instant::now() + SOON;
-        while !std::fs::read_to_string("/proc/net/tcp").unwrap().contains(&wanted) {
+        while !std::fs::read_to_string("/proc/net/tcp")
+            .unwrap()
+            .contains(&wanted)
+        {
             assert!(std::time::Instant::now() < deadline, "nobody connects");
             thread::yield_now();
         }

@@ -2,7 +2,9 @@
 
 use std::io::Read;
 
-use k8s_informer::{Client, Config, GroupVersionResource, ListOptions, ListerWatcher, Request, Stop};
+use k8s_informer::{
+    Client, Config, GroupVersionResource, ListOptions, ListerWatcher, Request, Stop,
+};
 
 use crate::server::{Reply, Server, answer};
 use crate::tls::Authority;
@@ -13,7 +15,10 @@ const LARGEST_HEAD: usize = 32 << 10;
 /// Each for its own server, one without TLS and one with it.
 fn clients(script: fn(&str) -> Reply) -> [(Server, Client); 2] {
     let authority = Authority::new();
-    let (plain, tls) = (Server::start(script), Server::with_tls(Some(authority.server("127.0.0.1")), script));
+    let (plain, tls) = (
+        Server::start(script),
+        Server::with_tls(Some(authority.server("127.0.0.1")), script),
+    );
     let to_plain = Client::new(Config::new(plain.url())).unwrap();
     let to_tls = Client::new(Config::new(tls.https()).ca_pem(authority.pem)).unwrap();
     [(plain, to_plain), (tls, to_tls)]
@@ -21,7 +26,9 @@ fn clients(script: fn(&str) -> Reply) -> [(Server, Client); 2] {
 
 /// So many bytes, no stretch of which is like another.
 fn text(length: usize) -> String {
-    let mut text: String = (0..length / 4).map(|number| format!("{number:x} ")).collect();
+    let mut text: String = (0..length / 4)
+        .map(|number| format!("{number:x} "))
+        .collect();
     text.truncate(length);
     text
 }
@@ -60,7 +67,11 @@ fn large_bodies_come_as_they_are_and_small_ones_after_them() {
         for size in [10 << 20, 1, 128 << 10, 0, 100_000] {
             for kind in ["", "/chunked"] {
                 let request = Request::get(format!("/{size}{kind}"));
-                let body = client.request(&request, &Stop::new()).unwrap().bytes().unwrap();
+                let body = client
+                    .request(&request, &Stop::new())
+                    .unwrap()
+                    .bytes()
+                    .unwrap();
                 assert!(body == text(size).as_bytes(), "{size}{kind}");
             }
         }
@@ -74,8 +85,15 @@ fn large_bodies_go_as_they_are_and_small_ones_after_them() {
         for size in [1 << 20, 1, 32 << 10, 100_000] {
             let body = text(size);
             let request = Request::post("/").json(&body).unwrap();
-            client.request(&request, &Stop::new()).unwrap().bytes().unwrap();
-            assert!(server.request().ends_with(&format!("\r\n\r\n\"{body}\"")), "{size}");
+            client
+                .request(&request, &Stop::new())
+                .unwrap()
+                .bytes()
+                .unwrap();
+            assert!(
+                server.request().ends_with(&format!("\r\n\r\n\"{body}\"")),
+                "{size}"
+            );
         }
         assert_eq!(server.accepted(), 1);
     }
@@ -88,11 +106,17 @@ fn a_head_may_be_so_large_and_no_larger_whatever_comes_with_it() {
         let mut bytes = Vec::new();
         if request.contains("interim") {
             // The input has grown when the head comes, and may hold a larger one.
-            bytes = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(10_000).into_bytes();
+            bytes = "HTTP/1.1 103 Early Hints\r\n\r\n"
+                .repeat(10_000)
+                .into_bytes();
         }
         let body = text(if request.contains("body") { 100_000 } else { 0 });
         size -= answer("200 OK", "X: \r\n", &body).len() - body.len();
-        bytes.extend(answer("200 OK", &format!("X: {}\r\n", "x".repeat(size)), &body));
+        bytes.extend(answer(
+            "200 OK",
+            &format!("X: {}\r\n", "x".repeat(size)),
+            &body,
+        ));
         Reply::Write(bytes)
     }) {
         for kind in ["", "/body", "/interim", "/interim/body"] {
@@ -101,7 +125,10 @@ fn a_head_may_be_so_large_and_no_larger_whatever_comes_with_it() {
                     continue;
                 }
                 let answered = client
-                    .request(&Request::get(format!("/{size}{kind}")).retries(0), &Stop::new())
+                    .request(
+                        &Request::get(format!("/{size}{kind}")).retries(0),
+                        &Stop::new(),
+                    )
                     .and_then(|response| response.bytes());
                 match answered {
                     Ok(body) if size == LARGEST_HEAD => {

@@ -10,8 +10,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use k8s_informer::{
-    Client, Config, DynamicObject, GroupVersionResource, HandlerFuncs, InformerOptions, ReflectorOptions,
-    ReflectorState, SharedIndexInformer, SharedIndexInformerOptions, Stop, new_indexer_informer,
+    Client, Config, DynamicObject, GroupVersionResource, HandlerFuncs, InformerOptions,
+    ReflectorOptions, ReflectorState, SharedIndexInformer, SharedIndexInformerOptions, Stop,
+    new_indexer_informer,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -116,13 +117,25 @@ impl Scene {
             }
             State::Refused => {
                 let socket =
-                    socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-                socket.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
-                (socket.local_addr().unwrap().as_socket().unwrap(), Server::Deaf(socket))
+                    socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)
+                        .unwrap();
+                socket
+                    .bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into())
+                    .unwrap();
+                (
+                    socket.local_addr().unwrap().as_socket().unwrap(),
+                    Server::Deaf(socket),
+                )
             }
             _ => listen(state, &reach),
         };
-        Self { state, address, reached: Mutex::new(reached), reach, server }
+        Self {
+            state,
+            address,
+            reached: Mutex::new(reached),
+            reach,
+            server,
+        }
     }
 
     /// Starts an informer, stops it at that moment, and waits until it has ended; says how long that took
@@ -132,7 +145,10 @@ impl Scene {
         self.reached.lock().unwrap().try_iter().for_each(drop);
         let stop = Stop::new();
         let (ended, end) = channel();
-        let Informer { run, is_backing_off } = self.informer();
+        let Informer {
+            run,
+            is_backing_off,
+        } = self.informer();
         let thread = thread::spawn({
             let stop = stop.clone();
             move || {
@@ -153,7 +169,8 @@ impl Scene {
         let start = Instant::now();
         stop.stop();
         let ended = end.recv_timeout(4 * SOON);
-        let ended = ended.unwrap_or_else(|_| panic!("{:?}: a stop at {moment:?} hangs", self.state));
+        let ended =
+            ended.unwrap_or_else(|_| panic!("{:?}: a stop at {moment:?} hangs", self.state));
         thread.join().unwrap();
         ended.saturating_duration_since(start)
     }
@@ -182,13 +199,15 @@ impl Scene {
     fn informer(&self) -> Informer {
         let tls = matches!(self.state, State::Handshake | State::SilentTlsWatch);
         let scheme = if tls { "https" } else { "http" };
-        let mut config = Config::new(format!("{scheme}://{}", self.address)).insecure_skip_tls_verify(tls);
+        let mut config =
+            Config::new(format!("{scheme}://{}", self.address)).insecure_skip_tls_verify(tls);
         if matches!(self.state, State::Tunnel | State::SilentTunnelledWatch) {
             // Proxy and server are one.
             config = config.proxy_url(format!("http://{}", self.address));
         }
         let pods = Client::new(config).unwrap();
-        let pods = Arc::new(pods.lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None));
+        let pods =
+            Arc::new(pods.lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None));
         let mut reflector = ReflectorOptions::default();
         reflector.watch_list = false;
         reflector.watch_error_handler = Some(Arc::new(|_| {}));
@@ -214,7 +233,10 @@ impl Scene {
                 is_backing_off: Box::new(|| false),
             };
         }
-        let options = SharedIndexInformerOptions { reflector, ..SharedIndexInformerOptions::default() };
+        let options = SharedIndexInformerOptions {
+            reflector,
+            ..SharedIndexInformerOptions::default()
+        };
         let informer = SharedIndexInformer::<DynamicObject>::new(pods, options);
         informer.add_handler(handler).unwrap();
         let status = informer.clone();
@@ -256,9 +278,11 @@ fn listen(state: State, reach: &Sender<()>) -> (SocketAddr, Server) {
                 // The client breaks off when it is stopped.
                 let _ = match tls {
                     None => talk(state, stream, &reach),
-                    Some(tls) => {
-                        talk(state, StreamOwned::new(ServerConnection::new(tls).unwrap(), stream), &reach)
-                    }
+                    Some(tls) => talk(
+                        state,
+                        StreamOwned::new(ServerConnection::new(tls).unwrap(), stream),
+                        &reach,
+                    ),
                 };
             }));
         }
@@ -266,7 +290,13 @@ fn listen(state: State, reach: &Sender<()>) -> (SocketAddr, Server) {
             let _ = connection.join();
         }
     });
-    (address, Server::Talking { closing, acceptor: Some(acceptor) })
+    (
+        address,
+        Server::Talking {
+            closing,
+            acceptor: Some(acceptor),
+        },
+    )
 }
 
 fn self_signed() -> Arc<ServerConfig> {
@@ -274,10 +304,16 @@ fn self_signed() -> Arc<ServerConfig> {
         rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder =
-        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let builder = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap();
     let chain = vec![CertificateDer::from(cert)];
-    Arc::new(builder.with_no_client_auth().with_single_cert(chain, key).unwrap())
+    Arc::new(
+        builder
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .unwrap(),
+    )
 }
 
 /// One connection: answers requests until the informer is where it should be, and keeps it there.
@@ -293,7 +329,11 @@ fn talk(state: State, mut stream: impl Read + Write, reach: &Sender<()>) -> io::
     }
     loop {
         let request = read_request(&mut stream)?;
-        let is_watch = request.lines().next().unwrap_or_default().contains("watch=true");
+        let is_watch = request
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .contains("watch=true");
         match state {
             State::SilentTunnelledWatch if request.starts_with("CONNECT ") => {
                 stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n")?;
@@ -307,7 +347,10 @@ fn talk(state: State, mut stream: impl Read + Write, reach: &Sender<()>) -> io::
             }
             State::SlowList => {
                 stream.write_all(OK.as_bytes())?;
-                chunk(&mut stream, r#"{"kind":"List","metadata":{"resourceVersion":"7"},"items":["#)?;
+                chunk(
+                    &mut stream,
+                    r#"{"kind":"List","metadata":{"resourceVersion":"7"},"items":["#,
+                )?;
                 reached();
                 for n in 0.. {
                     let comma = if n == 0 { "" } else { "," };
@@ -316,7 +359,11 @@ fn talk(state: State, mut stream: impl Read + Write, reach: &Sender<()>) -> io::
                 }
             }
             _ if !is_watch => {
-                let count = if matches!(state, State::SlowHandler | State::BusyQueue) { 500 } else { 1 };
+                let count = if matches!(state, State::SlowHandler | State::BusyQueue) {
+                    500
+                } else {
+                    1
+                };
                 let objects: Vec<_> = (0..count).map(|n| object(n, 7)).collect();
                 stream.write_all(OK.as_bytes())?;
                 let list = r#"{"kind":"List","metadata":{"resourceVersion":"7"},"items":["#;
@@ -327,9 +374,16 @@ fn talk(state: State, mut stream: impl Read + Write, reach: &Sender<()>) -> io::
                 stream.write_all(OK.as_bytes())?;
                 reached();
                 for version in 8.. {
-                    let number = if state == State::HotKey { 0 } else { version % 1000 };
+                    let number = if state == State::HotKey {
+                        0
+                    } else {
+                        version % 1000
+                    };
                     let object = object(number, version);
-                    chunk(&mut stream, &format!("{{\"type\":\"MODIFIED\",\"object\":{object}}}\n"))?;
+                    chunk(
+                        &mut stream,
+                        &format!("{{\"type\":\"MODIFIED\",\"object\":{object}}}\n"),
+                    )?;
                 }
             }
             _ => {
@@ -346,7 +400,9 @@ fn talk(state: State, mut stream: impl Read + Write, reach: &Sender<()>) -> io::
 }
 
 fn object(number: u32, version: u32) -> String {
-    format!(r#"{{"metadata":{{"name":"pod-{number}","namespace":"a","resourceVersion":"{version}"}}}}"#)
+    format!(
+        r#"{{"metadata":{{"name":"pod-{number}","namespace":"a","resourceVersion":"{version}"}}}}"#
+    )
 }
 
 fn chunk(stream: &mut impl Write, text: &str) -> io::Result<()> {

@@ -20,17 +20,21 @@ pub(crate) fn stopped_in(config: Config, phase: impl FnOnce()) -> Error {
     thread::spawn({
         let stop = stop.clone();
         move || {
-            let outcome = client.request(&Request::get("/"), &stop).and_then(|response| {
-                let error = response.bytes().unwrap_err();
-                Err::<(), _>(error)
-            });
+            let outcome = client
+                .request(&Request::get("/"), &stop)
+                .and_then(|response| {
+                    let error = response.bytes().unwrap_err();
+                    Err::<(), _>(error)
+                });
             done.send(outcome.unwrap_err()).unwrap();
         }
     });
     phase();
     let start = Instant::now();
     stop.stop();
-    let error = result.recv_timeout(SOON).expect("the stop did not end the request");
+    let error = result
+        .recv_timeout(SOON)
+        .expect("the stop did not end the request");
     assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
     assert!(error.is_stopped(), "{error:?}");
     error
@@ -42,7 +46,12 @@ fn before_anything() {
     let client = Client::new(Config::new(server.url())).unwrap();
     let stop = Stop::new();
     stop.stop();
-    assert!(client.request(&Request::get("/"), &stop).unwrap_err().is_stopped());
+    assert!(
+        client
+            .request(&Request::get("/"), &stop)
+            .unwrap_err()
+            .is_stopped()
+    );
     assert_eq!(server.accepted(), 0);
 }
 
@@ -50,8 +59,9 @@ fn before_anything() {
 #[test]
 fn while_connecting() {
     let listener = FullBacklog::new();
-    let error =
-        stopped_in(Config::new(format!("http://{}", listener.address)), || listener.wait_for_connect());
+    let error = stopped_in(Config::new(format!("http://{}", listener.address)), || {
+        listener.wait_for_connect()
+    });
     assert!(error.to_string().ends_with(": stopped"), "{error}");
 }
 
@@ -59,31 +69,48 @@ fn while_connecting() {
 #[test]
 fn connecting_takes_only_so_long() {
     let listener = FullBacklog::new();
-    let config =
-        Config::new(format!("http://{}", listener.address)).connect_timeout(Duration::from_millis(50));
-    let error = Client::new(config).unwrap().request(&Request::get("/"), &Stop::new()).unwrap_err();
+    let config = Config::new(format!("http://{}", listener.address))
+        .connect_timeout(Duration::from_millis(50));
+    let error = Client::new(config)
+        .unwrap()
+        .request(&Request::get("/"), &Stop::new())
+        .unwrap_err();
     assert!(error.is_timeout(), "{error:?}");
     // The handshake counts.
     let mute = Server::mute();
-    let config =
-        Config::new(mute.https()).insecure_skip_tls_verify(true).connect_timeout(Duration::from_millis(50));
-    let error = Client::new(config).unwrap().request(&Request::get("/"), &Stop::new()).unwrap_err();
+    let config = Config::new(mute.https())
+        .insecure_skip_tls_verify(true)
+        .connect_timeout(Duration::from_millis(50));
+    let error = Client::new(config)
+        .unwrap()
+        .request(&Request::get("/"), &Stop::new())
+        .unwrap_err();
     assert!(error.is_timeout(), "{error:?}");
 }
 
 #[test]
 fn in_the_tls_handshake() {
     let server = Server::mute();
-    stopped_in(Config::new(server.https()).insecure_skip_tls_verify(true), || {
-        assert!(matches!(server.next(), Seen::Request(_)), "the client's hello");
-    });
+    stopped_in(
+        Config::new(server.https()).insecure_skip_tls_verify(true),
+        || {
+            assert!(
+                matches!(server.next(), Seen::Request(_)),
+                "the client's hello"
+            );
+        },
+    );
     while server.next() != Seen::Closed {}
 }
 
 #[test]
 fn sending_a_body_that_nobody_reads() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let client = Client::new(Config::new(format!("http://{}", listener.local_addr().unwrap()))).unwrap();
+    let client = Client::new(Config::new(format!(
+        "http://{}",
+        listener.local_addr().unwrap()
+    )))
+    .unwrap();
     let stop = Stop::new();
     thread::scope(|scope| {
         let request = Request::post("/").body(vec![b' '; 64 * 1024 * 1024]);
@@ -122,8 +149,9 @@ fn reading_a_body_that_ends_with_its_connection() {
 
 #[test]
 fn reading_the_body_of_a_failure() {
-    let server =
-        Server::start(|_| Reply::WriteAndHang(b"HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\n{".to_vec()));
+    let server = Server::start(|_| {
+        Reply::WriteAndHang(b"HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\n{".to_vec())
+    });
     stopped_in(Config::new(server.url()), || drop(server.request()));
 }
 
@@ -131,7 +159,9 @@ fn reading_the_body_of_a_failure() {
 fn over_tls() {
     let tls = crate::tls::Authority::new().server("127.0.0.1");
     for reply in [Vec::new(), first_chunk("{")] {
-        let server = Server::with_tls(Some(tls.clone()), move |_| Reply::WriteAndHang(reply.clone()));
+        let server = Server::with_tls(Some(tls.clone()), move |_| {
+            Reply::WriteAndHang(reply.clone())
+        });
         let config = Config::new(server.https()).insecure_skip_tls_verify(true);
         stopped_in(config, || drop(server.request()));
         assert_eq!(server.next(), Seen::Closed);
@@ -145,7 +175,10 @@ fn a_hundred_watches_at_once() {
     let stop = Stop::new();
     let watches: Vec<_> = (0..100)
         .map(|_| {
-            let mut body = client.request(&Request::get("/"), &stop.child()).unwrap().into_body();
+            let mut body = client
+                .request(&Request::get("/"), &stop.child())
+                .unwrap()
+                .into_body();
             thread::spawn(move || body.read_to_end(&mut Vec::new()))
         })
         .collect();
@@ -169,13 +202,21 @@ fn the_stop_of_an_earlier_request_does_not_end_the_next_one_on_its_connection() 
     });
     let client = Client::new(Config::new(server.url())).unwrap();
     let earlier = Stop::new();
-    let mut body = client.request(&Request::get("/"), &earlier).unwrap().into_body();
+    let mut body = client
+        .request(&Request::get("/"), &earlier)
+        .unwrap()
+        .into_body();
     body.read_to_end(&mut Vec::new()).unwrap();
     server.request();
 
     thread::scope(|scope| {
-        let next =
-            scope.spawn(|| client.request(&Request::get("/slow"), &Stop::new()).unwrap().bytes().unwrap());
+        let next = scope.spawn(|| {
+            client
+                .request(&Request::get("/slow"), &Stop::new())
+                .unwrap()
+                .bytes()
+                .unwrap()
+        });
         assert!(server.request().starts_with("GET /slow"));
         earlier.stop();
         go.send(()).unwrap();
@@ -198,10 +239,16 @@ fn the_stop_of_an_earlier_request_does_not_end_the_next_one_on_its_connection() 
 #[test]
 fn stops_at_any_moment_hurt_nobody_else() {
     let server = Server::start(|_| {
-        Reply::Write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n".to_vec())
+        Reply::Write(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n".to_vec(),
+        )
     });
     let client = Client::new(Config::new(server.url())).unwrap();
-    let get = |stop: &Stop| client.request(&Request::get("/"), stop).and_then(Response::bytes);
+    let get = |stop: &Stop| {
+        client
+            .request(&Request::get("/"), stop)
+            .and_then(Response::bytes)
+    };
     thread::scope(|scope| {
         let stopping = scope.spawn(|| {
             let mut stopped = 0;
@@ -231,6 +278,9 @@ fn stops_at_any_moment_hurt_nobody_else() {
             assert_eq!(get(&Stop::new()).unwrap(), b"{}");
             answered += 1;
         }
-        println!("{} stopped beside {answered} answered", stopping.join().unwrap());
+        println!(
+            "{} stopped beside {answered} answered",
+            stopping.join().unwrap()
+        );
     });
 }

@@ -18,16 +18,26 @@ fn left() -> (usize, usize) {
     let files = std::fs::read_dir("/proc/self/fd").unwrap();
     let is_socket = |file: std::io::Result<std::fs::DirEntry>| {
         // The one that lists the folder is gone by now.
-        std::fs::read_link(file.unwrap().path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"))
+        std::fs::read_link(file.unwrap().path())
+            .is_ok_and(|to| to.to_string_lossy().starts_with("socket:"))
     };
-    (threads, files.filter_map(|file| is_socket(file).then_some(())).count())
+    (
+        threads,
+        files
+            .filter_map(|file| is_socket(file).then_some(()))
+            .count(),
+    )
 }
 
 /// A thread that has been joined is in the list for a moment yet.
 fn wait_until_left(expected: (usize, usize)) {
     let deadline = Instant::now() + SOON;
     while left() != expected {
-        assert!(Instant::now() < deadline, "left {:?}, not {expected:?}", left());
+        assert!(
+            Instant::now() < deadline,
+            "left {:?}, not {expected:?}",
+            left()
+        );
         thread::yield_now();
     }
 }
@@ -38,10 +48,16 @@ fn a_thousand_stops_at_any_moment_leave_no_thread_and_no_socket() {
         // Other tests have threads and sockets of their own: in a process without them.
         let mut command = Command::new(std::env::current_exe().unwrap());
         let name = "stop_anytime::a_thousand_stops_at_any_moment_leave_no_thread_and_no_socket";
-        command.args(["--exact", name, "--nocapture"]).env(CHILD, "1");
+        command
+            .args(["--exact", name, "--nocapture"])
+            .env(CHILD, "1");
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         assert!(text.contains(&format!("{STOPS} stops")), "{text}");
         return;
     }
@@ -53,9 +69,15 @@ fn a_thousand_stops_at_any_moment_leave_no_thread_and_no_socket() {
         // As evenly as it goes.
         let until = STOPS * (index + 1) / State::ALL.len();
         let count = until - stops;
-        let worst = moments(&mut random).take(count).map(|moment| scene.stop_at(moment)).max();
+        let worst = moments(&mut random)
+            .take(count)
+            .map(|moment| scene.stop_at(moment))
+            .max();
         stops = until;
-        println!("{state:?}: {count} stops, the slowest took {:?}", worst.unwrap_or(Duration::ZERO));
+        println!(
+            "{state:?}: {count} stops, the slowest took {:?}",
+            worst.unwrap_or(Duration::ZERO)
+        );
         drop(scene);
         wait_until_left(before);
     }

@@ -17,7 +17,11 @@ use crate::tls::Authority;
 use crate::tunnels::{Kind, Tunnels};
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-const CHUNKS: [&[u8]; 3] = [b"1;a\r\n{\r\n", b"10\r\n\"type\":\"ADDED\"}\n\r\n", b"0\r\nx: y\r\n\r\n"];
+const CHUNKS: [&[u8]; 3] = [
+    b"1;a\r\n{\r\n",
+    b"10\r\n\"type\":\"ADDED\"}\n\r\n",
+    b"0\r\nx: y\r\n\r\n",
+];
 const TEXT: &[u8] = b"{\"type\":\"ADDED\"}\n";
 
 /// Long enough for nothing, so that there is one before each byte.
@@ -37,7 +41,9 @@ impl Read for Dripping {
 
 impl Write for Dripping {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        let Some(go) = &self.go else { return self.stream.write(buffer) };
+        let Some(go) = &self.go else {
+            return self.stream.write(buffer);
+        };
         go.recv().map_err(io::Error::other)?;
         self.stream.write(&buffer[..buffer.len().min(1)])
     }
@@ -59,11 +65,11 @@ fn dripping(tls: Option<Arc<ServerConfig>>) -> (SocketAddr, Sender<Receiver<()>>
         let stream = Dripping { stream, go: None };
         match tls {
             None => answer(stream, &next, |stream| stream),
-            Some(tls) => {
-                answer(StreamOwned::new(ServerConnection::new(tls).unwrap(), stream), &next, |stream| {
-                    &mut stream.sock
-                })
-            }
+            Some(tls) => answer(
+                StreamOwned::new(ServerConnection::new(tls).unwrap(), stream),
+                &next,
+                |stream| &mut stream.sock,
+            ),
         }
     });
     (address, bodies)
@@ -124,7 +130,10 @@ fn every_byte_arrives(client: &Client, bodies: &Sender<Receiver<()>>) {
 #[test]
 fn every_byte_arrives_whatever_reads_gave_up_in_between() {
     let (address, bodies) = dripping(None);
-    every_byte_arrives(&Client::new(Config::new(format!("http://{address}"))).unwrap(), &bodies);
+    every_byte_arrives(
+        &Client::new(Config::new(format!("http://{address}"))).unwrap(),
+        &bodies,
+    );
 }
 
 #[test]
@@ -139,12 +148,18 @@ fn every_byte_arrives_over_tls_too() {
 fn every_byte_arrives_through_proxies_too() {
     let authority = Authority::new();
     let tls = || authority.server("127.0.0.1");
-    for (kind, server) in [(Kind::Socks, None), (Kind::ConnectOverTls(tls()), Some(tls()))] {
+    for (kind, server) in [
+        (Kind::Socks, None),
+        (Kind::ConnectOverTls(tls()), Some(tls())),
+    ] {
         let scheme = if server.is_some() { "https" } else { "http" };
         let (address, bodies) = dripping(server);
         let proxy = Tunnels::new(kind);
         let config = Config::new(format!("{scheme}://{address}")).ca_pem(authority.pem.clone());
-        every_byte_arrives(&Client::new(config.proxy_url(proxy.url())).unwrap(), &bodies);
+        every_byte_arrives(
+            &Client::new(config.proxy_url(proxy.url())).unwrap(),
+            &bodies,
+        );
         assert_eq!(proxy.opened().len(), 1);
     }
 }
@@ -165,7 +180,11 @@ fn a_read_gives_up_also_while_bytes_come_that_are_no_part_of_the_body() {
     });
     let client = Client::new(Config::new(url)).unwrap();
     let request = Request::get("/").idle_timeout(Duration::from_millis(50));
-    let error = client.request(&request, &Stop::new()).unwrap().bytes().unwrap_err();
+    let error = client
+        .request(&request, &Stop::new())
+        .unwrap()
+        .bytes()
+        .unwrap_err();
     assert!(error.is_timeout(), "{error:?}");
 }
 
@@ -174,10 +193,14 @@ fn a_list_may_be_silent_as_long_as_an_answer_may_take_and_a_watch_for_ever() {
     let limit = Duration::from_millis(250);
     let pods = GroupVersionResource::new("", "v1", "pods");
     let (address, bodies) = dripping(None);
-    let client = Client::new(Config::new(format!("http://{address}")).response_timeout(limit)).unwrap();
+    let client =
+        Client::new(Config::new(format!("http://{address}")).response_timeout(limit)).unwrap();
     let (go, told) = channel();
     bodies.send(told).unwrap();
-    let mut watch = client.lister_watcher(&pods, None).watch(&ListOptions::default(), &Stop::new()).unwrap();
+    let mut watch = client
+        .lister_watcher(&pods, None)
+        .watch(&ListOptions::default(), &Stop::new())
+        .unwrap();
     let watch = thread::spawn(move || {
         let mut text = Vec::new();
         watch.read_to_end(&mut text).map(|_| text)
@@ -185,7 +208,10 @@ fn a_list_may_be_silent_as_long_as_an_answer_may_take_and_a_watch_for_ever() {
 
     let server = Server::start(|_| Reply::WriteAndHang(first_chunk("{")));
     let client = Client::new(Config::new(server.url()).response_timeout(limit)).unwrap();
-    let mut list = client.lister_watcher(&pods, None).list(&ListOptions::default(), &Stop::new()).unwrap();
+    let mut list = client
+        .lister_watcher(&pods, None)
+        .list(&ListOptions::default(), &Stop::new())
+        .unwrap();
     // Longer than the watch may be silent if the limit were for it, too.
     for _ in 0..2 {
         let error = io::copy(&mut list, &mut io::sink()).unwrap_err();
@@ -209,12 +235,18 @@ fn the_body_of_a_failure_takes_no_longer_than_an_answer_may() {
         stream.set_read_timeout(Some(Duration::from_millis(5)))?;
         loop {
             stream.write_all(b"x")?;
-            if !stream.read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            if !stream
+                .read(&mut [0])
+                .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+            {
                 return Ok(());
             }
         }
     });
-    let client = Client::new(Config::new(url).response_timeout(Duration::from_millis(250))).unwrap();
-    let error = client.request(&Request::get("/"), &Stop::new()).unwrap_err();
+    let client =
+        Client::new(Config::new(url).response_timeout(Duration::from_millis(250))).unwrap();
+    let error = client
+        .request(&Request::get("/"), &Stop::new())
+        .unwrap_err();
     assert_eq!(error.status().unwrap().code, 503);
 }

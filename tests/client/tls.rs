@@ -23,10 +23,15 @@ impl Authority {
     pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "test CA");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "test CA");
         let key = KeyPair::generate().unwrap();
         let pem = params.self_signed(&key).unwrap().pem();
-        Self { issuer: Issuer::new(params, key), pem }
+        Self {
+            issuer: Issuer::new(params, key),
+            pem,
+        }
     }
 
     /// Chain and key for a server of that name, or of a client.
@@ -38,7 +43,10 @@ impl Authority {
     ) -> (String, String) {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         adjust(&mut params);
-        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+        (
+            params.signed_by(&key, &self.issuer).unwrap().pem(),
+            key.serialize_pem(),
+        )
     }
 
     pub(crate) fn client(&self, algorithm: &'static SignatureAlgorithm) -> (String, String) {
@@ -57,25 +65,34 @@ impl Authority {
 
     /// One that wants a certificate of a client by this authority.
     pub(crate) fn server_for(&self, name: &str, clients: &Self) -> Arc<ServerConfig> {
-        serving(self.sign(name, KeyPair::generate().unwrap(), |_| {}), Some(clients))
+        serving(
+            self.sign(name, KeyPair::generate().unwrap(), |_| {}),
+            Some(clients),
+        )
     }
 }
 
 fn serving((chain, key): (String, String), clients: Option<&Authority>) -> Arc<ServerConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder =
-        ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().unwrap();
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .unwrap();
     let builder = match clients {
         None => builder.with_no_client_auth(),
         Some(authority) => {
             let mut roots = rustls::RootCertStore::empty();
-            roots.add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap()).unwrap();
-            let verifier =
-                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+            roots
+                .add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap())
+                .unwrap();
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                .build()
+                .unwrap();
             builder.with_client_cert_verifier(verifier)
         }
     };
-    let chain = CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<_, _>>().unwrap();
+    let chain = CertificateDer::pem_slice_iter(chain.as_bytes())
+        .collect::<Result<_, _>>()
+        .unwrap();
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
     Arc::new(builder.with_single_cert(chain, key).unwrap())
 }
@@ -85,12 +102,17 @@ fn server(tls: Arc<ServerConfig>) -> Server {
 }
 
 fn get(config: Config) -> Result<Vec<u8>, Error> {
-    Client::new(config)?.request(&Request::get("/version"), &Stop::new())?.bytes()
+    Client::new(config)?
+        .request(&Request::get("/version"), &Stop::new())?
+        .bytes()
 }
 
 fn refused(config: Config) -> String {
     let error = get(config).unwrap_err();
-    assert!(error.is_tls() && error.is_connection() && !error.is_config(), "{error:?}");
+    assert!(
+        error.is_tls() && error.is_connection() && !error.is_config(),
+        "{error:?}"
+    );
     let error = error.to_string();
     assert!(error.contains("GET https://127.0.0.1:"), "{error}");
     error
@@ -102,7 +124,11 @@ fn the_right_authority() {
     let server = server(authority.server("127.0.0.1"));
     let client = Client::new(Config::new(server.https()).ca_pem(authority.pem.clone())).unwrap();
     for _ in 0..3 {
-        client.request(&Request::get("/version"), &Stop::new()).unwrap().bytes().unwrap();
+        client
+            .request(&Request::get("/version"), &Stop::new())
+            .unwrap()
+            .bytes()
+            .unwrap();
     }
     assert_eq!(server.accepted(), 1, "the connection is used again");
     // Without a scheme: https, as there is a CA.
@@ -120,8 +146,10 @@ fn another_authority() {
     );
     // Not only one of the same name, as the authorities of two clusters often have.
     let stranger = KeyPair::generate().unwrap();
-    let stranger =
-        CertificateParams::new(vec!["stranger".to_owned()]).unwrap().self_signed(&stranger).unwrap();
+    let stranger = CertificateParams::new(vec!["stranger".to_owned()])
+        .unwrap()
+        .self_signed(&stranger)
+        .unwrap();
     let error = refused(Config::new(server.https()).ca_pem(stranger.pem()));
     assert!(
         error.contains("no authority that is trusted here has signed the server's certificate"),
@@ -136,7 +164,10 @@ fn another_name() {
     let config = Config::new(server.https()).ca_pem(authority.pem.clone());
     let error = refused(config.clone());
     assert!(error.contains("tls-server-name"), "{error}");
-    assert!(error.contains("kube.example"), "says which names it is for: {error}");
+    assert!(
+        error.contains("kube.example"),
+        "says which names it is for: {error}"
+    );
     get(config.clone().tls_server_name("kube.example")).unwrap();
     assert!(refused(config.tls_server_name("other.example")).contains("tls-server-name"));
 }
@@ -144,7 +175,10 @@ fn another_name() {
 #[test]
 fn expired_and_not_yet_valid() {
     let authority = Authority::new();
-    for (from, to, expected) in [(2001, 2002, "has expired"), (2901, 2902, "is not valid yet")] {
+    for (from, to, expected) in [
+        (2001, 2002, "has expired"),
+        (2901, 2902, "is not valid yet"),
+    ] {
         let key = KeyPair::generate().unwrap();
         let tls = serving(
             authority.sign("127.0.0.1", key, |params| {
@@ -174,7 +208,11 @@ fn client_certificates_in_every_kind_of_key() {
     let authority = Authority::new();
     let server = server(authority.server_for("127.0.0.1", &authority));
     let config = Config::new(server.https()).ca_pem(authority.pem.clone());
-    for algorithm in [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384, &PKCS_ED25519] {
+    for algorithm in [
+        &PKCS_ECDSA_P256_SHA256,
+        &PKCS_ECDSA_P384_SHA384,
+        &PKCS_ED25519,
+    ] {
         let (chain, key) = authority.client(algorithm);
         get(config.clone().client_certificate_pem(chain, key)).unwrap();
     }
@@ -216,7 +254,9 @@ fn plain_http_where_tls_is_expected_and_the_other_way_round() {
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         stream.read_exact(&mut [0; 16]).unwrap();
-        stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").unwrap();
+        stream
+            .write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+            .unwrap();
         let _ = stream.read_to_end(&mut Vec::new());
     });
     let error = refused(Config::new(url).insecure_skip_tls_verify(true));
@@ -235,15 +275,39 @@ fn material_that_can_not_be_used_is_named_and_not_shown() {
     let short = "-----BEGIN PRIVATE KEY-----\nczNjcmV0\n-----END PRIVATE KEY-----\n";
     let encrypted = garbage.replace("PRIVATE", "ENCRYPTED PRIVATE");
     for (config, expected) in [
-        (Config::new("https://a").ca_pem("s3cret"), "the CA: holds no certificate in PEM form"),
+        (
+            Config::new("https://a").ca_pem("s3cret"),
+            "the CA: holds no certificate in PEM form",
+        ),
         (Config::new("https://a").ca_pem(garbage), "the CA: "),
-        (Config::new("https://a").ca_pem(garbage.replace("PRIVATE KEY", "CERTIFICATE")), "the CA: "),
-        (Config::new("https://a").ca_file("/nowhere/ca.crt"), "the CA (/nowhere/ca.crt): "),
-        (config().client_certificate_pem(chain.clone(), "s3cret"), "the client key: holds no private key"),
-        (config().client_certificate_pem(chain.clone(), garbage), "the client key: is not valid PEM"),
-        (config().client_certificate_pem(chain.clone(), short), "the client key: not a key that can be used"),
-        (config().client_certificate_pem(chain.clone(), encrypted), "encrypted keys are not supported"),
-        (config().client_certificate_pem("s3cret", key), "the client certificate: holds no certificate"),
+        (
+            Config::new("https://a").ca_pem(garbage.replace("PRIVATE KEY", "CERTIFICATE")),
+            "the CA: ",
+        ),
+        (
+            Config::new("https://a").ca_file("/nowhere/ca.crt"),
+            "the CA (/nowhere/ca.crt): ",
+        ),
+        (
+            config().client_certificate_pem(chain.clone(), "s3cret"),
+            "the client key: holds no private key",
+        ),
+        (
+            config().client_certificate_pem(chain.clone(), garbage),
+            "the client key: is not valid PEM",
+        ),
+        (
+            config().client_certificate_pem(chain.clone(), short),
+            "the client key: not a key that can be used",
+        ),
+        (
+            config().client_certificate_pem(chain.clone(), encrypted),
+            "encrypted keys are not supported",
+        ),
+        (
+            config().client_certificate_pem("s3cret", key),
+            "the client certificate: holds no certificate",
+        ),
         (
             config().client_certificate_pem(chain.clone(), other_key),
             "the client key is not the key of the client certificate",
@@ -252,7 +316,10 @@ fn material_that_can_not_be_used_is_named_and_not_shown() {
             config().client_certificate_files("/nowhere/c", "/nowhere/k"),
             "the client certificate (/nowhere/c): ",
         ),
-        (config().tls_server_name("not a name"), "is not a name that a certificate can be for"),
+        (
+            config().tls_server_name("not a name"),
+            "is not a name that a certificate can be for",
+        ),
     ] {
         let shown = format!("{config:?}");
         let error = Client::new(config).unwrap_err();

@@ -45,7 +45,11 @@ impl Tunnels {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
         let shared = Arc::<Mutex<Shared>>::default();
-        let tunnels = Self { address, kind: kind.clone(), shared: shared.clone() };
+        let tunnels = Self {
+            address,
+            kind: kind.clone(),
+            shared: shared.clone(),
+        };
         // Ends with the test's process.
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
@@ -56,7 +60,12 @@ impl Tunnels {
                     match &kind {
                         Kind::ConnectOverTls(tls) => {
                             let connection = ServerConnection::new(tls.clone()).unwrap();
-                            serve(&kind, &mut StreamOwned::new(connection, client), &socket, &shared)
+                            serve(
+                                &kind,
+                                &mut StreamOwned::new(connection, client),
+                                &socket,
+                                &shared,
+                            )
                         }
                         _ => serve(&kind, &mut { client }, &socket, &shared),
                     }
@@ -111,9 +120,17 @@ fn serve(
         Kind::Connect | Kind::ConnectOverTls(_) => {
             let head = read_request(client)?;
             let target = head.split(' ').nth(1).unwrap().to_owned();
-            (target, Some(head), &b"HTTP/1.1 200 Connection established\r\nX: y\r\n\r\n"[..])
+            (
+                target,
+                Some(head),
+                &b"HTTP/1.1 200 Connection established\r\nX: y\r\n\r\n"[..],
+            )
         }
-        Kind::Socks => (greet(client, None)?.0, None, &b"\x05\0\0\x01\x7f\0\0\x01\x12\x34"[..]),
+        Kind::Socks => (
+            greet(client, None)?.0,
+            None,
+            &b"\x05\0\0\x01\x7f\0\0\x01\x12\x34"[..],
+        ),
         Kind::SocksFor(user, password) => {
             let (target, given) = greet(client, Some((user, password)))?;
             // Bound to a name, which is one more form.
@@ -129,7 +146,9 @@ fn serve(
         let mut shared = shared.lock().unwrap();
         shared.opened.push(target);
         shared.heads.extend(head);
-        shared.sockets.extend([socket.try_clone()?, server.try_clone()?]);
+        shared
+            .sockets
+            .extend([socket.try_clone()?, server.try_clone()?]);
     }
     client.write_all(answer)?;
     client.flush()?;
@@ -137,7 +156,11 @@ fn serve(
 }
 
 /// To the end of one of both; one thread, as TLS can't be split.
-fn relay(client: &mut (impl Read + Write), socket: &TcpStream, mut server: TcpStream) -> io::Result<()> {
+fn relay(
+    client: &mut (impl Read + Write),
+    socket: &TcpStream,
+    mut server: TcpStream,
+) -> io::Result<()> {
     let mut buffer = [0; 16 * 1024];
     for side in [socket, &server] {
         side.set_nodelay(true)?;
@@ -174,17 +197,23 @@ fn greet(
     client: &mut (impl Read + Write),
     wanted: Option<(&str, &str)>,
 ) -> io::Result<(String, Option<String>)> {
-    let [5, methods] = read(client)? else { return Err(io::Error::other("not SOCKS5")) };
+    let [5, methods] = read(client)? else {
+        return Err(io::Error::other("not SOCKS5"));
+    };
     let methods = read_text(client, methods)?;
     let mut given = None;
     match wanted {
         None => client.write_all(&[5, 0])?,
         Some((user, password)) => {
             if !methods.contains('\x02') {
-                return client.write_all(&[5, 0xff]).and(Err(io::Error::other("no password")));
+                return client
+                    .write_all(&[5, 0xff])
+                    .and(Err(io::Error::other("no password")));
             }
             client.write_all(&[5, 2])?;
-            let [1, length] = read(client)? else { return Err(io::Error::other("not RFC 1929")) };
+            let [1, length] = read(client)? else {
+                return Err(io::Error::other("not RFC 1929"));
+            };
             let name = read_text(client, length)?;
             let [length] = read(client)?;
             let text = format!("{name}:{}", read_text(client, length)?);
@@ -196,7 +225,9 @@ fn greet(
             given = Some(text);
         }
     }
-    let [5, 1, 0, kind] = read(client)? else { return Err(io::Error::other("not CONNECT")) };
+    let [5, 1, 0, kind] = read(client)? else {
+        return Err(io::Error::other("not CONNECT"));
+    };
     let host = match kind {
         1 => std::net::Ipv4Addr::from(read::<4>(client)?).to_string(),
         4 => format!("[{}]", std::net::Ipv6Addr::from(read::<16>(client)?)),
@@ -205,7 +236,10 @@ fn greet(
             read_text(client, length)?
         }
     };
-    Ok((format!("{host}:{}", u16::from_be_bytes(read(client)?)), given))
+    Ok((
+        format!("{host}:{}", u16::from_be_bytes(read(client)?)),
+        given,
+    ))
 }
 
 fn read<const N: usize>(client: &mut impl Read) -> io::Result<[u8; N]> {

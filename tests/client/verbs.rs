@@ -6,8 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::{
-    Api, Client, Config, DeleteOptions, DynamicObject, Error, FieldValidation, GroupVersionResource,
-    ListOptions, LogOptions, Object, ObjectMeta, Patch, Request, Stop, impl_object,
+    Api, Client, Config, DeleteOptions, DynamicObject, Error, FieldValidation,
+    GroupVersionResource, ListOptions, LogOptions, Object, ObjectMeta, Patch, Request, Stop,
+    impl_object,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use serde::Deserialize;
@@ -24,7 +25,12 @@ pub(crate) struct Counted {
 impl_object!(Counted, "example.com/v1", "Counted", "counteds", Namespaced);
 
 fn client(server: &Server) -> Client {
-    Client::new(Config::new(server.url()).token("t0ken").response_timeout(SOON)).unwrap()
+    Client::new(
+        Config::new(server.url())
+            .token("t0ken")
+            .response_timeout(SOON),
+    )
+    .unwrap()
 }
 
 fn maps(server: &Server) -> Api<ConfigMap> {
@@ -51,7 +57,8 @@ pub(crate) fn status(code: u16, reason: &str, message: &str) -> String {
 /// Of `Counted`s; those without a count can't be decoded.
 fn list(metadata: Value, counts: &[Option<u32>]) -> String {
     let item = |(at, count): (usize, &Option<u32>)| {
-        let mut item = json!({"metadata": {"name": format!("c{at}"), "namespace": "n"}, "secret": "s3cret"});
+        let mut item =
+            json!({"metadata": {"name": format!("c{at}"), "namespace": "n"}, "secret": "s3cret"});
         if let Some(count) = count {
             item["count"] = (*count).into();
         }
@@ -70,12 +77,20 @@ fn seen(server: &Server) -> (String, String) {
         }
     };
     let (head, body) = request.split_once("\r\n\r\n").unwrap();
-    (head.lines().next().unwrap().trim_end_matches(" HTTP/1.1").to_owned(), body.to_owned())
+    (
+        head.lines()
+            .next()
+            .unwrap()
+            .trim_end_matches(" HTTP/1.1")
+            .to_owned(),
+        body.to_owned(),
+    )
 }
 
 #[test]
 fn what_is_asked_of_a_list_and_a_watch_is_what_the_options_say() {
-    let server = Server::start(|_| Reply::WriteAndClose(answer("200 OK", "", &list(json!({}), &[]))));
+    let server =
+        Server::start(|_| Reply::WriteAndClose(answer("200 OK", "", &list(json!({}), &[]))));
     let stop = Stop::new();
     let mut options = all();
     options.label_selector = "a in (b)".to_owned();
@@ -87,13 +102,20 @@ fn what_is_asked_of_a_list_and_a_watch_is_what_the_options_say() {
     assert_eq!(seen(&server).0, format!("{all_of_them}?{query}"));
     drop(counteds(&server).watch(&options, &stop).unwrap());
     assert_eq!(seen(&server).0, format!("{all_of_them}?watch=true&{query}"));
-    client(&server).api::<Counted>(None).list(&all(), &stop).unwrap();
+    client(&server)
+        .api::<Counted>(None)
+        .list(&all(), &stop)
+        .unwrap();
     assert_eq!(seen(&server).0, "GET /apis/example.com/v1/counteds");
     let mut pages = counteds(&server).pages(&all(), &stop);
     pages.next().unwrap().unwrap();
     assert_eq!(seen(&server).0, format!("{all_of_them}?limit=500"));
     options.limit = Some(0);
-    counteds(&server).pages(&options, &stop).next().unwrap().unwrap();
+    counteds(&server)
+        .pages(&options, &stop)
+        .next()
+        .unwrap()
+        .unwrap();
     assert!(seen(&server).0.ends_with("&limit=500"));
 
     // What can't be asked is not.
@@ -104,15 +126,27 @@ fn what_is_asked_of_a_list_and_a_watch_is_what_the_options_say() {
             api.list(&all(), &stop).unwrap_err(),
             api.watch(&all(), &stop).unwrap_err(),
             api.pages(&all(), &stop).next().unwrap().unwrap_err(),
-            api.delete_collection(&DeleteOptions::default(), &all(), &stop).unwrap_err(),
+            api.delete_collection(&DeleteOptions::default(), &all(), &stop)
+                .unwrap_err(),
         ] {
-            assert!(error.to_string().contains("can't be part of a path"), "{error}");
+            assert!(
+                error.to_string().contains("can't be part of a path"),
+                "{error}"
+            );
         }
     }
-    let error = client(&server).api::<Node>(Some("n")).list(&all(), &stop).unwrap_err();
-    assert!(error.to_string().contains("does not live in namespaces"), "{error}");
+    let error = client(&server)
+        .api::<Node>(Some("n"))
+        .list(&all(), &stop)
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("does not live in namespaces"),
+        "{error}"
+    );
     let nowhere = client(&server).api::<ConfigMap>(None);
-    nowhere.delete_collection(&DeleteOptions::default(), &all(), &stop).unwrap_err();
+    nowhere
+        .delete_collection(&DeleteOptions::default(), &all(), &stop)
+        .unwrap_err();
     assert_eq!(server.accepted(), before);
 }
 
@@ -120,21 +154,33 @@ fn what_is_asked_of_a_list_and_a_watch_is_what_the_options_say() {
 fn what_is_no_list_of_such_objects_is_no_answer() {
     for (body, expected) in [
         (String::new(), "malformed"),
-        ("<html>Sign in</html>".to_owned(), "HTML or XML instead of JSON"),
+        (
+            "<html>Sign in</html>".to_owned(),
+            "HTML or XML instead of JSON",
+        ),
         (status(404, "NotFound", "s3cret"), "no list but a Status"),
         (list(json!({}), &[Some(1)])[..60].to_owned(), "malformed"),
-        (r#"{"kind":"CountedList","items":[{"metadata":{}}]}"#.to_owned(), "item 1"),
+        (
+            r#"{"kind":"CountedList","items":[{"metadata":{}}]}"#.to_owned(),
+            "item 1",
+        ),
         (
             r#"{"kind":"CountedList","items":["s3cret"]}"#.to_owned(),
             "item 1: unexpected answer: it is no JSON",
         ),
-        (list(json!({"remainingItemCount": 3}), &[Some(1)]), "says that 3 objects are to follow"),
+        (
+            list(json!({"remainingItemCount": 3}), &[Some(1)]),
+            "says that 3 objects are to follow",
+        ),
         (
             r#"{"kind":"PodList","apiVersion":"v1","items":[]}"#.to_owned(),
             "was expected, not \"v1\" \"PodList\"",
         ),
         // One that can't be decoded is named.
-        (list(json!({}), &[Some(1), None, Some(3)]), "n/c1: unexpected answer: missing field `count`"),
+        (
+            list(json!({}), &[Some(1), None, Some(3)]),
+            "n/c1: unexpected answer: missing field `count`",
+        ),
     ] {
         let shown = body.clone();
         let server = Server::start(move |_| Reply::Write(answer("200 OK", "", &body)));
@@ -145,16 +191,31 @@ fn what_is_no_list_of_such_objects_is_no_answer() {
         assert!(pages.next().is_none());
         for error in [first, second] {
             let text = format!("{error} {error:?}");
-            assert!(error.is_decode() && text.contains(expected), "{shown}: {text}");
-            assert!(text.contains("list counteds.example.com in namespace \"n\": "), "{text}");
-            assert!(!text.contains("s3cret") && !text.contains("t0ken"), "{text}");
+            assert!(
+                error.is_decode() && text.contains(expected),
+                "{shown}: {text}"
+            );
+            assert!(
+                text.contains("list counteds.example.com in namespace \"n\": "),
+                "{text}"
+            );
+            assert!(
+                !text.contains("s3cret") && !text.contains("t0ken"),
+                "{text}"
+            );
         }
     }
     // Nor one that breaks off.
-    let server = Server::start(|_| Reply::WriteAndClose(first_chunk(r#"{"kind":"CountedList","items":["#)));
+    let server =
+        Server::start(|_| Reply::WriteAndClose(first_chunk(r#"{"kind":"CountedList","items":["#)));
     let error = counteds(&server).list(&all(), &Stop::new()).unwrap_err();
     assert!(error.is_connection() && error.is_retryable(), "{error:?}");
-    assert!(error.to_string().starts_with("list counteds.example.com in namespace \"n\": GET "), "{error}");
+    assert!(
+        error
+            .to_string()
+            .starts_with("list counteds.example.com in namespace \"n\": GET "),
+        "{error}"
+    );
 }
 
 #[test]
@@ -163,11 +224,19 @@ fn pages_go_on_where_the_server_says_and_end_with_the_first_error() {
     let server = Server::start(move |request| {
         let query = request.lines().next().unwrap();
         Reply::Write(if query.contains("continue=second") {
-            answer("200 OK", "", &list(json!({"resourceVersion": "7", "continue": "third"}), &[Some(3)]))
+            answer(
+                "200 OK",
+                "",
+                &list(
+                    json!({"resourceVersion": "7", "continue": "third"}),
+                    &[Some(3)],
+                ),
+            )
         } else if query.contains("continue=third") {
             answer("410 Gone", "", &gone)
         } else {
-            let metadata = json!({"resourceVersion": "7", "continue": "second", "remainingItemCount": 5});
+            let metadata =
+                json!({"resourceVersion": "7", "continue": "second", "remainingItemCount": 5});
             answer("200 OK", "", &list(metadata, &[Some(1), Some(2)]))
         })
     });
@@ -176,26 +245,51 @@ fn pages_go_on_where_the_server_says_and_end_with_the_first_error() {
     options.resource_version = Some("5".to_owned());
     options.resource_version_match = Some(k8s_informer::ResourceVersionMatch::NotOlderThan);
     let mut pages = counteds(&server).pages(&options, &Stop::new());
-    assert_eq!(server.accepted(), 0, "nothing is asked for before it is wanted");
+    assert_eq!(
+        server.accepted(),
+        0,
+        "nothing is asked for before it is wanted"
+    );
     let first = pages.next().unwrap().unwrap();
-    assert_eq!((first.items[1].count, first.remaining_item_count), (2, Some(5)));
+    assert_eq!(
+        (first.items[1].count, first.remaining_item_count),
+        (2, Some(5))
+    );
     assert_eq!(pages.next().unwrap().unwrap().items[0].count, 3);
     let error = pages.next().unwrap().unwrap_err();
     assert!(error.is_gone(), "{error:?}");
-    assert!(error.to_string().starts_with("the list has expired at page 3: list counteds"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .starts_with("the list has expired at page 3: list counteds"),
+        "{error}"
+    );
     assert!(pages.next().is_none());
     let lines: Vec<String> = (0..3).map(|_| seen(&server).0).collect();
+    assert!(lines[0].ends_with(
+        "?labelSelector=a&resourceVersion=5&resourceVersionMatch=NotOlderThan&limit=500"
+    ));
     assert!(
-        lines[0].ends_with("?labelSelector=a&resourceVersion=5&resourceVersionMatch=NotOlderThan&limit=500")
+        lines[1].ends_with("?labelSelector=a&limit=500&continue=second"),
+        "{lines:?}"
     );
-    assert!(lines[1].ends_with("?labelSelector=a&limit=500&continue=second"), "{lines:?}");
-    assert!(lines[2].ends_with("?labelSelector=a&limit=500&continue=third"), "{lines:?}");
+    assert!(
+        lines[2].ends_with("?labelSelector=a&limit=500&continue=third"),
+        "{lines:?}"
+    );
 
     // An answer of 410 to the first page is no list that has expired.
     let gone = status(410, "Expired", "too old");
     let server = Server::start(move |_| Reply::Write(answer("410 Gone", "", &gone)));
-    let error = counteds(&server).pages(&all(), &Stop::new()).next().unwrap().unwrap_err();
-    assert!(error.is_gone() && error.to_string().starts_with("page 1: list "), "{error}");
+    let error = counteds(&server)
+        .pages(&all(), &Stop::new())
+        .next()
+        .unwrap()
+        .unwrap_err();
+    assert!(
+        error.is_gone() && error.to_string().starts_with("page 1: list "),
+        "{error}"
+    );
 }
 
 #[test]
@@ -204,10 +298,14 @@ fn a_dynamic_object_of_a_list_knows_its_kind_from_it() {
         let items = json!([
             {"metadata": {"name": "a"}}, {"kind": "Own", "apiVersion": "x/v1", "metadata": {"name": "b"}},
         ]);
-        let list = json!({"kind": list_kind, "apiVersion": "example.com/v1", "items": items}).to_string();
+        let list =
+            json!({"kind": list_kind, "apiVersion": "example.com/v1", "items": items}).to_string();
         let server = Server::start(move |_| Reply::Write(answer("200 OK", "", &list)));
         let resource = GroupVersionResource::new("example.com", "v1", "widgets");
-        let list = client(&server).dynamic_api(&resource, Some("n")).list(&all(), &Stop::new()).unwrap();
+        let list = client(&server)
+            .dynamic_api(&resource, Some("n"))
+            .list(&all(), &Stop::new())
+            .unwrap();
         let kind = |object: DynamicObject| format!("{} {}", object.api_version(), object.kind());
         list.into_iter().map(kind).collect::<Vec<_>>()
     };
@@ -224,16 +322,38 @@ fn a_stop_ends_every_verb_of_many_objects() {
         let client = client(&server);
         type Does = fn(&Client, &Stop) -> Error;
         let verbs: [Does; 5] = [
-            |client, stop| client.api::<ConfigMap>(None).list(&all(), stop).unwrap_err(),
-            |client, stop| client.api::<ConfigMap>(None).pages(&all(), stop).next().unwrap().unwrap_err(),
+            |client, stop| {
+                client
+                    .api::<ConfigMap>(None)
+                    .list(&all(), stop)
+                    .unwrap_err()
+            },
+            |client, stop| {
+                client
+                    .api::<ConfigMap>(None)
+                    .pages(&all(), stop)
+                    .next()
+                    .unwrap()
+                    .unwrap_err()
+            },
             |client, stop| {
                 let maps = client.api::<ConfigMap>(Some("n"));
-                maps.delete_collection(&DeleteOptions::default(), &all(), stop).unwrap_err()
+                maps.delete_collection(&DeleteOptions::default(), &all(), stop)
+                    .unwrap_err()
             },
             |client, stop| {
-                client.api::<Pod>(Some("n")).evict("a", &DeleteOptions::default(), stop).unwrap_err()
+                client
+                    .api::<Pod>(Some("n"))
+                    .evict("a", &DeleteOptions::default(), stop)
+                    .unwrap_err()
             },
-            |client, stop| client.api::<Pod>(Some("n")).scale().set_replicas("a", 1, stop).unwrap_err(),
+            |client, stop| {
+                client
+                    .api::<Pod>(Some("n"))
+                    .scale()
+                    .set_replicas("a", 1, stop)
+                    .unwrap_err()
+            },
         ];
         for verb in verbs {
             let stop = Stop::new();
@@ -244,7 +364,10 @@ fn a_stop_ends_every_verb_of_many_objects() {
             let start = Instant::now();
             stop.stop();
             let error = result.recv_timeout(SOON).expect("the stop did not end it");
-            assert!(error.is_stopped() && start.elapsed() < Duration::from_secs(2), "{error:?}");
+            assert!(
+                error.is_stopped() && start.elapsed() < Duration::from_secs(2),
+                "{error:?}"
+            );
             assert!(verb(&client, &stop).is_stopped(), "before it begins");
         }
     }
@@ -255,42 +378,77 @@ fn options_go_with_every_write_and_with_nothing_else() {
     let map = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"n"},"items":[]}"#;
     let server = Server::answering(map);
     let (plain, stop) = (maps(&server), Stop::new());
-    let api = plain.dry_run().field_manager("me & you").field_validation(FieldValidation::Strict);
+    let api = plain
+        .dry_run()
+        .field_manager("me & you")
+        .field_validation(FieldValidation::Strict);
     let query = "fieldManager=me%20%26%20you&fieldValidation=Strict&dryRun=All";
     let all_of_them = "/api/v1/namespaces/n/configmaps";
-    let map = api.create(&json!({"metadata": {"name": "a"}}), &stop).unwrap();
+    let map = api
+        .create(&json!({"metadata": {"name": "a"}}), &stop)
+        .unwrap();
     assert_eq!(seen(&server).0, format!("POST {all_of_them}?{query}"));
     api.replace(&map, &stop).unwrap();
     assert_eq!(seen(&server).0, format!("PUT {all_of_them}/a?{query}"));
     api.patch("a", &Patch::merge(json!({})), &stop).unwrap();
     assert_eq!(seen(&server).0, format!("PATCH {all_of_them}/a?{query}"));
-    api.status().patch("a", &Patch::merge(json!({})), &stop).unwrap();
-    assert_eq!(seen(&server).0, format!("PATCH {all_of_them}/a/status?{query}"));
-    plain.status().dry_run().patch("a", &Patch::merge(json!({})), &stop).unwrap();
-    assert_eq!(seen(&server).0, format!("PATCH {all_of_them}/a/status?dryRun=All"));
+    api.status()
+        .patch("a", &Patch::merge(json!({})), &stop)
+        .unwrap();
+    assert_eq!(
+        seen(&server).0,
+        format!("PATCH {all_of_them}/a/status?{query}")
+    );
+    plain
+        .status()
+        .dry_run()
+        .patch("a", &Patch::merge(json!({})), &stop)
+        .unwrap();
+    assert_eq!(
+        seen(&server).0,
+        format!("PATCH {all_of_them}/a/status?dryRun=All")
+    );
     api.scale().set_replicas("a", 7, &stop).unwrap();
     let (line, body) = seen(&server);
     assert_eq!(line, format!("PATCH {all_of_them}/a/scale?{query}"));
     assert_eq!(body, r#"{"spec":{"replicas":7}}"#);
     // The manager who applies is the one who is named.
-    api.patch("a", &Patch::apply("other", json!({})).force(), &stop).unwrap();
+    api.patch("a", &Patch::apply("other", json!({})).force(), &stop)
+        .unwrap();
     let query = query.replace("me%20%26%20you", "other");
-    assert_eq!(seen(&server).0, format!("PATCH {all_of_them}/a?{query}&force=true"));
+    assert_eq!(
+        seen(&server).0,
+        format!("PATCH {all_of_them}/a?{query}&force=true")
+    );
     // A deletion has it in its body, where alone a server looks.
     let none = DeleteOptions::default();
     api.delete("a", &none, &stop).unwrap();
     let dry = r#"{"apiVersion":"v1","dryRun":["All"],"kind":"DeleteOptions"}"#;
-    assert_eq!(seen(&server), (format!("DELETE {all_of_them}/a"), dry.to_owned()));
+    assert_eq!(
+        seen(&server),
+        (format!("DELETE {all_of_them}/a"), dry.to_owned())
+    );
     let mut which = all();
     which.label_selector = "a=b".to_owned();
     api.delete_collection(&none, &which, &stop).unwrap();
-    assert_eq!(seen(&server), (format!("DELETE {all_of_them}?labelSelector=a%3Db"), dry.to_owned()));
+    assert_eq!(
+        seen(&server),
+        (
+            format!("DELETE {all_of_them}?labelSelector=a%3Db"),
+            dry.to_owned()
+        )
+    );
     api.get("a", &stop).unwrap();
     assert_eq!(seen(&server).0, format!("GET {all_of_them}/a"));
     api.get_not_older_than("a", "7", &stop).unwrap();
-    assert_eq!(seen(&server).0, format!("GET {all_of_them}/a?resourceVersion=7"));
+    assert_eq!(
+        seen(&server).0,
+        format!("GET {all_of_them}/a?resourceVersion=7")
+    );
     // The one that it was made from is as it was.
-    plain.create(&json!({"metadata": {"name": "a"}}), &stop).unwrap();
+    plain
+        .create(&json!({"metadata": {"name": "a"}}), &stop)
+        .unwrap();
     assert_eq!(seen(&server).0, format!("POST {all_of_them}"));
 }
 
@@ -308,7 +466,10 @@ fn an_eviction_says_whom_and_how_and_is_not_tried_again() {
     options.uid = Some("u".to_owned());
     options.grace_period_seconds = Some(0);
     let error = pods.evict("a", &options, &stop).unwrap_err();
-    assert!(error.is_too_many_requests() && error.retry_after() == Some(Duration::from_secs(1)), "{error:?}");
+    assert!(
+        error.is_too_many_requests() && error.retry_after() == Some(Duration::from_secs(1)),
+        "{error:?}"
+    );
     let (line, body) = seen(&server);
     assert_eq!(line, "POST /api/v1/namespaces/n/pods/a/eviction");
     let expected = json!({
@@ -319,22 +480,38 @@ fn an_eviction_says_whom_and_how_and_is_not_tried_again() {
     });
     assert_eq!(serde_json::from_str::<Value>(&body).unwrap(), expected);
     pods.dry_run().evict("a", &options, &stop).unwrap();
-    assert_eq!(seen(&server).0, "POST /api/v1/namespaces/n/pods/a/eviction?dryRun=All", "and nothing before");
+    assert_eq!(
+        seen(&server).0,
+        "POST /api/v1/namespaces/n/pods/a/eviction?dryRun=All",
+        "and nothing before"
+    );
 
     let (maps, none) = (maps(&server), DeleteOptions::default());
     let before = server.accepted();
     for error in [
         maps.evict("a", &none, &stop).unwrap_err(),
-        maps.logs("a", &LogOptions::default(), &stop).map(drop).unwrap_err(),
+        maps.logs("a", &LogOptions::default(), &stop)
+            .map(drop)
+            .unwrap_err(),
         pods.evict("../a", &none, &stop).unwrap_err(),
-        pods.logs("", &LogOptions::default(), &stop).map(drop).unwrap_err(),
+        pods.logs("", &LogOptions::default(), &stop)
+            .map(drop)
+            .unwrap_err(),
         pods.path("a", "../b").unwrap_err(),
         pods.path("a/b", "log").unwrap_err(),
-        pods.create_subresource("a", "", &json!({}), &stop).unwrap_err(),
-        pods.create_subresource("a", "b/c", &json!({}), &stop).unwrap_err(),
-        client(&server).api::<Pod>(None).path("a", "log").unwrap_err(),
+        pods.create_subresource("a", "", &json!({}), &stop)
+            .unwrap_err(),
+        pods.create_subresource("a", "b/c", &json!({}), &stop)
+            .unwrap_err(),
+        client(&server)
+            .api::<Pod>(None)
+            .path("a", "log")
+            .unwrap_err(),
     ] {
-        assert!(!error.is_retryable() && error.status().is_none(), "{error:?}");
+        assert!(
+            !error.is_retryable() && error.status().is_none(),
+            "{error:?}"
+        );
     }
     assert_eq!(server.accepted(), before);
 }
@@ -343,7 +520,9 @@ fn an_eviction_says_whom_and_how_and_is_not_tried_again() {
 fn what_a_deletion_is_answered_with_is_not_kept_however_long_it_is() {
     let long = list(json!({}), &[Some(1); 5000]);
     let server = Server::start(move |_| Reply::Write(answer("200 OK", "", &long)));
-    let api = Client::new(Config::new(server.url()).body_limit(1000)).unwrap().api::<Counted>(Some("n"));
+    let api = Client::new(Config::new(server.url()).body_limit(1000))
+        .unwrap()
+        .api::<Counted>(Some("n"));
     let (none, stop) = (DeleteOptions::default(), Stop::new());
     api.delete_collection(&none, &all(), &stop).unwrap();
     api.delete("a", &none, &stop).unwrap();
@@ -355,23 +534,49 @@ fn any_subresource_can_be_named_and_created() {
     let answer = r#"{"kind":"TokenRequest","status":{"token":"s3cret"}}"#;
     let server = Server::answering(answer);
     let resource = GroupVersionResource::new("", "v1", "serviceaccounts");
-    let (accounts, stop) = (client(&server).dynamic_api(&resource, Some("n")), Stop::new());
-    let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-    let made: DynamicObject = accounts.create_subresource("a", "token", &body, &stop).unwrap();
+    let (accounts, stop) = (
+        client(&server).dynamic_api(&resource, Some("n")),
+        Stop::new(),
+    );
+    let body =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let made: DynamicObject = accounts
+        .create_subresource("a", "token", &body, &stop)
+        .unwrap();
     assert_eq!(made.pointer("/status/token"), Some(&json!("s3cret")));
     let (line, sent) = seen(&server);
     assert_eq!(line, "POST /api/v1/namespaces/n/serviceaccounts/a/token");
     assert_eq!(serde_json::from_str::<Value>(&sent).unwrap(), body);
-    assert_eq!(accounts.path("a b:c", "").unwrap(), "/api/v1/namespaces/n/serviceaccounts/a%20b:c");
+    assert_eq!(
+        accounts.path("a b:c", "").unwrap(),
+        "/api/v1/namespaces/n/serviceaccounts/a%20b:c"
+    );
     let path = accounts.path("a b", "token").unwrap();
-    client(&server).request(&Request::get(path), &stop).unwrap().bytes().unwrap();
-    assert_eq!(seen(&server).0, "GET /api/v1/namespaces/n/serviceaccounts/a%20b/token", "encoded once");
+    client(&server)
+        .request(&Request::get(path), &stop)
+        .unwrap()
+        .bytes()
+        .unwrap();
+    assert_eq!(
+        seen(&server).0,
+        "GET /api/v1/namespaces/n/serviceaccounts/a%20b/token",
+        "encoded once"
+    );
 
     let server = Server::answering("{\"status\":{\"token\":\"s3cret\"");
     let accounts = client(&server).dynamic_api(&resource, Some("n"));
-    let error = accounts.create_subresource("a", "token", &body, &stop).unwrap_err();
-    assert!(error.is_decode() && !format!("{error:?}").contains("s3cret"), "{error:?}");
-    assert!(error.to_string().starts_with("create serviceaccounts/token \"a\" in namespace \"n\": POST "));
+    let error = accounts
+        .create_subresource("a", "token", &body, &stop)
+        .unwrap_err();
+    assert!(
+        error.is_decode() && !format!("{error:?}").contains("s3cret"),
+        "{error:?}"
+    );
+    assert!(
+        error
+            .to_string()
+            .starts_with("create serviceaccounts/token \"a\" in namespace \"n\": POST ")
+    );
 }
 
 #[test]
@@ -379,12 +584,25 @@ fn a_scale_goes_back_as_the_version_that_it_was() {
     let scale = r#"{"kind":"Scale","apiVersion":"autoscaling/v1","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7"},"spec":{},"status":{"replicas":2,"selector":"a=b"}}"#;
     let server = Server::answering(scale);
     let resource = GroupVersionResource::new("example.com", "v1", "widgets");
-    let (widgets, stop) = (client(&server).metadata_api(&resource, Some("n")), Stop::new());
+    let (widgets, stop) = (
+        client(&server).metadata_api(&resource, Some("n")),
+        Stop::new(),
+    );
     let mut read = widgets.scale().get("a", &stop).unwrap();
-    assert_eq!((read.spec.replicas, read.status.replicas, read.status.selector.as_str()), (0, 2, "a=b"));
+    assert_eq!(
+        (
+            read.spec.replicas,
+            read.status.replicas,
+            read.status.selector.as_str()
+        ),
+        (0, 2, "a=b")
+    );
     let path = "/apis/example.com/v1/namespaces/n/widgets/a/scale";
     let request = server.request();
-    assert!(request.starts_with(&format!("GET {path} ")) && request.contains("accept: application/json\r\n"));
+    assert!(
+        request.starts_with(&format!("GET {path} "))
+            && request.contains("accept: application/json\r\n")
+    );
     read.spec.replicas = 4_000_000_000;
     widgets.scale().replace(&read, &stop).unwrap();
     let (line, body) = seen(&server);
@@ -395,7 +613,10 @@ fn a_scale_goes_back_as_the_version_that_it_was() {
     let applied = Patch::apply("me", json!({"spec": {"replicas": 1}}));
     widgets.scale().patch("a", &applied, &stop).unwrap();
     let body: Value = serde_json::from_str(&seen(&server).1).unwrap();
-    assert_eq!((&body["kind"], &body["apiVersion"]), (&json!("Scale"), &json!("autoscaling/v1")));
+    assert_eq!(
+        (&body["kind"], &body["apiVersion"]),
+        (&json!("Scale"), &json!("autoscaling/v1"))
+    );
 }
 
 #[test]
@@ -413,14 +634,21 @@ fn the_log_of_a_pod_is_read_as_it_is_written() {
     let (client, stop) = (Client::new(config).unwrap(), Stop::new());
     let pods = client.api::<Pod>(Some("n"));
     let mut log = String::new();
-    pods.logs("a", &LogOptions::default(), &stop).unwrap().read_to_string(&mut log).unwrap();
+    pods.logs("a", &LogOptions::default(), &stop)
+        .unwrap()
+        .read_to_string(&mut log)
+        .unwrap();
     assert_eq!(log, "one\ntwo\n");
     assert_eq!(seen(&server).0, "GET /api/v1/namespaces/n/pods/a/log");
 
     let mut options = LogOptions::default();
     options.container = Some("c 1".to_owned());
     (options.follow, options.previous, options.timestamps) = (true, true, true);
-    (options.since_seconds, options.tail_lines, options.limit_bytes) = (Some(1), Some(2), Some(3));
+    (
+        options.since_seconds,
+        options.tail_lines,
+        options.limit_bytes,
+    ) = (Some(1), Some(2), Some(3));
     let mut lines = BufReader::new(pods.logs("a", &options, &stop).unwrap()).lines();
     assert_eq!(
         seen(&server).0,
@@ -431,44 +659,94 @@ fn the_log_of_a_pod_is_read_as_it_is_written() {
     assert_eq!(lines.next().unwrap().unwrap(), "two");
     // A container that is silent is waited for, longer than for other answers, until the stop.
     let (read, told) = channel();
-    let reading = thread::spawn(move || read.send(lines.next().unwrap().map_err(Error::from)).unwrap());
-    assert!(told.recv_timeout(Duration::from_millis(300)).is_err(), "it waits");
+    let reading = thread::spawn(move || {
+        read.send(lines.next().unwrap().map_err(Error::from))
+            .unwrap()
+    });
+    assert!(
+        told.recv_timeout(Duration::from_millis(300)).is_err(),
+        "it waits"
+    );
     stop.stop();
     assert!(told.recv_timeout(SOON).unwrap().unwrap_err().is_stopped());
     reading.join().unwrap();
 
     // The same by a request of one's own.
     let (pods, stop) = (client.api::<Pod>(Some("n")), Stop::new());
-    let request = Request::get(pods.path("a", "log").unwrap()).query("follow", "true").idle_timeout(None);
+    let request = Request::get(pods.path("a", "log").unwrap())
+        .query("follow", "true")
+        .idle_timeout(None);
     let log = client.request(&request, &stop).unwrap().into_body();
     assert_eq!(BufReader::new(log).lines().next().unwrap().unwrap(), "one");
     // And one that has no words for itself is no log.
-    let server =
-        Server::start(|_| Reply::Write(answer("400 Bad Request", "", &status(400, "BadRequest", "which?"))));
-    let pods = Client::new(Config::new(server.url())).unwrap().api::<Pod>(Some("n"));
-    let error = pods.logs("a", &LogOptions::default(), &stop).map(drop).unwrap_err();
+    let server = Server::start(|_| {
+        Reply::Write(answer(
+            "400 Bad Request",
+            "",
+            &status(400, "BadRequest", "which?"),
+        ))
+    });
+    let pods = Client::new(Config::new(server.url()))
+        .unwrap()
+        .api::<Pod>(Some("n"));
+    let error = pods
+        .logs("a", &LogOptions::default(), &stop)
+        .map(drop)
+        .unwrap_err();
     assert!(error.is_bad_request(), "{error:?}");
-    assert!(error.to_string().starts_with("get pods/log \"a\" in namespace \"n\": GET "), "{error}");
+    assert!(
+        error
+            .to_string()
+            .starts_with("get pods/log \"a\" in namespace \"n\": GET "),
+        "{error}"
+    );
 }
 
 #[test]
 fn metadata_of_many_is_asked_for_in_the_forms_of_each_verb() {
-    const ONE: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
+    const ONE: &str =
+        "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
     let many = ONE.replace("Metadata;", "MetadataList;");
     let list = r#"{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","items":[{"metadata":{"name":"a"}}]}"#;
     let server = Server::answering(list);
-    let (metadata, stop) = (client(&server).metadata_api(&configmaps(), None), Stop::new());
+    let (metadata, stop) = (
+        client(&server).metadata_api(&configmaps(), None),
+        Stop::new(),
+    );
     let accepts = || {
         let request = server.request();
-        let line = request.lines().find_map(|line| line.strip_prefix("accept: ")).unwrap().to_owned();
-        (request.lines().next().unwrap().replace(" HTTP/1.1", ""), line)
+        let line = request
+            .lines()
+            .find_map(|line| line.strip_prefix("accept: "))
+            .unwrap()
+            .to_owned();
+        (
+            request.lines().next().unwrap().replace(" HTTP/1.1", ""),
+            line,
+        )
     };
     assert_eq!(metadata.list(&all(), &stop).unwrap().items[0].name(), "a");
-    assert_eq!(accepts(), ("GET /api/v1/configmaps".to_owned(), many.clone()));
-    metadata.delete_collection(&DeleteOptions::default(), &all(), &stop).unwrap();
+    assert_eq!(
+        accepts(),
+        ("GET /api/v1/configmaps".to_owned(), many.clone())
+    );
+    metadata
+        .delete_collection(&DeleteOptions::default(), &all(), &stop)
+        .unwrap();
     assert_eq!(accepts(), ("DELETE /api/v1/configmaps".to_owned(), many));
-    metadata.delete("a", &DeleteOptions::default(), &stop).unwrap();
-    assert_eq!(accepts(), ("DELETE /api/v1/configmaps/a".to_owned(), ONE.to_owned()));
+    metadata
+        .delete("a", &DeleteOptions::default(), &stop)
+        .unwrap();
+    assert_eq!(
+        accepts(),
+        ("DELETE /api/v1/configmaps/a".to_owned(), ONE.to_owned())
+    );
     drop(metadata.watch(&all(), &stop).unwrap());
-    assert_eq!(accepts(), ("GET /api/v1/configmaps?watch=true".to_owned(), ONE.to_owned()));
+    assert_eq!(
+        accepts(),
+        (
+            "GET /api/v1/configmaps?watch=true".to_owned(),
+            ONE.to_owned()
+        )
+    );
 }

@@ -12,7 +12,11 @@ use crate::verbs::{Counted, all, counteds, status};
 
 /// A stream of these lines, which ends then.
 fn stream(lines: &[String]) -> Reply {
-    Reply::Write(answer("200 OK", "Content-Type: application/json\r\n", &lines.concat()))
+    Reply::Write(answer(
+        "200 OK",
+        "Content-Type: application/json\r\n",
+        &lines.concat(),
+    ))
 }
 
 fn event(kind: &str, object: &Value) -> String {
@@ -63,12 +67,20 @@ fn one_object_that_can_not_be_decoded_does_not_end_a_watch() {
         let what = match event {
             Ok(WatchEvent::Added(object)) => format!("+{}", object.name()),
             Ok(WatchEvent::Deleted(object)) => format!("-{}", object.name()),
-            Ok(WatchEvent::Bookmark { initial_events_end: false, .. }) => "bookmark".to_owned(),
+            Ok(WatchEvent::Bookmark {
+                initial_events_end: false,
+                ..
+            }) => "bookmark".to_owned(),
             Ok(other) => panic!("{other:?}"),
             Err(error) => {
-                assert!(error.is_decode() && !format!("{error:?}").contains("s3cret"), "{error:?}");
+                assert!(
+                    error.is_decode() && !format!("{error:?}").contains("s3cret"),
+                    "{error:?}"
+                );
                 let text = error.to_string();
-                text.strip_prefix("watch counteds.example.com in namespace \"n\": ").unwrap().to_owned()
+                text.strip_prefix("watch counteds.example.com in namespace \"n\": ")
+                    .unwrap()
+                    .to_owned()
             }
         };
         told.push(format!("{} {what}", events.resource_version()));
@@ -83,7 +95,12 @@ fn one_object_that_can_not_be_decoded_does_not_end_a_watch() {
         "12 bookmark",
     ];
     assert_eq!(told.len(), begins.len(), "{told:?}");
-    assert!(told.iter().zip(begins).all(|(told, begin)| told.starts_with(begin)), "{told:#?}");
+    assert!(
+        told.iter()
+            .zip(begins)
+            .all(|(told, begin)| told.starts_with(begin)),
+        "{told:#?}"
+    );
 }
 
 #[test]
@@ -92,29 +109,50 @@ fn an_error_event_or_a_broken_frame_is_the_end_of_a_watch() {
     let expired: Value = serde_json::from_str(&status(410, "Expired", "too old")).unwrap();
     let cases: [(String, Is); 5] = [
         (event("ERROR", &expired), Error::is_gone),
-        (event("ERROR", &json!({"kind": "Pod", "s3cret": "s3cret"})), |error| error.status().is_some()),
+        (
+            event("ERROR", &json!({"kind": "Pod", "s3cret": "s3cret"})),
+            |error| error.status().is_some(),
+        ),
         ("s3cret\n".to_owned(), Error::is_decode),
         (event("s3cret", &counted("b", "8", 1)), Error::is_decode),
-        ("{\"type\":\"ADDED\",\"object\":{\"metadata\"}}\n".to_owned(), Error::is_decode),
+        (
+            "{\"type\":\"ADDED\",\"object\":{\"metadata\"}}\n".to_owned(),
+            Error::is_decode,
+        ),
     ];
     for (bad, is_it) in cases {
-        let lines = [event("ADDED", &counted("a", "7", 1)), bad, event("ADDED", &counted("c", "9", 1))];
+        let lines = [
+            event("ADDED", &counted("a", "7", 1)),
+            bad,
+            event("ADDED", &counted("c", "9", 1)),
+        ];
         let server = Server::start(move |_| stream(&lines));
         let mut events = watch_from(&counteds(&server), "6");
         assert!(matches!(events.next(), Some(Ok(WatchEvent::Added(_)))));
         let error = events.next().unwrap().unwrap_err();
         let text = format!("{error} {error:?} {events:?}");
-        assert!(is_it(&error) && !text.contains("s3cret") && !text.contains("t0ken"), "{text}");
-        assert!(text.starts_with("watch counteds.example.com in namespace \"n\": "), "{text}");
+        assert!(
+            is_it(&error) && !text.contains("s3cret") && !text.contains("t0ken"),
+            "{text}"
+        );
+        assert!(
+            text.starts_with("watch counteds.example.com in namespace \"n\": "),
+            "{text}"
+        );
         assert!(events.next().is_none() && events.next().is_none());
         assert_eq!(events.resource_version(), "7");
     }
     // A connection that breaks, and an answer that is no watch.
-    let server = Server::start(|_| Reply::WriteAndClose(first_chunk(&event("ADDED", &counted("a", "7", 1)))));
+    let server = Server::start(|_| {
+        Reply::WriteAndClose(first_chunk(&event("ADDED", &counted("a", "7", 1))))
+    });
     let mut events = watch_from(&counteds(&server), "6");
     assert_eq!(events.next().unwrap().map(|_| ()).ok(), Some(()));
     let error = events.next().unwrap().unwrap_err();
-    assert!(error.is_connection() && events.next().is_none(), "{error:?}");
+    assert!(
+        error.is_connection() && events.next().is_none(),
+        "{error:?}"
+    );
     for bytes in [
         answer("200 OK", "Content-Type: text/html\r\n", "<html>"),
         answer("201 Created", "", "{}"),
@@ -123,7 +161,9 @@ fn an_error_event_or_a_broken_frame_is_the_end_of_a_watch() {
         let server = Server::start(move |_| Reply::Write(bytes.clone()));
         let error = counteds(&server).watch(&all(), &Stop::new()).unwrap_err();
         assert!(
-            error.to_string().starts_with("watch counteds.example.com in namespace \"n\": GET "),
+            error
+                .to_string()
+                .starts_with("watch counteds.example.com in namespace \"n\": GET "),
             "{error}"
         );
     }
@@ -131,20 +171,31 @@ fn an_error_event_or_a_broken_frame_is_the_end_of_a_watch() {
 
 #[test]
 fn a_watch_is_as_patient_as_it_is_told() {
-    let server = Server::start(|_| Reply::WriteAndHang(first_chunk(&event("ADDED", &counted("a", "7", 1)))));
+    let server =
+        Server::start(|_| Reply::WriteAndHang(first_chunk(&event("ADDED", &counted("a", "7", 1)))));
     let stop = Stop::new();
     // Longer than the client waits for other answers.
     let config = Config::new(server.url()).response_timeout(Duration::from_millis(50));
     let api = Client::new(config).unwrap().api::<Counted>(Some("n"));
-    let mut events = api.watch(&all(), &stop).unwrap().idle_timeout(Duration::from_millis(200));
+    let mut events = api
+        .watch(&all(), &stop)
+        .unwrap()
+        .idle_timeout(Duration::from_millis(200));
     let begin = Instant::now();
     assert!(events.next().unwrap().is_ok());
     let error = events.next().unwrap().unwrap_err();
-    assert!(error.is_timeout() && begin.elapsed() >= Duration::from_millis(200), "{error:?}");
+    assert!(
+        error.is_timeout() && begin.elapsed() >= Duration::from_millis(200),
+        "{error:?}"
+    );
     assert!(events.next().is_none());
 
     // For ever, until the stop.
-    let mut events = api.watch(&all(), &stop).unwrap().idle_timeout(Duration::ZERO).idle_timeout(None);
+    let mut events = api
+        .watch(&all(), &stop)
+        .unwrap()
+        .idle_timeout(Duration::ZERO)
+        .idle_timeout(None);
     let (read, told) = channel();
     let reading = thread::spawn(move || {
         read.send(events.next().unwrap().map(|_| ())).unwrap();
@@ -152,12 +203,22 @@ fn a_watch_is_as_patient_as_it_is_told() {
         events.next().is_none()
     });
     told.recv_timeout(SOON).unwrap().unwrap();
-    assert!(told.recv_timeout(Duration::from_millis(100)).is_err(), "it waits");
+    assert!(
+        told.recv_timeout(Duration::from_millis(100)).is_err(),
+        "it waits"
+    );
     let begin = Instant::now();
     stop.stop();
     assert!(told.recv_timeout(SOON).unwrap().unwrap_err().is_stopped());
-    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        begin.elapsed()
+    );
     assert!(reading.join().unwrap());
-    assert!(api.watch(&all(), &stop).unwrap_err().is_stopped(), "before it begins");
+    assert!(
+        api.watch(&all(), &stop).unwrap_err().is_stopped(),
+        "before it begins"
+    );
     assert!(api.list(&all(), &stop).unwrap_err().is_stopped());
 }

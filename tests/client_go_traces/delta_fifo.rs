@@ -16,7 +16,10 @@ pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     if let Some(transform) = transform(&config["transform"]) {
         builder = builder.transform(transform);
     }
-    Box::new(Subject { queue: builder.build(), known })
+    Box::new(Subject {
+        queue: builder.build(),
+        known,
+    })
 }
 
 struct Subject {
@@ -74,10 +77,17 @@ impl Subject {
 
 fn key_of(queue: &DeltaFifo<Obj>, step: &Value) -> Value {
     let key = if step["deltas"].is_array() {
-        let deltas: Vec<Delta<Obj>> = step["deltas"].as_array().unwrap().iter().map(read_delta).collect();
+        let deltas: Vec<Delta<Obj>> = step["deltas"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(read_delta)
+            .collect();
         queue.key_of(&Deltas::from(deltas))
     } else if step["tombstone"].is_object() {
-        accessor().key_of_deleted(&tombstone(&step["tombstone"])).map(Some)
+        accessor()
+            .key_of_deleted(&tombstone(&step["tombstone"]))
+            .map(Some)
     } else {
         accessor().key(&obj(&step["obj"])).map(Some)
     };

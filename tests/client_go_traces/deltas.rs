@@ -7,7 +7,9 @@ use super::object::{Obj, obj, text, tombstone};
 
 pub(crate) fn read_delta(value: &Value) -> Delta<Obj> {
     match text(&value["type"]) {
-        "Deleted" if value["tombstone"].is_object() => Delta::Deleted(tombstone(&value["tombstone"])),
+        "Deleted" if value["tombstone"].is_object() => {
+            Delta::Deleted(tombstone(&value["tombstone"]))
+        }
         "Deleted" => Delta::Deleted(Deleted::Final(obj(&value["obj"]))),
         "Added" => Delta::Added(obj(&value["obj"])),
         "Updated" => Delta::Updated(obj(&value["obj"])),

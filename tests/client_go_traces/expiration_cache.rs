@@ -12,7 +12,10 @@ pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     let clock = FakeClock::new();
     // Here a TTL can't be negative; zero means the same.
     let ttl = Duration::from_millis(config["ttl_ms"].as_i64().unwrap().try_into().unwrap_or(0));
-    let cache = ExpirationCache::builder(accessor()).ttl(ttl).clock(Arc::new(clock.clone())).build();
+    let cache = ExpirationCache::builder(accessor())
+        .ttl(ttl)
+        .clock(Arc::new(clock.clone()))
+        .build();
     Box::new(Subject { cache, clock })
 }
 
@@ -38,7 +41,8 @@ impl Replay for Subject {
             "last_rv" => return json!({"rv": cache.last_store_sync_resource_version()}),
             "resync" => return done(cache.resync()),
             "advance_ms" => {
-                self.clock.advance(Duration::from_millis(step["ms"].as_u64().unwrap()));
+                self.clock
+                    .advance(Duration::from_millis(step["ms"].as_u64().unwrap()));
                 return json!({});
             }
             other => panic!("op {other}"),

@@ -1,6 +1,8 @@
 use std::sync::{Arc, Mutex};
 
-use k8s_informer::{Deleted, FilteringHandler, HandlerFuncs, ResourceEventHandler, meta_namespace_key};
+use k8s_informer::{
+    Deleted, FilteringHandler, HandlerFuncs, ResourceEventHandler, meta_namespace_key,
+};
 use serde_json::{Value, json};
 
 use super::Replay;
@@ -28,7 +30,11 @@ pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     let (asked, asked_of_tombstones) = (filtered.clone(), filtered.clone());
     let mode = text(&config["tombstones"]).to_owned();
     let filter = move |object: &Obj| {
-        asked.note(json!(format!("{}@{}", meta_namespace_key(object), object.rv)));
+        asked.note(json!(format!(
+            "{}@{}",
+            meta_namespace_key(object),
+            object.rv
+        )));
         passes(object)
     };
     let handler = FilteringHandler::new(filter, inner).tombstones(move |gone| {
@@ -40,7 +46,11 @@ pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
             other => panic!("tombstones {other}"),
         }
     });
-    Box::new(Subject { handler: Box::new(handler), calls, filtered })
+    Box::new(Subject {
+        handler: Box::new(handler),
+        calls,
+        filtered,
+    })
 }
 
 fn passes(object: &Obj) -> bool {
@@ -56,12 +66,18 @@ struct Subject {
 impl Replay for Subject {
     fn step(&mut self, op: &str, step: &Value) -> Value {
         match op {
-            "on_add" => self.handler.on_add(&obj(&step["obj"]), step["initial"].as_bool().unwrap()),
-            "on_update" => self.handler.on_update(&obj(&step["old"]), &obj(&step["new"])),
-            "on_delete" => self.handler.on_delete(&match step["tombstone"].is_object() {
-                true => tombstone(&step["tombstone"]),
-                false => Deleted::Final(obj(&step["obj"])),
-            }),
+            "on_add" => self
+                .handler
+                .on_add(&obj(&step["obj"]), step["initial"].as_bool().unwrap()),
+            "on_update" => self
+                .handler
+                .on_update(&obj(&step["old"]), &obj(&step["new"])),
+            "on_delete" => self
+                .handler
+                .on_delete(&match step["tombstone"].is_object() {
+                    true => tombstone(&step["tombstone"]),
+                    false => Deleted::Final(obj(&step["obj"])),
+                }),
             other => panic!("op {other}"),
         }
         json!({"calls": self.calls.take(), "filtered": self.filtered.take()})

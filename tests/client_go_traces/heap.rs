@@ -6,7 +6,9 @@ use super::object::{Obj, accessor, class, done, found, keys, obj, objs, sorted, 
 
 pub(crate) fn build(_: &Value) -> Box<dyn Replay> {
     let key = k8s_informer::meta_namespace_key::<Obj>;
-    Box::new(Heap::new(accessor(), move |a, b| (&a.val, key(a)).cmp(&(&b.val, key(b)))))
+    Box::new(Heap::new(accessor(), move |a, b| {
+        (&a.val, key(a)).cmp(&(&b.val, key(b)))
+    }))
 }
 
 impl Replay for Heap<Obj> {

@@ -67,9 +67,9 @@ impl Replay for Subject {
                 |selector| json!({"value": selector.matches_labels(|key| step["labels"].get(key).map(text))}),
             ),
             "list_all" => with(selector(step), |selector| listed(lister.select(&selector))),
-            "list_all_by_namespace" => {
-                with(selector(step), |selector| listed(lister.namespace(text(&step["ns"])).select(&selector)))
-            }
+            "list_all_by_namespace" => with(selector(step), |selector| {
+                listed(lister.namespace(text(&step["ns"])).select(&selector))
+            }),
             "lister_get" => {
                 let name = text(&step["name"]);
                 let object = match step["ns"].as_str() {
@@ -93,7 +93,10 @@ fn selector(step: &Value) -> Result<Selector, SelectorError> {
     }
 }
 
-fn with(selector: Result<Selector, SelectorError>, answer: impl FnOnce(Selector) -> Value) -> Value {
+fn with(
+    selector: Result<Selector, SelectorError>,
+    answer: impl FnOnce(Selector) -> Value,
+) -> Value {
     selector.map_or_else(|_| json!({"error": "selector"}), answer)
 }
 

@@ -18,7 +18,11 @@ pub(crate) struct Known {
 impl Known {
     pub(crate) fn new(kind: &Value) -> Self {
         let indexer = Arc::new(Sorted(Indexer::new(accessor(), Indexers::new())));
-        Self { map: Arc::default(), indexer, kind: text(kind).to_owned() }
+        Self {
+            map: Arc::default(),
+            indexer,
+            kind: text(kind).to_owned(),
+        }
     }
 
     pub(crate) fn objects(&self) -> Option<Arc<dyn KnownObjects<Obj>>> {
@@ -36,7 +40,11 @@ impl Known {
             for delta in deltas.iter() {
                 match delta {
                     Delta::Deleted(gone) => self.indexer.0.delete(gone)?,
-                    other => self.indexer.0.update(Arc::clone(other.object().unwrap())).map(drop)?,
+                    other => self
+                        .indexer
+                        .0
+                        .update(Arc::clone(other.object().unwrap()))
+                        .map(drop)?,
                 }
             }
         }
@@ -48,7 +56,9 @@ impl Known {
             self.map.change(op, step);
             return json!({});
         }
-        let Some(known) = self.objects() else { return json!({"objs": []}) };
+        let Some(known) = self.objects() else {
+            return json!({"objs": []});
+        };
         let keys = known.list_keys();
         json!({"objs": sorted(keys.iter().filter_map(|key| known.get_by_key(key).ok().flatten()).collect())})
     }
@@ -68,9 +78,21 @@ impl Map {
         let key = text(&step["key"]).to_owned();
         let mut entries = self.0.lock().unwrap();
         match op {
-            "known_set" => drop(entries.insert(key, Entry { object: Some(obj(&step["obj"])), fails: false })),
+            "known_set" => drop(entries.insert(
+                key,
+                Entry {
+                    object: Some(obj(&step["obj"])),
+                    fails: false,
+                },
+            )),
             "known_del" => drop(entries.remove(&key)),
-            "known_fail" => drop(entries.insert(key, Entry { object: None, fails: true })),
+            "known_fail" => drop(entries.insert(
+                key,
+                Entry {
+                    object: None,
+                    fails: true,
+                },
+            )),
             "known_ghost" => drop(entries.insert(key, Entry::default())),
             other => panic!("op {other}"),
         }
@@ -79,7 +101,12 @@ impl Map {
 
 impl KnownObjects<Obj> for Map {
     fn list_keys(&self) -> Vec<Key> {
-        self.0.lock().unwrap().keys().map(|key| key.as_str().into()).collect()
+        self.0
+            .lock()
+            .unwrap()
+            .keys()
+            .map(|key| key.as_str().into())
+            .collect()
     }
 
     fn get_by_key(&self, key: &str) -> Result<Option<Arc<Obj>>, StoreError> {

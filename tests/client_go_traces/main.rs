@@ -59,21 +59,96 @@ struct Suite {
 }
 
 const SUITES: &[Suite] = &[
-    Suite { name: "delta_fifo", build: delta_fifo::build, info: &["done_during"], floor: 100.0 },
-    Suite { name: "expiration_cache", build: expiration_cache::build, info: &[], floor: 100.0 },
-    Suite { name: "fifo", build: fifo::build, info: &[], floor: 100.0 },
-    Suite { name: "filtering_handler", build: filtering_handler::build, info: &[], floor: 100.0 },
-    Suite { name: "heap", build: heap::build, info: &[], floor: 100.0 },
-    Suite { name: "informer", build: informer::build, info: &[], floor: 80.0 },
-    Suite { name: "keys", build: keys::build, info: &[], floor: 100.0 },
-    Suite { name: "mutation_cache", build: mutation_cache::build, info: &[], floor: 75.0 },
-    Suite { name: "rate_limiter", build: rate_limiter::build, info: &[], floor: 100.0 },
-    Suite { name: "real_fifo", build: real_fifo::build, info: &["locked_during"], floor: 95.0 },
-    Suite { name: "reflector_wire", build: reflector_wire::build, info: &[], floor: 55.0 },
-    Suite { name: "store", build: store::build, info: &[], floor: 90.0 },
-    Suite { name: "thread_safe_store", build: thread_safe_store::build, info: &[], floor: 99.0 },
-    Suite { name: "undelta_store", build: undelta_store::build, info: &[], floor: 100.0 },
-    Suite { name: "workqueue", build: workqueue::build, info: &[], floor: 95.0 },
+    Suite {
+        name: "delta_fifo",
+        build: delta_fifo::build,
+        info: &["done_during"],
+        floor: 100.0,
+    },
+    Suite {
+        name: "expiration_cache",
+        build: expiration_cache::build,
+        info: &[],
+        floor: 100.0,
+    },
+    Suite {
+        name: "fifo",
+        build: fifo::build,
+        info: &[],
+        floor: 100.0,
+    },
+    Suite {
+        name: "filtering_handler",
+        build: filtering_handler::build,
+        info: &[],
+        floor: 100.0,
+    },
+    Suite {
+        name: "heap",
+        build: heap::build,
+        info: &[],
+        floor: 100.0,
+    },
+    Suite {
+        name: "informer",
+        build: informer::build,
+        info: &[],
+        floor: 80.0,
+    },
+    Suite {
+        name: "keys",
+        build: keys::build,
+        info: &[],
+        floor: 100.0,
+    },
+    Suite {
+        name: "mutation_cache",
+        build: mutation_cache::build,
+        info: &[],
+        floor: 75.0,
+    },
+    Suite {
+        name: "rate_limiter",
+        build: rate_limiter::build,
+        info: &[],
+        floor: 100.0,
+    },
+    Suite {
+        name: "real_fifo",
+        build: real_fifo::build,
+        info: &["locked_during"],
+        floor: 95.0,
+    },
+    Suite {
+        name: "reflector_wire",
+        build: reflector_wire::build,
+        info: &[],
+        floor: 55.0,
+    },
+    Suite {
+        name: "store",
+        build: store::build,
+        info: &[],
+        floor: 90.0,
+    },
+    Suite {
+        name: "thread_safe_store",
+        build: thread_safe_store::build,
+        info: &[],
+        floor: 99.0,
+    },
+    Suite {
+        name: "undelta_store",
+        build: undelta_store::build,
+        info: &[],
+        floor: 100.0,
+    },
+    Suite {
+        name: "workqueue",
+        build: workqueue::build,
+        info: &[],
+        floor: 95.0,
+    },
 ];
 
 #[derive(Default)]
@@ -98,21 +173,38 @@ fn replay() {
     let mut bad = Vec::new();
     for (name, tally) in &tallies {
         let share = 100.0 * tally.replayed as f64 / tally.steps as f64;
-        let cut: Vec<String> = tally.cut.iter().map(|(rule, times)| format!("{rule} {times}")).collect();
+        let cut: Vec<String> = tally
+            .cut
+            .iter()
+            .map(|(rule, times)| format!("{rule} {times}"))
+            .collect();
         println!(
             "{name}: {} traces, {} of {} steps replayed ({share:.1} %), cut short: {}",
             tally.traces,
             tally.replayed,
             tally.steps,
-            if cut.is_empty() { "none".to_owned() } else { cut.join(", ") }
+            if cut.is_empty() {
+                "none".to_owned()
+            } else {
+                cut.join(", ")
+            }
         );
         bad.extend(tally.failed.iter().take(5).cloned());
         if tally.failed.len() > 5 {
-            bad.push(format!("{name}: {} traces failed in all", tally.failed.len()));
+            bad.push(format!(
+                "{name}: {} traces failed in all",
+                tally.failed.len()
+            ));
         }
-        let floor = SUITES.iter().find(|suite| suite.name == *name).unwrap().floor;
+        let floor = SUITES
+            .iter()
+            .find(|suite| suite.name == *name)
+            .unwrap()
+            .floor;
         if share < floor {
-            bad.push(format!("{name}: only {share:.1} % replayed, the floor is {floor} %"));
+            bad.push(format!(
+                "{name}: only {share:.1} % replayed, the floor is {floor} %"
+            ));
         }
     }
     assert!(!tallies.is_empty(), "no traces");
@@ -128,7 +220,10 @@ fn files() -> Vec<(&'static Suite, PathBuf)> {
     let mut files: Vec<_> = fs::read_dir(root().join("tests/traces"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "jsonl")
+        })
         .collect();
     files.sort();
     let suite = |path: &Path| {
@@ -141,7 +236,9 @@ fn files() -> Vec<(&'static Suite, PathBuf)> {
 fn traces(path: &Path) -> Vec<Value> {
     let file = fs::read_to_string(path).unwrap();
     let lines = file.lines().filter(|line| !line.trim().is_empty());
-    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 fn replay_trace(suite: &Suite, trace: &Value, deviations: &BTreeSet<String>, tally: &mut Tally) {
@@ -152,9 +249,16 @@ fn replay_trace(suite: &Suite, trace: &Value, deviations: &BTreeSet<String>, tal
     let mut subject = (suite.build)(&trace["config"]);
     subject.begin(steps, deviations);
     for (number, step) in steps.iter().enumerate() {
-        let quirks = step["quirks"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        if let Some(rule) =
-            subject.deviates(step).into_iter().chain(quirks).find(|rule| deviations.contains(*rule))
+        let quirks = step["quirks"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
+        if let Some(rule) = subject
+            .deviates(step)
+            .into_iter()
+            .chain(quirks)
+            .find(|rule| deviations.contains(*rule))
         {
             *tally.cut.entry(rule.to_owned()).or_default() += 1;
             return;
@@ -163,7 +267,9 @@ fn replay_trace(suite: &Suite, trace: &Value, deviations: &BTreeSet<String>, tal
         let want = subject.checked(&step["want"]);
         let (got, want) = (without(&got, suite.info), without(&want, suite.info));
         if got != want {
-            tally.failed.push(format!("{id}, step {number}: {step}\n  got {got}"));
+            tally
+                .failed
+                .push(format!("{id}, step {number}: {step}\n  got {got}"));
             return;
         }
         tally.replayed += 1;
@@ -192,7 +298,9 @@ fn deviations() -> BTreeSet<String> {
     let document = fs::read_to_string(root().join("DEVIATIONS.md")).unwrap();
     let rows = document.lines().filter_map(|line| line.strip_prefix("| "));
     let ids = rows.filter_map(|row| row.split(" |").next());
-    ids.filter(|id| id.starts_with(|c: char| c.is_ascii_uppercase())).map(str::to_owned).collect()
+    ids.filter(|id| id.starts_with(|c: char| c.is_ascii_uppercase()))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]

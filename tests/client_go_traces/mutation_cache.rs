@@ -6,11 +6,16 @@ use k8s_informer::{Deleted, IndexError, Indexer, MutationCache};
 use serde_json::{Value, json};
 
 use super::Replay;
-use super::object::{Obj, accessor, class, done, found, index_answer, indexers, obj, objs, sorted, text};
+use super::object::{
+    Obj, accessor, class, done, found, index_answer, indexers, obj, objs, sorted, text,
+};
 
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     let clock = FakeClock::new();
-    let indexer = Arc::new(Indexer::new(accessor(), indexers(&json!(["ns", "val", "labels", "fail"]))));
+    let indexer = Arc::new(Indexer::new(
+        accessor(),
+        indexers(&json!(["ns", "val", "labels", "fail"])),
+    ));
     let mut builder = MutationCache::builder(accessor(), Arc::clone(&indexer) as _)
         .include_adds(config["include_adds"].as_bool().unwrap())
         .ttl(Duration::from_millis(config["ttl_ms"].as_u64().unwrap()))
@@ -18,7 +23,11 @@ pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     if config["indexer"].as_bool().unwrap() {
         builder = builder.indexer(Arc::clone(&indexer));
     }
-    Box::new(Subject { cache: builder.build(), indexer, clock })
+    Box::new(Subject {
+        cache: builder.build(),
+        indexer,
+        clock,
+    })
 }
 
 struct Subject {
@@ -36,7 +45,11 @@ impl Replay for Subject {
     }
 
     fn step(&mut self, op: &str, step: &Value) -> Value {
-        let Self { cache, indexer, clock } = self;
+        let Self {
+            cache,
+            indexer,
+            clock,
+        } = self;
         match op {
             // A tombstone is no object: there is nothing to call. It would never be answered, either.
             "mutation" if step["tombstone"].is_object() => json!({}),
@@ -48,7 +61,8 @@ impl Replay for Subject {
             "mutation_many" => {
                 for at in 0..step["count"].as_u64().unwrap() {
                     let name = format!("{}{at:05}", text(&step["prefix"]));
-                    let object = json!({"ns": "n1", "name": name, "rv": (at + 1).to_string(), "val": "x"});
+                    let object =
+                        json!({"ns": "n1", "name": name, "rv": (at + 1).to_string(), "val": "x"});
                     cache.mutation(obj(&object)).unwrap();
                 }
                 json!({})

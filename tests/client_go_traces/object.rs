@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_informer::{
-    Accessor, Deleted, IndexError, IndexFunc, Indexers, Key, KeyError, Object, StoreError, Transform,
+    Accessor, Deleted, IndexError, IndexFunc, Indexers, Key, KeyError, Object, StoreError,
+    Transform,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -68,7 +69,10 @@ pub(crate) fn objs(value: &Value) -> Vec<Arc<Obj>> {
 
 pub(crate) fn tombstone(value: &Value) -> Deleted<Obj> {
     let last_known = (!value["obj"].is_null()).then(|| obj(&value["obj"]));
-    Deleted::FinalStateUnknown { key: text(&value["key"]).into(), last_known }
+    Deleted::FinalStateUnknown {
+        key: text(&value["key"]).into(),
+        last_known,
+    }
 }
 
 pub(crate) fn text(value: &Value) -> &str {
@@ -83,11 +87,15 @@ pub(crate) fn transform(name: &Value) -> Option<Transform<Obj>> {
                 object.val.insert_str(0, "t:");
             }
         })),
-        "fail" => Some(Transform::new(|object: Arc<Obj>| match object.val.as_str() {
-            "bad" => Err("bad"),
-            _ => Ok(object),
+        "fail" => Some(Transform::new(|object: Arc<Obj>| {
+            match object.val.as_str() {
+                "bad" => Err("bad"),
+                _ => Ok(object),
+            }
         })),
-        "unkey" => Some(Transform::in_place(|object: &mut Obj| object.unkeyable |= object.val == "strip")),
+        "unkey" => Some(Transform::in_place(|object: &mut Obj| {
+            object.unkeyable |= object.val == "strip"
+        })),
         other => panic!("transform {other}"),
     }
 }
@@ -106,11 +114,21 @@ pub(crate) fn index_func(name: &str) -> IndexFunc<Obj> {
 }
 
 pub(crate) fn indexers(names: &Value) -> Indexers<Obj> {
-    names.as_array().into_iter().flatten().map(|name| (text(name), index_func(text(name)))).collect()
+    names
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|name| (text(name), index_func(text(name))))
+        .collect()
 }
 
 pub(crate) fn sorted(mut objects: Vec<Arc<Obj>>) -> Value {
-    objects.sort_by_cached_key(|object| (k8s_informer::meta_namespace_key(&**object), object.rv.clone()));
+    objects.sort_by_cached_key(|object| {
+        (
+            k8s_informer::meta_namespace_key(&**object),
+            object.rv.clone(),
+        )
+    });
     json!(objects.iter().map(|object| &**object).collect::<Vec<_>>())
 }
 

@@ -3,9 +3,9 @@ use std::time::Duration;
 
 use k8s_informer::testing::FakeClock;
 use k8s_informer::workqueue::{
-    BucketRateLimiter, ItemExponentialFailureRateLimiter, ItemFastSlowRateLimiter, MaxOfRateLimiter,
-    RateLimiter, WithMaxWaitRateLimiter, default_controller_rate_limiter_with_clock,
-    default_item_based_rate_limiter,
+    BucketRateLimiter, ItemExponentialFailureRateLimiter, ItemFastSlowRateLimiter,
+    MaxOfRateLimiter, RateLimiter, WithMaxWaitRateLimiter,
+    default_controller_rate_limiter_with_clock, default_item_based_rate_limiter,
 };
 use serde_json::{Value, json};
 
@@ -14,20 +14,28 @@ use super::object::text;
 
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     let clock = FakeClock::new();
-    Box::new(Subject { limiter: limiter(&config["limiter"], &clock), clock })
+    Box::new(Subject {
+        limiter: limiter(&config["limiter"], &clock),
+        clock,
+    })
 }
 
 pub(crate) fn limiter(config: &Value, clock: &FakeClock) -> Box<dyn RateLimiter<String>> {
     let time = |field| nanoseconds(&config[field]);
     let clock_of_it = || Arc::new(clock.clone());
     match text(&config["kind"]) {
-        "item_exponential" => {
-            Box::new(ItemExponentialFailureRateLimiter::new(time("base_ns"), time("max_ns")))
-        }
+        "item_exponential" => Box::new(ItemExponentialFailureRateLimiter::new(
+            time("base_ns"),
+            time("max_ns"),
+        )),
         "item_fast_slow" => {
             // Here there can't be fewer than none; that is the same.
             let max_fast = config["max_fast"].as_i64().unwrap().try_into().unwrap_or(0);
-            Box::new(ItemFastSlowRateLimiter::new(time("fast_ns"), time("slow_ns"), max_fast))
+            Box::new(ItemFastSlowRateLimiter::new(
+                time("fast_ns"),
+                time("slow_ns"),
+                max_fast,
+            ))
         }
         "bucket" => {
             let burst = config["burst"].as_i64().unwrap().try_into().unwrap_or(0);
@@ -36,11 +44,17 @@ pub(crate) fn limiter(config: &Value, clock: &FakeClock) -> Box<dyn RateLimiter<
         }
         "max_of" => {
             let limiters = config["limiters"].as_array().unwrap();
-            Box::new(MaxOfRateLimiter::new(limiters.iter().map(|config| limiter(config, clock)).collect()))
+            Box::new(MaxOfRateLimiter::new(
+                limiters
+                    .iter()
+                    .map(|config| limiter(config, clock))
+                    .collect(),
+            ))
         }
-        "with_max_wait" => {
-            Box::new(WithMaxWaitRateLimiter::new(limiter(&config["limiter"], clock), time("max_ns")))
-        }
+        "with_max_wait" => Box::new(WithMaxWaitRateLimiter::new(
+            limiter(&config["limiter"], clock),
+            time("max_ns"),
+        )),
         "default_controller" => Box::new(default_controller_rate_limiter_with_clock(clock_of_it())),
         "default_item" => Box::new(default_item_based_rate_limiter()),
         other => panic!("limiter {other}"),

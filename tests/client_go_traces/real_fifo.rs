@@ -13,9 +13,10 @@ pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     let is = |option: &str| config[option].as_bool().unwrap();
     // What client-go panics about can't be said here at all (R4).
     let mode = match (is("atomic"), known.objects()) {
-        (true, None) => {
-            RealFifoMode::Atomic { unlock_while_processing: is("unlock"), bookmarks: is("bookmark") }
-        }
+        (true, None) => RealFifoMode::Atomic {
+            unlock_while_processing: is("unlock"),
+            bookmarks: is("bookmark"),
+        },
         (false, Some(known)) if !is("unlock") && !is("bookmark") => RealFifoMode::InOrder(known),
         _ => return Box::new(Impossible),
     };
@@ -23,7 +24,10 @@ pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     if let Some(transform) = transform(&config["transform"]) {
         builder = builder.transform(transform);
     }
-    Box::new(Subject { queue: builder.build(), known })
+    Box::new(Subject {
+        queue: builder.build(),
+        known,
+    })
 }
 
 struct Impossible;
@@ -58,7 +62,12 @@ impl Subject {
             "add_many" => {
                 for n in 0..step["count"].as_u64().unwrap() {
                     let name = format!("{}{n:05}", text(&step["prefix"]));
-                    let object = Obj { ns: "n1".to_owned(), name, rv: (n + 1).to_string(), ..Obj::default() };
+                    let object = Obj {
+                        ns: "n1".to_owned(),
+                        name,
+                        rv: (n + 1).to_string(),
+                        ..Obj::default()
+                    };
                     queue.add(Arc::new(object)).unwrap();
                 }
                 json!({})
@@ -91,7 +100,10 @@ impl Subject {
             if batch {
                 answer.insert("callback".to_owned(), json!(callback));
             }
-            let deltas: Vec<_> = popped.iter().flat_map(|deltas| deltas.iter().cloned()).collect();
+            let deltas: Vec<_> = popped
+                .iter()
+                .flat_map(|deltas| deltas.iter().cloned())
+                .collect();
             match deltas.as_slice() {
                 [first, .., last] if deltas.len() > 20 => {
                     answer.insert("count".to_owned(), json!(deltas.len()));
@@ -103,18 +115,24 @@ impl Subject {
             answer.insert("initial".to_owned(), json!(initial));
             answer.insert("done_during".to_owned(), json!(queue.synced().is_done()));
             if let Some(during) = step["during"].as_array() {
-                let during: Vec<_> = during.iter().map(|step| self.simple(text(&step["op"]), step)).collect();
+                let during: Vec<_> = during
+                    .iter()
+                    .map(|step| self.simple(text(&step["op"]), step))
+                    .collect();
                 answer.insert("during".to_owned(), json!(during));
             }
             if step["process"] == "error" {
                 return Err("process".into());
             }
-            popped.iter().try_for_each(|deltas| self.known.apply(deltas))
+            popped
+                .iter()
+                .try_for_each(|deltas| self.known.apply(deltas))
         };
         let closed = match batch {
             false => {
-                let popped = queue
-                    .pop(&mut |deltas, initial| process("single", std::slice::from_ref(deltas), initial));
+                let popped = queue.pop(&mut |deltas, initial| {
+                    process("single", std::slice::from_ref(deltas), initial)
+                });
                 matches!(popped, Err(PopError::Closed))
             }
             true => {

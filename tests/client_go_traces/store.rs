@@ -3,8 +3,8 @@ use serde_json::{Value, json};
 
 use super::Replay;
 use super::object::{
-    Obj, accessor, class, done, found, index_answer, indexers, keys, obj, objs, sorted, text, tombstone,
-    transform,
+    Obj, accessor, class, done, found, index_answer, indexers, keys, obj, objs, sorted, text,
+    tombstone, transform,
 };
 
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
@@ -42,9 +42,17 @@ impl Replay for Subject {
             "list" => json!({"objs": sorted(store.list())}),
             "list_keys" => json!({"keys": keys(store.list_keys())}),
             "index" => index_answer("objs", store.index(name(), &obj(&step["obj"])), sorted),
-            "by_index" => index_answer("objs", store.by_index(name(), text(&step["value"])), sorted),
-            "index_keys" => index_answer("keys", store.index_keys(name(), text(&step["value"])), written),
-            "list_index_func_values" => index_answer("values", store.list_index_func_values(name()), keys),
+            "by_index" => {
+                index_answer("objs", store.by_index(name(), text(&step["value"])), sorted)
+            }
+            "index_keys" => index_answer(
+                "keys",
+                store.index_keys(name(), text(&step["value"])),
+                written,
+            ),
+            "list_index_func_values" => {
+                index_answer("values", store.list_index_func_values(name()), keys)
+            }
             "add_indexers" => added(store.add_indexers(indexers(&step["names"]))),
             "get_indexers" => json!({"names": written(store.get_indexers())}),
             "bookmark" => done(ReflectorStore::bookmark(store, text(&step["rv"]))),
@@ -59,7 +67,9 @@ pub(crate) fn change(value: &Value) -> Change<Obj> {
     match text(&value["type"]) {
         "add" => Change::Add(obj(&value["obj"])),
         "update" => Change::Update(obj(&value["obj"])),
-        "delete" if value["tombstone"].is_object() => Change::Delete(tombstone(&value["tombstone"])),
+        "delete" if value["tombstone"].is_object() => {
+            Change::Delete(tombstone(&value["tombstone"]))
+        }
         "delete" => Change::Delete(Deleted::Final(obj(&value["obj"]))),
         other => panic!("transaction {other}"),
     }

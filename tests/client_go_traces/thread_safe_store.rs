@@ -7,9 +7,9 @@ use super::store::{added, change, transaction, written};
 
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     let store = ThreadSafeStore::new(indexers(&config["indexers"]));
-    Box::new(Subject(
-        store.with_resource_version(|object: &Obj| (!object.unkeyable).then_some(object.rv.as_str())),
-    ))
+    Box::new(Subject(store.with_resource_version(|object: &Obj| {
+        (!object.unkeyable).then_some(object.rv.as_str())
+    })))
 }
 
 struct Subject(ThreadSafeStore<Obj>);
@@ -39,7 +39,9 @@ impl Replay for Subject {
             }
             "replace" => {
                 let items = step["items"].as_array().unwrap().iter();
-                let items = items.map(|item| (text(&item["key"]).into(), obj(&item["obj"]))).collect();
+                let items = items
+                    .map(|item| (text(&item["key"]).into(), obj(&item["obj"])))
+                    .collect();
                 done(store.replace(items, text(&step["rv"])))
             }
             "transaction" => {
@@ -51,9 +53,17 @@ impl Replay for Subject {
             "list" => json!({"objs": sorted(store.list())}),
             "list_keys" => json!({"keys": keys(store.list_keys())}),
             "index" => index_answer("objs", store.index(name(), &obj(&step["obj"])), sorted),
-            "by_index" => index_answer("objs", store.by_index(name(), text(&step["value"])), sorted),
-            "index_keys" => index_answer("keys", store.index_keys(name(), text(&step["value"])), written),
-            "list_index_func_values" => index_answer("values", store.list_index_func_values(name()), keys),
+            "by_index" => {
+                index_answer("objs", store.by_index(name(), text(&step["value"])), sorted)
+            }
+            "index_keys" => index_answer(
+                "keys",
+                store.index_keys(name(), text(&step["value"])),
+                written,
+            ),
+            "list_index_func_values" => {
+                index_answer("values", store.list_index_func_values(name()), keys)
+            }
             "add_indexers" => added(store.add_indexers(indexers(&step["names"]))),
             "get_indexers" => json!({"names": written(store.get_indexers())}),
             "bookmark" => {

@@ -20,8 +20,11 @@ const LATE: Duration = Duration::from_secs(1);
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
     let clock = FakeClock::new();
     let touches = Arc::<Mutex<Vec<String>>>::default();
-    let recording =
-        |to_front| Recording { waiting: VecDeque::new(), touches: Arc::clone(&touches), to_front };
+    let recording = |to_front| Recording {
+        waiting: VecDeque::new(),
+        touches: Arc::clone(&touches),
+        to_front,
+    };
     let mut builder = WorkQueue::builder().clock(Arc::new(clock.clone()));
     match text(&config["queue"]) {
         "default" => {}
@@ -38,7 +41,13 @@ pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
         }
         other => panic!("kind {other}"),
     };
-    Box::new(Subject { queue: Arc::new(queue), clock, touches, drains: Vec::new(), is_released: false })
+    Box::new(Subject {
+        queue: Arc::new(queue),
+        clock,
+        touches,
+        drains: Vec::new(),
+        is_released: false,
+    })
 }
 
 enum Kind {
@@ -83,7 +92,10 @@ struct Recording {
 impl Order<String> for Recording {
     fn touch(&mut self, item: &String) {
         self.touches.lock().unwrap().push(item.clone());
-        if let (true, Some(at)) = (self.to_front, self.waiting.iter().position(|waiting| waiting == item)) {
+        if let (true, Some(at)) = (
+            self.to_front,
+            self.waiting.iter().position(|waiting| waiting == item),
+        ) {
             let item = self.waiting.remove(at).unwrap();
             self.waiting.push_front(item);
         }
@@ -112,9 +124,13 @@ impl Subject {
     /// Whether all drains have returned by now.
     fn drained(&mut self, wanted: &Value) -> bool {
         let patience = PATIENCE[usize::from(wanted == &json!(false))];
-        let (queue, is_released) = (Arc::clone(&self.queue), self.is_released && wanted == &json!(true));
-        let waits =
-            |end: &mpsc::Receiver<()>, time| end.recv_timeout(time) == Err(mpsc::RecvTimeoutError::Timeout);
+        let (queue, is_released) = (
+            Arc::clone(&self.queue),
+            self.is_released && wanted == &json!(true),
+        );
+        let waits = |end: &mpsc::Receiver<()>, time| {
+            end.recv_timeout(time) == Err(mpsc::RecvTimeoutError::Timeout)
+        };
         self.drains.retain(|(_, end)| {
             // A thread that began its drain late has missed the shutdown that ends it.
             if is_released && waits(end, LATE) {
@@ -133,7 +149,9 @@ impl Replay for Subject {
         match op {
             "add" => queue.add(item()),
             "done" => queue.done(&item()),
-            "get" if queue.is_empty() && !queue.shutting_down() => return json!({"would_block": true}),
+            "get" if queue.is_empty() && !queue.shutting_down() => {
+                return json!({"would_block": true});
+            }
             "get" => {
                 return match queue.get() {
                     Some(item) => json!({"item": item, "shutdown": false}),
@@ -144,12 +162,18 @@ impl Replay for Subject {
             "add_after" => {
                 // Here no delay is negative; none at all means the same.
                 let delay = step["ms"].as_i64().unwrap().try_into().unwrap_or(0);
-                self.queue.delaying().add_after(item(), Duration::from_millis(delay));
+                self.queue
+                    .delaying()
+                    .add_after(item(), Duration::from_millis(delay));
             }
             "add_rate_limited" => self.queue.rate_limiting().add_rate_limited(item()),
             "forget" => self.queue.rate_limiting().forget(&item()),
-            "num_requeues" => return json!({"value": self.queue.rate_limiting().num_requeues(&item())}),
-            "advance_ms" => self.clock.advance(Duration::from_millis(step["ms"].as_u64().unwrap())),
+            "num_requeues" => {
+                return json!({"value": self.queue.rate_limiting().num_requeues(&item())});
+            }
+            "advance_ms" => self
+                .clock
+                .advance(Duration::from_millis(step["ms"].as_u64().unwrap())),
             "shutdown" => {
                 queue.shut_down();
                 self.is_released = !self.drains.is_empty();

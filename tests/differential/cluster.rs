@@ -32,7 +32,9 @@ impl Cluster {
             false => ("", "pods", "Pod", "/api/v1"),
         };
         let server = ApiServer::builder()
-            .resource(ApiResource::new("example.com", "v1", "widgets", "Widget").field("spec.nodeName"))
+            .resource(
+                ApiResource::new("example.com", "v1", "widgets", "Widget").field("spec.nodeName"),
+            )
             .seed(seed)
             .history(config.history)
             .watch_list(config.lists != Lists::Refused);
@@ -59,13 +61,20 @@ impl Cluster {
     }
 
     pub(crate) fn last_operations(&self) -> String {
-        self.operations.iter().map(|operation| format!("  {operation}\n")).collect()
+        self.operations
+            .iter()
+            .map(|operation| format!("  {operation}\n"))
+            .collect()
     }
 
     /// The path of an object by its key.
     fn path(&self, key: &str) -> String {
         let (namespace, name) = key.split_once('/').expect("the objects have namespaces");
-        format!("{}/namespaces/{namespace}/{}/{name}", self.root, self.resource.resource())
+        format!(
+            "{}/namespaces/{namespace}/{}/{name}",
+            self.root,
+            self.resource.resource()
+        )
     }
 
     /// Restarts the API server: its watch cache is empty, and etcd still has the older versions.
@@ -76,10 +85,15 @@ impl Cluster {
 
     /// All objects of all namespaces, each with its kind.
     pub(crate) fn states(&self) -> Vec<Value> {
-        let list = self.server.list(&format!("{}/{}", self.root, self.resource.resource()));
+        let list = self
+            .server
+            .list(&format!("{}/{}", self.root, self.resource.resource()));
         let mut list = list.expect("the server lists");
         let (api_version, kind) = (list["apiVersion"].clone(), Value::from(self.kind));
-        let items = list["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        let items = list["items"]
+            .as_array_mut()
+            .map(std::mem::take)
+            .unwrap_or_default();
         items
             .into_iter()
             .map(|mut item| {
@@ -97,7 +111,12 @@ impl Cluster {
     }
 
     /// Writes an object with random content.
-    pub(crate) fn write_object(&mut self, config: &Config, key: &str, random: &mut Random) -> Value {
+    pub(crate) fn write_object(
+        &mut self,
+        config: &Config,
+        key: &str,
+        random: &mut Random,
+    ) -> Value {
         let mut content = content(config, random);
         if key.ends_with(MARKER) {
             content = marker();
@@ -112,7 +131,11 @@ impl Cluster {
             namespaces @ [_, ..] if random.percent(80) => namespaces,
             _ => &NAMESPACES,
         };
-        let key = format!("{}/o{}", random.pick(namespaces), random.below(config.names));
+        let key = format!(
+            "{}/o{}",
+            random.pick(namespaces),
+            random.below(config.names)
+        );
         let content = content(config, random);
         match random.below(10) {
             0..7 => vec![self.put(&key, content)],
@@ -144,10 +167,15 @@ impl Cluster {
                 if let Some(labels) = content["metadata"]["labels"].as_object_mut() {
                     labels.retain(|_, value| !value.is_null());
                 }
-                self.server.create(collection, content).expect("it can be created")
+                self.server
+                    .create(collection, content)
+                    .expect("it can be created")
             }
         };
-        self.log(format!("{}: put {key} {described}", self.server.resource_version()));
+        self.log(format!(
+            "{}: put {key} {described}",
+            self.server.resource_version()
+        ));
         stored
     }
 }
@@ -174,7 +202,11 @@ fn content(config: &Config, random: &mut Random) -> Value {
         moods.push((10, Some("poison")));
     }
     let undecodable = config.undecodable && random.percent(20);
-    let priority = if undecodable { json!("high") } else { json!(random.below(9)) };
+    let priority = if undecodable {
+        json!("high")
+    } else {
+        json!(random.below(9))
+    };
     json!({
         "metadata": { "labels": {
             "app": random.weighted(&[(3, "in"), (1, "out")]),

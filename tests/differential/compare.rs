@@ -47,10 +47,15 @@ impl<T: CacheForm> World<T> {
                 Outcome::Cached(shown) => shown,
                 Outcome::Kept { .. } => unreachable!("markers are always accepted"),
             };
-            let cached = self.informer.lister().get(marker.namespace(), marker.name());
+            let cached = self
+                .informer
+                .lister()
+                .get(marker.namespace(), marker.name());
             if cached.as_ref().map(|cached| cached.show()) != Some(expected) {
                 let cached = cached.map(|cached| cached.show());
-                return Err(format!("wait_for_object returned before the marker was cached: {cached:?}"));
+                return Err(format!(
+                    "wait_for_object returned before the marker was cached: {cached:?}"
+                ));
             }
         }
         Ok(())
@@ -59,20 +64,30 @@ impl<T: CacheForm> World<T> {
     fn compare(&self) -> Result<(), Difference> {
         let expected = self.model.expected(&self.cluster.states());
         let cached = self.cached();
-        let shown: BTreeMap<String, Value> =
-            cached.iter().map(|(key, object)| (key.clone(), object.show())).collect();
+        let shown: BTreeMap<String, Value> = cached
+            .iter()
+            .map(|(key, object)| (key.clone(), object.show()))
+            .collect();
         if let Some(why) = self.model.difference(&expected, &shown) {
             return Err(Difference::NotYet(format!("cache: {why}")));
         }
-        self.compare_status(expected.values().any(|outcome| *outcome == Outcome::Kept { unreadable: true }))?;
+        self.compare_status(
+            expected
+                .values()
+                .any(|outcome| *outcome == Outcome::Kept { unreadable: true }),
+        )?;
         self.compare_indices()?;
-        self.handlers.iter().try_for_each(|handler| compare_handler(handler, &cached))
+        self.handlers
+            .iter()
+            .try_for_each(|handler| compare_handler(handler, &cached))
     }
 
     fn compare_status(&self, unreadable: bool) -> Result<(), Difference> {
         let status = self.informer.status();
         if unreadable && status.complete {
-            return Err(Difference::NotYet("status: complete, though an object can't be read".to_owned()));
+            return Err(Difference::NotYet(
+                "status: complete, though an object can't be read".to_owned(),
+            ));
         }
         if !unreadable && !self.was_incomplete && !status.complete {
             let error = status.last_error;
@@ -82,7 +97,10 @@ impl<T: CacheForm> World<T> {
         }
         let reached = self.informer.store_resource_version();
         let newest = self.cluster.server.resource_version();
-        if !reached.parse().is_ok_and(|reached: u64| (self.marked..=newest).contains(&reached)) {
+        if !reached
+            .parse()
+            .is_ok_and(|reached: u64| (self.marked..=newest).contains(&reached))
+        {
             let (from, seen) = (self.marked, self.informer.last_sync_resource_version());
             return Err(Difference::NotYet(format!(
                 "the cache has reached {reached:?}, not {from} to {newest}; the reflector has seen {seen:?}"
@@ -95,10 +113,14 @@ impl<T: CacheForm> World<T> {
         let cached = self.cached();
         let indexer = self.informer.indexer();
         let compare = |index: &str, value: &str, has_it: &dyn Fn(&T) -> bool| {
-            let expected: Vec<&str> =
-                cached.iter().filter(|(_, object)| has_it(object)).map(|(key, _)| key.as_str()).collect();
+            let expected: Vec<&str> = cached
+                .iter()
+                .filter(|(_, object)| has_it(object))
+                .map(|(key, _)| key.as_str())
+                .collect();
             let found = indexer.index_keys(index, value);
-            let found = found.map_err(|error| Difference::Wrong(format!("index {index}: {error}")))?;
+            let found =
+                found.map_err(|error| Difference::Wrong(format!("index {index}: {error}")))?;
             if !found.iter().map(|key| &**key).eq(expected.iter().copied()) {
                 return Err(Difference::NotYet(format!(
                     "index {index}={value}: {found:?}, not {expected:?}"
@@ -111,9 +133,9 @@ impl<T: CacheForm> World<T> {
                 compare(label, value, &|object| object.label(label) == Some(value))?;
             }
         }
-        NAMESPACES
-            .iter()
-            .try_for_each(|name| compare(NAMESPACE_INDEX, name, &|object| object.namespace() == *name))
+        NAMESPACES.iter().try_for_each(|name| {
+            compare(NAMESPACE_INDEX, name, &|object| object.namespace() == *name)
+        })
     }
 }
 
@@ -129,7 +151,13 @@ fn compare_handler<T: CacheForm>(
     handler: &Handler<T>,
     cached: &BTreeMap<String, std::sync::Arc<T>>,
 ) -> Result<(), Difference> {
-    let Handler { name, config, recorder, registration, .. } = handler;
+    let Handler {
+        name,
+        config,
+        recorder,
+        registration,
+        ..
+    } = handler;
     let known = recorder.known().lock();
     let events = || format!("; its last events:\n    {}", known.last_events());
     if let Some(wrong) = known.wrong.first() {
@@ -138,9 +166,14 @@ fn compare_handler<T: CacheForm>(
             events()
         )));
     }
-    for (key, object) in cached.iter().filter(|(_, object)| config.passes(object.label("tier"))) {
+    for (key, object) in cached
+        .iter()
+        .filter(|(_, object)| config.passes(object.label("tier")))
+    {
         let told = known.objects.get(key);
-        if !told.is_some_and(|told| std::sync::Arc::ptr_eq(told, object) || told.show() == object.show()) {
+        if !told.is_some_and(|told| {
+            std::sync::Arc::ptr_eq(told, object) || told.show() == object.show()
+        }) {
             let told = told.map_or_else(|| "nothing".to_owned(), |told| told.show().to_string());
             let cached = object.show();
             return Err(Difference::NotYet(format!(
@@ -149,7 +182,11 @@ fn compare_handler<T: CacheForm>(
             )));
         }
     }
-    let passes = |key: &String| cached.get(key).is_some_and(|object| config.passes(object.label("tier")));
+    let passes = |key: &String| {
+        cached
+            .get(key)
+            .is_some_and(|object| config.passes(object.label("tier")))
+    };
     if let Some(key) = known.objects.keys().find(|key| !passes(key)) {
         return Err(Difference::NotYet(format!(
             "{name} {config:?} did not receive the deletion of {key}{}",
@@ -157,7 +194,10 @@ fn compare_handler<T: CacheForm>(
         )));
     }
     if !registration.has_synced() {
-        return Err(Difference::NotYet(format!("{name} has not synced{}", events())));
+        return Err(Difference::NotYet(format!(
+            "{name} has not synced{}",
+            events()
+        )));
     }
     let stats = registration.stats();
     if stats.panics > 0 || stats.waiting > 0 || stats.received != stats.delivered + stats.merged {

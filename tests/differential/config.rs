@@ -17,7 +17,10 @@ pub(crate) fn is_left_out(what: &str) -> bool {
     static NAMES: OnceLock<Vec<String>> = OnceLock::new();
     let names = NAMES.get_or_init(|| {
         let names = std::env::var("DIFFERENTIAL_WITHOUT").unwrap_or_else(|_| LEFT_OUT.to_owned());
-        names.split(',').map(|name| name.trim().to_owned()).collect()
+        names
+            .split(',')
+            .map(|name| name.trim().to_owned())
+            .collect()
     });
     names.iter().any(|name| name == what)
 }
@@ -97,11 +100,25 @@ pub(crate) struct Scope {
 
 impl Config {
     pub(crate) fn random(random: &mut Random) -> Self {
-        let form = random.pick(&[Form::Dynamic, Form::Compact, Form::Custom, Form::Typed, Form::Metadata]);
-        let queues =
-            [InformerQueue::DeltaFifo, InformerQueue::RealFifoAtomic, InformerQueue::RealFifoInOrder];
+        let form = random.pick(&[
+            Form::Dynamic,
+            Form::Compact,
+            Form::Custom,
+            Form::Typed,
+            Form::Metadata,
+        ]);
+        let queues = [
+            InformerQueue::DeltaFifo,
+            InformerQueue::RealFifoAtomic,
+            InformerQueue::RealFifoInOrder,
+        ];
         let pages = 1 + random.below(4) as u32;
-        let lists = [(3, Lists::Streamed), (1, Lists::Refused), (2, Lists::Whole), (3, Lists::Paged(pages))];
+        let lists = [
+            (3, Lists::Streamed),
+            (1, Lists::Refused),
+            (2, Lists::Whole),
+            (3, Lists::Paged(pages)),
+        ];
         Self {
             form,
             queue: random.pick(&queues),
@@ -122,7 +139,9 @@ impl Config {
             bookmarks: random.percent(30),
             history: random.weighted(&[(4, 16_384), (1, 8)]),
             names: 1 + random.below(4),
-            handlers: (0..1 + random.below(3)).map(|_| HandlerConfig::random(random)).collect(),
+            handlers: (0..1 + random.below(3))
+                .map(|_| HandlerConfig::random(random))
+                .collect(),
         }
     }
 
@@ -139,7 +158,10 @@ impl Config {
 
 impl HandlerConfig {
     pub(crate) fn random(random: &mut Random) -> Self {
-        Self { coalescing: random.percent(50), filtered: random.percent(50) && !is_left_out("filter") }
+        Self {
+            coalescing: random.percent(50),
+            filtered: random.percent(50) && !is_left_out("filter"),
+        }
     }
 
     pub(crate) fn passes(self, tier: Option<&str>) -> bool {
@@ -149,8 +171,13 @@ impl HandlerConfig {
 
 impl Scope {
     fn random(random: &mut Random) -> Self {
-        let namespaces: &[&str] = random.weighted(&[(3, &[] as &[_]), (2, &["a"]), (2, &["a", "b"])]);
-        Self { namespaces: namespaces.to_vec(), labelled: random.percent(40), on_node: random.percent(20) }
+        let namespaces: &[&str] =
+            random.weighted(&[(3, &[] as &[_]), (2, &["a"]), (2, &["a", "b"])]);
+        Self {
+            namespaces: namespaces.to_vec(),
+            labelled: random.percent(40),
+            on_node: random.percent(20),
+        }
     }
 
     pub(crate) fn informer_scope(&self) -> InformerScope {
@@ -170,7 +197,11 @@ impl Scope {
     /// Whether an object, as the server has it, is in the scope.
     pub(crate) fn contains(&self, object: &Value) -> bool {
         let metadata = &object["metadata"];
-        (self.namespaces.is_empty() || self.namespaces.iter().any(|name| metadata["namespace"] == *name))
+        (self.namespaces.is_empty()
+            || self
+                .namespaces
+                .iter()
+                .any(|name| metadata["namespace"] == *name))
             && (!self.labelled || metadata["labels"]["app"] == "in")
             && (!self.on_node || object["spec"]["nodeName"] == "n0")
     }

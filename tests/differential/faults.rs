@@ -34,8 +34,8 @@ pub(crate) enum Kind {
 
 use Kind::{
     ContinueExpired, EventGarbled, ListGarbled, ListRefused, ListReset, ListSlow, ListTruncated,
-    OpenWatchesCut, OpenWatchesEnded, OpenWatchesError, OpenWatchesGarbled, OpenWatchesStalled, WatchCut,
-    WatchEnded, WatchError, WatchGarbled, WatchRefused, WatchStalled,
+    OpenWatchesCut, OpenWatchesEnded, OpenWatchesError, OpenWatchesGarbled, OpenWatchesStalled,
+    WatchCut, WatchEnded, WatchError, WatchGarbled, WatchRefused, WatchStalled,
 };
 
 const ALL: [Kind; 18] = [
@@ -128,7 +128,11 @@ impl Kind {
             WatchError => watch(Fault::status(error).after_events(events)),
             WatchEnded => watch(Fault::end_watch().after_events(events)),
             WatchCut => watch(Fault::close().after_events(events).after_bytes(bytes % 100)),
-            EventGarbled => watch(Fault::garbage(GARBAGE).after_events(events).after_bytes(bytes % 300)),
+            EventGarbled => watch(
+                Fault::garbage(GARBAGE)
+                    .after_events(events)
+                    .after_bytes(bytes % 300),
+            ),
             WatchGarbled => watch(Fault::garbage("{no json\n").after_events(events)),
             // A watch-list that stalls is given half a minute.
             WatchStalled => {
@@ -140,7 +144,8 @@ impl Kind {
             OpenWatchesGarbled => drop(server.write_to_watches("{no json\n")),
             OpenWatchesError => drop(server.fail_watches(&Fault::status(error))),
             OpenWatchesStalled => {
-                let stall = Fault::stall().when(|request| request.param("sendInitialEvents").is_none());
+                let stall =
+                    Fault::stall().when(|request| request.param("sendInitialEvents").is_none());
                 server.fail_watches(&stall);
             }
         }

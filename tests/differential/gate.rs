@@ -43,7 +43,11 @@ impl Signal {
 
     /// Calls `look` until it returns something: after each signal, and every two milliseconds, because not
     /// everything that is waited for raises the signal. Returns `None` when the time is up.
-    pub(crate) fn until<R>(&self, timeout: Duration, mut look: impl FnMut() -> Option<R>) -> Option<R> {
+    pub(crate) fn until<R>(
+        &self,
+        timeout: Duration,
+        mut look: impl FnMut() -> Option<R>,
+    ) -> Option<R> {
         let deadline = Instant::now() + timeout;
         loop {
             let seen = *self.state.0.lock();
@@ -56,7 +60,9 @@ impl Signal {
             }
             let mut raised = self.state.0.lock();
             if *raised == seen {
-                self.state.1.wait_until(&mut raised, deadline.min(now + Duration::from_millis(2)));
+                self.state
+                    .1
+                    .wait_until(&mut raised, deadline.min(now + Duration::from_millis(2)));
             }
         }
     }

@@ -58,7 +58,11 @@ const ROUNDS_OF_A_WORLD: u64 = 10;
 
 #[test]
 fn informer_through_random_faults_equals_model() {
-    let number = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
+    let number = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .map(|value| value.parse::<u64>().unwrap())
+    };
     let rounds = number("DIFFERENTIAL_ROUNDS").unwrap_or(60);
     let first = number("DIFFERENTIAL_SEED").unwrap_or(1);
     let keeps_going = number("DIFFERENTIAL_KEEP_GOING").is_some();

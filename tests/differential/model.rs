@@ -30,22 +30,33 @@ pub(crate) struct Model<T> {
 
 impl<T: CacheForm> Model<T> {
     pub(crate) fn new(config: Config) -> Self {
-        Self { config, ever: HashMap::new(), form: PhantomData }
+        Self {
+            config,
+            ever: HashMap::new(),
+            form: PhantomData,
+        }
     }
 
     /// Remembers a state that the server has now.
     pub(crate) fn remember(&mut self, state: &Value) {
         if let Outcome::Cached(shown) = self.outcome(state) {
-            self.ever.entry(key(state)).or_default().insert(shown.to_string());
+            self.ever
+                .entry(key(state))
+                .or_default()
+                .insert(shown.to_string());
         }
     }
 
     pub(crate) fn outcome(&self, state: &Value) -> Outcome {
-        let Some(mut object) = T::of(state) else { return Outcome::Kept { unreadable: true } };
+        let Some(mut object) = T::of(state) else {
+            return Outcome::Kept { unreadable: true };
+        };
         let transforms = self.config.transform != Transformation::None;
         match object.label("mood") {
             Some("poison") if transforms => return Outcome::Kept { unreadable: true },
-            Some("odd") if self.config.rejecting_index => return Outcome::Kept { unreadable: false },
+            Some("odd") if self.config.rejecting_index => {
+                return Outcome::Kept { unreadable: false };
+            }
             _ => {}
         }
         if self.config.transform == Transformation::Stripping {
@@ -56,18 +67,28 @@ impl<T: CacheForm> Model<T> {
 
     /// What the cache must contain when the server has these objects.
     pub(crate) fn expected(&self, states: &[Value]) -> Expected {
-        let in_scope = states.iter().filter(|state| self.config.scope.contains(state));
-        in_scope.map(|state| (key(state), self.outcome(state))).collect()
+        let in_scope = states
+            .iter()
+            .filter(|state| self.config.scope.contains(state));
+        in_scope
+            .map(|state| (key(state), self.outcome(state)))
+            .collect()
     }
 
     /// How the cache differs from that, if it does.
-    pub(crate) fn difference(&self, expected: &Expected, cache: &BTreeMap<String, Value>) -> Option<String> {
+    pub(crate) fn difference(
+        &self,
+        expected: &Expected,
+        cache: &BTreeMap<String, Value>,
+    ) -> Option<String> {
         for (key, outcome) in expected {
             match (outcome, cache.get(key)) {
                 (Outcome::Cached(expected), Some(cached)) if expected == cached => {}
                 (Outcome::Cached(expected), cached) => {
                     let cached = cached.map_or_else(|| "nothing".to_owned(), ToString::to_string);
-                    return Some(format!("{key}: the server has\n  {expected}\nthe cache has\n  {cached}"));
+                    return Some(format!(
+                        "{key}: the server has\n  {expected}\nthe cache has\n  {cached}"
+                    ));
                 }
                 (Outcome::Kept { .. }, None) => {}
                 (Outcome::Kept { .. }, Some(cached)) => {
@@ -79,19 +100,26 @@ impl<T: CacheForm> Model<T> {
             }
         }
         let extra = cache.iter().find(|(key, _)| !expected.contains_key(*key));
-        extra
-            .map(|(key, cached)| format!("{key}: the server has nothing in scope, the cache has\n  {cached}"))
+        extra.map(|(key, cached)| {
+            format!("{key}: the server has nothing in scope, the cache has\n  {cached}")
+        })
     }
 }
 
 /// `namespace/name`.
 pub(crate) fn key(state: &Value) -> String {
-    let text = |field: &str| state["metadata"][field].as_str().unwrap_or_default().to_owned();
+    let text = |field: &str| {
+        state["metadata"][field]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
     format!("{}/{}", text("namespace"), text("name"))
 }
 
 /// The resourceVersion of an object, as a number.
 pub(crate) fn version(state: &Value) -> u64 {
     let text = state["metadata"]["resourceVersion"].as_str();
-    text.and_then(|text| text.parse().ok()).expect("an object of the server has a version")
+    text.and_then(|text| text.parse().ok())
+        .expect("an object of the server has a version")
 }

@@ -25,7 +25,11 @@ pub(crate) struct Known<T> {
 
 impl<T> Known<T> {
     pub(crate) fn last_events(&self) -> String {
-        self.events.iter().cloned().collect::<Vec<_>>().join("\n    ")
+        self.events
+            .iter()
+            .cloned()
+            .collect::<Vec<_>>()
+            .join("\n    ")
     }
 }
 
@@ -37,16 +41,33 @@ pub(crate) struct Recorder<T> {
 
 impl<T> Clone for Recorder<T> {
     fn clone(&self) -> Self {
-        let Self { known, gate, changed } = self;
-        Self { known: Arc::clone(known), gate: gate.clone(), changed: changed.clone() }
+        let Self {
+            known,
+            gate,
+            changed,
+        } = self;
+        Self {
+            known: Arc::clone(known),
+            gate: gate.clone(),
+            changed: changed.clone(),
+        }
     }
 }
 
 impl<T: CacheForm> Recorder<T> {
     /// A handler that passes this gate before each event.
     pub(crate) fn new(gate: Gate, changed: Signal) -> Self {
-        let known = Known { objects: BTreeMap::new(), wrong: Vec::new(), count: 0, events: VecDeque::new() };
-        Self { known: Arc::new(Mutex::new(known)), gate, changed }
+        let known = Known {
+            objects: BTreeMap::new(),
+            wrong: Vec::new(),
+            count: 0,
+            events: VecDeque::new(),
+        };
+        Self {
+            known: Arc::new(Mutex::new(known)),
+            gate,
+            changed,
+        }
     }
 
     pub(crate) fn known(&self) -> &Mutex<Known<T>> {
@@ -54,7 +75,11 @@ impl<T: CacheForm> Recorder<T> {
     }
 
     /// Records an event: `apply` changes the view, and returns how the event contradicts it, if it does.
-    fn note(&self, event: String, apply: impl FnOnce(&mut BTreeMap<String, Arc<T>>) -> Option<&'static str>) {
+    fn note(
+        &self,
+        event: String,
+        apply: impl FnOnce(&mut BTreeMap<String, Arc<T>>) -> Option<&'static str>,
+    ) {
         self.gate.pass();
         {
             let mut known = self.known.lock();
@@ -73,14 +98,21 @@ impl<T: CacheForm> Recorder<T> {
 
 fn label<T: CacheForm>(object: &T) -> String {
     let tier = object.label("tier").unwrap_or("-");
-    format!("{}@{} tier={tier}", meta_namespace_key(object), object.resource_version())
+    format!(
+        "{}@{} tier={tier}",
+        meta_namespace_key(object),
+        object.resource_version()
+    )
 }
 
 impl<T: CacheForm> ResourceEventHandler<T> for Recorder<T> {
     fn on_add(&mut self, object: &Arc<T>, is_in_initial_list: bool) {
         let initial = if is_in_initial_list { " (initial)" } else { "" };
         self.note(format!("added {}{initial}", label(&**object)), |objects| {
-            let before = objects.insert(meta_namespace_key(&**object).to_string(), Arc::clone(object));
+            let before = objects.insert(
+                meta_namespace_key(&**object).to_string(),
+                Arc::clone(object),
+            );
             before.is_some().then_some("it was there already")
         });
     }
@@ -98,11 +130,22 @@ impl<T: CacheForm> ResourceEventHandler<T> for Recorder<T> {
     }
 
     fn on_delete(&mut self, gone: &Deleted<T>) {
-        let last = gone.object().map(|object| label(&**object)).unwrap_or_default();
-        let unseen = if gone.is_final_state_unknown() { " (unseen)" } else { "" };
-        self.note(format!("deleted {} {last}{unseen}", gone.key()), |objects| {
-            let unknown = objects.remove(&*gone.key()).is_none() && !is_left_out("unknown deletions");
-            unknown.then_some("it was not there")
-        });
+        let last = gone
+            .object()
+            .map(|object| label(&**object))
+            .unwrap_or_default();
+        let unseen = if gone.is_final_state_unknown() {
+            " (unseen)"
+        } else {
+            ""
+        };
+        self.note(
+            format!("deleted {} {last}{unseen}", gone.key()),
+            |objects| {
+                let unknown =
+                    objects.remove(&*gone.key()).is_none() && !is_left_out("unknown deletions");
+                unknown.then_some("it was not there")
+            },
+        );
     }
 }

@@ -121,7 +121,8 @@ impl<T: CacheForm> World<T> {
                 self.cluster.server.compact();
             }
             Step::Restart => {
-                self.cluster.log("restart of the API server: a new watch cache");
+                self.cluster
+                    .log("restart of the API server: a new watch cache");
                 self.cluster.restart();
             }
             Step::Pause => {
@@ -132,7 +133,9 @@ impl<T: CacheForm> World<T> {
             }
             Step::Rewind => {
                 let versions = 1 + random.below(8) as u64;
-                self.cluster.log(format!("the next watch starts {versions} versions too early"));
+                self.cluster.log(format!(
+                    "the next watch starts {versions} versions too early"
+                ));
                 self.rewind.store(versions, Ordering::Relaxed);
                 self.cluster.server.close_watches();
             }
@@ -194,34 +197,58 @@ impl<T: CacheForm> World<T> {
             self.model.remember(&state);
             marked.push(version(&state));
         }
-        let seen = || self.progress().0.iter().zip(&marked).all(|(seen, marked)| seen >= marked);
+        let seen = || {
+            self.progress()
+                .0
+                .iter()
+                .zip(&marked)
+                .all(|(seen, marked)| seen >= marked)
+        };
         let seen = self.changed.until(patience, || seen().then_some(()));
-        self.cluster.log(if seen.is_some() { "seen" } else { "not seen yet" });
+        self.cluster.log(if seen.is_some() {
+            "seen"
+        } else {
+            "not seen yet"
+        });
         marked.into_iter().min().unwrap_or_default()
     }
 
     fn resume(&mut self) {
         // Another program may use the port for a moment.
         let server = &self.cluster.server;
-        let resumed = self.changed.until(Duration::from_secs(5), || server.resume().ok());
+        let resumed = self
+            .changed
+            .until(Duration::from_secs(5), || server.resume().ok());
         resumed.expect("the server can go on");
         self.cluster.log("resume");
     }
 
     /// Restores a backup of the server, which then assigns the same versions to other states.
-    fn restore(&mut self, random: &mut Random, happened: &mut Vec<&'static str>) -> Result<(), String> {
+    fn restore(
+        &mut self,
+        random: &mut Random,
+        happened: &mut Vec<&'static str>,
+    ) -> Result<(), String> {
         (0..random.below(3)).for_each(|_| drop(self.write(random)));
         let backup = self.cluster.server.backup();
-        self.cluster.log(format!("backup at {}", backup.resource_version()));
+        self.cluster
+            .log(format!("backup at {}", backup.resource_version()));
         let mut lost = Vec::new();
         for _ in 0..1 + random.below(4) {
             let states = self.write(random);
             lost.extend(states.iter().map(key));
         }
         let seen = self.breathe(PATIENCE);
-        lost.extend(self.config.scope.sources().iter().map(|namespace| marker_key(*namespace)));
-        let silent =
-            self.config.idle_timeout && random.percent(50) && !is_left_out("restore found by silence");
+        lost.extend(
+            self.config
+                .scope
+                .sources()
+                .iter()
+                .map(|namespace| marker_key(*namespace)),
+        );
+        let silent = self.config.idle_timeout
+            && random.percent(50)
+            && !is_left_out("restore found by silence");
         if !silent && is_left_out("restore found by expiry") {
             return Ok(());
         }
@@ -272,9 +299,13 @@ impl<T: CacheForm> World<T> {
     }
 
     fn go_back(&mut self, backup: &Backup) {
-        self.cluster.log(format!("restore of {}", backup.resource_version()));
+        self.cluster
+            .log(format!("restore of {}", backup.resource_version()));
         self.cluster.server.pause();
-        self.cluster.server.restore(backup).expect("it is a backup of this server");
+        self.cluster
+            .server
+            .restore(backup)
+            .expect("it is a backup of this server");
         self.was_restored = true;
     }
 
@@ -297,19 +328,26 @@ impl<T: CacheForm> World<T> {
     /// Answers the next watch of each reflector with 410.
     fn expire_each_watch_once(&self) {
         for namespace in self.config.scope.sources() {
-            let suffix = namespace.map(|namespace| format!("/namespaces/{namespace}/")).unwrap_or_default();
-            self.cluster.server.fail_next(Fault::status(410).after_events(0).on(Verb::Watch).when(
-                move |request| {
-                    request.path().contains(&suffix) && request.param("sendInitialEvents").is_none()
-                },
-            ));
+            let suffix = namespace
+                .map(|namespace| format!("/namespaces/{namespace}/"))
+                .unwrap_or_default();
+            self.cluster
+                .server
+                .fail_next(Fault::status(410).after_events(0).on(Verb::Watch).when(
+                    move |request| {
+                        request.path().contains(&suffix)
+                            && request.param("sendInitialEvents").is_none()
+                    },
+                ));
         }
     }
 
     /// Waits a moment for each reflector to list again.
     fn wait_for_lists(&mut self, before: u64) {
         let enough = before + self.config.scope.sources().len() as u64;
-        let listed = self.changed.until(A_MOMENT, || (self.progress().1 >= enough).then_some(()));
+        let listed = self
+            .changed
+            .until(A_MOMENT, || (self.progress().1 >= enough).then_some(()));
         let version = self.cluster.server.resource_version();
         self.cluster.log(if listed.is_some() {
             format!("listed at {version}")
@@ -345,13 +383,21 @@ impl<T: CacheForm> World<T> {
         self.was_restored = false;
         self.settle()?;
         self.cluster.log("last list");
-        let relists = || self.informer.statuses().into_iter().map(|(_, status)| status.relists);
+        let relists = || {
+            self.informer
+                .statuses()
+                .into_iter()
+                .map(|(_, status)| status.relists)
+        };
         let before: Vec<u64> = relists().collect();
         self.expire_each_watch_once();
         let listed = self.changed.until(PATIENCE, || {
             // A watch that was on its way when the faults were planted would go on.
             self.cluster.server.close_watches();
-            relists().zip(&before).all(|(now, before)| now > *before).then_some(())
+            relists()
+                .zip(&before)
+                .all(|(now, before)| now > *before)
+                .then_some(())
         });
         listed.ok_or("the informer does not list after a 410")?;
         self.was_incomplete = false;

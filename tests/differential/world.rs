@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use k8s_informer::{
     Backoff, Client, Config as ClientConfig, FilteringHandler, HandlerBuffer, HandlerOptions,
-    HandlerRegistration, IndexFunc, Indexers, ReflectorOptions, SharedIndexInformer, SharedInformerFactory,
-    Stop, Transform,
+    HandlerRegistration, IndexFunc, Indexers, ReflectorOptions, SharedIndexInformer,
+    SharedInformerFactory, Stop, Transform,
 };
 
 use crate::cluster::Cluster;
@@ -73,9 +73,15 @@ impl<T: CacheForm> World<T> {
                 let rewind = Arc::clone(&rewind);
                 move |options| {
                     let is_watch = options.allow_watch_bookmarks && !options.send_initial_events;
-                    let version = options.resource_version.as_deref().unwrap_or_default().parse::<u64>();
+                    let version = options
+                        .resource_version
+                        .as_deref()
+                        .unwrap_or_default()
+                        .parse::<u64>();
                     if is_watch && let Ok(version @ 1..) = version {
-                        let earlier = version.saturating_sub(rewind.swap(0, Ordering::Relaxed)).max(1);
+                        let earlier = version
+                            .saturating_sub(rewind.swap(0, Ordering::Relaxed))
+                            .max(1);
                         options.resource_version = Some(earlier.to_string());
                     }
                 }
@@ -119,7 +125,9 @@ impl<T: CacheForm> World<T> {
             })),
         };
         if let Some(transform) = transform {
-            self.informer.set_transform(transform).expect("it has not started");
+            self.informer
+                .set_transform(transform)
+                .expect("it has not started");
         }
         let processing = self.processing.clone();
         let rejects = self.config.rejecting_index;
@@ -131,7 +139,9 @@ impl<T: CacheForm> World<T> {
             }
         });
         let indexers = Indexers::new().with("gate", through_the_gate);
-        self.informer.add_indexers(indexers).expect("the index is new");
+        self.informer
+            .add_indexers(indexers)
+            .expect("the index is new");
         self.add_index("tier");
         for handler in self.config.handlers.clone() {
             self.add_handler(handler);
@@ -144,7 +154,9 @@ impl<T: CacheForm> World<T> {
             return false;
         }
         let values = move |object: &T| object.label(label).map(str::to_owned).into_iter().collect();
-        self.informer.add_index(label, values).expect("the index is new");
+        self.informer
+            .add_index(label, values)
+            .expect("the index is new");
         self.indices.push(label);
         true
     }
@@ -164,16 +176,26 @@ impl<T: CacheForm> World<T> {
             let handler = FilteringHandler::new(passes, recorder.clone());
             self.informer.add_handler_with_options(handler, options)
         } else {
-            self.informer.add_handler_with_options(recorder.clone(), options)
+            self.informer
+                .add_handler_with_options(recorder.clone(), options)
         };
         let registration = registration.expect("the informer has not stopped");
-        self.handlers.push(Handler { name, config, recorder, registration, gate });
+        self.handlers.push(Handler {
+            name,
+            config,
+            recorder,
+            registration,
+            gate,
+        });
     }
 
     /// Removes a handler. Nothing may be delivered to it from then on, which is checked at the end.
     pub(crate) fn remove_handler(&mut self, handler: Handler<T>) {
         handler.gate.open();
-        assert!(self.informer.shut_down_event_handler(&handler.registration), "it is not its own thread");
+        assert!(
+            self.informer.shut_down_event_handler(&handler.registration),
+            "it is not its own thread"
+        );
         let delivered = handler.recorder.known().lock().count;
         self.removed.push((handler, delivered));
     }
@@ -187,15 +209,23 @@ impl<T: CacheForm> World<T> {
     /// The resourceVersion that each reflector has seen last, and how often they have listed.
     pub(crate) fn progress(&self) -> (Vec<u64>, u64) {
         let statuses = self.informer.statuses();
-        let versions = statuses.iter().map(|(_, status)| status.resource_version.parse().unwrap_or(0));
-        (versions.collect(), statuses.iter().map(|(_, status)| status.relists).sum())
+        let versions = statuses
+            .iter()
+            .map(|(_, status)| status.resource_version.parse().unwrap_or(0));
+        (
+            versions.collect(),
+            statuses.iter().map(|(_, status)| status.relists).sum(),
+        )
     }
 
     /// All that is cached, by key.
     pub(crate) fn cached(&self) -> BTreeMap<String, Arc<T>> {
         let objects = self.informer.indexer().list();
         let key = |object: &Arc<T>| format!("{}/{}", object.namespace(), object.name());
-        objects.into_iter().map(|object| (key(&object), object)).collect()
+        objects
+            .into_iter()
+            .map(|object| (key(&object), object))
+            .collect()
     }
 
     /// Stops everything, and checks that it ends.
@@ -203,10 +233,15 @@ impl<T: CacheForm> World<T> {
         self.open_gates();
         let shut_down = self.factory.shutdown_timeout(PATIENCE);
         shut_down.map_err(|error| format!("the factory does not shut down: {error}"))?;
-        if let Some(handler) = self.handlers.iter().find(|handler| !handler.registration.ended().is_done()) {
+        if let Some(handler) = self
+            .handlers
+            .iter()
+            .find(|handler| !handler.registration.ended().is_done())
+        {
             return Err(format!("{} has not ended with its informer", handler.name));
         }
-        let late = |(handler, count): &&(Handler<T>, u64)| handler.recorder.known().lock().count != *count;
+        let late =
+            |(handler, count): &&(Handler<T>, u64)| handler.recorder.known().lock().count != *count;
         match self.removed.iter().find(late) {
             Some((handler, _)) => Err(format!("{} was called after it was removed", handler.name)),
             None => Ok(()),

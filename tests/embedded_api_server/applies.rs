@@ -10,17 +10,28 @@ const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 
 fn apply_to(client: &mut Client, path: &str, query: &str, body: &str) -> Answer {
     let kind = "application/apply-patch+yaml; charset=utf-8".to_owned();
-    client.send("PATCH", &format!("{path}?{query}"), &[("Content-Type".to_owned(), kind)], body);
+    client.send(
+        "PATCH",
+        &format!("{path}?{query}"),
+        &[("Content-Type".to_owned(), kind)],
+        body,
+    );
     client.answer()
 }
 
 fn map(data: Value) -> String {
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data}).to_string()
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data})
+        .to_string()
 }
 
 /// Applies to ConfigMap `a`, and gives its status and its data.
 fn apply(client: &mut Client, manager: &str, data: Value) -> (u16, Value) {
-    let answer = apply_to(client, &format!("{CONFIGMAPS}/a"), &format!("fieldManager={manager}"), &map(data));
+    let answer = apply_to(
+        client,
+        &format!("{CONFIGMAPS}/a"),
+        &format!("fieldManager={manager}"),
+        &map(data),
+    );
     (answer.status, answer.json()["data"].clone())
 }
 
@@ -28,22 +39,44 @@ fn apply(client: &mut Client, manager: &str, data: Value) -> (u16, Value) {
 fn an_object_has_what_its_managers_want_and_what_nobody_owns() {
     let server = ApiServer::start().unwrap();
     let client = &mut Client::connect(&server);
-    assert_eq!(apply(client, "one", json!({"x": "1"})), (201, json!({"x": "1"})));
+    assert_eq!(
+        apply(client, "one", json!({"x": "1"})),
+        (201, json!({"x": "1"}))
+    );
     let version = server.resource_version();
-    assert_eq!(apply(client, "one", json!({"x": "1"})), (200, json!({"x": "1"})));
-    assert_eq!(server.resource_version(), version, "the same again changes nothing");
+    assert_eq!(
+        apply(client, "one", json!({"x": "1"})),
+        (200, json!({"x": "1"}))
+    );
+    assert_eq!(
+        server.resource_version(),
+        version,
+        "the same again changes nothing"
+    );
 
-    server.patch(&format!("{CONFIGMAPS}/a"), json!({"data": {"free": "0"}})).unwrap();
-    assert_eq!(apply(client, "two", json!({"x": "1", "y": "2"})).1, json!({"free": "0", "x": "1", "y": "2"}));
+    server
+        .patch(&format!("{CONFIGMAPS}/a"), json!({"data": {"free": "0"}}))
+        .unwrap();
+    assert_eq!(
+        apply(client, "two", json!({"x": "1", "y": "2"})).1,
+        json!({"free": "0", "x": "1", "y": "2"})
+    );
     assert_eq!(
         apply(client, "one", json!({})).1,
         json!({"free": "0", "x": "1", "y": "2"}),
         "two wants it, too"
     );
-    assert_eq!(apply(client, "two", json!({"y": "2"})).1, json!({"free": "0", "y": "2"}));
+    assert_eq!(
+        apply(client, "two", json!({"y": "2"})).1,
+        json!({"free": "0", "y": "2"})
+    );
     // What nobody has applied is there for everybody.
-    assert_eq!(apply(client, "two", json!({"free": "1"})).1, json!({"free": "1"}));
-    let managers = server.get(&format!("{CONFIGMAPS}/a")).unwrap()["metadata"]["managedFields"].take();
+    assert_eq!(
+        apply(client, "two", json!({"free": "1"})).1,
+        json!({"free": "1"})
+    );
+    let managers =
+        server.get(&format!("{CONFIGMAPS}/a")).unwrap()["metadata"]["managedFields"].take();
     let summary: Vec<_> = managers
         .as_array()
         .unwrap()
@@ -52,7 +85,10 @@ fn an_object_has_what_its_managers_want_and_what_nobody_owns() {
         .collect();
     assert_eq!(
         summary,
-        [("one".into(), json!({"f:data": {}})), ("two".into(), json!({"f:data": {"f:free": {}}}))]
+        [
+            ("one".into(), json!({"f:data": {}})),
+            ("two".into(), json!({"f:data": {"f:free": {}}}))
+        ]
     );
 }
 
@@ -64,20 +100,43 @@ fn values_of_others_are_a_conflict_unless_they_are_taken() {
     apply(client, "one", json!({"x": "1", "y": "1"}));
     apply(client, "two", json!({"z": "1"}));
     let version = server.resource_version();
-    let refused = apply_to(client, &path, "fieldManager=me", &map(json!({"x": "0", "y": "0", "z": "0"})));
+    let refused = apply_to(
+        client,
+        &path,
+        "fieldManager=me",
+        &map(json!({"x": "0", "y": "0", "z": "0"})),
+    );
     assert_eq!((refused.status, server.resource_version()), (409, version));
     assert_eq!(
         refused.json()["message"],
         "Apply failed with 3 conflicts: conflicts with \"one\":\n- .data.x\n- .data.y\nconflicts with \"two\":\n- .data.z"
     );
-    assert_eq!(refused.json()["details"]["causes"].as_array().unwrap().len(), 3);
+    assert_eq!(
+        refused.json()["details"]["causes"]
+            .as_array()
+            .unwrap()
+            .len(),
+        3
+    );
 
-    let forced =
-        apply_to(client, &path, "fieldManager=me&force=true", &map(json!({"x": "0", "y": "1", "z": "0"})));
-    assert_eq!((forced.status, forced.json()["data"].clone()), (200, json!({"x": "0", "y": "1", "z": "0"})));
+    let forced = apply_to(
+        client,
+        &path,
+        "fieldManager=me&force=true",
+        &map(json!({"x": "0", "y": "1", "z": "0"})),
+    );
+    assert_eq!(
+        (forced.status, forced.json()["data"].clone()),
+        (200, json!({"x": "0", "y": "1", "z": "0"}))
+    );
     // Two has lost all that it had, one keeps what is as it wants it.
     let managers = forced.json()["metadata"]["managedFields"].clone();
-    let names: Vec<_> = managers.as_array().unwrap().iter().map(|entry| entry["manager"].clone()).collect();
+    let names: Vec<_> = managers
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| entry["manager"].clone())
+        .collect();
     assert_eq!(names, ["one", "me"]);
     assert_eq!(managers[0]["fieldsV1"], json!({"f:data": {"f:y": {}}}));
 }
@@ -92,10 +151,18 @@ fn managers_are_the_systems_to_say() {
     let managers = object["metadata"]["managedFields"].clone();
     assert_eq!(managers[0]["operation"], "Apply");
     object["metadata"]["managedFields"] = json!([{"manager": "liar", "operation": "Apply"}]);
-    assert_eq!(client.json("PUT", &path, &object).json()["metadata"]["managedFields"], managers);
+    assert_eq!(
+        client.json("PUT", &path, &object).json()["metadata"]["managedFields"],
+        managers
+    );
     let patch = json!({"metadata": {"managedFields": null}, "data": {"y": "2"}});
-    assert_eq!(client.json("PATCH", &path, &patch).json()["metadata"]["managedFields"], managers);
-    let plain = client.json("POST", CONFIGMAPS, &json!({"metadata": {"name": "b"}})).json();
+    assert_eq!(
+        client.json("PATCH", &path, &patch).json()["metadata"]["managedFields"],
+        managers
+    );
+    let plain = client
+        .json("POST", CONFIGMAPS, &json!({"metadata": {"name": "b"}}))
+        .json();
     assert_eq!(plain["metadata"].get("managedFields"), None);
 }
 
@@ -115,13 +182,22 @@ fn status_and_the_rest_are_applied_apart() {
         assert_eq!(none.status, 404, "a status makes no object");
         let made = apply_to(client, &path, "fieldManager=m", &body.to_string());
         assert_eq!((made.status, made.json().pointer("/status/y")), (201, None));
-        let changed = body.to_string().replace("\"x\":1", "\"x\":2").replace("\"l\":\"1\"", "\"l\":\"2\"");
+        let changed = body
+            .to_string()
+            .replace("\"x\":1", "\"x\":2")
+            .replace("\"l\":\"1\"", "\"l\":\"2\"");
         let changed = apply_to(client, &status, "fieldManager=m", &changed).json();
-        assert_eq!((&changed["spec"]["x"], &changed["status"]["y"]), (&json!(1), &json!(1)));
+        assert_eq!(
+            (&changed["spec"]["x"], &changed["status"]["y"]),
+            (&json!(1), &json!(1))
+        );
         assert_eq!(changed["metadata"]["labels"]["l"], "1");
         assert_eq!(changed["metadata"]["generation"], 1);
         let managers = changed["metadata"]["managedFields"].as_array().unwrap();
-        let doors: Vec<_> = managers.iter().map(|entry| entry["subresource"].as_str()).collect();
+        let doors: Vec<_> = managers
+            .iter()
+            .map(|entry| entry["subresource"].as_str())
+            .collect();
         assert_eq!(doors, [None, Some("status")]);
         // Each leaves what was applied through the other door.
         let again = apply_to(client, &path, "fieldManager=m", &body.to_string()).json();
@@ -138,9 +214,24 @@ fn lists_are_one_value() {
             .to_string()
     };
     let path = format!("{PODS}/p");
-    apply_to(client, &path, "fieldManager=one", &pod(json!([{"name": "a"}])));
-    let refused = apply_to(client, &path, "fieldManager=two", &pod(json!([{"name": "b"}])));
-    assert!(refused.json()["message"].as_str().unwrap().ends_with("conflict with \"one\": .spec.list"));
+    apply_to(
+        client,
+        &path,
+        "fieldManager=one",
+        &pod(json!([{"name": "a"}])),
+    );
+    let refused = apply_to(
+        client,
+        &path,
+        "fieldManager=two",
+        &pod(json!([{"name": "b"}])),
+    );
+    assert!(
+        refused.json()["message"]
+            .as_str()
+            .unwrap()
+            .ends_with("conflict with \"one\": .spec.list")
+    );
 }
 
 #[test]
@@ -149,9 +240,18 @@ fn an_empty_field_is_owned_without_what_is_in_it() {
     let client = &mut Client::connect(&server);
     apply(client, "one", json!({"x": "1"}));
     apply(client, "two", json!({"x": "1", "y": "2"}));
-    assert_eq!(apply(client, "one", json!({})), (200, json!({"x": "1", "y": "2"})));
-    assert_eq!(apply(client, "three", json!({})), (200, json!({"x": "1", "y": "2"})));
-    assert_eq!(apply(client, "three", json!(null)), (200, json!({"x": "1", "y": "2"})));
+    assert_eq!(
+        apply(client, "one", json!({})),
+        (200, json!({"x": "1", "y": "2"}))
+    );
+    assert_eq!(
+        apply(client, "three", json!({})),
+        (200, json!({"x": "1", "y": "2"}))
+    );
+    assert_eq!(
+        apply(client, "three", json!(null)),
+        (200, json!({"x": "1", "y": "2"}))
+    );
     assert_eq!(apply(client, "two", json!({"x": null})), (200, json!({})));
 }
 
@@ -159,11 +259,20 @@ fn an_empty_field_is_owned_without_what_is_in_it() {
 fn what_can_not_be_applied_is_refused_in_the_words_of_kubernetes() {
     let server = ApiServer::start().unwrap();
     let client = &mut Client::connect(&server);
-    server.create(CONFIGMAPS, json!({"metadata": {"name": "here"}})).unwrap();
+    server
+        .create(CONFIGMAPS, json!({"metadata": {"name": "here"}}))
+        .unwrap();
     let version = server.resource_version();
-    let undeterminable = "the name of the object (a based on URL) was undeterminable: name must be provided";
+    let undeterminable =
+        "the name of the object (a based on URL) was undeterminable: name must be provided";
     for (path, query, body, status, message) in [
-        ("a", "fieldManager=m", json!({"data": {}}), 400, "invalid object type: /, Kind="),
+        (
+            "a",
+            "fieldManager=m",
+            json!({"data": {}}),
+            400,
+            "invalid object type: /, Kind=",
+        ),
         (
             "a",
             "fieldManager=m",
@@ -171,7 +280,13 @@ fn what_can_not_be_applied_is_refused_in_the_words_of_kubernetes() {
             400,
             "invalid object type: /v1, Kind=Secret",
         ),
-        ("a", "fieldManager=m", json!({"apiVersion": "v1", "kind": "ConfigMap"}), 400, undeterminable),
+        (
+            "a",
+            "fieldManager=m",
+            json!({"apiVersion": "v1", "kind": "ConfigMap"}),
+            400,
+            undeterminable,
+        ),
         (
             "b",
             "fieldManager=m",
@@ -209,29 +324,55 @@ fn what_can_not_be_applied_is_refused_in_the_words_of_kubernetes() {
              changes to the latest version and try again",
         ),
     ] {
-        let answer = apply_to(client, &format!("{CONFIGMAPS}/{path}"), query, &body.to_string());
-        let said = (answer.status, answer.json()["message"].as_str().unwrap().to_owned());
+        let answer = apply_to(
+            client,
+            &format!("{CONFIGMAPS}/{path}"),
+            query,
+            &body.to_string(),
+        );
+        let said = (
+            answer.status,
+            answer.json()["message"].as_str().unwrap().to_owned(),
+        );
         assert_eq!(said, (status, message.to_owned()), "{body}");
     }
-    for body in ["[]", "{", "", "x: y", &"[".repeat(10_000), r#"{"metadata": 1}"#] {
+    for body in [
+        "[]",
+        "{",
+        "",
+        "x: y",
+        &"[".repeat(10_000),
+        r#"{"metadata": 1}"#,
+    ] {
         let answer = apply_to(client, &format!("{CONFIGMAPS}/a"), "fieldManager=m", body);
         assert_eq!(answer.status, 400, "{body}");
     }
     client.send(
         "PATCH",
         &format!("{CONFIGMAPS}/here?force=true"),
-        &[("Content-Type".to_owned(), "application/merge-patch+json".to_owned())],
+        &[(
+            "Content-Type".to_owned(),
+            "application/merge-patch+json".to_owned(),
+        )],
         "{}",
     );
     let answer = client.answer();
     let message = "PatchOptions.meta.k8s.io \"\" is invalid: force: Forbidden: may not be specified for non-apply patch";
-    assert_eq!((answer.status, answer.json()["message"].as_str()), (422, Some(message)));
+    assert_eq!(
+        (answer.status, answer.json()["message"].as_str()),
+        (422, Some(message))
+    );
     assert_eq!(server.resource_version(), version);
     // One that says a version is made all the same.
-    let body =
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new", "resourceVersion": "7"}});
+    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new", "resourceVersion": "7"}});
     assert_eq!(
-        apply_to(client, &format!("{CONFIGMAPS}/new"), "fieldManager=m", &body.to_string()).status,
+        apply_to(
+            client,
+            &format!("{CONFIGMAPS}/new"),
+            "fieldManager=m",
+            &body.to_string()
+        )
+        .status,
         201
     );
 }
@@ -241,7 +382,15 @@ fn a_dry_run_of_an_apply_stores_nothing() {
     let server = ApiServer::start().unwrap();
     let client = &mut Client::connect(&server);
     let path = format!("{CONFIGMAPS}/a");
-    let dry = apply_to(client, &path, "fieldManager=m&dryRun=All", &map(json!({"x": "1"})));
-    assert_eq!((dry.status, dry.json()["data"]["x"].as_str()), (201, Some("1")));
+    let dry = apply_to(
+        client,
+        &path,
+        "fieldManager=m&dryRun=All",
+        &map(json!({"x": "1"})),
+    );
+    assert_eq!(
+        (dry.status, dry.json()["data"]["x"].as_str()),
+        (201, Some("1"))
+    );
     assert_eq!(client.get(&path).status, 404);
 }

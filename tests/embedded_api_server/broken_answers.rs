@@ -33,12 +33,19 @@ fn a_delayed_answer_comes_later_and_whole() {
     let server = server_with(10);
     let delay = Duration::from_millis(30);
     let mut client = Client::connect(&server);
-    for fault in [Fault::delay(delay), Fault::delay(delay).after_bytes(20), Fault::status(503).after(delay)] {
+    for fault in [
+        Fault::delay(delay),
+        Fault::delay(delay).after_bytes(20),
+        Fault::status(503).after(delay),
+    ] {
         server.fail_next(fault);
         let start = Instant::now();
         let answer = client.get(CONFIGMAPS);
         assert!(start.elapsed() >= delay);
-        assert!(answer.status == 503 || answer.names() == ["a"], "{answer:?}");
+        assert!(
+            answer.status == 503 || answer.names() == ["a"],
+            "{answer:?}"
+        );
     }
     assert_eq!(client.get(CONFIGMAPS).names(), ["a"]);
 }
@@ -49,7 +56,9 @@ fn what_is_delayed_within_the_answer_was_decided_before() {
     server.fail_next(Fault::delay(Duration::from_millis(30)).after_bytes(0));
     let mut client = Client::ask(&server, CONFIGMAPS);
     let head = client.head();
-    server.create(CONFIGMAPS, json!({ "metadata": { "name": "b" } })).unwrap();
+    server
+        .create(CONFIGMAPS, json!({ "metadata": { "name": "b" } }))
+        .unwrap();
     let mut body = vec![0; head.header("content-length").unwrap().parse().unwrap()];
     std::io::Read::read_exact(&mut client.0, &mut body).unwrap();
     assert!(!String::from_utf8(body).unwrap().contains("\"b\""));
@@ -62,7 +71,10 @@ fn a_reset_is_an_error_at_the_client_before_the_answer_and_within() {
         let server = server_with(bytes);
         server.fail_next(Fault::reset());
         let mut client = Client::ask(&server, CONFIGMAPS);
-        assert_eq!(client.rest(), (String::new(), Some(ErrorKind::ConnectionReset)));
+        assert_eq!(
+            client.rest(),
+            (String::new(), Some(ErrorKind::ConnectionReset))
+        );
         server.fail_next(Fault::reset().after_bytes(9));
         let (body, end) = body(&server);
         assert_eq!(end, Some(ErrorKind::ConnectionReset));
@@ -82,7 +94,11 @@ fn a_cut_answer_has_promised_more_than_it_gives() {
 
     let server = server_with(40_000);
     server.fail_next(Fault::close().after_bytes(9));
-    assert_eq!(body(&server), ("8000\r\n{\"kind\":\"".to_owned(), None), "within a chunk");
+    assert_eq!(
+        body(&server),
+        ("8000\r\n{\"kind\":\"".to_owned(), None),
+        "within a chunk"
+    );
     server.fail_next(Fault::close().after_bytes(0x8000));
     let (body, _) = body(&server);
     assert_eq!(body.len(), "8000\r\n\r\n".len() + 0x8000, "between chunks");
@@ -100,7 +116,10 @@ fn an_answer_shorter_than_the_place_of_its_fault_is_left_alone() {
 
 #[test]
 fn a_stalled_answer_goes_no_further_and_the_connection_stays_open() {
-    for (fault, expected) in [(Fault::stall(), ""), (Fault::stall().after_bytes(9), "{\"kind\":\"")] {
+    for (fault, expected) in [
+        (Fault::stall(), ""),
+        (Fault::stall().after_bytes(9), "{\"kind\":\""),
+    ] {
         let server = server_with(10);
         server.fail_next(fault);
         let mut client = Client::ask(&server, CONFIGMAPS);
@@ -167,7 +186,10 @@ fn garbage_takes_the_place_of_an_answer_or_a_place_in_it() {
     let server = server_with(10);
     server.fail_next(Fault::garbage("HTTP/1.1 200 OK\r\nContent-Len\0"));
     let mut client = Client::ask(&server, CONFIGMAPS);
-    assert_eq!(client.rest(), ("HTTP/1.1 200 OK\r\nContent-Len\0".to_owned(), None));
+    assert_eq!(
+        client.rest(),
+        ("HTTP/1.1 200 OK\r\nContent-Len\0".to_owned(), None)
+    );
 
     // The framing stays whole, with a length and with chunks: it is for the reader of the body to notice.
     for bytes in [10, 5000] {
@@ -208,12 +230,21 @@ fn a_dripped_answer_is_whole_and_comes_bit_by_bit() {
 #[test]
 fn what_strikes_before_the_answer_keeps_a_write_from_happening_and_what_strikes_within_does_not() {
     let server = ApiServer::start().unwrap();
-    let faults =
-        [Fault::reset(), Fault::close(), Fault::reset().after_bytes(0), Fault::close().after_bytes(0)];
+    let faults = [
+        Fault::reset(),
+        Fault::close(),
+        Fault::reset().after_bytes(0),
+        Fault::close().after_bytes(0),
+    ];
     for (name, fault) in ["a", "b", "c", "d"].into_iter().zip(faults) {
         server.fail_next(fault.on(Verb::Create));
         let mut client = Client::connect(&server);
-        client.send("POST", CONFIGMAPS, &[], &json!({ "metadata": { "name": name } }).to_string());
+        client.send(
+            "POST",
+            CONFIGMAPS,
+            &[],
+            &json!({ "metadata": { "name": name } }).to_string(),
+        );
         client.rest();
     }
     assert_eq!(Client::connect(&server).get(CONFIGMAPS).names(), ["c", "d"]);
@@ -231,11 +262,22 @@ fn a_request_sent_behind_one_that_is_delayed_is_answered_after_it() {
 #[test]
 fn faults_of_many_connections_do_not_disturb_one_another() {
     let server = server_with(5000);
-    server.fail_next(Fault::stall().when(|request| request.param("limit") == Some("0")).always());
     server.fail_next(
-        Fault::drip(100, Duration::from_micros(1)).when(|r| r.param("limit") == Some("1")).always(),
+        Fault::stall()
+            .when(|request| request.param("limit") == Some("0"))
+            .always(),
     );
-    server.fail_next(Fault::reset().after_bytes(3).when(|r| r.param("limit") == Some("2")).always());
+    server.fail_next(
+        Fault::drip(100, Duration::from_micros(1))
+            .when(|r| r.param("limit") == Some("1"))
+            .always(),
+    );
+    server.fail_next(
+        Fault::reset()
+            .after_bytes(3)
+            .when(|r| r.param("limit") == Some("2"))
+            .always(),
+    );
     let path = |limit: usize| format!("{CONFIGMAPS}?limit={limit}");
     let stalled: Vec<Client> = (0..4).map(|_| Client::ask(&server, &path(0))).collect();
     thread::scope(|scope| {

@@ -21,7 +21,10 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(key, _)| key.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -31,8 +34,18 @@ impl Answer {
 
     pub(crate) fn names(&self) -> Vec<String> {
         let json = self.json();
-        let items = json["items"].as_array().unwrap_or_else(|| panic!("no list: {json}"));
-        items.iter().map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect()
+        let items = json["items"]
+            .as_array()
+            .unwrap_or_else(|| panic!("no list: {json}"));
+        items
+            .iter()
+            .map(|item| {
+                item["metadata"]["name"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned()
+            })
+            .collect()
     }
 }
 
@@ -47,7 +60,13 @@ impl Client {
         self.0.get_mut().write_all(bytes).unwrap();
     }
 
-    pub(crate) fn send(&mut self, method: &str, path: &str, headers: &[(String, String)], body: &str) {
+    pub(crate) fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(String, String)],
+        body: &str,
+    ) {
         let mut text = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n");
         for (name, value) in headers {
             text.push_str(&format!("{name}: {value}\r\n"));
@@ -63,16 +82,33 @@ impl Client {
         let mut lines = Vec::new();
         loop {
             let mut line = String::new();
-            assert_ne!(self.0.read_line(&mut line).unwrap(), 0, "closed in the head, after {lines:?}");
+            assert_ne!(
+                self.0.read_line(&mut line).unwrap(),
+                0,
+                "closed in the head, after {lines:?}"
+            );
             match line.trim_end() {
                 "" => break,
                 line => lines.push(line.to_owned()),
             }
         }
         let start = lines.remove(0);
-        let status = start.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap();
-        let pair = |line: &String| line.split_once(": ").map(|(k, v)| (k.to_owned(), v.to_owned())).unwrap();
-        Answer { status, start, headers: lines.iter().map(pair).collect(), body: Vec::new() }
+        let status = start
+            .split(' ')
+            .nth(1)
+            .and_then(|code| code.parse().ok())
+            .unwrap();
+        let pair = |line: &String| {
+            line.split_once(": ")
+                .map(|(k, v)| (k.to_owned(), v.to_owned()))
+                .unwrap()
+        };
+        Answer {
+            status,
+            start,
+            headers: lines.iter().map(pair).collect(),
+            body: Vec::new(),
+        }
     }
 
     /// Reads one chunk; `None` for the last one.
@@ -111,8 +147,17 @@ impl Client {
 
     /// Sends JSON, as a merge patch if it is one.
     pub(crate) fn json(&mut self, method: &str, path: &str, body: &Value) -> Answer {
-        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-        self.send(method, path, &[("Content-Type".to_owned(), kind.to_owned())], &body.to_string());
+        let kind = if method == "PATCH" {
+            "application/merge-patch+json"
+        } else {
+            "application/json"
+        };
+        self.send(
+            method,
+            path,
+            &[("Content-Type".to_owned(), kind.to_owned())],
+            &body.to_string(),
+        );
         self.answer()
     }
 
@@ -131,7 +176,12 @@ impl Client {
         let event = self.event_json();
         let metadata = &event["object"]["metadata"];
         let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-        format!("{} {} {}", text(&event["type"]), text(&metadata["name"]), text(&metadata["resourceVersion"]))
+        format!(
+            "{} {} {}",
+            text(&event["type"]),
+            text(&metadata["name"]),
+            text(&metadata["resourceVersion"])
+        )
     }
 
     pub(crate) fn event_json(&mut self) -> Value {
@@ -142,7 +192,12 @@ impl Client {
 
     /// Asserts that the watch ends in order.
     pub(crate) fn assert_end(&mut self) {
-        assert_eq!(self.chunk().unwrap().map(|chunk| String::from_utf8_lossy(&chunk).into_owned()), None);
+        assert_eq!(
+            self.chunk()
+                .unwrap()
+                .map(|chunk| String::from_utf8_lossy(&chunk).into_owned()),
+            None
+        );
     }
 
     /// Asserts that the other side closes the connection without another byte.
@@ -156,7 +211,11 @@ impl Client {
     /// Reads whatever comes until the connection ends, and says how: in order, or by what error.
     pub(crate) fn rest(&mut self) -> (String, Option<io::ErrorKind>) {
         let mut bytes = Vec::new();
-        let end = self.0.read_to_end(&mut bytes).err().map(|error| error.kind());
+        let end = self
+            .0
+            .read_to_end(&mut bytes)
+            .err()
+            .map(|error| error.kind());
         (String::from_utf8_lossy(&bytes).into_owned(), end)
     }
 

@@ -38,7 +38,15 @@ fn status(server: &ApiServer, path: &str) -> u16 {
 /// Type and status of each condition.
 fn conditions(definition: &Value) -> Vec<(&str, &str)> {
     let conditions = definition["status"]["conditions"].as_array().unwrap();
-    conditions.iter().map(|one| (one["type"].as_str().unwrap(), one["status"].as_str().unwrap())).collect()
+    conditions
+        .iter()
+        .map(|one| {
+            (
+                one["type"].as_str().unwrap(),
+                one["status"].as_str().unwrap(),
+            )
+        })
+        .collect()
 }
 
 #[test]
@@ -62,23 +70,52 @@ fn what_it_says_is_served_from_then_on() {
     let server = ApiServer::start().unwrap();
     assert_eq!(status(&server, WIDGETS), 404);
     let created = server.create(DEFINITIONS, definition()).unwrap();
-    assert_eq!(created["status"]["conditions"], Value::Null, "it is accepted after that");
+    assert_eq!(
+        created["status"]["conditions"],
+        Value::Null,
+        "it is accepted after that"
+    );
     let accepted = server.get(&path()).unwrap();
-    assert_eq!(conditions(&accepted), [("NamesAccepted", "True"), ("Established", "True")]);
-    assert_eq!(accepted["status"]["acceptedNames"], accepted["spec"]["names"]);
+    assert_eq!(
+        conditions(&accepted),
+        [("NamesAccepted", "True"), ("Established", "True")]
+    );
+    assert_eq!(
+        accepted["status"]["acceptedNames"],
+        accepted["spec"]["names"]
+    );
     assert_eq!(accepted["spec"]["names"]["singular"], "widget");
     assert!(accepted["metadata"]["resourceVersion"] != created["metadata"]["resourceVersion"]);
 
-    assert_eq!(status(&server, "/apis/sample.example.com/v1alpha1/widgets"), 404, "it is not served");
-    server.create(WIDGETS, json!({"metadata": {"name": "a"}, "spec": {"colour": "red"}})).unwrap();
-    server.create(WIDGETS, json!({"metadata": {"name": "b"}, "spec": {"colour": "blue"}})).unwrap();
+    assert_eq!(
+        status(&server, "/apis/sample.example.com/v1alpha1/widgets"),
+        404,
+        "it is not served"
+    );
+    server
+        .create(
+            WIDGETS,
+            json!({"metadata": {"name": "a"}, "spec": {"colour": "red"}}),
+        )
+        .unwrap();
+    server
+        .create(
+            WIDGETS,
+            json!({"metadata": {"name": "b"}, "spec": {"colour": "blue"}}),
+        )
+        .unwrap();
     let answer = Client::connect(&server).get(&format!("{WIDGETS}?fieldSelector=spec.colour=red"));
     assert_eq!(answer.names(), ["a"]);
     assert_eq!(answer.json()["kind"], "WidgetList");
     server
-        .update(&format!("{WIDGETS}/a/status"), json!({"metadata": {"name": "a"}, "status": {"ok": true}}))
+        .update(
+            &format!("{WIDGETS}/a/status"),
+            json!({"metadata": {"name": "a"}, "status": {"ok": true}}),
+        )
         .unwrap();
-    let resources = Client::connect(&server).get("/apis/sample.example.com/v1").json();
+    let resources = Client::connect(&server)
+        .get("/apis/sample.example.com/v1")
+        .json();
     assert_eq!(resources["resources"][0]["shortNames"], json!(["wdg"]));
 }
 
@@ -86,16 +123,27 @@ fn what_it_says_is_served_from_then_on() {
 fn a_change_of_it_keeps_the_objects() {
     let server = ApiServer::start().unwrap();
     server.create(DEFINITIONS, definition()).unwrap();
-    server.create(WIDGETS, json!({"metadata": {"name": "a"}})).unwrap();
+    server
+        .create(WIDGETS, json!({"metadata": {"name": "a"}}))
+        .unwrap();
     let version = |served: bool| {
         json!({"spec": {"names": {"shortNames": ["w"]}, "versions": [
         {"name": "v1", "served": served, "storage": true}]}})
     };
     server.patch(&path(), version(true)).unwrap();
-    let resources = Client::connect(&server).get("/apis/sample.example.com/v1").json();
+    let resources = Client::connect(&server)
+        .get("/apis/sample.example.com/v1")
+        .json();
     assert_eq!(resources["resources"][0]["shortNames"], json!(["w"]));
-    assert_eq!(resources["resources"].as_array().unwrap().len(), 1, "it has no status any more");
-    assert_eq!(server.get(&path()).unwrap()["status"]["acceptedNames"]["shortNames"], json!(["w"]));
+    assert_eq!(
+        resources["resources"].as_array().unwrap().len(),
+        1,
+        "it has no status any more"
+    );
+    assert_eq!(
+        server.get(&path()).unwrap()["status"]["acceptedNames"]["shortNames"],
+        json!(["w"])
+    );
     assert_eq!(status(&server, &format!("{WIDGETS}/a")), 200);
 
     server.patch(&path(), version(false)).unwrap();
@@ -108,24 +156,36 @@ fn a_change_of_it_keeps_the_objects() {
 fn its_objects_go_with_it_and_watches_end() {
     let server = ApiServer::start().unwrap();
     server.create(DEFINITIONS, definition()).unwrap();
-    server.create(WIDGETS, json!({"metadata": {"name": "a"}})).unwrap();
+    server
+        .create(WIDGETS, json!({"metadata": {"name": "a"}}))
+        .unwrap();
     let mut watcher = Client::connect(&server);
     watcher.send("GET", &format!("{WIDGETS}?watch=1"), &[], "");
     let mut others = Client::connect(&server);
     others.send("GET", "/api/v1/pods?watch=1", &[], "");
     assert!(server.wait_for_watches(2, PATIENCE));
 
-    let answer = Client::connect(&server).json("DELETE", &path(), &Value::Null).json();
-    assert_eq!(answer["metadata"]["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]));
+    let answer = Client::connect(&server)
+        .json("DELETE", &path(), &Value::Null)
+        .json();
+    assert_eq!(
+        answer["metadata"]["finalizers"],
+        json!(["customresourcecleanup.apiextensions.k8s.io"])
+    );
     assert!(answer["metadata"]["deletionTimestamp"].is_string());
-    assert!(server.wait_for_watches(1, PATIENCE), "the watch of what has gone ends");
+    assert!(
+        server.wait_for_watches(1, PATIENCE),
+        "the watch of what has gone ends"
+    );
     watcher.head();
     let mut told = String::new();
     while let Some(chunk) = watcher.chunk().unwrap() {
         told.push_str(&String::from_utf8(chunk).unwrap());
     }
-    let types: Vec<Value> =
-        told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["type"].clone()).collect();
+    let types: Vec<Value> = told
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["type"].clone())
+        .collect();
     assert_eq!(types, ["ADDED", "DELETED"]);
 
     assert_eq!(server.get(&path()).unwrap_err().code(), 404);
@@ -142,9 +202,16 @@ fn an_object_that_is_held_holds_it() {
     let held = json!({"metadata": {"name": "a", "finalizers": ["example.com/hold"]}});
     server.create(WIDGETS, held).unwrap();
     server.delete(&path()).unwrap();
-    assert!(server.get(&format!("{WIDGETS}/a")).unwrap()["metadata"]["deletionTimestamp"].is_string());
+    assert!(
+        server.get(&format!("{WIDGETS}/a")).unwrap()["metadata"]["deletionTimestamp"].is_string()
+    );
     assert!(server.get(&path()).unwrap()["metadata"]["deletionTimestamp"].is_string());
-    server.patch(&format!("{WIDGETS}/a"), json!({"metadata": {"finalizers": null}})).unwrap();
+    server
+        .patch(
+            &format!("{WIDGETS}/a"),
+            json!({"metadata": {"finalizers": null}}),
+        )
+        .unwrap();
     assert_eq!(server.get(&path()).unwrap_err().code(), 404);
     assert_eq!(status(&server, WIDGETS), 404);
 }
@@ -158,14 +225,22 @@ fn what_makes_no_sense_is_stored_and_makes_nothing() {
             "other.example.com",
             json!({"group": "sample.example.com", "names": {"plural": "widgets", "kind": "W"}}),
         ),
-        ("widgets.sample.example.com", json!({"group": "sample.example.com", "names": 7, "versions": {}})),
+        (
+            "widgets.sample.example.com",
+            json!({"group": "sample.example.com", "names": 7, "versions": {}}),
+        ),
         (
             "a.sample.example.com",
             json!({"group": "sample.example.com", "names": {"plural": "a", "kind": "A"},
             "versions": [7, {}, {"name": "v1"}, {"served": true}]}),
         ),
     ] {
-        server.create(DEFINITIONS, json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        server
+            .create(
+                DEFINITIONS,
+                json!({"metadata": {"name": name}, "spec": spec}),
+            )
+            .unwrap();
         assert_eq!(status(&server, "/apis/sample.example.com"), 404, "{name}");
         server.delete(&format!("{DEFINITIONS}/{name}")).unwrap();
     }
@@ -176,7 +251,9 @@ fn a_backup_has_what_was_served() {
     let server = ApiServer::start().unwrap();
     let before = server.backup();
     server.create(DEFINITIONS, definition()).unwrap();
-    server.create(WIDGETS, json!({"metadata": {"name": "a"}})).unwrap();
+    server
+        .create(WIDGETS, json!({"metadata": {"name": "a"}}))
+        .unwrap();
     let with_it = server.backup();
     server.restore(&before).unwrap();
     assert_eq!(status(&server, WIDGETS), 404);

@@ -12,14 +12,18 @@ const AGGREGATED: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
 
 fn sample(name: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/wire").join(format!("{name}.http"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data/wire")
+        .join(format!("{name}.http"));
     let text = fs::read_to_string(path).unwrap();
     serde_json::from_str(&text[text.find("\n{\n").unwrap()..]).unwrap()
 }
 
 fn ask(server: &ApiServer, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
-    let headers: Vec<_> =
-        headers.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let headers: Vec<_> = headers
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect();
     let mut client = Client::connect(server);
     client.send(method, path, &headers, "");
     client.answer()
@@ -45,8 +49,15 @@ fn assert_within(ours: &Value, real: &Value) {
     for (field, value) in ours.as_object().unwrap() {
         if field == "subresources" {
             for below in list(value) {
-                let same = by(&real[field], |item| &item["subresource"], &below["subresource"]);
-                assert_within(below, same.unwrap_or_else(|| panic!("{below} is not of {real}")));
+                let same = by(
+                    &real[field],
+                    |item| &item["subresource"],
+                    &below["subresource"],
+                );
+                assert_within(
+                    below,
+                    same.unwrap_or_else(|| panic!("{below} is not of {real}")),
+                );
             }
         } else {
             assert_eq!(value, &real[field], "{field} of {ours}");
@@ -60,13 +71,21 @@ fn assert_within(ours: &Value, real: &Value) {
 #[test]
 fn all_in_one_answer_is_what_a_real_server_says_of_the_same() {
     let server = ApiServer::start().unwrap();
-    for (path, recorded) in [("/api", "12-api-aggregated"), ("/apis", "12-apis-aggregated")] {
+    for (path, recorded) in [
+        ("/api", "12-api-aggregated"),
+        ("/apis", "12-apis-aggregated"),
+    ] {
         let (ours, real) = (get(&server, path, AGGREGATED), sample(recorded));
-        assert_eq!((&ours["kind"], &ours["apiVersion"]), (&real["kind"], &real["apiVersion"]));
+        assert_eq!(
+            (&ours["kind"], &ours["apiVersion"]),
+            (&real["kind"], &real["apiVersion"])
+        );
         let mut places = Vec::new();
         for group in list(&ours["items"]) {
             let name = &group["metadata"];
-            let place = list(&real["items"]).iter().position(|real| real["metadata"] == *name);
+            let place = list(&real["items"])
+                .iter()
+                .position(|real| real["metadata"] == *name);
             let place = place.unwrap_or_else(|| panic!("{name} is no real group"));
             places.push(place);
             for version in list(&group["versions"]) {
@@ -74,19 +93,32 @@ fn all_in_one_answer_is_what_a_real_server_says_of_the_same() {
                 let real = by(real, |item| &item["version"], &version["version"]).unwrap();
                 assert_eq!(version["freshness"], real["freshness"]);
                 for resource in list(&version["resources"]) {
-                    let real = by(&real["resources"], |item| &item["resource"], &resource["resource"]);
-                    assert_within(resource, real.unwrap_or_else(|| panic!("{resource} is not real")));
+                    let real = by(
+                        &real["resources"],
+                        |item| &item["resource"],
+                        &resource["resource"],
+                    );
+                    assert_within(
+                        resource,
+                        real.unwrap_or_else(|| panic!("{resource} is not real")),
+                    );
                 }
             }
         }
-        assert!(places.is_sorted() && !places.is_empty(), "groups in the real order: {places:?}");
+        assert!(
+            places.is_sorted() && !places.is_empty(),
+            "groups in the real order: {places:?}"
+        );
     }
 }
 
 #[test]
 fn the_older_form_is_what_a_real_server_says_of_the_same() {
     let server = ApiServer::start().unwrap();
-    assert_eq!(get(&server, "/api", "")["versions"], sample("12-api")["versions"]);
+    assert_eq!(
+        get(&server, "/api", "")["versions"],
+        sample("12-api")["versions"]
+    );
     let (ours, real) = (get(&server, "/apis", "application/json"), sample("12-apis"));
     for group in list(&ours["groups"]) {
         let real = by(&real["groups"], |item| &item["name"], &group["name"]).unwrap();
@@ -94,13 +126,22 @@ fn the_older_form_is_what_a_real_server_says_of_the_same() {
         assert!(group == real || others, "{group} is not {real}");
         let path = format!("/apis/{}", group["name"].as_str().unwrap());
         let alone = get(&server, &path, "");
-        assert_eq!((&alone["kind"], &alone["versions"]), (&json!("APIGroup"), &group["versions"]));
+        assert_eq!(
+            (&alone["kind"], &alone["versions"]),
+            (&json!("APIGroup"), &group["versions"])
+        );
     }
     let (ours, real) = (get(&server, "/api/v1", ""), sample("12-api-v1"));
-    assert_eq!((&ours["kind"], &ours["groupVersion"]), (&real["kind"], &real["groupVersion"]));
+    assert_eq!(
+        (&ours["kind"], &ours["groupVersion"]),
+        (&real["kind"], &real["groupVersion"])
+    );
     for resource in list(&ours["resources"]) {
         let real = by(&real["resources"], |item| &item["name"], &resource["name"]);
-        assert_within(resource, real.unwrap_or_else(|| panic!("{resource} is not real")));
+        assert_within(
+            resource,
+            real.unwrap_or_else(|| panic!("{resource} is not real")),
+        );
     }
     assert_eq!(get(&server, "/apis/apps/v1", "")["groupVersion"], "apps/v1");
 }
@@ -122,8 +163,14 @@ fn who_has_it_is_told_that_it_is_the_same() {
 #[test]
 fn what_it_was_built_with_is_there_and_what_is_not_there_is_not() {
     let widgets = ApiResource::new("example.com", "v1beta1", "widgets", "Widget").short_name("wdg");
-    let newer = ApiResource::new("example.com", "v1", "widgets", "Widget").cluster_scoped().without_status();
-    let server = ApiServer::builder().resource(widgets).resource(newer).start().unwrap();
+    let newer = ApiResource::new("example.com", "v1", "widgets", "Widget")
+        .cluster_scoped()
+        .without_status();
+    let server = ApiServer::builder()
+        .resource(widgets)
+        .resource(newer)
+        .start()
+        .unwrap();
     let groups = get(&server, "/apis", "");
     let last = list(&groups["groups"]).last().unwrap();
     assert_eq!(last["name"], "example.com");
@@ -131,8 +178,15 @@ fn what_it_was_built_with_is_there_and_what_is_not_there_is_not() {
     let beta = get(&server, "/apis/example.com/v1beta1", "");
     assert_eq!(beta["resources"][0]["shortNames"], json!(["wdg"]));
     assert_eq!(beta["resources"][1]["name"], "widgets/status");
-    assert_eq!(list(&get(&server, "/apis/example.com/v1", "")["resources"]).len(), 1);
-    for path in ["/apis/example.com/v2", "/apis/nothing.example.com", "/api/v2"] {
+    assert_eq!(
+        list(&get(&server, "/apis/example.com/v1", "")["resources"]).len(),
+        1
+    );
+    for path in [
+        "/apis/example.com/v2",
+        "/apis/nothing.example.com",
+        "/api/v2",
+    ] {
         assert_eq!(ask(&server, "GET", path, &[]).status, 404, "{path}");
     }
     assert_eq!(ask(&server, "POST", "/apis/apps/v1", &[]).status, 405);
@@ -140,12 +194,25 @@ fn what_it_was_built_with_is_there_and_what_is_not_there_is_not() {
 
 #[test]
 fn only_who_has_a_name_is_told() {
-    let server = ApiServer::builder().token("good").token_without_rights("nobody", "nobody").start().unwrap();
+    let server = ApiServer::builder()
+        .token("good")
+        .token_without_rights("nobody", "nobody")
+        .start()
+        .unwrap();
     for (token, expected) in [("good", 200), ("nobody", 200), ("bad", 401)] {
         let headers = [("Authorization", &*format!("Bearer {token}"))];
-        assert_eq!(ask(&server, "GET", "/apis", &headers).status, expected, "{token}");
+        assert_eq!(
+            ask(&server, "GET", "/apis", &headers).status,
+            expected,
+            "{token}"
+        );
     }
     let anonymous = ask(&server, "GET", "/apis", &[]);
     assert_eq!(anonymous.status, 403);
-    assert!(anonymous.json()["message"].as_str().unwrap().contains("cannot get path \"/apis\""));
+    assert!(
+        anonymous.json()["message"]
+            .as_str()
+            .unwrap()
+            .contains("cannot get path \"/apis\"")
+    );
 }

@@ -16,7 +16,9 @@ const STREAMING: &str =
 fn server() -> ApiServer {
     let server = ApiServer::start().unwrap();
     for name in ["a", "b", "c"] {
-        server.create(CONFIGMAPS, json!({ "metadata": { "name": name } })).unwrap();
+        server
+            .create(CONFIGMAPS, json!({ "metadata": { "name": name } }))
+            .unwrap();
     }
     server
 }
@@ -28,27 +30,44 @@ fn watch(server: &ApiServer) -> Client {
 /// One more change: an event of every watch.
 fn touch(server: &ApiServer, name: &str) {
     let value = server.resource_version().to_string();
-    server.patch(&format!("{CONFIGMAPS}/{name}"), json!({ "data": { "value": value } })).unwrap();
+    server
+        .patch(
+            &format!("{CONFIGMAPS}/{name}"),
+            json!({ "data": { "value": value } }),
+        )
+        .unwrap();
 }
 
 #[test]
 fn a_watch_breaks_off_behind_an_event_or_within_one() {
-    for (fault, end) in [(Fault::close(), None), (Fault::reset(), Some(ErrorKind::ConnectionReset))] {
+    for (fault, end) in [
+        (Fault::close(), None),
+        (Fault::reset(), Some(ErrorKind::ConnectionReset)),
+    ] {
         let server = server();
         server.fail_next(fault.clone().after_events(2));
         let mut broken = watch(&server);
         let (text, how) = broken.rest();
         assert_eq!(how, end);
         if end.is_none() {
-            let events: Vec<&str> = text.split("\r\n").filter(|line| line.starts_with('{')).collect();
+            let events: Vec<&str> = text
+                .split("\r\n")
+                .filter(|line| line.starts_with('{'))
+                .collect();
             assert_eq!(events.len(), 2, "{text}");
-            assert!(events[1].contains("\"b\"") && text.ends_with("}\n\r\n"), "{text}");
+            assert!(
+                events[1].contains("\"b\"") && text.ends_with("}\n\r\n"),
+                "{text}"
+            );
         }
         server.fail_next(fault.after_events(1).after_bytes(15));
         let mut broken = watch(&server);
         let (text, how) = broken.rest();
         assert_eq!(how, end);
-        assert!(end.is_some() || text.ends_with("\r\n{\"type\":\"ADDED\""), "{text}");
+        assert!(
+            end.is_some() || text.ends_with("\r\n{\"type\":\"ADDED\""),
+            "{text}"
+        );
         assert!(server.wait_for_watches(0, PATIENCE));
         assert!(server.wait_for_connections(0, PATIENCE));
     }
@@ -59,12 +78,18 @@ fn a_stalled_watch_stays_open_and_says_nothing_more() {
     let server = server();
     server.fail_next(Fault::stall().after_events(4));
     let mut stalled = watch(&server);
-    assert_eq!((stalled.event(), stalled.event()), ("ADDED a 5".to_owned(), "ADDED b 6".to_owned()));
+    assert_eq!(
+        (stalled.event(), stalled.event()),
+        ("ADDED a 5".to_owned(), "ADDED b 6".to_owned())
+    );
     assert_eq!(stalled.event(), "ADDED c 7");
     touch(&server, "a");
     assert_eq!(stalled.event(), "MODIFIED a 8");
     touch(&server, "a");
-    let mut other = Client::watch(&server, &format!("{CONFIGMAPS}?watch=true&resourceVersion=8"));
+    let mut other = Client::watch(
+        &server,
+        &format!("{CONFIGMAPS}?watch=true&resourceVersion=8"),
+    );
     assert_eq!(other.event(), "MODIFIED a 9");
     assert_eq!(server.open_watches(), 2);
     drop(other);
@@ -107,19 +132,33 @@ fn garbage_is_an_event_among_events() {
 #[test]
 fn a_status_after_some_events_is_an_event_that_ends_the_watch() {
     let server = server();
-    for (code, reason) in [(410, "Expired"), (500, "InternalError"), (429, "TooManyRequests")] {
+    for (code, reason) in [
+        (410, "Expired"),
+        (500, "InternalError"),
+        (429, "TooManyRequests"),
+    ] {
         server.fail_next(Fault::status(code).retry_after(3).after_events(2));
         let mut watch = watch(&server);
-        assert_eq!((watch.event(), watch.event()), ("ADDED a 5".to_owned(), "ADDED b 6".to_owned()));
+        assert_eq!(
+            (watch.event(), watch.event()),
+            ("ADDED a 5".to_owned(), "ADDED b 6".to_owned())
+        );
         let error = watch.event_json();
-        assert_eq!((&error["type"], &error["object"]["code"]), (&"ERROR".into(), &code.into()));
+        assert_eq!(
+            (&error["type"], &error["object"]["code"]),
+            (&"ERROR".into(), &code.into())
+        );
         assert_eq!(
             (&error["object"]["kind"], &error["object"]["reason"]),
             (&"Status".into(), &reason.into())
         );
         assert_eq!(error["object"]["details"]["retryAfterSeconds"], 3);
         watch.assert_end();
-        assert_eq!(watch.get(CONFIGMAPS).status, 200, "the connection is as good as before");
+        assert_eq!(
+            watch.get(CONFIGMAPS).status,
+            200,
+            "the connection is as good as before"
+        );
     }
     server.fail_next(Fault::status(410).after_events(0));
     let mut watch = watch(&server);
@@ -134,7 +173,12 @@ fn a_watch_can_be_ended_at_once_or_after_some_events() {
     server.fail_next(Fault::end_watch().after_events(3));
     let mut short = watch(&server);
     short.assert_end();
-    short.send("GET", &format!("{CONFIGMAPS}?watch=true&resourceVersion=4"), &[], "");
+    short.send(
+        "GET",
+        &format!("{CONFIGMAPS}?watch=true&resourceVersion=4"),
+        &[],
+        "",
+    );
     assert_eq!(short.head().status, 200);
     for expected in ["ADDED a 5", "ADDED b 6", "ADDED c 7"] {
         assert_eq!(short.event(), expected);
@@ -145,10 +189,18 @@ fn a_watch_can_be_ended_at_once_or_after_some_events() {
 
 #[test]
 fn a_streaming_list_without_bookmarks_never_ends() {
-    let server = ApiServer::builder().bookmark_interval(Duration::from_millis(1)).start().unwrap();
-    server.create(CONFIGMAPS, json!({ "metadata": { "name": "a" } })).unwrap();
+    let server = ApiServer::builder()
+        .bookmark_interval(Duration::from_millis(1))
+        .start()
+        .unwrap();
+    server
+        .create(CONFIGMAPS, json!({ "metadata": { "name": "a" } }))
+        .unwrap();
     server.fail_next(Fault::no_bookmarks());
-    let mut watch = Client::watch(&server, &format!("{CONFIGMAPS}?{STREAMING}&timeoutSeconds=1"));
+    let mut watch = Client::watch(
+        &server,
+        &format!("{CONFIGMAPS}?{STREAMING}&timeoutSeconds=1"),
+    );
     assert_eq!(watch.event(), "ADDED a 5");
     touch(&server, "a");
     assert_eq!(watch.event(), "MODIFIED a 6");
@@ -162,7 +214,8 @@ fn a_server_may_know_no_streaming_lists() {
     let refused = client.get(&format!("{CONFIGMAPS}?{STREAMING}"));
     assert_eq!(refused.status, 422);
     // As recorded from a kube-apiserver with --feature-gates=WatchList=false.
-    let why = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+    let why =
+        "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
     let expected: Value = json!({
         "kind": "Status",
         "apiVersion": "v1",
@@ -196,7 +249,10 @@ fn initial_events_can_be_dripped() {
     }
     server.fail_next(Fault::drip(10, Duration::from_secs(3600)).after_events(2));
     let mut slow = watch(&server);
-    assert_eq!((slow.event(), slow.event()), ("ADDED a 5".to_owned(), "ADDED b 6".to_owned()));
+    assert_eq!(
+        (slow.event(), slow.event()),
+        ("ADDED a 5".to_owned(), "ADDED b 6".to_owned())
+    );
     let mut drop_of_it = [0; 10];
     std::io::Read::read_exact(&mut slow.0, &mut drop_of_it).unwrap();
     drop(server);
@@ -206,14 +262,21 @@ fn initial_events_can_be_dripped() {
 #[test]
 fn what_counts_events_strikes_watches_only() {
     let server = server();
-    for fault in [Fault::close().after_events(0), Fault::end_watch(), Fault::no_bookmarks()] {
+    for fault in [
+        Fault::close().after_events(0),
+        Fault::end_watch(),
+        Fault::no_bookmarks(),
+    ] {
         server.fail_next(fault);
     }
     let mut client = Client::connect(&server);
     assert_eq!(client.get(CONFIGMAPS).names(), ["a", "b", "c"]);
     assert_eq!(server.pending_faults(), 3);
     let refused = client.get(&format!("{CONFIGMAPS}?watch=true&resourceVersion=x"));
-    assert_eq!(refused.status, 500, "a watch without events is answered as it would be");
+    assert_eq!(
+        refused.status, 500,
+        "a watch without events is answered as it would be"
+    );
     assert_eq!(server.pending_faults(), 2);
 }
 
@@ -226,16 +289,25 @@ fn open_watches_can_be_made_to_fail() {
     let of_maps = |fault: Fault| fault.resource("configmaps");
     assert_eq!(server.fail_watches(&Fault::reset().resource("nodes")), 0);
     assert_eq!(server.fail_watches(&Fault::reset().on(Verb::List)), 0);
-    assert_eq!(server.fail_watches(&Fault::reset().when(|request| request.param("limit").is_some())), 0);
+    assert_eq!(
+        server.fail_watches(&Fault::reset().when(|request| request.param("limit").is_some())),
+        0
+    );
 
     // In order, and behind what has happened before.
     touch(&server, "a");
     assert_eq!(server.fail_watches(&of_maps(Fault::garbage("garbage"))), 1);
     touch(&server, "b");
-    assert_eq!(server.fail_watches(&of_maps(Fault::status(410).after_events(1))), 1);
+    assert_eq!(
+        server.fail_watches(&of_maps(Fault::status(410).after_events(1))),
+        1
+    );
     touch(&server, "c");
     touch(&server, "c");
-    assert_eq!((maps.event(), maps.event()), ("ADDED b 6".to_owned(), "ADDED c 7".to_owned()));
+    assert_eq!(
+        (maps.event(), maps.event()),
+        ("ADDED b 6".to_owned(), "ADDED c 7".to_owned())
+    );
     assert_eq!(maps.event(), "MODIFIED a 8");
     assert_eq!(maps.chunk().unwrap().as_deref(), Some(&b"garbage"[..]));
     assert_eq!(maps.event(), "MODIFIED b 9");
@@ -243,19 +315,33 @@ fn open_watches_can_be_made_to_fail() {
     assert_eq!(maps.event_json()["object"]["code"], 410);
     maps.assert_end();
 
-    assert_eq!(server.fail_watches(&Fault::response(500, "text/plain", "no answer any more")), 1);
+    assert_eq!(
+        server.fail_watches(&Fault::response(500, "text/plain", "no answer any more")),
+        1
+    );
     assert_eq!(server.fail_watches(&Fault::reset()), 1);
-    assert_eq!(pods.rest(), (String::new(), Some(ErrorKind::ConnectionReset)));
+    assert_eq!(
+        pods.rest(),
+        (String::new(), Some(ErrorKind::ConnectionReset))
+    );
     assert!(server.wait_for_watches(0, PATIENCE));
     assert_eq!(server.fail_watches(&Fault::stall()), 0);
 }
 
 #[test]
 fn an_open_watch_can_be_kept_from_bookmarks_and_be_stalled() {
-    let server = ApiServer::builder().bookmark_interval(Duration::from_millis(1)).start().unwrap();
-    server.create(CONFIGMAPS, json!({ "metadata": { "name": "a" } })).unwrap();
+    let server = ApiServer::builder()
+        .bookmark_interval(Duration::from_millis(1))
+        .start()
+        .unwrap();
+    server
+        .create(CONFIGMAPS, json!({ "metadata": { "name": "a" } }))
+        .unwrap();
     let mut watch = Client::watch(&server, &format!("{CONFIGMAPS}?{STREAMING}"));
-    assert_eq!((watch.event(), watch.event()), ("ADDED a 5".to_owned(), "BOOKMARK - 5".to_owned()));
+    assert_eq!(
+        (watch.event(), watch.event()),
+        ("ADDED a 5".to_owned(), "BOOKMARK - 5".to_owned())
+    );
     assert_eq!(server.fail_watches(&Fault::no_bookmarks()), 1);
     assert_eq!(server.write_to_watches("from here on\n"), 1);
     while watch.chunk().unwrap().as_deref() != Some(b"from here on\n") {}

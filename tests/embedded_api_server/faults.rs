@@ -16,7 +16,10 @@ fn a_fault_strikes_the_next_request_that_matches_as_often_as_said() {
     let mut client = Client::connect(&server);
     assert_eq!(client.get(PODS).status, 403);
     let throttled = client.get(CONFIGMAPS);
-    assert_eq!((throttled.status, throttled.header("retry-after")), (429, Some("7")));
+    assert_eq!(
+        (throttled.status, throttled.header("retry-after")),
+        (429, Some("7"))
+    );
     assert_eq!(throttled.json()["reason"], "TooManyRequests");
     assert_eq!(client.get(CONFIGMAPS).status, 200);
     assert_eq!(client.get(&format!("{PODS}/p")).status, 404, "another verb");
@@ -30,7 +33,9 @@ fn a_fault_strikes_the_next_request_that_matches_as_often_as_said() {
 fn a_fault_may_say_anything_to_whom_it_likes_for_as_long_as_it_likes() {
     let server = ApiServer::start().unwrap();
     server.fail_next(
-        Fault::response(500, "text/plain", "sorry").when(|request| request.param("limit").is_some()).always(),
+        Fault::response(500, "text/plain", "sorry")
+            .when(|request| request.param("limit").is_some())
+            .always(),
     );
     let mut client = Client::connect(&server);
     for _ in 0..3 {
@@ -41,7 +46,10 @@ fn a_fault_may_say_anything_to_whom_it_likes_for_as_long_as_it_likes() {
     server.clear_faults();
     assert_eq!(client.get(&format!("{CONFIGMAPS}?limit=5")).status, 200);
     server.fail_next(Fault::status_with_message(410, "gone for good").on(Verb::Watch));
-    assert_eq!(client.get(&format!("{CONFIGMAPS}?watch=true")).json()["message"], "gone for good");
+    assert_eq!(
+        client.get(&format!("{CONFIGMAPS}?watch=true")).json()["message"],
+        "gone for good"
+    );
 }
 
 #[test]
@@ -74,8 +82,14 @@ fn a_client_is_told_when_to_come_again_by_header_and_body() {
     server.fail_next(Fault::response(503, "text/plain", "busy").retry_after(8));
     let mut client = Client::connect(&server);
     let throttled = client.get(CONFIGMAPS);
-    assert_eq!((throttled.header("retry-after"), throttled.header("x-other")), (Some("7"), Some("1")));
-    assert_eq!(throttled.json()["details"], json!({ "retryAfterSeconds": 7 }));
+    assert_eq!(
+        (throttled.header("retry-after"), throttled.header("x-other")),
+        (Some("7"), Some("1"))
+    );
+    assert_eq!(
+        throttled.json()["details"],
+        json!({ "retryAfterSeconds": 7 })
+    );
     let busy = client.get(CONFIGMAPS);
     assert_eq!((busy.status, busy.header("retry-after")), (503, Some("8")));
 }
@@ -89,9 +103,23 @@ fn tokens_can_expire() {
         client.send("GET", CONFIGMAPS, &headers, "");
         client.answer().status
     };
-    assert_eq!((status("Bearer old"), status("bearer old"), status("Bearer new")), (200, 200, 401));
+    assert_eq!(
+        (
+            status("Bearer old"),
+            status("bearer old"),
+            status("Bearer new")
+        ),
+        (200, 200, 401)
+    );
     server.set_tokens(["new"]);
-    assert_eq!((status("Bearer old"), status("Bearer new"), status("Basic eDp5")), (401, 200, 403));
+    assert_eq!(
+        (
+            status("Bearer old"),
+            status("Bearer new"),
+            status("Basic eDp5")
+        ),
+        (401, 200, 403)
+    );
     let mut client = Client::connect(&server);
     assert_eq!(client.get("/readyz").status, 200);
     assert_eq!(client.get("/nowhere").status, 403);
@@ -114,7 +142,10 @@ fn requests_are_remembered_and_can_be_waited_for() {
         assert!(server.wait_for_requests(|all| all.len() == 3, PATIENCE));
     });
     let requests = server.requests();
-    let verbs: Vec<_> = requests.iter().map(|r| (r.verb(), r.method(), r.resource())).collect();
+    let verbs: Vec<_> = requests
+        .iter()
+        .map(|r| (r.verb(), r.method(), r.resource()))
+        .collect();
     assert_eq!(
         verbs,
         [
@@ -123,9 +154,15 @@ fn requests_are_remembered_and_can_be_waited_for() {
             (Verb::Other, "GET", None)
         ]
     );
-    assert_eq!((requests[0].path(), requests[0].param("labelSelector")), (PODS, Some("a=b")));
+    assert_eq!(
+        (requests[0].path(), requests[0].param("labelSelector")),
+        (PODS, Some("a=b"))
+    );
     assert_eq!(requests[0].header("HOST"), Some("localhost"));
-    assert_eq!(format!("{:?}", requests[0]), format!("GET {PODS}?limit=5&labelSelector=a=b"));
+    assert_eq!(
+        format!("{:?}", requests[0]),
+        format!("GET {PODS}?limit=5&labelSelector=a=b")
+    );
     assert!(!server.wait_for_requests(|all| all.len() == 4, Duration::from_millis(1)));
     server.clear_requests();
     assert!(server.requests().is_empty());

@@ -23,14 +23,22 @@ fn a_paused_server_refuses_and_a_resumed_one_has_kept_everything() {
     watch.assert_closed();
     idle.assert_closed();
     assert_eq!((server.open_watches(), server.open_connections()), (0, 0));
-    assert_eq!(TcpStream::connect(server.address()).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    assert_eq!(
+        TcpStream::connect(server.address()).unwrap_err().kind(),
+        ErrorKind::ConnectionRefused
+    );
 
     let version = server.resource_version();
-    server.create(CONFIGMAPS, json!({ "metadata": { "name": "meanwhile" } })).unwrap();
+    server
+        .create(CONFIGMAPS, json!({ "metadata": { "name": "meanwhile" } }))
+        .unwrap();
     server.resume().unwrap();
     server.resume().unwrap();
     assert_eq!(server.url(), url);
-    let mut watch = Client::watch(&server, &format!("{CONFIGMAPS}?watch=true&resourceVersion={version}"));
+    let mut watch = Client::watch(
+        &server,
+        &format!("{CONFIGMAPS}?watch=true&resourceVersion={version}"),
+    );
     assert_eq!(watch.event(), "ADDED meanwhile 5");
     for _ in 0..20 {
         server.pause();
@@ -45,7 +53,11 @@ fn dropping_ends_every_thread_at_once_whatever_it_is_doing() {
     let server = ApiServer::start().unwrap();
     let alive = Arc::new(());
     let held = alive.clone();
-    server.fail_next(Fault::close().when(move |_| Arc::strong_count(&held) == 0).always());
+    server.fail_next(
+        Fault::close()
+            .when(move |_| Arc::strong_count(&held) == 0)
+            .always(),
+    );
     let big = json!({ "metadata": { "name": "big" }, "data": { "x": "y".repeat(1 << 20) } });
     server.create(CONFIGMAPS, big).unwrap();
 
@@ -54,7 +66,10 @@ fn dropping_ends_every_thread_at_once_whatever_it_is_doing() {
     half.write(b"GET / HT");
     let mut idle = Client::connect(&server);
     assert_eq!(idle.get("/livez").status, 200);
-    let watch = Client::watch(&server, &format!("{CONFIGMAPS}?watch=true&resourceVersion=5"));
+    let watch = Client::watch(
+        &server,
+        &format!("{CONFIGMAPS}?watch=true&resourceVersion=5"),
+    );
     // A client that doesn't read: the server is stuck in the middle of a write.
     let mut stuck = Client::connect(&server);
     for _ in 0..32 {
@@ -64,7 +79,12 @@ fn dropping_ends_every_thread_at_once_whatever_it_is_doing() {
     stuck.0.read_exact(&mut first).unwrap();
     let stuck_watch = Client::watch(&server, &format!("{CONFIGMAPS}?watch=true"));
     for value in 0..32 {
-        server.patch(&format!("{CONFIGMAPS}/big"), json!({ "data": { "v": value.to_string() } })).unwrap();
+        server
+            .patch(
+                &format!("{CONFIGMAPS}/big"),
+                json!({ "data": { "v": value.to_string() } }),
+            )
+            .unwrap();
     }
     assert!(server.wait_for_watches(2, PATIENCE));
     assert_eq!(Arc::strong_count(&alive), 2);
@@ -81,7 +101,8 @@ fn dropping_ends_every_thread_at_once_whatever_it_is_doing() {
 fn servers_do_not_know_each_other() {
     let (one, two) = (ApiServer::start().unwrap(), ApiServer::start().unwrap());
     assert_ne!(one.url(), two.url());
-    one.create(CONFIGMAPS, json!({ "metadata": { "name": "a" } })).unwrap();
+    one.create(CONFIGMAPS, json!({ "metadata": { "name": "a" } }))
+        .unwrap();
     assert_eq!(two.get(&format!("{CONFIGMAPS}/a")).unwrap_err().code(), 404);
     assert_eq!(Client::connect(&one).get(CONFIGMAPS).names(), ["a"]);
     assert!(Client::connect(&two).get(CONFIGMAPS).names().is_empty());

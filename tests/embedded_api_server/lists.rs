@@ -8,7 +8,12 @@ use crate::{CONFIGMAPS, PODS};
 
 fn create(server: &ApiServer, namespace: &str, name: &str, labels: Value) {
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
-    server.create(&path, json!({ "metadata": { "name": name, "labels": labels } })).unwrap();
+    server
+        .create(
+            &path,
+            json!({ "metadata": { "name": name, "labels": labels } }),
+        )
+        .unwrap();
 }
 
 #[test]
@@ -27,14 +32,24 @@ fn pages_show_one_version_though_objects_change_between_them() {
         let metadata = page.json()["metadata"].clone();
         assert_eq!(metadata["resourceVersion"], version.as_str());
         remaining.push(metadata["remainingItemCount"].as_u64());
-        let Some(token) = metadata["continue"].as_str() else { break };
+        let Some(token) = metadata["continue"].as_str() else {
+            break;
+        };
         query = format!("?limit=2&continue={token}");
-        create(&server, "default", &format!("bb-{}", remaining.len()), Value::Null);
+        create(
+            &server,
+            "default",
+            &format!("bb-{}", remaining.len()),
+            Value::Null,
+        );
         let _ = server.delete(&format!("{CONFIGMAPS}/d"));
     }
     assert_eq!(names, ["a", "b", "c", "d", "e"]);
     assert_eq!(remaining, [Some(3), Some(1), None]);
-    assert_eq!(client.get(CONFIGMAPS).names(), ["a", "b", "bb-1", "bb-2", "c", "e"]);
+    assert_eq!(
+        client.get(CONFIGMAPS).names(),
+        ["a", "b", "bb-1", "bb-2", "c", "e"]
+    );
 }
 
 #[test]
@@ -44,18 +59,37 @@ fn a_list_of_all_namespaces_is_in_the_order_of_etcd_and_pages_through_them() {
         create(&server, namespace, name, Value::Null);
     }
     let mut client = Client::connect(&server);
-    assert_eq!(client.get("/api/v1/configmaps").names(), ["x", "z", "a", "b"]);
+    assert_eq!(
+        client.get("/api/v1/configmaps").names(),
+        ["x", "z", "a", "b"]
+    );
     let page = client.get("/api/v1/configmaps?limit=3");
     assert_eq!(page.names(), ["x", "z", "a"]);
-    let token = page.json()["metadata"]["continue"].as_str().unwrap().to_owned();
-    assert_eq!(client.get(&format!("/api/v1/configmaps?continue={token}")).names(), ["b"]);
-    assert_eq!(client.get("/api/v1/namespaces/n/configmaps").names(), ["a", "b"]);
+    let token = page.json()["metadata"]["continue"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(
+        client
+            .get(&format!("/api/v1/configmaps?continue={token}"))
+            .names(),
+        ["b"]
+    );
+    assert_eq!(
+        client.get("/api/v1/namespaces/n/configmaps").names(),
+        ["a", "b"]
+    );
 }
 
 #[test]
 fn selectors_select() {
     let server = ApiServer::start().unwrap();
-    create(&server, "default", "a", json!({ "app": "web", "tier": "1" }));
+    create(
+        &server,
+        "default",
+        "a",
+        json!({ "app": "web", "tier": "1" }),
+    );
     create(&server, "default", "b", json!({ "app": "db" }));
     create(&server, "default", "c", Value::Null);
     let mut client = Client::connect(&server);
@@ -65,25 +99,47 @@ fn selectors_select() {
         ("labelSelector=app+in+(web,db),!tier", "b"),
         ("labelSelector=app!%3Dweb", "b c"),
         ("fieldSelector=metadata.name%3Db", "b"),
-        ("fieldSelector=metadata.name!%3Db,metadata.namespace%3D%3Ddefault", "a c"),
+        (
+            "fieldSelector=metadata.name!%3Db,metadata.namespace%3D%3Ddefault",
+            "a c",
+        ),
         ("fieldSelector=metadata.namespace%3Dother", ""),
     ] {
-        assert_eq!(client.get(&format!("{CONFIGMAPS}?{query}")).names().join(" "), names, "{query}");
+        assert_eq!(
+            client
+                .get(&format!("{CONFIGMAPS}?{query}"))
+                .names()
+                .join(" "),
+            names,
+            "{query}"
+        );
     }
-    let page = client.get(&format!("{CONFIGMAPS}?labelSelector=app&limit=1")).json();
+    let page = client
+        .get(&format!("{CONFIGMAPS}?labelSelector=app&limit=1"))
+        .json();
     assert_eq!(
         page["metadata"].get("remainingItemCount"),
         None,
         "a selected list does not count what remains"
     );
 
-    for (name, node, phase) in [("p", "n1", "Running"), ("q", "n1", "Failed"), ("r", "n2", "Running")] {
+    for (name, node, phase) in [
+        ("p", "n1", "Running"),
+        ("q", "n1", "Failed"),
+        ("r", "n2", "Running"),
+    ] {
         let pod = json!({ "metadata": { "name": name }, "spec": { "nodeName": node }, "status": { "phase": phase } });
         server.create(PODS, pod).unwrap();
     }
-    let selected = client.get("/api/v1/pods?fieldSelector=spec.nodeName%3Dn1,status.phase!%3DFailed");
+    let selected =
+        client.get("/api/v1/pods?fieldSelector=spec.nodeName%3Dn1,status.phase!%3DFailed");
     assert_eq!(selected.names(), ["p"]);
-    assert_eq!(server.list("/api/v1/pods?fieldSelector=spec.nodeName=n1").unwrap()["kind"], "PodList");
+    assert_eq!(
+        server
+            .list("/api/v1/pods?fieldSelector=spec.nodeName=n1")
+            .unwrap()["kind"],
+        "PodList"
+    );
 }
 
 #[test]
@@ -95,14 +151,23 @@ fn a_version_with_a_limit_is_an_exact_one_but_not_for_not_older_than() {
     create(&server, "default", "c", Value::Null);
     let mut client = Client::connect(&server);
     let mut list = |query: &str| {
-        let list = client.get(&format!("{CONFIGMAPS}?resourceVersion={query}")).json();
-        let version = list["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+        let list = client
+            .get(&format!("{CONFIGMAPS}?resourceVersion={query}"))
+            .json();
+        let version = list["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap()
+            .parse::<u64>()
+            .unwrap();
         (version - then, list["items"].as_array().unwrap().len())
     };
     assert_eq!(list(&format!("{then}&limit=9")), (0, 2));
     assert_eq!(list(&format!("{then}&resourceVersionMatch=Exact")), (0, 2));
     assert_eq!(list(&format!("{then}")), (1, 3));
-    assert_eq!(list(&format!("{then}&limit=2&resourceVersionMatch=NotOlderThan")), (1, 2));
+    assert_eq!(
+        list(&format!("{then}&limit=2&resourceVersionMatch=NotOlderThan")),
+        (1, 2)
+    );
     assert_eq!(list("0&limit=1"), (1, 3));
     assert_eq!(list("0&limit=1&resourceVersionMatch=NotOlderThan"), (1, 3));
 }
@@ -118,14 +183,30 @@ fn old_version_after_forget_events_lists_but_does_not_watch() {
     server.forget_events();
     let mut client = Client::connect(&server);
     let mut listed = |query: &str| client.get(&format!("{CONFIGMAPS}?{query}"));
-    for exact in ["limit=9", "limit=9&resourceVersionMatch=Exact", "resourceVersionMatch=Exact"] {
-        assert_eq!(listed(&format!("resourceVersion={then}&{exact}")).names(), ["a"], "{exact}");
+    for exact in [
+        "limit=9",
+        "limit=9&resourceVersionMatch=Exact",
+        "resourceVersionMatch=Exact",
+    ] {
+        assert_eq!(
+            listed(&format!("resourceVersion={then}&{exact}")).names(),
+            ["a"],
+            "{exact}"
+        );
     }
     for present in ["", "&resourceVersionMatch=NotOlderThan&limit=9"] {
-        assert_eq!(listed(&format!("resourceVersion={then}{present}")).names(), ["a", "b"], "{present}");
+        assert_eq!(
+            listed(&format!("resourceVersion={then}{present}")).names(),
+            ["a", "b"],
+            "{present}"
+        );
     }
-    let watch =
-        |version: u64| Client::watch(&server, &format!("{CONFIGMAPS}?watch=true&resourceVersion={version}"));
+    let watch = |version: u64| {
+        Client::watch(
+            &server,
+            &format!("{CONFIGMAPS}?watch=true&resourceVersion={version}"),
+        )
+    };
     let mut late = watch(then);
     let message = format!("too old resource version: {then} ({now})");
     assert_eq!(late.event_json()["object"]["message"], message);
@@ -137,7 +218,10 @@ fn old_version_after_forget_events_lists_but_does_not_watch() {
     server.compact();
     let gone = listed(&format!("resourceVersion={then}&limit=9")).json();
     let message = "The resourceVersion for the provided list is too old.";
-    assert_eq!((&gone["code"], &gone["message"]), (&410.into(), &message.into()));
+    assert_eq!(
+        (&gone["code"], &gone["message"]),
+        (&410.into(), &message.into())
+    );
 }
 
 /// Status and message as a kube-apiserver 1.36 gave them.
@@ -153,13 +237,21 @@ fn bad_options_are_refused_in_the_words_of_kubernetes() {
             400,
             "\"data.x\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
         ),
-        ("fieldSelector=xx", 400, "invalid selector: 'xx'; can't understand 'xx'"),
+        (
+            "fieldSelector=xx",
+            400,
+            "invalid selector: 'xx'; can't understand 'xx'",
+        ),
         (
             "labelSelector=a+b+c",
             400,
             "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt",
         ),
-        ("limit=abc", 400, "strconv.ParseInt: parsing \"abc\": invalid syntax"),
+        (
+            "limit=abc",
+            400,
+            "strconv.ParseInt: parsing \"abc\": invalid syntax",
+        ),
         (
             "resourceVersion=abc",
             400,
@@ -181,7 +273,11 @@ fn bad_options_are_refused_in_the_words_of_kubernetes() {
             504,
             "Timeout: Too large resource version: 9999, current: 4",
         ),
-        ("resourceVersion=9999", 504, "Timeout: Too large resource version: 9999, current: 4"),
+        (
+            "resourceVersion=9999",
+            504,
+            "Timeout: Too large resource version: 9999, current: 4",
+        ),
         (
             &format!("continue={token}&resourceVersion=5"),
             400,
@@ -214,11 +310,23 @@ fn bad_options_are_refused_in_the_words_of_kubernetes() {
             "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents \
              is provided",
         ),
-        ("watch=true&timeoutSeconds=x", 400, "strconv.ParseInt: parsing \"x\": invalid syntax"),
+        (
+            "watch=true&timeoutSeconds=x",
+            400,
+            "strconv.ParseInt: parsing \"x\": invalid syntax",
+        ),
     ] {
         let answer = client.get(&format!("{CONFIGMAPS}?{query}"));
-        let expected = if status == 422 { format!("{options}{message}") } else { message.to_owned() };
-        assert_eq!((answer.status, answer.json()["message"].as_str()), (status, Some(&*expected)), "{query}");
+        let expected = if status == 422 {
+            format!("{options}{message}")
+        } else {
+            message.to_owned()
+        };
+        assert_eq!(
+            (answer.status, answer.json()["message"].as_str()),
+            (status, Some(&*expected)),
+            "{query}"
+        );
     }
     assert_eq!(client.get(&format!("{CONFIGMAPS}?limit=-1")).status, 200);
 }
@@ -227,7 +335,12 @@ fn bad_options_are_refused_in_the_words_of_kubernetes() {
 fn metadata_alone_is_served_to_those_who_ask() {
     let server = ApiServer::start().unwrap();
     create(&server, "default", "a", json!({ "x": "y" }));
-    server.patch(&format!("{CONFIGMAPS}/a"), json!({ "data": { "big": "secret" } })).unwrap();
+    server
+        .patch(
+            &format!("{CONFIGMAPS}/a"),
+            json!({ "data": { "big": "secret" } }),
+        )
+        .unwrap();
     let mut client = Client::connect(&server);
     let accept = |what: &str| vec![("Accept".to_owned(), what.to_owned())];
     let partial = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -241,28 +354,58 @@ fn metadata_alone_is_served_to_those_who_ask() {
     assert_eq!(object.get("data"), None);
 
     for (what, status, kind) in [
-        ("application/vnd.kubernetes.protobuf, application/json", 200, "ConfigMap"),
+        (
+            "application/vnd.kubernetes.protobuf, application/json",
+            200,
+            "ConfigMap",
+        ),
         ("*/*", 200, "ConfigMap"),
-        ("application/json;as=Table;g=meta.k8s.io;v=v1,application/json", 200, "ConfigMap"),
-        ("application/json;as=Table;g=meta.k8s.io;v=v1", 406, "Status"),
+        (
+            "application/json;as=Table;g=meta.k8s.io;v=v1,application/json",
+            200,
+            "ConfigMap",
+        ),
+        (
+            "application/json;as=Table;g=meta.k8s.io;v=v1",
+            406,
+            "Status",
+        ),
         ("application/yaml", 406, "Status"),
-        ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json", 406, "Status"),
+        (
+            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+            406,
+            "Status",
+        ),
     ] {
         client.send("GET", &format!("{CONFIGMAPS}/a"), &accept(what), "");
         let answer = client.answer();
-        assert_eq!((answer.status, answer.json()["kind"].as_str()), (status, Some(kind)), "{what}");
+        assert_eq!(
+            (answer.status, answer.json()["kind"].as_str()),
+            (status, Some(kind)),
+            "{what}"
+        );
     }
     // Lists have a form of their own, and no other will do.
     client.send("GET", CONFIGMAPS, &accept(partial), "");
     let refused = client.answer();
-    let message =
-        "you requested PartialObjectMetadata, but the requested object is a list (*core.ConfigMapList)";
-    assert_eq!((refused.status, refused.json()["message"].as_str()), (406, Some(message)));
-    client.send("GET", CONFIGMAPS, &accept(&partial.replace("Metadata;", "MetadataList;")), "");
+    let message = "you requested PartialObjectMetadata, but the requested object is a list (*core.ConfigMapList)";
+    assert_eq!(
+        (refused.status, refused.json()["message"].as_str()),
+        (406, Some(message))
+    );
+    client.send(
+        "GET",
+        CONFIGMAPS,
+        &accept(&partial.replace("Metadata;", "MetadataList;")),
+        "",
+    );
     assert_eq!(client.answer().json()["kind"], "PartialObjectMetadataList");
     // What writes answer, too.
     let body = json!({ "metadata": { "name": "b" }, "data": { "x": "y" } }).to_string();
     client.send("POST", CONFIGMAPS, &accept(partial), &body);
     let created = client.answer().json();
-    assert_eq!((&created["kind"], created.get("data")), (&"PartialObjectMetadata".into(), None));
+    assert_eq!(
+        (&created["kind"], created.get("data")),
+        (&"PartialObjectMetadata".into(), None)
+    );
 }

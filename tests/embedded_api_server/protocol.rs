@@ -31,7 +31,9 @@ fn a_connection_serves_many_requests_also_if_they_come_at_once() {
     for _ in 0..3 {
         assert_eq!(client.get(CONFIGMAPS).status, 200);
     }
-    client.write(format!("GET {CONFIGMAPS}/nope HTTP/1.1\r\n\r\nGET /livez HTTP/1.1\r\n\r\n").as_bytes());
+    client.write(
+        format!("GET {CONFIGMAPS}/nope HTTP/1.1\r\n\r\nGET /livez HTTP/1.1\r\n\r\n").as_bytes(),
+    );
     assert_eq!(client.answer().status, 404);
     assert_eq!(client.answer().body, b"ok");
     assert_eq!(client.get("/version").json()["minor"], "36");
@@ -57,10 +59,17 @@ fn a_watch_with_the_next_request_behind_it_ends_before_that_is_answered() {
 #[test]
 fn close_is_respected() {
     let server = ApiServer::start().unwrap();
-    for request in ["GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n", "GET /livez HTTP/1.0\r\n\r\n"] {
+    for request in [
+        "GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n",
+        "GET /livez HTTP/1.0\r\n\r\n",
+    ] {
         let mut client = Client::connect(&server);
         client.write(request.as_bytes());
-        assert_eq!(client.answer().header("connection"), Some("close"), "{request}");
+        assert_eq!(
+            client.answer().header("connection"),
+            Some("close"),
+            "{request}"
+        );
         client.assert_closed();
     }
 }
@@ -84,8 +93,9 @@ fn bodies_may_come_in_chunks_and_after_being_asked_for() {
 
     let body = post("expected");
     let length = body.len();
-    let head =
-        format!("POST {CONFIGMAPS} HTTP/1.1\r\nContent-Length: {length}\r\nExpect: 100-continue\r\n\r\n");
+    let head = format!(
+        "POST {CONFIGMAPS} HTTP/1.1\r\nContent-Length: {length}\r\nExpect: 100-continue\r\n\r\n"
+    );
     client.write(head.as_bytes());
     assert_eq!(client.head().start, "HTTP/1.1 100 Continue");
     client.write(body.as_bytes());
@@ -112,12 +122,17 @@ fn what_is_too_large_is_refused() {
     assert!(exchange(&server, long.as_bytes()).starts_with("HTTP/1.1 431 "));
     let many = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(1000));
     assert!(exchange(&server, many.as_bytes()).starts_with("HTTP/1.1 431 "));
-    for framing in
-        ["Content-Length: 4000000", "Content-Length: 99999999999999999999", "Transfer-Encoding: chunked"]
-    {
+    for framing in [
+        "Content-Length: 4000000",
+        "Content-Length: 99999999999999999999",
+        "Transfer-Encoding: chunked",
+    ] {
         let head = format!("POST {CONFIGMAPS} HTTP/1.1\r\n{framing}\r\n\r\nfffffffe\r\n");
         let answer = exchange(&server, head.as_bytes());
-        assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("\"Status\""), "{framing}: {answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 413 ") && answer.contains("\"Status\""),
+            "{framing}: {answer}"
+        );
     }
 }
 
@@ -141,28 +156,56 @@ fn nonsense_is_refused_and_harms_nobody() {
         );
     }
     assert!(
-        exchange(&server, b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n").starts_with("HTTP/1.1 501 ")
+        exchange(
+            &server,
+            b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n"
+        )
+        .starts_with("HTTP/1.1 501 ")
     );
-    let head = exchange(&server, format!("HEAD {CONFIGMAPS} HTTP/1.1\r\n\r\n").as_bytes());
-    assert!(head.starts_with("HTTP/1.1 405 ") && head.ends_with("\r\n\r\n"), "{head}");
+    let head = exchange(
+        &server,
+        format!("HEAD {CONFIGMAPS} HTTP/1.1\r\n\r\n").as_bytes(),
+    );
+    assert!(
+        head.starts_with("HTTP/1.1 405 ") && head.ends_with("\r\n\r\n"),
+        "{head}"
+    );
     assert_eq!(exchange(&server, b"GET / HTTP/1.1\r\nHalf: a he"), "");
-    assert_eq!(exchange(&server, b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nhalf"), "");
+    assert_eq!(
+        exchange(&server, b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nhalf"),
+        ""
+    );
 
     // Bodies that are JSON, and patches that are patches, but of nothing that exists.
     let mut client = Client::connect(&server);
-    server.create(CONFIGMAPS, json!({ "metadata": { "name": "a" } })).unwrap();
+    server
+        .create(CONFIGMAPS, json!({ "metadata": { "name": "a" } }))
+        .unwrap();
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
-    for body in
-        ["[]", "null", "7", "{\"metadata\":[]}", "{\"metadata\":{\"labels\":{\"a\":1}}}", &deep, "\u{fffd}"]
-    {
+    for body in [
+        "[]",
+        "null",
+        "7",
+        "{\"metadata\":[]}",
+        "{\"metadata\":{\"labels\":{\"a\":1}}}",
+        &deep,
+        "\u{fffd}",
+    ] {
         let json = [("Content-Type".to_owned(), "application/json".to_owned())];
         for method in ["POST", "PUT"] {
-            let path = if method == "POST" { CONFIGMAPS.to_owned() } else { format!("{CONFIGMAPS}/a") };
+            let path = if method == "POST" {
+                CONFIGMAPS.to_owned()
+            } else {
+                format!("{CONFIGMAPS}/a")
+            };
             client.send(method, &path, &json, body);
             assert_eq!(client.answer().status, 400, "{method} {body}");
         }
         for kind in ["merge-patch", "json-patch", "strategic-merge-patch"] {
-            let kind = [("Content-Type".to_owned(), format!("application/{kind}+json"))];
+            let kind = [(
+                "Content-Type".to_owned(),
+                format!("application/{kind}+json"),
+            )];
             client.send("PATCH", &format!("{CONFIGMAPS}/a"), &kind, body);
             let status = client.answer().status;
             assert!(status < 500, "{body}: {status}");
@@ -184,7 +227,9 @@ fn mutilated_requests_do_not_bring_the_server_down() {
     );
     let mut random = 1_u64;
     let mut next = |bound: usize| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (random >> 33) as usize % bound
     };
     for _ in 0..300 {

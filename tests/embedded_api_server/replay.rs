@@ -27,11 +27,16 @@ struct Recording {
 }
 
 fn recording(name: &str) -> Recording {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/wire").join(format!("{name}.http"));
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data/wire")
+        .join(format!("{name}.http"));
+    let text = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let text = text.replace("\r\n", "\n");
     let (request, answer) = text.split_once("\n\n").unwrap();
-    let mut request = request.lines().map(|line| line.trim_start_matches('>').trim());
+    let mut request = request
+        .lines()
+        .map(|line| line.trim_start_matches('>').trim());
     let (method, path) = request.next().unwrap().split_once(' ').unwrap();
     let (mut headers, mut body) = (Vec::new(), String::new());
     while let Some(option) = request.next() {
@@ -45,7 +50,9 @@ fn recording(name: &str) -> Recording {
             other => panic!("{name}: {other}"),
         }
     }
-    let (head, answer) = answer.split_once("\n\n").unwrap_or_else(|| (answer.trim_end(), ""));
+    let (head, answer) = answer
+        .split_once("\n\n")
+        .unwrap_or_else(|| (answer.trim_end(), ""));
     let mut head = head.lines();
     Recording {
         name: name.to_owned(),
@@ -69,7 +76,11 @@ fn replay(server: &ApiServer, name: &str) {
 
 fn replay_with(server: &ApiServer, name: &str, token: Option<&str>) {
     let mut recording = recording(name);
-    for (_, value) in recording.headers.iter_mut().filter(|(key, _)| key == "Authorization") {
+    for (_, value) in recording
+        .headers
+        .iter_mut()
+        .filter(|(key, _)| key == "Authorization")
+    {
         *value = format!("Bearer {}", token.unwrap());
     }
     let is_watch = recording.path.contains("watch=true") && recording.start.contains("200");
@@ -83,11 +94,19 @@ fn replay_with(server: &ApiServer, name: &str, token: Option<&str>) {
         &recording.path[..seconds],
         recording.path[seconds..].trim_start_matches(char::is_numeric)
     );
-    let path = if is_watch { path.as_str() } else { recording.path.as_str() };
+    let path = if is_watch {
+        path.as_str()
+    } else {
+        recording.path.as_str()
+    };
 
     let mut client = Client::connect(server);
     client.send(&recording.method, path, &recording.headers, &recording.body);
-    let answer = if is_watch { watched(server, &mut client, &recording) } else { client.answer() };
+    let answer = if is_watch {
+        watched(server, &mut client, &recording)
+    } else {
+        client.answer()
+    };
     compare(&recording, &answer);
 }
 
@@ -110,21 +129,40 @@ fn watched(server: &ApiServer, client: &mut Client, recording: &Recording) -> An
 
 fn compare(recording: &Recording, answer: &Answer) {
     let name = &recording.name;
-    assert_eq!(answer.start, recording.start, "{name}: {}", String::from_utf8_lossy(&answer.body));
-    for header in ["Content-Type", "Retry-After", "Warning", "X-Content-Type-Options"] {
-        let recorded =
-            recording.answer_headers.iter().find(|(key, _)| key == header).map(|(_, value)| &**value);
+    assert_eq!(
+        answer.start,
+        recording.start,
+        "{name}: {}",
+        String::from_utf8_lossy(&answer.body)
+    );
+    for header in [
+        "Content-Type",
+        "Retry-After",
+        "Warning",
+        "X-Content-Type-Options",
+    ] {
+        let recorded = recording
+            .answer_headers
+            .iter()
+            .find(|(key, _)| key == header)
+            .map(|(_, value)| &**value);
         assert_eq!(answer.header(header), recorded, "{name}: {header}");
     }
     let body = String::from_utf8_lossy(&answer.body);
-    if recording.answer_headers.iter().any(|(_, value)| value.starts_with("text/plain")) {
+    if recording
+        .answer_headers
+        .iter()
+        .any(|(_, value)| value.starts_with("text/plain"))
+    {
         assert_eq!(body, recording.answer, "{name}");
         return;
     }
     let values = |text: &str| -> Vec<Value> {
         serde_json::Deserializer::from_str(text)
             .into_iter()
-            .map(|value| normalised(value.unwrap_or_else(|error| panic!("{name}: {error}: {text}"))))
+            .map(|value| {
+                normalised(value.unwrap_or_else(|error| panic!("{name}: {error}: {text}")))
+            })
             .collect()
     };
     let (ours, theirs) = (values(&body), values(&recording.answer));
@@ -143,7 +181,10 @@ fn normalised(mut value: Value) -> Value {
                 (fields.get("generateName").cloned(), fields.get_mut("name"))
             {
                 let prefix = prefix.as_str().unwrap();
-                assert!(name.starts_with(prefix) && name.len() == prefix.len() + 5, "{name}");
+                assert!(
+                    name.starts_with(prefix) && name.len() == prefix.len() + 5,
+                    "{name}"
+                );
                 name.truncate(prefix.len());
             }
             for (key, field) in fields.iter_mut() {
@@ -157,7 +198,9 @@ fn normalised(mut value: Value) -> Value {
                 };
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| *item = normalised(item.take())),
+        Value::Array(items) => items
+            .iter_mut()
+            .for_each(|item| *item = normalised(item.take())),
         _ => {}
     }
     value
@@ -165,8 +208,9 @@ fn normalised(mut value: Value) -> Value {
 
 /// Go's JSON parser words its errors differently from ours.
 fn normalised_message(message: &str) -> String {
-    let cut =
-        ["continue key is not valid: "].iter().find_map(|cut| message.find(cut).map(|at| at + cut.len()));
+    let cut = ["continue key is not valid: "]
+        .iter()
+        .find_map(|cut| message.find(cut).map(|at| at + cut.len()));
     message[..cut.unwrap_or(message.len())].to_owned()
 }
 
@@ -174,7 +218,9 @@ fn normalised_message(message: &str) -> String {
 fn fill(server: &ApiServer, version: u64) {
     let path = "/api/v1/namespaces/filler/configmaps";
     if server.get(&format!("{path}/filler")).is_err() {
-        server.create(path, json!({ "metadata": { "name": "filler" } })).unwrap();
+        server
+            .create(path, json!({ "metadata": { "name": "filler" } }))
+            .unwrap();
     }
     while server.resource_version() < version {
         let data = json!({ "data": { "version": server.resource_version().to_string() } });
@@ -216,19 +262,40 @@ fn recorded_exchanges_are_answered_word_for_word() {
         replay(&server, name);
     }
 
-    server.create(SAMPLE, json!({ "metadata": { "name": "w-1" }, "data": { "a": "1" } })).unwrap();
+    server
+        .create(
+            SAMPLE,
+            json!({ "metadata": { "name": "w-1" }, "data": { "a": "1" } }),
+        )
+        .unwrap();
     patch(&server, "w-1", json!({ "data": { "a": "2" } }));
     server.delete(&format!("{SAMPLE}/w-1")).unwrap();
-    for name in ["07-watch-rv-bookmarks", "07-watch-from-first-rv-history", "07-watch-no-rv", "07-watch-rv0"]
-    {
+    for name in [
+        "07-watch-rv-bookmarks",
+        "07-watch-from-first-rv-history",
+        "07-watch-no-rv",
+        "07-watch-rv0",
+    ] {
         replay(&server, name);
     }
     fill(&server, 264);
     patch(&server, "cm-02", json!({ "data": { "x": "y" } }));
     fill(&server, 266);
-    patch(&server, "cm-04", json!({ "metadata": { "labels": { "parity": "none" } } }));
-    patch(&server, "cm-04", json!({ "metadata": { "labels": { "parity": "even" } } }));
-    for name in ["07-watch-selector-leave-enter", "07-watch-rv-in-future", "07-watch-invalid-rv"] {
+    patch(
+        &server,
+        "cm-04",
+        json!({ "metadata": { "labels": { "parity": "none" } } }),
+    );
+    patch(
+        &server,
+        "cm-04",
+        json!({ "metadata": { "labels": { "parity": "even" } } }),
+    );
+    for name in [
+        "07-watch-selector-leave-enter",
+        "07-watch-rv-in-future",
+        "07-watch-invalid-rv",
+    ] {
         replay(&server, name);
     }
     fill(&server, 269);
@@ -255,10 +322,20 @@ fn recorded_exchanges_are_answered_word_for_word() {
         replay(&server, name);
     }
     fill(&server, 273);
-    for name in ["10-patch-merge", "10-patch-json", "10-patch-json-test-fails", "10-patch-strategic"] {
+    for name in [
+        "10-patch-merge",
+        "10-patch-json",
+        "10-patch-json-test-fails",
+        "10-patch-strategic",
+    ] {
         replay(&server, name);
     }
-    for name in ["10-apply", "10-apply-conflict-409", "10-apply-force", "10-create-generatename"] {
+    for name in [
+        "10-apply",
+        "10-apply-conflict-409",
+        "10-apply-force",
+        "10-create-generatename",
+    ] {
         replay(&server, name);
     }
 
@@ -306,11 +383,13 @@ fn recorded_exchanges_are_answered_word_for_word() {
 
 #[test]
 fn recorded_refusals_of_strangers_are_repeated() {
-    let server =
-        ApiServer::builder().token("good").token_without_rights("nobody", "token-nobody").start().unwrap();
+    let server = ApiServer::builder()
+        .token("good")
+        .token_without_rights("nobody", "token-nobody")
+        .start()
+        .unwrap();
     fill(&server, 208);
-    let object =
-        json!({ "metadata": { "name": "cm-01", "labels": { "parity": "odd" } }, "data": { "i": "1" } });
+    let object = json!({ "metadata": { "name": "cm-01", "labels": { "parity": "odd" } }, "data": { "i": "1" } });
     server.create(SAMPLE, object).unwrap();
     replay_with(&server, "11-token-ok", Some("good"));
     replay_with(&server, "11-token-unknown-401", Some("bad"));

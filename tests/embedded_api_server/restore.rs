@@ -7,7 +7,9 @@ use crate::client::Client;
 use crate::{CONFIGMAPS, PATIENCE};
 
 fn create(server: &ApiServer, name: &str) {
-    server.create(CONFIGMAPS, json!({ "metadata": { "name": name } })).unwrap();
+    server
+        .create(CONFIGMAPS, json!({ "metadata": { "name": name } }))
+        .unwrap();
 }
 
 #[test]
@@ -18,7 +20,12 @@ fn a_restored_server_has_the_objects_and_the_version_of_the_backup() {
     let backup = server.backup();
     assert_eq!(backup.resource_version(), 6);
     server.delete(&format!("{CONFIGMAPS}/deleted")).unwrap();
-    server.patch(&format!("{CONFIGMAPS}/kept"), json!({ "data": { "a": "b" } })).unwrap();
+    server
+        .patch(
+            &format!("{CONFIGMAPS}/kept"),
+            json!({ "data": { "a": "b" } }),
+        )
+        .unwrap();
     create(&server, "lost");
     server.compact();
 
@@ -28,10 +35,19 @@ fn a_restored_server_has_the_objects_and_the_version_of_the_backup() {
         let list = client.get(CONFIGMAPS);
         assert_eq!(list.names(), ["deleted", "kept"]);
         assert_eq!(list.json()["metadata"]["resourceVersion"], "6");
-        assert_eq!(client.get(&format!("{CONFIGMAPS}/kept")).json().get("data"), None);
+        assert_eq!(
+            client.get(&format!("{CONFIGMAPS}/kept")).json().get("data"),
+            None
+        );
         // History too is as it was.
-        let mut watch = Client::watch(&server, &format!("{CONFIGMAPS}?watch=true&resourceVersion=4"));
-        assert_eq!((watch.event(), watch.event()), ("ADDED kept 5".to_owned(), "ADDED deleted 6".to_owned()));
+        let mut watch = Client::watch(
+            &server,
+            &format!("{CONFIGMAPS}?watch=true&resourceVersion=4"),
+        );
+        assert_eq!(
+            (watch.event(), watch.event()),
+            ("ADDED kept 5".to_owned(), "ADDED deleted 6".to_owned())
+        );
         create(&server, "new");
         assert_eq!(watch.event(), "ADDED new 7", "versions are given again");
     }
@@ -42,7 +58,10 @@ fn who_has_seen_a_version_that_is_lost_is_told_so() {
     let server = ApiServer::start().unwrap();
     let backup = server.backup();
     (0..5).for_each(|index| create(&server, &format!("lost-{index}")));
-    let mut open = Client::watch(&server, &format!("{CONFIGMAPS}?watch=true&resourceVersion=9"));
+    let mut open = Client::watch(
+        &server,
+        &format!("{CONFIGMAPS}?watch=true&resourceVersion=9"),
+    );
     let mut page = Client::connect(&server);
     let token = page.get(&format!("{CONFIGMAPS}?limit=2")).json()["metadata"]["continue"].clone();
     server.restore(&backup).unwrap();
@@ -51,16 +70,33 @@ fn who_has_seen_a_version_that_is_lost_is_told_so() {
 
     let mut client = Client::connect(&server);
     let token = token.as_str().unwrap();
-    for query in ["resourceVersion=9", "resourceVersion=9&limit=2", &format!("limit=2&continue={token}")] {
+    for query in [
+        "resourceVersion=9",
+        "resourceVersion=9&limit=2",
+        &format!("limit=2&continue={token}"),
+    ] {
         let answer = client.get(&format!("{CONFIGMAPS}?{query}"));
-        assert_eq!((answer.status, answer.header("retry-after")), (504, Some("1")), "{query}");
+        assert_eq!(
+            (answer.status, answer.header("retry-after")),
+            (504, Some("1")),
+            "{query}"
+        );
         let body = answer.json();
-        assert_eq!(body["message"], "Timeout: Too large resource version: 9, current: 4");
-        assert_eq!(body["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
+        assert_eq!(
+            body["message"],
+            "Timeout: Too large resource version: 9, current: 4"
+        );
+        assert_eq!(
+            body["details"]["causes"][0]["reason"],
+            "ResourceVersionTooLarge"
+        );
         assert_eq!(body["details"]["retryAfterSeconds"], 1);
     }
     // A watch hears nothing until the server has come so far again, and then misses what lies between.
-    let mut ahead = Client::watch(&server, &format!("{CONFIGMAPS}?watch=true&resourceVersion=9"));
+    let mut ahead = Client::watch(
+        &server,
+        &format!("{CONFIGMAPS}?watch=true&resourceVersion=9"),
+    );
     (0..6).for_each(|index| create(&server, &format!("new-{index}")));
     assert_eq!(ahead.event(), "ADDED new-5 10");
 }
@@ -88,5 +124,8 @@ fn a_backup_fits_another_server_of_the_same_resources_and_no_other() {
     assert_eq!(Client::connect(&two).get(CONFIGMAPS).names(), ["moved"]);
     let widgets = ApiResource::new("example.com", "v1", "widgets", "Widget");
     let other = ApiServer::builder().resource(widgets).start().unwrap();
-    assert_eq!(other.restore(&backup).unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
+    assert_eq!(
+        other.restore(&backup).unwrap_err().kind(),
+        std::io::ErrorKind::InvalidInput
+    );
 }

@@ -12,11 +12,17 @@ use crate::client::Client;
 const COUNT: usize = 30;
 
 fn server(gate: bool) -> ApiServer {
-    let server = ApiServer::builder().sharded_list_and_watch(gate).seed(7).start().unwrap();
+    let server = ApiServer::builder()
+        .sharded_list_and_watch(gate)
+        .seed(7)
+        .start()
+        .unwrap();
     for number in 0..COUNT {
         let label = if number % 2 == 0 { "even" } else { "odd" };
         let meta = json!({ "name": format!("m-{number:02}"), "labels": { "is": label } });
-        server.create(CONFIGMAPS, json!({ "metadata": meta })).unwrap();
+        server
+            .create(CONFIGMAPS, json!({ "metadata": meta }))
+            .unwrap();
     }
     server
 }
@@ -34,9 +40,16 @@ fn of(shard: &Shard, more: &str) -> String {
 
 /// The names of all objects that a list has which are in a shard.
 fn names_in(list: &Value, shard: &Shard) -> Vec<String> {
-    let items = list["items"].as_array().unwrap().iter().map(|item| &item["metadata"]);
+    let items = list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| &item["metadata"]);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    items.filter(|meta| shard.contains(&text(&meta["uid"]))).map(|meta| text(&meta["name"])).collect()
+    items
+        .filter(|meta| shard.contains(&text(&meta["uid"])))
+        .map(|meta| text(&meta["name"]))
+        .collect()
 }
 
 #[test]
@@ -52,7 +65,10 @@ fn sh1_sh3_each_object_is_in_the_list_of_one_shard_and_each_page_says_whose_it_i
         assert!(!expected.is_empty() && expected.len() < COUNT);
         for more in ["", "resourceVersion=0&"] {
             let list = client.get(&format!("{CONFIGMAPS}{}", of(&shard, more)));
-            assert_eq!(list.json()["metadata"]["shardInfo"], json!({ "selector": shard.selector() }));
+            assert_eq!(
+                list.json()["metadata"]["shardInfo"],
+                json!({ "selector": shard.selector() })
+            );
             assert_eq!(list.names(), expected);
         }
         assert!(expected.iter().all(|name| seen.insert(name.clone())));
@@ -63,17 +79,29 @@ fn sh1_sh3_each_object_is_in_the_list_of_one_shard_and_each_page_says_whose_it_i
             let metadata = page.json()["metadata"].clone();
             assert_eq!(metadata["shardInfo"]["selector"], shard.selector());
             paged.extend(page.names());
-            let Some(next) = metadata["continue"].as_str() else { break };
+            let Some(next) = metadata["continue"].as_str() else {
+                break;
+            };
             if token.is_empty() {
-                assert_eq!(metadata["remainingItemCount"], COUNT - 3, "as the real one, of all shards");
+                assert_eq!(
+                    metadata["remainingItemCount"],
+                    COUNT - 3,
+                    "as the real one, of all shards"
+                );
             }
             token = format!("&continue={next}");
         }
         assert_eq!(paged, expected);
 
-        let labelled = client.get(&format!("{CONFIGMAPS}{}", of(&shard, "labelSelector=is%3Deven&")));
+        let labelled = client.get(&format!(
+            "{CONFIGMAPS}{}",
+            of(&shard, "labelSelector=is%3Deven&")
+        ));
         let even = |name: &&String| name.ends_with(['0', '2', '4', '6', '8']);
-        assert_eq!(labelled.names(), expected.iter().filter(even).cloned().collect::<Vec<_>>());
+        assert_eq!(
+            labelled.names(),
+            expected.iter().filter(even).cloned().collect::<Vec<_>>()
+        );
     }
     assert_eq!(seen.len(), COUNT);
 }
@@ -82,7 +110,10 @@ fn sh1_sh3_each_object_is_in_the_list_of_one_shard_and_each_page_says_whose_it_i
 fn sh1_a_namespace_is_in_one_shard_as_a_whole() {
     let server = server(true);
     server
-        .create("/api/v1/namespaces/kube-system/configmaps", json!({ "metadata": { "name": "s" } }))
+        .create(
+            "/api/v1/namespaces/kube-system/configmaps",
+            json!({ "metadata": { "name": "s" } }),
+        )
         .unwrap();
     let mut client = Client::connect(&server);
     for index in 0..3 {
@@ -93,7 +124,10 @@ fn sh1_a_namespace_is_in_one_shard_as_a_whole() {
         }
         let list = client.get(&format!("/api/v1/configmaps{}", of(&shard, "")));
         assert_eq!(list.names().len(), expected, "{index}");
-        assert_eq!(list.json()["metadata"]["shardInfo"]["selector"], shard.selector());
+        assert_eq!(
+            list.json()["metadata"]["shardInfo"]["selector"],
+            shard.selector()
+        );
     }
 }
 
@@ -102,8 +136,7 @@ fn sh3_a_watch_tells_of_its_shard_only_and_does_not_say_whose_it_is() {
     let server = server(true);
     let all = Client::connect(&server).get(CONFIGMAPS).json();
     let shard = shard(1);
-    let initial =
-        "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&";
+    let initial = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&";
     let mut watch_list = Client::watch(&server, &format!("{CONFIGMAPS}{}", of(&shard, initial)));
     let version = server.resource_version();
     for name in names_in(&all, &shard) {
@@ -111,14 +144,22 @@ fn sh3_a_watch_tells_of_its_shard_only_and_does_not_say_whose_it_is() {
         assert!(event.starts_with(&format!("ADDED {name} ")), "{event}");
     }
     let end = watch_list.event_json();
-    assert_eq!(end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    assert_eq!(
+        end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
+        "true"
+    );
     assert_eq!(end["object"]["metadata"].get("shardInfo"), None);
 
     let query = of(&shard, &format!("watch=true&resourceVersion={version}&"));
     let mut watch = Client::watch(&server, &format!("{CONFIGMAPS}{query}"));
     let all_names = names_in(&all, &Shard::new(0, 1).unwrap());
     for name in &all_names {
-        server.patch(&format!("{CONFIGMAPS}/{name}"), json!({ "data": { "x": "1" } })).unwrap();
+        server
+            .patch(
+                &format!("{CONFIGMAPS}/{name}"),
+                json!({ "data": { "x": "1" } }),
+            )
+            .unwrap();
     }
     for name in &all_names {
         server.delete(&format!("{CONFIGMAPS}/{name}")).unwrap();
@@ -142,7 +183,10 @@ fn sh4_without_the_gate_the_selector_is_not_looked_at() {
         assert_eq!(list.names().len(), COUNT);
         assert_eq!(list.json()["metadata"].get("shardInfo"), None);
     }
-    let mut watch = Client::watch(&server, &format!("{CONFIGMAPS}{}", of(&shard(0), "watch=true&")));
+    let mut watch = Client::watch(
+        &server,
+        &format!("{CONFIGMAPS}{}", of(&shard(0), "watch=true&")),
+    );
     for number in 0..COUNT {
         assert!(watch.event().starts_with(&format!("ADDED m-{number:02} ")));
     }

@@ -17,7 +17,10 @@ fn patch(client: &mut Client, path: &str, kind: &str, body: &Value) -> Answer {
 }
 
 fn said(answer: &Answer) -> (u16, String) {
-    (answer.status, answer.json()["message"].as_str().unwrap().to_owned())
+    (
+        answer.status,
+        answer.json()["message"].as_str().unwrap().to_owned(),
+    )
 }
 
 #[test]
@@ -28,9 +31,15 @@ fn a_scale_shows_and_changes_the_replicas_of_its_object() {
         { "key": "c", "operator": "In", "values": ["x", "y"] }, { "key": "d", "operator": "Exists" },
         { "key": "e", "operator": "DoesNotExist" }, { "key": "f", "operator": "NotIn", "values": ["z"] },
     ]});
-    let web = json!({ "metadata": { "name": "web" }, "spec": { "replicas": 2, "selector": selector } });
+    let web =
+        json!({ "metadata": { "name": "web" }, "spec": { "replicas": 2, "selector": selector } });
     server.create(DEPLOYMENTS, web).unwrap();
-    server.patch(&format!("{DEPLOYMENTS}/web/status"), json!({ "status": { "replicas": 1 } })).unwrap();
+    server
+        .patch(
+            &format!("{DEPLOYMENTS}/web/status"),
+            json!({ "status": { "replicas": 1 } }),
+        )
+        .unwrap();
     let path = format!("{DEPLOYMENTS}/web/scale");
     let object = server.get(&format!("{DEPLOYMENTS}/web")).unwrap();
     let metadata = |field: &str| object["metadata"][field].clone();
@@ -53,20 +62,34 @@ fn a_scale_shows_and_changes_the_replicas_of_its_object() {
     expected["metadata"]["resourceVersion"] = scaled["metadata"]["resourceVersion"].clone();
     assert_eq!(scaled, expected);
     let object = server.get(&format!("{DEPLOYMENTS}/web")).unwrap();
-    assert_eq!((&object["spec"]["replicas"], &object["metadata"]["generation"]), (&5.into(), &2.into()));
+    assert_eq!(
+        (
+            &object["spec"]["replicas"],
+            &object["metadata"]["generation"]
+        ),
+        (&5.into(), &2.into())
+    );
     assert_eq!(object["status"]["replicas"], 1);
 
     let none = json!({ "spec": { "replicas": 0 } });
     let answer = patch(&mut client, &path, "merge-patch+json", &none);
     assert_eq!(answer.json()["spec"], json!({}), "as Go leaves a zero out");
     let dry = format!("{path}?dryRun=All");
-    let answer = patch(&mut client, &dry, "merge-patch+json", &json!({ "spec": { "replicas": 9 } }));
+    let answer = patch(
+        &mut client,
+        &dry,
+        "merge-patch+json",
+        &json!({ "spec": { "replicas": 9 } }),
+    );
     assert_eq!(answer.json()["spec"]["replicas"], 9);
     assert_eq!(client.get(&path).json()["spec"], json!({}));
 
     let modified = "Operation cannot be fulfilled on deployments.apps \"web\": the object has been modified; please \
                     apply your changes to the latest version and try again";
-    assert_eq!(said(&client.json("PUT", &path, &wanted)), (409, modified.to_owned()));
+    assert_eq!(
+        said(&client.json("PUT", &path, &wanted)),
+        (409, modified.to_owned())
+    );
     let uid = metadata("uid");
     let precondition = format!(
         "Operation cannot be fulfilled on deployments.apps \"web\": StorageError: invalid object, Code: 4, Key: \
@@ -75,24 +98,55 @@ fn a_scale_shows_and_changes_the_replicas_of_its_object() {
         uid.as_str().unwrap()
     );
     let other = json!({ "metadata": { "name": "web", "uid": "x" }, "spec": { "replicas": 3 } });
-    assert_eq!(said(&client.json("PUT", &path, &other)), (409, precondition));
+    assert_eq!(
+        said(&client.json("PUT", &path, &other)),
+        (409, precondition)
+    );
     let negative = "Scale.autoscaling \"web\" is invalid: spec.replicas: Invalid value: -1: must be greater than or \
                     equal to 0";
-    let answer = patch(&mut client, &path, "merge-patch+json", &json!({ "spec": { "replicas": -1 } }));
+    let answer = patch(
+        &mut client,
+        &path,
+        "merge-patch+json",
+        &json!({ "spec": { "replicas": -1 } }),
+    );
     assert_eq!(said(&answer), (422, negative.to_owned()));
-    let answer = patch(&mut client, &path, "merge-patch+json", &json!({ "metadata": { "name": "other" } }));
+    let answer = patch(
+        &mut client,
+        &path,
+        "merge-patch+json",
+        &json!({ "metadata": { "name": "other" } }),
+    );
     let name = "the name of the object (other) does not match the name on the URL (web)";
     assert_eq!(said(&answer), (400, name.to_owned()));
-    for (method, body) in [("GET", Value::Null), ("PUT", json!({ "metadata": { "name": "none" } }))] {
+    for (method, body) in [
+        ("GET", Value::Null),
+        ("PUT", json!({ "metadata": { "name": "none" } })),
+    ] {
         let answer = client.json(method, &format!("{DEPLOYMENTS}/none/scale"), &body);
-        assert_eq!(said(&answer), (404, "deployments.apps \"none\" not found".to_owned()));
+        assert_eq!(
+            said(&answer),
+            (404, "deployments.apps \"none\" not found".to_owned())
+        );
     }
     let not_allowed = "the server does not allow this method on the requested resource";
     for method in ["DELETE", "POST"] {
-        assert_eq!(said(&client.json(method, &path, &Value::Null)), (405, not_allowed.to_owned()));
+        assert_eq!(
+            said(&client.json(method, &path, &Value::Null)),
+            (405, not_allowed.to_owned())
+        );
     }
-    assert_eq!(client.get("/apis/apps/v1/namespaces/default/daemonsets/web/scale").status, 404);
-    assert_eq!(server.get(&path).unwrap_err().code(), 405, "the cluster itself changes the object");
+    assert_eq!(
+        client
+            .get("/apis/apps/v1/namespaces/default/daemonsets/web/scale")
+            .status,
+        404
+    );
+    assert_eq!(
+        server.get(&path).unwrap_err().code(),
+        405,
+        "the cluster itself changes the object"
+    );
 }
 
 #[test]
@@ -101,25 +155,53 @@ fn a_custom_resource_says_where_its_scale_is() {
     let widgets = widgets.scale(".spec.size.wanted", ".status.size", ".status.selector");
     let server = ApiServer::builder().resource(widgets).start().unwrap();
     let mut client = Client::connect(&server);
-    let widget = json!({ "metadata": { "name": "w" }, "spec": { "size": { "wanted": 2, "most": 9 } } });
+    let widget =
+        json!({ "metadata": { "name": "w" }, "spec": { "size": { "wanted": 2, "most": 9 } } });
     server.create(WIDGETS, widget).unwrap();
     let path = format!("{WIDGETS}/w/scale");
     let scale = client.get(&path).json();
-    assert_eq!((&scale["spec"]["replicas"], &scale["status"]), (&2.into(), &json!({ "replicas": 0 })));
+    assert_eq!(
+        (&scale["spec"]["replicas"], &scale["status"]),
+        (&2.into(), &json!({ "replicas": 0 }))
+    );
     let status = json!({ "status": { "size": 2, "selector": "w in (w)" } });
-    server.patch(&format!("{WIDGETS}/w/status"), status).unwrap();
-    let answer = patch(&mut client, &path, "merge-patch+json", &json!({ "spec": { "replicas": 3 } }));
-    assert_eq!(answer.json()["status"], json!({ "replicas": 2, "selector": "w in (w)" }));
+    server
+        .patch(&format!("{WIDGETS}/w/status"), status)
+        .unwrap();
+    let answer = patch(
+        &mut client,
+        &path,
+        "merge-patch+json",
+        &json!({ "spec": { "replicas": 3 } }),
+    );
+    assert_eq!(
+        answer.json()["status"],
+        json!({ "replicas": 2, "selector": "w in (w)" })
+    );
     let widget = server.get(&format!("{WIDGETS}/w")).unwrap();
-    assert_eq!(widget["spec"], json!({ "size": { "wanted": 3, "most": 9 } }));
+    assert_eq!(
+        widget["spec"],
+        json!({ "size": { "wanted": 3, "most": 9 } })
+    );
 
-    server.create(WIDGETS, json!({ "metadata": { "name": "empty" } })).unwrap();
+    server
+        .create(WIDGETS, json!({ "metadata": { "name": "empty" } }))
+        .unwrap();
     let answer = client.get(&format!("{WIDGETS}/empty/scale"));
-    let why = "Internal error occurred: the spec replicas field \".spec.size.wanted\" does not exist";
+    let why =
+        "Internal error occurred: the spec replicas field \".spec.size.wanted\" does not exist";
     assert_eq!(said(&answer), (500, why.to_owned()));
     let path = format!("{WIDGETS}/empty/scale");
-    let answer = patch(&mut client, &path, "merge-patch+json", &json!({ "spec": { "replicas": 3 } }));
-    assert_eq!((answer.status, &answer.json()["spec"]), (200, &json!({ "replicas": 3 })));
+    let answer = patch(
+        &mut client,
+        &path,
+        "merge-patch+json",
+        &json!({ "spec": { "replicas": 3 } }),
+    );
+    assert_eq!(
+        (answer.status, &answer.json()["spec"]),
+        (200, &json!({ "replicas": 3 }))
+    );
     assert_eq!(client.get(&path).json()["spec"], json!({ "replicas": 3 }));
 }
 
@@ -127,43 +209,65 @@ fn a_custom_resource_says_where_its_scale_is() {
 fn an_eviction_asks_the_budget_of_its_pod() {
     let server = ApiServer::start().unwrap();
     let mut client = Client::connect(&server);
-    let ready = json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] });
+    let ready =
+        json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] });
     for name in ["a", "b", "c"] {
-        let pod = json!({ "metadata": { "name": name, "labels": { "app": "web" } }, "status": ready });
+        let pod =
+            json!({ "metadata": { "name": name, "labels": { "app": "web" } }, "status": ready });
         server.create(PODS, pod).unwrap();
     }
     let eviction = |name: &str| json!({ "metadata": { "name": name } });
     let path = |name: &str| format!("{PODS}/{name}/eviction");
     let answer = client.json("POST", &path("a"), &eviction("b"));
-    assert_eq!(said(&answer), (400, "name in URL does not match name in Eviction object".to_owned()));
+    assert_eq!(
+        said(&answer),
+        (
+            400,
+            "name in URL does not match name in Eviction object".to_owned()
+        )
+    );
     let answer = client.json("POST", &path("none"), &eviction("none"));
     assert_eq!(said(&answer), (404, "pods \"none\" not found".to_owned()));
     assert_eq!(client.get(&path("a")).status, 405);
     assert_eq!(client.get(&format!("{CONFIGMAPS}/a/eviction")).status, 404);
-    let done =
-        json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 });
+    let done = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 });
     let answer = client.json("POST", &path("a"), &eviction("a"));
     assert_eq!((answer.status, answer.json()), (201, done.clone()));
 
-    let budget =
-        json!({ "metadata": { "name": "web" }, "spec": { "selector": { "matchLabels": { "app": "web" } } } });
+    let budget = json!({ "metadata": { "name": "web" }, "spec": { "selector": { "matchLabels": { "app": "web" } } } });
     server.create(BUDGETS, budget.clone()).unwrap();
     let cannot = "Cannot evict pod as it would violate the pod's disruption budget.";
     let answer = client.json("POST", &path("b"), &eviction("b"));
-    assert_eq!((said(&answer), answer.header("Retry-After")), ((429, cannot.to_owned()), Some("10")));
+    assert_eq!(
+        (said(&answer), answer.header("Retry-After")),
+        ((429, cannot.to_owned()), Some("10"))
+    );
     let cause = |answer: &Answer| answer.json()["details"]["causes"][0].clone();
     let why = "The disruption budget web is still being processed by the server.";
-    assert_eq!(cause(&answer), json!({ "reason": "DisruptionBudget", "message": why }));
+    assert_eq!(
+        cause(&answer),
+        json!({ "reason": "DisruptionBudget", "message": why })
+    );
     let allow = |status: Value| {
         let mut all = json!({ "observedGeneration": 1, "currentHealthy": 1, "desiredHealthy": 2 });
-        all.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
-        server.patch(&format!("{BUDGETS}/web/status"), json!({ "status": all })).unwrap();
+        all.as_object_mut()
+            .unwrap()
+            .extend(status.as_object().unwrap().clone());
+        server
+            .patch(&format!("{BUDGETS}/web/status"), json!({ "status": all }))
+            .unwrap();
     };
     allow(json!({ "disruptionsAllowed": 0 }));
     let answer = client.json("POST", &path("b"), &eviction("b"));
-    assert_eq!((said(&answer), answer.header("Retry-After")), ((429, cannot.to_owned()), None));
+    assert_eq!(
+        (said(&answer), answer.header("Retry-After")),
+        ((429, cannot.to_owned()), None)
+    );
     let why = "The disruption budget web needs 2 healthy pods and has 1 currently";
-    assert_eq!(cause(&answer), json!({ "reason": "DisruptionBudget", "message": why }));
+    assert_eq!(
+        cause(&answer),
+        json!({ "reason": "DisruptionBudget", "message": why })
+    );
 
     allow(json!({ "disruptionsAllowed": 1 }));
     let dry = format!("{}?dryRun=All", path("b"));
@@ -178,11 +282,22 @@ fn an_eviction_asks_the_budget_of_its_pod() {
     let mut second = budget;
     second["metadata"]["name"] = "second".into();
     server.create(BUDGETS, second).unwrap();
-    let several =
-        "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
-    assert_eq!(said(&client.json("POST", &path("c"), &eviction("c"))), (500, several.to_owned()));
-    server.patch(&format!("{PODS}/c/status"), json!({ "status": { "phase": "Failed" } })).unwrap();
-    assert_eq!(client.json("POST", &path("c"), &eviction("c")).status, 201, "it disturbs nobody any more");
+    let several = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+    assert_eq!(
+        said(&client.json("POST", &path("c"), &eviction("c"))),
+        (500, several.to_owned())
+    );
+    server
+        .patch(
+            &format!("{PODS}/c/status"),
+            json!({ "status": { "phase": "Failed" } }),
+        )
+        .unwrap();
+    assert_eq!(
+        client.json("POST", &path("c"), &eviction("c")).status,
+        201,
+        "it disturbs nobody any more"
+    );
 }
 
 #[test]
@@ -190,39 +305,102 @@ fn fields_that_a_kind_has_not_are_warned_of_dropped_or_refused() {
     let server = ApiServer::start().unwrap();
     let mut client = Client::connect(&server);
     let body = |name: &str| json!({ "metadata": { "name": name, "x": 1 }, "bogus": 1, "data": { "a": "b" } });
-    let answer = client.json("POST", &format!("{CONFIGMAPS}?fieldValidation=Strict"), &body("a"));
+    let answer = client.json(
+        "POST",
+        &format!("{CONFIGMAPS}?fieldValidation=Strict"),
+        &body("a"),
+    );
     let strict = "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: unknown field \
                   \"bogus\", unknown field \"metadata.x\"";
     assert_eq!(said(&answer), (400, strict.to_owned()));
     let answer = client.json("POST", CONFIGMAPS, &body("a"));
-    assert_eq!(answer.header("Warning"), Some(r#"299 - "unknown field \"bogus\"""#));
-    assert_eq!((answer.json().get("bogus"), answer.json()["metadata"].get("x")), (None, None));
-    let answer = client.json("POST", &format!("{CONFIGMAPS}?fieldValidation=Ignore"), &body("b"));
-    assert_eq!((answer.status, answer.header("Warning"), answer.json().get("bogus")), (201, None, None));
+    assert_eq!(
+        answer.header("Warning"),
+        Some(r#"299 - "unknown field \"bogus\"""#)
+    );
+    assert_eq!(
+        (
+            answer.json().get("bogus"),
+            answer.json()["metadata"].get("x")
+        ),
+        (None, None)
+    );
+    let answer = client.json(
+        "POST",
+        &format!("{CONFIGMAPS}?fieldValidation=Ignore"),
+        &body("b"),
+    );
+    assert_eq!(
+        (
+            answer.status,
+            answer.header("Warning"),
+            answer.json().get("bogus")
+        ),
+        (201, None, None)
+    );
 
     let path = format!("{CONFIGMAPS}/a");
-    let answer = patch(&mut client, &path, "merge-patch+json", &json!({ "bogus": 2, "data": { "a": "c" } }));
-    assert_eq!(answer.header("Warning"), Some(r#"299 - "unknown field \"bogus\"""#));
-    assert_eq!((answer.json().get("bogus"), &answer.json()["data"]["a"]), (None, &"c".into()));
-    let answer = patch(&mut client, &path, "merge-patch+json", &json!({ "bogus": null }));
-    assert_eq!(answer.header("Warning"), None, "it takes away what is not there");
+    let answer = patch(
+        &mut client,
+        &path,
+        "merge-patch+json",
+        &json!({ "bogus": 2, "data": { "a": "c" } }),
+    );
+    assert_eq!(
+        answer.header("Warning"),
+        Some(r#"299 - "unknown field \"bogus\"""#)
+    );
+    assert_eq!(
+        (answer.json().get("bogus"), &answer.json()["data"]["a"]),
+        (None, &"c".into())
+    );
+    let answer = patch(
+        &mut client,
+        &path,
+        "merge-patch+json",
+        &json!({ "bogus": null }),
+    );
+    assert_eq!(
+        answer.header("Warning"),
+        None,
+        "it takes away what is not there"
+    );
     let strict = format!("{path}?fieldValidation=Strict");
-    let answer = patch(&mut client, &strict, "merge-patch+json", &json!({ "bogus": 2 }));
+    let answer = patch(
+        &mut client,
+        &strict,
+        "merge-patch+json",
+        &json!({ "bogus": 2 }),
+    );
     let (status, message) = said(&answer);
     assert_eq!(status, 422);
-    assert!(message.starts_with(" \"\" is invalid: patch: Invalid value: \"{"), "{message}");
-    assert!(message.ends_with("\": strict decoding error: unknown field \"bogus\""), "{message}");
+    assert!(
+        message.starts_with(" \"\" is invalid: patch: Invalid value: \"{"),
+        "{message}"
+    );
+    assert!(
+        message.ends_with("\": strict decoding error: unknown field \"bogus\""),
+        "{message}"
+    );
     let widgets = ApiResource::new("example.com", "v1", "widgets", "Widget");
     let server = ApiServer::builder().resource(widgets).start().unwrap();
-    let answer =
-        Client::connect(&server).json("POST", &format!("{WIDGETS}?fieldValidation=Strict"), &body("w"));
-    assert_eq!(answer.status, 201, "nobody knows what a custom resource has");
+    let answer = Client::connect(&server).json(
+        "POST",
+        &format!("{WIDGETS}?fieldValidation=Strict"),
+        &body("w"),
+    );
+    assert_eq!(
+        answer.status, 201,
+        "nobody knows what a custom resource has"
+    );
 }
 
 #[test]
 fn options_of_writes_that_nobody_knows_are_refused() {
     let server = ApiServer::start().unwrap();
-    server.create(CONFIGMAPS, json!({ "metadata": { "name": "a" } })).unwrap();
+    server
+        .create(CONFIGMAPS, json!({ "metadata": { "name": "a" } }))
+        .unwrap();
     let mut client = Client::connect(&server);
     let map = json!({ "metadata": { "name": "b" } });
     let dry = |options: &str| {
@@ -244,24 +422,53 @@ fn options_of_writes_that_nobody_knows_are_refused() {
     assert_eq!(said(&answer), (422, validation.to_owned()));
     // What a deletion has in its body is all that counts of it.
     let body = json!({ "dryRun": ["All"] });
-    assert_eq!(client.json("DELETE", &format!("{CONFIGMAPS}/a"), &body).status, 200);
+    assert_eq!(
+        client
+            .json("DELETE", &format!("{CONFIGMAPS}/a"), &body)
+            .status,
+        200
+    );
     assert_eq!(client.json("DELETE", CONFIGMAPS, &body).status, 200);
     assert!(server.get(&format!("{CONFIGMAPS}/a")).is_ok());
-    assert_eq!(client.json("DELETE", &format!("{CONFIGMAPS}/a?dryRun=All"), &json!({})).status, 200);
-    assert_eq!(server.get(&format!("{CONFIGMAPS}/a")).unwrap_err().code(), 404);
+    assert_eq!(
+        client
+            .json("DELETE", &format!("{CONFIGMAPS}/a?dryRun=All"), &json!({}))
+            .status,
+        200
+    );
+    assert_eq!(
+        server.get(&format!("{CONFIGMAPS}/a")).unwrap_err().code(),
+        404
+    );
 }
 
 #[test]
 fn rights_to_a_subresource_are_rights_of_its_own() {
-    let server =
-        ApiServer::builder().token("good").token_without_rights("nobody", "somebody").start().unwrap();
+    let server = ApiServer::builder()
+        .token("good")
+        .token_without_rights("nobody", "somebody")
+        .start()
+        .unwrap();
     let mut client = Client::connect(&server);
     for (path, resource, group) in [
-        (format!("{DEPLOYMENTS}/web/scale"), "deployments/scale", "apps"),
-        (format!("{DEPLOYMENTS}/web/status"), "deployments/status", "apps"),
+        (
+            format!("{DEPLOYMENTS}/web/scale"),
+            "deployments/scale",
+            "apps",
+        ),
+        (
+            format!("{DEPLOYMENTS}/web/status"),
+            "deployments/status",
+            "apps",
+        ),
         (format!("{PODS}/a/eviction"), "pods/eviction", ""),
     ] {
-        client.send("GET", &path, &[("Authorization".to_owned(), "Bearer nobody".to_owned())], "");
+        client.send(
+            "GET",
+            &path,
+            &[("Authorization".to_owned(), "Bearer nobody".to_owned())],
+            "",
+        );
         let (status, message) = said(&client.answer());
         let why = format!(
             "User \"somebody\" cannot get resource \"{resource}\" in API group \"{group}\" in the namespace \"default\""

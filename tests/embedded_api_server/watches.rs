@@ -30,8 +30,12 @@ fn changes_arrive_as_they_happen() {
     put(&server, "b", 1);
     assert_eq!(watch.event(), "ADDED b 6");
     put(&server, "b", 2);
-    server.create("/api/v1/namespaces/other/configmaps", object("c", 1)).unwrap();
-    server.create("/api/v1/namespaces/default/secrets", object("d", 1)).unwrap();
+    server
+        .create("/api/v1/namespaces/other/configmaps", object("c", 1))
+        .unwrap();
+    server
+        .create("/api/v1/namespaces/default/secrets", object("d", 1))
+        .unwrap();
     server.delete(&format!("{CONFIGMAPS}/b")).unwrap();
     assert_eq!(watch.event(), "MODIFIED b 7");
     assert_eq!(watch.event(), "DELETED b 10");
@@ -42,19 +46,37 @@ fn an_object_that_enters_or_leaves_the_selection_is_added_or_deleted() {
     let server = ApiServer::start().unwrap();
     let query = format!("{PODS}?watch=true&fieldSelector=status.phase%3DRunning");
     let mut watch = Client::watch(&server, &query);
-    server.create(PODS, json!({ "metadata": { "name": "p" } })).unwrap();
+    server
+        .create(PODS, json!({ "metadata": { "name": "p" } }))
+        .unwrap();
     let phase = |phase: &str| {
-        server.patch(&format!("{PODS}/p/status"), json!({ "status": { "phase": phase } })).unwrap();
+        server
+            .patch(
+                &format!("{PODS}/p/status"),
+                json!({ "status": { "phase": phase } }),
+            )
+            .unwrap();
     };
     phase("Running");
     assert_eq!(watch.event(), "ADDED p 6");
     phase("Failed");
     let gone = watch.event_json();
     assert_eq!(gone["type"], "DELETED");
-    assert_eq!(gone["object"]["metadata"]["resourceVersion"], "7", "the version of the change");
-    assert_eq!(gone["object"]["status"]["phase"], "Running", "the state while it was selected");
+    assert_eq!(
+        gone["object"]["metadata"]["resourceVersion"], "7",
+        "the version of the change"
+    );
+    assert_eq!(
+        gone["object"]["status"]["phase"], "Running",
+        "the state while it was selected"
+    );
     server.delete(&format!("{PODS}/p")).unwrap();
-    server.create(PODS, json!({ "metadata": { "name": "q" }, "status": { "phase": "Running" } })).unwrap();
+    server
+        .create(
+            PODS,
+            json!({ "metadata": { "name": "q" }, "status": { "phase": "Running" } }),
+        )
+        .unwrap();
     assert_eq!(watch.event(), "ADDED q 9");
 }
 
@@ -83,23 +105,40 @@ fn history_ends_where_it_was_told_to() {
     for value in 1..=4 {
         put(&server, "a", value);
     }
-    let mut late = Client::watch(&server, &format!("{CONFIGMAPS}?watch=true&resourceVersion=5"));
-    assert_eq!(late.event_json()["object"]["message"], "too old resource version: 5 (6)");
-    let mut in_time = Client::watch(&server, &format!("{CONFIGMAPS}?watch=true&resourceVersion=6"));
+    let mut late = Client::watch(
+        &server,
+        &format!("{CONFIGMAPS}?watch=true&resourceVersion=5"),
+    );
+    assert_eq!(
+        late.event_json()["object"]["message"],
+        "too old resource version: 5 (6)"
+    );
+    let mut in_time = Client::watch(
+        &server,
+        &format!("{CONFIGMAPS}?watch=true&resourceVersion=6"),
+    );
     assert_eq!(in_time.event(), "MODIFIED a 7");
 }
 
 #[test]
 fn bookmarks_come_at_intervals_to_those_who_allow_them() {
-    let server = ApiServer::builder().bookmark_interval(Duration::from_millis(5)).start().unwrap();
-    let mut without = Client::watch(&server, &format!("{CONFIGMAPS}?watch=true&resourceVersion=4"));
+    let server = ApiServer::builder()
+        .bookmark_interval(Duration::from_millis(5))
+        .start()
+        .unwrap();
+    let mut without = Client::watch(
+        &server,
+        &format!("{CONFIGMAPS}?watch=true&resourceVersion=4"),
+    );
     let mut with = Client::watch(
         &server,
         &format!("{CONFIGMAPS}?watch=true&resourceVersion=4&allowWatchBookmarks=true"),
     );
     assert_eq!(with.event(), "BOOKMARK - 4");
     assert_eq!(with.event(), "BOOKMARK - 4");
-    server.create("/api/v1/namespaces/default/secrets", object("elsewhere", 1)).unwrap();
+    server
+        .create("/api/v1/namespaces/default/secrets", object("elsewhere", 1))
+        .unwrap();
     while with.event() != "BOOKMARK - 5" {}
     put(&server, "a", 1);
     assert_eq!(without.event(), "ADDED a 6");
@@ -109,8 +148,14 @@ fn bookmarks_come_at_intervals_to_those_who_allow_them() {
 
 #[test]
 fn a_watch_ends_in_time_with_a_bookmark_and_leaves_the_connection_open() {
-    let server = ApiServer::builder().watch_timeout(Duration::from_millis(20)).start().unwrap();
-    let mut client = Client::watch(&server, &format!("{CONFIGMAPS}?watch=true&allowWatchBookmarks=true"));
+    let server = ApiServer::builder()
+        .watch_timeout(Duration::from_millis(20))
+        .start()
+        .unwrap();
+    let mut client = Client::watch(
+        &server,
+        &format!("{CONFIGMAPS}?watch=true&allowWatchBookmarks=true"),
+    );
     assert_eq!(client.event(), "BOOKMARK - 4");
     client.assert_end();
     assert_eq!(client.get(CONFIGMAPS).status, 200);
@@ -123,20 +168,25 @@ fn a_streaming_list_ends_with_an_annotated_bookmark_and_goes_on_as_a_watch() {
     let server = ApiServer::start().unwrap();
     put(&server, "b", 1);
     put(&server, "a", 1);
-    let query =
-        "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let mut watch = Client::watch(&server, &format!("{CONFIGMAPS}?{query}"));
     assert_eq!(watch.event(), "ADDED a 6");
     assert_eq!(watch.event(), "ADDED b 5");
     let end = watch.event_json();
-    assert_eq!(end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    assert_eq!(
+        end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
+        "true"
+    );
     assert_eq!(end["object"]["metadata"]["resourceVersion"], "6");
     put(&server, "a", 2);
     assert_eq!(watch.event(), "MODIFIED a 7");
 
     let mut early = Client::watch(&server, &format!("{CONFIGMAPS}?{query}&resourceVersion=99"));
     let error = early.event_json();
-    assert_eq!((&error["type"], &error["object"]["code"]), (&"ERROR".into(), &504.into()));
+    assert_eq!(
+        (&error["type"], &error["object"]["code"]),
+        (&"ERROR".into(), &504.into())
+    );
     early.assert_end();
     let query = query.replace("sendInitialEvents=true", "sendInitialEvents=false");
     let mut only_new = Client::watch(&server, &format!("{CONFIGMAPS}?{query}"));
@@ -150,7 +200,12 @@ fn metadata_alone_can_be_watched() {
     put(&server, "a", 1);
     let mut client = Client::connect(&server);
     let accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1".to_owned();
-    client.send("GET", &format!("{CONFIGMAPS}?watch=true"), &[("Accept".to_owned(), accept)], "");
+    client.send(
+        "GET",
+        &format!("{CONFIGMAPS}?watch=true"),
+        &[("Accept".to_owned(), accept)],
+        "",
+    );
     assert_eq!(client.head().status, 200);
     let event = client.event_json();
     assert_eq!(event["object"]["kind"], "PartialObjectMetadata");
@@ -171,7 +226,10 @@ fn orders_take_effect_between_the_changes_before_and_after() {
     assert_eq!(watch.event(), "MODIFIED a 6");
     watch.assert_end();
 
-    let mut watch = Client::watch(&server, &format!("{CONFIGMAPS}?watch=true&resourceVersion=7"));
+    let mut watch = Client::watch(
+        &server,
+        &format!("{CONFIGMAPS}?watch=true&resourceVersion=7"),
+    );
     put(&server, "a", 4);
     assert_eq!(server.cut_watches(), 1);
     assert_eq!(watch.event(), "MODIFIED a 8");
@@ -204,15 +262,19 @@ fn a_watch_of_http_1_0_is_not_chunked() {
     server.close_watches();
     let mut body = String::new();
     std::io::Read::read_to_string(&mut client.0, &mut body).unwrap();
-    assert!(body.starts_with("{\"type\":\"ADDED\"") && body.ends_with("}\n"), "{body}");
+    assert!(
+        body.starts_with("{\"type\":\"ADDED\"") && body.ends_with("}\n"),
+        "{body}"
+    );
 }
 
 #[test]
 fn many_changes_reach_many_watches_in_order() {
     const CHANGES: u32 = 2000;
     let server = ApiServer::start().unwrap();
-    let mut watches: Vec<Client> =
-        (0..4).map(|_| Client::watch(&server, &format!("{CONFIGMAPS}?watch=true"))).collect();
+    let mut watches: Vec<Client> = (0..4)
+        .map(|_| Client::watch(&server, &format!("{CONFIGMAPS}?watch=true")))
+        .collect();
     std::thread::scope(|scope| {
         scope.spawn(|| (0..CHANGES).for_each(|value| put(&server, "a", value)));
         for watch in &mut watches {
@@ -229,12 +291,17 @@ fn many_changes_reach_many_watches_in_order() {
 #[test]
 fn bookmarks_of_built_in_kinds_carry_the_nulls_of_go() {
     let server = ApiServer::start().unwrap();
-    let query =
-        "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     for (collection, expected) in [
-        ("/api/v1/pods", json!({ "spec": { "containers": null }, "status": {} })),
+        (
+            "/api/v1/pods",
+            json!({ "spec": { "containers": null }, "status": {} }),
+        ),
         ("/api/v1/nodes", json!({ "spec": {} })),
-        ("/api/v1/services", json!({ "status": { "loadBalancer": {} } })),
+        (
+            "/api/v1/services",
+            json!({ "status": { "loadBalancer": {} } }),
+        ),
         ("/api/v1/events", json!({ "eventTime": null })),
         ("/apis/apps/v1/deployments", json!({ "status": {} })),
         ("/apis/batch/v1/jobs", json!({ "status": {} })),
@@ -255,12 +322,21 @@ fn a_watch_that_falls_behind_history_is_ended_rather_than_left_with_a_gap() {
     // More than all buffers on the way hold, while nobody reads.
     for _ in 0..CHANGES {
         let data = json!({ "x": "y".repeat(1 << 20) });
-        server.create(CONFIGMAPS, json!({ "metadata": { "generateName": "big-" }, "data": data })).unwrap();
+        server
+            .create(
+                CONFIGMAPS,
+                json!({ "metadata": { "generateName": "big-" }, "data": data }),
+            )
+            .unwrap();
     }
     let mut last = 4;
     while let Some(event) = watch.chunk().unwrap() {
         let event: Value = serde_json::from_slice(&event).unwrap();
-        let version: u64 = event["object"]["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+        let version: u64 = event["object"]["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap()
+            .parse()
+            .unwrap();
         assert_eq!(version, last + 1, "an event is missing");
         last = version;
     }

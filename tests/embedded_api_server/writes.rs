@@ -11,7 +11,9 @@ const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 fn server() -> ApiServer {
     let widgets = ApiResource::new("example.com", "v1", "widgets", "Widget");
     let server = ApiServer::builder().resource(widgets).start().unwrap();
-    server.create(CONFIGMAPS, json!({ "metadata": { "name": "a" } })).unwrap();
+    server
+        .create(CONFIGMAPS, json!({ "metadata": { "name": "a" } }))
+        .unwrap();
     server
 }
 
@@ -20,7 +22,10 @@ fn server() -> ApiServer {
 fn bad_writes_are_refused_in_the_words_of_kubernetes() {
     let server = server();
     let mut client = Client::connect(&server);
-    let uid = server.get(&format!("{CONFIGMAPS}/a")).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
+    let uid = server.get(&format!("{CONFIGMAPS}/a")).unwrap()["metadata"]["uid"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let not_allowed = "the server does not allow this method on the requested resource";
     let not_found = "the server could not find the requested resource";
     let modified = "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply \
@@ -55,7 +60,13 @@ fn bad_writes_are_refused_in_the_words_of_kubernetes() {
             500,
             "resourceVersion should not be set on objects to be created",
         ),
-        ("POST", "/a", json!({ "metadata": { "name": "b" } }), 405, not_allowed),
+        (
+            "POST",
+            "/a",
+            json!({ "metadata": { "name": "b" } }),
+            405,
+            not_allowed,
+        ),
         ("PATCH", "", json!({}), 405, not_allowed),
         ("PUT", "/a/status", json!({}), 404, not_found),
         (
@@ -72,7 +83,13 @@ fn bad_writes_are_refused_in_the_words_of_kubernetes() {
             400,
             "the name of the object (a based on URL) was undeterminable: name must be provided",
         ),
-        ("PUT", "/zz", json!({ "metadata": { "name": "zz" } }), 404, "configmaps \"zz\" not found"),
+        (
+            "PUT",
+            "/zz",
+            json!({ "metadata": { "name": "zz" } }),
+            404,
+            "configmaps \"zz\" not found",
+        ),
         (
             "PUT",
             "/a",
@@ -84,8 +101,20 @@ fn bad_writes_are_refused_in_the_words_of_kubernetes() {
                  precondition: xx, UID in object meta: {uid}"
             ),
         ),
-        ("PATCH", "/zz", json!({}), 404, "configmaps \"zz\" not found"),
-        ("PATCH", "/a", json!({ "metadata": { "resourceVersion": "3" } }), 409, modified),
+        (
+            "PATCH",
+            "/zz",
+            json!({}),
+            404,
+            "configmaps \"zz\" not found",
+        ),
+        (
+            "PATCH",
+            "/a",
+            json!({ "metadata": { "resourceVersion": "3" } }),
+            409,
+            modified,
+        ),
         (
             "PATCH",
             "/a",
@@ -113,7 +142,10 @@ fn bad_writes_are_refused_in_the_words_of_kubernetes() {
         ),
     ] {
         let answer = client.json(method, &format!("{CONFIGMAPS}{path}"), &body);
-        let said = (answer.status, answer.json()["message"].as_str().unwrap().to_owned());
+        let said = (
+            answer.status,
+            answer.json()["message"].as_str().unwrap().to_owned(),
+        );
         assert_eq!(said, (status, message.to_owned()), "{method} {path} {body}");
     }
     for (method, path, status, message) in [
@@ -129,7 +161,11 @@ fn bad_writes_are_refused_in_the_words_of_kubernetes() {
             "{method} {path}"
         );
     }
-    assert_eq!(server.resource_version(), 5, "none of this has changed anything");
+    assert_eq!(
+        server.resource_version(),
+        5,
+        "none of this has changed anything"
+    );
 }
 
 #[test]
@@ -139,9 +175,16 @@ fn a_write_that_changes_nothing_makes_no_version() {
     let path = format!("{CONFIGMAPS}/a");
     let object = client.get(&path).json();
     assert_eq!(client.json("PUT", &path, &object).json(), object);
-    assert_eq!(client.json("PATCH", &path, &json!({ "metadata": { "labels": null } })).json(), object);
+    assert_eq!(
+        client
+            .json("PATCH", &path, &json!({ "metadata": { "labels": null } }))
+            .json(),
+        object
+    );
     assert_eq!(server.resource_version(), 5);
-    let changed = client.json("PATCH", &path, &json!({ "data": { "x": "y" } })).json();
+    let changed = client
+        .json("PATCH", &path, &json!({ "data": { "x": "y" } }))
+        .json();
     assert_eq!(changed["metadata"]["resourceVersion"], "6");
     for field in ["uid", "creationTimestamp"] {
         assert_eq!(changed["metadata"][field], object["metadata"][field]);
@@ -160,17 +203,29 @@ fn clients_write_spec_and_status_through_different_doors() {
     let path = format!("{PODS}/p");
     let body = json!({ "metadata": { "name": "p" }, "spec": { "a": 2 }, "status": { "phase": "Running" } });
     let pod = client.json("PUT", &path, &body).json();
-    assert_eq!((&pod["spec"]["a"], &pod["status"]["phase"]), (&2.into(), &"Pending".into()));
+    assert_eq!(
+        (&pod["spec"]["a"], &pod["status"]["phase"]),
+        (&2.into(), &"Pending".into())
+    );
     assert_eq!(pod["metadata"]["generation"], 2);
 
     let body = json!({
         "metadata": { "name": "p", "labels": { "x": "y" } }, "spec": { "a": 3 }, "status": { "phase": "Running" },
     });
     let pod = client.json("PUT", &format!("{path}/status"), &body).json();
-    assert_eq!((&pod["spec"]["a"], &pod["status"]["phase"]), (&2.into(), &"Running".into()));
+    assert_eq!(
+        (&pod["spec"]["a"], &pod["status"]["phase"]),
+        (&2.into(), &"Running".into())
+    );
     assert_eq!(pod["metadata"]["generation"], 2);
-    assert_eq!(pod["metadata"]["labels"]["x"], "y", "the metadata of a built-in object goes along");
-    assert_eq!(client.json("DELETE", &path, &json!({})).json()["kind"], "Pod");
+    assert_eq!(
+        pod["metadata"]["labels"]["x"], "y",
+        "the metadata of a built-in object goes along"
+    );
+    assert_eq!(
+        client.json("DELETE", &path, &json!({})).json()["kind"],
+        "Pod"
+    );
 }
 
 #[test]
@@ -184,9 +239,15 @@ fn custom_resources_are_stricter() {
     let refused = client.json("PUT", &path, &json!({ "metadata": { "name": "w" } }));
     assert_eq!(refused.status, 422, "an update must name its version");
     let patch = json!({ "metadata": { "labels": { "x": "y" } }, "status": 2 });
-    let widget = client.json("PATCH", &format!("{path}/status"), &patch).json();
+    let widget = client
+        .json("PATCH", &format!("{path}/status"), &patch)
+        .json();
     assert_eq!(widget["status"], 2);
-    assert_eq!(widget["metadata"].get("labels"), None, "the status alone is written");
+    assert_eq!(
+        widget["metadata"].get("labels"),
+        None,
+        "the status alone is written"
+    );
     let deleted = client.json("DELETE", &path, &Value::Null).json();
     assert_eq!(deleted["details"]["group"], "example.com");
     assert_eq!(
@@ -214,23 +275,42 @@ fn the_cluster_itself_may_set_what_clients_may_not() {
     assert_eq!(error.to_string(), "pods \"p\" already exists");
     assert_eq!(error.to_json()["details"]["kind"], "pods");
     assert_eq!(server.get("/nowhere").unwrap_err().code(), 404);
-    assert_eq!(server.create(&format!("{PODS}/p"), json!({})).unwrap_err().code(), 405);
+    assert_eq!(
+        server
+            .create(&format!("{PODS}/p"), json!({}))
+            .unwrap_err()
+            .code(),
+        405
+    );
 }
 
 #[test]
 fn finalizers_hold_an_object_until_the_last_one_goes() {
     let server = server();
     let path = format!("{WIDGETS}/w");
-    server.create(WIDGETS, json!({ "metadata": { "name": "w", "finalizers": ["x/a", "x/b"] } })).unwrap();
+    server
+        .create(
+            WIDGETS,
+            json!({ "metadata": { "name": "w", "finalizers": ["x/a", "x/b"] } }),
+        )
+        .unwrap();
     let held = server.delete(&path).unwrap();
     assert!(held["metadata"]["deletionTimestamp"].is_string());
     assert_eq!(held["metadata"]["generation"], 2);
     let version = server.resource_version();
-    assert_eq!(server.delete(&path).unwrap(), held, "deleting it again changes nothing");
+    assert_eq!(
+        server.delete(&path).unwrap(),
+        held,
+        "deleting it again changes nothing"
+    );
     assert_eq!(server.resource_version(), version);
-    server.patch(&path, json!({ "metadata": { "finalizers": ["x/b"] } })).unwrap();
+    server
+        .patch(&path, json!({ "metadata": { "finalizers": ["x/b"] } }))
+        .unwrap();
     assert!(server.get(&path).is_ok());
-    server.patch(&path, json!({ "metadata": { "finalizers": [] } })).unwrap();
+    server
+        .patch(&path, json!({ "metadata": { "finalizers": [] } }))
+        .unwrap();
     assert_eq!(server.get(&path).unwrap_err().code(), 404);
 }
 
@@ -241,11 +321,26 @@ fn a_namespace_goes_when_its_own_finalizer_is_taken() {
     let path = "/api/v1/namespaces/default";
     let mut namespace = client.json("DELETE", path, &Value::Null).json();
     assert_eq!(namespace["status"]["phase"], "Terminating");
-    assert_eq!(client.json("POST", CONFIGMAPS, &json!({ "metadata": { "name": "b" } })).status, 403);
+    assert_eq!(
+        client
+            .json("POST", CONFIGMAPS, &json!({ "metadata": { "name": "b" } }))
+            .status,
+        403
+    );
     namespace["spec"]["finalizers"] = json!([]);
-    assert_eq!(client.json("PUT", &format!("{path}/finalize"), &namespace).status, 200);
+    assert_eq!(
+        client
+            .json("PUT", &format!("{path}/finalize"), &namespace)
+            .status,
+        200
+    );
     assert_eq!(client.get(path).status, 404);
-    assert_eq!(client.json("POST", CONFIGMAPS, &json!({ "metadata": { "name": "b" } })).status, 201);
+    assert_eq!(
+        client
+            .json("POST", CONFIGMAPS, &json!({ "metadata": { "name": "b" } }))
+            .status,
+        201
+    );
 }
 
 #[test]
@@ -256,10 +351,22 @@ fn a_dry_run_answers_but_stores_nothing() {
     let dry = client.json("POST", &format!("{CONFIGMAPS}?dryRun=All"), &body);
     assert_eq!(dry.status, 201);
     assert_eq!(dry.json()["metadata"].get("resourceVersion"), None);
-    let patched =
-        client.json("PATCH", &format!("{CONFIGMAPS}/a?dryRun=All"), &json!({ "data": { "x": "y" } }));
+    let patched = client.json(
+        "PATCH",
+        &format!("{CONFIGMAPS}/a?dryRun=All"),
+        &json!({ "data": { "x": "y" } }),
+    );
     assert_eq!(patched.json()["data"]["x"], "y");
-    assert_eq!(client.json("DELETE", &format!("{CONFIGMAPS}/a?dryRun=All"), &Value::Null).status, 200);
+    assert_eq!(
+        client
+            .json(
+                "DELETE",
+                &format!("{CONFIGMAPS}/a?dryRun=All"),
+                &Value::Null
+            )
+            .status,
+        200
+    );
     assert_eq!(client.get(CONFIGMAPS).names(), ["a"]);
     assert_eq!(server.resource_version(), 5);
 }
@@ -267,7 +374,11 @@ fn a_dry_run_answers_but_stores_nothing() {
 #[test]
 fn identifiers_differ_but_a_seed_repeats_them() {
     let uids = |server: &ApiServer| {
-        let create = |_| server.create(CONFIGMAPS, json!({ "metadata": { "generateName": "g-" } })).unwrap();
+        let create = |_| {
+            server
+                .create(CONFIGMAPS, json!({ "metadata": { "generateName": "g-" } }))
+                .unwrap()
+        };
         let uid = |object: Value| object["metadata"]["uid"].as_str().unwrap().to_owned();
         (0..100).map(create).map(uid).collect::<Vec<_>>()
     };
@@ -275,7 +386,10 @@ fn identifiers_differ_but_a_seed_repeats_them() {
     let first = seeded();
     assert_eq!(first, seeded());
     assert_ne!(first, uids(&ApiServer::start().unwrap()));
-    assert_eq!(first.iter().collect::<std::collections::HashSet<_>>().len(), 100);
+    assert_eq!(
+        first.iter().collect::<std::collections::HashSet<_>>().len(),
+        100
+    );
     for uid in &first {
         assert_eq!((uid.len(), &uid[14..15]), (36, "4"), "{uid}");
         assert!(uid[19..20].contains(['8', '9', 'a', 'b']), "{uid}");

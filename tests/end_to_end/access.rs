@@ -14,12 +14,20 @@ fn an_informer_syncs_through_every_form_of_credentials() {
         namespace.create("here", json!({}));
         for path in cluster.kubeconfigs() {
             let client = Client::new(Config::from_kubeconfig(&path, None).unwrap()).unwrap();
-            let factory = SharedInformerFactory::builder(client).namespace(&namespace.name).build();
+            let factory = SharedInformerFactory::builder(client)
+                .namespace(&namespace.name)
+                .build();
             let maps = factory.informer::<ConfigMap>();
             let stop = Stop::new();
             factory.start(&stop).unwrap();
-            factory.wait_for_cache_sync(&stop).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            assert!(maps.lister().get(&namespace.name, "here").is_some(), "{}", path.display());
+            factory
+                .wait_for_cache_sync(&stop)
+                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            assert!(
+                maps.lister().get(&namespace.name, "here").is_some(),
+                "{}",
+                path.display()
+            );
             shut_down(&factory, &path.file_name().unwrap().to_string_lossy());
         }
     });
@@ -39,7 +47,9 @@ fn who_may_nothing_is_told_so_and_keeps_trying() {
         factory.start(&stop).unwrap();
         let error = wait_until("it tries again and again", || {
             let status = maps.status();
-            status.last_error.filter(|_| status.lists >= 4 && status.state == ReflectorState::BackingOff)
+            status
+                .last_error
+                .filter(|_| status.lists >= 4 && status.state == ReflectorState::BackingOff)
         });
         assert!(error.is_forbidden() && !error.is_retryable(), "{error:?}");
         let path = format!("{}/api/v1/namespaces/default/configmaps", cluster.url());
@@ -51,7 +61,10 @@ fn who_may_nothing_is_told_so_and_keeps_trying() {
             )
         );
         let status = maps.status();
-        assert!(!maps.has_synced() && !status.listed && status.resource_version.is_empty(), "{status:?}");
+        assert!(
+            !maps.has_synced() && !status.listed && status.resource_version.is_empty(),
+            "{status:?}"
+        );
         // Each time by both: a watch-list that is forbidden may be one that the server does not know.
         assert_eq!(status.watches == 0, cluster.way == Way::List, "{status:?}");
         assert!(maps.lister().list().is_empty());
@@ -67,7 +80,9 @@ fn who_may_nothing_is_told_so_and_keeps_trying() {
         });
         assert_eq!(
             unsynced.to_string(),
-            format!("stopped before these had synced: configmaps in namespace \"default\" ({error})")
+            format!(
+                "stopped before these had synced: configmaps in namespace \"default\" ({error})"
+            )
         );
         shut_down(&factory, "of one who may nothing");
     });

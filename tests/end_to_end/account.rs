@@ -34,14 +34,25 @@ impl<'a> Account<'a> {
     pub(crate) fn new(cluster: &'a Cluster, namespace: &'a Namespace<'a>) -> Option<Self> {
         let kubeconfig = cluster.kubeconfig_of_nobody()?;
         if cluster.embedded_server().is_none() {
-            let rbac = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{}", namespace.name);
+            let rbac = format!(
+                "/apis/rbac.authorization.k8s.io/v1/namespaces/{}",
+                namespace.name
+            );
             let rule = json!({ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"] });
-            let subject = json!({ "kind": "ServiceAccount", "name": NAME, "namespace": namespace.name });
-            let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": NAME });
+            let subject =
+                json!({ "kind": "ServiceAccount", "name": NAME, "namespace": namespace.name });
+            let role =
+                json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": NAME });
             let metadata = json!({ "name": NAME });
             for (path, object) in [
-                (namespace.path("serviceaccounts"), json!({ "metadata": metadata })),
-                (format!("{rbac}/roles"), json!({ "metadata": metadata, "rules": [rule] })),
+                (
+                    namespace.path("serviceaccounts"),
+                    json!({ "metadata": metadata }),
+                ),
+                (
+                    format!("{rbac}/roles"),
+                    json!({ "metadata": metadata, "rules": [rule] }),
+                ),
                 (
                     format!("{rbac}/rolebindings"),
                     json!({ "metadata": metadata, "roleRef": role, "subjects": [subject] }),
@@ -50,12 +61,19 @@ impl<'a> Account<'a> {
                 cluster.send(Request::post(path).json(&object).unwrap());
             }
         }
-        Some(Self { cluster, namespace, kubeconfig, tokens: Mutex::default() })
+        Some(Self {
+            cluster,
+            namespace,
+            kubeconfig,
+            tokens: Mutex::default(),
+        })
     }
 
     /// The way to the server, with nothing to authenticate with but what is added to it.
     pub(crate) fn config(&self) -> Config {
-        Config::from_kubeconfig(&self.kubeconfig, None).unwrap().token("")
+        Config::from_kubeconfig(&self.kubeconfig, None)
+            .unwrap()
+            .token("")
     }
 
     /// One more token.
@@ -66,7 +84,9 @@ impl<'a> Account<'a> {
             Some(_) => format!("embedded-{secret}"),
             None => {
                 let metadata = json!({ "metadata": { "name": secret } });
-                let made = Request::post(self.namespace.path("secrets")).json(&metadata).unwrap();
+                let made = Request::post(self.namespace.path("secrets"))
+                    .json(&metadata)
+                    .unwrap();
                 let made = self.cluster.send(made);
                 let bound = json!({
                     "apiVersion": "v1", "kind": "Secret", "name": secret, "uid": made["metadata"]["uid"],

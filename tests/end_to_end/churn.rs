@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_informer::{
-    Client, DynamicObject, Error, GroupVersionResource, ObjectMeta, Request, SharedIndexInformer, Stop,
-    impl_object,
+    Client, DynamicObject, Error, GroupVersionResource, ObjectMeta, Request, SharedIndexInformer,
+    Stop, impl_object,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::Deserialize;
@@ -47,8 +47,12 @@ fn a_thousand_objects_are_followed() {
 
 fn follow(cluster: &Cluster, with_outage: bool) {
     let start = Instant::now();
-    let namespaces: Vec<_> = (0..NAMESPACES).map(|n| cluster.namespace(&format!("churn-{n}"))).collect();
-    let objects: Vec<_> = (0..OBJECTS).map(|n| Script::new(n, &namespaces[n % NAMESPACES])).collect();
+    let namespaces: Vec<_> = (0..NAMESPACES)
+        .map(|n| cluster.namespace(&format!("churn-{n}")))
+        .collect();
+    let objects: Vec<_> = (0..OBJECTS)
+        .map(|n| Script::new(n, &namespaces[n % NAMESPACES]))
+        .collect();
     // Others may be at work on a cluster that is not ours.
     let selector = format!("run={}", namespaces[0].name);
     let tweak = {
@@ -59,7 +63,11 @@ fn follow(cluster: &Cluster, with_outage: bool) {
     let typed = factory.informer::<ConfigMap>();
     let own = factory.informer::<Map>();
     let dynamic = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
-    typed.add_index("group", |map| group(map.data.as_ref().and_then(|data| data.get("group")))).unwrap();
+    typed
+        .add_index("group", |map| {
+            group(map.data.as_ref().and_then(|data| data.get("group")))
+        })
+        .unwrap();
 
     // On three informers from the start; on the first one in the middle of everything; on the second at the
     // end.
@@ -74,7 +82,9 @@ fn follow(cluster: &Cluster, with_outage: bool) {
         object.create(&cluster.client(), &selector);
     }
     for follower in &followers[..3] {
-        follower.wait("the first objects are there", |known| known.versions.len() == VICTIMS);
+        follower.wait("the first objects are there", |known| {
+            known.versions.len() == VICTIMS
+        });
     }
 
     let done = AtomicUsize::new(0);
@@ -83,7 +93,12 @@ fn follow(cluster: &Cluster, with_outage: bool) {
         for writer in 0..WRITERS {
             let client = cluster.client();
             scope.spawn(move || {
-                let mine = || objects.iter().skip(VICTIMS).filter(move |object| object.n % WRITERS == writer);
+                let mine = || {
+                    objects
+                        .iter()
+                        .skip(VICTIMS)
+                        .filter(move |object| object.n % WRITERS == writer)
+                };
                 // The changes follow the creations at some distance.
                 let mut later = mine().peekable();
                 for object in mine() {
@@ -97,7 +112,9 @@ fn follow(cluster: &Cluster, with_outage: bool) {
             });
         }
         let reached = |part: usize| {
-            wait_until("the writers go on", || (done.load(Ordering::Relaxed) >= part).then_some(()));
+            wait_until("the writers go on", || {
+                (done.load(Ordering::Relaxed) >= part).then_some(())
+            });
         };
         reached(OBJECTS / 4);
         typed.add_handler(followers[3].clone()).unwrap();
@@ -109,16 +126,23 @@ fn follow(cluster: &Cluster, with_outage: bool) {
             outage(cluster, &objects[..VICTIMS], (&typed, &own, &dynamic));
         }
         own.add_handler(followers[4].clone()).unwrap();
-        own.add_index("group", |map| group(map.data.get("group"))).unwrap();
+        own.add_index("group", |map| group(map.data.get("group")))
+            .unwrap();
     });
     println!("  written after {:?}", start.elapsed());
 
     let list = Request::get("/api/v1/configmaps").query("labelSelector", selector);
     let list = cluster.send(list);
     let truth = versions(&list);
-    assert_eq!(truth.len(), expected(with_outage), "the writers have written something else");
+    assert_eq!(
+        truth.len(),
+        expected(with_outage),
+        "the writers have written something else"
+    );
     for (n, follower) in followers.iter().enumerate() {
-        follower.wait(&format!("follower {n} knows what there is"), |known| known.versions == truth);
+        follower.wait(&format!("follower {n} knows what there is"), |known| {
+            known.versions == truth
+        });
         let known = follower.known();
         assert_eq!(known.problems, [""; 0], "follower {n}");
         println!(
@@ -131,12 +155,23 @@ fn follow(cluster: &Cluster, with_outage: bool) {
             for victim in &objects[..VICTIMS] {
                 // The last one came when they were gone, and so has never heard of them.
                 let deleted = known.events.contains(&format!("-{}", victim.name));
-                assert_eq!(deleted, n != followers.len() - 1, "follower {n}, {}", victim.name);
+                assert_eq!(
+                    deleted,
+                    n != followers.len() - 1,
+                    "follower {n}, {}",
+                    victim.name
+                );
             }
         }
         // What is deleted while nobody can watch, and before what a server that has just started remembers.
-        let unseen = objects[..VICTIMS].iter().all(|victim| known.unknown.contains(&victim.key));
-        assert_eq!(unseen, with_outage && n != followers.len() - 1, "follower {n}");
+        let unseen = objects[..VICTIMS]
+            .iter()
+            .all(|victim| known.unknown.contains(&victim.key));
+        assert_eq!(
+            unseen,
+            with_outage && n != followers.len() - 1,
+            "follower {n}"
+        );
     }
     assert_eq!(cached(&typed), truth);
     assert_eq!(cached(&own), truth);
@@ -144,14 +179,34 @@ fn follow(cluster: &Cluster, with_outage: bool) {
     for n in 0..GROUPS {
         let group = n.to_string();
         let items = list["items"].as_array().unwrap();
-        let expected = items.iter().filter(|item| item["data"]["group"] == group.as_str()).count();
+        let expected = items
+            .iter()
+            .filter(|item| item["data"]["group"] == group.as_str())
+            .count();
         assert!(expected > 0);
-        assert_eq!(typed.lister().by_index("group", &group).unwrap().len(), expected);
-        assert_eq!(own.lister().by_index("group", &group).unwrap().len(), expected, "a late index");
-        assert_eq!(typed.lister().namespace(&namespaces[n % NAMESPACES].name).list().len(), {
-            let namespace = format!("{}/", namespaces[n % NAMESPACES].name);
-            truth.keys().filter(|key| key.starts_with(&namespace)).count()
-        });
+        assert_eq!(
+            typed.lister().by_index("group", &group).unwrap().len(),
+            expected
+        );
+        assert_eq!(
+            own.lister().by_index("group", &group).unwrap().len(),
+            expected,
+            "a late index"
+        );
+        assert_eq!(
+            typed
+                .lister()
+                .namespace(&namespaces[n % NAMESPACES].name)
+                .list()
+                .len(),
+            {
+                let namespace = format!("{}/", namespaces[n % NAMESPACES].name);
+                truth
+                    .keys()
+                    .filter(|key| key.starts_with(&namespace))
+                    .count()
+            }
+        );
     }
     // The very latest handler gets it all as its initial list.
     let latest = Follower::default();
@@ -166,7 +221,10 @@ fn follow(cluster: &Cluster, with_outage: bool) {
     shut_down(&factory, "after a thousand objects");
     assert!(typed.is_stopped() && own.is_stopped() && dynamic.is_stopped());
     let status = typed.status();
-    println!("  {} lists, {} watches, last error: {:?}", status.lists, status.watches, status.last_error);
+    println!(
+        "  {} lists, {} watches, last error: {:?}",
+        status.lists, status.watches, status.last_error
+    );
     assert!(start.elapsed() < LIMIT, "{:?}", start.elapsed());
 }
 
@@ -182,18 +240,39 @@ fn outage(
 ) {
     let start = Instant::now();
     cluster.kill();
-    for status in [&(|| typed.status()) as &dyn Fn() -> _, &|| own.status(), &|| dynamic.status()] {
-        wait_until("every informer has noticed", || status().last_error.filter(Error::is_connection_refused));
+    for status in [
+        &(|| typed.status()) as &dyn Fn() -> _,
+        &|| own.status(),
+        &|| dynamic.status(),
+    ] {
+        wait_until("every informer has noticed", || {
+            status().last_error.filter(Error::is_connection_refused)
+        });
     }
-    cluster.delete_unseen(&victims.iter().map(|victim| victim.path.clone()).collect::<Vec<_>>());
+    cluster.delete_unseen(
+        &victims
+            .iter()
+            .map(|victim| victim.path.clone())
+            .collect::<Vec<_>>(),
+    );
     let still_cached = || {
-        [cached(typed), cached(own), cached(dynamic)]
-            .map(|cache| victims.iter().filter(|victim| cache.contains_key(&victim.key)).count())
+        [cached(typed), cached(own), cached(dynamic)].map(|cache| {
+            victims
+                .iter()
+                .filter(|victim| cache.contains_key(&victim.key))
+                .count()
+        })
     };
-    assert_eq!(still_cached(), [VICTIMS; 3], "what is cached stays while the server is away");
+    assert_eq!(
+        still_cached(),
+        [VICTIMS; 3],
+        "what is cached stays while the server is away"
+    );
     cluster.restart();
     println!("  the server was away for {:?}", start.elapsed());
-    wait_until("the deletions arrive", || (still_cached() == [0; 3]).then_some(()));
+    wait_until("the deletions arrive", || {
+        (still_cached() == [0; 3]).then_some(())
+    });
 }
 
 fn list_len(list: &Value) -> usize {
@@ -206,7 +285,9 @@ fn group(value: Option<&String>) -> Vec<String> {
 
 /// How many are left.
 fn expected(with_outage: bool) -> usize {
-    let kept = (VICTIMS..OBJECTS).filter(|n| n % 3 != 0 || n % 6 == 0).count();
+    let kept = (VICTIMS..OBJECTS)
+        .filter(|n| n % 3 != 0 || n % 6 == 0)
+        .count();
     kept + if with_outage { 0 } else { VICTIMS }
 }
 
@@ -238,12 +319,17 @@ impl Script {
             "metadata": { "name": self.name, "labels": { "run": run } },
             "data": { "group": (self.n % GROUPS).to_string(), "round": "0" },
         });
-        insist(client, &Request::post(&self.collection).json(&object).unwrap(), Error::is_already_exists);
+        insist(
+            client,
+            &Request::post(&self.collection).json(&object).unwrap(),
+            Error::is_already_exists,
+        );
     }
 
     /// Every one changes, every third goes, and half of these come back.
     fn change(&self, client: &Client, selector: &str) {
-        let patch = json!({ "data": { "round": "1", "group": ((self.n + 1) % GROUPS).to_string() } });
+        let patch =
+            json!({ "data": { "round": "1", "group": ((self.n + 1) % GROUPS).to_string() } });
         insist(client, &merge_patch(&self.path, &patch), |_| false);
         if self.n.is_multiple_of(3) {
             insist(client, &Request::delete(&self.path), Error::is_not_found);
@@ -260,7 +346,10 @@ fn insist(client: &Client, request: &Request, done: fn(&Error) -> bool) {
     let stop = Stop::new();
     let deadline = Instant::now() + LIMIT;
     for tries in 0.. {
-        let error = match client.request(request, &stop).and_then(|response| response.bytes()) {
+        let error = match client
+            .request(request, &stop)
+            .and_then(|response| response.bytes())
+        {
             Ok(_) => return,
             Err(error) if tries > 0 && done(&error) => return,
             Err(error) => error,

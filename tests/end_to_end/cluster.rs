@@ -9,8 +9,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use k8s_informer::testing::{self, ApiServer, ApiServerBuilder};
 use k8s_informer::{
-    Client, Config, Error, ReflectorOptions, Request, SharedInformerFactory, SharedInformerFactoryBuilder,
-    Stop,
+    Client, Config, Error, ReflectorOptions, Request, SharedInformerFactory,
+    SharedInformerFactoryBuilder, Stop,
 };
 use serde_json::{Value, json};
 
@@ -43,8 +43,14 @@ pub(crate) fn on_every_cluster(ways: &[Way], test: impl Fn(&Cluster)) {
     let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     run(ways, Cluster::embedded, &test);
     match Real::of_environment() {
-        Some(Real { existing: Some(kubeconfig), .. }) => run(ways, || Cluster::existing(&kubeconfig), &test),
-        Some(Real { assets: Some(assets), .. }) => run(ways, || Cluster::local(&assets), &test),
+        Some(Real {
+            existing: Some(kubeconfig),
+            ..
+        }) => run(ways, || Cluster::existing(&kubeconfig), &test),
+        Some(Real {
+            assets: Some(assets),
+            ..
+        }) => run(ways, || Cluster::local(&assets), &test),
         _ => println!(
             "skipped on a real server: neither USE_EXISTING_CLUSTER with KUBECONFIG nor KUBEBUILDER_ASSETS is set"
         ),
@@ -56,7 +62,10 @@ pub(crate) fn on_every_cluster_of_our_own(ways: &[Way], test: impl Fn(&Cluster))
     let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     run(ways, Cluster::embedded, &test);
     match Real::of_environment() {
-        Some(Real { assets: Some(assets), .. }) => run(ways, || Cluster::local(&assets), &test),
+        Some(Real {
+            assets: Some(assets),
+            ..
+        }) => run(ways, || Cluster::local(&assets), &test),
         _ => println!(
             "skipped on a real server: it would be killed, and KUBEBUILDER_ASSETS is not set to start another"
         ),
@@ -67,7 +76,9 @@ pub(crate) fn on_every_cluster_of_our_own(ways: &[Way], test: impl Fn(&Cluster))
 pub(crate) fn on_the_embedded_server(ways: &[Way], test: impl Fn(&Cluster, &ApiServer)) {
     let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     run(ways, Cluster::embedded, &|cluster: &Cluster| {
-        let Kind::Embedded { server, .. } = &cluster.kind else { unreachable!() };
+        let Kind::Embedded { server, .. } = &cluster.kind else {
+            unreachable!()
+        };
         test(cluster, server);
     });
 }
@@ -88,8 +99,15 @@ fn run(ways: &[Way], cluster: impl Fn() -> Cluster, test: &impl Fn(&Cluster)) {
 pub(crate) fn on_every_cluster_without_watch_lists(test: impl Fn(&Cluster)) {
     let _one = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     Cluster::start_embedded(ApiServer::builder().watch_list(false)).run(&test);
-    if let Some(Real { assets: Some(assets), .. }) = Real::of_environment() {
-        let gates = Gates { watch_list: false, ..Gates::default() };
+    if let Some(Real {
+        assets: Some(assets),
+        ..
+    }) = Real::of_environment()
+    {
+        let gates = Gates {
+            watch_list: false,
+            ..Gates::default()
+        };
         with_gates(&assets, gates, || Cluster::local(&assets).run(&test));
     } else {
         println!("skipped on a real server: KUBEBUILDER_ASSETS is not set to start one");
@@ -119,15 +137,25 @@ pub(crate) fn on_every_cluster_with_and_without_shards(ways: &[Way], test: impl 
         picks
     });
     let Some(assets) = assets else {
-        return println!("skipped on one of the other sort: KUBEBUILDER_ASSETS is not set to start it");
+        return println!(
+            "skipped on one of the other sort: KUBEBUILDER_ASSETS is not set to start it"
+        );
     };
-    for picks in [false, true].into_iter().filter(|picks| existing != Some(*picks)) {
+    for picks in [false, true]
+        .into_iter()
+        .filter(|picks| existing != Some(*picks))
+    {
         if picks && !local::lock(Local::get(&assets)).knows_shards() {
             println!("skipped on one with shards: this kube-apiserver does not know them");
             continue;
         }
-        let gates = Gates { shards: picks, ..Gates::default() };
-        with_gates(&assets, gates, || run_on(picks, &|| Cluster::local(&assets)));
+        let gates = Gates {
+            shards: picks,
+            ..Gates::default()
+        };
+        with_gates(&assets, gates, || {
+            run_on(picks, &|| Cluster::local(&assets))
+        });
     }
 }
 
@@ -153,7 +181,10 @@ struct Real {
 
 impl Real {
     fn of_environment() -> Option<Self> {
-        let existing = match (env::var("USE_EXISTING_CLUSTER").as_deref(), env::var_os("KUBECONFIG")) {
+        let existing = match (
+            env::var("USE_EXISTING_CLUSTER").as_deref(),
+            env::var_os("KUBECONFIG"),
+        ) {
             (Ok("true"), Some(files)) => env::split_paths(&files).next(),
             _ => None,
         };
@@ -211,7 +242,13 @@ impl Cluster {
             folder.write(name, text.to_string());
         }
         let kubeconfig = folder.path().join("kubeconfig");
-        Self::new(Kind::Embedded { server, _folder: folder }, kubeconfig)
+        Self::new(
+            Kind::Embedded {
+                server,
+                _folder: folder,
+            },
+            kubeconfig,
+        )
     }
 
     fn existing(kubeconfig: &Path) -> Self {
@@ -226,7 +263,12 @@ impl Cluster {
 
     fn new(kind: Kind, kubeconfig: PathBuf) -> Self {
         let client = Client::new(Config::from_kubeconfig(&kubeconfig, None).unwrap()).unwrap();
-        Self { kind, way: Way::WatchList, kubeconfig, client }
+        Self {
+            kind,
+            way: Way::WatchList,
+            kubeconfig,
+            client,
+        }
     }
 
     fn run(&self, test: &impl Fn(&Self)) {
@@ -272,7 +314,8 @@ impl Cluster {
     /// Whether it picks the objects of a shard (SH3), as one whose gate ShardedListAndWatch is on.
     pub(crate) fn picks_shards(&self) -> bool {
         let half = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')";
-        let request = Request::get("/api/v1/namespaces/default/configmaps").query("shardSelector", half);
+        let request =
+            Request::get("/api/v1/namespaces/default/configmaps").query("shardSelector", half);
         !self.send(request)["metadata"]["shardInfo"].is_null()
     }
 
@@ -282,7 +325,12 @@ impl Cluster {
 
     /// A kubeconfig for each form of credentials.
     pub(crate) fn kubeconfigs(&self) -> Vec<PathBuf> {
-        let others = ["kubeconfig-pkcs1", "kubeconfig-ec", "kubeconfig-ec-sec1", "kubeconfig-token"];
+        let others = [
+            "kubeconfig-pkcs1",
+            "kubeconfig-ec",
+            "kubeconfig-ec-sec1",
+            "kubeconfig-token",
+        ];
         let others = others.map(|name| self.kubeconfig.with_file_name(name));
         let mut all = vec![self.kubeconfig.clone()];
         all.extend(others.into_iter().filter(|path| path.exists()));
@@ -330,7 +378,11 @@ impl Cluster {
             }
             Kind::Local(local) => local::lock(local).elsewhere(|client| {
                 for path in paths {
-                    client.request(&Request::delete(path), &Stop::new()).unwrap().bytes().unwrap();
+                    client
+                        .request(&Request::delete(path), &Stop::new())
+                        .unwrap()
+                        .bytes()
+                        .unwrap();
                 }
             }),
             Kind::Existing => panic!("not ours to kill"),
@@ -402,7 +454,12 @@ impl Cluster {
             _ => kubeconfig.with_file_name("kubeconfig-proxy"),
         };
         fs::write(&path, text).unwrap();
-        Client::new(Config::from_kubeconfig(path, None).unwrap().tls_server_name(host)).unwrap()
+        Client::new(
+            Config::from_kubeconfig(path, None)
+                .unwrap()
+                .tls_server_name(host),
+        )
+        .unwrap()
     }
 
     /// What there is, by key.
@@ -413,7 +470,8 @@ impl Cluster {
     /// Makes a request that must succeed.
     #[track_caller]
     pub(crate) fn send(&self, request: Request) -> Value {
-        self.try_send(request).unwrap_or_else(|error| panic!("{error}"))
+        self.try_send(request)
+            .unwrap_or_else(|error| panic!("{error}"))
     }
 
     pub(crate) fn try_send(&self, request: Request) -> Result<Value, Error> {
@@ -424,11 +482,24 @@ impl Cluster {
     pub(crate) fn namespace(&self, purpose: &str) -> Namespace<'_> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         // Also unlike those that a killed run has left behind.
-        let millis = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
-        let name = format!("e2e-{purpose}-{millis:x}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let millis = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_millis();
+        let name = format!(
+            "e2e-{purpose}-{millis:x}-{}",
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
         let namespace = json!({ "metadata": { "name": name } });
-        self.send(Request::post("/api/v1/namespaces").json(&namespace).unwrap());
-        Namespace { cluster: self, name }
+        self.send(
+            Request::post("/api/v1/namespaces")
+                .json(&namespace)
+                .unwrap(),
+        );
+        Namespace {
+            cluster: self,
+            name,
+        }
     }
 }
 
@@ -449,18 +520,29 @@ impl Namespace<'_> {
 
     #[track_caller]
     pub(crate) fn create(&self, name: &str, labels: Value) -> Value {
-        let object = json!({ "metadata": { "name": name, "labels": labels }, "data": { "round": "0" } });
-        self.cluster.send(Request::post(self.path("configmaps")).json(&object).unwrap())
+        let object =
+            json!({ "metadata": { "name": name, "labels": labels }, "data": { "round": "0" } });
+        self.cluster.send(
+            Request::post(self.path("configmaps"))
+                .json(&object)
+                .unwrap(),
+        )
     }
 
     #[track_caller]
     pub(crate) fn patch(&self, name: &str, patch: &Value) -> Value {
-        self.cluster.send(merge_patch(&format!("{}/{name}", self.path("configmaps")), patch))
+        self.cluster.send(merge_patch(
+            &format!("{}/{name}", self.path("configmaps")),
+            patch,
+        ))
     }
 
     #[track_caller]
     pub(crate) fn delete(&self, name: &str) {
-        self.cluster.send(Request::delete(format!("{}/{name}", self.path("configmaps"))));
+        self.cluster.send(Request::delete(format!(
+            "{}/{name}",
+            self.path("configmaps")
+        )));
     }
 }
 
@@ -473,10 +555,12 @@ impl Drop for Namespace<'_> {
                 let at_once = json!({ "gracePeriodSeconds": 0 });
                 cluster.try_send(Request::delete(self.path(resource)).json(&at_once)?)?;
             }
-            let mut leaving = cluster.try_send(Request::delete(format!("/api/v1/namespaces/{name}")))?;
+            let mut leaving =
+                cluster.try_send(Request::delete(format!("/api/v1/namespaces/{name}")))?;
             // A bare API server has nobody who would do this.
             leaving["spec"]["finalizers"] = json!([]);
-            let finalize = Request::put(format!("/api/v1/namespaces/{name}/finalize")).json(&leaving)?;
+            let finalize =
+                Request::put(format!("/api/v1/namespaces/{name}/finalize")).json(&leaving)?;
             // Where there is somebody, he may have been faster.
             let _ = cluster.try_send(finalize);
             Ok::<_, Error>(())
@@ -488,7 +572,10 @@ impl Drop for Namespace<'_> {
 }
 
 pub(crate) fn merge_patch(path: &str, patch: &Value) -> Request {
-    Request::patch(path).json(patch).unwrap().content_type("application/merge-patch+json")
+    Request::patch(path)
+        .json(patch)
+        .unwrap()
+        .content_type("application/merge-patch+json")
 }
 
 /// Keys and versions of a list.
@@ -496,8 +583,17 @@ pub(crate) fn versions(list: &Value) -> Versions {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let version = |item: &Value| {
         let metadata = &item["metadata"];
-        let key = format!("{}/{}", text(&metadata["namespace"]), text(&metadata["name"]));
+        let key = format!(
+            "{}/{}",
+            text(&metadata["namespace"]),
+            text(&metadata["name"])
+        );
         (key, text(&metadata["resourceVersion"]))
     };
-    list["items"].as_array().unwrap().iter().map(version).collect()
+    list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(version)
+        .collect()
 }

@@ -17,7 +17,9 @@ fn shown(cluster: &Cluster, config: Config) -> Error {
     let error = wait_until("it keeps trying", || {
         let status = maps.status();
         let tries = status.lists.max(status.watches);
-        status.last_error.filter(|_| tries >= 3 && status.state == ReflectorState::BackingOff)
+        status
+            .last_error
+            .filter(|_| tries >= 3 && status.state == ReflectorState::BackingOff)
     });
     println!("  {error}");
     assert!(!maps.has_synced());
@@ -25,7 +27,9 @@ fn shown(cluster: &Cluster, config: Config) -> Error {
     let is_watch = cluster.way == Way::WatchList && error.is_connection() && !error.is_tls();
     let verb = if is_watch { "watch" } else { "list" };
     assert!(
-        error.to_string().starts_with(&format!("{verb} configmaps in namespace \"default\": GET ")),
+        error
+            .to_string()
+            .starts_with(&format!("{verb} configmaps in namespace \"default\": GET ")),
         "{error}"
     );
     shut_down(&factory, "of a wrong configuration");
@@ -36,36 +40,63 @@ fn shown(cluster: &Cluster, config: Config) -> Error {
 fn another_authority_or_none_at_all() {
     on_every_cluster(BOTH, |cluster| {
         let key = KeyPair::generate().unwrap();
-        let stranger =
-            CertificateParams::new(vec!["stranger".to_owned()]).unwrap().self_signed(&key).unwrap();
+        let stranger = CertificateParams::new(vec!["stranger".to_owned()])
+            .unwrap()
+            .self_signed(&key)
+            .unwrap();
         let config = Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap();
         let error = match cluster.url().strip_prefix("http://") {
             None => {
                 let error = shown(cluster, config.ca_pem(stranger.pem()));
-                assert!(error.to_string().contains("has signed the server's certificate"), "{error}");
+                assert!(
+                    error
+                        .to_string()
+                        .contains("has signed the server's certificate"),
+                    "{error}"
+                );
                 // Whoever it doesn't know is nobody.
                 let key_of_nobody = KeyPair::generate().unwrap();
-                let nobody = CertificateParams::new(Vec::new()).unwrap().self_signed(&key_of_nobody).unwrap();
+                let nobody = CertificateParams::new(Vec::new())
+                    .unwrap()
+                    .self_signed(&key_of_nobody)
+                    .unwrap();
                 let config = Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap();
-                let config = config.client_certificate_pem(nobody.pem(), key_of_nobody.serialize_pem());
+                let config =
+                    config.client_certificate_pem(nobody.pem(), key_of_nobody.serialize_pem());
                 let refused = shown(cluster, config);
                 assert!(refused.is_unauthorized(), "{refused:?}");
                 error
             }
             // The embedded server has no TLS, which is another mistake to make.
-            Some(address) => shown(cluster, Config::new(format!("https://{address}")).ca_pem(stranger.pem())),
+            Some(address) => shown(
+                cluster,
+                Config::new(format!("https://{address}")).ca_pem(stranger.pem()),
+            ),
         };
         assert!(error.is_tls() && error.is_connection(), "{error:?}");
-        assert!(error.to_string().contains(&cluster.url().replace("http:", "https:")), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains(&cluster.url().replace("http:", "https:")),
+            "{error}"
+        );
     });
 }
 
 #[test]
 fn a_token_that_is_not_known() {
     on_every_cluster(BOTH, |cluster| {
-        let path = cluster.kubeconfigs().into_iter().find(|path| path.ends_with("kubeconfig-token"));
-        let Some(path) = path else { return println!("skipped: there is no kubeconfig-token") };
-        let error = shown(cluster, Config::from_kubeconfig(path, None).unwrap().token("s3cret"));
+        let path = cluster
+            .kubeconfigs()
+            .into_iter()
+            .find(|path| path.ends_with("kubeconfig-token"));
+        let Some(path) = path else {
+            return println!("skipped: there is no kubeconfig-token");
+        };
+        let error = shown(
+            cluster,
+            Config::from_kubeconfig(path, None).unwrap().token("s3cret"),
+        );
         assert!(error.is_unauthorized(), "{error:?}");
         assert!(!format!("{error} {error:?}").contains("s3cret"));
     });
@@ -76,7 +107,10 @@ fn nobody_listens() {
     on_every_cluster(BOTH, |cluster| {
         let url = format!("http://127.0.0.1:{}", free_port());
         let error = shown(cluster, Config::new(&url));
-        assert!(error.is_connection_refused() && error.to_string().contains(&url), "{error:?}");
+        assert!(
+            error.is_connection_refused() && error.to_string().contains(&url),
+            "{error:?}"
+        );
     });
 }
 
@@ -84,15 +118,25 @@ fn nobody_listens() {
 fn kubeconfigs_that_can_not_be_read() {
     let folder = Folder::new();
     let missing = folder.path().join("missing");
-    let cluster = "clusters: [{name: a, cluster: {server: 'https://a', certificate-authority-data: '%%%'}}]";
+    let cluster =
+        "clusters: [{name: a, cluster: {server: 'https://a', certificate-authority-data: '%%%'}}]";
     let context = "contexts: [{name: a, context: {cluster: a, user: a}}]\ncurrent-context: a";
     for (path, expected) in [
         (missing, "there is no such file"),
         (folder.path().to_owned(), "directory"),
         (folder.write("binary", b"\xff\xfe\x00"), "not UTF-8"),
-        (folder.write("garbled", "clusters: [{name: a,\n  s3cret: ]]\n"), "line "),
-        (folder.write("other-form", "clusters: {s3cret: 7}"), "line 1"),
-        (folder.write("pod", "apiVersion: v1\nkind: Pod"), "kind is not Config"),
+        (
+            folder.write("garbled", "clusters: [{name: a,\n  s3cret: ]]\n"),
+            "line ",
+        ),
+        (
+            folder.write("other-form", "clusters: {s3cret: 7}"),
+            "line 1",
+        ),
+        (
+            folder.write("pod", "apiVersion: v1\nkind: Pod"),
+            "kind is not Config",
+        ),
         (folder.write("empty", ""), "no current-context"),
         (folder.write("no-cluster", context), "cluster"),
         (
@@ -103,7 +147,10 @@ fn kubeconfigs_that_can_not_be_read() {
             "user",
         ),
         (
-            folder.write("base64", format!("{cluster}\nusers: [{{name: a, user: {{}}}}]\n{context}")),
+            folder.write(
+                "base64",
+                format!("{cluster}\nusers: [{{name: a, user: {{}}}}]\n{context}"),
+            ),
             "certificate-authority-data of cluster \"a\" is not base64",
         ),
     ] {
@@ -111,7 +158,10 @@ fn kubeconfigs_that_can_not_be_read() {
         println!("  {error}");
         let text = error.to_string();
         assert!(error.is_config() && !error.is_retryable(), "{error:?}");
-        assert!(text.contains(&path.display().to_string()), "which file: {text}");
+        assert!(
+            text.contains(&path.display().to_string()),
+            "which file: {text}"
+        );
         assert!(text.contains(expected), "what: {text}");
         assert!(!text.contains("s3cret"), "{text}");
     }

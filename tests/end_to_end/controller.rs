@@ -36,7 +36,9 @@ impl Reports {
 
     #[track_caller]
     fn wait(&self, namespace: &Namespace<'_>, enough: impl Fn(&[Outcome]) -> bool) -> Vec<Outcome> {
-        wait_until("enough has become of a Namespace", || Some(self.of(namespace)).filter(|all| enough(all)))
+        wait_until("enough has become of a Namespace", || {
+            Some(self.of(namespace)).filter(|all| enough(all))
+        })
     }
 }
 
@@ -45,7 +47,10 @@ fn is_done(outcome: Option<&Outcome>, action: Action) -> bool {
 }
 
 fn options(cluster: &Cluster) -> Options {
-    Options { reflector: cluster.options(), ..Options::default() }
+    Options {
+        reflector: cluster.options(),
+        ..Options::default()
+    }
 }
 
 fn new_controller(cluster: &Cluster, options: Options) -> (TeamController, Reports) {
@@ -53,7 +58,11 @@ fn new_controller(cluster: &Cluster, options: Options) -> (TeamController, Repor
     let controller = TeamController::new(cluster.client(), options, {
         let reports = reports.clone();
         move |namespace, outcome| {
-            reports.0.lock().unwrap().push((namespace.to_owned(), outcome.clone()));
+            reports
+                .0
+                .lock()
+                .unwrap()
+                .push((namespace.to_owned(), outcome.clone()));
         }
     });
     (controller.unwrap(), reports)
@@ -84,12 +93,18 @@ impl Drop for Ends<'_> {
 /// Says whose a Namespace is; nobody's for `null`.
 fn give(cluster: &Cluster, namespace: &Namespace<'_>, team: impl Into<Value>) {
     let labels = json!({ "metadata": { "labels": { TEAM: team.into() } } });
-    cluster.send(merge_patch(&format!("/api/v1/namespaces/{}", namespace.name), &labels));
+    cluster.send(merge_patch(
+        &format!("/api/v1/namespaces/{}", namespace.name),
+        &labels,
+    ));
 }
 
 /// The team that a Namespace's ConfigMap says.
 fn team(cluster: &Cluster, namespace: &Namespace<'_>) -> Option<String> {
-    match cluster.try_send(Request::get(format!("{}/{NAME}", namespace.path("configmaps")))) {
+    match cluster.try_send(Request::get(format!(
+        "{}/{NAME}",
+        namespace.path("configmaps")
+    ))) {
         Ok(map) => Some(map["data"]["team"].as_str().unwrap_or_default().to_owned()),
         Err(error) if error.is_not_found() => None,
         Err(error) => panic!("{error}"),
@@ -118,7 +133,10 @@ fn what_is_there_becomes_what_is_wanted_whoever_changes_either() {
 
             early.delete(NAME);
             wait_for_team(cluster, &early, Some("sky"));
-            early.patch(NAME, &json!({ "data": { "team": "fire", "more": "stays" } }));
+            early.patch(
+                NAME,
+                &json!({ "data": { "team": "fire", "more": "stays" } }),
+            );
             wait_for_team(cluster, &early, Some("sky"));
             let map = cluster.send(Request::get(format!("{}/{NAME}", early.path("configmaps"))));
             assert_eq!(map["data"]["more"], "stays");
@@ -142,25 +160,34 @@ fn what_is_somebody_elses_is_left_alone_and_given_up_until_something_changes() {
     on_every_cluster(ONCE, |cluster| {
         let namespace = cluster.namespace("taken");
         namespace.create(NAME, json!({}));
-        with_controller(cluster, Options { max_retries: 3, ..options(cluster) }, |reports| {
-            give(cluster, &namespace, "sky");
-            let outcomes = reports.wait(&namespace, |all| matches!(all.last(), Some(Outcome::GivenUp(_))));
-            assert_eq!(outcomes.len(), 4);
-            for outcome in &outcomes {
-                let (Outcome::Retry(error) | Outcome::GivenUp(error)) = outcome else {
-                    panic!("{outcome:?}");
-                };
-                assert!(error.is_already_exists(), "{error:?}");
-            }
-            assert_eq!(team(cluster, &namespace).as_deref(), Some(""), "as it was");
+        with_controller(
+            cluster,
+            Options {
+                max_retries: 3,
+                ..options(cluster)
+            },
+            |reports| {
+                give(cluster, &namespace, "sky");
+                let outcomes = reports.wait(&namespace, |all| {
+                    matches!(all.last(), Some(Outcome::GivenUp(_)))
+                });
+                assert_eq!(outcomes.len(), 4);
+                for outcome in &outcomes {
+                    let (Outcome::Retry(error) | Outcome::GivenUp(error)) = outcome else {
+                        panic!("{outcome:?}");
+                    };
+                    assert!(error.is_already_exists(), "{error:?}");
+                }
+                assert_eq!(team(cluster, &namespace).as_deref(), Some(""), "as it was");
 
-            // That it goes is nothing the controller sees.
-            namespace.delete(NAME);
-            give(cluster, &namespace, "sea");
-            let outcomes = reports.wait(&namespace, |all| all.len() > 4);
-            assert!(is_done(outcomes.last(), Action::Created), "{outcomes:?}");
-            assert_eq!(team(cluster, &namespace).as_deref(), Some("sea"));
-        });
+                // That it goes is nothing the controller sees.
+                namespace.delete(NAME);
+                give(cluster, &namespace, "sea");
+                let outcomes = reports.wait(&namespace, |all| all.len() > 4);
+                assert!(is_done(outcomes.last(), Action::Created), "{outcomes:?}");
+                assert_eq!(team(cluster, &namespace).as_deref(), Some("sea"));
+            },
+        );
     });
 }
 
@@ -177,9 +204,16 @@ fn a_namespace_that_goes_is_nobodys_business() {
                 let seen = reports.0.lock().unwrap().len();
                 // A cluster with controllers may be faster.
                 let _ = cluster.try_send(Request::delete(path));
-                wait_until("it has looked", || (reports.0.lock().unwrap().len() > seen).then_some(()));
+                wait_until("it has looked", || {
+                    (reports.0.lock().unwrap().len() > seen).then_some(())
+                });
             }
-            assert_eq!(reports.of(&namespace).len(), 1, "{:?}", reports.of(&namespace));
+            assert_eq!(
+                reports.of(&namespace).len(),
+                1,
+                "{:?}",
+                reports.of(&namespace)
+            );
         });
     });
 }
@@ -208,13 +242,19 @@ fn what_fails_is_tried_again_and_done_once() {
             give(cluster, &namespace, "sea");
             let outcomes = reports.wait(&namespace, |all| is_done(all.last(), Action::Repaired));
             let before = &outcomes[outcomes.len() - 2];
-            assert!(matches!(before, Outcome::Retry(error) if error.is_conflict()), "{outcomes:?}");
+            assert!(
+                matches!(before, Outcome::Retry(error) if error.is_conflict()),
+                "{outcomes:?}"
+            );
 
             strike(Fault::status(409), Verb::Delete);
             give(cluster, &namespace, Value::Null);
             let outcomes = reports.wait(&namespace, |all| is_done(all.last(), Action::Deleted));
             let before = &outcomes[outcomes.len() - 2];
-            assert!(matches!(before, Outcome::Retry(error) if error.is_conflict()), "{outcomes:?}");
+            assert!(
+                matches!(before, Outcome::Retry(error) if error.is_conflict()),
+                "{outcomes:?}"
+            );
         });
         assert_eq!(server.pending_faults(), 0);
     });
@@ -224,38 +264,57 @@ fn what_fails_is_tried_again_and_done_once() {
 fn in_a_storm_all_comes_out_as_it_was_said_last() {
     const ROUNDS: usize = 12;
     on_every_cluster(ONCE, |cluster| {
-        let namespaces: Vec<_> = (0..4).map(|n| cluster.namespace(&format!("storm-{n}"))).collect();
-        with_controller(cluster, Options { workers: 3, ..options(cluster) }, |reports| {
-            thread::scope(|scope| {
+        let namespaces: Vec<_> = (0..4)
+            .map(|n| cluster.namespace(&format!("storm-{n}")))
+            .collect();
+        with_controller(
+            cluster,
+            Options {
+                workers: 3,
+                ..options(cluster)
+            },
+            |reports| {
+                thread::scope(|scope| {
+                    for (n, namespace) in namespaces.iter().enumerate() {
+                        scope.spawn(move || {
+                            for round in 0..ROUNDS {
+                                give(cluster, namespace, format!("round-{round}"));
+                                let map = format!("{}/{NAME}", namespace.path("configmaps"));
+                                // It may not be there.
+                                let _ = match (round + n) % 4 {
+                                    0 => cluster.try_send(Request::delete(map)),
+                                    1 => cluster.try_send(merge_patch(
+                                        &map,
+                                        &json!({ "data": { "team": "x" } }),
+                                    )),
+                                    2 => {
+                                        give(cluster, namespace, Value::Null);
+                                        Ok(Value::Null)
+                                    }
+                                    _ => Ok(Value::Null),
+                                };
+                            }
+                            give(
+                                cluster,
+                                namespace,
+                                if n == 0 { Value::Null } else { "last".into() },
+                            );
+                        });
+                    }
+                });
                 for (n, namespace) in namespaces.iter().enumerate() {
-                    scope.spawn(move || {
-                        for round in 0..ROUNDS {
-                            give(cluster, namespace, format!("round-{round}"));
-                            let map = format!("{}/{NAME}", namespace.path("configmaps"));
-                            // It may not be there.
-                            let _ = match (round + n) % 4 {
-                                0 => cluster.try_send(Request::delete(map)),
-                                1 => cluster.try_send(merge_patch(&map, &json!({ "data": { "team": "x" } }))),
-                                2 => {
-                                    give(cluster, namespace, Value::Null);
-                                    Ok(Value::Null)
-                                }
-                                _ => Ok(Value::Null),
-                            };
-                        }
-                        give(cluster, namespace, if n == 0 { Value::Null } else { "last".into() });
-                    });
+                    wait_for_team(cluster, namespace, (n != 0).then_some("last"));
                 }
-            });
-            for (n, namespace) in namespaces.iter().enumerate() {
-                wait_for_team(cluster, namespace, (n != 0).then_some("last"));
-            }
-            let all = reports.0.lock().unwrap();
-            let failed = |outcome: &Outcome| !matches!(outcome, Outcome::Done(_));
-            let failures = all.iter().filter(|(_, outcome)| failed(outcome)).count();
-            println!("  {} keys, {failures} failures", all.len());
-            assert!(!all.iter().any(|(_, outcome)| matches!(outcome, Outcome::GivenUp(_))));
-        });
+                let all = reports.0.lock().unwrap();
+                let failed = |outcome: &Outcome| !matches!(outcome, Outcome::Done(_));
+                let failures = all.iter().filter(|(_, outcome)| failed(outcome)).count();
+                println!("  {} keys, {failures} failures", all.len());
+                assert!(
+                    !all.iter()
+                        .any(|(_, outcome)| matches!(outcome, Outcome::GivenUp(_)))
+                );
+            },
+        );
     });
 }
 
@@ -269,17 +328,32 @@ fn a_stop_lets_finish_what_has_begun_but_not_for_ever() {
             requests.iter().filter(is_create).count()
         };
         let (quick, slow) = (cluster.namespace("quick"), cluster.namespace("slow"));
-        let on_create = |fault: Fault| server.fail_next(fault.on(Verb::Create).resource("configmaps"));
+        let on_create =
+            |fault: Fault| server.fail_next(fault.on(Verb::Create).resource("configmaps"));
         for (namespace, fault, grace, expected) in [
-            (&quick, Fault::delay(Duration::from_millis(100)), PATIENCE, Some("sky")),
+            (
+                &quick,
+                Fault::delay(Duration::from_millis(100)),
+                PATIENCE,
+                Some("sky"),
+            ),
             (&slow, Fault::stall(), Duration::from_millis(1), None),
         ] {
             on_create(fault);
             give(cluster, namespace, "sky");
             let before = creates(&server.requests());
-            with_controller(cluster, Options { grace, ..options(cluster) }, |_| {
-                assert!(server.wait_for_requests(|requests| creates(requests) > before, PATIENCE));
-            });
+            with_controller(
+                cluster,
+                Options {
+                    grace,
+                    ..options(cluster)
+                },
+                |_| {
+                    assert!(
+                        server.wait_for_requests(|requests| creates(requests) > before, PATIENCE)
+                    );
+                },
+            );
             assert_eq!(team(cluster, namespace).as_deref(), expected);
         }
     });

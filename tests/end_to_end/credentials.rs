@@ -85,18 +85,24 @@ fn an_authority_in_a_file_is_rotated_while_a_watch_runs() {
         // What is there in itself becomes a file that the configuration names.
         let ca = data(cluster, "/clusters/0/cluster/certificate-authority-data").unwrap();
         let key = KeyPair::generate().unwrap();
-        let stranger =
-            CertificateParams::new(vec!["stranger".to_owned()]).unwrap().self_signed(&key).unwrap();
+        let stranger = CertificateParams::new(vec!["stranger".to_owned()])
+            .unwrap()
+            .self_signed(&key)
+            .unwrap();
 
         let (folder, stop) = (Folder::new(), Stop::new());
         let file = folder.write("ca.crt", stranger.pem());
-        let config = Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap().ca_file(&file);
+        let config = Config::from_kubeconfig(&cluster.kubeconfigs()[0], None)
+            .unwrap()
+            .ca_file(&file);
         let client = Client::new(config).unwrap();
         let namespace = cluster.namespace("ca-file");
         let (factory, maps) = informer(cluster, &client, &namespace.name);
         factory.start(&stop).unwrap();
         let error = wait_until("it does not trust the server", || {
-            maps.status().last_error.filter(|_| maps.status().state == ReflectorState::BackingOff)
+            maps.status()
+                .last_error
+                .filter(|_| maps.status().state == ReflectorState::BackingOff)
         });
         assert!(error.is_tls(), "{error}");
         fs::write(&file, &ca).unwrap();
@@ -125,9 +131,15 @@ fn who_is_impersonated_has_his_rights_and_is_named_by_errors() {
     on_every_cluster(BOTH, |cluster| {
         let stop = Stop::new();
         let config = || Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap();
-        let jane = Impersonation::user("jane").uid("42").group("developers").extra("example.com/team", "sky");
+        let jane = Impersonation::user("jane")
+            .uid("42")
+            .group("developers")
+            .extra("example.com/team", "sky");
         let client = Client::new(config().impersonate(jane)).unwrap();
-        let error = client.api::<ConfigMap>(Some("default")).get("settings", &stop).unwrap_err();
+        let error = client
+            .api::<ConfigMap>(Some("default"))
+            .get("settings", &stop)
+            .unwrap_err();
         assert!(error.is_forbidden(), "{error}");
         assert_eq!(
             error.to_string(),
@@ -142,12 +154,18 @@ fn who_is_impersonated_has_his_rights_and_is_named_by_errors() {
         let (factory, maps) = informer(cluster, &client, "default");
         factory.start(&stop).unwrap();
         let error = wait_until("it may not", || maps.status().last_error);
-        assert!(error.to_string().contains("User \"jane\" cannot "), "{error}");
+        assert!(
+            error.to_string().contains("User \"jane\" cannot "),
+            "{error}"
+        );
         shut_down(&factory, "of one who may nothing");
 
         let root = Impersonation::user("root-for-a-day").group("system:masters");
         let client = Client::new(config().impersonate(root)).unwrap();
-        let error = client.api::<ConfigMap>(Some("default")).get("nothing-of-this-name", &stop).unwrap_err();
+        let error = client
+            .api::<ConfigMap>(Some("default"))
+            .get("nothing-of-this-name", &stop)
+            .unwrap_err();
         assert!(error.is_not_found(), "{error}");
     });
 }
@@ -208,9 +226,14 @@ fn an_informer_whose_plugin_fails_says_so_and_goes_on_when_it_does_not() {
         let (factory, maps) = informer(cluster, &client, &namespace.name);
         factory.start(&stop).unwrap();
         let error = wait_until("it tries again and again", || {
-            maps.status().last_error.filter(|_| plugin.runs() >= 3 && !maps.has_synced())
+            maps.status()
+                .last_error
+                .filter(|_| plugin.runs() >= 3 && !maps.has_synced())
         });
-        assert!(error.is_credentials() && error.to_string().ends_with("failed with exit code 1"), "{error}");
+        assert!(
+            error.is_credentials() && error.to_string().ends_with("failed with exit code 1"),
+            "{error}"
+        );
 
         let token = account.token();
         plugin.hand_out(&json!({"token": token.text, "expirationTimestamp": PAST}));
@@ -256,15 +279,24 @@ fn a_plugins_certificate_is_replaced_while_a_watch_runs() {
         assert_eq!(plugin.runs(), runs);
         // One of a stranger is nobody's.
         let key = KeyPair::generate().unwrap();
-        let stranger = CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap();
+        let stranger = CertificateParams::new(Vec::new())
+            .unwrap()
+            .self_signed(&key)
+            .unwrap();
         plugin.hand_out(
             &json!({"clientCertificateData": stranger.pem(), "clientKeyData": key.serialize_pem()}),
         );
         let client = Client::new(account.config().exec(plugin.config())).unwrap();
-        let error = client.api::<ConfigMap>(Some(&namespace.name)).get("one", &stop).unwrap_err();
+        let error = client
+            .api::<ConfigMap>(Some(&namespace.name))
+            .get("one", &stop)
+            .unwrap_err();
         assert!(error.is_unauthorized(), "{error}");
         plugin.hand_out(&identity(&chain, FUTURE));
-        client.api::<ConfigMap>(Some(&namespace.name)).get("one", &stop).unwrap();
+        client
+            .api::<ConfigMap>(Some(&namespace.name))
+            .get("one", &stop)
+            .unwrap();
         shut_down(&factory, "with the certificate of a plugin");
     });
 }

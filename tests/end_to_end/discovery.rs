@@ -20,7 +20,10 @@ struct Definition<'a> {
 impl<'a> Definition<'a> {
     /// Creates it, and waits until its resource is served.
     fn create(cluster: &'a Cluster, namespace: &str) -> Self {
-        let it = Self { cluster, group: format!("{namespace}.example.com") };
+        let it = Self {
+            cluster,
+            group: format!("{namespace}.example.com"),
+        };
         let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         let definition = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -39,7 +42,8 @@ impl<'a> Definition<'a> {
         wait_until("it is established", || {
             let definition = cluster.send(Request::get(it.path()));
             let conditions = definition["status"]["conditions"].as_array()?.iter();
-            let is_established = |one: &Value| one["type"] == "Established" && one["status"] == "True";
+            let is_established =
+                |one: &Value| one["type"] == "Established" && one["status"] == "True";
             conditions.into_iter().any(is_established).then_some(())
         });
         // For a moment its storage is still being made.
@@ -84,7 +88,11 @@ fn names_lead_to_resources() {
             ("crd", "customresourcedefinitions.v1.apiextensions.k8s.io"),
         ] {
             let found = client.discover(name, &stop).unwrap();
-            assert_eq!(found.group_version_resource().to_string(), expected, "{name}");
+            assert_eq!(
+                found.group_version_resource().to_string(),
+                expected,
+                "{name}"
+            );
         }
         let nodes = client.discover("nodes", &stop).unwrap();
         assert!(!nodes.is_namespaced() && nodes.has_verb("watch"));
@@ -94,11 +102,19 @@ fn names_lead_to_resources() {
             deployments.group_version_resource(),
             GroupVersionResource::new("apps", "v1", "deployments")
         );
-        assert!(deployments.subresources().iter().any(|below| below.name() == "status"));
+        assert!(
+            deployments
+                .subresources()
+                .iter()
+                .any(|below| below.name() == "status")
+        );
 
         let error = client.discover("deploymentz", &stop).unwrap_err();
         println!("  {error}");
-        assert!(error.is_no_match() && error.to_string().contains("near it: deployments.apps"), "{error}");
+        assert!(
+            error.is_no_match() && error.to_string().contains("near it: deployments.apps"),
+            "{error}"
+        );
     });
 }
 
@@ -115,9 +131,9 @@ fn a_custom_resource_is_found_watched_changed_and_gone() {
         // A name that was not there before is looked for anew; the server may need a moment to tell of it.
         let found = match client.discover(&name, &stop) {
             Ok(found) => found,
-            Err(_) => {
-                wait_until("it is told", || client.rediscover(&stop).unwrap().find(&name).ok().cloned())
-            }
+            Err(_) => wait_until("it is told", || {
+                client.rediscover(&stop).unwrap().find(&name).ok().cloned()
+            }),
         };
         assert_eq!((found.kind(), found.singular()), ("Gizmo", "gizmo"));
         assert!(found.is_namespaced() && found.has_verb("watch"));
@@ -126,12 +142,22 @@ fn a_custom_resource_is_found_watched_changed_and_gone() {
         let gizmos = client.dynamic_api(&found.group_version_resource(), Some(&namespace.name));
         let gizmo = |name: &str| json!({"apiVersion": format!("{}/v1", definition.group), "kind": "Gizmo", "metadata": {"name": name}});
         let created = gizmos.create(&gizmo("a"), &stop).unwrap();
-        let by_kind = client.discover_kind(&created.group_version_kind(), &stop).unwrap();
-        assert_eq!(by_kind.group_version_resource(), found.group_version_resource());
-        let factory =
-            SharedInformerFactory::builder(client.clone()).reflector_options(cluster.options()).build();
-        let informer = factory.dynamic_by_name(&format!("gz.{}", definition.group), &stop).unwrap();
-        let same = factory.dynamic_by_name(&format!("Gizmo.v1.{}", definition.group), &stop).unwrap();
+        let by_kind = client
+            .discover_kind(&created.group_version_kind(), &stop)
+            .unwrap();
+        assert_eq!(
+            by_kind.group_version_resource(),
+            found.group_version_resource()
+        );
+        let factory = SharedInformerFactory::builder(client.clone())
+            .reflector_options(cluster.options())
+            .build();
+        let informer = factory
+            .dynamic_by_name(&format!("gz.{}", definition.group), &stop)
+            .unwrap();
+        let same = factory
+            .dynamic_by_name(&format!("Gizmo.v1.{}", definition.group), &stop)
+            .unwrap();
         assert!(std::sync::Arc::ptr_eq(informer.indexer(), same.indexer()));
         let follower = synced(&factory, &informer);
         assert_eq!(names(&informer), ["a"]);
@@ -142,26 +168,55 @@ fn a_custom_resource_is_found_watched_changed_and_gone() {
         follower.wait_for_events(&["+a", "+b", "~a"]);
         let size = |object: &DynamicObject| object.pointer("/spec/size").and_then(Value::as_u64);
         let lister = informer.lister();
-        assert_eq!(lister.get(&namespace.name, "a").as_deref().and_then(size), Some(3));
+        assert_eq!(
+            lister.get(&namespace.name, "a").as_deref().and_then(size),
+            Some(3)
+        );
 
         // Whatever is scaled there.
         let scales = gizmos.scale();
-        let scale = scales.modify("a", |scale| scale.spec.replicas += 2, &stop).unwrap();
-        assert_eq!((scale.spec.replicas, scale.status.selector.as_str()), (5, ""));
+        let scale = scales
+            .modify("a", |scale| scale.spec.replicas += 2, &stop)
+            .unwrap();
+        assert_eq!(
+            (scale.spec.replicas, scale.status.selector.as_str()),
+            (5, "")
+        );
         let status = json!({"status": {"size": 4, "selector": "app=a"}});
-        gizmos.status().patch("a", &Patch::merge(status), &stop).unwrap();
+        gizmos
+            .status()
+            .patch("a", &Patch::merge(status), &stop)
+            .unwrap();
         let scale = scales.get("a", &stop).unwrap();
-        assert_eq!((scale.status.replicas, scale.status.selector.as_str()), (4, "app=a"));
-        assert!(!scales.get("b", &stop).unwrap_err().is_not_found(), "it has no size");
+        assert_eq!(
+            (scale.status.replicas, scale.status.selector.as_str()),
+            (4, "app=a")
+        );
+        assert!(
+            !scales.get("b", &stop).unwrap_err().is_not_found(),
+            "it has no size"
+        );
         assert_eq!(scales.set_replicas("b", 1, &stop).unwrap().spec.replicas, 1);
         assert_eq!(size(&gizmos.get("b", &stop).unwrap()), Some(1));
-        let below = found.subresources().iter().find(|below| below.name() == "scale").unwrap();
-        assert_eq!(below.group_version_kind(), GroupVersionKind::new("autoscaling", "v1", "Scale"));
+        let below = found
+            .subresources()
+            .iter()
+            .find(|below| below.name() == "scale")
+            .unwrap();
+        assert_eq!(
+            below.group_version_kind(),
+            GroupVersionKind::new("autoscaling", "v1", "Scale")
+        );
 
         cluster.send(Request::delete(definition.path()));
         wait_until("it has gone", || (!definition.is_there()).then_some(()));
         wait_until("nobody tells of it", || {
-            client.rediscover(&stop).unwrap().find(&name).is_err().then_some(())
+            client
+                .rediscover(&stop)
+                .unwrap()
+                .find(&name)
+                .is_err()
+                .then_some(())
         });
         let error = client.discover(&name, &stop).unwrap_err();
         assert!(error.is_no_match(), "{error:?}");
@@ -182,8 +237,9 @@ fn who_may_do_nothing_may_ask_what_there_is() {
         let client = Client::new(Config::from_kubeconfig(path, None).unwrap()).unwrap();
         let found = client.discover("deploy", &Stop::new()).unwrap();
         assert_eq!(found.plural(), "deployments");
-        let error =
-            client.dynamic_api(&found.group_version_resource(), Some("default")).get("a", &Stop::new());
+        let error = client
+            .dynamic_api(&found.group_version_resource(), Some("default"))
+            .get("a", &Stop::new());
         assert!(error.unwrap_err().is_forbidden());
     });
 }
@@ -207,21 +263,35 @@ fn a_group_whose_server_is_down_hides_no_other() {
         cluster.send(Request::post(SERVICES).json(&service).unwrap());
         let discovery = wait_until("it is told", || {
             let discovery = client.rediscover(&stop).unwrap();
-            let is_told = discovery.failures().iter().any(|failure| failure.group() == group);
+            let is_told = discovery
+                .failures()
+                .iter()
+                .any(|failure| failure.group() == group);
             is_told.then_some(discovery)
         });
         assert_eq!(discovery.find("deploy").unwrap().group(), "apps");
-        let error = client.discover(&format!("things.{group}"), &stop).unwrap_err();
+        let error = client
+            .discover(&format!("things.{group}"), &stop)
+            .unwrap_err();
         println!("  {error}");
         assert!(error.is_retryable() && !error.is_no_match(), "{error:?}");
         let error = client.discover("things", &stop).unwrap_err();
         println!("  {error}");
-        assert!(error.is_no_match() && error.to_string().contains(&format!("not asked: {group}/v1beta1")));
+        assert!(
+            error.is_no_match()
+                && error
+                    .to_string()
+                    .contains(&format!("not asked: {group}/v1beta1"))
+        );
 
         cluster.send(Request::delete(format!("{SERVICES}/v1beta1.{group}")));
         wait_until("it has gone", || {
             let discovery = client.rediscover(&stop).unwrap();
-            discovery.failures().iter().all(|failure| failure.group() != group).then_some(())
+            discovery
+                .failures()
+                .iter()
+                .all(|failure| failure.group() != group)
+                .then_some(())
         });
     });
 }

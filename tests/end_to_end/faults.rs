@@ -7,7 +7,9 @@ use k8s_informer::{Error, ReflectorState, SharedIndexInformer, SharedInformerFac
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
-use crate::cluster::{BOTH, Cluster, LIST, Way, on_every_cluster_of_our_own, on_the_embedded_server};
+use crate::cluster::{
+    BOTH, Cluster, LIST, Way, on_every_cluster_of_our_own, on_the_embedded_server,
+};
 use crate::support::{Follower, PATIENCE, shut_down, wait_until};
 
 fn start(cluster: &Cluster) -> (SharedInformerFactory, SharedIndexInformer<ConfigMap>, Stop) {
@@ -20,7 +22,9 @@ fn start(cluster: &Cluster) -> (SharedInformerFactory, SharedIndexInformer<Confi
 /// The next error that is like this.
 #[track_caller]
 fn error_like(maps: &SharedIndexInformer<ConfigMap>, like: impl Fn(&Error) -> bool) -> Error {
-    let error = wait_until("the error is shown", || maps.status().last_error.filter(&like));
+    let error = wait_until("the error is shown", || {
+        maps.status().last_error.filter(&like)
+    });
     println!("  {error}");
     error
 }
@@ -33,14 +37,23 @@ fn first_list_fails(cluster: &Cluster, server: &ApiServer, fault: Fault) -> Erro
     let (factory, maps, stop) = start(cluster);
     factory.wait_for_cache_sync(&stop).unwrap();
     let status = maps.status();
-    let lists = server.requests().iter().filter(|request| request.verb() == Verb::List).count();
+    let lists = server
+        .requests()
+        .iter()
+        .filter(|request| request.verb() == Verb::List)
+        .count();
     assert_eq!((lists, server.pending_faults()), (3, 0));
     // A pooled connection that turns out to be closed is the client's to replace: then two are one.
     assert!((2..=3).contains(&status.lists), "{status:?}");
     shut_down(&factory, "after a failed list");
     let error = status.last_error.unwrap();
     println!("  {error}");
-    assert!(error.to_string().starts_with("list configmaps in namespace \"default\": "), "{error}");
+    assert!(
+        error
+            .to_string()
+            .starts_with("list configmaps in namespace \"default\": "),
+        "{error}"
+    );
     error
 }
 
@@ -48,7 +61,10 @@ fn first_list_fails(cluster: &Cluster, server: &ApiServer, fault: Fault) -> Erro
 fn a_list_is_refused_and_then_allowed() {
     on_the_embedded_server(LIST, |cluster, server| {
         let error = first_list_fails(cluster, server, Fault::status_with_message(403, "not yet"));
-        assert!(error.is_forbidden() && error.to_string().ends_with(": not yet (403 Forbidden)"), "{error}");
+        assert!(
+            error.is_forbidden() && error.to_string().ends_with(": not yet (403 Forbidden)"),
+            "{error}"
+        );
     });
 }
 
@@ -56,10 +72,18 @@ fn a_list_is_refused_and_then_allowed() {
 fn a_server_that_asks_for_time_gets_it() {
     on_the_embedded_server(LIST, |cluster, server| {
         let start = Instant::now();
-        let error = first_list_fails(cluster, server, Fault::status(429).header("Retry-After", "1"));
+        let error = first_list_fails(
+            cluster,
+            server,
+            Fault::status(429).header("Retry-After", "1"),
+        );
         assert!(error.is_too_many_requests(), "{error:?}");
         assert_eq!(error.retry_after(), Some(Duration::from_secs(1)));
-        assert!(start.elapsed() >= Duration::from_secs(2), "two waits of a second: {:?}", start.elapsed());
+        assert!(
+            start.elapsed() >= Duration::from_secs(2),
+            "two waits of a second: {:?}",
+            start.elapsed()
+        );
     });
 }
 
@@ -68,8 +92,14 @@ fn a_failure_in_plain_text_is_shown_as_it_is() {
     on_the_embedded_server(LIST, |cluster, server| {
         let oops = Fault::response(500, "text/plain", "etcd is\nnot well\n");
         let error = first_list_fails(cluster, server, oops);
-        assert!(error.is_internal_error() && error.is_retryable(), "{error:?}");
-        assert!(error.to_string().ends_with(": etcd is not well (500)"), "{error}");
+        assert!(
+            error.is_internal_error() && error.is_retryable(),
+            "{error:?}"
+        );
+        assert!(
+            error.to_string().ends_with(": etcd is not well (500)"),
+            "{error}"
+        );
     });
 }
 
@@ -78,8 +108,15 @@ fn a_list_that_is_none_or_ends_early_or_never_comes() {
     on_the_embedded_server(LIST, |cluster, server| {
         let html = Fault::response(200, "text/html", "<html>Please log in</html>");
         let error = first_list_fails(cluster, server, html);
-        assert!(error.is_decode() && !error.to_string().contains("log in"), "{error}");
-        let half = Fault::response(200, "application/json", r#"{"kind":"List","items":[{"metadata":{"#);
+        assert!(
+            error.is_decode() && !error.to_string().contains("log in"),
+            "{error}"
+        );
+        let half = Fault::response(
+            200,
+            "application/json",
+            r#"{"kind":"List","items":[{"metadata":{"#,
+        );
         assert!(first_list_fails(cluster, server, half).is_decode());
         assert!(first_list_fails(cluster, server, Fault::close()).is_connection());
     });
@@ -102,14 +139,24 @@ fn a_line_of_garbage_in_the_watch_costs_the_connection_and_nothing_else() {
         server.write_to_watches("{\"type\": s3cret garbage}\n");
         let error = error_like(&maps, Error::is_decode);
         let text = error.to_string();
-        assert!(text.starts_with("watch configmaps in namespace \"default\": "), "which watch: {text}");
-        assert!(text.contains(&format!("after version {version}")), "where in it: {text}");
+        assert!(
+            text.starts_with("watch configmaps in namespace \"default\": "),
+            "which watch: {text}"
+        );
+        assert!(
+            text.contains(&format!("after version {version}")),
+            "where in it: {text}"
+        );
         assert!(!text.contains("s3cret"), "{text}");
         server.create(path, object("b")).unwrap();
         follower.wait_for_events(&["+a", "+b"]);
         let status = maps.status();
         let lists = u64::from(cluster.way == Way::List);
-        assert_eq!((status.lists, status.watches), (lists, 2), "the watch goes on from where it was");
+        assert_eq!(
+            (status.lists, status.watches),
+            (lists, 2),
+            "the watch goes on from where it was"
+        );
 
         // One whose object is of another form, and one that has only begun.
         server.write_to_watches("{\"type\":\"ADDED\",\"object\":{\"metadata\":[7]}}\n");
@@ -133,7 +180,9 @@ fn a_server_that_is_away_is_waited_for_and_nobody_waits_for_those_who_wait() {
         watching.wait_for_cache_sync(&stop).unwrap();
         let (silent, own_maps, _) = start(cluster);
         silent.wait_for_cache_sync(&stop).unwrap();
-        wait_until("it watches", || (own_maps.status().state == ReflectorState::Watching).then_some(()));
+        wait_until("it watches", || {
+            (own_maps.status().state == ReflectorState::Watching).then_some(())
+        });
         shut_down(&silent, "of a silent watch");
 
         cluster.kill();
@@ -142,11 +191,24 @@ fn a_server_that_is_away_is_waited_for_and_nobody_waits_for_those_who_wait() {
 
         let (early, maps, _) = start(cluster);
         let error = error_like(&maps, Error::is_connection_refused);
-        assert!(error.is_connection() && error.is_retryable() && !error.is_config(), "{error:?}");
+        assert!(
+            error.is_connection() && error.is_retryable() && !error.is_config(),
+            "{error:?}"
+        );
         let text = error.to_string();
-        let verb = if cluster.way == Way::WatchList { "watch" } else { "list" };
-        assert!(text.starts_with(&format!("{verb} configmaps in namespace \"default\": GET ")), "{text}");
-        assert!(text.contains(cluster.url()) && text.contains("refused"), "{text}");
+        let verb = if cluster.way == Way::WatchList {
+            "watch"
+        } else {
+            "list"
+        };
+        assert!(
+            text.starts_with(&format!("{verb} configmaps in namespace \"default\": GET ")),
+            "{text}"
+        );
+        assert!(
+            text.contains(cluster.url()) && text.contains("refused"),
+            "{text}"
+        );
         let (never, maps_of_never, _) = start(cluster);
         error_like(&maps_of_never, Error::is_connection_refused);
         shut_down(&never, "before the server was ever there");
@@ -155,9 +217,14 @@ fn a_server_that_is_away_is_waited_for_and_nobody_waits_for_those_who_wait() {
         cluster.restart();
         early.wait_for_cache_sync(&stop).unwrap();
         // The status follows the cache at some distance.
-        wait_until("it watches", || (maps.status().state == ReflectorState::Watching).then_some(()));
+        wait_until("it watches", || {
+            (maps.status().state == ReflectorState::Watching).then_some(())
+        });
         let status = maps.status();
-        assert!(status.lists.max(status.watches) > 1 && status.listed, "{status:?}");
+        assert!(
+            status.lists.max(status.watches) > 1 && status.listed,
+            "{status:?}"
+        );
         shut_down(&early, "after the server is back");
     });
 }

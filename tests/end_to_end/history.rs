@@ -27,19 +27,30 @@ fn after_a_compaction_what_was_missed_is_made_up_for() {
         factory.start(&Stop::new()).unwrap();
         factory.wait_for_cache_sync(&Stop::new()).unwrap();
         namespace.patch("a", &json!({ "data": { "round": "1" } }));
-        follower.wait("the change", |known| known.events.contains(&"~a".to_owned()));
+        follower.wait("the change", |known| {
+            known.events.contains(&"~a".to_owned())
+        });
 
         cluster.kill();
-        wait_until("it has noticed", || maps.status().last_error.filter(Error::is_connection_refused));
+        wait_until("it has noticed", || {
+            maps.status()
+                .last_error
+                .filter(Error::is_connection_refused)
+        });
         let path = |name: &str| format!("{}/{name}", namespace.path("configmaps"));
         cluster.delete_unseen(&[path("b"), path("c")]);
         cluster.restart();
         namespace.create("d", json!({}));
         follower.wait("all of it", |known| {
-            ["-b", "-c", "+d"].iter().all(|event| known.events.contains(&(*event).to_owned()))
+            ["-b", "-c", "+d"]
+                .iter()
+                .all(|event| known.events.contains(&(*event).to_owned()))
         });
         let known = follower.known();
-        assert_eq!((known.events.len(), &known.problems[..], known.unknown.len()), (7, &[][..], 2));
+        assert_eq!(
+            (known.events.len(), &known.problems[..], known.unknown.len()),
+            (7, &[][..], 2)
+        );
         assert_eq!(known.versions, cluster.versions(&namespace));
         assert_eq!(cached(&maps), known.versions);
         // The deletions came from a list. Which error was the last one before it depends on the restart.
@@ -82,18 +93,24 @@ fn l9_pages_after_a_restart_show_the_present_state() {
             for (name, compacted) in [("a", false), ("b", false), ("c", true)] {
                 cluster.kill();
                 wait_until("it has noticed", || {
-                    maps.status().last_error.filter(Error::is_connection_refused)
+                    maps.status()
+                        .last_error
+                        .filter(Error::is_connection_refused)
                 });
                 cluster.delete_unseen(&[format!("{}/{name}", namespace.path("configmaps"))]);
                 cluster.restart();
                 if compacted {
                     cluster.compact();
                 }
-                follower.wait("the deletion", |known| known.events.contains(&format!("-{name}")));
+                follower.wait("the deletion", |known| {
+                    known.events.contains(&format!("-{name}"))
+                });
             }
         });
         let truth = cluster.versions(&namespace);
-        wait_until("it is as the server", || (cached(&maps) == truth).then_some(()));
+        wait_until("it is as the server", || {
+            (cached(&maps) == truth).then_some(())
+        });
         let status = maps.status();
         println!("  {} pages, {} watches", status.lists, status.watches);
         assert!(status.complete && follower.known().problems.is_empty());
@@ -120,18 +137,26 @@ fn a_server_that_was_restored_has_its_way() {
         let backup = cluster.backup();
         let proxy = Proxy::to(cluster.url());
         let builder = SharedInformerFactory::builder(cluster.client_through(&proxy));
-        let factory = builder.reflector_options(cluster.options()).namespace(&namespace.name).build();
+        let factory = builder
+            .reflector_options(cluster.options())
+            .namespace(&namespace.name)
+            .build();
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         maps.add_handler(follower.clone()).unwrap();
         factory.start(&Stop::new()).unwrap();
         factory.wait_for_cache_sync(&Stop::new()).unwrap();
         for round in 1..=20 {
-            namespace.patch("changed", &json!({ "data": { "round": round.to_string() } }));
+            namespace.patch(
+                "changed",
+                &json!({ "data": { "round": round.to_string() } }),
+            );
         }
         namespace.delete("deleted");
         namespace.create("lost", json!({}));
-        follower.wait("the last of it", |known| known.events.contains(&"+lost".to_owned()));
+        follower.wait("the last of it", |known| {
+            known.events.contains(&"+lost".to_owned())
+        });
         let ahead = cached(&maps);
 
         cluster.restore(&backup);
@@ -147,16 +172,33 @@ fn a_server_that_was_restored_has_its_way() {
             (cached(&maps) == truth).then_some(())
         });
         let lister = maps.lister();
-        let round =
-            |name: &str| lister.get(&namespace.name, name).unwrap().data.clone().unwrap()["round"].clone();
-        assert_eq!((round("changed"), round("kept")), ("other".to_owned(), "0".to_owned()));
+        let round = |name: &str| {
+            lister
+                .get(&namespace.name, name)
+                .unwrap()
+                .data
+                .clone()
+                .unwrap()["round"]
+                .clone()
+        };
+        assert_eq!(
+            (round("changed"), round("kept")),
+            ("other".to_owned(), "0".to_owned())
+        );
 
-        wait_until("it watches", || (maps.status().state == ReflectorState::Watching).then_some(()));
+        wait_until("it watches", || {
+            (maps.status().state == ReflectorState::Watching).then_some(())
+        });
         namespace.patch("kept", &json!({ "data": { "round": "1" } }));
-        follower.wait("it goes on", |known| known.events.contains(&"~kept".to_owned()));
+        follower.wait("it goes on", |known| {
+            known.events.contains(&"~kept".to_owned())
+        });
         assert_eq!(follower.known().versions, cluster.versions(&namespace));
         let status = maps.status();
-        println!("  {} lists, {} watches, {:?}", status.lists, status.watches, status.last_error);
+        println!(
+            "  {} lists, {} watches, {:?}",
+            status.lists, status.watches, status.last_error
+        );
         shut_down(&factory, "after a restore");
     });
 }
@@ -174,7 +216,10 @@ fn restored_server_is_noticed_by_its_silence() {
         options.watch_idle_timeout = Some(Duration::from_millis(200));
         options.clock = Arc::new(clock.clone());
         let builder = SharedInformerFactory::builder(cluster.client());
-        let factory = builder.reflector_options(options).namespace(&namespace.name).build();
+        let factory = builder
+            .reflector_options(options)
+            .namespace(&namespace.name)
+            .build();
         let maps = factory.informer::<ConfigMap>();
         factory.start(&Stop::new()).unwrap();
         factory.wait_for_cache_sync(&Stop::new()).unwrap();
@@ -182,7 +227,9 @@ fn restored_server_is_noticed_by_its_silence() {
             namespace.patch("kept", &json!({ "data": { "round": round.to_string() } }));
         }
         namespace.create("lost", json!({}));
-        wait_until("the last of it", || maps.lister().get(&namespace.name, "lost"));
+        wait_until("the last of it", || {
+            maps.lister().get(&namespace.name, "lost")
+        });
 
         cluster.restore(&backup);
         let truth = cluster.versions(&namespace);
@@ -191,7 +238,10 @@ fn restored_server_is_noticed_by_its_silence() {
             (cached(&maps) == truth).then_some(())
         });
         let status = maps.status();
-        println!("  {} lists, {} watches, {:?}", status.lists, status.watches, status.last_error);
+        println!(
+            "  {} lists, {} watches, {:?}",
+            status.lists, status.watches, status.last_error
+        );
         shut_down(&factory, "after a silence");
     });
 }

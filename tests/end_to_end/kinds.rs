@@ -1,7 +1,8 @@
 //! Objects of any kind know of what kind they are, in whatever way they come.
 
 use k8s_informer::{
-    Compact, DynamicObject, GroupVersionResource, Object, SharedIndexInformer, SharedInformerFactory, Stop,
+    Compact, DynamicObject, GroupVersionResource, Object, SharedIndexInformer,
+    SharedInformerFactory, Stop,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
@@ -41,9 +42,13 @@ fn dynamic_objects_know_their_kind_from_a_list_a_watch_list_a_relist_and_a_watch
         namespace.create("d", json!({}));
         follower.wait("the watch", |known| known.events.contains(&"+d".to_owned()));
         namespace.create("trigger", json!({}));
-        follower.wait("the relist", |known| known.events.contains(&"+trigger".to_owned()));
+        follower.wait("the relist", |known| {
+            known.events.contains(&"+trigger".to_owned())
+        });
         namespace.patch("a", &json!({ "data": { "round": "1" } }));
-        follower.wait("what follows", |known| known.events.contains(&"~a".to_owned()));
+        follower.wait("what follows", |known| {
+            known.events.contains(&"~a".to_owned())
+        });
         assert_maps(&maps, follower.known().versions.len());
         assert_eq!(follower.known().problems, [""; 0]);
         shut_down(&factory, "of objects of any kind");
@@ -58,10 +63,17 @@ fn what_an_api_and_an_informer_say_of_an_object_is_the_same() {
         let factory = cluster.factory().namespace(&namespace.name).build();
         let maps = factory.dynamic(configmaps());
         synced(&factory, &maps);
-        let api = cluster.client().dynamic_api(&configmaps(), Some(&namespace.name));
+        let api = cluster
+            .client()
+            .dynamic_api(&configmaps(), Some(&namespace.name));
         let read = api.get("a", &Stop::new()).unwrap();
         assert_eq!(*maps.lister().get(&namespace.name, "a").unwrap(), *read);
-        assert!(api.list(&Default::default(), &Stop::new()).unwrap().items.contains(&read));
+        assert!(
+            api.list(&Default::default(), &Stop::new())
+                .unwrap()
+                .items
+                .contains(&read)
+        );
         shut_down(&factory, "of objects of any kind");
     });
 }
@@ -82,31 +94,47 @@ fn compact_objects_are_listed_watched_and_read_and_say_what_the_others_say() {
             follower.wait("the other", |known| known.events.contains(&"+b".to_owned()));
         }
         let stop = Stop::new();
-        let api = cluster.client().dynamic_api(&configmaps(), Some(&namespace.name));
+        let api = cluster
+            .client()
+            .dynamic_api(&configmaps(), Some(&namespace.name));
         for name in ["a", "b"] {
             let read = api.get(name, &stop).unwrap();
             let map = dynamic.lister().get(&namespace.name, name).unwrap();
-            assert_eq!((map.api_version(), map.kind(), map.uid()), ("v1", "ConfigMap", read.uid()));
+            assert_eq!(
+                (map.api_version(), map.kind(), map.uid()),
+                ("v1", "ConfigMap", read.uid())
+            );
             assert_eq!(map.decode().unwrap(), *read);
             let typed = typed.lister().get(&namespace.name, name).unwrap();
             assert_eq!(typed.decode().unwrap(), read.decode().unwrap());
             assert_eq!(typed.label("app"), read.label("app"));
         }
-        let api = cluster.client().dynamic_api_as::<Compact>(&configmaps(), Some(&namespace.name));
+        let api = cluster
+            .client()
+            .dynamic_api_as::<Compact>(&configmaps(), Some(&namespace.name));
         let read = api.get("a", &stop).unwrap();
         assert_eq!(read.pointer::<&str>("/data/round").unwrap(), Some("1"));
         assert_eq!(
             read.decode().unwrap(),
-            dynamic.lister().get(&namespace.name, "a").unwrap().decode().unwrap()
+            dynamic
+                .lister()
+                .get(&namespace.name, "a")
+                .unwrap()
+                .decode()
+                .unwrap()
         );
         // All of it is there, so it may be put back.
         let change = |map: &mut Compact| {
             let mut tree = map.decode().unwrap();
-            tree.as_map_mut().insert("data".into(), json!({"colour": "blue"}));
+            tree.as_map_mut()
+                .insert("data".into(), json!({"colour": "blue"}));
             *map = Compact::new(&tree).unwrap();
         };
         let written = api.modify("a", change, &stop).unwrap();
-        assert_eq!(written.pointer::<&str>("/data/colour").unwrap(), Some("blue"));
+        assert_eq!(
+            written.pointer::<&str>("/data/colour").unwrap(),
+            Some("blue")
+        );
         assert_eq!(written.pointer::<&str>("/data/round").unwrap(), None);
         shut_down(&factory, "of compact objects");
     });

@@ -29,7 +29,9 @@ fn who_waits_for_several_is_told_what_each_of_them_may_not() {
             return println!("skipped: there is no kubeconfig-nobody");
         };
         let client = Client::new(Config::from_kubeconfig(path, None).unwrap()).unwrap();
-        let factory = SharedInformerFactory::builder(client).reflector_options(cluster.options()).build();
+        let factory = SharedInformerFactory::builder(client)
+            .reflector_options(cluster.options())
+            .build();
         let here = InformerScope::all().namespace("default");
         let maps = factory.informer_in::<ConfigMap>(&here);
         let (pods, nodes) = (factory.informer::<Pod>(), factory.informer::<Node>());
@@ -37,27 +39,43 @@ fn who_waits_for_several_is_told_what_each_of_them_may_not() {
         factory.start(&stop).unwrap();
         wait_until("all have been refused", || {
             let statuses = [maps.status(), pods.status(), nodes.status()];
-            let refused = statuses.map(|status| status.last_error.is_some_and(|error| error.is_forbidden()));
+            let refused =
+                statuses.map(|status| status.last_error.is_some_and(|error| error.is_forbidden()));
             (refused == [true; 3]).then_some(())
         });
-        let error = factory.wait_for_cache_sync_timeout(&stop, MOMENT).unwrap_err();
+        let error = factory
+            .wait_for_cache_sync_timeout(&stop, MOMENT)
+            .unwrap_err();
         assert!(error.timed_out());
         let text = error.to_string();
         assert!(
-            text.starts_with("after 20ms these had not synced: configmaps in namespace \"default\" ("),
+            text.starts_with(
+                "after 20ms these had not synced: configmaps in namespace \"default\" ("
+            ),
             "{text}"
         );
         let what = [
-            ("configmaps in namespace \"default\"", "configmaps", "in the namespace \"default\""),
+            (
+                "configmaps in namespace \"default\"",
+                "configmaps",
+                "in the namespace \"default\"",
+            ),
             ("nodes", "nodes", "at the cluster scope"),
             ("pods", "pods", "at the cluster scope"),
         ];
         assert_eq!(error.unsynced.len(), what.len());
         for (unsynced, (name, resource, place)) in error.unsynced.iter().zip(what) {
             let reason = unsynced.last_error.as_ref().unwrap();
-            assert!(unsynced.name == name && reason.is_forbidden(), "{unsynced:?}");
+            assert!(
+                unsynced.name == name && reason.is_forbidden(),
+                "{unsynced:?}"
+            );
             // A watch-list that is refused is followed by a LIST that is.
-            let verbs: &[&str] = if cluster.way == Way::List { &["list"] } else { &["list", "watch"] };
+            let verbs: &[&str] = if cluster.way == Way::List {
+                &["list"]
+            } else {
+                &["list", "watch"]
+            };
             let says = |verb: &&str| {
                 let why = format!(
                     "{resource} is forbidden: User \"token-nobody\" cannot {verb} resource \"{resource}\" in \
@@ -91,21 +109,36 @@ fn fa6_one_informer_ends_and_the_others_go_on() {
         assert!(maps.is_stopped() && maps.ended().is_done() && maps.has_synced());
         assert_no_thread_since(&before);
         if let Some(server) = cluster.embedded_server() {
-            assert!(server.wait_for_watches(1, PATIENCE), "{} watches", server.open_watches());
+            assert!(
+                server.wait_for_watches(1, PATIENCE),
+                "{} watches",
+                server.open_watches()
+            );
         }
 
         namespace.delete("a");
         namespace.create("c", json!({}));
         of_dynamic.wait_for_events(&["+a", "+b", "-a", "+c"]);
-        assert_eq!((names(&maps), follower.known().events.len()), (vec!["a".into(), "b".into()], 2));
+        assert_eq!(
+            (names(&maps), follower.known().events.len()),
+            (vec!["a".into(), "b".into()], 2)
+        );
         // Who asks again gets another one.
         let again = factory.informer::<ConfigMap>();
         assert!(!Arc::ptr_eq(again.indexer(), maps.indexer()));
         let follower = synced(&factory, &again);
-        assert_eq!((names(&again), follower.known().initial), (vec!["b".into(), "c".into()], 2));
-        assert!(factory.stop_informer(&maps), "it has ended, and is nobody's");
+        assert_eq!(
+            (names(&again), follower.known().initial),
+            (vec!["b".into(), "c".into()], 2)
+        );
+        assert!(
+            factory.stop_informer(&maps),
+            "it has ended, and is nobody's"
+        );
         namespace.delete("b");
-        follower.wait("it goes on", |known| known.events.contains(&"-b".to_owned()));
+        follower.wait("it goes on", |known| {
+            known.events.contains(&"-b".to_owned())
+        });
         shut_down(&factory, "after one was stopped alone");
         assert!(factory.start(&Stop::new()).is_err());
     });
@@ -133,15 +166,22 @@ fn a_shutdown_with_a_limit_names_the_callback_that_keeps_it() {
         // It keeps nobody else: neither the cache nor another handler.
         namespace.create("b", json!({}));
         follower.wait_for_events(&["+a", "+b"]);
-        wait_until("the cache goes on", || (names(&maps) == ["a", "b"]).then_some(()));
+        wait_until("the cache goes on", || {
+            (names(&maps) == ["a", "b"]).then_some(())
+        });
 
         // On a busy machine others may need a moment longer.
         let error = wait_until("nothing else is left", || {
             let error = factory.shutdown_timeout(MOMENT).unwrap_err();
-            let ShutdownError::TimedOut { stuck, .. } = &error else { panic!("{error}") };
+            let ShutdownError::TimedOut { stuck, .. } = &error else {
+                panic!("{error}")
+            };
             (*stuck == ["slow run"]).then_some(error)
         });
-        assert_eq!(error.to_string(), "after 20ms these threads had not ended: slow run");
+        assert_eq!(
+            error.to_string(),
+            "after 20ms these threads had not ended: slow run"
+        );
         assert!(dynamic.ended().is_done() && maps.is_stopped() && !maps.ended().is_done());
         drop(finish);
         factory.shutdown_timeout(PATIENCE).unwrap();
@@ -163,20 +203,32 @@ fn a_recreation_that_only_a_relist_gives_away_is_told_as_asked() {
             let first = namespace.create("reborn", json!({}));
             namespace.create("other", json!({}));
             // The watch is cut, so to speak, for this object alone.
-            let builder = SharedInformerFactory::builder(Meddler::losing(cluster.client(), "reborn"));
+            let builder =
+                SharedInformerFactory::builder(Meddler::losing(cluster.client(), "reborn"));
             let builder = builder.reflector_options(cluster.options()).queue(queue);
-            let factory = builder.namespace(&namespace.name).tell_recreation(tell).build();
+            let factory = builder
+                .namespace(&namespace.name)
+                .tell_recreation(tell)
+                .build();
             let maps = factory.informer::<ConfigMap>();
             let follower = synced(&factory, &maps);
             namespace.delete("reborn");
             let second = namespace.create("reborn", json!({}));
             assert_ne!(first["metadata"]["uid"], second["metadata"]["uid"]);
             namespace.create("trigger", json!({}));
-            follower.wait("the relist", |known| known.events.contains(&"+trigger".to_owned()));
-            follower.wait("it is as the server", |known| known.versions == cluster.versions(&namespace));
+            follower.wait("the relist", |known| {
+                known.events.contains(&"+trigger".to_owned())
+            });
+            follower.wait("it is as the server", |known| {
+                known.versions == cluster.versions(&namespace)
+            });
 
             let known = follower.known();
-            let told: Vec<_> = known.events.iter().filter(|event| event.ends_with("reborn")).collect();
+            let told: Vec<_> = known
+                .events
+                .iter()
+                .filter(|event| event.ends_with("reborn"))
+                .collect();
             let (events, unknown): (&[&str], _) = match tell {
                 true => (&["+reborn", "-reborn", "+reborn"], 1),
                 false => (&["+reborn", "~reborn"], 0),
@@ -199,7 +251,9 @@ fn a_recreation_while_the_watch_was_cut_is_told_by_the_next_one() {
             namespace.create("reborn", json!({}));
             let proxy = cluster.proxy();
             let builder = SharedInformerFactory::builder(cluster.client_through(&proxy));
-            let builder = builder.reflector_options(cluster.options()).tell_recreation(tell);
+            let builder = builder
+                .reflector_options(cluster.options())
+                .tell_recreation(tell);
             let factory = builder.namespace(&namespace.name).build();
             let maps = factory.informer::<ConfigMap>();
             let follower = synced(&factory, &maps);
@@ -212,7 +266,10 @@ fn a_recreation_while_the_watch_was_cut_is_told_by_the_next_one() {
             // From where the last one was: nothing is missing, and nothing has to be guessed.
             follower.wait_for_events(&["+reborn", "+watched", "-reborn", "+reborn"]);
             let known = follower.known();
-            assert_eq!((known.unknown.len(), known.echoes, &known.problems[..]), (0, 0, &[][..]));
+            assert_eq!(
+                (known.unknown.len(), known.echoes, &known.problems[..]),
+                (0, 0, &[][..])
+            );
             assert_eq!(cached(&maps), cluster.versions(&namespace));
             shut_down(&factory, "after a watch that was cut");
         }
@@ -240,16 +297,25 @@ fn a_transform_makes_what_is_cached_and_told() {
         })
         .unwrap();
         synced(&factory, &maps);
-        assert!(maps.set_transform(Transform::in_place(|_| {})).is_err(), "it runs");
+        assert!(
+            maps.set_transform(Transform::in_place(|_| {})).is_err(),
+            "it runs"
+        );
         namespace.create("watched", json!({}));
         namespace.patch("watched", &json!({ "data": { "round": "1" } }));
         for _ in 0..3 {
             let map = told.recv_timeout(PATIENCE).unwrap();
-            assert!(map.data.is_none() && map.metadata.managed_fields.is_none(), "{map:?}");
+            assert!(
+                map.data.is_none() && map.metadata.managed_fields.is_none(),
+                "{map:?}"
+            );
         }
         assert_eq!(cached(&maps), cluster.versions(&namespace));
         for map in maps.lister().list() {
-            assert!(map.data.is_none() && map.metadata.managed_fields.is_none(), "{map:?}");
+            assert!(
+                map.data.is_none() && map.metadata.managed_fields.is_none(),
+                "{map:?}"
+            );
         }
         shut_down(&factory, "with a transform");
     });
@@ -258,8 +324,11 @@ fn a_transform_makes_what_is_cached_and_told() {
 #[test]
 fn a_transform_that_fails_costs_one_object() {
     on_every_cluster(BOTH, |cluster| {
-        for queue in [InformerQueue::DeltaFifo, InformerQueue::RealFifoAtomic, InformerQueue::RealFifoInOrder]
-        {
+        for queue in [
+            InformerQueue::DeltaFifo,
+            InformerQueue::RealFifoAtomic,
+            InformerQueue::RealFifoInOrder,
+        ] {
             fail_in_transform(cluster, queue);
         }
     });
@@ -274,11 +343,20 @@ fn fail_in_transform(cluster: &Cluster, queue: InformerQueue) {
     // Relists would report the others again: the last error is looked at below.
     let mut options = cluster.options();
     options.backoff = Backoff::new(Duration::from_secs(600), 1.0, Duration::from_secs(600), 0.0);
-    let factory =
-        cluster.factory().reflector_options(options).queue(queue).namespace(&namespace.name).build();
+    let factory = cluster
+        .factory()
+        .reflector_options(options)
+        .queue(queue)
+        .namespace(&namespace.name)
+        .build();
     let maps = factory.informer::<ConfigMap>();
     maps.set_transform(Transform::new(|map: Arc<ConfigMap>| {
-        match map.data.as_ref().and_then(|data| data.get("round")).map(String::as_str) {
+        match map
+            .data
+            .as_ref()
+            .and_then(|data| data.get("round"))
+            .map(String::as_str)
+        {
             Some("bad") => Err("this one can't be used"),
             Some("worse") => panic!("this one is worse"),
             _ => Ok(map),
@@ -287,11 +365,15 @@ fn fail_in_transform(cluster: &Cluster, queue: InformerQueue) {
     .unwrap();
     // It syncs without the one that was never any good.
     let follower = synced(&factory, &maps);
-    assert_eq!((names(&maps), follower.known().initial), (vec!["a".into(), "b".into()], 2));
+    assert_eq!(
+        (names(&maps), follower.known().initial),
+        (vec!["a".into(), "b".into()], 2)
+    );
     let report = |name: &str, why: &str| {
         wait_until(&format!("{name} is reported"), || {
             let error = maps.status().last_error?.to_string();
-            (error.contains(&format!("{}/{name}", namespace.name)) && error.contains(why)).then_some(())
+            (error.contains(&format!("{}/{name}", namespace.name)) && error.contains(why))
+                .then_some(())
         });
     };
     report("never", "this one can't be used");
@@ -302,11 +384,23 @@ fn fail_in_transform(cluster: &Cluster, queue: InformerQueue) {
     round("b", "worse");
     report("b", "this one is worse");
     namespace.create("c", json!({}));
-    follower.wait("the rest goes on", |known| known.events.contains(&"+c".to_owned()));
+    follower.wait("the rest goes on", |known| {
+        known.events.contains(&"+c".to_owned())
+    });
     let lister = maps.lister();
-    let cached_round =
-        |name: &str| lister.get(&namespace.name, name).unwrap().data.as_ref().unwrap()["round"].clone();
-    assert_eq!((cached_round("a"), cached_round("b")), ("0".to_owned(), "0".to_owned()));
+    let cached_round = |name: &str| {
+        lister
+            .get(&namespace.name, name)
+            .unwrap()
+            .data
+            .as_ref()
+            .unwrap()["round"]
+            .clone()
+    };
+    assert_eq!(
+        (cached_round("a"), cached_round("b")),
+        ("0".to_owned(), "0".to_owned())
+    );
     let status = maps.status();
     assert!(!status.complete && status.unreadable >= 3, "{status:?}");
     // One that is good again is told, and one that is gone is gone.
@@ -324,5 +418,8 @@ fn fail_in_transform(cluster: &Cluster, queue: InformerQueue) {
     assert_eq!(known.events[2..], *told, "{queue:?}");
     assert_eq!(known.problems, [""; 0], "{queue:?}");
     assert_eq!(cached(&maps), cluster.versions(&namespace), "{queue:?}");
-    shut_down(&factory, &format!("with a transform that fails, with {queue:?}"));
+    shut_down(
+        &factory,
+        &format!("with a transform that fails, with {queue:?}"),
+    );
 }

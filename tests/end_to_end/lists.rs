@@ -6,7 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::GroupVersionResource;
-use k8s_informer::{Api, Error, ListOptions, Object, ResourceVersionMatch, Stop, WatchEvent, WatchEvents};
+use k8s_informer::{
+    Api, Error, ListOptions, Object, ResourceVersionMatch, Stop, WatchEvent, WatchEvents,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace as CoreNamespace, Node};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -28,14 +30,18 @@ fn described<T: Object>(event: &WatchEvent<T>) -> String {
         WatchEvent::Added(object) => format!("+{}", object.name()),
         WatchEvent::Modified(object) => format!("~{}", object.name()),
         WatchEvent::Deleted(object) => format!("-{}", object.name()),
-        WatchEvent::Bookmark { initial_events_end, .. } => format!("bookmark {initial_events_end}"),
+        WatchEvent::Bookmark {
+            initial_events_end, ..
+        } => format!("bookmark {initial_events_end}"),
         other => panic!("{other:?}", other = std::mem::discriminant(other)),
     }
 }
 
 /// The next so many events.
 fn next<T: Object>(events: &mut WatchEvents<T>, count: usize) -> Vec<String> {
-    (0..count).map(|_| described(&events.next().unwrap().unwrap())).collect()
+    (0..count)
+        .map(|_| described(&events.next().unwrap().unwrap()))
+        .collect()
 }
 
 #[test]
@@ -44,27 +50,45 @@ fn a_list_is_all_of_it_or_a_page_for_every_kind_of_type() {
         let stop = Stop::new();
         let list = api.list(&all(), &stop).unwrap();
         assert_eq!(names(&list.items), expected);
-        assert_eq!((&list.continue_token, list.remaining_item_count), (&None, None));
+        assert_eq!(
+            (&list.continue_token, list.remaining_item_count),
+            (&None, None)
+        );
         assert!(list.resource_version.parse::<u64>().unwrap() > 0);
 
         let mut options = all();
         options.limit = Some(2);
         let page = api.list(&options, &stop).unwrap();
-        assert_eq!((names(&page.items), page.remaining_item_count), (expected[..2].to_vec(), Some(3)));
+        assert_eq!(
+            (names(&page.items), page.remaining_item_count),
+            (expected[..2].to_vec(), Some(3))
+        );
         options.continue_token.clone_from(&page.continue_token);
-        assert_eq!(names(&api.list(&options, &stop).unwrap().items), expected[2..4]);
+        assert_eq!(
+            names(&api.list(&options, &stop).unwrap().items),
+            expected[2..4]
+        );
 
         let mut options = labelled("half=first");
-        assert_eq!(names(&api.list(&options, &stop).unwrap().items), expected[..2]);
+        assert_eq!(
+            names(&api.list(&options, &stop).unwrap().items),
+            expected[..2]
+        );
         options.field_selector = format!("metadata.name={}", expected[1]);
-        assert_eq!(names(&api.list(&options, &stop).unwrap().items), expected[1..2]);
+        assert_eq!(
+            names(&api.list(&options, &stop).unwrap().items),
+            expected[1..2]
+        );
     }
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let (namespace, other) = (cluster.namespace("lists"), cluster.namespace("lists"));
         let expected = ["a", "b", "c", "d", "e"];
         for (at, name) in expected.iter().enumerate() {
-            namespace.create(name, json!({"half": if at < 2 { "first" } else { "second" }}));
+            namespace.create(
+                name,
+                json!({"half": if at < 2 { "first" } else { "second" }}),
+            );
         }
         other.create("z", json!({"half": "third"}));
         // A real cluster puts one into each namespace.
@@ -73,36 +97,78 @@ fn a_list_is_all_of_it_or_a_page_for_every_kind_of_type() {
 
         listed(&maps(&client, &namespace), &expected);
         listed(&client.api::<Slim>(Some(&namespace.name)), &expected);
-        listed(&client.dynamic_api(&configmaps(), Some(&namespace.name)), &expected);
-        listed(&client.metadata_api(&configmaps(), Some(&namespace.name)), &expected);
+        listed(
+            &client.dynamic_api(&configmaps(), Some(&namespace.name)),
+            &expected,
+        );
+        listed(
+            &client.metadata_api(&configmaps(), Some(&namespace.name)),
+            &expected,
+        );
 
         let list = maps(&client, &namespace).list(&all(), &stop).unwrap();
-        assert_eq!((list.api_version.as_str(), list.kind.as_str()), ("v1", "ConfigMapList"));
-        assert!(list.items.iter().all(|map| map.data.as_ref().unwrap()["round"] == "0"));
-        let list = client.metadata_api(&configmaps(), Some(&namespace.name)).list(&all(), &stop).unwrap();
+        assert_eq!(
+            (list.api_version.as_str(), list.kind.as_str()),
+            ("v1", "ConfigMapList")
+        );
+        assert!(
+            list.items
+                .iter()
+                .all(|map| map.data.as_ref().unwrap()["round"] == "0")
+        );
+        let list = client
+            .metadata_api(&configmaps(), Some(&namespace.name))
+            .list(&all(), &stop)
+            .unwrap();
         assert_eq!(list.kind, "PartialObjectMetadataList");
-        let list = client.dynamic_api(&configmaps(), Some(&namespace.name)).list(&all(), &stop).unwrap();
+        let list = client
+            .dynamic_api(&configmaps(), Some(&namespace.name))
+            .list(&all(), &stop)
+            .unwrap();
         let first = list.into_iter().next().unwrap();
         assert_eq!(first.pointer("/data/round"), Some(&json!("0")));
         assert_eq!((first.api_version(), first.kind()), ("v1", "ConfigMap"));
 
         // Without a namespace: those of all; and of kinds that have none.
         let everywhere = client.api::<ConfigMap>(None);
-        assert_eq!(names(&everywhere.list(&labelled("half=third"), &stop).unwrap().items), ["z"]);
+        assert_eq!(
+            names(
+                &everywhere
+                    .list(&labelled("half=third"), &stop)
+                    .unwrap()
+                    .items
+            ),
+            ["z"]
+        );
         let found = everywhere.list(&labelled("half"), &stop).unwrap();
         let spaces: BTreeSet<_> = found.items.iter().map(Object::namespace).collect();
-        assert!(spaces.contains(&*namespace.name) && spaces.contains(&*other.name), "{spaces:?}");
+        assert!(
+            spaces.contains(&*namespace.name) && spaces.contains(&*other.name),
+            "{spaces:?}"
+        );
         let mut one = all();
         one.field_selector = format!("metadata.name={}", namespace.name);
         assert_eq!(
-            names(&client.api::<CoreNamespace>(None).list(&one, &stop).unwrap().items),
+            names(
+                &client
+                    .api::<CoreNamespace>(None)
+                    .list(&one, &stop)
+                    .unwrap()
+                    .items
+            ),
             [&namespace.name]
         );
         client.api::<Node>(None).list(&all(), &stop).unwrap();
 
-        let error = maps(&client, &namespace).list(&labelled("a b c"), &stop).unwrap_err();
+        let error = maps(&client, &namespace)
+            .list(&labelled("a b c"), &stop)
+            .unwrap_err();
         assert!(error.is_bad_request(), "{error:?}");
-        let begin = format!("list configmaps in namespace {:?}: GET {}", namespace.name, cluster.url());
+        let begin = format!(
+            "list configmaps in namespace {:?}: GET {}",
+            namespace.name,
+            cluster.url()
+        );
         assert!(error.to_string().starts_with(&begin), "{error}");
         let nothing = client.dynamic_api(&GroupVersionResource::new("", "v1", "nothings"), None);
         assert!(nothing.list(&all(), &stop).unwrap_err().is_not_found());
@@ -130,23 +196,40 @@ fn pages_show_the_state_that_the_first_one_was_of() {
         namespace.delete("m6");
         let mut rest: Vec<_> = pages.map(Result::unwrap).collect();
         rest.insert(0, first);
-        assert_eq!(rest.iter().map(|page| page.items.len()).collect::<Vec<_>>(), [3, 3, 1]);
+        assert_eq!(
+            rest.iter().map(|page| page.items.len()).collect::<Vec<_>>(),
+            [3, 3, 1]
+        );
         let version = rest[0].resource_version.clone();
         assert!(rest.iter().all(|page| page.resource_version == version));
         let items: Vec<_> = rest.into_iter().flatten().collect();
         assert_eq!(names(&items), expected);
-        assert!(items.iter().all(|map| map.pointer("/data/round") == Some(&json!("0"))));
+        assert!(
+            items
+                .iter()
+                .all(|map| map.pointer("/data/round") == Some(&json!("0")))
+        );
 
         // At a version of the past, too.
         options.resource_version = Some(version);
         options.resource_version_match = Some(ResourceVersionMatch::Exact);
-        let past: Vec<_> = api.pages(&options, &stop).flat_map(Result::unwrap).collect();
+        let past: Vec<_> = api
+            .pages(&options, &stop)
+            .flat_map(Result::unwrap)
+            .collect();
         assert_eq!(names(&past), expected);
 
         // One page is enough for what is small.
-        let mut sizes = api.pages(&labelled("page=yes"), &stop).map(|page| page.unwrap().items.len());
-        assert_eq!((sizes.next(), sizes.next(), sizes.next()), (Some(7), None, None));
-        let mut sizes = api.pages(&labelled("page=no"), &stop).map(|page| page.unwrap().items.len());
+        let mut sizes = api
+            .pages(&labelled("page=yes"), &stop)
+            .map(|page| page.unwrap().items.len());
+        assert_eq!(
+            (sizes.next(), sizes.next(), sizes.next()),
+            (Some(7), None, None)
+        );
+        let mut sizes = api
+            .pages(&labelled("page=no"), &stop)
+            .map(|page| page.unwrap().items.len());
         assert_eq!((sizes.next(), sizes.next()), (Some(0), None));
     });
 }
@@ -169,15 +252,29 @@ fn pages_of_a_state_that_is_forgotten_end_with_an_error() {
         server.compact();
         server.clear_requests();
         let error = pages.next().unwrap().unwrap_err();
-        assert!(error.is_gone() && error.to_string().contains("the list has expired at page 3: "), "{error}");
+        assert!(
+            error.is_gone()
+                && error
+                    .to_string()
+                    .contains("the list has expired at page 3: "),
+            "{error}"
+        );
         assert!(pages.next().is_none() && pages.next().is_none());
-        assert_eq!(server.requests().len(), 1, "nothing is asked for behind anybody's back");
+        assert_eq!(
+            server.requests().len(),
+            1,
+            "nothing is asked for behind anybody's back"
+        );
     });
 }
 
 #[test]
 fn a_watch_tells_what_happens_after_a_list() {
-    fn told<T: Object + DeserializeOwned>(api: &Api<T>, version: &str, expected: &[&str]) -> WatchEvents<T> {
+    fn told<T: Object + DeserializeOwned>(
+        api: &Api<T>,
+        version: &str,
+        expected: &[&str],
+    ) -> WatchEvents<T> {
         let mut events = api.watch(&from(version), &Stop::new()).unwrap();
         assert_eq!(events.resource_version(), version);
         assert_eq!(next(&mut events, expected.len()), expected);
@@ -197,14 +294,24 @@ fn a_watch_tells_what_happens_after_a_list() {
 
         let expected = ["+a", "~a", "~a", "-a"];
         drop(told(&api, &version, &expected));
-        drop(told(&client.api::<Slim>(Some(&namespace.name)), &version, &expected));
-        drop(told(&client.metadata_api(&configmaps(), Some(&namespace.name)), &version, &expected));
+        drop(told(
+            &client.api::<Slim>(Some(&namespace.name)),
+            &version,
+            &expected,
+        ));
+        drop(told(
+            &client.metadata_api(&configmaps(), Some(&namespace.name)),
+            &version,
+            &expected,
+        ));
         let dynamic = client.dynamic_api(&configmaps(), Some(&namespace.name));
         let mut events = told(&dynamic, &version, &expected);
 
         // It goes on as things happen, and another one where it is.
         namespace.create("b", json!({}));
-        let Some(Ok(WatchEvent::Added(b))) = events.next() else { panic!() };
+        let Some(Ok(WatchEvent::Added(b))) = events.next() else {
+            panic!()
+        };
         assert_eq!((b.name(), b.kind()), ("b", "ConfigMap"));
         assert_eq!(events.resource_version(), b.resource_version());
         drop(events);
@@ -213,10 +320,16 @@ fn a_watch_tells_what_happens_after_a_list() {
         // What leaves the selection is gone.
         let mut options = from(&version);
         options.label_selector = "app=web".to_owned();
-        assert_eq!(next(&mut api.watch(&options, &stop).unwrap(), 3), ["+a", "~a", "-a"]);
+        assert_eq!(
+            next(&mut api.watch(&options, &stop).unwrap(), 3),
+            ["+a", "~a", "-a"]
+        );
         // In all namespaces.
         options.label_selector = format!("app,app!={}", namespace.name);
-        let mut everywhere = client.api::<ConfigMap>(None).watch(&options, &stop).unwrap();
+        let mut everywhere = client
+            .api::<ConfigMap>(None)
+            .watch(&options, &stop)
+            .unwrap();
         assert_eq!(next(&mut everywhere, 4), ["+a", "~a", "~a", "-a"]);
     });
 }
@@ -236,10 +349,17 @@ fn a_watch_without_a_version_begins_with_what_is_there() {
         let mut told = next(&mut events, 2);
         told.sort();
         assert_eq!(told, ["+a", "+b"]);
-        assert_eq!(events.resource_version(), "", "there is no order in them to go on from");
+        assert_eq!(
+            events.resource_version(),
+            "",
+            "there is no order in them to go on from"
+        );
         namespace.patch("a", &json!({"data": {"round": "1"}}));
         assert_eq!(next(&mut events, 1), ["~a"]);
-        assert_eq!(events.resource_version(), api.get("a", &stop).unwrap().resource_version());
+        assert_eq!(
+            events.resource_version(),
+            api.get("a", &stop).unwrap().resource_version()
+        );
 
         // As a watch-list, with a bookmark where they end.
         options.send_initial_events = true;
@@ -248,7 +368,10 @@ fn a_watch_without_a_version_begins_with_what_is_there() {
         let mut events = api.watch(&options, &stop).unwrap();
         let mut told = next(&mut events, 2);
         told.sort();
-        assert_eq!((told, events.resource_version()), (vec!["+a".to_owned(), "+b".to_owned()], ""));
+        assert_eq!(
+            (told, events.resource_version()),
+            (vec!["+a".to_owned(), "+b".to_owned()], "")
+        );
         assert_eq!(next(&mut events, 1), ["bookmark true"]);
         let version = events.resource_version().to_owned();
         assert!(version.parse::<u64>().unwrap() > 0);
@@ -285,7 +408,11 @@ fn a_watch_ends_with_its_time_an_error_or_the_stop() {
         stop.stop();
         let (error, over) = ended.recv_timeout(PATIENCE).unwrap();
         assert!(error.is_stopped() && over, "{error:?}");
-        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+        assert!(
+            start.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            start.elapsed()
+        );
         watching.join().unwrap();
 
         // Silence that lasts too long.
@@ -297,10 +424,17 @@ fn a_watch_ends_with_its_time_an_error_or_the_stop() {
         // A version that is no more, told by the answer or by the first event.
         let mut old = from("1");
         old.timeout_seconds = Some(1);
-        let gone: Result<Vec<_>, Error> = api.watch(&old, &Stop::new()).and_then(|events| events.collect());
+        let gone: Result<Vec<_>, Error> = api
+            .watch(&old, &Stop::new())
+            .and_then(|events| events.collect());
         if let Err(error) = gone {
             assert!(error.is_gone(), "{error:?}");
-            assert!(error.to_string().starts_with("watch configmaps in namespace "), "{error}");
+            assert!(
+                error
+                    .to_string()
+                    .starts_with("watch configmaps in namespace "),
+                "{error}"
+            );
         }
     });
 }

@@ -38,14 +38,21 @@ pub(crate) struct Gates {
 
 impl Default for Gates {
     fn default() -> Self {
-        Self { watch_list: true, shards: false }
+        Self {
+            watch_list: true,
+            shards: false,
+        }
     }
 }
 
 impl Gates {
     fn flag(self) -> String {
         // Named only where it is needed: before 1.36 nobody knows it.
-        let shards = if self.shards { ",ShardedListAndWatch=true" } else { "" };
+        let shards = if self.shards {
+            ",ShardedListAndWatch=true"
+        } else {
+            ""
+        };
         format!("--feature-gates=WatchList={}{shards}", self.watch_list)
     }
 }
@@ -62,7 +69,8 @@ impl Local {
 
     fn start(assets: &Path) -> Self {
         let folder = new_folder();
-        let (etcd_port, peer_port, port, other_port) = (free_port(), free_port(), free_port(), free_port());
+        let (etcd_port, peer_port, port, other_port) =
+            (free_port(), free_port(), free_port(), free_port());
         write_files(&folder, port);
         let etcd = json!({
             "name": "loopback",
@@ -79,7 +87,16 @@ impl Local {
         });
         fs::write(folder.join("etcd.yaml"), etcd.to_string()).unwrap();
         let assets = assets.to_owned();
-        Self { folder, assets, etcd_port, port, other_port, gates: Gates::default(), etcd: None, api: None }
+        Self {
+            folder,
+            assets,
+            etcd_port,
+            port,
+            other_port,
+            gates: Gates::default(),
+            etcd: None,
+            api: None,
+        }
     }
 
     /// kill -9 for the kube-apiserver, and waits until it is gone.
@@ -98,20 +115,30 @@ impl Local {
 
     /// Whether the kube-apiserver is one that can limit lists and watches to shards.
     pub(crate) fn knows_shards(&self) -> bool {
-        let help = Command::new(self.assets.join("kube-apiserver")).arg("--help").output().unwrap();
+        let help = Command::new(self.assets.join("kube-apiserver"))
+            .arg("--help")
+            .output()
+            .unwrap();
         String::from_utf8_lossy(&help.stdout).contains("ShardedListAndWatch=true|false")
     }
 
     /// Compacts etcd at its current revision.
     pub(crate) fn compact(&self) {
-        let etcd = Client::new(Config::new(format!("http://127.0.0.1:{}", self.etcd_port))).unwrap();
+        let etcd =
+            Client::new(Config::new(format!("http://127.0.0.1:{}", self.etcd_port))).unwrap();
         let send = |path: &str, body: Value| {
             let request = Request::post(path).json(&body).unwrap();
-            etcd.request(&request, &Stop::new()).unwrap().json::<Value>().unwrap()
+            etcd.request(&request, &Stop::new())
+                .unwrap()
+                .json::<Value>()
+                .unwrap()
         };
         // Any key will do ("eA==" is x): each answer has the revision.
         let revision = send("/v3/kv/range", json!({ "key": "eA==" }))["header"]["revision"].clone();
-        send("/v3/kv/compaction", json!({ "revision": revision, "physical": true }));
+        send(
+            "/v3/kv/compaction",
+            json!({ "revision": revision, "physical": true }),
+        );
     }
 
     /// Keeps a copy of etcd's data.
@@ -131,7 +158,14 @@ impl Local {
         }
         let [from, to] = [from, to].map(|name| self.folder.join(name));
         let _ = fs::remove_dir_all(&to);
-        assert!(Command::new("cp").arg("-r").args([from, to]).status().unwrap().success());
+        assert!(
+            Command::new("cp")
+                .arg("-r")
+                .args([from, to])
+                .status()
+                .unwrap()
+                .success()
+        );
         self.up();
     }
 
@@ -179,7 +213,10 @@ impl Local {
             format!("--token-auth-file={}", file("tokens.csv")),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
             format!("--service-account-key-file={}", file("accounts.pub")),
-            format!("--service-account-signing-key-file={}", file("accounts.key")),
+            format!(
+                "--service-account-signing-key-file={}",
+                file("accounts.key")
+            ),
             "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
             "--authorization-mode=RBAC".to_owned(),
             "--disable-admission-plugins=ServiceAccount".to_owned(),
@@ -190,9 +227,13 @@ impl Local {
         let log = self.folder.join("kube-apiserver.log");
         let keeper = Keeper::start(&self.assets.join("kube-apiserver"), &arguments, &log, None);
         let client = self.client(port);
-        wait_until(&format!("kube-apiserver becomes ready; {} says why it doesn't", log.display()), || {
-            client.request(&Request::get("/readyz"), &Stop::new()).ok()
-        });
+        wait_until(
+            &format!(
+                "kube-apiserver becomes ready; {} says why it doesn't",
+                log.display()
+            ),
+            || client.request(&Request::get("/readyz"), &Stop::new()).ok(),
+        );
         keeper
     }
 }
@@ -254,7 +295,9 @@ fn write_files(folder: &Path, port: u16) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    params.distinguished_name.push(DnType::CommonName, "loopback-test-ca");
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "loopback-test-ca");
     let key = KeyPair::generate().unwrap();
     write("ca.crt", &params.self_signed(&key).unwrap().pem());
     let issuer = Issuer::new(params, key);
@@ -263,16 +306,35 @@ fn write_files(folder: &Path, port: u16) {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).unwrap();
         if let Some(group) = group {
-            params.distinguished_name.push(DnType::OrganizationName, group);
+            params
+                .distinguished_name
+                .push(DnType::OrganizationName, group);
         }
         params.distinguished_name.push(DnType::CommonName, user);
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        params.key_usages = vec![
+            KeyUsagePurpose::DigitalSignature,
+            KeyUsagePurpose::KeyEncipherment,
+        ];
         params.extended_key_usages = vec![usage];
         params.signed_by(key, &issuer).unwrap().pem()
     };
     let key = KeyPair::generate().unwrap();
-    let names = ["127.0.0.1", "10.0.0.1", "localhost", "kubernetes.default.svc"];
-    write("server.crt", &sign(&names, None, "kube-apiserver", ExtendedKeyUsagePurpose::ServerAuth, &key));
+    let names = [
+        "127.0.0.1",
+        "10.0.0.1",
+        "localhost",
+        "kubernetes.default.svc",
+    ];
+    write(
+        "server.crt",
+        &sign(
+            &names,
+            None,
+            "kube-apiserver",
+            ExtendedKeyUsagePurpose::ServerAuth,
+            &key,
+        ),
+    );
     write("server.key", &key.serialize_pem());
     let key = KeyPair::generate().unwrap();
     write("accounts.key", &key.serialize_pem());
@@ -289,7 +351,13 @@ fn write_files(folder: &Path, port: u16) {
         ("-ec-sec1", ec, include_str!("../client/keys/ec.sec1.pem")),
     ] {
         let key = KeyPair::from_pem(key).unwrap();
-        let chain = sign(&[], masters, "admin", ExtendedKeyUsagePurpose::ClientAuth, &key);
+        let chain = sign(
+            &[],
+            masters,
+            "admin",
+            ExtendedKeyUsagePurpose::ClientAuth,
+            &key,
+        );
         write(&format!("admin{name}.crt"), &chain);
         write(&format!("admin{name}.key"), written);
         let user = json!({
@@ -301,14 +369,26 @@ fn write_files(folder: &Path, port: u16) {
     // Random enough for loopback: the keys are of this moment.
     let token = |user: &str| {
         let key = KeyPair::generate().unwrap();
-        let hex: String = key.public_key_raw()[1..17].iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex: String = key.public_key_raw()[1..17]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         format!("{user}-{hex}")
     };
     let (admin, nobody) = (token("admin"), token("nobody"));
     write("token", &admin);
-    write("tokens.csv", &format!("{admin},token-admin,1,\"system:masters\"\n{nobody},token-nobody,2\n"));
-    write("kubeconfig-token", &kubeconfig(port, json!({ "token": admin })));
-    write("kubeconfig-nobody", &kubeconfig(port, json!({ "token": nobody })));
+    write(
+        "tokens.csv",
+        &format!("{admin},token-admin,1,\"system:masters\"\n{nobody},token-nobody,2\n"),
+    );
+    write(
+        "kubeconfig-token",
+        &kubeconfig(port, json!({ "token": admin })),
+    );
+    write(
+        "kubeconfig-nobody",
+        &kubeconfig(port, json!({ "token": nobody })),
+    );
 }
 
 /// JSON is YAML, and paths are relative to the file.

@@ -10,7 +10,9 @@ use self::report::Report;
 use self::run::{Audience, Run};
 use self::table::Table;
 use self::types::{TYPES, measure};
-use crate::cluster::{BOTH, Cluster, Namespace, Way, merge_patch, on_every_cluster, on_the_embedded_server};
+use crate::cluster::{
+    BOTH, Cluster, Namespace, Way, merge_patch, on_every_cluster, on_the_embedded_server,
+};
 use crate::support::free_port;
 
 #[path = "../../examples/measure/arguments.rs"]
@@ -44,14 +46,32 @@ impl<F: FnMut()> Audience for Synced<F> {
 }
 
 /// What the example does with this command line; its line of JSON, as a program reads it.
-fn run<'a>(line: impl IntoIterator<Item = &'a str>, synced: impl FnMut()) -> Result<Report, String> {
+fn run<'a>(
+    line: impl IntoIterator<Item = &'a str>,
+    synced: impl FnMut(),
+) -> Result<Report, String> {
     let line: Vec<_> = line.into_iter().collect();
     let report = || {
         let arguments = Arguments::parse(lexopt::Parser::from_args(&line))?.unwrap();
-        let Arguments { config, resource, r#type, settings, json } = arguments;
+        let Arguments {
+            config,
+            resource,
+            r#type,
+            settings,
+            json,
+        } = arguments;
         assert_eq!(json, line.contains(&"--json"));
         let (stop, audience) = (Stop::new(), &mut Synced(synced));
-        measure(&r#type, &resource, Run { config, settings: &settings, stop: &stop, audience })
+        measure(
+            &r#type,
+            &resource,
+            Run {
+                config,
+                settings: &settings,
+                stop: &stop,
+                audience,
+            },
+        )
     };
     let report = report().map_err(|error| error.to_string())?;
     Ok(serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap())
@@ -74,14 +94,25 @@ fn objects_and_events_are_counted_for_every_type() {
             create(cluster, &namespace, &["a", "b", "c"]);
             let pods = namespace.path("pods");
             let change = || {
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
+                let now = SystemTime::now()
+                    .duration_since(UNIX_EPOCH)
+                    .unwrap()
+                    .as_nanos();
                 let stamp = json!({"example.com/sent-at": format!("{now:020}")});
-                cluster.send(merge_patch(&format!("{pods}/a"), &json!({"metadata": {"annotations": stamp}})));
+                cluster.send(merge_patch(
+                    &format!("{pods}/a"),
+                    &json!({"metadata": {"annotations": stamp}}),
+                ));
                 let at_once = json!({"gracePeriodSeconds": 0});
                 cluster.send(Request::delete(format!("{pods}/b")).json(&at_once).unwrap());
             };
             let mut line = vec!["--type", r#type, "--selector", "app=web", "--handlers", "2"];
-            line.extend(["--kubeconfig", kubeconfig.to_str().unwrap(), "--namespace", &namespace.name]);
+            line.extend([
+                "--kubeconfig",
+                kubeconfig.to_str().unwrap(),
+                "--namespace",
+                &namespace.name,
+            ]);
             line.extend(["--events", "2", "--latency", "--json"]);
             if cluster.way == Way::List {
                 line.extend(["--page-size", "2"]);
@@ -93,9 +124,15 @@ fn objects_and_events_are_counted_for_every_type() {
             assert_eq!(report.lists > 0, cluster.way == Way::List);
             assert!(report.threads >= 5 && report.sync_seconds > 0.0 && report.resident_bytes > 0);
             let latency = report.latency.unwrap();
-            assert!(latency.samples == 1 && latency.p50_us == latency.max_us, "{latency:?}");
+            assert!(
+                latency.samples == 1 && latency.p50_us == latency.max_us,
+                "{latency:?}"
+            );
             let table = Table(&report).to_string();
-            assert!(table.starts_with(&format!("pods as {type}\n  objects ")), "{table}");
+            assert!(
+                table.starts_with(&format!("pods as {type}\n  objects ")),
+                "{table}"
+            );
         }
     });
 }
@@ -106,18 +143,43 @@ fn any_resource_is_found_by_its_name() {
         let kubeconfig = cluster.kubeconfigs().remove(0);
         let measure = |resource: &str, r#type: &str| {
             let path = kubeconfig.to_str().unwrap();
-            run([resource, "--type", r#type, "--seconds", "0", "--kubeconfig", path], || {})
+            run(
+                [
+                    resource,
+                    "--type",
+                    r#type,
+                    "--seconds",
+                    "0",
+                    "--kubeconfig",
+                    path,
+                ],
+                || {},
+            )
         };
         let namespaces = measure("namespaces", "dynamic").unwrap();
-        assert_eq!(measure("ns", "compact").unwrap().objects, namespaces.objects);
-        assert_eq!(measure("Namespace", "metadata").unwrap().objects, namespaces.objects);
+        assert_eq!(
+            measure("ns", "compact").unwrap().objects,
+            namespaces.objects
+        );
+        assert_eq!(
+            measure("Namespace", "metadata").unwrap().objects,
+            namespaces.objects
+        );
         assert_eq!((namespaces.events, namespaces.latency.is_none()), (0, true));
 
         for (resource, r#type, why) in [
             ("gizmos", "dynamic", "gizmos"),
-            ("gizmos", "k8s-openapi", "gizmos: of k8s-openapi only pods, nodes, "),
+            (
+                "gizmos",
+                "k8s-openapi",
+                "gizmos: of k8s-openapi only pods, nodes, ",
+            ),
             ("nodes", "own", "only for pods "),
-            ("pods", "typed", "there is no type typed, only k8s-openapi, own, "),
+            (
+                "pods",
+                "typed",
+                "there is no type typed, only k8s-openapi, own, ",
+            ),
         ] {
             let error = measure(resource, r#type).unwrap_err();
             assert!(error.contains(why), "{error}");

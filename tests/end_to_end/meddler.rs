@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_informer::{
-    Body, Client, Error, GroupVersionResource, ListOptions, ListerWatcher, ListerWatcherSource, Request, Stop,
+    Body, Client, Error, GroupVersionResource, ListOptions, ListerWatcher, ListerWatcherSource,
+    Request, Stop,
 };
 
 /// What an informer asked for.
@@ -42,7 +43,12 @@ impl Meddler {
         client: Client,
         edit: impl Fn(Asked, usize, String) -> String + Send + Sync + 'static,
     ) -> Self {
-        Self { client, edit: Arc::new(edit), silence: None, asked: Arc::default() }
+        Self {
+            client,
+            edit: Arc::new(edit),
+            silence: None,
+            asked: Arc::default(),
+        }
     }
 
     /// Where the first event would come about an object of the name "trigger", the watch expires.
@@ -66,22 +72,35 @@ impl Meddler {
             if is_it && line.contains(r#""type":"DELETED""#) {
                 lost.store(true, Ordering::Relaxed);
             }
-            if is_it && lost.load(Ordering::Relaxed) { String::new() } else { line }
+            if is_it && lost.load(Ordering::Relaxed) {
+                String::new()
+            } else {
+                line
+            }
         })
     }
 
     /// After so long a silence a watch seems to have been silent for as long as its reader had patience.
     pub(crate) fn silence(self, silence: Duration) -> Self {
-        Self { silence: Some(silence), ..self }
+        Self {
+            silence: Some(silence),
+            ..self
+        }
     }
 
     /// Everything that has been asked for.
     pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.asked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn note(&self, asked: Asked) {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
+        self.asked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(asked);
     }
 }
 
@@ -113,7 +132,11 @@ impl ListerWatcher for Resource {
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
         let Self { meddler, path, .. } = self;
-        let asked = if options.send_initial_events { Asked::WatchList } else { Asked::Watch };
+        let asked = if options.send_initial_events {
+            Asked::WatchList
+        } else {
+            Asked::Watch
+        };
         meddler.note(asked);
         let request = Request::get(format!("{path}?{}", options.to_watch_query()));
         let request = request.idle_timeout(meddler.silence);
@@ -127,7 +150,11 @@ impl ListerWatcher for Resource {
             edit: Box::new(move |count, line| edit(asked, count, line)),
         };
         let body = Body::new(lines);
-        Ok(if meddler.silence.is_some() { body.with_read_timeout(|_| {}) } else { body })
+        Ok(if meddler.silence.is_some() {
+            body.with_read_timeout(|_| {})
+        } else {
+            body
+        })
     }
 
     fn supports_watch_list(&self) -> bool {

@@ -27,15 +27,27 @@ struct Tap {
 
 impl Tap {
     fn of(cluster: &Cluster) -> Self {
-        Self { client: cluster.client(), seen: Arc::default() }
+        Self {
+            client: cluster.client(),
+            seen: Arc::default(),
+        }
     }
 
     fn seen(&self) -> String {
-        String::from_utf8(self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()).unwrap()
+        String::from_utf8(
+            self.seen
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
+        )
+        .unwrap()
     }
 
     fn around(&self, inner: Arc<dyn ListerWatcher>) -> Arc<dyn ListerWatcher> {
-        Arc::new(Tapped { tap: self.clone(), inner })
+        Arc::new(Tapped {
+            tap: self.clone(),
+            inner,
+        })
     }
 }
 
@@ -45,7 +57,11 @@ impl ListerWatcherSource for Tap {
         resource: &GroupVersionResource,
         namespace: Option<&str>,
     ) -> Arc<dyn ListerWatcher> {
-        self.around(ListerWatcherSource::lister_watcher(&self.client, resource, namespace))
+        self.around(ListerWatcherSource::lister_watcher(
+            &self.client,
+            resource,
+            namespace,
+        ))
     }
 
     fn metadata_lister_watcher(
@@ -53,7 +69,11 @@ impl ListerWatcherSource for Tap {
         resource: &GroupVersionResource,
         namespace: Option<&str>,
     ) -> Arc<dyn ListerWatcher> {
-        self.around(ListerWatcherSource::metadata_lister_watcher(&self.client, resource, namespace))
+        self.around(ListerWatcherSource::metadata_lister_watcher(
+            &self.client,
+            resource,
+            namespace,
+        ))
     }
 }
 
@@ -95,7 +115,10 @@ struct Noting {
 impl Read for Noting {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = self.inner.read(buffer)?;
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).extend(&buffer[..length]);
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(&buffer[..length]);
         Ok(length)
     }
 }
@@ -116,13 +139,25 @@ fn fa7_only_metadata_arrives() {
         let (slim, whole) = (factory(&tap), factory(&tap_of_all));
         let (metadata, maps) = (slim.metadata(configmaps()), whole.dynamic(configmaps()));
         let (follower, of_whole) = (synced(&slim, &metadata), synced(&whole, &maps));
-        assert_eq!((follower.known().initial, names(&metadata)), (3, names(&maps)));
+        assert_eq!(
+            (follower.known().initial, names(&metadata)),
+            (3, names(&maps))
+        );
         let b = metadata.lister().get(&namespace.name, "b").unwrap();
-        assert_eq!((b.name(), b.label("name"), b.metadata.labels.len()), ("b", Some("b"), 1));
+        assert_eq!(
+            (b.name(), b.label("name"), b.metadata.labels.len()),
+            ("b", Some("b"), 1)
+        );
         assert!(!b.uid().is_empty() && b.metadata.creation_timestamp.is_some());
 
-        namespace.patch("a", &json!({ "metadata": { "annotations": { "seen": "yes" } } }));
-        namespace.patch("a", &json!({ "data": { "word": format!("{SECRET} again") } }));
+        namespace.patch(
+            "a",
+            &json!({ "metadata": { "annotations": { "seen": "yes" } } }),
+        );
+        namespace.patch(
+            "a",
+            &json!({ "data": { "word": format!("{SECRET} again") } }),
+        );
         namespace.delete("b");
         namespace.create("d", json!({}));
         let events = ["~a", "~a", "-b", "+d"].map(str::to_owned);
@@ -135,7 +170,10 @@ fn fa7_only_metadata_arrives() {
         assert_eq!(&a.metadata.annotations["seen"], "yes");
         let (seen, all) = (tap.seen(), tap_of_all.seen());
         assert!(seen.contains("PartialObjectMetadata") && !seen.contains(SECRET));
-        assert!(all.contains(SECRET) && !all.contains("PartialObjectMetadata"), "what would have come");
+        assert!(
+            all.contains(SECRET) && !all.contains("PartialObjectMetadata"),
+            "what would have come"
+        );
         assert!(seen.contains("DELETED"), "a deletion without it, too");
         assert_eq!(metadata.status().unreadable, 0);
         shut_down(&slim, "of metadata alone");
@@ -155,9 +193,12 @@ fn metadata_is_selected_as_objects_are() {
         let web = factory.metadata_in(configmaps(), &web);
         let one = factory.metadata_in(configmaps(), &here.field_selector("metadata.name=b"));
         // Of a kind that has no namespace.
-        let itself = InformerScope::all().field_selector(format!("metadata.name={}", namespace.name));
-        let itself = factory.metadata_in(GroupVersionResource::new("", "v1", "namespaces"), &itself);
-        let [of_web, of_one, of_itself] = [&web, &one, &itself].map(|informer| synced(&factory, informer));
+        let itself =
+            InformerScope::all().field_selector(format!("metadata.name={}", namespace.name));
+        let itself =
+            factory.metadata_in(GroupVersionResource::new("", "v1", "namespaces"), &itself);
+        let [of_web, of_one, of_itself] =
+            [&web, &one, &itself].map(|informer| synced(&factory, informer));
         namespace.patch("b", &json!({ "metadata": { "labels": { "tier": "web" } } }));
         namespace.patch("a", &json!({ "metadata": { "labels": { "tier": "db" } } }));
         namespace.delete("b");

@@ -1,8 +1,8 @@
 //! One informer of several namespaces, each listed and watched by itself.
 
 use k8s_informer::{
-    Error, InformerScope, ReflectorState, ReflectorStatus, SharedIndexInformer, SharedInformerFactory, Stop,
-    WaitError,
+    Error, InformerScope, ReflectorState, ReflectorStatus, SharedIndexInformer,
+    SharedInformerFactory, Stop, WaitError,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
@@ -14,16 +14,26 @@ use crate::reader::Reader;
 use crate::support::{Follower, PATIENCE, Versions, cached, shut_down, synced, wait_until};
 
 fn scope(namespaces: &[&Namespace<'_>]) -> InformerScope {
-    namespaces.iter().fold(InformerScope::all(), |scope, namespace| scope.namespace(&namespace.name))
+    namespaces
+        .iter()
+        .fold(InformerScope::all(), |scope, namespace| {
+            scope.namespace(&namespace.name)
+        })
 }
 
 fn truth(cluster: &Cluster, namespaces: &[&Namespace<'_>]) -> Versions {
-    namespaces.iter().flat_map(|namespace| cluster.versions(namespace)).collect()
+    namespaces
+        .iter()
+        .flat_map(|namespace| cluster.versions(namespace))
+        .collect()
 }
 
 fn status_of(maps: &SharedIndexInformer<ConfigMap>, namespace: &Namespace<'_>) -> ReflectorStatus {
     let statuses = maps.statuses().into_iter();
-    let (_, status) = statuses.into_iter().find(|(name, _)| name.as_ref() == Some(&namespace.name)).unwrap();
+    let (_, status) = statuses
+        .into_iter()
+        .find(|(name, _)| name.as_ref() == Some(&namespace.name))
+        .unwrap();
     status
 }
 
@@ -39,7 +49,10 @@ fn several_namespaces_are_one_informer_and_no_other_is_seen() {
         let maps = factory.informer_in::<ConfigMap>(&scope(&[&blue, &green]));
         let follower = synced(&factory, &maps);
         let known = follower.known();
-        assert_eq!((known.initial, &known.versions), (3, &truth(cluster, &[&blue, &green])));
+        assert_eq!(
+            (known.initial, &known.versions),
+            (3, &truth(cluster, &[&blue, &green]))
+        );
 
         red.patch("same", &json!({ "data": { "round": "1" } }));
         red.create("new", json!({}));
@@ -49,11 +62,20 @@ fn several_namespaces_are_one_informer_and_no_other_is_seen() {
         let expected = truth(cluster, &[&blue, &green]);
         follower.wait("the changes", |known| known.versions == expected);
         let known = follower.known();
-        assert_eq!((known.events.len(), &known.problems[..]), (6, &[][..]), "{:?}", known.events);
+        assert_eq!(
+            (known.events.len(), &known.problems[..]),
+            (6, &[][..]),
+            "{:?}",
+            known.events
+        );
         assert_eq!(cached(&maps), expected);
         let of = |namespace: &Namespace<'_>| maps.lister().namespace(&namespace.name).list().len();
         assert_eq!([&blue, &green, &red].map(of), [2, 1, 0]);
-        let names: Vec<_> = maps.statuses().into_iter().map(|(name, _)| name.unwrap()).collect();
+        let names: Vec<_> = maps
+            .statuses()
+            .into_iter()
+            .map(|(name, _)| name.unwrap())
+            .collect();
         assert_eq!(names, [&*blue.name, &*green.name]);
 
         // Who comes late is told all of it.
@@ -61,9 +83,14 @@ fn several_namespaces_are_one_informer_and_no_other_is_seen() {
         let registration = maps.add_handler(late.clone()).unwrap();
         registration.synced().wait();
         green.patch("new", &json!({ "data": { "round": "1" } }));
-        late.wait("it goes on", |known| known.events.contains(&"~new".to_owned()));
+        late.wait("it goes on", |known| {
+            known.events.contains(&"~new".to_owned())
+        });
         let known = late.known();
-        assert_eq!((known.initial, known.events.len(), &known.problems[..]), (3, 4, &[][..]));
+        assert_eq!(
+            (known.initial, known.events.len(), &known.problems[..]),
+            (3, 4, &[][..])
+        );
         assert_eq!(known.versions, truth(cluster, &[&blue, &green]));
         shut_down(&factory, "of several namespaces");
     });
@@ -79,29 +106,50 @@ fn a_relist_of_one_namespace_is_about_that_one() {
             }
         }
         let builder = SharedInformerFactory::builder(Meddler::losing(cluster.client(), "unseen"));
-        let factory = builder.reflector_options(cluster.options()).scope(scope(&[&blue, &green])).build();
+        let factory = builder
+            .reflector_options(cluster.options())
+            .scope(scope(&[&blue, &green]))
+            .build();
         let maps = factory.informer::<ConfigMap>();
         let follower = synced(&factory, &maps);
 
         blue.delete("unseen");
         blue.create("trigger", json!({}));
         follower.wait("what was missed", |known| {
-            ["-unseen", "+trigger"].iter().all(|event| known.events.contains(&(*event).to_owned()))
+            ["-unseen", "+trigger"]
+                .iter()
+                .all(|event| known.events.contains(&(*event).to_owned()))
         });
         wait_until("it watches again", || {
             (status_of(&maps, &blue).state == ReflectorState::Watching).then_some(())
         });
         green.patch("unseen", &json!({ "data": { "round": "1" } }));
-        follower.wait("the other goes on", |known| known.events.contains(&"~unseen".to_owned()));
+        follower.wait("the other goes on", |known| {
+            known.events.contains(&"~unseen".to_owned())
+        });
         let known = follower.known();
         assert_eq!(known.unknown, [format!("{}/unseen", blue.name)].into());
-        assert_eq!((known.events.len(), &known.problems[..]), (7, &[][..]), "{:?}", known.events);
+        assert_eq!(
+            (known.events.len(), &known.problems[..]),
+            (7, &[][..]),
+            "{:?}",
+            known.events
+        );
         // The list of one namespace is told whole, and nothing of the other.
         assert_eq!(known.echoes, 1);
         assert_eq!(known.versions, truth(cluster, &[&blue, &green]));
-        assert_eq!((status_of(&maps, &blue).relists, status_of(&maps, &green).relists), (1, 0));
+        assert_eq!(
+            (
+                status_of(&maps, &blue).relists,
+                status_of(&maps, &green).relists
+            ),
+            (1, 0)
+        );
         let error = status_of(&maps, &blue).last_error.unwrap();
-        assert!(error.is_gone() && error.to_string().contains(&blue.name), "{error}");
+        assert!(
+            error.is_gone() && error.to_string().contains(&blue.name),
+            "{error}"
+        );
         assert!(status_of(&maps, &green).last_error.is_none());
         shut_down(&factory, "after the relist of one namespace");
     });
@@ -121,17 +169,25 @@ fn what_was_deleted_during_an_outage_is_made_up_for_in_each_namespace() {
         let follower = synced(&factory, &maps);
         cluster.kill();
         wait_until("both have noticed", || {
-            let refused = |namespace| status_of(&maps, namespace).last_error.is_some_and(is_refused);
+            let refused = |namespace| {
+                status_of(&maps, namespace)
+                    .last_error
+                    .is_some_and(is_refused)
+            };
             (refused(&blue) && refused(&green)).then_some(())
         });
-        let lost = [&blue, &green].map(|namespace| format!("{}/lost", namespace.path("configmaps")));
+        let lost =
+            [&blue, &green].map(|namespace| format!("{}/lost", namespace.path("configmaps")));
         cluster.delete_unseen(&lost);
         cluster.restart();
         blue.create("new", json!({}));
         let expected = truth(cluster, &[&blue, &green]);
         follower.wait("it is as the server", |known| known.versions == expected);
         let known = follower.known();
-        assert_eq!((known.events.len(), known.unknown.len(), &known.problems[..]), (7, 2, &[][..]));
+        assert_eq!(
+            (known.events.len(), known.unknown.len(), &known.problems[..]),
+            (7, 2, &[][..])
+        );
         assert_eq!(cached(&maps), expected);
         shut_down(&factory, "after an outage");
     });
@@ -153,7 +209,8 @@ fn a_namespace_that_may_not_be_listed_holds_up_no_other() {
             return println!("skipped: there is no kubeconfig-nobody");
         };
         reader.allow(&blue);
-        let builder = SharedInformerFactory::builder(reader.client()).scope(scope(&[&blue, &green]));
+        let builder =
+            SharedInformerFactory::builder(reader.client()).scope(scope(&[&blue, &green]));
         let factory = builder.reflector_options(cluster.options()).build();
         let maps = factory.informer::<ConfigMap>();
         let (follower, stop) = (Follower::default(), Stop::new());
@@ -168,7 +225,13 @@ fn a_namespace_that_may_not_be_listed_holds_up_no_other() {
                 .filter(|error| error.is_forbidden() && status.state == ReflectorState::BackingOff)
         });
         let text = error.to_string();
-        assert!(text.starts_with(&format!("list configmaps in namespace {:?}: GET ", green.name)), "{text}");
+        assert!(
+            text.starts_with(&format!(
+                "list configmaps in namespace {:?}: GET ",
+                green.name
+            )),
+            "{text}"
+        );
         let why = format!(
             ": configmaps is forbidden: User \"token-nobody\" cannot list resource \"configmaps\" in API \
              group \"\" in the namespace {:?} (403 Forbidden)",
@@ -179,17 +242,32 @@ fn a_namespace_that_may_not_be_listed_holds_up_no_other() {
         blue.patch("a", &json!({ "data": { "round": "1" } }));
         follower.wait_for_events(&["+a", "~a"]);
         let status = status_of(&maps, &blue);
-        assert!(status.listed && !status_of(&maps, &green).listed && !maps.has_synced(), "{status:?}");
-        let unsynced = factory.wait_for_cache_sync_timeout(&stop, Duration::from_millis(50)).unwrap_err();
-        let (text, name) = (unsynced.to_string(), format!("configmaps in namespace {:?}", green.name));
-        assert!(unsynced.timed_out() && text.contains(&name) && text.contains("403 Forbidden"), "{text}");
+        assert!(
+            status.listed && !status_of(&maps, &green).listed && !maps.has_synced(),
+            "{status:?}"
+        );
+        let unsynced = factory
+            .wait_for_cache_sync_timeout(&stop, Duration::from_millis(50))
+            .unwrap_err();
+        let (text, name) = (
+            unsynced.to_string(),
+            format!("configmaps in namespace {:?}", green.name),
+        );
+        assert!(
+            unsynced.timed_out() && text.contains(&name) && text.contains("403 Forbidden"),
+            "{text}"
+        );
 
         reader.allow(&green);
         factory.wait_for_cache_sync(&stop).unwrap();
-        follower.wait("the other's, too", |known| known.versions == truth(cluster, &[&blue, &green]));
+        follower.wait("the other's, too", |known| {
+            known.versions == truth(cluster, &[&blue, &green])
+        });
 
         // A right that is taken away does not take away what is known.
-        wait_until("it watches", || (maps.status().state == ReflectorState::Watching).then_some(()));
+        wait_until("it watches", || {
+            (maps.status().state == ReflectorState::Watching).then_some(())
+        });
         let before = status_of(&maps, &green).failures;
         reader.deny(&green);
         proxy.cut();
@@ -200,11 +278,15 @@ fn a_namespace_that_may_not_be_listed_holds_up_no_other() {
         });
         green.create("b", json!({}));
         blue.create("c", json!({}));
-        follower.wait("the other goes on", |known| known.events.contains(&"+c".to_owned()));
+        follower.wait("the other goes on", |known| {
+            known.events.contains(&"+c".to_owned())
+        });
         assert_eq!(maps.lister().namespace(&green.name).list().len(), 1);
         assert!(maps.has_synced());
         reader.allow(&green);
-        follower.wait("it goes on", |known| known.events.contains(&"+b".to_owned()));
+        follower.wait("it goes on", |known| {
+            known.events.contains(&"+b".to_owned())
+        });
         assert_eq!(follower.known().problems, [""; 0]);
         assert_eq!(cached(&maps), truth(cluster, &[&blue, &green]));
         shut_down(&factory, "of namespaces of which one was forbidden");
@@ -218,25 +300,35 @@ fn a_wait_for_an_object_is_a_wait_for_its_namespace() {
         let factory = cluster.factory().scope(scope(&[&blue, &green])).build();
         let maps = factory.informer::<ConfigMap>();
         synced(&factory, &maps);
-        let (api, stop) = (cluster.client().api::<ConfigMap>(Some(&blue.name)), Stop::new());
+        let (api, stop) = (
+            cluster.client().api::<ConfigMap>(Some(&blue.name)),
+            Stop::new(),
+        );
         for round in 0..20 {
             let name = format!("map-{round}");
-            let written = api.create(&json!({ "metadata": { "name": name } }), &stop).unwrap();
+            let written = api
+                .create(&json!({ "metadata": { "name": name } }), &stop)
+                .unwrap();
             // A bookmark, which would tell about the other namespace, comes once a minute.
             maps.wait_for_object(&written, PATIENCE / 3, &stop).unwrap();
             assert!(maps.lister().get(&blue.name, &name).is_some());
             if cluster.embedded_server().is_some() {
                 let version = written.metadata.resource_version.as_deref().unwrap();
-                let error = maps.wait_for_resource_version(version, Duration::ZERO, &stop).unwrap_err();
+                let error = maps
+                    .wait_for_resource_version(version, Duration::ZERO, &stop)
+                    .unwrap_err();
                 assert!(matches!(error, WaitError::Timeout { .. }), "{error}");
             }
         }
         // For all of them something has to happen in each.
         let other = green.create("last", json!({}));
         let version = other["metadata"]["resourceVersion"].as_str().unwrap();
-        let last = api.create(&json!({ "metadata": { "name": "last" } }), &stop).unwrap();
+        let last = api
+            .create(&json!({ "metadata": { "name": "last" } }), &stop)
+            .unwrap();
         maps.wait_for_object(&last, PATIENCE / 3, &stop).unwrap();
-        maps.wait_for_resource_version(version, PATIENCE / 3, &stop).unwrap();
+        maps.wait_for_resource_version(version, PATIENCE / 3, &stop)
+            .unwrap();
         assert!(maps.lister().get(&green.name, "last").is_some());
         shut_down(&factory, "after waits for one namespace");
     });

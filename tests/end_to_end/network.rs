@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use k8s_informer::{
-    Backoff, Error, ReflectorOptions, ReflectorState, SharedIndexInformer, SharedInformerFactory, Stop,
+    Backoff, Error, ReflectorOptions, ReflectorState, SharedIndexInformer, SharedInformerFactory,
+    Stop,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
@@ -31,11 +32,21 @@ impl<'a> Scene<'a> {
         }
         let proxy = cluster.proxy();
         let builder = SharedInformerFactory::builder(cluster.client_through(&proxy));
-        let factory = builder.reflector_options(options).namespace(&namespace.name).build();
+        let factory = builder
+            .reflector_options(options)
+            .namespace(&namespace.name)
+            .build();
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
         maps.add_handler(follower.clone()).unwrap();
-        Self { cluster, namespace, proxy, factory, maps, follower }
+        Self {
+            cluster,
+            namespace,
+            proxy,
+            factory,
+            maps,
+            follower,
+        }
     }
 
     fn sync(&self) {
@@ -46,7 +57,8 @@ impl<'a> Scene<'a> {
     /// Waits until it knows what there is, by events that keep their promises.
     fn agree(&self) {
         let truth = self.cluster.versions(&self.namespace);
-        self.follower.wait("it knows what there is", |known| known.versions == truth);
+        self.follower
+            .wait("it knows what there is", |known| known.versions == truth);
         assert_eq!(self.follower.known().problems, [""; 0]);
     }
 }
@@ -59,7 +71,9 @@ fn a_half_open_watch_is_given_up_after_its_idle_timeout() {
         let scene = Scene::new(cluster, options);
         scene.sync();
         // Something has come by the watch, so that it is there.
-        scene.namespace.patch("map-0", &json!({ "data": { "round": "1" } }));
+        scene
+            .namespace
+            .patch("map-0", &json!({ "data": { "round": "1" } }));
         scene.agree();
         for round in 0..2 {
             scene.proxy.stall();
@@ -67,10 +81,19 @@ fn a_half_open_watch_is_given_up_after_its_idle_timeout() {
             scene.agree();
         }
         let error = scene.maps.status().last_error.filter(Error::is_timeout);
-        let error = error.unwrap_or_else(|| panic!("{:?}", scene.maps.status())).to_string();
-        assert!(error.starts_with("watch configmaps in namespace "), "{error}");
+        let error = error
+            .unwrap_or_else(|| panic!("{:?}", scene.maps.status()))
+            .to_string();
+        assert!(
+            error.starts_with("watch configmaps in namespace "),
+            "{error}"
+        );
         let lists = u64::from(cluster.way == Way::List);
-        assert_eq!(scene.maps.status().lists, lists, "it goes on from where it was");
+        assert_eq!(
+            scene.maps.status().lists,
+            lists,
+            "it goes on from where it was"
+        );
         shut_down(&scene.factory, "after half-open watches");
     });
 }
@@ -80,14 +103,22 @@ fn what_comes_in_drips_comes() {
     on_every_cluster(BOTH, |cluster| {
         let scene = Scene::new(cluster, cluster.options());
         scene.proxy.plan([Disturbance::Drip(3)]);
-        scene.proxy.plan(std::iter::repeat_n(Disturbance::Drip(50), 100));
+        scene
+            .proxy
+            .plan(std::iter::repeat_n(Disturbance::Drip(50), 100));
         scene.sync();
         scene.agree();
-        scene.namespace.patch("map-0", &json!({ "data": { "round": "1" } }));
+        scene
+            .namespace
+            .patch("map-0", &json!({ "data": { "round": "1" } }));
         scene.namespace.delete("map-1");
         scene.agree();
         let status = scene.maps.status();
-        assert_eq!((status.lists, status.watches), (u64::from(cluster.way == Way::List), 1), "{status:?}");
+        assert_eq!(
+            (status.lists, status.watches),
+            (u64::from(cluster.way == Way::List), 1),
+            "{status:?}"
+        );
         assert!(status.last_error.is_none(), "{status:?}");
         shut_down(&scene.factory, "in drips");
     });
@@ -106,7 +137,12 @@ fn connections_that_end_anywhere_cost_no_event() {
     on_every_cluster(BOTH, |cluster| {
         for (name, kind) in kinds {
             let mut options = cluster.options();
-            options.backoff = Backoff::new(Duration::from_millis(5), 2.0, Duration::from_millis(20), 1.0);
+            options.backoff = Backoff::new(
+                Duration::from_millis(5),
+                2.0,
+                Duration::from_millis(20),
+                1.0,
+            );
             let scene = Scene::new(cluster, options);
             scene.sync();
             scene.agree();
@@ -117,7 +153,11 @@ fn connections_that_end_anywhere_cost_no_event() {
             let mut round = 0;
             while scene.proxy.planned() > 0 {
                 round += 1;
-                assert!(start.elapsed() < PATIENCE, "{} are left", scene.proxy.planned());
+                assert!(
+                    start.elapsed() < PATIENCE,
+                    "{} are left",
+                    scene.proxy.planned()
+                );
                 scene.namespace.patch(
                     &format!("map-{}", round % 30),
                     &json!({ "data": { "round": round.to_string() } }),
@@ -125,7 +165,10 @@ fn connections_that_end_anywhere_cost_no_event() {
             }
             scene.namespace.delete("map-3");
             scene.agree();
-            println!("  {name}: {round} rounds, {} connections", scene.proxy.connections());
+            println!(
+                "  {name}: {round} rounds, {} connections",
+                scene.proxy.connections()
+            );
             shut_down(&scene.factory, "of connections that end anywhere");
         }
     });
@@ -139,7 +182,11 @@ fn w15_one_line_that_is_garbage_costs_a_watch_and_the_same_again_a_list() {
         let meddler = Meddler::new(cluster.client(), |_, _, line| {
             // In place of an event, which then comes by the list.
             let is = |name: &str| line.contains(&format!(r#""{name}""#)) && line.contains("ADDED");
-            if is("garbled") { "{\"type\": s3cret}\n".to_owned() } else { line }
+            if is("garbled") {
+                "{\"type\": s3cret}\n".to_owned()
+            } else {
+                line
+            }
         });
         let builder = SharedInformerFactory::builder(meddler.clone()).namespace(&namespace.name);
         let factory = builder.reflector_options(cluster.options()).build();
@@ -154,15 +201,32 @@ fn w15_one_line_that_is_garbage_costs_a_watch_and_the_same_again_a_list() {
         follower.wait_for_events(&["+a", "+garbled"]);
         namespace.create("b", json!({}));
         follower.wait_for_events(&["+a", "+garbled", "+b"]);
-        wait_until("it watches", || (maps.status().state == ReflectorState::Watching).then_some(()));
+        wait_until("it watches", || {
+            (maps.status().state == ReflectorState::Watching).then_some(())
+        });
         let expected: &[Asked] = match cluster.way {
             // The new watch-list has the same line: a LIST is all that is left.
-            Way::WatchList => &[Asked::WatchList, Asked::Watch, Asked::WatchList, Asked::List, Asked::Watch],
-            Way::List => &[Asked::List, Asked::Watch, Asked::Watch, Asked::List, Asked::Watch],
+            Way::WatchList => &[
+                Asked::WatchList,
+                Asked::Watch,
+                Asked::WatchList,
+                Asked::List,
+                Asked::Watch,
+            ],
+            Way::List => &[
+                Asked::List,
+                Asked::Watch,
+                Asked::Watch,
+                Asked::List,
+                Asked::Watch,
+            ],
         };
         assert_eq!(meddler.asked(), expected);
         let error = maps.status().last_error.unwrap();
-        assert!(error.is_decode() && !error.to_string().contains("s3cret"), "{error}");
+        assert!(
+            error.is_decode() && !error.to_string().contains("s3cret"),
+            "{error}"
+        );
         shut_down(&factory, "after garbage");
     });
 }

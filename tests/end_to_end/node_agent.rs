@@ -15,14 +15,22 @@ const MANIFEST: &str = include_str!("../../examples/node_agent/daemonset.yaml");
 
 /// The objects of the manifest, but for its namespace, with another name.
 fn objects(name: &str) -> Vec<Value> {
-    let documents = MANIFEST.split("\n---\n").map(|text| text.replace("node-agent", name));
+    let documents = MANIFEST
+        .split("\n---\n")
+        .map(|text| text.replace("node-agent", name));
     let parsed = documents.map(|text| serde_saphyr::from_str::<Value>(&text).unwrap());
-    parsed.filter(|object| object["kind"] != "Namespace").collect()
+    parsed
+        .filter(|object| object["kind"] != "Namespace")
+        .collect()
 }
 
 fn collection(object: &Value, namespace: &str) -> String {
     let version = object["apiVersion"].as_str().unwrap();
-    let root = if version.contains('/') { "/apis" } else { "/api" };
+    let root = if version.contains('/') {
+        "/apis"
+    } else {
+        "/api"
+    };
     let resource = format!("{}s", object["kind"].as_str().unwrap().to_lowercase());
     match object.pointer("/metadata/namespace") {
         Some(_) => format!("{root}/{version}/namespaces/{namespace}/{resource}"),
@@ -39,10 +47,16 @@ struct Applied<'a> {
 impl<'a> Applied<'a> {
     /// kubectl apply -f --server-side
     fn new(cluster: &'a Cluster, name: &str) -> Self {
-        let mut applied = Self { cluster, global: Vec::new() };
+        let mut applied = Self {
+            cluster,
+            global: Vec::new(),
+        };
         for object in objects(name) {
             let path = format!("{}/{name}", collection(&object, name));
-            let request = Request::patch(&path).query("fieldManager", "kubectl").json(&object).unwrap();
+            let request = Request::patch(&path)
+                .query("fieldManager", "kubectl")
+                .json(&object)
+                .unwrap();
             cluster.send(request.content_type("application/apply-patch+yaml"));
             if object.pointer("/metadata/namespace").is_none() {
                 applied.global.push(path);
@@ -63,7 +77,11 @@ impl Drop for Applied<'_> {
 }
 
 /// The client that the agent has in its Pod: a token in a file, which is one of the service account's.
-fn client_of_the_agent(cluster: &Cluster, namespace: &Namespace<'_>, folder: &Folder) -> Option<Client> {
+fn client_of_the_agent(
+    cluster: &Cluster,
+    namespace: &Namespace<'_>,
+    folder: &Folder,
+) -> Option<Client> {
     let config = match cluster.embedded_server() {
         // Who has a token there may do everything.
         Some(_) => Config::from_kubeconfig(cluster.kubeconfig_of_reader()?, None).unwrap(),
@@ -73,7 +91,9 @@ fn client_of_the_agent(cluster: &Cluster, namespace: &Namespace<'_>, folder: &Fo
             let request = json!({"spec": {"expirationSeconds": 600, "audiences": []}});
             let answer = cluster.send(Request::post(account).json(&request).unwrap());
             let token = folder.write("token", answer["status"]["token"].as_str().unwrap());
-            Config::from_kubeconfig(cluster.kubeconfig_of_nobody()?, None).unwrap().token_file(token)
+            Config::from_kubeconfig(cluster.kubeconfig_of_nobody()?, None)
+                .unwrap()
+                .token_file(token)
         }
     };
     Some(Client::new(config).unwrap())
@@ -92,7 +112,8 @@ fn an_agent_sees_the_pods_of_its_node_as_its_service_account() {
         // Nodes that nobody else has.
         let node = |name: &str| format!("{}-{name}", namespace.name);
         let create = |name: &str, on: &str| {
-            let spec = json!({"nodeName": node(on), "containers": [{"name": "main", "image": "busybox"}]});
+            let spec =
+                json!({"nodeName": node(on), "containers": [{"name": "main", "image": "busybox"}]});
             let pod = json!({"metadata": {"name": name}, "spec": spec});
             cluster.send(Request::post(&pods).json(&pod).unwrap());
         };
@@ -101,24 +122,42 @@ fn an_agent_sees_the_pods_of_its_node_as_its_service_account() {
 
         let (told, lines) = mpsc::channel();
         let stop = Stop::new();
-        let agent =
-            agent::watch_node(client.clone(), &node("one"), move |line| told.send(line).unwrap()).unwrap();
-        agent.wait_for_sync(&stop, PATIENCE).unwrap_or_else(|error| panic!("{error}"));
-        let names: Vec<_> = agent.lister().list().iter().map(|pod| pod.name().to_owned()).collect();
+        let agent = agent::watch_node(client.clone(), &node("one"), move |line| {
+            told.send(line).unwrap()
+        })
+        .unwrap();
+        agent
+            .wait_for_sync(&stop, PATIENCE)
+            .unwrap_or_else(|error| panic!("{error}"));
+        let names: Vec<_> = agent
+            .lister()
+            .list()
+            .iter()
+            .map(|pod| pod.name().to_owned())
+            .collect();
         assert_eq!(names, ["here"]);
 
         create("also-elsewhere", "two");
         let running = json!({"status": {"phase": "Running"}});
         cluster.send(merge_patch(&format!("{pods}/here/status"), &running));
         create("also-here", "one");
-        cluster
-            .send(Request::delete(format!("{pods}/here")).json(&json!({"gracePeriodSeconds": 0})).unwrap());
+        cluster.send(
+            Request::delete(format!("{pods}/here"))
+                .json(&json!({"gracePeriodSeconds": 0}))
+                .unwrap(),
+        );
         let name = &namespace.name;
         // In order for each Pod. A queue that keeps the changes of a Pod together promises nothing across them.
-        let mut received: Vec<_> = (0..4).map(|_| lines.recv_timeout(PATIENCE).unwrap()).collect();
+        let mut received: Vec<_> = (0..4)
+            .map(|_| lines.recv_timeout(PATIENCE).unwrap())
+            .collect();
         received.sort_by_key(|line| line.contains("/also-here "));
-        let expected =
-            ["+ NAME/here Pending", "~ NAME/here Running", "- NAME/here", "+ NAME/also-here Pending"];
+        let expected = [
+            "+ NAME/here Pending",
+            "~ NAME/here Running",
+            "- NAME/here",
+            "+ NAME/also-here Pending",
+        ];
         assert_eq!(received, expected.map(|line| line.replace("NAME", name)));
         drop(agent);
 
@@ -127,8 +166,13 @@ fn an_agent_sees_the_pods_of_its_node_as_its_service_account() {
             let api = client.api::<k8s_openapi::api::core::v1::Pod>(Some(name));
             for error in [
                 api.get("also-here", &stop).map(drop).unwrap_err(),
-                api.patch("also-here", &Patch::merge(json!({})), &stop).map(drop).unwrap_err(),
-                client.request(&Request::get("/api/v1/secrets"), &stop).map(drop).unwrap_err(),
+                api.patch("also-here", &Patch::merge(json!({})), &stop)
+                    .map(drop)
+                    .unwrap_err(),
+                client
+                    .request(&Request::get("/api/v1/secrets"), &stop)
+                    .map(drop)
+                    .unwrap_err(),
             ] {
                 assert!(error.is_forbidden(), "{error}");
                 let who = format!("User \"system:serviceaccount:{name}:{name}\" cannot ");

@@ -84,7 +84,10 @@ impl Proxy {
     fn new(port: u16, upstream: Upstream) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared { upstream, state: Mutex::default() });
+        let shared = Arc::new(Shared {
+            upstream,
+            state: Mutex::default(),
+        });
         let acceptor = {
             let shared = Arc::clone(&shared);
             named(move || {
@@ -96,7 +99,11 @@ impl Proxy {
                 }
             })
         };
-        Self { address, shared, acceptor: Some(acceptor) }
+        Self {
+            address,
+            shared,
+            acceptor: Some(acceptor),
+        }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -120,17 +127,27 @@ impl Proxy {
 
     /// Closes all connections.
     pub(crate) fn cut(&self) {
-        self.shared.take_links().iter().for_each(|link| link.close());
+        self.shared
+            .take_links()
+            .iter()
+            .for_each(|link| link.close());
     }
 
     /// Resets all connections.
     pub(crate) fn reset(&self) {
-        self.shared.take_links().iter().for_each(|link| link.reset());
+        self.shared
+            .take_links()
+            .iter()
+            .for_each(|link| link.reset());
     }
 
     /// Nothing comes through the connections that there are.
     pub(crate) fn stall(&self) {
-        self.shared.state().links.iter().for_each(|link| link.stalled.store(true, Ordering::SeqCst));
+        self.shared
+            .state()
+            .links
+            .iter()
+            .for_each(|link| link.stalled.store(true, Ordering::SeqCst));
     }
 }
 
@@ -161,11 +178,17 @@ impl Shared {
 
     fn accept(self: &Arc<Self>, client: TcpStream) {
         // A server that is away is one that closes: whoever waits for it connects again.
-        let Ok(server) = self.upstream.connect(&client) else { return };
+        let Ok(server) = self.upstream.connect(&client) else {
+            return;
+        };
         let _ = client.set_nodelay(true);
         let _ = server.set_nodelay(true);
-        let link =
-            Arc::new(Link { client, server, stalled: AtomicBool::new(false), ended: AtomicBool::new(false) });
+        let link = Arc::new(Link {
+            client,
+            server,
+            stalled: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+        });
         let mut state = self.state();
         state.connections += 1;
         let disturbance = state.planned.pop_front();
@@ -177,7 +200,10 @@ impl Shared {
                     false => link.carry(&link.client, &link.server, None),
                     true => link.carry(&link.server, &link.client, disturbance),
                 }
-                shared.state().links.retain(|other| !Arc::ptr_eq(other, &link));
+                shared
+                    .state()
+                    .links
+                    .retain(|other| !Arc::ptr_eq(other, &link));
             }));
         }
     }
@@ -237,7 +263,9 @@ impl Protocol {
                         let host = <[u8; 16]>::try_from(host).map_err(io::Error::other)?;
                         TcpStream::connect((Ipv6Addr::from(host), port))?
                     }
-                    (_, host) => TcpStream::connect((String::from_utf8_lossy(host).as_ref(), port))?,
+                    (_, host) => {
+                        TcpStream::connect((String::from_utf8_lossy(host).as_ref(), port))?
+                    }
                 };
                 client.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0])?;
                 Ok(server)
@@ -258,7 +286,11 @@ impl Link {
     fn carry(&self, mut from: &TcpStream, mut to: &TcpStream, disturbance: Option<Disturbance>) {
         let mut buffer = [0; 16 << 10];
         let mut carried = 0;
-        let most = if let Some(Disturbance::Drip(most)) = disturbance { most } else { buffer.len() };
+        let most = if let Some(Disturbance::Drip(most)) = disturbance {
+            most
+        } else {
+            buffer.len()
+        };
         while let Ok(length @ 1..) = from.read(&mut buffer[..most]) {
             if self.stalled.load(Ordering::SeqCst) {
                 continue;
@@ -328,5 +360,8 @@ pub(crate) fn authority(url: &str) -> &str {
 
 /// Named like the embedded server's, which are not counted.
 fn named(work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
-    thread::Builder::new().name("api-server proxy".to_owned()).spawn(work).unwrap()
+    thread::Builder::new()
+        .name("api-server proxy".to_owned())
+        .spawn(work)
+        .unwrap()
 }

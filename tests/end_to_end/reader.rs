@@ -21,15 +21,24 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Through this proxy, who may do nothing yet in these namespaces. `None` where there is no such account.
-    pub(crate) fn of(cluster: &'a Cluster, proxy: &Proxy, namespaces: &[&Namespace<'_>]) -> Option<Self> {
+    pub(crate) fn of(
+        cluster: &'a Cluster,
+        proxy: &Proxy,
+        namespaces: &[&Namespace<'_>],
+    ) -> Option<Self> {
         let path = cluster.kubeconfig_of_reader()?;
         let client = cluster.client_of(&path, proxy);
         let allowed = Arc::<Mutex<BTreeSet<String>>>::default();
         if let Some(server) = cluster.embedded_server() {
-            for (namespace, verb) in namespaces.iter().flat_map(|one| [(one, Verb::List), (one, Verb::Watch)])
+            for (namespace, verb) in namespaces
+                .iter()
+                .flat_map(|one| [(one, Verb::List), (one, Verb::Watch)])
             {
-                let (name, path, allowed) =
-                    (&namespace.name, namespace.path("configmaps"), Arc::clone(&allowed));
+                let (name, path, allowed) = (
+                    &namespace.name,
+                    namespace.path("configmaps"),
+                    Arc::clone(&allowed),
+                );
                 let message = format!(
                     "configmaps is forbidden: User \"token-nobody\" cannot {} resource \"configmaps\" in \
                      API group \"\" in the namespace {name:?}",
@@ -37,14 +46,27 @@ impl<'a> Reader<'a> {
                 );
                 let name = name.clone();
                 let applies = move |request: &RequestRecord| {
-                    let is_reader = request.header("authorization") == Some(&format!("Bearer {READER}"));
-                    let is_allowed = allowed.lock().unwrap_or_else(PoisonError::into_inner).contains(&name);
+                    let is_reader =
+                        request.header("authorization") == Some(&format!("Bearer {READER}"));
+                    let is_allowed = allowed
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .contains(&name);
                     is_reader && request.path() == path && !is_allowed
                 };
-                server.fail_next(Fault::status_with_message(403, message).on(verb).when(applies).always());
+                server.fail_next(
+                    Fault::status_with_message(403, message)
+                        .on(verb)
+                        .when(applies)
+                        .always(),
+                );
             }
         }
-        Some(Self { cluster, client, allowed })
+        Some(Self {
+            cluster,
+            client,
+            allowed,
+        })
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -53,28 +75,44 @@ impl<'a> Reader<'a> {
 
     /// From now on it may.
     pub(crate) fn allow(&self, namespace: &Namespace<'_>) {
-        self.allowed.lock().unwrap_or_else(PoisonError::into_inner).insert(namespace.name.clone());
+        self.allowed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(namespace.name.clone());
         if self.cluster.embedded_server().is_some() {
             return;
         }
-        let rule = json!({ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"] });
+        let rule =
+            json!({ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"] });
         let role = json!({ "metadata": { "name": "reader" }, "rules": [rule] });
         // It is there already if it was allowed before.
-        let _ = self.cluster.try_send(Request::post(roles(&namespace.name)).json(&role).unwrap());
+        let _ = self
+            .cluster
+            .try_send(Request::post(roles(&namespace.name)).json(&role).unwrap());
         let group = "rbac.authorization.k8s.io";
         let binding = json!({
             "metadata": { "name": "reader" },
             "roleRef": { "apiGroup": group, "kind": "Role", "name": "reader" },
             "subjects": [{ "apiGroup": group, "kind": "User", "name": "token-nobody" }],
         });
-        self.cluster.send(Request::post(bindings(&namespace.name)).json(&binding).unwrap());
+        self.cluster.send(
+            Request::post(bindings(&namespace.name))
+                .json(&binding)
+                .unwrap(),
+        );
     }
 
     /// From now on it may not any more; a watch that is open goes on.
     pub(crate) fn deny(&self, namespace: &Namespace<'_>) {
-        self.allowed.lock().unwrap_or_else(PoisonError::into_inner).remove(&namespace.name);
+        self.allowed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&namespace.name);
         if self.cluster.embedded_server().is_none() {
-            self.cluster.send(Request::delete(format!("{}/reader", bindings(&namespace.name))));
+            self.cluster.send(Request::delete(format!(
+                "{}/reader",
+                bindings(&namespace.name)
+            )));
         }
     }
 }

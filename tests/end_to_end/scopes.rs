@@ -21,12 +21,16 @@ fn fa1_informers_of_one_type_differ_by_their_selectors() {
         namespace.create("b", json!({ "tier": "db" }));
         namespace.create("c", json!({}));
         let factory = cluster.factory().build();
-        let informer =
-            |scope: InformerScope| factory.informer_in::<ConfigMap>(&scope.namespace(&namespace.name));
+        let informer = |scope: InformerScope| {
+            factory.informer_in::<ConfigMap>(&scope.namespace(&namespace.name))
+        };
         let web = informer(labelled("tier=web"));
         let db = informer(labelled("tier=db"));
         let one = informer(InformerScope::all().field_selector("metadata.name=b"));
-        assert!(Arc::ptr_eq(web.indexer(), informer(labelled("tier = web")).indexer()));
+        assert!(Arc::ptr_eq(
+            web.indexer(),
+            informer(labelled("tier = web")).indexer()
+        ));
         let [of_web, of_db, of_one] = [&web, &db, &one].map(|informer| synced(&factory, informer));
         of_web.wait_for_events(&["+a"]);
         of_db.wait_for_events(&["+b"]);
@@ -44,7 +48,10 @@ fn fa1_informers_of_one_type_differ_by_their_selectors() {
         of_web.wait_for_events(&["+a", "-a", "+b", "+c", "~c", "-b"]);
         of_db.wait_for_events(&["+b", "+a", "-b", "-a"]);
         of_one.wait_for_events(&["+b", "~b", "-b"]);
-        assert_eq!([&web, &db, &one].map(names), [vec!["c".to_owned()], vec![], vec![]]);
+        assert_eq!(
+            [&web, &db, &one].map(names),
+            [vec!["c".to_owned()], vec![], vec![]]
+        );
         for follower in [of_web, of_db, of_one] {
             let known = follower.known();
             assert_eq!((&known.problems[..], known.initial), (&[][..], 1));
@@ -58,20 +65,41 @@ fn fa1_informers_of_one_type_differ_by_their_selectors() {
 fn assert_informers(cluster: &Cluster, meddler: &Meddler, opened: usize, open: usize) {
     let is_watch = |asked: &Asked| *asked != Asked::List;
     wait_until(&format!("{opened} informers have begun to watch"), || {
-        (meddler.asked().iter().filter(|asked| is_watch(asked)).count() == opened).then_some(())
+        (meddler
+            .asked()
+            .iter()
+            .filter(|asked| is_watch(asked))
+            .count()
+            == opened)
+            .then_some(())
     });
     let lists = if cluster.way == Way::List { opened } else { 0 };
-    assert_eq!(meddler.asked().len(), opened + lists, "{:?}", meddler.asked());
+    assert_eq!(
+        meddler.asked().len(),
+        opened + lists,
+        "{:?}",
+        meddler.asked()
+    );
     if let Some(server) = cluster.embedded_server() {
-        assert!(server.wait_for_watches(open, PATIENCE), "{} watches", server.open_watches());
+        assert!(
+            server.wait_for_watches(open, PATIENCE),
+            "{} watches",
+            server.open_watches()
+        );
     }
 }
 
-fn observe(factory: &SharedInformerFactory, scope: &InformerScope) -> (Follower, Observe<ConfigMap>) {
+fn observe(
+    factory: &SharedInformerFactory,
+    scope: &InformerScope,
+) -> (Follower, Observe<ConfigMap>) {
     let follower = Follower::default();
     let mut told = follower.clone();
     let observe = factory.observe::<ConfigMap>().scope(scope.clone());
-    (follower, observe.on_event(move |event| event.deliver(&mut told)))
+    (
+        follower,
+        observe.on_event(move |event| event.deliver(&mut told)),
+    )
 }
 
 #[test]
@@ -80,7 +108,8 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
         let namespace = cluster.namespace("observe");
         namespace.create("a", json!({ "tier": "web" }));
         let meddler = Meddler::new(cluster.client(), |_, _, line| line);
-        let builder = SharedInformerFactory::builder(meddler.clone()).reflector_options(cluster.options());
+        let builder =
+            SharedInformerFactory::builder(meddler.clone()).reflector_options(cluster.options());
         let factory = builder.namespace(&namespace.name).build();
         let here = || InformerScope::all().namespace(&namespace.name);
         let web = here().label_selector("tier=web".parse().unwrap());
@@ -92,14 +121,27 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
         };
         let (of_first, first) = begin(observe(&factory, &web));
         let (of_second, second) = begin(observe(&factory, &web));
-        assert!(Arc::ptr_eq(first.lister().indexer(), second.lister().indexer()));
+        assert!(Arc::ptr_eq(
+            first.lister().indexer(),
+            second.lister().indexer()
+        ));
         assert_informers(cluster, &meddler, 1, 1);
         let (of_all, all) = begin(observe(&factory, &here()));
-        assert!(!Arc::ptr_eq(first.lister().indexer(), all.lister().indexer()));
+        assert!(!Arc::ptr_eq(
+            first.lister().indexer(),
+            all.lister().indexer()
+        ));
         // Also with who asks for the informer.
-        assert!(Arc::ptr_eq(factory.informer::<ConfigMap>().indexer(), all.lister().indexer()));
+        assert!(Arc::ptr_eq(
+            factory.informer::<ConfigMap>().indexer(),
+            all.lister().indexer()
+        ));
         // One of another type is another one, and so is one that has its own.
-        let other = factory.observe_dynamic(k8s_informer::GroupVersionResource::new("", "v1", "configmaps"));
+        let other = factory.observe_dynamic(k8s_informer::GroupVersionResource::new(
+            "",
+            "v1",
+            "configmaps",
+        ));
         let other = other.scope(web.clone()).start().unwrap();
         other.wait_for_sync(&Stop::new(), PATIENCE).unwrap();
         let (follower, observer) = observe(&factory, &web);
@@ -120,7 +162,11 @@ fn observers_share_an_informer_if_type_and_scope_are_equal() {
         for follower in [&of_second, &of_inline] {
             follower.wait_for_events(&["+a", "+b", "-a", "-b"]);
         }
-        assert_eq!(of_first.known().events.len(), 3, "nothing is told after its end");
+        assert_eq!(
+            of_first.known().events.len(),
+            3,
+            "nothing is told after its end"
+        );
         assert_informers(cluster, &meddler, 4, 4);
         assert!(second.stop() && inline.stop() && other.stop());
         assert_informers(cluster, &meddler, 4, 1);

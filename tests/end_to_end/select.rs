@@ -15,23 +15,39 @@ fn objects_enter_and_leave_by_their_labels() {
         namespace.create("b", json!({ "tier": "db" }));
         let builder = cluster.factory().namespace(&namespace.name);
         let factory = builder
-            .tweak_list_options(|options| options.label_selector = "tier in (web, edge),!hidden".into())
+            .tweak_list_options(|options| {
+                options.label_selector = "tier in (web, edge),!hidden".into()
+            })
             .build();
         let maps = factory.informer::<ConfigMap>();
         let follower = synced(&factory, &maps);
         follower.wait_for_events(&["+a"]);
 
-        namespace.patch("b", &json!({ "metadata": { "labels": { "tier": "edge" } } }));
+        namespace.patch(
+            "b",
+            &json!({ "metadata": { "labels": { "tier": "edge" } } }),
+        );
         namespace.patch("a", &json!({ "data": { "round": "1" } }));
-        namespace.patch("a", &json!({ "metadata": { "labels": { "hidden": "yes" } } }));
+        namespace.patch(
+            "a",
+            &json!({ "metadata": { "labels": { "hidden": "yes" } } }),
+        );
         namespace.patch("a", &json!({ "data": { "round": "unseen" } }));
         namespace.create("c", json!({ "tier": "none" }));
-        namespace.patch("a", &json!({ "metadata": { "labels": { "hidden": null } } }));
+        namespace.patch(
+            "a",
+            &json!({ "metadata": { "labels": { "hidden": null } } }),
+        );
         namespace.delete("b");
         follower.wait_for_events(&["+a", "+b", "~a", "-a", "+a", "-b"]);
         assert_eq!(names(&maps), ["a"]);
         let known = follower.known();
-        assert_eq!((known.problems.len(), known.initial), (0, 1), "{:?}", known.problems);
+        assert_eq!(
+            (known.problems.len(), known.initial),
+            (0, 1),
+            "{:?}",
+            known.problems
+        );
         shut_down(&factory, "of a selection by label");
     });
 }
@@ -104,7 +120,9 @@ fn a_factory_of_one_namespace_sees_no_other() {
         let factory = cluster
             .factory()
             .namespace(&here.name)
-            .tweak_list_options(|options| options.field_selector = "metadata.name!=kube-root-ca.crt".into())
+            .tweak_list_options(|options| {
+                options.field_selector = "metadata.name!=kube-root-ca.crt".into()
+            })
             .build();
         let maps = factory.informer::<ConfigMap>();
         let follower = synced(&factory, &maps);
@@ -122,17 +140,30 @@ fn a_factory_of_one_namespace_sees_no_other() {
 #[test]
 fn an_options_hook_that_asks_nonsense_is_told_so() {
     on_every_cluster(BOTH, |cluster| {
-        let factory = cluster.factory().tweak_list_options(|options| options.label_selector = "a in".into());
+        let factory = cluster
+            .factory()
+            .tweak_list_options(|options| options.label_selector = "a in".into());
         let factory = factory.namespace("default").build();
         let maps = factory.informer::<ConfigMap>();
         factory.start(&Stop::new()).unwrap();
         let error = wait_until("it says why", || {
             let status = maps.status();
-            status.last_error.filter(|_| status.state == ReflectorState::BackingOff)
+            status
+                .last_error
+                .filter(|_| status.state == ReflectorState::BackingOff)
         });
         let status = error.status().unwrap();
-        assert_eq!((status.code, status.reason.as_str()), (400, "BadRequest"), "{error}");
-        assert!(error.to_string().starts_with("list configmaps in namespace \"default\": "), "{error}");
+        assert_eq!(
+            (status.code, status.reason.as_str()),
+            (400, "BadRequest"),
+            "{error}"
+        );
+        assert!(
+            error
+                .to_string()
+                .starts_with("list configmaps in namespace \"default\": "),
+            "{error}"
+        );
         shut_down(&factory, "of a selection that is none");
     });
 }

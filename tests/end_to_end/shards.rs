@@ -5,11 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use k8s_informer::{InformerScope, Object, Shard, SharedIndexInformer, SharedInformerFactory, Stop};
+use k8s_informer::{
+    InformerScope, Object, Shard, SharedIndexInformer, SharedInformerFactory, Stop,
+};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
-use crate::cluster::{BOTH, Cluster, Namespace, Way, on_every_cluster_with_and_without_shards, versions};
+use crate::cluster::{
+    BOTH, Cluster, Namespace, Way, on_every_cluster_with_and_without_shards, versions,
+};
 use crate::meddler::{GONE, Meddler};
 use crate::support::{Follower, Versions, cached, shut_down, synced, wait_until};
 
@@ -35,7 +39,10 @@ fn create(namespace: &Namespace<'_>) {
 fn together(parts: impl IntoIterator<Item = Versions>) -> Versions {
     let mut all = Versions::new();
     for (key, version) in parts.into_iter().flatten() {
-        assert!(all.insert(key.clone(), version).is_none(), "{key} is held twice");
+        assert!(
+            all.insert(key.clone(), version).is_none(),
+            "{key} is held twice"
+        );
     }
     all
 }
@@ -67,10 +74,17 @@ fn sh4_three_shards_hold_each_object_once() {
         create(&namespace);
         let factory = cluster.factory().build();
         let informers = shards().map(|shard| {
-            factory.informer_in::<ConfigMap>(&InformerScope::all().namespace(&namespace.name).shard(shard))
+            factory.informer_in::<ConfigMap>(
+                &InformerScope::all().namespace(&namespace.name).shard(shard),
+            )
         });
-        let followers = informers.each_ref().map(|informer| synced(&factory, informer));
-        assert_eq!(together(informers.iter().map(cached)), cluster.versions(&namespace));
+        let followers = informers
+            .each_ref()
+            .map(|informer| synced(&factory, informer));
+        assert_eq!(
+            together(informers.iter().map(cached)),
+            cluster.versions(&namespace)
+        );
         assert_eq!(told(&followers), cluster.versions(&namespace));
         assert_applied(cluster, &informers);
         for (informer, follower) in informers.iter().zip(&followers) {
@@ -97,13 +111,20 @@ fn sh4_three_shards_hold_each_object_once() {
         // Of the same name, but with another UID: it may belong to another shard now, whose watch may be
         // faster than that of the first.
         let recreated = format!("{}/{}", namespace.name, name(0));
-        wait_until("its deletion has come", || (!told(&followers).contains_key(&recreated)).then_some(()));
+        wait_until("its deletion has come", || {
+            (!told(&followers).contains_key(&recreated)).then_some(())
+        });
         namespace.create(&name(0), json!({}));
         let truth = cluster.versions(&namespace);
-        wait_until("all of it has come", || (told(&followers) == truth).then_some(()));
+        wait_until("all of it has come", || {
+            (told(&followers) == truth).then_some(())
+        });
         assert_eq!(together(informers.iter().map(cached)), truth);
         let known = followers.each_ref().map(Follower::known);
-        assert_eq!(known.iter().map(|known| known.events.len()).sum::<usize>(), OBJECTS + 20 + 10 + 1);
+        assert_eq!(
+            known.iter().map(|known| known.events.len()).sum::<usize>(),
+            OBJECTS + 20 + 10 + 1
+        );
         assert_eq!(known.each_ref().map(|known| known.problems.len()), [0; 3]);
         assert_applied(cluster, &informers);
         shut_down(&factory, "of three shards");
@@ -128,7 +149,9 @@ fn sh4_three_shards_hold_each_object_once_after_relists() {
                     line
                 }
             });
-            SharedInformerFactory::builder(source).reflector_options(cluster.options()).build()
+            SharedInformerFactory::builder(source)
+                .reflector_options(cluster.options())
+                .build()
         });
         let scope = InformerScope::all().namespace(&namespace.name);
         let of = |(factory, shard): (&SharedInformerFactory, Shard)| {
@@ -136,7 +159,8 @@ fn sh4_three_shards_hold_each_object_once_after_relists() {
             let follower = synced(factory, &informer);
             (informer, follower)
         };
-        let (informers, followers): (Vec<_>, Vec<_>) = factories.iter().zip(shards()).map(of).unzip();
+        let (informers, followers): (Vec<_>, Vec<_>) =
+            factories.iter().zip(shards()).map(of).unzip();
         assert_eq!(told(&followers), cluster.versions(&namespace));
         for n in 0..10 {
             namespace.delete(&name(n));
@@ -144,34 +168,52 @@ fn sh4_three_shards_hold_each_object_once_after_relists() {
         // By the watches from here on, and then by lists.
         namespace.create("new", json!({}));
         wait_until("the watches go on", || {
-            told(&followers).contains_key(&format!("{}/new", namespace.name)).then_some(())
+            told(&followers)
+                .contains_key(&format!("{}/new", namespace.name))
+                .then_some(())
         });
-        assert_eq!(told(&followers).len(), OBJECTS + 1, "nobody knows of the deletions");
-        expire.iter().for_each(|expire| expire.store(true, Ordering::Relaxed));
+        assert_eq!(
+            told(&followers).len(),
+            OBJECTS + 1,
+            "nobody knows of the deletions"
+        );
+        expire
+            .iter()
+            .for_each(|expire| expire.store(true, Ordering::Relaxed));
         for n in 10..OBJECTS {
             namespace.patch(&name(n), &json!({ "data": { "round": "1" } }));
         }
         let truth = cluster.versions(&namespace);
-        wait_until("all of it is made up for", || (told(&followers) == truth).then_some(()));
+        wait_until("all of it is made up for", || {
+            (told(&followers) == truth).then_some(())
+        });
         assert_eq!(together(informers.iter().map(cached)), truth);
         assert_applied(cluster, &informers);
         for informer in &informers {
             wait_until("it says that it has listed again", || {
                 let status = informer.status();
-                (status.relists == 1 && status.last_error.is_some_and(|error| error.is_gone())).then_some(())
+                (status.relists == 1 && status.last_error.is_some_and(|error| error.is_gone()))
+                    .then_some(())
             });
         }
         let known: Vec<_> = followers.iter().map(Follower::known).collect();
-        assert_eq!(known.iter().map(|known| known.unknown.len()).sum::<usize>(), 10);
+        assert_eq!(
+            known.iter().map(|known| known.unknown.len()).sum::<usize>(),
+            10
+        );
         assert!(known.iter().all(|known| known.problems.is_empty()));
-        factories.iter().for_each(|factory| shut_down(factory, "of a shard after a relist"));
+        factories
+            .iter()
+            .for_each(|factory| shut_down(factory, "of a shard after a relist"));
     });
 }
 
 #[test]
 fn sh1_a_namespace_is_in_one_shard_if_they_go_by_namespace() {
     on_every_cluster_with_and_without_shards(BOTH, |cluster| {
-        let namespaces: Vec<_> = (0..6).map(|n| cluster.namespace(&format!("shard-{n}"))).collect();
+        let namespaces: Vec<_> = (0..6)
+            .map(|n| cluster.namespace(&format!("shard-{n}")))
+            .collect();
         let run = &namespaces[0].name;
         for namespace in &namespaces {
             for name in ["a", "b"] {
@@ -181,8 +223,9 @@ fn sh1_a_namespace_is_in_one_shard_if_they_go_by_namespace() {
         // Others may be at work on a cluster that is not ours.
         let scope = InformerScope::all().label_selector(format!("run={run}").parse().unwrap());
         let (factory, stop) = (cluster.factory().build(), Stop::new());
-        let informers = shards()
-            .map(|shard| factory.informer_in::<ConfigMap>(&scope.clone().shard(shard.by_namespace())));
+        let informers = shards().map(|shard| {
+            factory.informer_in::<ConfigMap>(&scope.clone().shard(shard.by_namespace()))
+        });
         factory.start(&stop).unwrap();
         factory.wait_for_cache_sync(&stop).unwrap();
         for namespace in &namespaces {
@@ -191,12 +234,18 @@ fn sh1_a_namespace_is_in_one_shard_if_they_go_by_namespace() {
         }
         let path = format!("/api/v1/configmaps?labelSelector=run%3D{run}");
         let truth = versions(&cluster.send(k8s_informer::Request::get(path)));
-        wait_until("all of it", || (together(informers.iter().map(cached)) == truth).then_some(()));
+        wait_until("all of it", || {
+            (together(informers.iter().map(cached)) == truth).then_some(())
+        });
         let mut shard_of = BTreeMap::new();
         for (index, informer) in informers.iter().enumerate() {
             for map in informer.lister().list() {
                 let before = shard_of.insert(map.namespace().to_owned(), index);
-                assert!(before.is_none_or(|before| before == index), "{} is split", map.namespace());
+                assert!(
+                    before.is_none_or(|before| before == index),
+                    "{} is split",
+                    map.namespace()
+                );
             }
         }
         assert_eq!(shard_of.len(), namespaces.len());

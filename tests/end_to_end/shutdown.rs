@@ -36,17 +36,27 @@ fn in_a_silent_watch() {
 fn in_a_back_off() {
     on_every_cluster(BOTH, |cluster| {
         // A path that does not exist, so every request fails; the default waits are of a second and more.
-        let client = Client::new(Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap()).unwrap();
+        let client =
+            Client::new(Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap()).unwrap();
         let mut options = ReflectorOptions::default();
         options.watch_list = cluster.way == Way::WatchList;
-        let factory = SharedInformerFactory::builder(client).reflector_options(options).build();
-        let nothing = factory.dynamic(k8s_informer::GroupVersionResource::new("", "v1", "nothings"));
+        let factory = SharedInformerFactory::builder(client)
+            .reflector_options(options)
+            .build();
+        let nothing = factory.dynamic(k8s_informer::GroupVersionResource::new(
+            "", "v1", "nothings",
+        ));
         factory.start(&Stop::new()).unwrap();
         let error = wait_until("it backs off", || {
             let status = nothing.status();
-            status.last_error.filter(|_| status.state == ReflectorState::BackingOff)
+            status
+                .last_error
+                .filter(|_| status.state == ReflectorState::BackingOff)
         });
-        assert!(error.is_not_found() && error.to_string().starts_with("list nothings: GET "), "{error}");
+        assert!(
+            error.is_not_found() && error.to_string().starts_with("list nothings: GET "),
+            "{error}"
+        );
         shut_down(&factory, "in a back-off");
     });
 }
@@ -110,13 +120,17 @@ fn after_any_number_of_events() {
 fn from_within_a_handler() {
     on_the_embedded_server(BOTH, |cluster, server| {
         server
-            .create("/api/v1/namespaces/default/configmaps", json!({ "metadata": { "name": "a" } }))
+            .create(
+                "/api/v1/namespaces/default/configmaps",
+                json!({ "metadata": { "name": "a" } }),
+            )
             .unwrap();
         let factory = cluster.factory().build();
         let maps = factory.informer::<ConfigMap>();
         let stop = Stop::new();
         let inner = stop.clone();
-        maps.add_event_handler(|handler| handler.on_add(move |_, _| inner.stop())).unwrap();
+        maps.add_event_handler(|handler| handler.on_add(move |_, _| inner.stop()))
+            .unwrap();
         factory.start(&stop).unwrap();
         stop.wait();
         shut_down(&factory, "from within a handler");
@@ -151,7 +165,11 @@ fn while_a_server_says_nothing() {
         ),
     ];
     on_the_embedded_server(BOTH, |cluster, _| {
-        let parts = if cluster.way == Way::WatchList { watch_lists } else { lists };
+        let parts = if cluster.way == Way::WatchList {
+            watch_lists
+        } else {
+            lists
+        };
         for &(part, bytes) in parts {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let url = format!("http://{}", listener.local_addr().unwrap());

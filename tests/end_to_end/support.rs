@@ -36,7 +36,12 @@ pub(crate) fn wait_until<R>(what: &str, mut look: impl FnMut() -> Option<R>) -> 
 /// Waits as short as a test wants them, and in the way of the default ones.
 pub(crate) fn quick() -> ReflectorOptions {
     let mut options = ReflectorOptions::default();
-    options.backoff = Backoff::new(Duration::from_millis(50), 2.0, Duration::from_millis(400), 1.0);
+    options.backoff = Backoff::new(
+        Duration::from_millis(50),
+        2.0,
+        Duration::from_millis(400),
+        1.0,
+    );
     options
 }
 
@@ -66,7 +71,12 @@ pub(crate) fn synced<T: Object>(
 
 /// The names of what is cached, sorted.
 pub(crate) fn names<T: Object>(informer: &SharedIndexInformer<T>) -> Vec<String> {
-    let mut names: Vec<_> = informer.lister().list().iter().map(|object| object.name().to_owned()).collect();
+    let mut names: Vec<_> = informer
+        .lister()
+        .list()
+        .iter()
+        .map(|object| object.name().to_owned())
+        .collect();
     names.sort();
     names
 }
@@ -75,7 +85,10 @@ pub(crate) fn names<T: Object>(informer: &SharedIndexInformer<T>) -> Vec<String>
 pub(crate) fn cached<T: Object>(informer: &SharedIndexInformer<T>) -> Versions {
     let key = |object: &T| format!("{}/{}", object.namespace(), object.name());
     let objects = informer.lister().list();
-    objects.iter().map(|object| (key(object), object.resource_version().to_owned())).collect()
+    objects
+        .iter()
+        .map(|object| (key(object), object.resource_version().to_owned()))
+        .collect()
 }
 
 /// Key to resourceVersion.
@@ -114,8 +127,17 @@ impl Follower {
         let mut known = self.lock();
         while !enough(&known) {
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "waited in vain: {what}; the last events: {:?}", known.last_events());
-            known = self.shared.1.wait_timeout(known, left).unwrap_or_else(PoisonError::into_inner).0;
+            assert!(
+                !left.is_zero(),
+                "waited in vain: {what}; the last events: {:?}",
+                known.last_events()
+            );
+            known = self
+                .shared
+                .1
+                .wait_timeout(known, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     }
 
@@ -123,7 +145,9 @@ impl Follower {
     /// object together promises nothing about others.
     #[track_caller]
     pub(crate) fn wait_for_events(&self, events: &[&str]) {
-        self.wait(&format!("{events:?}"), |known| known.events.len() >= events.len());
+        self.wait(&format!("{events:?}"), |known| {
+            known.events.len() >= events.len()
+        });
         let (mut told, mut expected) = (self.known().events, events.to_vec());
         told.sort_by(|one, other| one[1..].cmp(&other[1..]));
         expected.sort_by(|one, other| one[1..].cmp(&other[1..]));
@@ -149,7 +173,9 @@ impl Known {
 
     fn expect(&mut self, what: &str, key: &str, before: Option<&str>, expected: Option<&str>) {
         if before != expected {
-            self.problems.push(format!("{what} of {key}: known at {before:?}, told of {expected:?}"));
+            self.problems.push(format!(
+                "{what} of {key}: known at {before:?}, told of {expected:?}"
+            ));
         }
     }
 }
@@ -159,7 +185,9 @@ impl<T: Object> ResourceEventHandler<T> for Follower {
         let key = meta_namespace_key(&**object).to_string();
         self.event('+', object.name(), |known| {
             known.initial += usize::from(is_in_initial_list);
-            let before = known.versions.insert(key.clone(), object.resource_version().to_owned());
+            let before = known
+                .versions
+                .insert(key.clone(), object.resource_version().to_owned());
             known.expect("add", &key, before.as_deref(), None);
         });
     }
@@ -169,17 +197,33 @@ impl<T: Object> ResourceEventHandler<T> for Follower {
         if old.resource_version() == new.resource_version() && old.uid() == new.uid() {
             let mut known = self.lock();
             let before = known.versions.get(&key).cloned();
-            known.expect("echo", &key, before.as_deref(), Some(new.resource_version()));
+            known.expect(
+                "echo",
+                &key,
+                before.as_deref(),
+                Some(new.resource_version()),
+            );
             known.echoes += 1;
             self.shared.1.notify_all();
             return;
         }
         self.event('~', new.name(), |known| {
-            let before = known.versions.insert(key.clone(), new.resource_version().to_owned());
-            known.expect("update", &key, before.as_deref(), Some(old.resource_version()));
+            let before = known
+                .versions
+                .insert(key.clone(), new.resource_version().to_owned());
+            known.expect(
+                "update",
+                &key,
+                before.as_deref(),
+                Some(old.resource_version()),
+            );
             let number = |object: &T| object.resource_version().parse::<u64>().unwrap_or_default();
             if number(new) < number(old) {
-                known.problems.push(format!("update of {key}: from {} back to {}", number(old), number(new)));
+                known.problems.push(format!(
+                    "update of {key}: from {} back to {}",
+                    number(old),
+                    number(new)
+                ));
             }
         });
     }
@@ -193,7 +237,9 @@ impl<T: Object> ResourceEventHandler<T> for Follower {
                 let last = gone.object().map(|object| object.resource_version());
                 known.expect("delete", &key, before.as_deref(), last);
             } else if before.is_none() {
-                known.problems.push(format!("delete of {key}, which was never added"));
+                known
+                    .problems
+                    .push(format!("delete of {key}, which was never added"));
             }
         });
     }
@@ -202,14 +248,23 @@ impl<T: Object> ResourceEventHandler<T> for Follower {
 /// The threads of this process that are neither the test harness's, which are named after tests, nor an
 /// embedded server's: a name for each id.
 pub(crate) fn threads() -> BTreeMap<String, String> {
-    let Ok(tasks) = fs::read_dir("/proc/self/task") else { return BTreeMap::new() };
+    let Ok(tasks) = fs::read_dir("/proc/self/task") else {
+        return BTreeMap::new();
+    };
     let named = |task: fs::DirEntry| {
         // One that ends meanwhile has no name any more.
         let name = fs::read_to_string(task.path().join("comm")).ok()?;
-        Some((task.file_name().to_string_lossy().into_owned(), name.trim_end().to_owned()))
+        Some((
+            task.file_name().to_string_lossy().into_owned(),
+            name.trim_end().to_owned(),
+        ))
     };
     let theirs = |name: &str| name.contains("::") || name.starts_with("api-server");
-    tasks.flatten().filter_map(named).filter(|(_, name)| !theirs(name)).collect()
+    tasks
+        .flatten()
+        .filter_map(named)
+        .filter(|(_, name)| !theirs(name))
+        .collect()
 }
 
 /// Waits until only threads are left that were there before.
@@ -218,8 +273,11 @@ pub(crate) fn assert_no_thread_since(before: &BTreeMap<String, String>) {
     let deadline = Instant::now() + PATIENCE;
     loop {
         // A thread that was joined is listed for a moment longer.
-        let left: Vec<_> =
-            threads().into_iter().filter(|(id, _)| !before.contains_key(id)).map(|(_, name)| name).collect();
+        let left: Vec<_> = threads()
+            .into_iter()
+            .filter(|(id, _)| !before.contains_key(id))
+            .map(|(_, name)| name)
+            .collect();
         if left.is_empty() {
             return;
         }
@@ -257,7 +315,8 @@ impl Drop for Folder {
 pub(crate) fn new_folder() -> PathBuf {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let path = std::env::temp_dir().join(format!("k8s-informer-e2e-{}-{count}", std::process::id()));
+    let path =
+        std::env::temp_dir().join(format!("k8s-informer-e2e-{}-{count}", std::process::id()));
     // What a process of the same id has left.
     let _ = fs::remove_dir_all(&path);
     fs::create_dir_all(&path).unwrap();

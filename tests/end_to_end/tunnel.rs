@@ -20,8 +20,12 @@ fn an_informer_lives_in_tunnels_and_survives_them_and_their_proxy() {
             let url = format!("{}://127.0.0.1:{port}", protocol.scheme());
             let proxy = Proxy::asked_by(protocol, port);
             let config = Config::from_kubeconfig(&cluster.kubeconfigs()[0], None).unwrap();
-            let builder = SharedInformerFactory::builder(Client::new(config.proxy_url(&url)).unwrap());
-            let factory = builder.reflector_options(cluster.options()).namespace(&namespace.name).build();
+            let builder =
+                SharedInformerFactory::builder(Client::new(config.proxy_url(&url)).unwrap());
+            let factory = builder
+                .reflector_options(cluster.options())
+                .namespace(&namespace.name)
+                .build();
             let maps = factory.informer::<ConfigMap>();
             let follower = synced(&factory, &maps);
             let agree = || {
@@ -31,7 +35,11 @@ fn an_informer_lives_in_tunnels_and_survives_them_and_their_proxy() {
             };
             namespace.patch("map-0", &json!({ "data": { "round": "1" } }));
             agree();
-            assert!((1..=2).contains(&proxy.connections()), "{} tunnels", proxy.connections());
+            assert!(
+                (1..=2).contains(&proxy.connections()),
+                "{} tunnels",
+                proxy.connections()
+            );
 
             proxy.cut();
             namespace.create("after-a-cut", json!({}));
@@ -43,14 +51,23 @@ fn an_informer_lives_in_tunnels_and_survives_them_and_their_proxy() {
             // The proxy dies.
             drop(proxy);
             let error = wait_until("it says that the proxy is away", || {
-                maps.status().last_error.filter(|error| error.is_connection_refused())
+                maps.status()
+                    .last_error
+                    .filter(|error| error.is_connection_refused())
             });
-            assert!(error.to_string().contains(&format!("the proxy {url}: connect to ")), "{error}");
+            assert!(
+                error
+                    .to_string()
+                    .contains(&format!("the proxy {url}: connect to ")),
+                "{error}"
+            );
             namespace.delete("map-1");
             namespace.create("while-it-was-away", json!({}));
             let proxy = Proxy::asked_by(protocol, port);
             agree();
-            wait_until("it watches", || (maps.status().state == ReflectorState::Watching).then_some(()));
+            wait_until("it watches", || {
+                (maps.status().state == ReflectorState::Watching).then_some(())
+            });
             shut_down(&factory, "of a watch in a tunnel");
             drop(proxy);
         }

@@ -40,7 +40,10 @@ fn set_round(namespace: &Namespace<'_>, name: &str, round: &str) {
 }
 
 /// Waits for a status in which nothing is under way.
-fn status(maps: &SharedIndexInformer<Map>, is_so: impl Fn(&ReflectorStatus) -> bool) -> ReflectorStatus {
+fn status(
+    maps: &SharedIndexInformer<Map>,
+    is_so: impl Fn(&ReflectorStatus) -> bool,
+) -> ReflectorStatus {
     wait_until("the status follows", || {
         let status = maps.status();
         (status.state == ReflectorState::Watching && is_so(&status)).then_some(status)
@@ -66,11 +69,22 @@ fn one_object_that_can_not_be_decoded_costs_only_itself() {
         registration.synced().wait();
 
         // In the initial state.
-        assert_eq!((follower.known().initial, maps.lister().list().len()), (2, 2));
+        assert_eq!(
+            (follower.known().initial, maps.lister().list().len()),
+            (2, 2)
+        );
         let told = status(&maps, |_| true);
-        assert!(told.unreadable >= 1 && !told.complete && told.listed, "{told:?}");
+        assert!(
+            told.unreadable >= 1 && !told.complete && told.listed,
+            "{told:?}"
+        );
         let error = told.last_error.unwrap();
-        assert!(error.is_decode() && error.to_string().contains(&format!("{}/bad: ", namespace.name)));
+        assert!(
+            error.is_decode()
+                && error
+                    .to_string()
+                    .contains(&format!("{}/bad: ", namespace.name))
+        );
         assert!(!error.to_string().contains("s3cret"), "{error}");
         // In an event: what was read before stays.
         set_round(&namespace, "b", "s3cret");
@@ -81,7 +95,9 @@ fn one_object_that_can_not_be_decoded_costs_only_itself() {
         status(&maps, |told| told.unreadable >= 2);
         // It becomes readable.
         set_round(&namespace, "bad", "2");
-        follower.wait("it is seen for the first time", |known| known.events.len() == 4);
+        follower.wait("it is seen for the first time", |known| {
+            known.events.len() == 4
+        });
         assert_eq!(follower.known().events[3], "+bad");
 
         // In a relist: "b" still can't be read, and is not taken for deleted.
@@ -125,7 +141,9 @@ fn a_list_that_has_none_such_any_more_makes_it_complete() {
         factory.wait_for_cache_sync(&Stop::new()).unwrap();
         assert!(!status(&maps, |_| true).complete);
         set_round(&namespace, "bad", "3");
-        wait_until("it is there", || maps.lister().namespace(&namespace.name).get("bad"));
+        wait_until("it is there", || {
+            maps.lister().namespace(&namespace.name).get("bad")
+        });
         namespace.create("trigger", json!({}));
         let told = status(&maps, |told| told.complete);
         assert!(told.unreadable >= 1, "{told:?}");

@@ -57,7 +57,12 @@ fn a_get_may_be_of_any_state_that_is_new_enough() {
         let api = maps(&client, &namespace);
         namespace.create("a", json!({}));
         let version = api.get("a", &stop).unwrap().resource_version().to_owned();
-        assert_eq!(api.get_not_older_than("a", &version, &stop).unwrap().resource_version(), version);
+        assert_eq!(
+            api.get_not_older_than("a", &version, &stop)
+                .unwrap()
+                .resource_version(),
+            version
+        );
         assert_eq!(api.get_not_older_than("a", "0", &stop).unwrap().name(), "a");
         let error = api.get_not_older_than("a", "999999999", &stop).unwrap_err();
         assert!(error.is_too_large_resource_version(), "{error:?}");
@@ -69,19 +74,39 @@ fn a_dry_run_does_everything_but_store() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("dry");
-        let (api, dry) = (maps(&client, &namespace), maps(&client, &namespace).dry_run());
+        let (api, dry) = (
+            maps(&client, &namespace),
+            maps(&client, &namespace).dry_run(),
+        );
         let none = DeleteOptions::default();
-        let made = dry.create(&json!({"metadata": {"generateName": "made-"}}), &stop).unwrap();
-        assert!(made.name().starts_with("made-") && !made.uid().is_empty(), "{made:?}");
+        let made = dry
+            .create(&json!({"metadata": {"generateName": "made-"}}), &stop)
+            .unwrap();
+        assert!(
+            made.name().starts_with("made-") && !made.uid().is_empty(),
+            "{made:?}"
+        );
         assert!(api.get(made.name(), &stop).unwrap_err().is_not_found());
-        let applied = Patch::apply("me", json!({"metadata": {"name": "applied"}, "data": {"round": "1"}}));
-        assert_eq!(dry.patch("applied", &applied, &stop).unwrap().name(), "applied");
+        let applied = Patch::apply(
+            "me",
+            json!({"metadata": {"name": "applied"}, "data": {"round": "1"}}),
+        );
+        assert_eq!(
+            dry.patch("applied", &applied, &stop).unwrap().name(),
+            "applied"
+        );
         assert!(api.get("applied", &stop).unwrap_err().is_not_found());
 
         namespace.create("a", json!({}));
         let before = api.get("a", &stop).unwrap();
-        assert!(dry.create(&json!({"metadata": {"name": "a"}}), &stop).unwrap_err().is_already_exists());
-        let patched = dry.patch("a", &Patch::merge(json!({"data": {"round": "1"}})), &stop).unwrap();
+        assert!(
+            dry.create(&json!({"metadata": {"name": "a"}}), &stop)
+                .unwrap_err()
+                .is_already_exists()
+        );
+        let patched = dry
+            .patch("a", &Patch::merge(json!({"data": {"round": "1"}})), &stop)
+            .unwrap();
         assert_eq!(patched.data.as_ref().unwrap()["round"], "1");
         let replaced = dry.modify("a", |map| map.data = None, &stop).unwrap();
         assert!(replaced.data.is_none());
@@ -109,27 +134,48 @@ fn fields_that_nobody_knows_are_dropped_or_refused() {
         };
         let error = strict.create(&body("a"), &stop).unwrap_err();
         assert!(error.is_bad_request(), "{error:?}");
-        assert!(error.to_string().contains("strict decoding error: unknown field \"bogus\""), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("strict decoding error: unknown field \"bogus\""),
+            "{error}"
+        );
         for (name, api) in [
             ("ignored", api.field_validation(FieldValidation::Ignore)),
             ("warned", api.field_validation(FieldValidation::Warn)),
             ("a", api.clone()),
         ] {
             let made = api.create(&body(name), &stop).unwrap();
-            assert_eq!((made.get("bogus"), made.get("data")), (None, Some(&json!({"x": "1"}))));
+            assert_eq!(
+                (made.get("bogus"), made.get("data")),
+                (None, Some(&json!({"x": "1"})))
+            );
         }
         let patch = Patch::merge(json!({"bogus": 2, "data": {"x": "2"}}));
         let error = strict.patch("a", &patch, &stop).unwrap_err();
-        assert!(error.is_invalid() && error.to_string().contains("unknown field \"bogus\""), "{error:?}");
+        assert!(
+            error.is_invalid() && error.to_string().contains("unknown field \"bogus\""),
+            "{error:?}"
+        );
         assert_eq!(api.patch("a", &patch, &stop).unwrap().get("bogus"), None);
         let change = |map: &mut DynamicObject| {
             map.as_map_mut().insert("bogus".to_owned(), json!(3));
         };
-        assert!(strict.modify("a", change, &stop).unwrap_err().is_bad_request());
+        assert!(
+            strict
+                .modify("a", change, &stop)
+                .unwrap_err()
+                .is_bad_request()
+        );
         // What the server warns of.
-        let request = Request::post(namespace.path("configmaps")).json(&body("told")).unwrap();
+        let request = Request::post(namespace.path("configmaps"))
+            .json(&body("told"))
+            .unwrap();
         let answer = client.request(&request, &stop).unwrap();
-        assert_eq!(answer.header("warning"), Some(r#"299 - "unknown field \"bogus\"""#));
+        assert_eq!(
+            answer.header("warning"),
+            Some(r#"299 - "unknown field \"bogus\"""#)
+        );
     });
 }
 
@@ -138,31 +184,50 @@ fn writes_are_in_the_name_of_their_manager() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("manager");
-        let api = client.dynamic_api(&configmaps(), Some(&namespace.name)).field_manager("mine");
+        let api = client
+            .dynamic_api(&configmaps(), Some(&namespace.name))
+            .field_manager("mine");
         let managers = |map: &DynamicObject| -> BTreeSet<String> {
-            let entries = map.pointer("/metadata/managedFields").and_then(Value::as_array).cloned();
+            let entries = map
+                .pointer("/metadata/managedFields")
+                .and_then(Value::as_array)
+                .cloned();
             let name = |entry: Value| entry["manager"].as_str().unwrap().to_owned();
             entries.unwrap_or_default().into_iter().map(name).collect()
         };
-        let body =
-            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}});
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}});
         let made = api.create(&body, &stop).unwrap();
-        let wanted =
-            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"y": "1"}});
-        let applied = api.patch("a", &Patch::apply("other", wanted), &stop).unwrap();
+        let wanted = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"y": "1"}});
+        let applied = api
+            .patch("a", &Patch::apply("other", wanted), &stop)
+            .unwrap();
         match cluster.embedded_server() {
             // It keeps the names of those who apply.
             Some(server) => {
                 assert_eq!(managers(&applied), BTreeSet::from(["other".to_owned()]));
                 let told = |verb| {
-                    let of_verb = server.requests().into_iter().filter(move |request| request.verb() == verb);
-                    of_verb.last().unwrap().param("fieldManager").unwrap().to_owned()
+                    let of_verb = server
+                        .requests()
+                        .into_iter()
+                        .filter(move |request| request.verb() == verb);
+                    of_verb
+                        .last()
+                        .unwrap()
+                        .param("fieldManager")
+                        .unwrap()
+                        .to_owned()
                 };
-                assert_eq!((told(Verb::Create), told(Verb::Patch)), ("mine".to_owned(), "other".to_owned()));
+                assert_eq!(
+                    (told(Verb::Create), told(Verb::Patch)),
+                    ("mine".to_owned(), "other".to_owned())
+                );
             }
             None => {
                 assert_eq!(managers(&made), BTreeSet::from(["mine".to_owned()]));
-                assert_eq!(managers(&applied), BTreeSet::from(["mine".to_owned(), "other".to_owned()]));
+                assert_eq!(
+                    managers(&applied),
+                    BTreeSet::from(["mine".to_owned(), "other".to_owned()])
+                );
             }
         }
     });
@@ -181,16 +246,28 @@ fn a_collection_is_deleted_as_far_as_it_is_selected() {
         let none = DeleteOptions::default();
         let left = || {
             let list = api.list(&labelled("app"), &stop).unwrap();
-            list.into_iter().map(|map| map.name().to_owned()).collect::<Vec<_>>()
+            list.into_iter()
+                .map(|map| map.name().to_owned())
+                .collect::<Vec<_>>()
         };
 
-        api.delete_collection(&none, &labelled("app=none"), &stop).unwrap();
+        api.delete_collection(&none, &labelled("app=none"), &stop)
+            .unwrap();
         assert_eq!(left().len(), 4);
-        api.dry_run().delete_collection(&none, &all(), &stop).unwrap();
+        api.dry_run()
+            .delete_collection(&none, &all(), &stop)
+            .unwrap();
         assert_eq!(left().len(), 4);
-        let error = api.delete_collection(&none, &labelled("a b"), &stop).unwrap_err();
+        let error = api
+            .delete_collection(&none, &labelled("a b"), &stop)
+            .unwrap_err();
         assert!(error.is_bad_request() && left().len() == 4, "{error:?}");
-        assert!(error.to_string().starts_with("delete all configmaps in namespace "), "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("delete all configmaps in namespace "),
+            "{error}"
+        );
         let mut one = labelled("app=web");
         one.field_selector = "metadata.name=b".to_owned();
         api.delete_collection(&none, &one, &stop).unwrap();
@@ -201,12 +278,22 @@ fn a_collection_is_deleted_as_far_as_it_is_selected() {
             .unwrap();
         assert_eq!(left(), ["c", "d"]);
         let metadata = client.metadata_api(&configmaps(), Some(&namespace.name));
-        metadata.delete_collection(&none, &labelled("app=db"), &stop).unwrap();
+        metadata
+            .delete_collection(&none, &labelled("app=db"), &stop)
+            .unwrap();
         assert!(left().is_empty());
         namespace.create("e", json!({}));
         api.delete_collection(&none, &all(), &stop).unwrap();
         assert!(api.get("e", &stop).unwrap_err().is_not_found());
-        assert_eq!(names(&maps(&client, &other).list(&labelled("app"), &stop).unwrap().items), ["a"]);
+        assert_eq!(
+            names(
+                &maps(&client, &other)
+                    .list(&labelled("app"), &stop)
+                    .unwrap()
+                    .items
+            ),
+            ["a"]
+        );
 
         // No more than a limit allows.
         for name in ["f", "g", "h"] {
@@ -220,9 +307,14 @@ fn a_collection_is_deleted_as_far_as_it_is_selected() {
         assert!(left().is_empty());
 
         // Never beyond a namespace, nor where all can't be deleted at once.
-        client.api::<ConfigMap>(None).delete_collection(&none, &all(), &stop).unwrap_err();
+        client
+            .api::<ConfigMap>(None)
+            .delete_collection(&none, &all(), &stop)
+            .unwrap_err();
         let dynamic = client.dynamic_api(&configmaps(), None);
-        let error = dynamic.delete_collection(&none, &labelled("app=none"), &stop).unwrap_err();
+        let error = dynamic
+            .delete_collection(&none, &labelled("app=none"), &stop)
+            .unwrap_err();
         assert!(error.is_method_not_allowed(), "{error:?}");
     });
 }
@@ -239,24 +331,61 @@ fn what_has_replicas_is_scaled() {
         let stop = Stop::new();
         let spec = json!({"replicas": 1, "selector": selector, "serviceName": "web", "template": template()});
         let api = api.field_validation(FieldValidation::Ignore);
-        api.create(&json!({"metadata": {"name": "web"}, "spec": spec}), &stop).unwrap();
+        api.create(&json!({"metadata": {"name": "web"}, "spec": spec}), &stop)
+            .unwrap();
         let scales = api.scale();
         let scale = scales.get("web", &stop).unwrap();
-        assert_eq!((scale.name(), scale.spec.replicas, scale.status.replicas), ("web", 1, 0));
-        assert_eq!((scale.status.selector.as_str(), scale.uid().len()), ("app=web", 36));
+        assert_eq!(
+            (scale.name(), scale.spec.replicas, scale.status.replicas),
+            ("web", 1, 0)
+        );
+        assert_eq!(
+            (scale.status.selector.as_str(), scale.uid().len()),
+            ("app=web", 36)
+        );
         assert_eq!(scales.dry_replicas(5, &stop), 5);
-        assert_eq!(scales.set_replicas("web", 3, &stop).unwrap().spec.replicas, 3);
+        assert_eq!(
+            scales.set_replicas("web", 3, &stop).unwrap().spec.replicas,
+            3
+        );
         assert!(scales.replace(&scale, &stop).unwrap_err().is_conflict());
-        let scale = scales.modify("web", |scale| scale.spec.replicas -= 3, &stop).unwrap();
+        let scale = scales
+            .modify("web", |scale| scale.spec.replicas -= 3, &stop)
+            .unwrap();
         assert_eq!(scale.spec.replicas, 0);
-        assert_eq!(scale.resource_version(), api.get("web", &stop).unwrap().resource_version());
-        let applied = Patch::apply("me", json!({"metadata": {"name": "web"}, "spec": {"replicas": 2}}));
-        assert_eq!(scales.patch("web", &applied.force(), &stop).unwrap().spec.replicas, 2);
+        assert_eq!(
+            scale.resource_version(),
+            api.get("web", &stop).unwrap().resource_version()
+        );
+        let applied = Patch::apply(
+            "me",
+            json!({"metadata": {"name": "web"}, "spec": {"replicas": 2}}),
+        );
+        assert_eq!(
+            scales
+                .patch("web", &applied.force(), &stop)
+                .unwrap()
+                .spec
+                .replicas,
+            2
+        );
         let patch = json!([{"op": "test", "path": "/spec/replicas", "value": 2},
             {"op": "replace", "path": "/spec/replicas", "value": 4}]);
-        assert_eq!(scales.patch("web", &Patch::json(patch), &stop).unwrap().spec.replicas, 4);
+        assert_eq!(
+            scales
+                .patch("web", &Patch::json(patch), &stop)
+                .unwrap()
+                .spec
+                .replicas,
+            4
+        );
         let negative = Patch::merge(json!({"spec": {"replicas": -1}}));
-        assert!(scales.patch("web", &negative, &stop).unwrap_err().is_invalid());
+        assert!(
+            scales
+                .patch("web", &negative, &stop)
+                .unwrap_err()
+                .is_invalid()
+        );
         assert_eq!(scales.get("web", &stop).unwrap().spec.replicas, 4);
         let error = scales.set_replicas("none", 1, &stop).unwrap_err();
         assert!(error.is_not_found(), "{error:?}");
@@ -291,12 +420,21 @@ fn what_has_replicas_is_scaled() {
         scaled(&client.api::<Deployment>(space), labels.clone());
         scaled(&client.api::<StatefulSet>(space), labels.clone());
         scaled(&client.api::<ReplicaSet>(space), labels);
-        scaled(&client.api::<ReplicationController>(space), json!({"app": "web"}));
+        scaled(
+            &client.api::<ReplicationController>(space),
+            json!({"app": "web"}),
+        );
 
         let sets = client.api::<DaemonSet>(space);
         assert!(sets.scale().get("any", &stop).unwrap_err().is_not_found());
         let secrets = client.api::<Secret>(space);
-        assert!(secrets.scale().set_replicas("any", 1, &stop).unwrap_err().is_not_found());
+        assert!(
+            secrets
+                .scale()
+                .set_replicas("any", 1, &stop)
+                .unwrap_err()
+                .is_not_found()
+        );
     });
 }
 
@@ -317,14 +455,18 @@ fn a_pod_is_evicted_unless_its_budget_says_no() {
         let none = DeleteOptions::default();
         let create = |name: &str, phase: &str| {
             pods.create(&pod(name), &stop).unwrap();
-            let ready =
-                json!([{"type": "Ready", "status": if phase == "Running" { "True" } else { "False" }}]);
+            let ready = json!([{"type": "Ready", "status": if phase == "Running" { "True" } else { "False" }}]);
             let status = Patch::merge(json!({"status": {"phase": phase, "conditions": ready}}));
             pods.status().patch(name, &status, &stop).unwrap()
         };
         let error = pods.evict("none", &none, &stop).unwrap_err();
         assert!(error.is_not_found(), "{error:?}");
-        assert!(error.to_string().starts_with("evict pods \"none\" in namespace "), "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("evict pods \"none\" in namespace "),
+            "{error}"
+        );
 
         // Without a budget.
         let one = create("one", "Running");
@@ -333,12 +475,12 @@ fn a_pod_is_evicted_unless_its_budget_says_no() {
         let mut other = none.clone();
         other.uid = Some("another".to_owned());
         assert!(pods.evict("one", &other, &stop).unwrap_err().is_conflict());
-        pods.evict("one", &DeleteOptions::same_object(&*one), &stop).unwrap();
+        pods.evict("one", &DeleteOptions::same_object(&*one), &stop)
+            .unwrap();
         assert!(pods.get("one", &stop).unwrap_err().is_not_found());
 
         // With one that nobody has looked after yet, that allows none, and that allows one.
-        let budget =
-            json!({"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}}}});
+        let budget = json!({"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}}}});
         budgets.create(&budget, &stop).unwrap();
         create("two", "Running");
         create("three", "Running");
@@ -350,20 +492,32 @@ fn a_pod_is_evicted_unless_its_budget_says_no() {
         let error = pods.evict("two", &none, &stop).unwrap_err();
         assert!(error.is_too_many_requests(), "{error:?}");
         assert_eq!(error.retry_after(), Some(Duration::from_secs(10)));
-        assert!(begin.elapsed() < Duration::from_secs(5), "it is the caller's at once");
+        assert!(
+            begin.elapsed() < Duration::from_secs(5),
+            "it is the caller's at once"
+        );
         let allow = |count: u32| {
             let status = json!({
                 "disruptionsAllowed": count, "observedGeneration": 1, "currentHealthy": 2 + count,
                 "desiredHealthy": 2, "expectedPods": 3,
             });
-            budgets.status().patch("web", &Patch::merge(json!({"status": status})), &stop).unwrap();
+            budgets
+                .status()
+                .patch("web", &Patch::merge(json!({"status": status})), &stop)
+                .unwrap();
         };
         allow(0);
         let error = pods.evict("two", &none, &stop).unwrap_err();
-        assert!(error.is_too_many_requests() && error.is_retryable(), "{error:?}");
+        assert!(
+            error.is_too_many_requests() && error.is_retryable(),
+            "{error:?}"
+        );
         let causes = &error.status().unwrap().details.as_ref().unwrap().causes;
         assert_eq!(causes[0].reason, "DisruptionBudget");
-        assert_eq!(causes[0].message, "The disruption budget web needs 2 healthy pods and has 2 currently");
+        assert_eq!(
+            causes[0].message,
+            "The disruption budget web needs 2 healthy pods and has 2 currently"
+        );
         // One that does not work does not count.
         pods.evict("sick", &none, &stop).unwrap();
         pods.evict("waiting", &none, &stop).unwrap();
@@ -373,16 +527,24 @@ fn a_pod_is_evicted_unless_its_budget_says_no() {
         assert!(pods.get("two", &stop).unwrap_err().is_not_found());
         assert!(pods.get("three", &stop).is_ok());
 
-        let several =
-            json!({"metadata": {"name": "too"}, "spec": {"selector": {"matchLabels": {"app": "web"}}}});
+        let several = json!({"metadata": {"name": "too"}, "spec": {"selector": {"matchLabels": {"app": "web"}}}});
         budgets.create(&several, &stop).unwrap();
         let error = pods.evict("three", &none, &stop).unwrap_err();
-        assert!(!error.is_too_many_requests() && error.to_string().contains("more than one"), "{error:?}");
+        assert!(
+            !error.is_too_many_requests() && error.to_string().contains("more than one"),
+            "{error:?}"
+        );
         budgets.delete_collection(&none, &all(), &stop).unwrap();
         // As any client can, that knows how.
-        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "three"}});
-        let answer = pods.create_subresource("three", "eviction", &eviction, &stop).unwrap();
-        assert_eq!((answer.kind(), answer.get("status")), ("Status", Some(&json!("Success"))));
+        let eviction =
+            json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "three"}});
+        let answer = pods
+            .create_subresource("three", "eviction", &eviction, &stop)
+            .unwrap();
+        assert_eq!(
+            (answer.kind(), answer.get("status")),
+            ("Status", Some(&json!("Success")))
+        );
         assert!(pods.get("three", &stop).unwrap_err().is_not_found());
     });
 }
@@ -393,10 +555,18 @@ fn what_is_not_there_has_no_log() {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("logs");
         let pods = client.api::<Pod>(Some(&namespace.name));
-        let error = pods.logs("none", &LogOptions::default(), &stop).unwrap_err();
+        let error = pods
+            .logs("none", &LogOptions::default(), &stop)
+            .unwrap_err();
         assert!(error.is_not_found(), "{error:?}");
-        assert!(error.to_string().starts_with("get pods/log \"none\" in namespace "), "{error}");
-        let metadata: Api<PartialObjectMetadata> = client.metadata_api(&configmaps(), Some(&namespace.name));
+        assert!(
+            error
+                .to_string()
+                .starts_with("get pods/log \"none\" in namespace "),
+            "{error}"
+        );
+        let metadata: Api<PartialObjectMetadata> =
+            client.metadata_api(&configmaps(), Some(&namespace.name));
         assert!(metadata.logs("a", &LogOptions::default(), &stop).is_err());
     });
 }

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::{
-    Api, DeleteOptions, InformerQueue, Object, Patch, SharedIndexInformer, SharedInformerFactory, Stop,
-    WaitError,
+    Api, DeleteOptions, InformerQueue, Object, Patch, SharedIndexInformer, SharedInformerFactory,
+    Stop, WaitError,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
@@ -15,8 +15,11 @@ use serde_json::json;
 use crate::cluster::{BOTH, Cluster, on_every_cluster};
 use crate::support::{PATIENCE, cached, shut_down, synced, wait_until};
 
-const QUEUES: [InformerQueue; 3] =
-    [InformerQueue::DeltaFifo, InformerQueue::RealFifoAtomic, InformerQueue::RealFifoInOrder];
+const QUEUES: [InformerQueue; 3] = [
+    InformerQueue::DeltaFifo,
+    InformerQueue::RealFifoAtomic,
+    InformerQueue::RealFifoInOrder,
+];
 
 const WRITERS: usize = 4;
 const KEYS: usize = 5;
@@ -45,20 +48,33 @@ fn write_and_look(writer: usize, api: &Api<ConfigMap>, maps: &SharedIndexInforme
         let answer = if written.contains_key(&key) {
             api.patch(&name, &Patch::merge(json!({ "data": data })), &stop)
         } else {
-            api.create(&json!({ "metadata": { "name": name }, "data": data }), &stop)
+            api.create(
+                &json!({ "metadata": { "name": name }, "data": data }),
+                &stop,
+            )
         };
         let answer = answer.unwrap();
         written.insert(key, answer.resource_version().to_owned());
         if round % 2 == 0 {
-            maps.wait_for_resource_version(answer.resource_version(), PATIENCE, &stop).unwrap();
-            assert!(has_reached(&maps.store_resource_version(), answer.resource_version()));
+            maps.wait_for_resource_version(answer.resource_version(), PATIENCE, &stop)
+                .unwrap();
+            assert!(has_reached(
+                &maps.store_resource_version(),
+                answer.resource_version()
+            ));
         } else {
             maps.wait_for_object(&answer, PATIENCE, &stop).unwrap();
         }
         // All that was written before, deletions included, and not only this.
         let mine = format!("{namespace}/map-{writer}-");
-        let cached = cached(maps).into_iter().filter(|(key, _)| key.starts_with(&mine));
-        assert_eq!(cached.collect::<BTreeMap<_, _>>(), written, "round {round} of writer {writer}");
+        let cached = cached(maps)
+            .into_iter()
+            .filter(|(key, _)| key.starts_with(&mine));
+        assert_eq!(
+            cached.collect::<BTreeMap<_, _>>(),
+            written,
+            "round {round} of writer {writer}"
+        );
     }
 }
 
@@ -67,7 +83,11 @@ fn after_a_wait_for_its_version_a_write_is_in_the_cache() {
     on_every_cluster(BOTH, |cluster| {
         for queue in QUEUES {
             let namespace = cluster.namespace("waits");
-            let factory = cluster.factory().queue(queue).namespace(&namespace.name).build();
+            let factory = cluster
+                .factory()
+                .queue(queue)
+                .namespace(&namespace.name)
+                .build();
             let maps = factory.informer::<ConfigMap>();
             // So that changes of many keys queue up.
             maps.add_index("slow", |_| {
@@ -100,32 +120,51 @@ fn waits_end_where_there_is_no_answer() {
         let map = namespace.create("a", json!({}));
         let version = map["metadata"]["resourceVersion"].as_str().unwrap();
         for queue in QUEUES {
-            let factory = cluster.factory().queue(queue).namespace(&namespace.name).build();
+            let factory = cluster
+                .factory()
+                .queue(queue)
+                .namespace(&namespace.name)
+                .build();
             let maps = factory.informer::<ConfigMap>();
             let (stop, moment) = (Stop::new(), Duration::from_millis(1));
             let wait = |version: &str| maps.wait_for_resource_version(version, moment, &stop);
-            let timeout = |reached: &str| Err(WaitError::Timeout { reached: reached.to_owned() });
+            let timeout = |reached: &str| {
+                Err(WaitError::Timeout {
+                    reached: reached.to_owned(),
+                })
+            };
             // Before it has started.
-            assert_eq!((maps.store_resource_version().as_str(), wait(version)), ("", timeout("")));
+            assert_eq!(
+                (maps.store_resource_version().as_str(), wait(version)),
+                ("", timeout(""))
+            );
             synced(&factory, &maps);
             wait(version).unwrap();
             let reached = maps.store_resource_version();
             assert!(has_reached(&reached, version), "{reached}, {version}");
             for none in ["", "abc", "0x7", "-1", "007", "1.5"] {
-                let error = WaitError::NotComparable { version: none.to_owned() };
+                let error = WaitError::NotComparable {
+                    version: none.to_owned(),
+                };
                 assert_eq!(wait(none), Err(error), "{queue:?}");
             }
             // More digits than a number has.
-            let Err(WaitError::Timeout { reached }) = wait(&"9".repeat(40)) else { panic!("{queue:?}") };
+            let Err(WaitError::Timeout { reached }) = wait(&"9".repeat(40)) else {
+                panic!("{queue:?}")
+            };
             assert!(has_reached(&reached, version));
 
             // At its end nobody waits any more.
             thread::scope(|scope| {
-                let waiter = scope
-                    .spawn(|| maps.wait_for_resource_version("99999999999999999999", PATIENCE, &Stop::new()));
+                let waiter = scope.spawn(|| {
+                    maps.wait_for_resource_version("99999999999999999999", PATIENCE, &Stop::new())
+                });
                 shut_down(&factory, "of an informer that is waited for");
                 let error = waiter.join().unwrap().unwrap_err();
-                assert!(matches!(error, WaitError::Stopped { .. }), "{queue:?}: {error}");
+                assert!(
+                    matches!(error, WaitError::Stopped { .. }),
+                    "{queue:?}: {error}"
+                );
             });
             // What has been reached stays so.
             wait(version).unwrap();
@@ -153,20 +192,33 @@ fn read_your_writes(cluster: &Cluster, queue: InformerQueue) {
     }
     let proxy = cluster.proxy();
     let builder = SharedInformerFactory::builder(cluster.client_through(&proxy)).queue(queue);
-    let factory = builder.reflector_options(cluster.options()).namespace(&namespace.name).build();
+    let factory = builder
+        .reflector_options(cluster.options())
+        .namespace(&namespace.name)
+        .build();
     let maps = factory.informer::<ConfigMap>();
-    let fresh = maps.mutation_cache(|cache| cache.include_adds(true)).unwrap();
+    let fresh = maps
+        .mutation_cache(|cache| cache.include_adds(true))
+        .unwrap();
     let follower = synced(&factory, &maps);
     namespace.create("watched", json!({}));
-    follower.wait("it watches", |known| known.events.contains(&"+watched".to_owned()));
+    follower.wait("it watches", |known| {
+        known.events.contains(&"+watched".to_owned())
+    });
 
     // From here on the watch brings nothing.
     proxy.stall();
-    let (api, stop) = (cluster.client().api::<ConfigMap>(Some(&namespace.name)), Stop::new());
+    let (api, stop) = (
+        cluster.client().api::<ConfigMap>(Some(&namespace.name)),
+        Stop::new(),
+    );
     let key = |name: &str| format!("{}/{name}", namespace.name);
     let read = |name: &str| fresh.get_by_key(&key(name)).unwrap();
-    let cached_round =
-        |name: &str| maps.lister().get(&namespace.name, name).map(|map| round(&map).to_owned());
+    let cached_round = |name: &str| {
+        maps.lister()
+            .get(&namespace.name, name)
+            .map(|map| round(&map).to_owned())
+    };
     let write = |name: &str, to: &str| {
         let patch = Patch::merge(json!({ "data": { "round": to } }));
         let written = Arc::new(api.patch(name, &patch, &stop).unwrap().into_inner());
@@ -178,19 +230,32 @@ fn read_your_writes(cluster: &Cluster, queue: InformerQueue) {
         for name in ["changed", "overtaken", "deleted"] {
             last = Some(write(name, to));
             assert_eq!(round(&read(name).unwrap()), to);
-            assert_eq!(cached_round(name).as_deref(), Some("0"), "the cache does not have it");
+            assert_eq!(
+                cached_round(name).as_deref(),
+                Some("0"),
+                "the cache does not have it"
+            );
         }
     }
     let body = json!({ "metadata": { "name": "added" }, "data": { "round": "1" } });
-    fresh.mutation(Arc::new(api.create(&body, &stop).unwrap().into_inner())).unwrap();
-    assert_eq!((round(&read("added").unwrap()), cached_round("added")), ("1", None));
-    let behind = maps.wait_for_object(&last.unwrap(), Duration::ZERO, &stop).unwrap_err();
+    fresh
+        .mutation(Arc::new(api.create(&body, &stop).unwrap().into_inner()))
+        .unwrap();
+    assert_eq!(
+        (round(&read("added").unwrap()), cached_round("added")),
+        ("1", None)
+    );
+    let behind = maps
+        .wait_for_object(&last.unwrap(), Duration::ZERO, &stop)
+        .unwrap_err();
     assert!(matches!(behind, WaitError::Timeout { .. }), "{behind}");
 
     // Others have written, too; what the watch brings then is newer than what is remembered.
     namespace.patch("overtaken", &json!({ "data": { "round": "others" } }));
     namespace.delete("deleted");
-    let end = api.create(&json!({ "metadata": { "name": "end" } }), &stop).unwrap();
+    let end = api
+        .create(&json!({ "metadata": { "name": "end" } }), &stop)
+        .unwrap();
     assert_eq!(round(&read("overtaken").unwrap()), "3");
     proxy.cut();
     maps.wait_for_object(&end, PATIENCE, &stop).unwrap();
@@ -200,5 +265,8 @@ fn read_your_writes(cluster: &Cluster, queue: InformerQueue) {
     // It learns from a handler that something is gone.
     wait_until("it is gone", || read("deleted").is_none().then_some(()));
     assert_eq!(cached(&maps), cluster.versions(&namespace), "{queue:?}");
-    shut_down(&factory, &format!("after reading one's own writes, with {queue:?}"));
+    shut_down(
+        &factory,
+        &format!("after reading one's own writes, with {queue:?}"),
+    );
 }

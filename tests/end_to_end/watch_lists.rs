@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
 use crate::cluster::{
-    BOTH, Cluster, Namespace, WATCH_LIST, Way, on_every_cluster, on_every_cluster_without_watch_lists,
-    on_the_embedded_server,
+    BOTH, Cluster, Namespace, WATCH_LIST, Way, on_every_cluster,
+    on_every_cluster_without_watch_lists, on_the_embedded_server,
 };
 use crate::meddler::{Asked, Meddler};
 use crate::proxy::Disturbance;
@@ -28,7 +28,9 @@ fn wl2_the_first_sync_is_one_watch_and_so_is_everything_after() {
         for name in ["a", "b"] {
             namespace.create(name, json!({}));
         }
-        let before = cluster.embedded_server().map_or(0, |server| server.requests().len());
+        let before = cluster
+            .embedded_server()
+            .map_or(0, |server| server.requests().len());
         let factory = cluster.factory().namespace(&namespace.name).build();
         let maps = factory.informer::<ConfigMap>();
         let follower = Follower::default();
@@ -37,29 +39,49 @@ fn wl2_the_first_sync_is_one_watch_and_so_is_everything_after() {
         factory.start(&stop).unwrap();
         factory.wait_for_cache_sync(&stop).unwrap();
         registration.synced().wait();
-        assert_eq!((follower.known().initial, maps.lister().list().len()), (2, 2));
+        assert_eq!(
+            (follower.known().initial, maps.lister().list().len()),
+            (2, 2)
+        );
         namespace.create("c", json!({}));
         namespace.patch("a", &json!({ "data": { "round": "1" } }));
         namespace.delete("b");
         follower.wait("the changes", |known| known.events.len() == 5);
         let known = follower.known();
-        assert_eq!((&known.events[2..], known.initial), (&["+c", "~a", "-b"].map(String::from)[..], 2));
+        assert_eq!(
+            (&known.events[2..], known.initial),
+            (&["+c", "~a", "-b"].map(String::from)[..], 2)
+        );
         assert_eq!(known.problems, [""; 0]);
         assert_eq!(known.versions, cluster.versions(&namespace));
 
-        wait_until("the status follows", || (maps.status().state == ReflectorState::Watching).then_some(()));
+        wait_until("the status follows", || {
+            (maps.status().state == ReflectorState::Watching).then_some(())
+        });
         let status = maps.status();
-        assert_eq!((status.lists, status.watches, status.unreadable), (0, 1, 0), "{status:?}");
-        assert!(status.listed && status.complete && status.last_error.is_none(), "{status:?}");
+        assert_eq!(
+            (status.lists, status.watches, status.unreadable),
+            (0, 1, 0),
+            "{status:?}"
+        );
+        assert!(
+            status.listed && status.complete && status.last_error.is_none(),
+            "{status:?}"
+        );
         if let Some(server) = cluster.embedded_server() {
             let requests = server.requests().split_off(before);
-            let of_informer = |request: &&RequestRecord| matches!(request.verb(), Verb::List | Verb::Watch);
+            let of_informer =
+                |request: &&RequestRecord| matches!(request.verb(), Verb::List | Verb::Watch);
             let requests: Vec<_> = requests.iter().filter(of_informer).collect();
             let param = |name| requests[0].param(name);
             assert_eq!(param("sendInitialEvents"), Some("true"));
             assert_eq!(param("resourceVersionMatch"), Some("NotOlderThan"));
             assert_eq!(param("allowWatchBookmarks"), Some("true"));
-            assert_eq!(param("resourceVersion").unwrap_or_default(), "", "the most recent state");
+            assert_eq!(
+                param("resourceVersion").unwrap_or_default(),
+                "",
+                "the most recent state"
+            );
         }
         shut_down(&factory, "of a watch-list");
     });
@@ -102,7 +124,13 @@ fn wl8_a_server_that_knows_none_is_asked_for_a_list_and_not_again_for_a_while() 
         follower.wait_for_events(&["+a", "+trigger", "+b"]);
         assert_eq!(
             meddler.asked(),
-            [Asked::WatchList, Asked::List, Asked::Watch, Asked::List, Asked::Watch],
+            [
+                Asked::WatchList,
+                Asked::List,
+                Asked::Watch,
+                Asked::List,
+                Asked::Watch
+            ],
             "one is enough"
         );
         assert_eq!(follower.known().initial, 1);
@@ -138,10 +166,15 @@ fn wl12_a_server_that_never_sends_the_bookmark_is_asked_for_a_list() {
         follower.wait("both", |known| known.events.len() == 2);
         assert_eq!(follower.known().initial, 2);
         namespace.create("c", json!({}));
-        follower.wait("the watch goes on", |known| known.events.contains(&"+c".to_owned()));
+        follower.wait("the watch goes on", |known| {
+            known.events.contains(&"+c".to_owned())
+        });
         let asked = meddler.asked();
         assert_eq!(asked[..3], [Asked::WatchList, Asked::List, Asked::Watch]);
-        assert!(asked[3..].iter().all(|asked| *asked == Asked::Watch), "{asked:?}");
+        assert!(
+            asked[3..].iter().all(|asked| *asked == Asked::Watch),
+            "{asked:?}"
+        );
         shut_down(&factory, "without a bookmark");
     });
 }
@@ -151,7 +184,10 @@ fn create_many(namespace: &Namespace<'_>) {
     let filling = "x".repeat(2000);
     for n in 0..MANY {
         namespace.create(&format!("map-{n}"), json!({}));
-        namespace.patch(&format!("map-{n}"), &json!({ "data": { "filling": filling } }));
+        namespace.patch(
+            &format!("map-{n}"),
+            &json!({ "data": { "filling": filling } }),
+        );
     }
 }
 
@@ -173,7 +209,10 @@ fn wl9_initial_events_that_break_off_are_asked_for_again_and_in_the_end_by_a_lis
             let proxy = cluster.proxy();
             proxy.plan(std::iter::repeat_n(end, times));
             let builder = SharedInformerFactory::builder(cluster.client_through(&proxy));
-            let factory = builder.reflector_options(cluster.options()).namespace(&namespace.name).build();
+            let factory = builder
+                .reflector_options(cluster.options())
+                .namespace(&namespace.name)
+                .build();
             let maps = factory.informer::<ConfigMap>();
             let follower = Follower::default();
             let registration = maps.add_handler(follower.clone()).unwrap();
@@ -181,8 +220,14 @@ fn wl9_initial_events_that_break_off_are_asked_for_again_and_in_the_end_by_a_lis
             factory.wait_for_cache_sync(&Stop::new()).unwrap();
             registration.synced().wait();
             let known = follower.known();
-            assert_eq!((known.initial, known.events.len(), &known.problems[..]), (MANY, MANY, &[][..]));
-            assert_eq!((proxy.planned(), known.versions), (0, cluster.versions(&namespace)));
+            assert_eq!(
+                (known.initial, known.events.len(), &known.problems[..]),
+                (MANY, MANY, &[][..])
+            );
+            assert_eq!(
+                (proxy.planned(), known.versions),
+                (0, cluster.versions(&namespace))
+            );
 
             let (status, times) = (maps.status(), times as u64);
             let lists = match cluster.way {
@@ -191,7 +236,9 @@ fn wl9_initial_events_that_break_off_are_asked_for_again_and_in_the_end_by_a_lis
             };
             match end {
                 // Within an event it costs that, and else the connection, or the watch-list.
-                Disturbance::Garbage(..) => assert!(status.lists <= times + 1, "{times}: {status:?}"),
+                Disturbance::Garbage(..) => {
+                    assert!(status.lists <= times + 1, "{times}: {status:?}")
+                }
                 // A reset may discard everything unread. A watch-list without an event is followed by a LIST at once.
                 Disturbance::Reset(_) if cluster.way == Way::WatchList => {
                     assert!(status.lists <= times, "{times}: {status:?}");
@@ -223,7 +270,8 @@ fn wl7_what_is_cached_stays_until_the_new_state_has_come_whole() {
         namespace.create("trigger", json!({}));
         wait_until("it has got stuck in the middle", || {
             let status = maps.status();
-            (status.state == ReflectorState::Listing && (1..MANY).contains(&status.received)).then_some(())
+            (status.state == ReflectorState::Listing && (1..MANY).contains(&status.received))
+                .then_some(())
         });
         namespace.delete("map-1");
         namespace.create("new", json!({}));
@@ -231,13 +279,30 @@ fn wl7_what_is_cached_stays_until_the_new_state_has_come_whole() {
         assert!(maps.has_synced());
         proxy.cut();
         follower.wait("it is as the server", |known| {
-            ["+trigger", "-map-1", "+new"].iter().all(|event| known.events.contains(&(*event).to_owned()))
+            ["+trigger", "-map-1", "+new"]
+                .iter()
+                .all(|event| known.events.contains(&(*event).to_owned()))
         });
         let known = follower.known();
-        assert_eq!((known.events.len(), &known.problems[..]), (MANY + 3, &[][..]), "nothing else is told");
+        assert_eq!(
+            (known.events.len(), &known.problems[..]),
+            (MANY + 3, &[][..]),
+            "nothing else is told"
+        );
         assert_eq!(known.versions, cluster.versions(&namespace));
-        let begin = if cluster.way == Way::WatchList { Asked::WatchList } else { Asked::List };
-        assert!(meddler.asked().iter().filter(|asked| **asked == begin).count() >= 3);
+        let begin = if cluster.way == Way::WatchList {
+            Asked::WatchList
+        } else {
+            Asked::List
+        };
+        assert!(
+            meddler
+                .asked()
+                .iter()
+                .filter(|asked| **asked == begin)
+                .count()
+                >= 3
+        );
         shut_down(&factory, "after a stuck relist");
     });
 }
@@ -248,7 +313,9 @@ fn wl8_what_a_failure_of_the_first_watch_list_leads_to() {
     on_the_embedded_server(WATCH_LIST, |cluster, server| {
         let path = "/api/v1/namespaces/default/configmaps";
         for name in ["a", "b", "c"] {
-            server.create(path, json!({ "metadata": { "name": name } })).unwrap();
+            server
+                .create(path, json!({ "metadata": { "name": name } }))
+                .unwrap();
         }
         let garbage = |bytes: &str| Fault::garbage(bytes.as_bytes());
         // The same state without the bookmark, by what went wrong.
@@ -259,7 +326,12 @@ fn wl8_what_a_failure_of_the_first_watch_list_leads_to() {
             (Fault::status(429).after_events(1), 0, 2, "429"),
             (Fault::reset().after_events(2), 0, 2, ""),
             (Fault::close().after_events(2).after_bytes(30), 0, 2, ""),
-            (Fault::end_watch().after_events(2), 0, 2, "before the bookmark"),
+            (
+                Fault::end_watch().after_events(2),
+                0,
+                2,
+                "before the bookmark",
+            ),
             (Fault::status(410).after_events(1), 0, 2, "410"),
             // Refused or broken: a LIST in its place.
             (Fault::status_with_message(403, "not so"), 1, 2, "not so"),
@@ -267,13 +339,33 @@ fn wl8_what_a_failure_of_the_first_watch_list_leads_to() {
             (Fault::status(422), 1, 2, "422"),
             (Fault::status(500), 1, 2, "500"),
             (Fault::status(500).after_events(2), 1, 2, "500"),
-            (Fault::response(500, "text/plain", "etcd is not well"), 1, 2, "etcd is not well"),
-            (Fault::response(200, "text/html", "<html>Please log in</html>"), 1, 2, ""),
+            (
+                Fault::response(500, "text/plain", "etcd is not well"),
+                1,
+                2,
+                "etcd is not well",
+            ),
+            (
+                Fault::response(200, "text/html", "<html>Please log in</html>"),
+                1,
+                2,
+                "",
+            ),
             (Fault::end_watch(), 1, 2, "very short watch"),
-            (garbage("{\"type\": s3cret}\n").after_events(2), 1, 2, "after version"),
+            (
+                garbage("{\"type\": s3cret}\n").after_events(2),
+                1,
+                2,
+                "after version",
+            ),
             (garbage("7\n").after_events(0), 1, 2, "event 1"),
             // An object that is none costs itself, if it is whole.
-            (garbage("{\"type\":\"ADDED\",\"object\":{\"metadata\":[7]}}\n").after_events(1), 0, 1, ""),
+            (
+                garbage("{\"type\":\"ADDED\",\"object\":{\"metadata\":[7]}}\n").after_events(1),
+                0,
+                1,
+                "",
+            ),
         ] {
             let case = format!("{fault:?}");
             server.fail_next(fault.on(Verb::Watch).resource("configmaps"));
@@ -284,16 +376,37 @@ fn wl8_what_a_failure_of_the_first_watch_list_leads_to() {
             factory.start(&Stop::new()).unwrap();
             factory.wait_for_cache_sync(&Stop::new()).unwrap();
             registration.synced().wait();
-            wait_until("it watches", || (maps.status().state == ReflectorState::Watching).then_some(()));
+            wait_until("it watches", || {
+                (maps.status().state == ReflectorState::Watching).then_some(())
+            });
             let status = maps.status();
-            assert_eq!((status.lists, status.watches), (lists, watches), "{case}: {status:?}");
-            assert_eq!((server.pending_faults(), follower.known().initial), (0, 3), "{case}");
+            assert_eq!(
+                (status.lists, status.watches),
+                (lists, watches),
+                "{case}: {status:?}"
+            );
+            assert_eq!(
+                (server.pending_faults(), follower.known().initial),
+                (0, 3),
+                "{case}"
+            );
             let error = status.last_error.unwrap().to_string();
             println!("  {error}");
             assert!(error.contains(told), "{case}: {error}");
-            assert!(error.starts_with("watch configmaps in namespace \"default\": "), "{case}: {error}");
-            assert!(!error.contains("s3cret") && !error.contains("log in"), "{case}: {error}");
-            let names = maps.lister().list().iter().map(|map| map.name().to_owned()).collect::<Vec<_>>();
+            assert!(
+                error.starts_with("watch configmaps in namespace \"default\": "),
+                "{case}: {error}"
+            );
+            assert!(
+                !error.contains("s3cret") && !error.contains("log in"),
+                "{case}: {error}"
+            );
+            let names = maps
+                .lister()
+                .list()
+                .iter()
+                .map(|map| map.name().to_owned())
+                .collect::<Vec<_>>();
             assert_eq!(names.len(), 3, "{case}: {names:?}");
             assert!(factory.shutdown());
         }

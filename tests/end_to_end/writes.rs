@@ -6,9 +6,9 @@ use std::thread;
 
 use k8s_informer::testing::Verb;
 use k8s_informer::{
-    Api, Client, DeleteOptions, DynamicObject, FullObjectMeta, GroupVersionResource, InformerOptions,
-    ListOptions, ListerWatcherSource, Object, ObjectMeta, PartialObjectMetadata, Patch, PropagationPolicy,
-    Request, Stop, impl_object, new_indexer_informer, retry_on_conflict,
+    Api, Client, DeleteOptions, DynamicObject, FullObjectMeta, GroupVersionResource,
+    InformerOptions, ListOptions, ListerWatcherSource, Object, ObjectMeta, PartialObjectMetadata,
+    Patch, PropagationPolicy, Request, Stop, impl_object, new_indexer_informer, retry_on_conflict,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace as CoreNamespace, Node, Pod};
 use serde::{Deserialize, Serialize};
@@ -64,37 +64,82 @@ fn an_object_is_created_read_changed_and_deleted() {
 
         let body = json!({"metadata": {"name": "a"}, "data": {"round": "1"}});
         let created = maps.create(&body, &stop).unwrap();
-        assert_eq!((created.name(), created.namespace()), ("a", namespace.name.as_str()));
+        assert_eq!(
+            (created.name(), created.namespace()),
+            ("a", namespace.name.as_str())
+        );
         let error = maps.create(&body, &stop).unwrap_err();
-        assert!(error.is_already_exists() && !error.is_conflict(), "{error:?}");
         assert!(
-            error.to_string().starts_with("create configmaps \"a\" in namespace ")
-                && error.to_string().ends_with(": configmaps \"a\" already exists (409 AlreadyExists)"),
+            error.is_already_exists() && !error.is_conflict(),
+            "{error:?}"
+        );
+        assert!(
+            error
+                .to_string()
+                .starts_with("create configmaps \"a\" in namespace ")
+                && error
+                    .to_string()
+                    .ends_with(": configmaps \"a\" already exists (409 AlreadyExists)"),
             "{error}"
         );
         let long = json!({"metadata": {"generateName": "m".repeat(100)}});
-        assert_eq!(maps.dry_run().create(&long, &stop).unwrap().name().len(), 63);
-        let named = maps.create(&json!({"metadata": {"generateName": "made-"}}), &stop).unwrap();
-        assert!(named.name().len() > "made-".len() && named.name().starts_with("made-"), "{}", named.name());
+        assert_eq!(
+            maps.dry_run().create(&long, &stop).unwrap().name().len(),
+            63
+        );
+        let named = maps
+            .create(&json!({"metadata": {"generateName": "made-"}}), &stop)
+            .unwrap();
+        assert!(
+            named.name().len() > "made-".len() && named.name().starts_with("made-"),
+            "{}",
+            named.name()
+        );
 
         // What has been fetched can be changed and put back once.
         let mut changed = maps.get("a", &stop).unwrap();
         assert_eq!(changed, created);
-        changed.data.as_mut().unwrap().insert("round".into(), "2".into());
+        changed
+            .data
+            .as_mut()
+            .unwrap()
+            .insert("round".into(), "2".into());
         let replaced = maps.replace(&changed, &stop).unwrap();
         assert_eq!(data(&replaced, "round").unwrap(), "2");
         let error = maps.replace(&changed, &stop).unwrap_err();
-        assert!(error.is_conflict() && !error.is_already_exists(), "{error:?}");
-        assert!(error.to_string().starts_with("replace configmaps \"a\" in namespace "), "{error}");
+        assert!(
+            error.is_conflict() && !error.is_already_exists(),
+            "{error:?}"
+        );
+        assert!(
+            error
+                .to_string()
+                .starts_with("replace configmaps \"a\" in namespace "),
+            "{error}"
+        );
         // Without a version it is put back whatever has happened.
         changed.metadata.resource_version = None;
-        changed.data.as_mut().unwrap().insert("round".into(), "3".into());
-        assert_ne!(maps.replace(&changed, &stop).unwrap().resource_version(), replaced.resource_version());
+        changed
+            .data
+            .as_mut()
+            .unwrap()
+            .insert("round".into(), "3".into());
+        assert_ne!(
+            maps.replace(&changed, &stop).unwrap().resource_version(),
+            replaced.resource_version()
+        );
 
         maps.delete("a", &DeleteOptions::default(), &stop).unwrap();
-        let error = maps.delete("a", &DeleteOptions::default(), &stop).unwrap_err();
+        let error = maps
+            .delete("a", &DeleteOptions::default(), &stop)
+            .unwrap_err();
         assert!(error.is_not_found(), "{error:?}");
-        assert!(error.to_string().starts_with("delete configmaps \"a\" in namespace "), "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("delete configmaps \"a\" in namespace "),
+            "{error}"
+        );
         let error = maps.replace(&changed, &stop).unwrap_err();
         assert!(error.is_conflict() || error.is_not_found(), "{error:?}");
     });
@@ -110,10 +155,26 @@ fn every_kind_of_type_can_be_written() {
         let rounds = client.api::<Round>(Some(&namespace.name));
         let mut meta = ObjectMeta::default();
         meta.name = "own".to_owned();
-        rounds.create(&Round { metadata: meta, data: RoundData { round: "1".into() } }, &stop).unwrap();
+        rounds
+            .create(
+                &Round {
+                    metadata: meta,
+                    data: RoundData { round: "1".into() },
+                },
+                &stop,
+            )
+            .unwrap();
         let dynamic = client.dynamic_api(&configmaps(), Some(&namespace.name));
-        dynamic.patch("own", &Patch::merge(json!({"data": {"other": "kept"}})), &stop).unwrap();
-        let own = rounds.patch("own", &Patch::merge(json!({"data": {"round": "2"}})), &stop).unwrap();
+        dynamic
+            .patch(
+                "own",
+                &Patch::merge(json!({"data": {"other": "kept"}})),
+                &stop,
+            )
+            .unwrap();
+        let own = rounds
+            .patch("own", &Patch::merge(json!({"data": {"round": "2"}})), &stop)
+            .unwrap();
         assert_eq!(own.data.round, "2");
 
         // A dynamic one keeps everything.
@@ -121,31 +182,61 @@ fn every_kind_of_type_can_be_written() {
         assert_eq!(object.pointer("/data/other"), Some(&json!("kept")));
         object.as_map_mut()["data"]["round"] = json!("3");
         let replaced = dynamic.replace(&object, &stop).unwrap();
-        assert_eq!(replaced.get("data"), Some(&json!({"round": "3", "other": "kept"})));
-        assert_eq!((replaced.api_version(), replaced.kind()), ("v1", "ConfigMap"));
+        assert_eq!(
+            replaced.get("data"),
+            Some(&json!({"round": "3", "other": "kept"}))
+        );
+        assert_eq!(
+            (replaced.api_version(), replaced.kind()),
+            ("v1", "ConfigMap")
+        );
         let change = |map: &mut DynamicObject| map.as_map_mut()["data"]["round"] = json!("4");
         assert_eq!(
-            dynamic.modify("own", change, &stop).unwrap().pointer("/data/other"),
+            dynamic
+                .modify("own", change, &stop)
+                .unwrap()
+                .pointer("/data/other"),
             Some(&json!("kept"))
         );
 
         // Metadata is all that is sent of it, and can be changed.
         let metadata = client.metadata_api(&configmaps(), Some(&namespace.name));
-        let patch = Patch::merge(json!({"metadata": {"labels": {"x": "1"}, "annotations": {"y": "2"}}}));
+        let patch =
+            Patch::merge(json!({"metadata": {"labels": {"x": "1"}, "annotations": {"y": "2"}}}));
         let object = metadata.patch("own", &patch, &stop).unwrap().into_inner();
-        assert_eq!((object.label("x"), &object.metadata.annotations["y"]), (Some("1"), "2"));
+        assert_eq!(
+            (object.label("x"), &object.metadata.annotations["y"]),
+            (Some("1"), "2")
+        );
         assert_eq!(metadata.get("own", &stop).unwrap().into_inner(), object);
-        assert!(!object.metadata.creation_timestamp.as_ref().unwrap().is_empty());
+        assert!(
+            !object
+                .metadata
+                .creation_timestamp
+                .as_ref()
+                .unwrap()
+                .is_empty()
+        );
         assert!(metadata.get("other", &stop).unwrap_err().is_not_found());
-        metadata.delete("own", &DeleteOptions::same_object(&object), &stop).unwrap();
+        metadata
+            .delete("own", &DeleteOptions::same_object(&object), &stop)
+            .unwrap();
         assert!(dynamic.get("own", &stop).unwrap_err().is_not_found());
 
         // Without a namespace.
         let spaces = client.api::<CoreNamespace>(None);
         let space = spaces.get(&namespace.name, &stop).unwrap();
-        assert_eq!(space.status.as_ref().unwrap().phase.as_deref(), Some("Active"));
+        assert_eq!(
+            space.status.as_ref().unwrap().phase.as_deref(),
+            Some("Active")
+        );
         let error = client.api::<Node>(None).get("no-such", &stop).unwrap_err();
-        assert!(error.to_string().starts_with("get nodes \"no-such\": GET http"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("get nodes \"no-such\": GET http"),
+            "{error}"
+        );
     });
 }
 
@@ -155,12 +246,29 @@ fn each_kind_of_patch_does_what_it_says() {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("patches");
         let maps = maps(&client, &namespace);
-        maps.create(&json!({"metadata": {"name": "a"}, "data": {"x": "1", "y": "1"}}), &stop).unwrap();
+        maps.create(
+            &json!({"metadata": {"name": "a"}, "data": {"x": "1", "y": "1"}}),
+            &stop,
+        )
+        .unwrap();
 
-        let map = maps.patch("a", &Patch::merge(json!({"data": {"x": "2", "y": null}})), &stop).unwrap();
-        assert_eq!((data(&map, "x").as_deref(), data(&map, "y")), (Some("2"), None));
+        let map = maps
+            .patch(
+                "a",
+                &Patch::merge(json!({"data": {"x": "2", "y": null}})),
+                &stop,
+            )
+            .unwrap();
+        assert_eq!(
+            (data(&map, "x").as_deref(), data(&map, "y")),
+            (Some("2"), None)
+        );
         let stale = json!({"metadata": {"resourceVersion": "1"}, "data": {"x": "3"}});
-        assert!(maps.patch("a", &Patch::merge(stale), &stop).unwrap_err().is_conflict());
+        assert!(
+            maps.patch("a", &Patch::merge(stale), &stop)
+                .unwrap_err()
+                .is_conflict()
+        );
 
         let operations = json!([
             {"op": "test", "path": "/data/x", "value": "2"},
@@ -168,16 +276,36 @@ fn each_kind_of_patch_does_what_it_says() {
         ]);
         let map = maps.patch("a", &Patch::json(&operations), &stop).unwrap();
         assert_eq!(data(&map, "x").as_deref(), Some("3"));
-        let error = maps.patch("a", &Patch::json(&operations), &stop).unwrap_err();
+        let error = maps
+            .patch("a", &Patch::json(&operations), &stop)
+            .unwrap_err();
         assert!(error.is_invalid() && !error.is_conflict(), "{error:?}");
 
-        let map = maps.patch("a", &Patch::strategic_merge(json!({"data": {"z": "4"}})), &stop).unwrap();
-        assert_eq!((data(&map, "x").as_deref(), data(&map, "z").as_deref()), (Some("3"), Some("4")));
+        let map = maps
+            .patch(
+                "a",
+                &Patch::strategic_merge(json!({"data": {"z": "4"}})),
+                &stop,
+            )
+            .unwrap();
+        assert_eq!(
+            (data(&map, "x").as_deref(), data(&map, "z").as_deref()),
+            (Some("3"), Some("4"))
+        );
 
-        for patch in [Patch::merge(json!({})), Patch::json(json!([])), Patch::strategic_merge(json!({}))] {
+        for patch in [
+            Patch::merge(json!({})),
+            Patch::json(json!([])),
+            Patch::strategic_merge(json!({})),
+        ] {
             let error = maps.patch("none", &patch, &stop).unwrap_err();
             assert!(error.is_not_found(), "{error:?}");
-            assert!(error.to_string().starts_with("patch configmaps \"none\" in namespace "), "{error}");
+            assert!(
+                error
+                    .to_string()
+                    .starts_with("patch configmaps \"none\" in namespace "),
+                "{error}"
+            );
         }
     });
 }
@@ -188,9 +316,11 @@ fn what_is_applied_is_owned() {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("apply");
         let maps = maps(&client, &namespace);
-        let wanted = |data: Value| json!({"metadata": {"name": "a", "labels": {"l": "1"}}, "data": data});
-        let apply =
-            |manager: &str, fields: Value| maps.patch("a", &Patch::apply(manager, wanted(fields)), &stop);
+        let wanted =
+            |data: Value| json!({"metadata": {"name": "a", "labels": {"l": "1"}}, "data": data});
+        let apply = |manager: &str, fields: Value| {
+            maps.patch("a", &Patch::apply(manager, wanted(fields)), &stop)
+        };
 
         // It is made, and applying the same again changes nothing.
         let made = apply("one", json!({"x": "1", "y": "1"})).unwrap();
@@ -206,8 +336,9 @@ fn what_is_applied_is_owned() {
         let said = error.to_string();
         assert!(
             said.starts_with("apply configmaps \"a\" in namespace ")
-                && said
-                    .ends_with("Apply failed with 1 conflict: conflict with \"one\": .data.x (409 Conflict)"),
+                && said.ends_with(
+                    "Apply failed with 1 conflict: conflict with \"one\": .data.x (409 Conflict)"
+                ),
             "{said}"
         );
         let causes = &error.status().unwrap().details.as_ref().unwrap().causes;
@@ -216,16 +347,28 @@ fn what_is_applied_is_owned() {
             ("FieldManagerConflict", ".data.x")
         );
         let forced = Patch::apply("two", wanted(json!({"x": "2", "y": "1", "z": "2"}))).force();
-        assert_eq!(data(&maps.patch("a", &forced, &stop).unwrap(), "x").as_deref(), Some("2"));
+        assert_eq!(
+            data(&maps.patch("a", &forced, &stop).unwrap(), "x").as_deref(),
+            Some("2")
+        );
 
         // What nobody wants any more goes; what somebody else wants stays.
         let left = apply("two", json!({"x": "2"})).unwrap();
-        assert_eq!(left.data.as_ref().unwrap().keys().collect::<Vec<_>>(), ["x", "y"]);
+        assert_eq!(
+            left.data.as_ref().unwrap().keys().collect::<Vec<_>>(),
+            ["x", "y"]
+        );
         // What was taken from one is no longer his to take away.
         let left = apply("one", json!({"y": "2"})).unwrap();
-        assert_eq!(left.data.as_ref().unwrap().keys().collect::<Vec<_>>(), ["x", "y"]);
+        assert_eq!(
+            left.data.as_ref().unwrap().keys().collect::<Vec<_>>(),
+            ["x", "y"]
+        );
         let error = apply("one", json!({"x": "3", "y": "2"})).unwrap_err();
-        assert!(error.to_string().contains("conflict with \"two\": .data.x"), "{error}");
+        assert!(
+            error.to_string().contains("conflict with \"two\": .data.x"),
+            "{error}"
+        );
 
         // Several at once are told by their manager.
         let error = apply("three", json!({"x": "0", "y": "0"})).unwrap_err();
@@ -235,14 +378,26 @@ fn what_is_applied_is_owned() {
             ),
             "{error}"
         );
-        let error = maps.patch("b", &Patch::apply("one", wanted(json!({}))), &stop).unwrap_err();
+        let error = maps
+            .patch("b", &Patch::apply("one", wanted(json!({}))), &stop)
+            .unwrap_err();
         assert!(error.is_bad_request(), "another name: {error:?}");
-        let error = maps.patch("a", &Patch::apply("", wanted(json!({}))), &stop).unwrap_err();
+        let error = maps
+            .patch("a", &Patch::apply("", wanted(json!({}))), &stop)
+            .unwrap_err();
         assert!(error.is_invalid(), "no manager: {error:?}");
         let kind = json!({"kind": "Secret", "metadata": {"name": "a"}});
-        assert!(maps.patch("a", &Patch::apply("one", kind), &stop).unwrap_err().is_bad_request());
+        assert!(
+            maps.patch("a", &Patch::apply("one", kind), &stop)
+                .unwrap_err()
+                .is_bad_request()
+        );
         let read = maps.get("a", &stop).unwrap();
-        assert!(maps.patch("a", &Patch::apply("one", &*read), &stop).unwrap_err().is_bad_request());
+        assert!(
+            maps.patch("a", &Patch::apply("one", &*read), &stop)
+                .unwrap_err()
+                .is_bad_request()
+        );
     });
 }
 
@@ -257,42 +412,78 @@ fn status_and_spec_have_their_own_doors() {
             "metadata": {"name": "p"}, "spec": {"containers": containers}, "status": {"message": "mine"},
         });
         let pod = pods.create(&pod, &stop).unwrap();
-        let message = |pod: &Pod| pod.status.as_ref().and_then(|status| status.message.clone());
+        let message = |pod: &Pod| {
+            pod.status
+                .as_ref()
+                .and_then(|status| status.message.clone())
+        };
         let deadline = |pod: &Pod| pod.spec.as_ref().unwrap().active_deadline_seconds;
         assert_eq!((message(&pod), pod.metadata.generation), (None, Some(1)));
 
-        let patch = Patch::merge(json!({"spec": {"activeDeadlineSeconds": 9}, "status": {"message": "a"}}));
+        let patch =
+            Patch::merge(json!({"spec": {"activeDeadlineSeconds": 9}, "status": {"message": "a"}}));
         let pod = pods.status().patch("p", &patch, &stop).unwrap();
         assert_eq!(
-            (message(&pod).as_deref(), deadline(&pod), pod.metadata.generation),
+            (
+                message(&pod).as_deref(),
+                deadline(&pod),
+                pod.metadata.generation
+            ),
             (Some("a"), None, Some(1))
         );
         let pod = pods.patch("p", &patch, &stop).unwrap();
-        assert_eq!((message(&pod).as_deref(), deadline(&pod)), (Some("a"), Some(9)));
+        assert_eq!(
+            (message(&pod).as_deref(), deadline(&pod)),
+            (Some("a"), Some(9))
+        );
         assert_eq!(pod.metadata.generation, Some(2));
 
         let mut changed = pods.status().get("p", &stop).unwrap();
         changed.status.as_mut().unwrap().message = Some("b".into());
         changed.spec.as_mut().unwrap().active_deadline_seconds = Some(8);
         let replaced = pods.status().replace(&changed, &stop).unwrap();
-        assert_eq!((message(&replaced).as_deref(), deadline(&replaced)), (Some("b"), Some(9)));
+        assert_eq!(
+            (message(&replaced).as_deref(), deadline(&replaced)),
+            (Some("b"), Some(9))
+        );
         let error = pods.status().replace(&changed, &stop).unwrap_err();
         assert!(error.is_conflict(), "{error:?}");
-        assert!(error.to_string().starts_with("replace pods/status \"p\" in namespace "), "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("replace pods/status \"p\" in namespace "),
+            "{error}"
+        );
         let change = |pod: &mut Pod| pod.status.as_mut().unwrap().message = Some("c".into());
         let pod = pods.status().modify("p", change, &stop).unwrap();
         assert_eq!(message(&pod).as_deref(), Some("c"));
         let wanted = json!({"metadata": {"name": "p"}, "status": {"message": "d"}});
-        let pod = pods.status().patch("p", &Patch::apply("me", wanted).force(), &stop).unwrap();
-        assert_eq!((message(&pod).as_deref(), deadline(&pod)), (Some("d"), Some(9)));
+        let pod = pods
+            .status()
+            .patch("p", &Patch::apply("me", wanted).force(), &stop)
+            .unwrap();
+        assert_eq!(
+            (message(&pod).as_deref(), deadline(&pod)),
+            (Some("d"), Some(9))
+        );
         assert_eq!(pod.metadata.generation, Some(2));
 
         let nobody = json!({"metadata": {"name": "q"}, "status": {"message": "d"}});
-        let error = pods.status().patch("q", &Patch::apply("me", nobody), &stop).unwrap_err();
-        assert!(error.is_not_found(), "a status creates no object: {error:?}");
+        let error = pods
+            .status()
+            .patch("q", &Patch::apply("me", nobody), &stop)
+            .unwrap_err();
+        assert!(
+            error.is_not_found(),
+            "a status creates no object: {error:?}"
+        );
         let maps = maps(&client, &namespace);
-        maps.create(&json!({"metadata": {"name": "a"}}), &stop).unwrap();
-        assert!(maps.status().get("a", &stop).unwrap_err().is_not_found(), "it has none");
+        maps.create(&json!({"metadata": {"name": "a"}}), &stop)
+            .unwrap();
+        assert!(
+            maps.status().get("a", &stop).unwrap_err().is_not_found(),
+            "it has none"
+        );
     });
 }
 
@@ -304,8 +495,11 @@ fn a_deletion_hits_only_what_it_means() {
         let maps = maps(&client, &namespace);
         let body = json!({"metadata": {"name": "a"}});
         let first = maps.create(&body, &stop).unwrap();
-        maps.patch("a", &Patch::merge(json!({"data": {"x": "1"}})), &stop).unwrap();
-        let error = maps.delete("a", &DeleteOptions::unchanged(&*first), &stop).unwrap_err();
+        maps.patch("a", &Patch::merge(json!({"data": {"x": "1"}})), &stop)
+            .unwrap();
+        let error = maps
+            .delete("a", &DeleteOptions::unchanged(&*first), &stop)
+            .unwrap_err();
         assert!(error.is_conflict(), "{error:?}");
         let mut options = DeleteOptions::same_object(&*first);
         options.propagation_policy = Some(PropagationPolicy::Background);
@@ -314,26 +508,42 @@ fn a_deletion_hits_only_what_it_means() {
 
         let second = maps.create(&body, &stop).unwrap();
         let error = maps.delete("a", &options, &stop).unwrap_err();
-        assert!(error.is_conflict(), "another object of the same name: {error:?}");
+        assert!(
+            error.is_conflict(),
+            "another object of the same name: {error:?}"
+        );
         // One who doesn't know what he means means nothing.
-        let error = maps.delete("a", &DeleteOptions::same_object(&ObjectMeta::default()), &stop).unwrap_err();
+        let error = maps
+            .delete(
+                "a",
+                &DeleteOptions::same_object(&ObjectMeta::default()),
+                &stop,
+            )
+            .unwrap_err();
         assert!(error.is_conflict(), "{error:?}");
-        maps.delete("a", &DeleteOptions::unchanged(&*second), &stop).unwrap();
+        maps.delete("a", &DeleteOptions::unchanged(&*second), &stop)
+            .unwrap();
 
         // A finalizer holds it, and its metadata tells.
         let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
         maps.create(&held, &stop).unwrap();
-        maps.delete("held", &DeleteOptions::default(), &stop).unwrap();
+        maps.delete("held", &DeleteOptions::default(), &stop)
+            .unwrap();
         let metadata = client.metadata_api(&configmaps(), Some(&namespace.name));
         let held: FullObjectMeta = metadata.get("held", &stop).unwrap().into_inner().metadata;
-        assert!(held.is_being_deleted() && held.finalizers == ["example.com/hold"], "{held:?}");
+        assert!(
+            held.is_being_deleted() && held.finalizers == ["example.com/hold"],
+            "{held:?}"
+        );
         let release = Patch::json(json!([
             {"op": "test", "path": "/metadata/finalizers/0", "value": "example.com/hold"},
             {"op": "remove", "path": "/metadata/finalizers/0"},
         ]));
         metadata.patch("held", &release, &stop).unwrap();
         wait_until("it is gone", || {
-            maps.get("held", &stop).is_err_and(|error| error.is_not_found()).then_some(())
+            maps.get("held", &stop)
+                .is_err_and(|error| error.is_not_found())
+                .then_some(())
         });
     });
 }
@@ -346,7 +556,11 @@ fn changes_of_many_are_all_kept() {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("modify");
         let maps = maps(&client, &namespace);
-        maps.create(&json!({"metadata": {"name": "count"}, "data": {"n": "0"}}), &stop).unwrap();
+        maps.create(
+            &json!({"metadata": {"name": "count"}, "data": {"n": "0"}}),
+            &stop,
+        )
+        .unwrap();
         let calls = AtomicUsize::new(0);
         let add_one = |map: &mut ConfigMap| {
             calls.fetch_add(1, Ordering::Relaxed);
@@ -367,8 +581,15 @@ fn changes_of_many_are_all_kept() {
                 });
             }
         });
-        assert_eq!(data(&maps.get("count", &stop).unwrap(), "n").unwrap(), (WRITERS * ROUNDS).to_string());
-        println!("  {} calls for {} changes", calls.into_inner(), WRITERS * ROUNDS);
+        assert_eq!(
+            data(&maps.get("count", &stop).unwrap(), "n").unwrap(),
+            (WRITERS * ROUNDS).to_string()
+        );
+        println!(
+            "  {} calls for {} changes",
+            calls.into_inner(),
+            WRITERS * ROUNDS
+        );
 
         // Someone who never gives way gets what is due.
         let mut tries = 0;
@@ -388,9 +609,13 @@ fn a_namespace_that_goes_takes_nothing_new() {
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("going");
-        client.api::<CoreNamespace>(None).delete(&namespace.name, &DeleteOptions::default(), &stop).unwrap();
-        let error =
-            maps(&client, &namespace).create(&json!({"metadata": {"name": "late"}}), &stop).unwrap_err();
+        client
+            .api::<CoreNamespace>(None)
+            .delete(&namespace.name, &DeleteOptions::default(), &stop)
+            .unwrap();
+        let error = maps(&client, &namespace)
+            .create(&json!({"metadata": {"name": "late"}}), &stop)
+            .unwrap_err();
         // A cluster with controllers may have been faster.
         assert!(
             error.is_namespace_terminating() && error.is_forbidden() || error.is_not_found(),
@@ -403,7 +628,10 @@ fn a_namespace_that_goes_takes_nothing_new() {
 fn metadata_alone_is_listed_and_watched() {
     fn names(list: &Value) -> Vec<&str> {
         let items = list["items"].as_array().unwrap();
-        items.iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
+        items
+            .iter()
+            .map(|item| item["metadata"]["name"].as_str().unwrap())
+            .collect()
     }
     on_every_cluster(ONCE, |cluster| {
         let (client, stop) = (cluster.client(), Stop::new());
@@ -415,14 +643,23 @@ fn metadata_alone_is_listed_and_watched() {
         options.label_selector = "x=1".to_owned();
         let body = watcher.list(&options, &stop).unwrap();
         let list: Value = serde_json::from_reader(body).unwrap();
-        assert_eq!((&list["kind"], names(&list)), (&json!("PartialObjectMetadataList"), vec!["a"]));
+        assert_eq!(
+            (&list["kind"], names(&list)),
+            (&json!("PartialObjectMetadataList"), vec!["a"])
+        );
         assert_eq!(list["items"][0].get("data"), None, "{list}");
 
         let mut options = ListOptions::default();
-        options.resource_version = Some(list["metadata"]["resourceVersion"].as_str().unwrap().to_owned());
+        options.resource_version = Some(
+            list["metadata"]["resourceVersion"]
+                .as_str()
+                .unwrap()
+                .to_owned(),
+        );
         options.timeout_seconds = Some(30);
-        let mut events = serde_json::Deserializer::from_reader(watcher.watch(&options, &stop).unwrap())
-            .into_iter::<Event>();
+        let mut events =
+            serde_json::Deserializer::from_reader(watcher.watch(&options, &stop).unwrap())
+                .into_iter::<Event>();
         namespace.patch("a", &json!({"data": {"round": "1"}}));
         namespace.delete("a");
         for kind in ["MODIFIED", "DELETED"] {
@@ -430,7 +667,11 @@ fn metadata_alone_is_listed_and_watched() {
             assert_eq!((event.kind.as_str(), event.object.name()), (kind, "a"));
             assert_eq!(event.object.label("x"), Some("1"));
         }
-        assert!(watcher.description().starts_with("configmaps in namespace "));
+        assert!(
+            watcher
+                .description()
+                .starts_with("configmaps in namespace ")
+        );
     });
 }
 
@@ -461,8 +702,11 @@ fn an_informer_of_metadata_alone_follows() {
         assert_eq!(follower.known().problems, Vec::<String>::new());
         if let Some(server) = cluster.embedded_server() {
             let reads = server.requests();
-            let reads = reads.iter().filter(|request| [Verb::List, Verb::Watch].contains(&request.verb()));
-            let mine = reads.filter(|request| request.path().ends_with(&namespace.path("configmaps")));
+            let reads = reads
+                .iter()
+                .filter(|request| [Verb::List, Verb::Watch].contains(&request.verb()));
+            let mine =
+                reads.filter(|request| request.path().ends_with(&namespace.path("configmaps")));
             for request in mine {
                 let accept = request.header("accept").unwrap();
                 assert!(accept.contains("as=PartialObjectMetadata"), "{accept}");
@@ -484,9 +728,13 @@ fn names_and_bodies_that_are_none_are_not_even_sent() {
         let (client, stop) = (cluster.client(), Stop::new());
         let namespace = cluster.namespace("names");
         let maps = maps(&client, &namespace);
-        maps.create(&json!({"metadata": {"name": "a"}}), &stop).unwrap();
+        maps.create(&json!({"metadata": {"name": "a"}}), &stop)
+            .unwrap();
         for name in ["", ".", "..", "a/status", "%61", "../configmaps/a"] {
-            assert!(maps.delete(name, &DeleteOptions::default(), &stop).is_err(), "{name}");
+            assert!(
+                maps.delete(name, &DeleteOptions::default(), &stop).is_err(),
+                "{name}"
+            );
             assert!(maps.get(name, &stop).is_err(), "{name}");
         }
         // Strange ones get through whole.

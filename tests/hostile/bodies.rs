@@ -21,14 +21,22 @@ fn errors(bodies: Vec<Answer>, set: impl Fn(&mut ReflectorOptions)) -> Vec<Error
 
 /// The same for lists that take several answers.
 fn errors_of(lists: Vec<Vec<Answer>>, set: impl Fn(&mut ReflectorOptions)) -> Vec<Error> {
-    let first = [Answer::body(list("4", "", &objects())), Answer::body(EXPIRED)];
-    let good = [Answer::body(list("8", "", &objects()[..2])), Answer::open(LAST)];
+    let first = [
+        Answer::body(list("4", "", &objects())),
+        Answer::body(EXPIRED),
+    ];
+    let good = [
+        Answer::body(list("8", "", &objects()[..2])),
+        Answer::open(LAST),
+    ];
     let (count, answers) = (lists.len(), lists.into_iter().flatten());
     let script = ScriptedListerWatcher::new(first.into_iter().chain(answers).chain(good));
     let errors = Arc::new(Mutex::new(Vec::new()));
     let informed = Informed::<DynamicObject>::run(script, QUEUES[count % 3], |options| {
         let errors = Arc::clone(&errors);
-        options.watch_error_handler = Some(Arc::new(move |error: &Error| errors.lock().push(error.clone())));
+        options.watch_error_handler = Some(Arc::new(move |error: &Error| {
+            errors.lock().push(error.clone())
+        }));
         set(options);
     });
     let told = informed.told();
@@ -150,12 +158,18 @@ fn broken_bodies() -> Vec<(&'static str, Vec<u8>, &'static str)> {
 #[test]
 fn l15_a_body_that_is_no_list_fails_and_nothing_is_deleted() {
     let bodies = broken_bodies();
-    let answers = bodies.iter().map(|(_, body, _)| Answer::body(&body[..])).collect();
+    let answers = bodies
+        .iter()
+        .map(|(_, body, _)| Answer::body(&body[..]))
+        .collect();
     let errors = errors(answers, |_| {});
     for ((what, _, expected), error) in bodies.iter().zip(errors) {
         assert!(error.is_decode(), "{what}: {error}");
         let error = error.to_string();
-        assert!(error.contains(expected) && error.starts_with("list scripted objects: "), "{what}: {error}");
+        assert!(
+            error.contains(expected) && error.starts_with("list scripted objects: "),
+            "{what}: {error}"
+        );
     }
 }
 
@@ -163,10 +177,16 @@ fn l15_a_body_that_is_no_list_fails_and_nothing_is_deleted() {
 fn l13_a_last_page_that_is_no_list_fails_and_nothing_is_deleted() {
     let bodies = broken_bodies();
     let page = || Answer::body(list("6", "more", &objects()[..1]));
-    let answers = bodies.iter().map(|(_, body, _)| vec![page(), Answer::body(&body[..])]).collect();
+    let answers = bodies
+        .iter()
+        .map(|(_, body, _)| vec![page(), Answer::body(&body[..])])
+        .collect();
     let errors = errors_of(answers, |_| {});
     for ((what, _, expected), error) in bodies.iter().zip(errors) {
-        assert!(error.is_decode() && error.to_string().contains(expected), "{what}: {error}");
+        assert!(
+            error.is_decode() && error.to_string().contains(expected),
+            "{what}: {error}"
+        );
     }
 }
 
@@ -189,11 +209,19 @@ fn w9_a_list_of_something_else_fails_and_nothing_is_deleted() {
         let body = body.replacen(r#""List""#, &format!("{kind:?}"), 1);
         Answer::body(body.replacen(r#""v1""#, &format!("{api_version:?}"), 1))
     };
-    let others = [of("v1", "NodeList"), of("v2", "PodList"), of("apps/v1", "PodList"), of("v1", "Pod")];
+    let others = [
+        of("v1", "NodeList"),
+        of("v2", "PodList"),
+        of("apps/v1", "PodList"),
+        of("v1", "Pod"),
+    ];
     let errors = errors(Vec::from(others), |options| {
         options.expected_kind = Some(GroupVersionKind::new("", "v1", "Pod"));
     });
     for error in errors {
-        assert!(error.is_decode() && error.to_string().contains("a list of v1 Pod was expected"), "{error}");
+        assert!(
+            error.is_decode() && error.to_string().contains("a list of v1 Pod was expected"),
+            "{error}"
+        );
     }
 }

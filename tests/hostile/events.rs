@@ -4,7 +4,9 @@ use k8s_informer::testing::{Answer, Request, ScriptedListerWatcher};
 use k8s_informer::{DynamicObject, GroupVersionKind, InformerQueue};
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::objects::{Broken, broken_for_any_type, broken_for_pods, broken_for_typed, object, with};
+use crate::objects::{
+    Broken, broken_for_any_type, broken_for_pods, broken_for_typed, object, with,
+};
 use crate::support::{EXPIRED, Informed, LAST, QUEUES, Sending, event, initial_events, list};
 
 fn objects() -> Vec<Vec<u8>> {
@@ -12,14 +14,26 @@ fn objects() -> Vec<Vec<u8>> {
 }
 
 fn lines(lines: &[&[u8]]) -> Vec<u8> {
-    lines.iter().flat_map(|line| [line.trim_ascii_end(), b"\n"].concat()).collect()
+    lines
+        .iter()
+        .flat_map(|line| [line.trim_ascii_end(), b"\n"].concat())
+        .collect()
 }
 
 /// Lines of a watch that are no event.
 fn broken_frames() -> Vec<(&'static str, Vec<u8>)> {
     let a = object("a", "7");
     let text = |text: &str| text.as_bytes().to_vec();
-    let of = |kind: &str| [br#"{"type":"#, kind.as_bytes(), br#","object":"#, &a[..], b"}"].concat();
+    let of = |kind: &str| {
+        [
+            br#"{"type":"#,
+            kind.as_bytes(),
+            br#","object":"#,
+            &a[..],
+            b"}",
+        ]
+        .concat()
+    };
     let about = |object: &[u8]| event("MODIFIED", object);
     vec![
         ("garbage", text("garbage")),
@@ -27,7 +41,10 @@ fn broken_frames() -> Vec<(&'static str, Vec<u8>)> {
         ("null", text("null")),
         ("a number", text("7")),
         ("an array", text("[]")),
-        ("an event as an array", [br#"["DELETED","#, &a[..], b"]"].concat()),
+        (
+            "an event as an array",
+            [br#"["DELETED","#, &a[..], b"]"].concat(),
+        ),
         ("an empty object", text("{}")),
         ("an object", a.clone()),
         ("no type", [br#"{"object":"#, &a[..], b"}"].concat()),
@@ -38,21 +55,33 @@ fn broken_frames() -> Vec<(&'static str, Vec<u8>)> {
         ("a type that is null", of("null")),
         ("a type that is a number", of("7")),
         ("a type twice", of(r#""ADDED","type":"DELETED""#)),
-        ("an object twice", [&of(r#""DELETED""#)[..a.len()], br#","object":{}}"#].concat()),
+        (
+            "an object twice",
+            [&of(r#""DELETED""#)[..a.len()], br#","object":{}}"#].concat(),
+        ),
         ("object: null", about(b"null")),
         ("object is a number", about(b"7")),
         ("object is text", about(br#""a""#)),
         ("object is an array", about(&[b"[", &a[..], b"]"].concat())),
-        ("a byte order mark", [b"\xef\xbb\xbf", &of(r#""DELETED""#)[..]].concat()),
+        (
+            "a byte order mark",
+            [b"\xef\xbb\xbf", &of(r#""DELETED""#)[..]].concat(),
+        ),
         ("NUL first", [b"\0", &of(r#""DELETED""#)[..]].concat()),
         ("NUL in it", about(&with("a", "7", ",\"x\":\"\0\"", ""))),
-        ("half a character in it", [&about(b"{\"metadata\":{\"name\":\"")[..33], b"\xc3\"}}}"].concat()),
+        (
+            "half a character in it",
+            [&about(b"{\"metadata\":{\"name\":\"")[..33], b"\xc3\"}}}"].concat(),
+        ),
         ("a brace too few", event("MODIFIED", &a[..a.len() - 1])),
         ("a quote too few", about(br#"{"metadata":{"name":"a}}"#)),
         ("garbage in it", about(br#"{"metadata":{"name":"a"},}"#)),
         ("a million brackets", vec![b'['; 1_000_000]),
         ("a million braces", vec![b'{'; 1_000_000]),
-        ("an object that goes a million deep", about(&b"{\"a\":".repeat(1_000_000))),
+        (
+            "an object that goes a million deep",
+            about(&b"{\"a\":".repeat(1_000_000)),
+        ),
         ("a status", EXPIRED.replace("ERROR", "error").into_bytes()),
     ]
 }
@@ -61,28 +90,57 @@ fn broken_frames() -> Vec<(&'static str, Vec<u8>)> {
 fn w15_a_line_that_is_no_event_ends_the_watch_which_goes_on_from_the_last_good_version() {
     for queue in QUEUES {
         let frames = broken_frames();
-        let good = |version: usize| event("ADDED", &object(&format!("d{version}"), &version.to_string()));
+        let good = |version: usize| {
+            event(
+                "ADDED",
+                &object(&format!("d{version}"), &version.to_string()),
+            )
+        };
         let mut answers = vec![Answer::body(list("4", "", &objects()))];
         let broken = frames.iter().zip(10..);
         // With another event behind it, which is not looked at.
         answers.extend(broken.map(|((_, frame), version)| {
-            Answer::body(lines(&[&good(version), frame, &event("DELETED", &object("b", "900"))]))
+            Answer::body(lines(&[
+                &good(version),
+                frame,
+                &event("DELETED", &object("b", "900")),
+            ]))
         }));
         answers.push(Answer::open(LAST));
-        let informed = Informed::<DynamicObject>::run(ScriptedListerWatcher::new(answers), queue, |_| {});
+        let informed =
+            Informed::<DynamicObject>::run(ScriptedListerWatcher::new(answers), queue, |_| {});
         informed.until_last();
         let versions = |request: &Request| match request {
             Request::Watch(options) => options.resource_version.clone(),
             _ => None,
         };
-        let watches: Vec<_> = informed.script.requests().iter().filter_map(versions).collect();
-        let expected = ["4".to_owned()].into_iter().chain((10..10 + frames.len()).map(|v| v.to_string()));
-        assert_eq!(watches, expected.collect::<Vec<_>>(), "{:?}", informed.status());
+        let watches: Vec<_> = informed
+            .script
+            .requests()
+            .iter()
+            .filter_map(versions)
+            .collect();
+        let expected = ["4".to_owned()]
+            .into_iter()
+            .chain((10..10 + frames.len()).map(|v| v.to_string()));
+        assert_eq!(
+            watches,
+            expected.collect::<Vec<_>>(),
+            "{:?}",
+            informed.status()
+        );
         assert_eq!(informed.status().lists, 1);
         assert_eq!(informed.cache().len(), 3 + frames.len());
-        assert!(informed.told().iter().all(|told| told.starts_with('+')), "{:?}", informed.told());
+        assert!(
+            informed.told().iter().all(|told| told.starts_with('+')),
+            "{:?}",
+            informed.told()
+        );
         let error = informed.status().last_error.unwrap();
-        assert!(error.is_decode() && error.to_string().contains("event 2 after version 41: "), "{error}");
+        assert!(
+            error.is_decode() && error.to_string().contains("event 2 after version 41: "),
+            "{error}"
+        );
     }
 }
 
@@ -98,7 +156,10 @@ fn each_line_that_is_no_event_has_a_typed_error() {
         let informed = Informed::<Pod>::run(script, InformerQueue::DeltaFifo, |_| {});
         let error = informed.status().last_error.unwrap();
         let place = "watch scripted objects: event 2 after version 5: ";
-        assert!(error.is_decode() && error.to_string().starts_with(place), "{what}: {error}");
+        assert!(
+            error.is_decode() && error.to_string().starts_with(place),
+            "{what}: {error}"
+        );
     }
 }
 
@@ -111,21 +172,29 @@ fn an_event_that_is_cut_anywhere_is_none() {
     for cut in cuts {
         // An event before it, so that it is no very short watch.
         let body = [&event("MODIFIED", &object("a", "7"))[..], &frame[..cut]].concat();
-        answers.push(if cut % 2 == 0 { Answer::body(body) } else { Answer::broken(body) });
+        answers.push(if cut % 2 == 0 {
+            Answer::body(body)
+        } else {
+            Answer::broken(body)
+        });
     }
     answers.push(Answer::open(LAST));
     let script = ScriptedListerWatcher::new(answers);
     let informed = Informed::<DynamicObject>::run(script, InformerQueue::RealFifoInOrder, |_| {});
     assert_eq!(informed.cache(), ["ns/a@7", "ns/b@2", "ns/c@3"]);
     assert!(informed.gone().is_empty());
-    assert_eq!((informed.status().lists, informed.status().complete), (1, true));
+    assert_eq!(
+        (informed.status().lists, informed.status().complete),
+        (1, true)
+    );
 }
 
 #[test]
 fn a_change_that_can_not_be_decoded_costs_only_itself() {
     let cases = [broken_for_any_type(), broken_for_typed(), broken_for_pods()].concat();
     for (broken, what, bytes) in cases {
-        if matches!(broken, Broken::Json | Broken::Text) || what.contains("deep") && !what.contains("managed")
+        if matches!(broken, Broken::Json | Broken::Text)
+            || what.contains("deep") && !what.contains("managed")
         {
             continue; // They end the stream, or they are no problem.
         }
@@ -139,10 +208,17 @@ fn a_change_that_can_not_be_decoded_costs_only_itself() {
             assert!(informed.gone().is_empty(), "{what}");
             assert_eq!(informed.cache(), ["ns/a@1", "ns/b@2", "ns/c@6"], "{what}");
             let status = informed.status();
-            assert_eq!((status.complete, status.unreadable, status.watches), (false, 1, 1), "{what}");
+            assert_eq!(
+                (status.complete, status.unreadable, status.watches),
+                (false, 1, 1),
+                "{what}"
+            );
             let error = status.last_error.unwrap();
             let place = if broken == Broken::Form { "ns/b: " } else { "" };
-            assert!(error.is_decode() && error.to_string().contains(place), "{what}: {error}");
+            assert!(
+                error.is_decode() && error.to_string().contains(place),
+                "{what}: {error}"
+            );
         }
     }
 }
@@ -151,7 +227,8 @@ fn a_change_that_can_not_be_decoded_costs_only_itself() {
 fn a_deletion_that_can_not_be_decoded_still_deletes_what_it_says_clearly() {
     let cases = [broken_for_any_type(), broken_for_typed(), broken_for_pods()].concat();
     for (broken, what, bytes) in cases {
-        if matches!(broken, Broken::Json | Broken::Text) || what.contains("deep") && !what.contains("managed")
+        if matches!(broken, Broken::Json | Broken::Text)
+            || what.contains("deep") && !what.contains("managed")
         {
             continue;
         }
@@ -168,7 +245,11 @@ fn a_deletion_that_can_not_be_decoded_still_deletes_what_it_says_clearly() {
             assert_eq!(informed.gone(), gone, "{what} over {queue:?}");
             assert_eq!(informed.cache(), cache, "{what} over {queue:?}");
             let status = informed.status();
-            assert_eq!((status.complete, status.unreadable, status.watches), (false, 1, 1), "{what}");
+            assert_eq!(
+                (status.complete, status.unreadable, status.watches),
+                (false, 1, 1),
+                "{what}"
+            );
         }
     }
 }
@@ -185,9 +266,16 @@ fn wl3_a_broken_deletion_among_the_initial_events_deletes() {
             again.extend(LAST.as_bytes());
             let script = ScriptedListerWatcher::new([Answer::body(first), Answer::open(again)]);
             let informed = Informed::<Pod>::run(script.with_watch_list(), queue, |_| {});
-            let cache: &[_] = if goes { &["ns/a@1", "ns/c@3"] } else { &["ns/a@1", "ns/b@2", "ns/c@3"] };
+            let cache: &[_] = if goes {
+                &["ns/a@1", "ns/c@3"]
+            } else {
+                &["ns/a@1", "ns/b@2", "ns/c@3"]
+            };
             assert_eq!(informed.cache(), cache);
-            assert_eq!((informed.status().complete, informed.status().unreadable), (goes, 1));
+            assert_eq!(
+                (informed.status().complete, informed.status().unreadable),
+                (goes, 1)
+            );
         }
     }
 }
@@ -212,7 +300,11 @@ fn wl3_initial_events_that_share_a_line_all_count() {
 fn wl3_garbage_among_the_initial_events_is_a_list_in_the_end() {
     for (what, frame) in broken_frames() {
         let first = [initial_events("4", &objects()), EXPIRED.as_bytes().to_vec()].concat();
-        let again = lines(&[&event("ADDED", &object("a", "1")), &frame, &initial_events("6", &[])]);
+        let again = lines(&[
+            &event("ADDED", &object("a", "1")),
+            &frame,
+            &initial_events("6", &[]),
+        ]);
         let answers = [
             Answer::body(first),
             Answer::body(again),
@@ -220,9 +312,13 @@ fn wl3_garbage_among_the_initial_events_is_a_list_in_the_end() {
             Answer::open(LAST),
         ];
         let script = ScriptedListerWatcher::new(answers).with_watch_list();
-        let informed = Informed::<DynamicObject>::run(script, InformerQueue::RealFifoInOrder, |_| {});
+        let informed =
+            Informed::<DynamicObject>::run(script, InformerQueue::RealFifoInOrder, |_| {});
         assert_eq!(informed.gone(), ["ns/a"], "{what}");
-        assert!(matches!(informed.script.requests()[2], Request::List(_)), "{what}");
+        assert!(
+            matches!(informed.script.requests()[2], Request::List(_)),
+            "{what}"
+        );
     }
 }
 
@@ -236,21 +332,34 @@ fn w9_an_object_of_another_kind_is_told_and_what_it_may_stand_for_is_not_deleted
             let expects = |options: &mut k8s_informer::ReflectorOptions| {
                 options.expected_kind = Some(GroupVersionKind::new("", "v1", "Pod"));
             };
-            let states = [("4", objects()), ("6", vec![object("a", "1"), other.to_vec()])];
+            let states = [
+                ("4", objects()),
+                ("6", vec![object("a", "1"), other.to_vec()]),
+            ];
             let script = Sending::WatchList.script(&states, b"");
             let informed = Informed::<DynamicObject>::run(script, queue, expects);
-            let cache: &[_] = if c_is_told { &["ns/a@1", "ns/b@2"] } else { &["ns/a@1", "ns/b@2", "ns/c@3"] };
+            let cache: &[_] = if c_is_told {
+                &["ns/a@1", "ns/b@2"]
+            } else {
+                &["ns/a@1", "ns/b@2", "ns/c@3"]
+            };
             assert_eq!(informed.cache(), cache);
             assert!(!informed.status().complete);
             let error = informed.status().last_error.unwrap();
-            assert!(error.is_decode() && error.to_string().contains("v1 Pod was expected"), "{error}");
+            assert!(
+                error.is_decode() && error.to_string().contains("v1 Pod was expected"),
+                "{error}"
+            );
 
             for kind in ["ADDED", "MODIFIED", "DELETED"] {
                 let script = Sending::List.script(&states[..1], &event(kind, other));
                 let informed = Informed::<DynamicObject>::run(script, queue, expects);
                 assert!(informed.gone().is_empty());
                 let error = informed.status().last_error.unwrap();
-                assert!(error.is_decode() && error.to_string().contains("v1 Pod was expected"), "{error}");
+                assert!(
+                    error.is_decode() && error.to_string().contains("v1 Pod was expected"),
+                    "{error}"
+                );
             }
         }
     }
@@ -258,7 +367,14 @@ fn w9_an_object_of_another_kind_is_told_and_what_it_may_stand_for_is_not_deleted
 
 #[test]
 fn an_error_event_without_a_status_is_an_error_and_a_list() {
-    for object in ["null", "7", "[]", "{}", r#"{"kind":"Pod"}"#, r#"{"kind":"Status","code":"x"}"#] {
+    for object in [
+        "null",
+        "7",
+        "[]",
+        "{}",
+        r#"{"kind":"Pod"}"#,
+        r#"{"kind":"Status","code":"x"}"#,
+    ] {
         let answers = [
             Answer::body(list("4", "", &objects())),
             Answer::body(event("ERROR", object.as_bytes())),

@@ -6,7 +6,9 @@ use k8s_informer::{DynamicObject, InformerQueue, Object};
 use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 
-use crate::objects::{Broken, Case, Small, broken_for_any_type, broken_for_pods, broken_for_typed, object};
+use crate::objects::{
+    Broken, Case, Small, broken_for_any_type, broken_for_pods, broken_for_typed, object,
+};
 use crate::support::{Informed, QUEUES, SENDINGS, Sending};
 
 /// A relist in which "b" is broken, "c" is missing, and "d" is new; and then one that is as it should be.
@@ -14,16 +16,26 @@ fn a_broken_object_is_not_taken_for_deleted<T: Object + DeserializeOwned>(cases:
     let mut wrong = Vec::new();
     for (broken, what, bytes) in cases {
         for sending in SENDINGS {
-            let is_object = bytes.starts_with(b"{") && !matches!(broken, Broken::Json | Broken::Text);
+            let is_object =
+                bytes.starts_with(b"{") && !matches!(broken, Broken::Json | Broken::Text);
             if sending == Sending::WatchList && !is_object {
                 continue; // It ends the stream.
             }
             for queue in QUEUES {
-                let name = format!("{what} in a {} by {sending:?} over {queue:?}", type_name::<T>());
+                let name = format!(
+                    "{what} in a {} by {sending:?} over {queue:?}",
+                    type_name::<T>()
+                );
                 let states = [
-                    ("4", vec![object("a", "1"), object("b", "2"), object("c", "3")]),
+                    (
+                        "4",
+                        vec![object("a", "1"), object("b", "2"), object("c", "3")],
+                    ),
                     ("6", vec![object("a", "1"), bytes.clone(), object("d", "6")]),
-                    ("8", vec![object("a", "1"), object("b", "7"), object("d", "6")]),
+                    (
+                        "8",
+                        vec![object("a", "1"), object("b", "7"), object("d", "6")],
+                    ),
                 ];
                 let c_is_told = matches!(broken, Broken::Form | Broken::Text);
                 let mut expected: &[&str] = match c_is_told {
@@ -32,7 +44,10 @@ fn a_broken_object_is_not_taken_for_deleted<T: Object + DeserializeOwned>(cases:
                 };
                 let informed = Informed::<T>::run(sending.script(&states[..2], b""), queue, |_| {});
                 let (told, status) = (sorted(informed.told()), informed.status());
-                let error = status.last_error.map(|error| error.to_string()).unwrap_or_default();
+                let error = status
+                    .last_error
+                    .map(|error| error.to_string())
+                    .unwrap_or_default();
                 if told != expected || (status.complete, status.unreadable) != (false, 1) {
                     wrong.push(format!("{name}: {told:?} {error}"));
                     continue;
@@ -43,7 +58,9 @@ fn a_broken_object_is_not_taken_for_deleted<T: Object + DeserializeOwned>(cases:
 
                 let informed = Informed::<T>::run(sending.script(&states, b""), queue, |_| {});
                 let (told, status) = (sorted(informed.told()), informed.status());
-                expected = &["+ns/a@1", "+ns/b@2", "+ns/c@3", "+ns/d@6", "-ns/c@?3", "ns/b@2>7"];
+                expected = &[
+                    "+ns/a@1", "+ns/b@2", "+ns/c@3", "+ns/d@6", "-ns/c@?3", "ns/b@2>7",
+                ];
                 if told != expected || (status.complete, status.unreadable) != (true, 1) {
                     wrong.push(format!("{name}, and then not: {told:?} {status:?}"));
                 }
@@ -65,14 +82,20 @@ fn sorted(mut words: Vec<String>) -> Vec<String> {
 fn a_broken_pod_is_not_taken_for_deleted() {
     let cases = [broken_for_any_type(), broken_for_typed(), broken_for_pods()].concat();
     // A field that a type does not know is not decoded, however deep it is.
-    let cases: Vec<_> = cases.into_iter().filter(|(_, what, _)| !what.contains("deep")).collect();
+    let cases: Vec<_> = cases
+        .into_iter()
+        .filter(|(_, what, _)| !what.contains("deep"))
+        .collect();
     a_broken_object_is_not_taken_for_deleted::<Pod>(&cases);
 }
 
 #[test]
 fn a_broken_object_of_ones_own_type_is_not_taken_for_deleted() {
     let cases = [broken_for_any_type(), broken_for_typed()].concat();
-    let cases: Vec<_> = cases.into_iter().filter(|(_, what, _)| !what.contains("deep")).collect();
+    let cases: Vec<_> = cases
+        .into_iter()
+        .filter(|(_, what, _)| !what.contains("deep"))
+        .collect();
     a_broken_object_is_not_taken_for_deleted::<Small>(&cases);
 }
 
@@ -84,16 +107,33 @@ fn a_broken_dynamic_object_is_not_taken_for_deleted() {
 #[test]
 fn w9_an_item_without_a_name_is_told_and_left_out() {
     for sending in SENDINGS {
-        for nameless in [r#"{"metadata":{"namespace":"ns"}}"#, r#"{"metadata":{"name":""}}"#, "{}"] {
-            let states = [("4", vec![object("a", "1"), nameless.into(), object("b", "2")])];
+        for nameless in [
+            r#"{"metadata":{"namespace":"ns"}}"#,
+            r#"{"metadata":{"name":""}}"#,
+            "{}",
+        ] {
+            let states = [(
+                "4",
+                vec![object("a", "1"), nameless.into(), object("b", "2")],
+            )];
             let script = sending.script(&states, b"");
             let informed = Informed::<Pod>::run(script, InformerQueue::RealFifoAtomic, |_| {});
             assert_eq!(informed.cache(), ["ns/a@1", "ns/b@2"]);
             let status = informed.status();
-            assert_eq!((status.listed, status.complete, status.unreadable), (true, false, 1));
+            assert_eq!(
+                (status.listed, status.complete, status.unreadable),
+                (true, false, 1)
+            );
             let error = status.last_error.unwrap().to_string();
-            assert!(error.ends_with(": unexpected answer: it has no name"), "{error}");
-            let place = if sending == Sending::WatchList { "event 2 after" } else { "item 1 of the list" };
+            assert!(
+                error.ends_with(": unexpected answer: it has no name"),
+                "{error}"
+            );
+            let place = if sending == Sending::WatchList {
+                "event 2 after"
+            } else {
+                "item 1 of the list"
+            };
             assert!(error.contains(place), "{error}");
         }
     }

@@ -8,15 +8,15 @@ use std::thread;
 
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{
-    Accessor, Body, Error, Fifo, IndexFunc, Indexer, Indexers, InformerQueue, ListOptions, ListWatch,
-    ObjectMeta, Reflector, ReflectorStore, SharedIndexInformer, SharedIndexInformerOptions, Status, Stop,
-    impl_object,
+    Accessor, Body, Error, Fifo, IndexFunc, Indexer, Indexers, InformerQueue, ListOptions,
+    ListWatch, ObjectMeta, Reflector, ReflectorStore, SharedIndexInformer,
+    SharedIndexInformerOptions, Status, Stop, impl_object,
 };
 use serde::Deserialize;
 
 use crate::support::{
-    EXPIRED, FORBIDDEN, Informed, LAST, QUEUES, SENDINGS, Sending, State, event, initial_events, list,
-    options, until,
+    EXPIRED, FORBIDDEN, Informed, LAST, QUEUES, SENDINGS, Sending, State, event, initial_events,
+    list, options, until,
 };
 
 /// What is written in "a".
@@ -42,7 +42,10 @@ fn named(name: &str, version: &str, text: &str) -> Vec<u8> {
 }
 
 fn text(cache: &Indexer<Note>) -> String {
-    cache.get_by_key("ns/a").map(|note| note.text.clone()).unwrap_or_default()
+    cache
+        .get_by_key("ns/a")
+        .map(|note| note.text.clone())
+        .unwrap_or_default()
 }
 
 fn status(code: u16, reason: &str, cause: &str) -> Answer {
@@ -57,12 +60,19 @@ fn status(code: u16, reason: &str, cause: &str) -> Answer {
 #[test]
 fn relist_after_expiry_decodes_everything() {
     for sending in SENDINGS {
-        let states: [State; 2] = [("9", vec![note("9", "first")]), ("9", vec![note("9", "second")])];
+        let states: [State; 2] = [
+            ("9", vec![note("9", "first")]),
+            ("9", vec![note("9", "second")]),
+        ];
         for queue in QUEUES {
             let script = sending.script(&states, b"");
             let informed = Informed::<Note>::run_patiently(script, queue, 1, |_| {});
             informed.until_last();
-            assert_eq!(text(informed.informer.indexer()), "second", "{sending:?} {queue:?}");
+            assert_eq!(
+                text(informed.informer.indexer()),
+                "second",
+                "{sending:?} {queue:?}"
+            );
         }
         let store = Arc::new(Indexer::<Note>::for_objects());
         reflect(&sending.script(&states, b""), store.clone());
@@ -70,7 +80,11 @@ fn relist_after_expiry_decodes_everything() {
         // It has nothing to take an object from.
         let fifo = Arc::new(Fifo::new(Accessor::object()));
         reflect(&sending.script(&states, b""), fifo.clone());
-        assert_eq!(fifo.get_by_key("ns/a").unwrap().text, "second", "{sending:?}, a Fifo");
+        assert_eq!(
+            fifo.get_by_key("ns/a").unwrap().text,
+            "second",
+            "{sending:?}, a Fifo"
+        );
     }
 }
 
@@ -87,16 +101,32 @@ fn reflect(script: &ScriptedListerWatcher, store: Arc<dyn ReflectorStore<Note>>)
 
 #[test]
 fn relist_after_a_lost_connection_decodes_everything() {
-    let refused = || Answer::error(std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into());
+    let refused =
+        || Answer::error(std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into());
     let forbidden = || Answer::body(FORBIDDEN);
     let too_new = || status(504, "Timeout", "ResourceVersionTooLarge");
     let expired = || status(410, "Expired", "");
     let signs = || -> [(&str, Vec<Answer>); 9] {
         [
             ("refused", vec![refused(), forbidden()]),
-            ("broken", vec![Answer::broken(event("ADDED", &named("b", "9", "\"\""))), forbidden()]),
-            ("broken within an event", vec![Answer::broken(r#"{"type":"#), forbidden()]),
-            ("ended early", vec![Answer::body(event("ADDED", &named("b", "9", "\"\""))), forbidden()]),
+            (
+                "broken",
+                vec![
+                    Answer::broken(event("ADDED", &named("b", "9", "\"\""))),
+                    forbidden(),
+                ],
+            ),
+            (
+                "broken within an event",
+                vec![Answer::broken(r#"{"type":"#), forbidden()],
+            ),
+            (
+                "ended early",
+                vec![
+                    Answer::body(event("ADDED", &named("b", "9", "\"\""))),
+                    forbidden(),
+                ],
+            ),
             ("ended at once", vec![Answer::body("")]),
             ("unavailable", vec![status(503, "ServiceUnavailable", "")]),
             ("expired", vec![expired()]),
@@ -112,7 +142,11 @@ fn relist_after_a_lost_connection_decodes_everything() {
             let script = ScriptedListerWatcher::new([first].into_iter().chain(answers).chain(rest));
             let informed = Informed::<Note>::run_patiently(script, queue, 1, |_| {});
             informed.until_last();
-            assert_eq!(text(informed.informer.indexer()), "second", "{sign}, {queue:?}");
+            assert_eq!(
+                text(informed.informer.indexer()),
+                "second",
+                "{sign}, {queue:?}"
+            );
         }
     }
 }
@@ -143,7 +177,13 @@ fn relist_after_a_rejected_state_decodes_it_again() {
     ];
     for sending in SENDINGS {
         for queue in QUEUES {
-            let reject = |note: &Note| if note.text == "second" { Err("not this one") } else { Ok(()) };
+            let reject = |note: &Note| {
+                if note.text == "second" {
+                    Err("not this one")
+                } else {
+                    Ok(())
+                }
+            };
             let informed = relisted(sending, queue, &states, reject);
             informed.until_text("third");
         }
@@ -165,7 +205,10 @@ impl Running {
         queue: InformerQueue,
         index: impl Fn(&Note) -> Result<(), &'static str> + Send + Sync + 'static,
     ) -> Self {
-        let mut informer_options = SharedIndexInformerOptions { reflector: options(), ..Default::default() };
+        let mut informer_options = SharedIndexInformerOptions {
+            reflector: options(),
+            ..Default::default()
+        };
         informer_options.queue = queue;
         let index = IndexFunc::fallible(move |note: &Note| index(note).map(|()| Vec::new()));
         informer_options.indexers = Indexers::new().with("index", index);
@@ -175,7 +218,12 @@ impl Running {
             let (informer, stop) = (informer.clone(), stop.clone());
             move || informer.run(&stop).unwrap()
         });
-        Self { what, informer, stop, thread: Some(thread) }
+        Self {
+            what,
+            informer,
+            stop,
+            thread: Some(thread),
+        }
     }
 
     /// Waits until the end of the script is in the cache.
@@ -215,12 +263,17 @@ fn relisted(
                 return;
             }
             if let Some(before) = lists.fetch_add(1, Ordering::SeqCst).checked_sub(1) {
-                until(|| cache.get().is_some_and(|cache| cache.len() >= sizes[before]));
+                until(|| {
+                    cache
+                        .get()
+                        .is_some_and(|cache| cache.len() >= sizes[before])
+                });
             }
         }
     };
     let wait = Arc::new(wait);
-    let (list_script, watch_script, list_wait) = (script.clone(), script.clone(), Arc::clone(&wait));
+    let (list_script, watch_script, list_wait) =
+        (script.clone(), script.clone(), Arc::clone(&wait));
     let list = move |options: &ListOptions, stop: &Stop| {
         list_wait(options, true);
         k8s_informer::ListerWatcher::list(&list_script, options, stop)
@@ -233,7 +286,12 @@ fn relisted(
     if sending == Sending::WatchList {
         lister_watcher = lister_watcher.with_watch_list();
     }
-    let running = Running::start(format!("{sending:?} {queue:?}"), lister_watcher, queue, index);
+    let running = Running::start(
+        format!("{sending:?} {queue:?}"),
+        lister_watcher,
+        queue,
+        index,
+    );
     let _ = cache.set(Arc::clone(running.informer.indexer()));
     running
 }
@@ -267,7 +325,11 @@ impl Read for Silence {
 
 /// Splits a body behind the object.
 fn split(body: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
-    let end = body.windows(8).position(|bytes| bytes == b"\"third\"}").unwrap() + 8;
+    let end = body
+        .windows(8)
+        .position(|bytes| bytes == b"\"third\"}")
+        .unwrap()
+        + 8;
     // An event ends with another brace and a line break.
     let end = if body[end] == b'}' { end + 2 } else { end };
     (body[..end].to_vec(), body[end..].to_vec())
@@ -344,7 +406,12 @@ fn relist_before_the_one_before_is_processed_decodes_again() {
                     Ok(())
                 }
             };
-            let running = Running::start(format!("{sending:?} {queue:?}"), lister_watcher, queue, index);
+            let running = Running::start(
+                format!("{sending:?} {queue:?}"),
+                lister_watcher,
+                queue,
+                index,
+            );
             let _ = cache.set(Arc::clone(running.informer.indexer()));
             running.until_text("third");
         }
@@ -362,7 +429,8 @@ fn relist_decodes_everything_until_a_full_list_is_processed() {
     // Expired, and of the list that follows nothing is processed: the next one has no hint of its own.
     for (ends, expected) in [([EXPIRED, FORBIDDEN], 3), ([FORBIDDEN, EXPIRED], 3)] {
         let body = |end: &str| Answer::body(end);
-        let lists = ["first", "second", "third"].map(|text| Answer::body(list("9", "", &[note("9", text)])));
+        let lists = ["first", "second", "third"]
+            .map(|text| Answer::body(list("9", "", &[note("9", text)])));
         let [first, second, third] = lists;
         let script = ScriptedListerWatcher::new([
             first,
@@ -375,7 +443,10 @@ fn relist_decodes_everything_until_a_full_list_is_processed() {
         let queue = Arc::new(k8s_informer::DeltaFifo::new(Accessor::object()));
         reflect(&script, queue.clone());
         let deltas = queue.get_by_key("ns/a").unwrap();
-        let texts: Vec<_> = deltas.iter().filter_map(|delta| Some(delta.object()?.text.clone())).collect();
+        let texts: Vec<_> = deltas
+            .iter()
+            .filter_map(|delta| Some(delta.object()?.text.clone()))
+            .collect();
         assert_eq!(texts.len(), expected);
         assert_eq!(texts, ["first", "second", "third"], "{ends:?}");
     }

@@ -7,8 +7,7 @@ use serde::de::DeserializeOwned;
 use crate::objects::{Small, object, with};
 use crate::support::{Informed, QUEUES, SENDINGS, Sending, event};
 
-const TWICE: &str =
-    r#","spec":{"replicas":1,"nodeName":"one","containers":[]},"spec":{"replicas":2,"containers":[]}"#;
+const TWICE: &str = r#","spec":{"replicas":1,"nodeName":"one","containers":[]},"spec":{"replicas":2,"containers":[]}"#;
 
 fn twice() -> Vec<u8> {
     with("b", "5", "", TWICE)
@@ -23,7 +22,10 @@ fn json_duplicate_field_of_derived_type_costs_the_object() {
     for (sending, queue) in SENDINGS.into_iter().zip(QUEUES) {
         // In a list, and in a change of what is cached: the cached copy stays. A deletion deletes.
         let listed = sending.script(&[("6", vec![object("a", "1"), twice()])], b"");
-        let relisted = sending.script(&[("4", objects()), ("6", vec![object("a", "1"), twice()])], b"");
+        let relisted = sending.script(
+            &[("4", objects()), ("6", vec![object("a", "1"), twice()])],
+            b"",
+        );
         let modified = sending.script(&[("4", objects())], &event("MODIFIED", &twice()));
         let deleted = sending.script(&[("4", objects())], &event("DELETED", &twice()));
         for (script, cache) in [
@@ -35,9 +37,16 @@ fn json_duplicate_field_of_derived_type_costs_the_object() {
             let informed = Informed::<Small>::run(script, queue, |_| {});
             assert_eq!(informed.cache(), cache, "{sending:?}");
             let status = informed.status();
-            assert_eq!((status.complete, status.unreadable), (false, 1), "{sending:?}");
+            assert_eq!(
+                (status.complete, status.unreadable),
+                (false, 1),
+                "{sending:?}"
+            );
             let error = status.last_error.unwrap();
-            assert!(error.is_decode() && error.to_string().contains("duplicate field `spec`"), "{error}");
+            assert!(
+                error.is_decode() && error.to_string().contains("duplicate field `spec`"),
+                "{error}"
+            );
         }
     }
 }
@@ -50,12 +59,20 @@ fn last_counts<T: Object + DeserializeOwned>(of: impl Fn(&T) -> (Option<u64>, Op
             Sending::List.script(&[("4", objects())], &event("MODIFIED", &twice())),
         ] {
             let informed = Informed::<T>::run(script, queue, |_| {});
-            assert_eq!(informed.cache(), ["ns/a@1", "ns/b@5"], "{:?}", informed.status());
+            assert_eq!(
+                informed.cache(),
+                ["ns/a@1", "ns/b@5"],
+                "{:?}",
+                informed.status()
+            );
             assert!(informed.status().complete);
             let object = informed.informer.lister().get("ns", "b").unwrap();
             // client-go would merge them: "one" would stay.
             let (replicas, node) = of(&object);
-            assert!(replicas.is_none_or(|replicas| replicas == 2) && node.is_none(), "{replicas:?} {node:?}");
+            assert!(
+                replicas.is_none_or(|replicas| replicas == 2) && node.is_none(),
+                "{replicas:?} {node:?}"
+            );
         }
     }
 }
@@ -65,9 +82,15 @@ fn json_duplicate_field_of_other_types_last_one_counts() {
     last_counts::<Pod>(|pod| (None, pod.spec.as_ref().unwrap().node_name.clone()));
     last_counts::<DynamicObject>(|object| {
         let spec = object.get("spec").unwrap();
-        (spec["replicas"].as_u64(), spec.get("nodeName").map(ToString::to_string))
+        (
+            spec["replicas"].as_u64(),
+            spec.get("nodeName").map(ToString::to_string),
+        )
     });
     last_counts::<Compact>(|object| {
-        (object.pointer("/spec/replicas").unwrap(), object.pointer("/spec/nodeName").unwrap())
+        (
+            object.pointer("/spec/replicas").unwrap(),
+            object.pointer("/spec/nodeName").unwrap(),
+        )
     });
 }

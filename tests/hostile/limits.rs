@@ -11,7 +11,9 @@ use k8s_informer::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
 use crate::objects::{object, with};
-use crate::support::{EXPIRED, Informed, LAST, QUEUES, SENDINGS, Sending, event, initial_events, list};
+use crate::support::{
+    EXPIRED, Informed, LAST, QUEUES, SENDINGS, Sending, event, initial_events, list,
+};
 
 fn objects() -> Vec<Vec<u8>> {
     vec![object("a", "1"), object("b", "2"), object("c", "3")]
@@ -34,7 +36,10 @@ impl Flood {
             return or();
         }
         let flood = Cursor::new(self.beginning).chain(io::repeat(self.byte).take(100_000_000));
-        Ok(Body::new(Counting { body: flood, read: Arc::clone(&self.read) }))
+        Ok(Body::new(Counting {
+            body: flood,
+            read: Arc::clone(&self.read),
+        }))
     }
 }
 
@@ -86,24 +91,47 @@ fn flood(
             options.limits.object_bytes = limit;
         }
     };
-    let informed =
-        Informed::<DynamicObject>::run_on(Arc::new(flood), script, InformerQueue::RealFifoInOrder, set);
+    let informed = Informed::<DynamicObject>::run_on(
+        Arc::new(flood),
+        script,
+        InformerQueue::RealFifoInOrder,
+        set,
+    );
     assert_eq!(informed.cache(), ["ns/a@1", "ns/b@2"]);
     assert_eq!(informed.gone(), ["ns/c"]);
-    (read.load(Ordering::Relaxed), informed.status().last_error.unwrap())
+    (
+        read.load(Ordering::Relaxed),
+        informed.status().last_error.unwrap(),
+    )
 }
 
 #[test]
 fn what_has_no_end_is_read_up_to_the_limit_and_costs_that_request() {
     let lists: [(&[u8], u8, &str); 5] = [
-        (br#"{"kind":"List","metadata":{},"items":[{"metadata":{"name":"b","x":""#, b'x', "a list item"),
-        (br#"{"kind":"List","metadata":{},"items":["#, b'x', "a list item"),
-        (br#"{"kind":"List","metadata":{"continue":""#, b'x', "a list without its items"),
+        (
+            br#"{"kind":"List","metadata":{},"items":[{"metadata":{"name":"b","x":""#,
+            b'x',
+            "a list item",
+        ),
+        (
+            br#"{"kind":"List","metadata":{},"items":["#,
+            b'x',
+            "a list item",
+        ),
+        (
+            br#"{"kind":"List","metadata":{"continue":""#,
+            b'x',
+            "a list without its items",
+        ),
         (b"<html>", b' ', "a list without its items"),
         (b"", b'[', "a list without its items"),
     ];
     let watches: [(&[u8], u8, &str); 4] = [
-        (br#"{"type":"DELETED","object":{"metadata":{"name":"b","x":""#, b'x', "a watch event"),
+        (
+            br#"{"type":"DELETED","object":{"metadata":{"name":"b","x":""#,
+            b'x',
+            "a watch event",
+        ),
         (b"{", b'{', "a watch event"),
         (b"", b'x', "a watch event"),
         (b"{\n", b'\n', "a watch event"),
@@ -111,27 +139,52 @@ fn what_has_no_end_is_read_up_to_the_limit_and_costs_that_request() {
     for limit in [None, Some(1 << 16)] {
         let bytes = limit.unwrap_or(DecodeLimits::default().object_bytes);
         let check = |(read, error): (u64, Error), what: &str| {
-            assert!((read as usize) < bytes + (128 << 10), "{read} bytes of {what}");
+            assert!(
+                (read as usize) < bytes + (128 << 10),
+                "{read} bytes of {what}"
+            );
             assert!(error.is_decode(), "{error}");
             let message = format!("{what} of more than {bytes} bytes");
             assert!(error.to_string().ends_with(&message), "{error}");
         };
         let slow = limit.is_none();
-        for (beginning, byte, what) in lists.into_iter().filter(|(_, byte, _)| !slow || *byte == b'x') {
+        for (beginning, byte, what) in lists
+            .into_iter()
+            .filter(|(_, byte, _)| !slow || *byte == b'x')
+        {
             let answers = [
                 Answer::body(list("4", "", &objects())),
                 Answer::body(EXPIRED),
                 Answer::body(list("8", "", &objects()[..2])),
                 Answer::open(LAST),
             ];
-            check(flood(ScriptedListerWatcher::new(answers), 2, (beginning, byte), limit), what);
+            check(
+                flood(
+                    ScriptedListerWatcher::new(answers),
+                    2,
+                    (beginning, byte),
+                    limit,
+                ),
+                what,
+            );
         }
-        for (beginning, byte, what) in watches.into_iter().filter(|(_, byte, _)| !slow || *byte == b'x') {
+        for (beginning, byte, what) in watches
+            .into_iter()
+            .filter(|(_, byte, _)| !slow || *byte == b'x')
+        {
             let answers = [
                 Answer::body(list("4", "", &objects())),
                 Answer::open([&event("DELETED", &object("c", "5"))[..], LAST.as_bytes()].concat()),
             ];
-            check(flood(ScriptedListerWatcher::new(answers), 1, (beginning, byte), limit), what);
+            check(
+                flood(
+                    ScriptedListerWatcher::new(answers),
+                    1,
+                    (beginning, byte),
+                    limit,
+                ),
+                what,
+            );
             let answers = [
                 Answer::body([initial_events("4", &objects()), EXPIRED.into()].concat()),
                 Answer::body(list("8", "", &objects()[..2])),
@@ -147,7 +200,12 @@ fn what_has_no_end_is_read_up_to_the_limit_and_costs_that_request() {
 fn an_object_of_just_the_limit_is_taken_and_one_byte_more_is_not() {
     let padded = |size: usize| {
         let empty = with("b", "5", r#","x":"""#, "").len();
-        with("b", "5", &format!(r#","x":"{}""#, "x".repeat(size - empty)), "")
+        with(
+            "b",
+            "5",
+            &format!(r#","x":"{}""#, "x".repeat(size - empty)),
+            "",
+        )
     };
     for (size, taken) in [(2000, true), (2001, false)] {
         let mut answers = vec![Answer::body(list("4", "", &[padded(size)]))];
@@ -156,13 +214,26 @@ fn an_object_of_just_the_limit_is_taken_and_one_byte_more_is_not() {
         }
         answers.push(Answer::open(LAST));
         let script = ScriptedListerWatcher::new(answers);
-        let informed = Informed::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |options| {
-            options.limits.object_bytes = 2000;
-        });
-        let cache: &[_] = if taken { &["ns/b@5"] } else { &["ns/a@1", "ns/b@2"] };
+        let informed =
+            Informed::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |options| {
+                options.limits.object_bytes = 2000;
+            });
+        let cache: &[_] = if taken {
+            &["ns/b@5"]
+        } else {
+            &["ns/a@1", "ns/b@2"]
+        };
         assert_eq!(informed.cache(), cache);
-        let error = informed.status().last_error.map(|error| error.to_string()).unwrap_or_default();
-        assert_eq!(error.ends_with("a list item of more than 2000 bytes"), !taken, "{error}");
+        let error = informed
+            .status()
+            .last_error
+            .map(|error| error.to_string())
+            .unwrap_or_default();
+        assert_eq!(
+            error.ends_with("a list item of more than 2000 bytes"),
+            !taken,
+            "{error}"
+        );
     }
 }
 
@@ -186,11 +257,17 @@ fn an_object_that_is_nested_too_deep_costs_only_itself() {
         (10, 9, false),
     ] {
         for (sending, queue) in SENDINGS.into_iter().zip(QUEUES) {
-            let states = [("4", objects()), ("6", vec![object("a", "1"), nested(levels)])];
+            let states = [
+                ("4", objects()),
+                ("6", vec![object("a", "1"), nested(levels)]),
+            ];
             let b = if taken { "ns/b@5" } else { "ns/b@2" };
             for (script, rest) in [
                 (sending.script(&states, b""), &[][..]),
-                (sending.script(&states[..1], &event("MODIFIED", &nested(levels))), &["ns/c@3"]),
+                (
+                    sending.script(&states[..1], &event("MODIFIED", &nested(levels))),
+                    &["ns/c@3"],
+                ),
             ] {
                 let informed = Informed::<DynamicObject>::run(script, queue, |options| {
                     options.limits.nesting = limit;
@@ -198,10 +275,20 @@ fn an_object_that_is_nested_too_deep_costs_only_itself() {
                 let name = format!("{levels} levels of {limit} by {sending:?}");
                 assert_eq!(informed.cache(), [&["ns/a@1", b], rest].concat(), "{name}");
                 let status = informed.status();
-                assert_eq!((status.complete, status.unreadable), (taken, u64::from(!taken)), "{name}");
-                let error = status.last_error.map(|error| error.to_string()).unwrap_or_default();
+                assert_eq!(
+                    (status.complete, status.unreadable),
+                    (taken, u64::from(!taken)),
+                    "{name}"
+                );
+                let error = status
+                    .last_error
+                    .map(|error| error.to_string())
+                    .unwrap_or_default();
                 let message = format!("ns/b: unexpected answer: nested deeper than {limit} levels");
-                assert!(taken || limit >= 127 || error.ends_with(&message), "{name}: {error}");
+                assert!(
+                    taken || limit >= 127 || error.ends_with(&message),
+                    "{name}: {error}"
+                );
             }
         }
     }
@@ -226,7 +313,13 @@ fn deepest(way: &str) -> Vec<u8> {
     with("deep", "5", "", &spec)
 }
 
-const WAYS: [&str; 5] = ["properties", "allOf", "not", "items", "additionalProperties"];
+const WAYS: [&str; 5] = [
+    "properties",
+    "allOf",
+    "not",
+    "items",
+    "additionalProperties",
+];
 
 #[test]
 fn the_deepest_types_fit_the_stack_of_the_crates_threads() {
@@ -234,10 +327,21 @@ fn the_deepest_types_fit_the_stack_of_the_crates_threads() {
     for way in WAYS {
         let states = [("4", vec![deepest(way)])];
         let script = Sending::List.script(&states, &event("MODIFIED", &deepest(way)));
-        let informed = Informed::<CustomResourceDefinition>::run(script, InformerQueue::DeltaFifo, |_| {});
-        assert_eq!(informed.cache(), ["ns/deep@5"], "{way}: {:?}", informed.status());
+        let informed =
+            Informed::<CustomResourceDefinition>::run(script, InformerQueue::DeltaFifo, |_| {});
+        assert_eq!(
+            informed.cache(),
+            ["ns/deep@5"],
+            "{way}: {:?}",
+            informed.status()
+        );
         let script = Sending::List.script(&states, &event("MODIFIED", &deepest(way)));
         let informed = Informed::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |_| {});
-        assert_eq!(informed.cache(), ["ns/deep@5"], "{way}: {:?}", informed.status());
+        assert_eq!(
+            informed.cache(),
+            ["ns/deep@5"],
+            "{way}: {:?}",
+            informed.status()
+        );
     }
 }

@@ -26,7 +26,8 @@ fn status(mark: &str) -> serde_json::Value {
 }
 
 fn is_harmless(text: &str) -> bool {
-    text.len() < 50_000 && !text.contains(|c: char| c.is_control() || "\u{202e}\u{2028}".contains(c))
+    text.len() < 50_000
+        && !text.contains(|c: char| c.is_control() || "\u{202e}\u{2028}".contains(c))
 }
 
 #[test]
@@ -47,15 +48,37 @@ fn status_in_a_log_is_one_short_line() {
         |options| options.watch_list = false,
     );
     let error = informed.status().last_error.unwrap();
-    assert_eq!(error.status().unwrap().message, forged("of-a-watch"), "the field has what was sent");
-    for text in [error.to_string(), format!("{error:?}"), format!("{:?}", informed.status())] {
-        assert!(text.contains("of-a-watch") && is_harmless(&text), "{} bytes: {text:?}", text.len());
+    assert_eq!(
+        error.status().unwrap().message,
+        forged("of-a-watch"),
+        "the field has what was sent"
+    );
+    for text in [
+        error.to_string(),
+        format!("{error:?}"),
+        format!("{:?}", informed.status()),
+    ] {
+        assert!(
+            text.contains("of-a-watch") && is_harmless(&text),
+            "{} bytes: {text:?}",
+            text.len()
+        );
     }
     let lines = logged();
     for mark in ["of-a-list", "of-a-watch"] {
         let about: Vec<_> = lines.iter().filter(|line| line.contains(mark)).collect();
-        assert!(about.iter().any(|line| line.contains(r" 2026-01-01 ERROR forged \u{1b}[2K\u{9b}31m")));
-        let bad = about.iter().find(|line| line.len() > 8000 || !is_harmless(line));
-        assert!(bad.is_none(), "{:?}", bad.map(|line| (line.len(), line.get(..300))));
+        assert!(
+            about
+                .iter()
+                .any(|line| line.contains(r" 2026-01-01 ERROR forged \u{1b}[2K\u{9b}31m"))
+        );
+        let bad = about
+            .iter()
+            .find(|line| line.len() > 8000 || !is_harmless(line));
+        assert!(
+            bad.is_none(),
+            "{:?}",
+            bad.map(|line| (line.len(), line.get(..300)))
+        );
     }
 }

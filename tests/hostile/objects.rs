@@ -50,7 +50,11 @@ pub(crate) type Case = (Broken, &'static str, Vec<u8>);
 /// "ns/b" in a later version, broken in ways that no type can decode.
 pub(crate) fn broken_for_any_type() -> Vec<Case> {
     let deep = format!(r#","x":{}{}"#, "[".repeat(200), "]".repeat(200));
-    let very_deep = format!(r#","x":{}0{}"#, "[{\"a\":".repeat(50_000), "}]".repeat(50_000));
+    let very_deep = format!(
+        r#","x":{}0{}"#,
+        "[{\"a\":".repeat(50_000),
+        "}]".repeat(50_000)
+    );
     let bytes = |before: &str, bytes: &[u8], after: &str| {
         let mut object = with("b", "5", before, after);
         let at = object.windows(1).position(|byte| byte == b"~").unwrap();
@@ -60,41 +64,117 @@ pub(crate) fn broken_for_any_type() -> Vec<Case> {
     let raw = |json: &str| json.as_bytes().to_vec();
     let meta = |metadata: &str| format!(r#"{{"metadata":{metadata},"spec":7}}"#).into_bytes();
     vec![
-        (Broken::Text, "half a character in a label", bytes(r#","labels":{"a":"~"}"#, b"\xc3", "")),
-        (Broken::Text, "a surrogate in UTF-8", bytes(r#","labels":{"a":"~"}"#, b"\xed\xa0\x80", "")),
-        (Broken::Json, "NUL in a string", bytes(r#","labels":{"a":"~"}"#, b"\0", "")),
+        (
+            Broken::Text,
+            "half a character in a label",
+            bytes(r#","labels":{"a":"~"}"#, b"\xc3", ""),
+        ),
+        (
+            Broken::Text,
+            "a surrogate in UTF-8",
+            bytes(r#","labels":{"a":"~"}"#, b"\xed\xa0\x80", ""),
+        ),
+        (
+            Broken::Json,
+            "NUL in a string",
+            bytes(r#","labels":{"a":"~"}"#, b"\0", ""),
+        ),
         (Broken::Json, "NUL between values", bytes(",~", b"\0", "")),
-        (Broken::Json, "a word that is none", with("b", "5", r#","x":tru"#, "")),
-        (Broken::Json, "a number that is none", with("b", "5", r#","x":01"#, "")),
+        (
+            Broken::Json,
+            "a word that is none",
+            with("b", "5", r#","x":tru"#, ""),
+        ),
+        (
+            Broken::Json,
+            "a number that is none",
+            with("b", "5", r#","x":01"#, ""),
+        ),
         (Broken::Json, "NaN", with("b", "5", r#","x":NaN"#, "")),
-        (Broken::Json, "an escape that is none", with("b", "5", r#","x":"\x41""#, "")),
-        (Broken::Json, "half a surrogate pair", with("b", "5", r#","x":"\ud83d\u00""#, "")),
+        (
+            Broken::Json,
+            "an escape that is none",
+            with("b", "5", r#","x":"\x41""#, ""),
+        ),
+        (
+            Broken::Json,
+            "half a surrogate pair",
+            with("b", "5", r#","x":"\ud83d\u00""#, ""),
+        ),
         (Broken::Json, "a comma too many", with("b", "5", ",", "")),
-        (Broken::Json, "a comma too few", with("b", "5", r#""x":1"#, "")),
-        (Broken::Json, "a key without a value", with("b", "5", r#","x""#, "")),
-        (Broken::Json, "a key that is a number", with("b", "5", r#",7:8"#, "")),
-        (Broken::Json, "no closing quote, twice", with("b", "5", r#","x":"y"", "z":"y"""#, "")),
+        (
+            Broken::Json,
+            "a comma too few",
+            with("b", "5", r#""x":1"#, ""),
+        ),
+        (
+            Broken::Json,
+            "a key without a value",
+            with("b", "5", r#","x""#, ""),
+        ),
+        (
+            Broken::Json,
+            "a key that is a number",
+            with("b", "5", r#",7:8"#, ""),
+        ),
+        (
+            Broken::Json,
+            "no closing quote, twice",
+            with("b", "5", r#","x":"y"", "z":"y"""#, ""),
+        ),
         (
             Broken::Json,
             "broken before the namespace",
             raw(r#"{"metadata":{"name":"b",!"namespace":"ns","uid":"u-b"}}"#),
         ),
-        (Broken::Json, "a bracket for a brace", with("b", "5", "", r#","x":[}"#)),
-        (Broken::Form, "deeper than decoders go", with("b", "5", "", &deep)),
-        (Broken::Form, "a hundred thousand levels deep", with("b", "5", "", &very_deep)),
+        (
+            Broken::Json,
+            "a bracket for a brace",
+            with("b", "5", "", r#","x":[}"#),
+        ),
+        (
+            Broken::Form,
+            "deeper than decoders go",
+            with("b", "5", "", &deep),
+        ),
+        (
+            Broken::Form,
+            "a hundred thousand levels deep",
+            with("b", "5", "", &very_deep),
+        ),
         (Broken::Key, "null", raw("null")),
         (Broken::Key, "a number", raw("7")),
         (Broken::Key, "text", raw(r#""}],{""#)),
-        (Broken::Key, "an array", raw(r#"[{"metadata":{"name":"b"}}]"#)),
+        (
+            Broken::Key,
+            "an array",
+            raw(r#"[{"metadata":{"name":"b"}}]"#),
+        ),
         (Broken::Key, "an array of arrays", raw("[[[]]]")),
         (Broken::Key, "nothing in it", raw("{}")),
         (Broken::Key, "no metadata", raw(r#"{"spec":7}"#)),
         (Broken::Key, "metadata: null", meta("null")),
         (Broken::Key, "metadata is a number", meta("7")),
-        (Broken::Key, "metadata is an array", meta(r#"[{"name":"b"}]"#)),
-        (Broken::Key, "no name", meta(r#"{"namespace":"ns","uid":"u-b"}"#)),
-        (Broken::Key, "an empty name", meta(r#"{"name":"","namespace":"ns"}"#)),
-        (Broken::Key, "the name is null", meta(r#"{"name":null,"namespace":"ns"}"#)),
+        (
+            Broken::Key,
+            "metadata is an array",
+            meta(r#"[{"name":"b"}]"#),
+        ),
+        (
+            Broken::Key,
+            "no name",
+            meta(r#"{"namespace":"ns","uid":"u-b"}"#),
+        ),
+        (
+            Broken::Key,
+            "an empty name",
+            meta(r#"{"name":"","namespace":"ns"}"#),
+        ),
+        (
+            Broken::Key,
+            "the name is null",
+            meta(r#"{"name":null,"namespace":"ns"}"#),
+        ),
     ]
 }
 
@@ -143,12 +223,20 @@ fn raw_meta(metadata: &str) -> Vec<u8> {
 
 /// "ns/b" in a later version, broken in ways that k8s-openapi's Pod can't decode.
 pub(crate) fn broken_for_pods() -> Vec<Case> {
-    let deep =
-        format!(r#","managedFields":[{{"fieldsV1":{}{}}}]"#, r#"{"f:a":"#.repeat(200) + "1", "}".repeat(200));
-    let form = |what, metadata: &str, beside: &str| (Broken::Form, what, with("b", "5", metadata, beside));
+    let deep = format!(
+        r#","managedFields":[{{"fieldsV1":{}{}}}]"#,
+        r#"{"f:a":"#.repeat(200) + "1",
+        "}".repeat(200)
+    );
+    let form =
+        |what, metadata: &str, beside: &str| (Broken::Form, what, with("b", "5", metadata, beside));
     vec![
         form("a number as text", r#","generation":"7""#, ""),
-        form("a fraction for a number", r#","deletionGracePeriodSeconds":1.5"#, ""),
+        form(
+            "a fraction for a number",
+            r#","deletionGracePeriodSeconds":1.5"#,
+            "",
+        ),
         form(
             "a number out of bounds",
             "",

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::testing::{ApiServer, Backup, FakeClock, Fault};
 use k8s_informer::{
-    Client, Config, DynamicObject, GroupVersionResource, InformerQueue, Object, SharedIndexInformer,
-    SharedInformerFactory, Stop,
+    Client, Config, DynamicObject, GroupVersionResource, InformerQueue, Object,
+    SharedIndexInformer, SharedInformerFactory, Stop,
 };
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
@@ -44,7 +44,10 @@ impl Gate {
     fn pass(&self) {
         let mut is_shut = self.is_shut.lock();
         while *is_shut {
-            assert!(!self.opened.wait_for(&mut is_shut, SOON).timed_out(), "it stays shut");
+            assert!(
+                !self.opened.wait_for(&mut is_shut, SOON).timed_out(),
+                "it stays shut"
+            );
         }
     }
 
@@ -73,7 +76,11 @@ impl Round {
         let items = list["items"].as_array().unwrap().iter();
         let states = items.map(|item| {
             let meta = &item["metadata"];
-            let state = [&meta["uid"], &meta["resourceVersion"], &item["data"]["step"]];
+            let state = [
+                &meta["uid"],
+                &meta["resourceVersion"],
+                &item["data"]["step"],
+            ];
             (text(&meta["name"]), state.map(text))
         });
         states.collect()
@@ -82,7 +89,10 @@ impl Round {
     fn cached(&self) -> States {
         let objects = self.informer.indexer().list();
         let states = objects.iter().map(|object| {
-            let step = object.pointer("/data/step").and_then(Value::as_str).unwrap_or_default();
+            let step = object
+                .pointer("/data/step")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
             let state = [object.uid(), object.resource_version(), step].map(str::to_owned);
             (object.name().to_owned(), state)
         });
@@ -95,8 +105,14 @@ impl Round {
         // What can't be done is not done.
         match self.random.below(6) {
             0 => drop(self.server.delete(&path)),
-            1 => drop(self.server.create(MAPS, json!({ "metadata": { "name": name } }))),
-            _ => drop(self.server.patch(&path, json!({ "data": { "step": step.to_string() } }))),
+            1 => drop(
+                self.server
+                    .create(MAPS, json!({ "metadata": { "name": name } })),
+            ),
+            _ => drop(
+                self.server
+                    .patch(&path, json!({ "data": { "step": step.to_string() } })),
+            ),
         }
     }
 
@@ -128,7 +144,12 @@ impl Round {
         while self.cached() != truth {
             let waited = began.elapsed();
             let status = self.informer.status();
-            assert!(waited < SOON, "{}: {status:?}\n{:?}\n{truth:?}", self.what, self.cached());
+            assert!(
+                waited < SOON,
+                "{}: {status:?}\n{:?}\n{truth:?}",
+                self.what,
+                self.cached()
+            );
             if waited > strikes * Duration::from_secs(1) {
                 // The watch that was struck had ended already. This is no sign of a restore.
                 self.server.fail_watches(&Fault::status(403));
@@ -142,13 +163,18 @@ impl Round {
 fn round(seed: u64, queue: InformerQueue, sending: Sending) {
     let server = ApiServer::builder().seed(seed).start().unwrap();
     for n in 0..OBJECTS {
-        server.create(MAPS, json!({ "metadata": { "name": format!("m{n}") } })).unwrap();
+        server
+            .create(MAPS, json!({ "metadata": { "name": format!("m{n}") } }))
+            .unwrap();
     }
     let mut options = options();
     options.watch_list = sending == Sending::WatchList;
     options.page_size = (sending == Sending::Pages).then_some(2);
     let client = Client::new(Config::new(server.url())).unwrap();
-    let factory = SharedInformerFactory::builder(client).queue(queue).reflector_options(options).build();
+    let factory = SharedInformerFactory::builder(client)
+        .queue(queue)
+        .reflector_options(options)
+        .build();
     let informer = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
     let gate = Arc::new(Gate::default());
     let slow = Arc::clone(&gate);
@@ -163,7 +189,14 @@ fn round(seed: u64, queue: InformerQueue, sending: Sending) {
 
     let what = format!("seed {seed}, {queue:?}, {sending:?}");
     let random = Random(0x9E37_79B9_7F4A_7C15 ^ (seed + 1));
-    let mut round = Round { what, queue, random, server, gate, informer };
+    let mut round = Round {
+        what,
+        queue,
+        random,
+        server,
+        gate,
+        informer,
+    };
     let mut backup = round.server.backup();
     for step in 0..STEPS {
         match round.random.below(16) {
@@ -198,24 +231,33 @@ fn restored_server_and_slow_processing_leave_no_wrong_state() {
 fn restored_server_is_noticed_by_its_silence() {
     for queue in QUEUES {
         let server = ApiServer::start().unwrap();
-        let kept = server.create(MAPS, json!({ "metadata": { "name": "kept" } })).unwrap();
+        let kept = server
+            .create(MAPS, json!({ "metadata": { "name": "kept" } }))
+            .unwrap();
         let backup = server.backup();
         let clock = FakeClock::new();
         let mut options = options();
         options.clock = Arc::new(clock.clone());
         options.watch_idle_timeout = Some(Duration::from_millis(50));
         let client = Client::new(Config::new(server.url())).unwrap();
-        let factory = SharedInformerFactory::builder(client).queue(queue).reflector_options(options).build();
+        let factory = SharedInformerFactory::builder(client)
+            .queue(queue)
+            .reflector_options(options)
+            .build();
         let informer = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
         factory.start(&Stop::new()).unwrap();
         factory.wait_for_cache_sync(&Stop::new()).unwrap();
-        let lost = server.create(MAPS, json!({ "metadata": { "name": "lost" } })).unwrap();
+        let lost = server
+            .create(MAPS, json!({ "metadata": { "name": "lost" } }))
+            .unwrap();
         until(|| informer.indexer().len() == 2);
 
         server.restore(&backup).unwrap();
         // Its version is that of "lost": nothing shows on a watch from there that it is another one.
         let path = format!("{MAPS}/kept");
-        let changed = server.patch(&path, json!({ "data": { "step": "1" } })).unwrap();
+        let changed = server
+            .patch(&path, json!({ "data": { "step": "1" } }))
+            .unwrap();
         let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
         assert_eq!(version(&changed), version(&lost));
         assert_ne!(version(&changed), version(&kept));

@@ -65,7 +65,10 @@ struct Closed {
 }
 
 fn picky<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
-    Err(D::Error::custom(format!("{} is a bad word", String::deserialize(deserializer)?)))
+    Err(D::Error::custom(format!(
+        "{} is a bad word",
+        String::deserialize(deserializer)?
+    )))
 }
 
 /// With all the ways in which a type can say what it does not like.
@@ -82,7 +85,12 @@ fn bad_objects() -> Vec<Vec<u8>> {
     // Each in a version of its own: none is the one that is there.
     let version = AtomicU32::new(5);
     let b = |metadata: &str, beside: &str| {
-        with("b", &version.fetch_add(1, Ordering::Relaxed).to_string(), metadata, beside)
+        with(
+            "b",
+            &version.fetch_add(1, Ordering::Relaxed).to_string(),
+            metadata,
+            beside,
+        )
     };
     let spec = |spec: &str| b("", &format!(r#","spec":{spec}"#).replace('~', SECRET));
     let mut objects: Vec<_> = [
@@ -109,9 +117,17 @@ fn bad_objects() -> Vec<Vec<u8>> {
     .into_iter()
     .map(spec)
     .collect();
-    for data in [r#"{"token":"~"}"#, r#"{"token":["~"]}"#, r#""~""#, r#"{"~":7}"#] {
+    for data in [
+        r#"{"token":"~"}"#,
+        r#"{"token":["~"]}"#,
+        r#""~""#,
+        r#"{"~":7}"#,
+    ] {
         let data = data.replace('~', SECRET);
-        objects.push(b(&format!(r#","labels":{data}"#), &format!(r#","data":{data}"#)));
+        objects.push(b(
+            &format!(r#","labels":{data}"#),
+            &format!(r#","data":{data}"#),
+        ));
     }
     objects
 }
@@ -132,7 +148,10 @@ fn bad_bodies() -> Vec<Vec<u8>> {
         r#"{"type":"ADDED","object":{"~""#,
         r#"{"type":"ADDED","~":1}"#,
     ];
-    bodies.iter().map(|body| body.replace('~', SECRET).into_bytes()).collect()
+    bodies
+        .iter()
+        .map(|body| body.replace('~', SECRET).into_bytes())
+        .collect()
 }
 
 fn tells_no_secrets<T: k8s_informer::Object + DeserializeOwned>() {
@@ -145,19 +164,28 @@ fn tells_no_secrets<T: k8s_informer::Object + DeserializeOwned>() {
     answers.push(Answer::body(list("4", "", &objects)));
     let events = ["ADDED", "MODIFIED", "DELETED"];
     let mut version = 10;
-    for body in bad_bodies().into_iter().chain(objects.iter().map(|object| event("ADDED", object))) {
+    for body in bad_bodies()
+        .into_iter()
+        .chain(objects.iter().map(|object| event("ADDED", object)))
+    {
         version += 1;
         let good = event("ADDED", &with("good", &version.to_string(), "", ""));
         answers.push(Answer::body([&good[..], &body[..], b"\n"].concat()));
     }
-    let typed =
-        objects.iter().filter(|object| serde_json::from_slice::<serde::de::IgnoredAny>(object).is_ok());
+    let typed = objects
+        .iter()
+        .filter(|object| serde_json::from_slice::<serde::de::IgnoredAny>(object).is_ok());
     let typed = typed.flat_map(|object| events.map(|kind| event(kind, object)));
-    answers.push(Answer::body([typed.collect::<Vec<_>>().concat(), EXPIRED.into()].concat()));
+    answers.push(Answer::body(
+        [typed.collect::<Vec<_>>().concat(), EXPIRED.into()].concat(),
+    ));
     answers.push(Answer::body(list("900", "", &[])));
     answers.push(Answer::open(LAST));
-    let informed =
-        Informed::<T>::run(ScriptedListerWatcher::new(answers), InformerQueue::RealFifoAtomic, |_| {});
+    let informed = Informed::<T>::run(
+        ScriptedListerWatcher::new(answers),
+        InformerQueue::RealFifoAtomic,
+        |_| {},
+    );
     let status = informed.status();
     assert!(status.unreadable > 20, "{status:?}");
     let shown = format!("{status:?} {:?} {:?}", informed.informer, informed.script);
@@ -178,22 +206,38 @@ fn nothing_of_what_can_not_be_read_is_told() {
 
 #[test]
 fn a_name_is_shown_on_one_line_and_not_at_any_length() {
-    let name = format!("b\\n2026-01-01 ERROR all is lost\\u001b[31m{}", "x".repeat(1 << 20));
+    let name = format!(
+        "b\\n2026-01-01 ERROR all is lost\\u001b[31m{}",
+        "x".repeat(1 << 20)
+    );
     let kind = format!("Kind\\n{}", "x".repeat(1 << 20));
     let answers = [
         Answer::body(format!(r#"{{"kind":"{kind}","metadata":{{}}}}"#)),
         Answer::body(list("4", "", &[with(&name, "5", "", r#","spec":7"#)])),
         Answer::open(LAST),
     ];
-    let informed =
-        Informed::<Pod>::run(ScriptedListerWatcher::new(answers), InformerQueue::DeltaFifo, |options| {
-            options.watch_error_handler = Some(std::sync::Arc::new(|error: &k8s_informer::Error| {
-                let error = error.to_string();
-                assert!(error.len() < 1000 && !error.contains('\n'), "{error}");
-                assert!(error.contains(r"no list: it has no kind") || error.contains("no list"), "{error}");
-            }));
-        });
+    let informed = Informed::<Pod>::run(
+        ScriptedListerWatcher::new(answers),
+        InformerQueue::DeltaFifo,
+        |options| {
+            options.watch_error_handler =
+                Some(std::sync::Arc::new(|error: &k8s_informer::Error| {
+                    let error = error.to_string();
+                    assert!(error.len() < 1000 && !error.contains('\n'), "{error}");
+                    assert!(
+                        error.contains(r"no list: it has no kind") || error.contains("no list"),
+                        "{error}"
+                    );
+                }));
+        },
+    );
     let error = informed.status().last_error.unwrap().to_string();
-    assert!(error.len() < 1000 && !error.contains(['\n', '\u{1b}']), "{error}");
-    assert!(error.contains(r"ns/b\n2026-01-01 ERROR all is lost\u{1b}[31mxxx"), "{error}");
+    assert!(
+        error.len() < 1000 && !error.contains(['\n', '\u{1b}']),
+        "{error}"
+    );
+    assert!(
+        error.contains(r"ns/b\n2026-01-01 ERROR all is lost\u{1b}[31mxxx"),
+        "{error}"
+    );
 }

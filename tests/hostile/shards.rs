@@ -60,12 +60,24 @@ fn what_is_broken_in_another_shard_costs_nothing() {
             events.extend(event("MODIFIED", &object("a", "7", true)));
             let states = [("3", items.clone()), ("4", items)];
             let informed = Informed::<Small>::run(sending.script(&states, &events), queue, set);
-            assert_eq!(informed.cache(), ["ns/a@7", "ns/b@5"], "{sending:?} {queue:?}");
+            assert_eq!(
+                informed.cache(),
+                ["ns/a@7", "ns/b@5"],
+                "{sending:?} {queue:?}"
+            );
             let mut told = informed.told();
             told.sort();
-            assert_eq!(told, ["+ns/a@1", "+ns/b@5", "ns/a@1>7"], "{sending:?} {queue:?}");
+            assert_eq!(
+                told,
+                ["+ns/a@1", "+ns/b@5", "ns/a@1>7"],
+                "{sending:?} {queue:?}"
+            );
             let status = informed.status();
-            assert_eq!((status.complete, status.unreadable), (true, 0), "{sending:?} {queue:?}");
+            assert_eq!(
+                (status.complete, status.unreadable),
+                (true, 0),
+                "{sending:?} {queue:?}"
+            );
             assert_eq!(status.shard_applied, Some(false));
         }
     }
@@ -77,16 +89,33 @@ fn is_not_taken_for_anothers<T: Object + DeserializeOwned>(shard: &Shard, garble
         for queue in QUEUES {
             let garbled_text = String::from_utf8_lossy(garbled);
             let states = [
-                ("4", vec![object("a", "1", true), object("b", "2", true), object("c", "3", true)]),
+                (
+                    "4",
+                    vec![
+                        object("a", "1", true),
+                        object("b", "2", true),
+                        object("c", "3", true),
+                    ],
+                ),
                 ("6", vec![object("a", "1", true), garbled.to_vec()]),
             ];
             let informed = Informed::<T>::run(sending.script(&states, b""), queue, |options| {
                 options.shard = Some(shard.clone());
             });
-            assert!(!informed.gone().contains(&"ns/b".to_owned()), "{garbled_text} by {sending:?}");
-            assert!(informed.cache().contains(&"ns/b@2".to_owned()), "{garbled_text} by {sending:?}");
+            assert!(
+                !informed.gone().contains(&"ns/b".to_owned()),
+                "{garbled_text} by {sending:?}"
+            );
+            assert!(
+                informed.cache().contains(&"ns/b@2".to_owned()),
+                "{garbled_text} by {sending:?}"
+            );
             let status = informed.status();
-            assert_eq!((status.complete, status.unreadable), (false, 1), "{garbled_text} by {sending:?}");
+            assert_eq!(
+                (status.complete, status.unreadable),
+                (false, 1),
+                "{garbled_text} by {sending:?}"
+            );
         }
     }
 }
@@ -94,13 +123,15 @@ fn is_not_taken_for_anothers<T: Object + DeserializeOwned>(shard: &Shard, garble
 #[test]
 fn what_can_not_be_told_whose_it_is_is_not_taken_for_anothers() {
     for odd in ["7", "true", r#"["b-0"]"#, r#"{"b":0}"#] {
-        let uid =
-            format!(r#"{{"metadata":{{"name":"b","namespace":"ns","uid":{odd},"resourceVersion":"5"}}}}"#);
+        let uid = format!(
+            r#"{{"metadata":{{"name":"b","namespace":"ns","uid":{odd},"resourceVersion":"5"}}}}"#
+        );
         is_not_taken_for_anothers::<DynamicObject>(&mine(), uid.as_bytes());
         is_not_taken_for_anothers::<Small>(&mine(), uid.as_bytes());
         let by_namespace = Shard::new(0, 1).unwrap().by_namespace();
-        let namespace =
-            format!(r#"{{"metadata":{{"name":"b","namespace":{odd},"uid":"u","resourceVersion":"5"}}}}"#);
+        let namespace = format!(
+            r#"{{"metadata":{{"name":"b","namespace":{odd},"uid":"u","resourceVersion":"5"}}}}"#
+        );
         is_not_taken_for_anothers::<DynamicObject>(&by_namespace, namespace.as_bytes());
     }
 }
@@ -111,8 +142,13 @@ fn a_uid_that_is_no_text_is_told_with_the_object_and_its_deletion_still_deletes(
     let states = [("4", vec![object("b", "2", true)])];
     for kind in ["MODIFIED", "DELETED"] {
         let script = Sending::List.script(&states, &event(kind, odd));
-        let informed = Informed::<DynamicObject>::run_patiently(script, InformerQueue::DeltaFifo, 1, set);
-        let told: &[&str] = if kind == "DELETED" { &["+ns/b@2", "-ns/b@?2"] } else { &["+ns/b@2"] };
+        let informed =
+            Informed::<DynamicObject>::run_patiently(script, InformerQueue::DeltaFifo, 1, set);
+        let told: &[&str] = if kind == "DELETED" {
+            &["+ns/b@2", "-ns/b@?2"]
+        } else {
+            &["+ns/b@2"]
+        };
         assert_eq!(informed.told(), told);
         let error = informed.status().last_error.unwrap().to_string();
         assert!(
@@ -129,7 +165,10 @@ fn what_stands_behind_an_object_of_another_shard_is_not_lost_with_it() {
     let cases = [
         // Two events on one line, and an event with more in it than there should be.
         (other.trim_end().to_owned() + &mine, 1),
-        (other.replacen(r#"{"type""#, r#"{"x":[1],"type""#, 1) + &mine, 1),
+        (
+            other.replacen(r#"{"type""#, r#"{"x":[1],"type""#, 1) + &mine,
+            1,
+        ),
         (other.replacen("}}\n", r#"},"x":{}}"#, 1) + "\n" + &mine, 1),
         // A frame that is none ends the watch, and the next one goes on from where it was.
         (other.replacen("}}\n", "}", 1) + "\n" + &mine, 2),
@@ -151,7 +190,14 @@ fn what_stands_behind_an_object_of_another_shard_is_not_lost_with_it() {
         let informed = Informed::<Small>::run(script, InformerQueue::DeltaFifo, set);
         assert_eq!(informed.told(), ["+ns/a@6"], "{events}");
         assert_eq!(informed.status().watches, watches, "{events}");
-        let resumed = informed.script.requests().last().unwrap().options().resource_version.clone();
+        let resumed = informed
+            .script
+            .requests()
+            .last()
+            .unwrap()
+            .options()
+            .resource_version
+            .clone();
         assert_eq!(resumed.as_deref(), Some("4"), "{events}");
     }
 }

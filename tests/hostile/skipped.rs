@@ -24,7 +24,11 @@ fn paths() -> FieldPaths {
 
 /// One that came by a list, and one that came by an event.
 fn states() -> ([State; 1], Vec<u8>) {
-    let events = [event("ADDED", &big("b", "5")), event("MODIFIED", &big("c", "6"))].concat();
+    let events = [
+        event("ADDED", &big("b", "5")),
+        event("MODIFIED", &big("c", "6")),
+    ]
+    .concat();
     ([("4", vec![big("a", "1"), big("c", "2")])], events)
 }
 
@@ -35,16 +39,28 @@ fn paths_are_left_out_of_pods_however_they_come() {
         for skip in [FieldPaths::default(), paths()] {
             let skips = format!("{skip:?}") != "[]";
             let script = sending.script(&states, &events);
-            let informed =
-                Informed::<Pod>::run(script, InformerQueue::DeltaFifo, |options| options.skip = skip);
+            let informed = Informed::<Pod>::run(script, InformerQueue::DeltaFifo, |options| {
+                options.skip = skip
+            });
             assert_eq!(informed.cache(), ["ns/a@1", "ns/b@5", "ns/c@6"]);
             for key in ["ns/a", "ns/b", "ns/c"] {
                 let pod = informed.informer.indexer().get_by_key(key).unwrap();
-                assert_eq!(pod.metadata.managed_fields.is_none(), skips, "{key} by {sending:?}");
-                assert_eq!(pod.metadata.annotations.as_ref().unwrap().len(), if skips { 1 } else { 2 });
+                assert_eq!(
+                    pod.metadata.managed_fields.is_none(),
+                    skips,
+                    "{key} by {sending:?}"
+                );
+                assert_eq!(
+                    pod.metadata.annotations.as_ref().unwrap().len(),
+                    if skips { 1 } else { 2 }
+                );
                 let containers = &pod.spec.as_ref().unwrap().containers;
                 assert_eq!((containers.len(), &*containers[1].name), (2, "y"));
-                assert!(containers.iter().all(|container| container.env.is_none() == skips));
+                assert!(
+                    containers
+                        .iter()
+                        .all(|container| container.env.is_none() == skips)
+                );
             }
         }
     }
@@ -56,15 +72,23 @@ fn paths_are_left_out_of_dynamic_objects_however_they_come() {
     for sending in SENDINGS {
         let script = sending.script(&states, &events);
         let informed =
-            Informed::<DynamicObject>::run(script, InformerQueue::RealFifoInOrder, |o| o.skip = paths());
+            Informed::<DynamicObject>::run(script, InformerQueue::RealFifoInOrder, |o| {
+                o.skip = paths()
+            });
         assert_eq!(informed.cache(), ["ns/a@1", "ns/b@5", "ns/c@6"]);
         for key in ["ns/a", "ns/b", "ns/c"] {
             let object = informed.informer.indexer().get_by_key(key).unwrap();
             let left = serde_json::to_value(&object.as_map()["spec"]).unwrap();
-            assert_eq!(left, serde_json::json!({"containers": [{"name": "x"}, {"name": "y"}]}));
+            assert_eq!(
+                left,
+                serde_json::json!({"containers": [{"name": "x"}, {"name": "y"}]})
+            );
             let metadata = object.get("metadata").unwrap();
             assert_eq!(metadata.get("managedFields"), None);
-            assert_eq!(metadata.get("annotations"), Some(&serde_json::json!({"keep": "1"})));
+            assert_eq!(
+                metadata.get("annotations"),
+                Some(&serde_json::json!({"keep": "1"}))
+            );
         }
     }
 }
@@ -88,7 +112,11 @@ fn an_object_that_needs_what_was_left_out_is_decoded_whole() {
             options.skip = FieldPaths::new(["/size", "/spec"]).unwrap();
         });
         let status = informed.status();
-        assert_eq!(informed.cache(), ["ns/a@1", "ns/b@5", "ns/c@6"], "{status:?}");
+        assert_eq!(
+            informed.cache(),
+            ["ns/a@1", "ns/b@5", "ns/c@6"],
+            "{status:?}"
+        );
         assert_eq!((status.complete, status.unreadable), (true, 0));
         let object = informed.informer.indexer().get_by_key("ns/a").unwrap();
         assert_eq!((object.size, object.spec.is_some()), (7, true));
@@ -105,8 +133,9 @@ fn what_is_broken_in_what_is_left_out_does_not_matter() {
     );
     for sending in SENDINGS {
         let script = sending.script(&[("4", vec![broken.clone()])], &event("MODIFIED", &broken));
-        let informed =
-            Informed::<Pod>::run(script, InformerQueue::DeltaFifo, |options| options.skip = paths());
+        let informed = Informed::<Pod>::run(script, InformerQueue::DeltaFifo, |options| {
+            options.skip = paths()
+        });
         assert_eq!(informed.cache(), ["ns/b@5"]);
         assert!(informed.status().complete);
     }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{
     Backoff, Body, Clock, Deleted, Error, InformerQueue, ListOptions, ListerWatcher, Object,
-    ReflectorOptions, ReflectorStatus, ResourceEventHandler, SharedIndexInformer, SharedIndexInformerOptions,
-    Stop,
+    ReflectorOptions, ReflectorStatus, ResourceEventHandler, SharedIndexInformer,
+    SharedIndexInformerOptions, Stop,
 };
 use parking_lot::{Condvar, Mutex};
 use serde::de::DeserializeOwned;
@@ -14,19 +14,20 @@ use serde::de::DeserializeOwned;
 /// How long a test waits for what has to happen.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-pub(crate) const QUEUES: [InformerQueue; 3] =
-    [InformerQueue::DeltaFifo, InformerQueue::RealFifoInOrder, InformerQueue::RealFifoAtomic];
+pub(crate) const QUEUES: [InformerQueue; 3] = [
+    InformerQueue::DeltaFifo,
+    InformerQueue::RealFifoInOrder,
+    InformerQueue::RealFifoAtomic,
+];
 
 pub(crate) const SENDINGS: [Sending; 3] = [Sending::List, Sending::Pages, Sending::WatchList];
 
 /// Ends a watch so that what there is follows anew.
-pub(crate) const EXPIRED: &str =
-    r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":410,"reason":"Expired"}}"#;
+pub(crate) const EXPIRED: &str = r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":410,"reason":"Expired"}}"#;
 
 /// Ends a watch so that a list follows, without a hint that the server may be another one: the user may not
 /// watch for a moment.
-pub(crate) const FORBIDDEN: &str =
-    r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":403,"reason":"Forbidden"}}"#;
+pub(crate) const FORBIDDEN: &str = r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":403,"reason":"Forbidden"}}"#;
 
 /// The last event of a script: once it is told, everything before it has been.
 pub(crate) const LAST: &str =
@@ -58,7 +59,11 @@ impl Sending {
     ) -> ScriptedListerWatcher {
         let mut answers = Vec::new();
         for (at, (version, items)) in states.iter().enumerate() {
-            let end = if at + 1 < states.len() { between.as_bytes() } else { events };
+            let end = if at + 1 < states.len() {
+                between.as_bytes()
+            } else {
+                events
+            };
             let end = |mut body: Vec<u8>| {
                 body.extend_from_slice(end);
                 body.push(b'\n');
@@ -74,7 +79,11 @@ impl Sending {
                     let pages: Vec<_> = items.chunks(2).collect();
                     for (page, items) in pages.iter().enumerate() {
                         let is_last = page + 1 == pages.len();
-                        let token = if is_last { String::new() } else { format!("more-{page}") };
+                        let token = if is_last {
+                            String::new()
+                        } else {
+                            format!("more-{page}")
+                        };
                         answers.push(Answer::body(list(version, &token, items)));
                     }
                 }
@@ -86,7 +95,11 @@ impl Sending {
             answers.push(end(Vec::new()));
         }
         let script = ScriptedListerWatcher::new(answers);
-        if self == Self::WatchList { script.with_watch_list() } else { script }
+        if self == Self::WatchList {
+            script.with_watch_list()
+        } else {
+            script
+        }
     }
 }
 
@@ -110,7 +123,14 @@ pub(crate) fn initial_events(version: &str, items: &[Vec<u8>]) -> Vec<u8> {
 }
 
 pub(crate) fn event(kind: &str, object: &[u8]) -> Vec<u8> {
-    [br#"{"type":""#, kind.as_bytes(), br#"","object":"#, object, b"}\n"].concat()
+    [
+        br#"{"type":""#,
+        kind.as_bytes(),
+        br#"","object":"#,
+        object,
+        b"}\n",
+    ]
+    .concat()
 }
 
 /// What a handler was told.
@@ -238,7 +258,10 @@ impl<T: Object + DeserializeOwned> Informed<T> {
                 }
             }
         };
-        let patient = Patient { script: script.clone(), wait };
+        let patient = Patient {
+            script: script.clone(),
+            wait,
+        };
         let this = Self::run_on(Arc::new(patient), script, queue, set);
         let _ = informer.set(this.informer.clone());
         this
@@ -251,28 +274,50 @@ impl<T: Object + DeserializeOwned> Informed<T> {
         queue: InformerQueue,
         set: impl FnOnce(&mut ReflectorOptions),
     ) -> Self {
-        let mut informer_options = SharedIndexInformerOptions { reflector: options(), ..Default::default() };
+        let mut informer_options = SharedIndexInformerOptions {
+            reflector: options(),
+            ..Default::default()
+        };
         informer_options.queue = queue;
         set(&mut informer_options.reflector);
         let informer = SharedIndexInformer::<T>::new(lister_watcher, informer_options);
-        let told = Arc::new(Told { changes: Mutex::default(), another: Condvar::new() });
+        let told = Arc::new(Told {
+            changes: Mutex::default(),
+            another: Condvar::new(),
+        });
         informer.add_handler(Handler(Arc::clone(&told))).unwrap();
         let stop = Stop::new();
         let thread = thread::spawn({
             let (informer, stop) = (informer.clone(), stop.clone());
             move || informer.run(&stop).unwrap()
         });
-        Self { informer, script, told, stop, thread: Some(thread) }
+        Self {
+            informer,
+            script,
+            told,
+            stop,
+            thread: Some(thread),
+        }
     }
 
     /// Waits until the script is over and everything has been told.
     pub(crate) fn until_last(&self) {
-        let is_last = |change: &Change<T>| matches!(change, Change::Add(object) if object.name() == "last");
+        let is_last =
+            |change: &Change<T>| matches!(change, Change::Add(object) if object.name() == "last");
         let deadline = Instant::now() + SOON;
         let mut changes = self.told.changes.lock();
         while !changes.iter().any(is_last) {
-            let late = self.told.another.wait_until(&mut changes, deadline).timed_out();
-            assert!(!late, "{:?} {:?}", self.informer.status(), self.script.requests());
+            let late = self
+                .told
+                .another
+                .wait_until(&mut changes, deadline)
+                .timed_out();
+            assert!(
+                !late,
+                "{:?} {:?}",
+                self.informer.status(),
+                self.script.requests()
+            );
         }
         drop(changes);
         // The queue may be quicker than what the reflector says of itself.
@@ -294,9 +339,10 @@ impl<T: Object + DeserializeOwned> Informed<T> {
                 Some(format!("{}>{new}", id(&**old)))
             }
             Change::Delete(Deleted::Final(object)) => Some(format!("-{}", id(&**object))),
-            Change::Delete(Deleted::FinalStateUnknown { key, last_known }) => {
-                Some(format!("-{key}@?{}", last_known.as_ref().map(version).unwrap_or_default()))
-            }
+            Change::Delete(Deleted::FinalStateUnknown { key, last_known }) => Some(format!(
+                "-{key}@?{}",
+                last_known.as_ref().map(version).unwrap_or_default()
+            )),
         });
         words.collect()
     }
@@ -310,7 +356,9 @@ impl<T: Object + DeserializeOwned> Informed<T> {
     /// The keys of what has been told to be gone.
     pub(crate) fn gone(&self) -> Vec<String> {
         let told = self.told();
-        let gone = told.iter().filter_map(|told| told.strip_prefix('-')?.split('@').next());
+        let gone = told
+            .iter()
+            .filter_map(|told| told.strip_prefix('-')?.split('@').next());
         gone.map(str::to_owned).collect()
     }
 
@@ -331,7 +379,11 @@ impl<T: Object + DeserializeOwned> Informed<T> {
 }
 
 fn id<T: Object>(object: &T) -> String {
-    format!("{}@{}", k8s_informer::meta_namespace_key(object), object.resource_version())
+    format!(
+        "{}@{}",
+        k8s_informer::meta_namespace_key(object),
+        object.resource_version()
+    )
 }
 
 impl<T: Object> Drop for Informed<T> {

@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{
-    Accessor, DynamicObject, Indexer, InformerQueue, Object, ObjectMeta, ReflectorOptions, Transform,
-    impl_object,
+    Accessor, DynamicObject, Indexer, InformerQueue, Object, ObjectMeta, ReflectorOptions,
+    Transform, impl_object,
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer};
 
 use crate::objects::object;
 use crate::support::{
-    Change, FORBIDDEN, Informed, LAST, QUEUES, SENDINGS, Sending, State, event, initial_events, list,
+    Change, FORBIDDEN, Informed, LAST, QUEUES, SENDINGS, Sending, State, event, initial_events,
+    list,
 };
 use crate::user_code::{build, consume, reflect};
 
@@ -33,7 +34,10 @@ impl<'de> Deserialize<'de> for Counted {
             metadata: ObjectMeta,
         }
         let Plain { metadata } = Plain::deserialize(deserializer)?;
-        *DECODED.lock().entry(metadata.namespace.clone()).or_default() += 1;
+        *DECODED
+            .lock()
+            .entry(metadata.namespace.clone())
+            .or_default() += 1;
         Ok(Self { metadata })
     }
 }
@@ -48,7 +52,11 @@ fn meta(namespace: &str, name: &str, rest: &str) -> Vec<u8> {
 }
 
 fn identified(namespace: &str, name: &str, uid: &str, version: &str) -> Vec<u8> {
-    meta(namespace, name, &format!(r#","uid":"{uid}","resourceVersion":"{version}""#))
+    meta(
+        namespace,
+        name,
+        &format!(r#","uid":"{uid}","resourceVersion":"{version}""#),
+    )
 }
 
 /// What became of the objects: which ones are what they were at first, how often any was decoded, and of
@@ -82,7 +90,11 @@ fn outcome(namespace: &str, informed: &Informed<Counted>) -> Outcome {
             }
         }
         let decoded = DECODED.lock().get(namespace).copied().unwrap_or_default();
-        Outcome { kept, decoded, updated }
+        Outcome {
+            kept,
+            decoded,
+            updated,
+        }
     })
 }
 
@@ -98,7 +110,11 @@ fn two_states(namespace: &str, second: &'static str) -> [State; 2] {
             identified(namespace, "recreated", "u3", "3"),
             meta(namespace, "no-uid", r#","resourceVersion":"3""#),
             meta(namespace, "no-version", r#","uid":"u5""#),
-            meta(namespace, "no-numbers", r#","uid":"u6","resourceVersion":"x""#),
+            meta(
+                namespace,
+                "no-numbers",
+                r#","uid":"u6","resourceVersion":"x""#,
+            ),
         ]
     };
     let mut later = same();
@@ -113,7 +129,8 @@ fn i16_what_has_not_changed_is_kept_and_told_and_not_decoded() {
         for queue in QUEUES {
             for second in ["4", "6"] {
                 let namespace = namespace(&format!("same{second}"), sending, queue);
-                let script = sending.script_between(FORBIDDEN, &two_states(&namespace, second), b"");
+                let script =
+                    sending.script_between(FORBIDDEN, &two_states(&namespace, second), b"");
                 let informed = Informed::<Counted>::run_patiently(script, queue, 6, |_| {});
                 let expected = Outcome {
                     kept: names("same no-numbers"),
@@ -143,7 +160,11 @@ fn everything_is_decoded(test: &str, second: &'static str, set: impl Fn(&mut Ref
                 script = script.with_watch_list();
             }
             let informed = Informed::<Counted>::run_patiently(script, queue, 6, &set);
-            let Outcome { kept, decoded, updated } = outcome(&namespace, &informed);
+            let Outcome {
+                kept,
+                decoded,
+                updated,
+            } = outcome(&namespace, &informed);
             assert_eq!((kept, updated.len()), (BTreeSet::new(), 6), "{namespace}");
             assert!(decoded >= 12, "{namespace}: {decoded}");
         }
@@ -171,7 +192,11 @@ fn everything_is_decoded_again_when_the_lists_version_comes_behind_the_items() {
     let namespace = "behind";
     let [(_, first), (_, second)] = two_states(namespace, "6");
     let items = second.join(&b","[..]);
-    let behind = [br#"{"kind":"List","items":["#, &items[..], br#"],"metadata":{"resourceVersion":"6"}}"#];
+    let behind = [
+        br#"{"kind":"List","items":["#,
+        &items[..],
+        br#"],"metadata":{"resourceVersion":"6"}}"#,
+    ];
     let script = ScriptedListerWatcher::new([
         Answer::body(list("4", "", &first)),
         Answer::body(FORBIDDEN),
@@ -197,16 +222,28 @@ fn what_came_by_events_is_kept_too() {
         let informed = Informed::<Counted>::run(script, queue, |_| {});
         let cached = informed.informer.indexer();
         informed.until_last();
-        assert_eq!(cached.get_by_key(&format!("{namespace}/new")).unwrap().resource_version(), "5");
+        assert_eq!(
+            cached
+                .get_by_key(&format!("{namespace}/new"))
+                .unwrap()
+                .resource_version(),
+            "5"
+        );
         // It may still be on its way into the cache, or the first list may be: then it is decoded again,
         // unless the queue has it and nothing before it.
         let decoded = DECODED.lock()[&namespace];
-        assert!(decoded == 1 || queue != InformerQueue::DeltaFifo, "{decoded}");
+        assert!(
+            decoded == 1 || queue != InformerQueue::DeltaFifo,
+            "{decoded}"
+        );
     }
 }
 
 fn counts(object: &DynamicObject) -> u64 {
-    object.pointer("/count").and_then(serde_json::Value::as_u64).unwrap_or_default()
+    object
+        .pointer("/count")
+        .and_then(serde_json::Value::as_u64)
+        .unwrap_or_default()
 }
 
 #[test]
@@ -214,7 +251,10 @@ fn what_is_kept_is_not_transformed_again() {
     let transform = |remove: &'static [&'static str]| {
         Transform::in_place(move |object: &mut DynamicObject| {
             let mut map = std::mem::take(object).into_map();
-            let count = map.get("count").and_then(serde_json::Value::as_u64).unwrap_or_default();
+            let count = map
+                .get("count")
+                .and_then(serde_json::Value::as_u64)
+                .unwrap_or_default();
             map.insert("count".to_owned(), (count + 1).into());
             if let Some(serde_json::Value::Object(metadata)) = map.get_mut("metadata") {
                 remove.iter().for_each(|field| {
@@ -229,14 +269,20 @@ fn what_is_kept_is_not_transformed_again() {
         let mut first = None;
         for remove in [&[][..], &["uid"], &["resourceVersion"]] {
             let store = Arc::new(Indexer::for_objects().with_transform(transform(remove)));
-            reflect(&sending.script_between(FORBIDDEN, &states(), b""), store.clone());
+            reflect(
+                &sending.script_between(FORBIDDEN, &states(), b""),
+                store.clone(),
+            );
             let kept = store.get_by_key("ns/a").unwrap();
             assert_eq!(counts(&kept), 1, "{remove:?}");
             first.get_or_insert(kept);
             for queue in QUEUES {
                 let store = Arc::new(Indexer::new(Accessor::object(), Default::default()));
                 let queue = build(queue, &store, transform(remove));
-                reflect(&sending.script_between(FORBIDDEN, &states(), b""), queue.clone());
+                reflect(
+                    &sending.script_between(FORBIDDEN, &states(), b""),
+                    queue.clone(),
+                );
                 assert!(consume(&*queue, &store).is_empty());
                 assert_eq!(counts(&store.get_by_key("ns/a").unwrap()), 1);
             }

@@ -6,9 +6,9 @@ use std::thread;
 
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{
-    Accessor, Deleted, Delta, DeltaFifo, Deltas, DynamicObject, Indexer, Indexers, InformerQueue, Key,
-    KeyError, Object, ObjectMeta, Queue, RealFifo, RealFifoMode, Reflector, ReflectorStatus, ReflectorStore,
-    Stop, Transform, impl_object, meta_namespace_key,
+    Accessor, Deleted, Delta, DeltaFifo, Deltas, DynamicObject, Indexer, Indexers, InformerQueue,
+    Key, KeyError, Object, ObjectMeta, Queue, RealFifo, RealFifoMode, Reflector, ReflectorStatus,
+    ReflectorStore, Stop, Transform, impl_object, meta_namespace_key,
 };
 use serde::{Deserialize, Deserializer};
 
@@ -35,11 +35,15 @@ fn a_type_whose_decoding_panics_costs_that_one_object() {
         for sending in SENDINGS {
             let broken = with("b", "5", "", r#","spec":7"#);
             let states = [
-                ("4", vec![object("a", "1"), object("b", "2"), object("c", "3")]),
+                (
+                    "4",
+                    vec![object("a", "1"), object("b", "2"), object("c", "3")],
+                ),
                 ("6", vec![object("a", "1"), broken]),
             ];
             let deleted = event("DELETED", &with("a", "7", "", r#","spec":7"#));
-            let informed = Informed::<Touchy>::run(sending.script(&states, &deleted), queue, |_| {});
+            let informed =
+                Informed::<Touchy>::run(sending.script(&states, &deleted), queue, |_| {});
             assert_eq!(informed.cache(), ["ns/b@2"], "{sending:?} {queue:?}");
             let status = informed.status();
             assert_eq!((status.complete, status.unreadable), (false, 2));
@@ -69,8 +73,17 @@ pub(crate) fn reflect(
 
 fn states() -> [(&'static str, Vec<Vec<u8>>); 2] {
     [
-        ("4", vec![object("a", "1"), object("b", "2"), object("c", "3")]),
-        ("6", vec![object("a", "1"), with("b", "5", r#","labels":{"bad":"yes"}"#, "")]),
+        (
+            "4",
+            vec![object("a", "1"), object("b", "2"), object("c", "3")],
+        ),
+        (
+            "6",
+            vec![
+                object("a", "1"),
+                with("b", "5", r#","labels":{"bad":"yes"}"#, ""),
+            ],
+        ),
     ]
 }
 
@@ -79,7 +92,12 @@ fn cached(store: &Indexer<DynamicObject>) -> Vec<String> {
         .list_keys()
         .into_iter()
         .filter(|key| !key.contains("last"))
-        .map(|key| format!("{key}@{}", store.get_by_key(&key).unwrap().resource_version()))
+        .map(|key| {
+            format!(
+                "{key}@{}",
+                store.get_by_key(&key).unwrap().resource_version()
+            )
+        })
         .collect();
     cached.sort();
     cached
@@ -90,9 +108,19 @@ fn is_bad(object: &DynamicObject) -> bool {
 }
 
 fn failing_transforms() -> [Transform<DynamicObject>; 2] {
-    let fails = |object: Arc<DynamicObject>| if is_bad(&object) { Err("no") } else { Ok(object) };
+    let fails = |object: Arc<DynamicObject>| {
+        if is_bad(&object) {
+            Err("no")
+        } else {
+            Ok(object)
+        }
+    };
     let panics = |object: Arc<DynamicObject>| {
-        if is_bad(&object) { resume_unwind(Box::new("no")) } else { Ok::<_, String>(object) }
+        if is_bad(&object) {
+            resume_unwind(Box::new("no"))
+        } else {
+            Ok::<_, String>(object)
+        }
     };
     [Transform::new(fails), Transform::new(panics)]
 }
@@ -105,17 +133,28 @@ pub(crate) fn build(
     let (accessor, known) = (Accessor::object(), Arc::clone(cache));
     let mode = match queue {
         InformerQueue::DeltaFifo => {
-            return Arc::new(DeltaFifo::builder(accessor).known_objects(known).transform(transform).build());
+            return Arc::new(
+                DeltaFifo::builder(accessor)
+                    .known_objects(known)
+                    .transform(transform)
+                    .build(),
+            );
         }
         InformerQueue::RealFifoInOrder => RealFifoMode::InOrder(known),
-        _ => RealFifoMode::Atomic { unlock_while_processing: true, bookmarks: true },
+        _ => RealFifoMode::Atomic {
+            unlock_while_processing: true,
+            bookmarks: true,
+        },
     };
     let queue = RealFifo::builder(accessor, mode).cache(Arc::<Indexer<_>>::clone(cache));
     Arc::new(queue.transform(transform).build())
 }
 
 /// Takes everything out of a queue and into a store; tells what was deleted.
-pub(crate) fn consume(queue: &dyn Queue<DynamicObject>, store: &Indexer<DynamicObject>) -> Vec<String> {
+pub(crate) fn consume(
+    queue: &dyn Queue<DynamicObject>,
+    store: &Indexer<DynamicObject>,
+) -> Vec<String> {
     let mut gone = Vec::new();
     queue.close();
     let mut process = |deltas: &Deltas<DynamicObject>, _: bool| {
@@ -126,11 +165,18 @@ pub(crate) fn consume(queue: &dyn Queue<DynamicObject>, store: &Indexer<DynamicO
                     store.delete(deleted)?;
                 }
                 Delta::ReplacedAll(list) => {
-                    let listed: Vec<_> = list.objects.iter().map(|o| meta_namespace_key(&**o)).collect();
+                    let listed: Vec<_> = list
+                        .objects
+                        .iter()
+                        .map(|o| meta_namespace_key(&**o))
+                        .collect();
                     for key in store.list_keys() {
                         if !listed.contains(&key) && !list.gaps.cover(&key) {
                             gone.push(key.to_string());
-                            store.delete(&Deleted::FinalStateUnknown { key, last_known: None })?;
+                            store.delete(&Deleted::FinalStateUnknown {
+                                key,
+                                last_known: None,
+                            })?;
                         }
                     }
                     for object in &list.objects {
@@ -162,7 +208,11 @@ fn a_transform_that_fails_for_one_object_leaves_its_cached_copy_and_still_delete
         for sending in SENDINGS {
             for transform in failing_transforms() {
                 let check = |status: ReflectorStatus, unreadable, cache: Vec<String>| {
-                    assert_eq!((status.complete, status.unreadable), (false, unreadable), "{status:?}");
+                    assert_eq!(
+                        (status.complete, status.unreadable),
+                        (false, unreadable),
+                        "{status:?}"
+                    );
                     let error = status.last_error.unwrap().to_string();
                     assert!(error.contains("transforming ns/"), "{error}");
                     assert_eq!(cache, expected, "{sending:?}");
@@ -178,7 +228,11 @@ fn a_transform_that_fails_for_one_object_leaves_its_cached_copy_and_still_delete
                     let queue = build(queue, &store, transform.clone());
                     let status = reflect(&sending.script(&states(), &events), queue.clone());
                     let gone = consume(&*queue, &store);
-                    check(status, if events.is_empty() { 1 } else { 2 }, cached(&store));
+                    check(
+                        status,
+                        if events.is_empty() { 1 } else { 2 },
+                        cached(&store),
+                    );
                     assert!(gone.contains(&"ns/c".to_owned()), "{gone:?}");
                 }
             }
@@ -199,16 +253,32 @@ fn by_label(object: &DynamicObject) -> Result<Key, KeyError> {
 #[test]
 fn where_only_the_object_can_tell_its_key_a_broken_one_deletes_nothing() {
     let labelled = |name: &str, version: &str, key: &str| {
-        with(name, version, &format!(r#","labels":{{"key":"{key}"}}"#), "")
+        with(
+            name,
+            version,
+            &format!(r#","labels":{{"key":"{key}"}}"#),
+            "",
+        )
     };
     // The key of "c" is what the key of "b" would be by its name.
-    let first = [labelled("b", "2", "x"), labelled("c", "3", "ns/b"), labelled("d", "3", "y")];
+    let first = [
+        labelled("b", "2", "x"),
+        labelled("c", "3", "ns/b"),
+        labelled("d", "3", "y"),
+    ];
     let deep = format!(r#","x":{}{}"#, "[".repeat(200), "]".repeat(200));
     let broken = || with("b", "5", r#","labels":{"key":"x"}"#, &deep);
-    for bad in [broken(), labelled("b", "5", "bad"), labelled("b", "5", "worse")] {
+    for bad in [
+        broken(),
+        labelled("b", "5", "bad"),
+        labelled("b", "5", "worse"),
+    ] {
         let everything = ["ns/b@3", "x@2", "y@3"];
         for sending in SENDINGS {
-            let states = [("4", first.to_vec()), ("6", vec![labelled("c", "3", "ns/b"), bad.clone()])];
+            let states = [
+                ("4", first.to_vec()),
+                ("6", vec![labelled("c", "3", "ns/b"), bad.clone()]),
+            ];
             let store = Arc::new(Indexer::new(Accessor::new(by_label), Indexers::new()));
             let status = reflect(&sending.script(&states, b""), store.clone());
             assert_eq!(cached(&store), everything);
@@ -223,7 +293,9 @@ fn where_only_the_object_can_tell_its_key_a_broken_one_deletes_nothing() {
     }
     // A queue of such keys.
     let store = Arc::new(Indexer::new(Accessor::new(by_label), Indexers::new()));
-    let queue = DeltaFifo::builder(Accessor::new(by_label)).known_objects(store.clone()).build();
+    let queue = DeltaFifo::builder(Accessor::new(by_label))
+        .known_objects(store.clone())
+        .build();
     let queue: Arc<dyn Queue<DynamicObject>> = Arc::new(queue);
     let answers = [
         Answer::body(list("4", "", &first)),

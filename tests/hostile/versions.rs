@@ -14,8 +14,19 @@ fn refused(code: u16, reason: &str) -> Answer {
 }
 
 fn asked(request: &Request) -> String {
-    let version = request.options().resource_version.as_deref().unwrap_or("most recent");
-    format!("{} {version}", if matches!(request, Request::List(_)) { "list" } else { "watch" })
+    let version = request
+        .options()
+        .resource_version
+        .as_deref()
+        .unwrap_or("most recent");
+    format!(
+        "{} {version}",
+        if matches!(request, Request::List(_)) {
+            "list"
+        } else {
+            "watch"
+        }
+    )
 }
 
 #[test]
@@ -33,12 +44,20 @@ fn l8_a_version_that_the_server_can_not_read_gives_way_to_the_most_recent_one() 
             ];
             let script = ScriptedListerWatcher::new(answers);
             let informed = Informed::<DynamicObject>::run(script, InformerQueue::DeltaFifo, |_| {});
-            assert_eq!((informed.cache(), informed.gone()), (vec!["ns/a@5".into()], vec!["ns/b".into()]));
+            assert_eq!(
+                (informed.cache(), informed.gone()),
+                (vec!["ns/a@5".into()], vec!["ns/b".into()])
+            );
             let requests: Vec<_> = informed.script.requests().iter().map(asked).collect();
             let bad = |verb: &str| format!("{verb} {version}");
             assert_eq!(
                 requests[2..],
-                [bad("watch"), bad("list"), "list most recent".into(), "watch 8".into()]
+                [
+                    bad("watch"),
+                    bad("list"),
+                    "list most recent".into(),
+                    "watch 8".into()
+                ]
             );
 
             // The same of a watch-list, which the list of its cycle takes the place of.
@@ -63,11 +82,17 @@ fn l8_a_version_that_the_server_can_not_read_gives_way_to_the_most_recent_one() 
         Answer::body(list("8", "", &[object("a", "5")])),
         Answer::open(LAST),
     ];
-    let informed =
-        Informed::<DynamicObject>::run(ScriptedListerWatcher::new(answers), InformerQueue::DeltaFifo, |_| {});
+    let informed = Informed::<DynamicObject>::run(
+        ScriptedListerWatcher::new(answers),
+        InformerQueue::DeltaFifo,
+        |_| {},
+    );
     informed.until_last();
     let requests: Vec<_> = informed.script.requests().iter().map(asked).collect();
-    assert_eq!(requests[1..], ["watch 4", "list most recent", "list most recent", "watch 8"]);
+    assert_eq!(
+        requests[1..],
+        ["watch 4", "list most recent", "list most recent", "watch 8"]
+    );
 }
 
 #[test]
@@ -75,8 +100,10 @@ fn w10_a_version_that_is_no_text_does_not_count() {
     let bad = |kind: &str, version: &str| {
         event(
             kind,
-            format!(r#"{{"metadata":{{"name":"a","namespace":"ns","resourceVersion":{version}}}}}"#)
-                .as_bytes(),
+            format!(
+                r#"{{"metadata":{{"name":"a","namespace":"ns","resourceVersion":{version}}}}}"#
+            )
+            .as_bytes(),
         )
     };
     for version in ["6", "null", "[\"6\"]", "{}", "true", "1e400"] {
@@ -98,11 +125,25 @@ fn w10_a_version_that_is_no_text_does_not_count() {
 fn an_object_that_is_listed_twice_is_there_as_it_came_last() {
     for sending in SENDINGS {
         for queue in QUEUES {
-            let twice = vec![object("b", "2"), object("a", "1"), object("b", "3"), object("c", "4")];
-            let again = vec![object("b", "3"), object("b", "3"), object("a", "1"), object("a", "5")];
+            let twice = vec![
+                object("b", "2"),
+                object("a", "1"),
+                object("b", "3"),
+                object("c", "4"),
+            ];
+            let again = vec![
+                object("b", "3"),
+                object("b", "3"),
+                object("a", "1"),
+                object("a", "5"),
+            ];
             let script = sending.script(&[("4", twice), ("6", again)], b"");
             let informed = Informed::<ConfigMap>::run(script, queue, |_| {});
-            assert_eq!(informed.cache(), ["ns/a@5", "ns/b@3"], "{sending:?} {queue:?}");
+            assert_eq!(
+                informed.cache(),
+                ["ns/a@5", "ns/b@3"],
+                "{sending:?} {queue:?}"
+            );
             assert_eq!(informed.gone(), ["ns/c"], "{sending:?} {queue:?}");
         }
     }
@@ -113,9 +154,16 @@ fn an_object_that_is_listed_twice_and_once_broken_stays() {
     let broken = with("b", "3", r#","labels":7"#, "");
     for sending in SENDINGS {
         for queue in QUEUES {
-            for items in [[object("b", "2"), broken.clone()], [broken.clone(), object("b", "2")]] {
-                let states = [("4", vec![object("b", "1"), object("c", "1")]), ("6", items.to_vec())];
-                let informed = Informed::<ConfigMap>::run(sending.script(&states, b""), queue, |_| {});
+            for items in [
+                [object("b", "2"), broken.clone()],
+                [broken.clone(), object("b", "2")],
+            ] {
+                let states = [
+                    ("4", vec![object("b", "1"), object("c", "1")]),
+                    ("6", items.to_vec()),
+                ];
+                let informed =
+                    Informed::<ConfigMap>::run(sending.script(&states, b""), queue, |_| {});
                 assert_eq!(informed.cache(), ["ns/b@2"], "{sending:?} {queue:?}");
                 assert_eq!(informed.gone(), ["ns/c"], "{sending:?} {queue:?}");
                 assert_eq!(informed.status().unreadable, 1);

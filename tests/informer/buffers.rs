@@ -14,7 +14,8 @@ use serde_json::json;
 
 use super::{informer, informer_options, informer_with};
 use crate::support::{
-    Door, Feed, Informer, SOON, logged, logging, options, record, recorder, run, run_synced, soon, until,
+    Door, Feed, Informer, SOON, logged, logging, options, record, recorder, run, run_synced, soon,
+    until,
 };
 
 fn add(
@@ -48,10 +49,21 @@ impl<R: ResourceEventHandler<DynamicObject>> ResourceEventHandler<DynamicObject>
 fn a_blocked_handler_that_merges_never_has_more_waiting_than_two_an_object() {
     let feed = Feed::new("merges");
     let names: Vec<_> = (0..10).map(|n| format!("o{n}")).collect();
-    feed.list("10", &names.iter().map(|name| (name.as_str(), "1")).collect::<Vec<_>>());
+    feed.list(
+        "10",
+        &names
+            .iter()
+            .map(|name| (name.as_str(), "1"))
+            .collect::<Vec<_>>(),
+    );
     let informer = informer(&feed);
     let (door, (slow, slows)) = (Door::new(), recorder());
-    let handler = add(&informer, "merging", HandlerBuffer::Coalescing, Slow(door.clone(), slow));
+    let handler = add(
+        &informer,
+        "merging",
+        HandlerBuffer::Coalescing,
+        Slow(door.clone(), slow),
+    );
     let (_other, others) = record(&informer);
     let running = run_synced(&informer);
     door.until_come(1);
@@ -71,7 +83,9 @@ fn a_blocked_handler_that_merges_never_has_more_waiting_than_two_an_object() {
     }
     change("ADDED", "end");
     others.until(&format!("add end@{version}"));
-    until("merged", || handler.stats().waiting == 12 && handler.stats().merged > 4000);
+    until("merged", || {
+        handler.stats().waiting == 12 && handler.stats().merged > 4000
+    });
     let stats = handler.stats();
     // o0 is in the hands of the handler: of its first deletion it has to be told.
     assert!(stats.most_waiting <= 21, "{stats:?}");
@@ -111,7 +125,10 @@ fn h1_filter_behind_coalescing_passes_merged_deletion() {
     others.until("add end@15");
     until("merged", || handler.stats().merged >= 2);
     door.open();
-    assert_eq!(slows.until("add end@15"), ["add a@1 initial", "delete a@12"]);
+    assert_eq!(
+        slows.until("add end@15"),
+        ["add a@1 initial", "delete a@12"]
+    );
     running.end().unwrap();
 }
 
@@ -138,9 +155,14 @@ fn how_a_handler_fares_can_be_read() {
     }
     others.until("update a@29-30");
     until("waiting", || handler.stats().waiting == 20);
-    assert_eq!((handler.stats().most_waiting, handler.stats().delivered), (20, 0));
+    assert_eq!(
+        (handler.stats().most_waiting, handler.stats().delivered),
+        (20, 0)
+    );
     door.open();
-    until("delivered", || handler.stats().delivered == 21 && handler.stats().waiting == 0);
+    until("delivered", || {
+        handler.stats().delivered == 21 && handler.stats().waiting == 0
+    });
     let stats = handler.stats();
     assert_eq!((stats.most_waiting, stats.panics, stats.merged), (20, 1, 0));
 }
@@ -185,9 +207,15 @@ fn sp13_panics_of_every_kind_of_call_are_counted_and_named() {
     until("called", || handler.stats().panics == 3);
     assert!(handler.synced().wait_timeout(SOON));
     assert_eq!(handler.stats().delivered, 3);
-    logged(&["ERROR", "\"sp13 all\" panicked: at an add; the next event follows"]);
+    logged(&[
+        "ERROR",
+        "\"sp13 all\" panicked: at an add; the next event follows",
+    ]);
     logged(&["ERROR", "\"sp13 all\" panicked; the next event follows"]);
-    logged(&["ERROR", "\"sp13 all\" panicked: at a deletion; the next event follows"]);
+    logged(&[
+        "ERROR",
+        "\"sp13 all\" panicked: at a deletion; the next event follows",
+    ]);
 }
 
 #[test]
@@ -222,7 +250,12 @@ fn sp15_who_shuts_a_handler_down_waits_for_the_call_that_it_is_in() {
     feed.list("10", &[("a", "1"), ("b", "1")]);
     let informer = informer(&feed);
     let (door, (slow, slows)) = (Door::new(), recorder());
-    let handler = add(&informer, "slow", HandlerBuffer::Unbounded, Slow(door.clone(), slow));
+    let handler = add(
+        &informer,
+        "slow",
+        HandlerBuffer::Unbounded,
+        Slow(door.clone(), slow),
+    );
     let _running = run_synced(&informer);
     door.until_come(1);
     // A removal does not wait.
@@ -232,7 +265,10 @@ fn sp15_who_shuts_a_handler_down_waits_for_the_call_that_it_is_in() {
     let (done, waits) = mpsc::channel();
     for _ in 0..3 {
         let (informer, handler, done) = (informer.clone(), handler.clone(), done.clone());
-        std::thread::spawn(move || done.send((informer.shut_down_event_handler(&handler), handler)).unwrap());
+        std::thread::spawn(move || {
+            done.send((informer.shut_down_event_handler(&handler), handler))
+                .unwrap()
+        });
     }
     assert!(waits.try_recv().is_err() && !handler.ended().is_done());
     door.open();
@@ -257,7 +293,9 @@ fn sp15_a_shutdown_works_for_handlers_that_never_ran_or_do_not_any_more() {
     let (late, lates) = record(&informer);
     assert_eq!(lates.next(), "add a@1 initial");
     for _ in 0..2 {
-        assert!(informer.shut_down_event_handler(&late) && informer.shut_down_event_handler(&early));
+        assert!(
+            informer.shut_down_event_handler(&late) && informer.shut_down_event_handler(&early)
+        );
     }
     assert!(lates.is_over());
     running.end().unwrap();
@@ -305,7 +343,12 @@ fn sp15_a_handler_may_shut_another_one_down() {
     informer
         .add_event_handler(|handler| {
             handler.on_add(move |_, _| {
-                answered.send((inner.shut_down_event_handler(&ended), ended.ended().is_done())).unwrap();
+                answered
+                    .send((
+                        inner.shut_down_event_handler(&ended),
+                        ended.ended().is_done(),
+                    ))
+                    .unwrap();
             })
         })
         .unwrap();
@@ -328,7 +371,12 @@ fn sp11_whoever_waits_for_a_merging_handler_may_add_others() {
     );
     let (door, asked) = (Door::new(), Door::new());
     let (slow, slows) = recorder();
-    let handler = add(&informer, "merging", HandlerBuffer::Coalescing, Slow(door.clone(), slow));
+    let handler = add(
+        &informer,
+        "merging",
+        HandlerBuffer::Coalescing,
+        Slow(door.clone(), slow),
+    );
     let (_other, others) = record(&informer);
     let (added, additions) = mpsc::channel();
     let (inner, at) = (informer.clone(), asked.clone());
@@ -350,11 +398,16 @@ fn sp11_whoever_waits_for_a_merging_handler_may_add_others() {
     door.open();
     asked.until_come(1);
     for n in 0..10 {
-        blue.event_of("ADDED", named("blue", &format!("o{n}"), &format!("{}", 20 + n)));
+        blue.event_of(
+            "ADDED",
+            named("blue", &format!("o{n}"), &format!("{}", 20 + n)),
+        );
     }
     others.until("add o9@29");
     asked.open();
-    let late = additions.recv_timeout(SOON).expect("nobody waits for each other");
+    let late = additions
+        .recv_timeout(SOON)
+        .expect("nobody waits for each other");
     assert!(late.synced().wait_timeout(SOON));
     assert_eq!(slows.take(2)[0], "add busy@11");
     running.end().unwrap();
@@ -409,8 +462,12 @@ fn sp8_what_comes_at_once_is_handed_over_at_once() {
     let mut options = informer_options(options(&FakeClock::new()));
     let has_more = Arc::new(AtomicBool::new(false));
     let switch = Arc::clone(&has_more);
-    options.wrap_queue =
-        Some(Arc::new(move |queue| Arc::new(Switched { queue, has_more: Arc::clone(&switch) })));
+    options.wrap_queue = Some(Arc::new(move |queue| {
+        Arc::new(Switched {
+            queue,
+            has_more: Arc::clone(&switch),
+        })
+    }));
     let informer = SharedIndexInformer::new(Arc::new(feed.clone()), options);
     let (handler, events) = record(&informer);
     let running = run_synced(&informer);
@@ -443,11 +500,13 @@ fn what_has_been_told_and_replaced_is_in_memory_no_more() {
     let (deletions, deleted) = (sender.clone(), "deleted");
     let _handler = informer
         .add_event_handler(|handler| {
-            handler.on_update(move |old, _| sender.send(Arc::downgrade(old)).unwrap()).on_delete(
-                move |gone| {
-                    deletions.send(Arc::downgrade(gone.object().expect(deleted))).unwrap();
-                },
-            )
+            handler
+                .on_update(move |old, _| sender.send(Arc::downgrade(old)).unwrap())
+                .on_delete(move |gone| {
+                    deletions
+                        .send(Arc::downgrade(gone.object().expect(deleted)))
+                        .unwrap();
+                })
         })
         .unwrap();
     let running = run_synced(&informer);

@@ -33,7 +33,9 @@ fn a_handler_with_every_event_is_told_of_whatever_it_may_have_seen_in_the_cache(
     feed.event("DELETED", "a", "2");
     feed.event("ADDED", "a", "3");
     feed.event("DELETED", "a", "4");
-    informer.wait_for_resource_version("4", SOON, &Stop::new()).unwrap();
+    informer
+        .wait_for_resource_version("4", SOON, &Stop::new())
+        .unwrap();
     door.open();
     let told: Vec<_> = (0..4).map(|_| told.recv_timeout(SOON).unwrap()).collect();
     assert_eq!(told, vec![("a".to_owned(), false); 4]);
@@ -44,7 +46,10 @@ struct DoorClock(Door);
 
 impl Clock for DoorClock {
     fn now(&self) -> Instant {
-        if thread::current().name().is_some_and(|name| name.starts_with("mutation cache")) {
+        if thread::current()
+            .name()
+            .is_some_and(|name| name.starts_with("mutation cache"))
+        {
             self.0.pass();
         }
         RealClock.now()
@@ -61,7 +66,9 @@ fn m4_what_came_and_went_too_fast_does_not_stay_in_a_mutation_cache() {
     let informer = informer(&feed);
     let door = Door::new();
     let clock = Arc::new(DoorClock(door.clone()));
-    let cache = informer.mutation_cache(|cache| cache.include_adds(true).clock(clock)).unwrap();
+    let cache = informer
+        .mutation_cache(|cache| cache.include_adds(true).clock(clock))
+        .unwrap();
     feed.list("1", &[("busy", "1")]);
     let _running = run_synced(&informer);
     door.until_come(1);
@@ -70,8 +77,15 @@ fn m4_what_came_and_went_too_fast_does_not_stay_in_a_mutation_cache() {
     cache.mutation(Arc::new(created)).unwrap();
     feed.event("ADDED", "a", "2");
     feed.event("DELETED", "a", "3");
-    informer.wait_for_resource_version("3", SOON, &Stop::new()).unwrap();
-    assert!(cache.get_by_key("a").unwrap().is_some(), "it has not been told yet");
+    informer
+        .wait_for_resource_version("3", SOON, &Stop::new())
+        .unwrap();
+    assert!(
+        cache.get_by_key("a").unwrap().is_some(),
+        "it has not been told yet"
+    );
     door.open();
-    until("told that it is gone", || cache.get_by_key("a").unwrap().is_none());
+    until("told that it is gone", || {
+        cache.get_by_key("a").unwrap().is_none()
+    });
 }

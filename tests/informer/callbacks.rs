@@ -74,7 +74,9 @@ fn a_callback_may_add_handlers() {
     let (added, additions) = mpsc::channel();
     let inner = informer.clone();
     informer
-        .add_event_handler(|handler| handler.on_add(move |_, _| added.send(record(&inner)).unwrap()))
+        .add_event_handler(|handler| {
+            handler.on_add(move |_, _| added.send(record(&inner)).unwrap())
+        })
         .unwrap();
     let _running = run(&informer);
     let (handler, events) = additions.recv_timeout(SOON).unwrap();
@@ -89,28 +91,44 @@ fn a_callback_reads_a_cache_that_has_what_it_is_told() {
     let feed = Feed::new("reads");
     feed.list("10", &[("a", "1")]);
     let informer = informer(&feed);
-    informer.add_index("version", |object| vec![object.resource_version().to_owned()]).unwrap();
+    informer
+        .add_index("version", |object| {
+            vec![object.resource_version().to_owned()]
+        })
+        .unwrap();
     let (seen, versions) = mpsc::channel();
     let (added, updated, deleted) = (seen.clone(), seen.clone(), seen);
     let (on_add, on_update, on_delete) = (informer.lister(), informer.lister(), informer.clone());
     informer
         .add_event_handler(|handler| {
             let cached = |lister: &k8s_informer::Lister<_>, name: &str| {
-                lister.get("", name).map(|object: Arc<k8s_informer::DynamicObject>| {
-                    let version = object.resource_version().to_owned();
-                    (lister.by_index("version", &version).unwrap().len(), version)
-                })
+                lister
+                    .get("", name)
+                    .map(|object: Arc<k8s_informer::DynamicObject>| {
+                        let version = object.resource_version().to_owned();
+                        (lister.by_index("version", &version).unwrap().len(), version)
+                    })
             };
             handler
                 .on_add(move |object, _| added.send(cached(&on_add, object.name())).unwrap())
                 .on_update(move |_, new| updated.send(cached(&on_update, new.name())).unwrap())
-                .on_delete(move |gone| deleted.send(cached(&on_delete.lister(), gone.name())).unwrap())
+                .on_delete(move |gone| {
+                    deleted
+                        .send(cached(&on_delete.lister(), gone.name()))
+                        .unwrap()
+                })
         })
         .unwrap();
     let _running = run(&informer);
-    assert_eq!(versions.recv_timeout(SOON).unwrap(), Some((1, "1".to_owned())));
+    assert_eq!(
+        versions.recv_timeout(SOON).unwrap(),
+        Some((1, "1".to_owned()))
+    );
     feed.event("MODIFIED", "a", "11");
-    assert_eq!(versions.recv_timeout(SOON).unwrap(), Some((1, "11".to_owned())));
+    assert_eq!(
+        versions.recv_timeout(SOON).unwrap(),
+        Some((1, "11".to_owned()))
+    );
     feed.event("DELETED", "a", "12");
     assert_eq!(versions.recv_timeout(SOON).unwrap(), None);
 }
@@ -146,10 +164,18 @@ fn a_callback_may_ask_the_informer_anything() {
     informer
         .add_event_handler(|handler| {
             handler.on_add(move |_, _| {
-                inner.add_index("late", |object| vec![object.name().to_owned()]).unwrap();
+                inner
+                    .add_index("late", |object| vec![object.name().to_owned()])
+                    .unwrap();
                 let again = inner.run(&Stop::new()).is_err();
-                let state = (inner.is_stopped(), inner.last_sync_resource_version(), inner.status().listed);
-                answered.send((again, state, format!("{inner:?}").contains("asks"))).unwrap();
+                let state = (
+                    inner.is_stopped(),
+                    inner.last_sync_resource_version(),
+                    inner.status().listed,
+                );
+                answered
+                    .send((again, state, format!("{inner:?}").contains("asks")))
+                    .unwrap();
             })
         })
         .unwrap();
@@ -230,14 +256,20 @@ fn who_waits_for_a_sync_may_do_anything_where_the_queue_has_synced_before_the_st
     let feed = Feed::new("synced before");
     let mut options = informer_options(options(&FakeClock::new()));
     options.wrap_queue = Some(Arc::new(|queue| {
-        queue.add(Arc::new(serde_json::from_value(object("early", "1")).unwrap())).unwrap();
+        queue
+            .add(Arc::new(
+                serde_json::from_value(object("early", "1")).unwrap(),
+            ))
+            .unwrap();
         assert!(queue.has_synced());
         queue
     }));
     let informer = SharedIndexInformer::new(Arc::new(feed.clone()), options);
     let (done, dones) = mpsc::channel();
     let inner = informer.clone();
-    let _synced = informer.synced().on_done(move || done.send(record(&inner)).unwrap());
+    let _synced = informer
+        .synced()
+        .on_done(move || done.send(record(&inner)).unwrap());
     let running = run(&informer);
     let (late, events) = dones.recv_timeout(SOON).expect("nobody holds a lock");
     assert!(late.synced().wait_timeout(SOON));
@@ -264,7 +296,13 @@ impl Clock for Panics {
 fn sp14_a_clock_that_panics_costs_a_handler_nothing() {
     let feed = Feed::new("clock");
     let names: Vec<_> = (0..1100).map(|n| n.to_string()).collect();
-    feed.list("10", &names.iter().map(|name| (name.as_str(), "1")).collect::<Vec<_>>());
+    feed.list(
+        "10",
+        &names
+            .iter()
+            .map(|name| (name.as_str(), "1"))
+            .collect::<Vec<_>>(),
+    );
     let mut options = options(&FakeClock::new());
     options.clock = Arc::new(Panics(FakeClock::new()));
     let informer = informer_with(&feed, options);

@@ -7,24 +7,27 @@ use std::time::Instant;
 
 use k8s_informer::testing::{Answer, FakeClock, ScriptedListerWatcher};
 use k8s_informer::{
-    Accessor, Backoff, Controller, ControllerConfig, Deleted, DeltaFifo, Deltas, Done, DynamicObject,
-    HandlerFuncs, IndexFunc, Indexer, Indexers, InformerError, InformerOptions, InformerQueue, Object,
-    PopError, Process, Queue, RealFifo, RealFifoMode, ReflectorStore, ResourceEventHandler,
-    SharedIndexInformer, Stop, StoreError, new_indexer_informer,
+    Accessor, Backoff, Controller, ControllerConfig, Deleted, DeltaFifo, Deltas, Done,
+    DynamicObject, HandlerFuncs, IndexFunc, Indexer, Indexers, InformerError, InformerOptions,
+    InformerQueue, Object, PopError, Process, Queue, RealFifo, RealFifoMode, ReflectorStore,
+    ResourceEventHandler, SharedIndexInformer, Stop, StoreError, new_indexer_informer,
 };
 use serde::{Deserialize, Deserializer};
 
 use super::{LOCKED, ONE_BY_ONE, QUEUE, informer, informer_options, informer_with};
 use crate::support::{
-    Door, Feed, Running, SECOND, SOON, logged, logging, options, record, recorder, run, run_synced, soon,
-    status, until,
+    Door, Feed, Running, SECOND, SOON, logged, logging, options, record, recorder, run, run_synced,
+    soon, status, until,
 };
 
 fn queue() -> Arc<dyn Queue<DynamicObject>> {
     let mode = match QUEUE {
         InformerQueue::DeltaFifo => return Arc::new(DeltaFifo::new(Accessor::object())),
         InformerQueue::RealFifoInOrder => RealFifoMode::InOrder(Arc::new(Indexer::for_objects())),
-        _ => RealFifoMode::Atomic { unlock_while_processing: true, bookmarks: true },
+        _ => RealFifoMode::Atomic {
+            unlock_while_processing: true,
+            bookmarks: true,
+        },
     };
     Arc::new(RealFifo::builder(Accessor::object(), mode).build())
 }
@@ -41,7 +44,10 @@ fn unshared(
 
 fn run_controller(
     controller: Controller<DynamicObject>,
-) -> (Arc<Controller<DynamicObject>>, Running<Result<(), InformerError>>) {
+) -> (
+    Arc<Controller<DynamicObject>>,
+    Running<Result<(), InformerError>>,
+) {
     let controller = Arc::new(controller);
     let running = Arc::clone(&controller);
     (controller, Running::new(move |stop| running.run(stop)))
@@ -69,10 +75,11 @@ fn c1_run_returns_after_the_stop() {
 #[test]
 fn c1_a_stop_before_the_run_ends_it_at_once_and_asks_nobody() {
     let script = ScriptedListerWatcher::new([]);
-    let controller =
-        Controller::<DynamicObject>::new(ControllerConfig::new(queue(), Arc::new(script.clone()), |_, _| {
-            Ok(())
-        }));
+    let controller = Controller::<DynamicObject>::new(ControllerConfig::new(
+        queue(),
+        Arc::new(script.clone()),
+        |_, _| Ok(()),
+    ));
     soon("run", move || {
         let stop = Stop::new();
         stop.stop();
@@ -91,11 +98,15 @@ fn c3_what_is_queued_at_the_stop_is_not_processed() {
     let door = Door::new();
     let (seen, items) = mpsc::channel();
     let at = door.clone();
-    let config = ControllerConfig::new(queue(), Arc::new(feed), move |deltas, is_in_initial_list| {
-        seen.send((deltas.len(), is_in_initial_list)).unwrap();
-        at.pass();
-        Ok(())
-    });
+    let config = ControllerConfig::new(
+        queue(),
+        Arc::new(feed),
+        move |deltas, is_in_initial_list| {
+            seen.send((deltas.len(), is_in_initial_list)).unwrap();
+            at.pass();
+            Ok(())
+        },
+    );
     let (controller, running) = run_controller(Controller::new(config));
     door.until_come(1);
     if !LOCKED {
@@ -133,7 +144,10 @@ fn c6_it_runs_once() {
     let (controller, running) = run_controller(Controller::new(config));
     assert!(controller.synced().wait_timeout(SOON));
     let again = controller.run(&Stop::new()).unwrap_err();
-    assert!(matches!(again, InformerError::AlreadyStarted { .. }), "{again}");
+    assert!(
+        matches!(again, InformerError::AlreadyStarted { .. }),
+        "{again}"
+    );
     assert_eq!(again.to_string(), "c6: already started");
     running.end().unwrap();
     assert!(controller.run(&Stop::new()).is_err());
@@ -149,7 +163,12 @@ fn c7_an_event_that_can_not_be_processed_is_logged_and_the_next_one_follows() {
     }
     let (seen, names) = mpsc::channel();
     let config = ControllerConfig::new(queue(), Arc::new(feed), move |deltas, _| {
-        match deltas.newest().unwrap().object().map_or("the list", |object| object.name()) {
+        match deltas
+            .newest()
+            .unwrap()
+            .object()
+            .map_or("the list", |object| object.name())
+        {
             "the list" => Ok(()),
             "bad" => Err("no good".into()),
             "panics" => panic!("not at all"),
@@ -162,7 +181,12 @@ fn c7_an_event_that_can_not_be_processed_is_logged_and_the_next_one_follows() {
     let (_controller, running) = run_controller(Controller::new(config));
     assert_eq!(names.recv_timeout(SOON), Ok("good".to_owned()));
     logged(&["ERROR", "c7 objects", "an event was lost", "no good"]);
-    logged(&["ERROR", "c7 objects", "an event was lost", "panicked: not at all"]);
+    logged(&[
+        "ERROR",
+        "c7 objects",
+        "an event was lost",
+        "panicked: not at all",
+    ]);
     running.end().unwrap();
 }
 
@@ -179,7 +203,8 @@ fn c8_c9_everything_that_is_said_of_the_reflector_is_passed_on() {
     config.reflector.min_watch_timeout = 1000 * SECOND;
     config.reflector.resync_period = 50 * SECOND;
     config.reflector.backoff = Backoff::new(7 * SECOND, 1.0, 7 * SECOND, 0.0);
-    config.reflector.watch_error_handler = Some(Arc::new(move |error| told.send(error.to_string()).unwrap()));
+    config.reflector.watch_error_handler =
+        Some(Arc::new(move |error| told.send(error.to_string()).unwrap()));
     let (controller, running) = run_controller(Controller::new(config));
     assert!(errors.recv_timeout(SOON).unwrap().contains("not now"));
     assert!(clock.until_waits(1, SOON));
@@ -190,7 +215,11 @@ fn c8_c9_everything_that_is_said_of_the_reflector_is_passed_on() {
     assert_eq!(clock.waits()[1], 50 * SECOND);
     until("watched", || feed.requests().len() == 3);
     let requests = feed.requests();
-    assert!(requests[..2].iter().all(|(verb, options)| *verb == "list" && options.limit == Some(3)));
+    assert!(
+        requests[..2]
+            .iter()
+            .all(|(verb, options)| *verb == "list" && options.limit == Some(3))
+    );
     let timeout = requests[2].1.timeout_seconds.unwrap();
     assert!((1000..=2000).contains(&timeout), "{timeout}");
     assert!(format!("{controller:?}").contains("c9"));
@@ -202,7 +231,13 @@ fn c10_synced_is_the_queues_and_the_version_the_reflectors() {
     let feed = Feed::new("c10");
     let config = ControllerConfig::new(queue(), Arc::new(feed.clone()), |_, _| Ok(()));
     let controller = Controller::<DynamicObject>::new(config);
-    assert_eq!((controller.has_synced(), controller.last_sync_resource_version().as_str()), (false, ""));
+    assert_eq!(
+        (
+            controller.has_synced(),
+            controller.last_sync_resource_version().as_str()
+        ),
+        (false, "")
+    );
     let (controller, running) = run_controller(controller);
     feed.list("10", &[("a", "1")]);
     assert!(controller.synced().wait_timeout(SOON));
@@ -223,7 +258,14 @@ fn c11_a_handler_that_is_not_shared_keeps_the_queue_waiting() {
     let (controller, running) = run_controller(controller);
     door.until_come(1);
     // P7: a whole list is in the store before anything of it is told.
-    assert_eq!(store.len(), if QUEUE == InformerQueue::RealFifoAtomic { 2 } else { 1 });
+    assert_eq!(
+        store.len(),
+        if QUEUE == InformerQueue::RealFifoAtomic {
+            2
+        } else {
+            1
+        }
+    );
     assert!(!controller.has_synced());
     door.open();
     assert!(controller.synced().wait_timeout(SOON));
@@ -256,7 +298,11 @@ fn c11_a_panic_of_such_a_handler_costs_this_one_call() {
         until_version(&controller, "13");
     }
     door.open();
-    assert_eq!(updates.recv_timeout(SOON), Ok("12".to_owned()), "the change after the panic is told");
+    assert_eq!(
+        updates.recv_timeout(SOON),
+        Ok("12".to_owned()),
+        "the change after the panic is told"
+    );
     assert_eq!(store.get_by_key("second").unwrap().resource_version(), "12");
     logged(&["c11 panics", "panicked: I don't like second"]);
     running.end().unwrap();
@@ -310,7 +356,10 @@ fn c2_a_process_loop_that_breaks_begins_again() {
     logging();
     let feed = Feed::new("c2 objects");
     feed.list("10", &[("a", "1")]);
-    let queue = BadQueue { queue: DeltaFifo::new(Accessor::object()), panicked: AtomicBool::new(false) };
+    let queue = BadQueue {
+        queue: DeltaFifo::new(Accessor::object()),
+        panicked: AtomicBool::new(false),
+    };
     let config = ControllerConfig::new(Arc::new(queue), Arc::new(feed), |_, _| Ok(()));
     let (controller, running) = run_controller(Controller::new(config));
     assert!(controller.synced().wait_timeout(SOON), "it goes on");
@@ -330,14 +379,16 @@ fn p1_refused_change_costs_only_itself() {
     picky.queue = QUEUE;
     picky.indexers = Indexers::new().with(
         "picky",
-        IndexFunc::fallible(move |object: &DynamicObject| match object.resource_version() {
-            "1" => {
-                at.pass();
-                Ok(Vec::new())
-            }
-            "11" => Err("not this one"),
-            _ => Ok(Vec::new()),
-        }),
+        IndexFunc::fallible(
+            move |object: &DynamicObject| match object.resource_version() {
+                "1" => {
+                    at.pass();
+                    Ok(Vec::new())
+                }
+                "11" => Err("not this one"),
+                _ => Ok(Vec::new()),
+            },
+        ),
     );
     picky.reflector = options(&FakeClock::new());
     let (store, controller) = new_indexer_informer(picky);
@@ -368,7 +419,10 @@ fn p2_whether_it_is_an_add_or_an_update_is_for_the_store_to_say() {
     let _running = run(&informer);
     feed.event("ADDED", "a", "11");
     feed.event("MODIFIED", "b", "12");
-    assert_eq!(events.take(3), ["add a@1 initial", "update a@1-11", "add b@12"]);
+    assert_eq!(
+        events.take(3),
+        ["add a@1 initial", "update a@1-11", "add b@12"]
+    );
     assert_eq!(informer.indexer().len(), 2);
 }
 
@@ -382,7 +436,8 @@ fn p3_a_deletion_is_told_after_the_store_knows_it() {
     informer
         .add_event_handler(|handler| {
             handler.on_delete(move |gone| {
-                left.send((gone.name().to_owned(), lister.list().len())).unwrap();
+                left.send((gone.name().to_owned(), lister.list().len()))
+                    .unwrap();
             })
         })
         .unwrap();
@@ -405,7 +460,10 @@ fn p8_only_what_comes_before_the_sync_is_of_the_initial_list() {
     let _running = run_synced(&informer);
     feed.expire();
     feed.list("20", &[("a", "15"), ("b", "16")]);
-    assert_eq!(events.take(3), ["add a@1 initial", "update a@1-15", "add b@16"]);
+    assert_eq!(
+        events.take(3),
+        ["add a@1 initial", "update a@1-15", "add b@16"]
+    );
 }
 
 /// What can't be decoded without a panic if its name is "bomb", and not be asked for its version without one
@@ -442,7 +500,13 @@ impl Object for Explosive {
 type Explosives = SharedIndexInformer<Explosive>;
 
 /// The names of what is added come by the channel.
-fn explosives(feed: &Feed) -> (Explosives, Running<Result<(), InformerError>>, mpsc::Receiver<String>) {
+fn explosives(
+    feed: &Feed,
+) -> (
+    Explosives,
+    Running<Result<(), InformerError>>,
+    mpsc::Receiver<String>,
+) {
     let mut options = informer_options(options(&FakeClock::new()));
     // With a resync period, so that the thread of the resyncs has to be ended, too.
     options.reflector.resync_period = SOON;
@@ -468,11 +532,20 @@ fn an_object_whose_decoding_panics_costs_only_itself() {
     let (informer, running, names) = explosives(&feed);
     feed.event("ADDED", "bomb", "11");
     feed.event("ADDED", "b", "12");
-    assert_eq!(names.recv_timeout(SOON), Ok("b".to_owned()), "{:?}", informer.status());
+    assert_eq!(
+        names.recv_timeout(SOON),
+        Ok("b".to_owned()),
+        "{:?}",
+        informer.status()
+    );
     // The status follows the cache at some distance.
     until("told", || informer.status().resource_version == "12");
     let status = informer.status();
-    assert_eq!((status.unreadable, status.complete), (1, false), "{status:?}");
+    assert_eq!(
+        (status.unreadable, status.complete),
+        (1, false),
+        "{status:?}"
+    );
     assert_eq!((status.lists, status.watches), (1, 1), "the watch goes on");
     let error = status.last_error.unwrap().to_string();
     assert!(
@@ -482,11 +555,23 @@ fn an_object_whose_decoding_panics_costs_only_itself() {
 
     // As one of a list.
     feed.expire();
-    feed.list("20", &[("a", "1"), ("bomb", "11"), ("b", "12"), ("c", "13")]);
-    assert_eq!(names.recv_timeout(SOON), Ok("c".to_owned()), "{:?}", informer.status());
+    feed.list(
+        "20",
+        &[("a", "1"), ("bomb", "11"), ("b", "12"), ("c", "13")],
+    );
+    assert_eq!(
+        names.recv_timeout(SOON),
+        Ok("c".to_owned()),
+        "{:?}",
+        informer.status()
+    );
     until("told", || informer.status().resource_version == "20");
     let status = informer.status();
-    assert_eq!((status.unreadable, status.complete, status.lists), (2, false, 2), "{status:?}");
+    assert_eq!(
+        (status.unreadable, status.complete, status.lists),
+        (2, false, 2),
+        "{status:?}"
+    );
     feed.expire();
     feed.list("30", &[("a", "1"), ("b", "12"), ("c", "13")]);
     until("told", || informer.status().resource_version == "30");
@@ -501,9 +586,17 @@ fn a_type_whose_accessors_panic_does_not_end_the_reflector() {
     let (informer, running, names) = explosives(&feed);
     feed.event("ADDED", "mine", "11");
     feed.list("20", &[("a", "1"), ("b", "12")]);
-    assert_eq!(names.recv_timeout(SOON), Ok("b".to_owned()), "{:?}", informer.status());
+    assert_eq!(
+        names.recv_timeout(SOON),
+        Ok("b".to_owned()),
+        "{:?}",
+        informer.status()
+    );
     let error = informer.status().last_error.unwrap().to_string();
-    assert!(error.contains("panicked") && error.contains("boom"), "{error}");
+    assert!(
+        error.contains("panicked") && error.contains("boom"),
+        "{error}"
+    );
     running.end().unwrap();
 }
 
@@ -528,7 +621,9 @@ fn a_script_drives_an_informer_too() {
         Answer::body(
             r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#,
         ),
-        Answer::open(r#"{"type": "DELETED", "object": {"metadata": {"name": "a", "resourceVersion": "8"}}}"#),
+        Answer::open(
+            r#"{"type": "DELETED", "object": {"metadata": {"name": "a", "resourceVersion": "8"}}}"#,
+        ),
     ]);
     let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(script), Default::default());
     let (_handler, events) = record(&informer);

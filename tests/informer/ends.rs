@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use k8s_informer::testing::FakeClock;
 use k8s_informer::{
-    DynamicObject, GroupVersionResource, HandlerFuncs, HandlerRegistration, InformerError, InformerScope,
-    ListerWatcher, ListerWatcherSource, Object, SharedIndexInformer, SharedInformerFactory, ShutdownError,
-    Stop, Transform, WatchErrorHandler,
+    DynamicObject, GroupVersionResource, HandlerFuncs, HandlerRegistration, InformerError,
+    InformerScope, ListerWatcher, ListerWatcherSource, Object, SharedIndexInformer,
+    SharedInformerFactory, ShutdownError, Stop, Transform, WatchErrorHandler,
 };
 use parking_lot::Mutex;
 use serde_json::json;
 
 use super::{QUEUE, informer, informer_options};
 use crate::support::{
-    Door, Feed, Informer, SECOND, SOON, logged, logging, options, record, record_every, run, run_synced,
-    soon, status, until,
+    Door, Feed, Informer, SECOND, SOON, logged, logging, options, record, record_every, run,
+    run_synced, soon, status, until,
 };
 
 const INSTANT: Duration = Duration::from_millis(10);
@@ -35,7 +35,9 @@ impl ListerWatcherSource for Source {
 
 fn factory(feed: &Feed) -> SharedInformerFactory {
     let builder = SharedInformerFactory::builder(Source(feed.clone())).queue(QUEUE);
-    builder.reflector_options(options(&FakeClock::new())).build()
+    builder
+        .reflector_options(options(&FakeClock::new()))
+        .build()
 }
 
 fn pods() -> GroupVersionResource {
@@ -67,10 +69,22 @@ fn i6_what_is_set_last_before_the_start_counts_and_nothing_can_be_set_after() {
     feed.list("10", &[("a", "1")]);
     let running = run_synced(&informer);
     let error = errors.recv_timeout(SOON).unwrap();
-    assert!(error.starts_with("second: ") && error.contains("not yet"), "{error}");
-    assert_eq!(informer.lister().get("", "a").unwrap().get("told").unwrap(), "second");
-    for error in [informer.set_transform(rename("late")), informer.set_watch_error_handler(handler("late"))] {
-        assert!(matches!(error.unwrap_err(), InformerError::AlreadyStarted { .. }));
+    assert!(
+        error.starts_with("second: ") && error.contains("not yet"),
+        "{error}"
+    );
+    assert_eq!(
+        informer.lister().get("", "a").unwrap().get("told").unwrap(),
+        "second"
+    );
+    for error in [
+        informer.set_transform(rename("late")),
+        informer.set_watch_error_handler(handler("late")),
+    ] {
+        assert!(matches!(
+            error.unwrap_err(),
+            InformerError::AlreadyStarted { .. }
+        ));
     }
     running.end().unwrap();
     assert!(informer.set_transform(rename("too late")).is_err());
@@ -80,7 +94,10 @@ fn i6_what_is_set_last_before_the_start_counts_and_nothing_can_be_set_after() {
 fn a_transform_that_fails_or_panics_is_told_by_key_and_stalls_nothing() {
     logging();
     let feed = Feed::new("transforms");
-    feed.list("10", &[("a", "1"), ("bad", "1"), ("worse", "1"), ("b", "1")]);
+    feed.list(
+        "10",
+        &[("a", "1"), ("bad", "1"), ("worse", "1"), ("b", "1")],
+    );
     let informer = informer(&feed);
     let picky = AtomicBool::new(true);
     informer
@@ -109,7 +126,10 @@ fn a_transform_that_fails_or_panics_is_told_by_key_and_stalls_nothing() {
     assert_eq!(events.next(), "add worse@30");
     feed.event("DELETED", "worse", "31");
     let deleted = events.next();
-    assert!(deleted == "delete worse@31" || deleted == "gone worse@30", "{deleted}");
+    assert!(
+        deleted == "delete worse@31" || deleted == "gone worse@30",
+        "{deleted}"
+    );
     running.end().unwrap();
 }
 
@@ -132,7 +152,10 @@ fn a_recreation_can_be_told_as_a_deletion_and_an_add() {
     feed.event("MODIFIED", "a", "21");
     feed.event_of("MODIFIED", with("z", "22"));
     feed.event_of("ADDED", with("w", "23"));
-    assert_eq!(events.take(4), ["update a@15-21", "update a@21-22", "gone a@22", "add a@23"]);
+    assert_eq!(
+        events.take(4),
+        ["update a@15-21", "update a@21-22", "gone a@22", "add a@23"]
+    );
 }
 
 #[test]
@@ -142,13 +165,18 @@ fn i3_reflector_and_process_loop_end_before_the_handlers() {
     let informer = informer(&feed);
     let door = Door::new();
     let at = door.clone();
-    let handler = informer.add_event_handler(|handler| handler.on_add(move |_, _| at.pass())).unwrap();
+    let handler = informer
+        .add_event_handler(|handler| handler.on_add(move |_, _| at.pass()))
+        .unwrap();
     let running = run_synced(&informer);
     door.until_come(1);
     running.stop.stop();
     until("stopped", || informer.is_stopped());
     // The handler is still in its call, everything else has ended.
-    assert_eq!(informer.status().state, k8s_informer::ReflectorState::Stopped);
+    assert_eq!(
+        informer.status().state,
+        k8s_informer::ReflectorState::Stopped
+    );
     assert!(!informer.ended().is_done() && !handler.ended().is_done());
     assert!(informer.add_event_handler(|handler| handler).is_err());
     door.open();
@@ -160,8 +188,10 @@ fn i3_reflector_and_process_loop_end_before_the_handlers() {
 fn fa6_one_informer_of_a_factory_can_be_stopped_and_asked_for_anew() {
     let feed = Feed::new("fa6");
     let factory = factory(&feed);
-    let (one, other) =
-        (factory.dynamic(pods()), factory.dynamic(GroupVersionResource::new("", "v1", "nodes")));
+    let (one, other) = (
+        factory.dynamic(pods()),
+        factory.dynamic(GroupVersionResource::new("", "v1", "nodes")),
+    );
     factory.start(&Stop::new()).unwrap();
     let stopped = one.clone();
     let (factory, answer) = soon("stop", move || {
@@ -189,13 +219,17 @@ fn fa6_a_callback_that_stops_its_informer_and_then_the_factory_waits_for_neither
     pods.add_event_handler(|handler| {
         handler.on_add(move |_, _| {
             let stopped = inner.stop_informer(&own);
-            answered.send((stopped, inner.shutdown(), inner.shutdown_timeout(INSTANT))).unwrap();
+            answered
+                .send((stopped, inner.shutdown(), inner.shutdown_timeout(INSTANT)))
+                .unwrap();
             at.pass();
         })
     })
     .unwrap();
     factory.start(&Stop::new()).unwrap();
-    let answer = answers.recv_timeout(SOON).expect("nobody waits for himself");
+    let answer = answers
+        .recv_timeout(SOON)
+        .expect("nobody waits for himself");
     assert_eq!(answer, (false, false, Err(ShutdownError::FromWithin)));
     // It is forgotten, and has not ended: a shutdown from outside waits for it as long as it may.
     until_only_these_are_stuck(&factory, &["handler-1 run"]);
@@ -209,9 +243,16 @@ fn until_only_these_are_stuck(factory: &SharedInformerFactory, threads: &[&str])
     until("the others have ended", || {
         let inner = factory.clone();
         let error = soon("shutdown", move || inner.shutdown_timeout(INSTANT)).unwrap_err();
-        let ShutdownError::TimedOut { after: INSTANT, stuck } = &error else { panic!("{error}") };
+        let ShutdownError::TimedOut {
+            after: INSTANT,
+            stuck,
+        } = &error
+        else {
+            panic!("{error}")
+        };
         let names = threads.join(", ");
-        stuck == threads && error.to_string() == format!("after 10ms these threads had not ended: {names}")
+        stuck == threads
+            && error.to_string() == format!("after 10ms these threads had not ended: {names}")
     });
 }
 
@@ -240,19 +281,24 @@ fn name_who_is_stuck(
 #[test]
 fn fa5_a_shutdown_names_the_handler_that_is_stuck() {
     name_who_is_stuck("stuck handler", "handler-2 run", |pods, door| {
-        pods.add_event_handler(|handler| handler.on_add(move |_, _| door.pass())).unwrap();
+        pods.add_event_handler(|handler| handler.on_add(move |_, _| door.pass()))
+            .unwrap();
     });
 }
 
 #[test]
 fn fa5_a_shutdown_names_the_reflector_whose_transform_is_stuck() {
-    name_who_is_stuck("stuck transform", "stuck transform reflector", |pods, door| {
-        pods.set_transform(Transform::new(move |object| {
-            door.pass();
-            Ok::<_, String>(object)
-        }))
-        .unwrap();
-    });
+    name_who_is_stuck(
+        "stuck transform",
+        "stuck transform reflector",
+        |pods, door| {
+            pods.set_transform(Transform::new(move |object| {
+                door.pass();
+                Ok::<_, String>(object)
+            }))
+            .unwrap();
+        },
+    );
 }
 
 #[test]
@@ -283,7 +329,12 @@ fn a_wait_for_a_sync_ends_with_the_informer() {
     assert!(soon("stop", move || factory.stop_informer(&pods)));
     let error = soon("the wait", move || waiting.join().unwrap()).unwrap_err();
     assert!(!error.timed_out());
-    assert!(error.to_string().starts_with("stopped before these had synced: never listed ("), "{error}");
+    assert!(
+        error
+            .to_string()
+            .starts_with("stopped before these had synced: never listed ("),
+        "{error}"
+    );
     assert!(error.to_string().contains("not yours"), "{error}");
 }
 
@@ -294,20 +345,41 @@ fn fa4_fa10_a_wait_has_a_deadline_and_is_not_for_handlers() {
     let pods = factory.dynamic(pods());
     let door = Door::new();
     let at = door.clone();
-    let handler = pods.add_event_handler(|handler| handler.on_add(move |_, _| at.pass())).unwrap();
+    let handler = pods
+        .add_event_handler(|handler| handler.on_add(move |_, _| at.pass()))
+        .unwrap();
     factory.start(&Stop::new()).unwrap();
     feed.refuse(status(403, "Forbidden", "not yours"));
     until("failed", || pods.status().last_error.is_some());
-    let error = factory.wait_for_cache_sync_timeout(&Stop::new(), INSTANT).unwrap_err();
+    let error = factory
+        .wait_for_cache_sync_timeout(&Stop::new(), INSTANT)
+        .unwrap_err();
     assert!(
-        error.timed_out() && error.to_string().starts_with("after 10ms these had not synced: fa4 deadline (")
+        error.timed_out()
+            && error
+                .to_string()
+                .starts_with("after 10ms these had not synced: fa4 deadline (")
     );
-    assert!(error.unsynced[0].last_error.as_ref().unwrap().to_string().contains("not yours"));
+    assert!(
+        error.unsynced[0]
+            .last_error
+            .as_ref()
+            .unwrap()
+            .to_string()
+            .contains("not yours")
+    );
     let stop = Stop::new();
     stop.stop();
-    assert!(!factory.wait_for_cache_sync_timeout(&stop, SOON).unwrap_err().timed_out());
+    assert!(
+        !factory
+            .wait_for_cache_sync_timeout(&stop, SOON)
+            .unwrap_err()
+            .timed_out()
+    );
     feed.list("10", &[("a", "1")]);
-    factory.wait_for_cache_sync_timeout(&Stop::new(), SOON).unwrap();
+    factory
+        .wait_for_cache_sync_timeout(&Stop::new(), SOON)
+        .unwrap();
     door.until_come(1);
     assert!(!handler.has_synced());
     door.open();
@@ -316,8 +388,13 @@ fn fa4_fa10_a_wait_has_a_deadline_and_is_not_for_handlers() {
         let factory = factory.clone();
         move || factory.shutdown()
     }));
-    factory.wait_for_cache_sync_timeout(&Stop::new(), INSTANT).expect("it has synced, and that stays");
-    assert!(matches!(factory.start(&Stop::new()), Err(InformerError::Stopped { .. })));
+    factory
+        .wait_for_cache_sync_timeout(&Stop::new(), INSTANT)
+        .expect("it has synced, and that stays");
+    assert!(matches!(
+        factory.start(&Stop::new()),
+        Err(InformerError::Stopped { .. })
+    ));
 }
 
 #[test]
@@ -338,7 +415,10 @@ fn fa1_an_informer_of_your_own_making_counts_as_the_factorys() {
     });
     let again = factory.informer_for::<Pod>(|_, _| panic!("there is one"));
     assert!(Arc::ptr_eq(made.indexer(), again.indexer()));
-    assert!(Arc::ptr_eq(made.indexer(), factory.informer::<Pod>().indexer()));
+    assert!(Arc::ptr_eq(
+        made.indexer(),
+        factory.informer::<Pod>().indexer()
+    ));
     assert_eq!(*asked.lock(), 1);
     factory.start(&Stop::new()).unwrap();
     until("asked", || feed.requests().len() == 2);
@@ -361,8 +441,11 @@ fn fa2_the_resync_period_of_one_resource_overrides_the_factorys() {
     factory.start(&Stop::new()).unwrap();
     feed.list("10", &[("a", "1")]);
     feed.list("10", &[("a", "1")]);
-    factory.wait_for_cache_sync_timeout(&Stop::new(), SOON).unwrap();
-    let ((_pod, _pods), (_node, told)) = (record_every(&pods, SECOND), record_every(&nodes, SECOND));
+    factory
+        .wait_for_cache_sync_timeout(&Stop::new(), SOON)
+        .unwrap();
+    let ((_pod, _pods), (_node, told)) =
+        (record_every(&pods, SECOND), record_every(&nodes, SECOND));
     assert!(clock.until_waits(2, SOON));
     let mut waits = clock.waits();
     waits.sort();
@@ -381,21 +464,37 @@ fn fa1_two_scopes_of_one_kind_are_two_informers_each_with_its_selectors() {
         InformerScope::all().field_selector("spec.nodeName=worker-1"),
         InformerScope::all(),
     ];
-    let informers = scopes.clone().map(|scope| factory.dynamic_in(pods(), &scope));
+    let informers = scopes
+        .clone()
+        .map(|scope| factory.dynamic_in(pods(), &scope));
     for (informer, scope) in informers.iter().zip(&scopes) {
-        assert!(Arc::ptr_eq(informer.indexer(), factory.dynamic_in(pods(), scope).indexer()));
+        assert!(Arc::ptr_eq(
+            informer.indexer(),
+            factory.dynamic_in(pods(), scope).indexer()
+        ));
     }
     assert!(!Arc::ptr_eq(informers[0].indexer(), informers[1].indexer()));
-    assert!(Arc::ptr_eq(informers[2].indexer(), factory.dynamic(pods()).indexer()));
+    assert!(Arc::ptr_eq(
+        informers[2].indexer(),
+        factory.dynamic(pods()).indexer()
+    ));
     factory.start(&Stop::new()).unwrap();
     until("asked", || feed.requests().len() == 3);
     let mut asked: Vec<_> = feed
         .requests()
         .into_iter()
-        .map(|(verb, options)| format!("{verb} {} {}", options.label_selector, options.field_selector))
+        .map(|(verb, options)| {
+            format!(
+                "{verb} {} {}",
+                options.label_selector, options.field_selector
+            )
+        })
         .collect();
     asked.sort();
-    assert_eq!(asked, ["list  ", "list  spec.nodeName=worker-1", "list app=web "]);
+    assert_eq!(
+        asked,
+        ["list  ", "list  spec.nodeName=worker-1", "list app=web "]
+    );
     assert!(soon("shutdown", move || factory.shutdown()));
 }
 
@@ -403,8 +502,10 @@ fn fa1_two_scopes_of_one_kind_are_two_informers_each_with_its_selectors() {
 fn a_callback_may_stop_its_factory_or_its_own_informer_while_others_go_on() {
     let feed = Feed::new("stops itself");
     let factory = factory(&feed);
-    let (one, other) =
-        (factory.dynamic(pods()), factory.dynamic(GroupVersionResource::new("", "v1", "nodes")));
+    let (one, other) = (
+        factory.dynamic(pods()),
+        factory.dynamic(GroupVersionResource::new("", "v1", "nodes")),
+    );
     let (answered, answers) = mpsc::channel();
     let (inner, own) = (factory.clone(), one.clone());
     one.add_event_handler(|handler| {
@@ -485,13 +586,19 @@ fn in_callbacks<R: Debug + Send + 'static>(
             door.pass();
             let _ = sender.send((at, work(at)));
         };
-        informer.add_handler(HandlerFuncs::new().on_add(on_add)).unwrap();
+        informer
+            .add_handler(HandlerFuncs::new().on_add(on_add))
+            .unwrap();
     }
     let count = informers.len();
     move || {
         door.until_come(count);
         door.open();
-        let next = |_| results.recv_timeout(SOON).expect("they wait for each other");
+        let next = |_| {
+            results
+                .recv_timeout(SOON)
+                .expect("they wait for each other")
+        };
         let mut results: Vec<_> = (0..count).map(next).collect();
         results.sort_by_key(|(at, _)| *at);
         results.into_iter().map(|(_, result)| result).collect()
@@ -505,11 +612,17 @@ fn fa6_callbacks_that_stop_each_others_informer_end() {
         let factory = factory(&feed);
         let informers: Vec<_> = (0..count).map(|at| factory.dynamic(nth(at))).collect();
         let (inner, all) = (factory.clone(), informers.clone());
-        let stopped = in_callbacks(&informers, move |at| inner.stop_informer(&all[(at + 1) % count]));
+        let stopped = in_callbacks(&informers, move |at| {
+            inner.stop_informer(&all[(at + 1) % count])
+        });
         (0..count).for_each(|_| feed.list("10", &[("a", "1")]));
         factory.start(&Stop::new()).unwrap();
         let stopped = stopped();
-        assert_eq!(stopped.iter().filter(|waited| !**waited).count(), 1, "{stopped:?}");
+        assert_eq!(
+            stopped.iter().filter(|waited| !**waited).count(),
+            1,
+            "{stopped:?}"
+        );
         assert!(soon("shutdown", move || factory.shutdown()));
         assert!(informers.iter().all(|informer| informer.ended().is_done()));
     }
@@ -530,7 +643,11 @@ fn fa5_callbacks_that_shut_each_others_factory_down_end() {
         factory.start(&Stop::new()).unwrap();
     }
     let shut_down = shut_down();
-    assert_eq!(shut_down.iter().filter(|waited| !**waited).count(), 1, "{shut_down:?}");
+    assert_eq!(
+        shut_down.iter().filter(|waited| !**waited).count(),
+        1,
+        "{shut_down:?}"
+    );
     for factory in factories {
         assert!(soon("shutdown", move || factory.shutdown()));
     }
@@ -546,21 +663,35 @@ fn sp15_handlers_that_shut_each_other_down_end() {
     let (sender, answers) = mpsc::channel();
     let door = Door::new();
     for other in [1, 0] {
-        let (door, sender, own, all) = (door.clone(), sender.clone(), own.clone(), Arc::clone(&all));
+        let (door, sender, own, all) =
+            (door.clone(), sender.clone(), own.clone(), Arc::clone(&all));
         let on_add = move |_: &Arc<DynamicObject>, _| {
             door.pass();
             let other = all.lock()[other].clone();
             sender.send(own.shut_down_event_handler(&other)).unwrap();
         };
-        handlers.lock().push(informer.add_handler(HandlerFuncs::new().on_add(on_add)).unwrap());
+        handlers.lock().push(
+            informer
+                .add_handler(HandlerFuncs::new().on_add(on_add))
+                .unwrap(),
+        );
     }
     let running = run(&informer);
     door.until_come(2);
     door.open();
-    let mut waited = [(); 2].map(|()| answers.recv_timeout(SOON).expect("they wait for each other"));
+    let mut waited = [(); 2].map(|()| {
+        answers
+            .recv_timeout(SOON)
+            .expect("they wait for each other")
+    });
     waited.sort_unstable();
     assert_eq!(waited, [false, true]);
-    assert!(handlers.lock().iter().all(|handler| handler.ended().wait_timeout(SOON)));
+    assert!(
+        handlers
+            .lock()
+            .iter()
+            .all(|handler| handler.ended().wait_timeout(SOON))
+    );
     running.end().unwrap();
 }
 
@@ -615,7 +746,9 @@ fn fa6_an_informer_that_panics_at_its_start_has_ended_and_keeps_nobody_waiting()
     factory.start(&Stop::new()).unwrap();
     assert!(informer.ended().wait_timeout(SOON) && handler.ended().wait_timeout(SOON));
     assert!(informer.is_stopped());
-    let error = factory.wait_for_cache_sync_timeout(&Stop::new(), SOON).unwrap_err();
+    let error = factory
+        .wait_for_cache_sync_timeout(&Stop::new(), SOON)
+        .unwrap_err();
     assert!(!error.timed_out(), "{error}");
     logged(&["ERROR", "no queue for you"]);
     let stopped = factory.clone();

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use k8s_informer::testing::{ApiServer, FakeClock, Fault, RequestRecord, Verb};
 use k8s_informer::{
-    Client, Config, GroupVersionResource, HandlerFuncs, InformerError, ListerWatcher, ListerWatcherSource,
-    NAMESPACE_INDEX, Object, ReflectorOptions, ReflectorState, SharedInformerFactory,
-    SharedInformerFactoryBuilder, Stop, WaitError,
+    Client, Config, GroupVersionResource, HandlerFuncs, InformerError, ListerWatcher,
+    ListerWatcherSource, NAMESPACE_INDEX, Object, ReflectorOptions, ReflectorState,
+    SharedInformerFactory, SharedInformerFactoryBuilder, Stop, WaitError,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use parking_lot::Mutex;
@@ -30,7 +30,11 @@ struct Source {
 impl Source {
     fn feed(&self, resource: &str) -> Feed {
         let new = || Feed::new(String::leak(resource.to_owned()));
-        self.feeds.lock().entry(resource.to_owned()).or_insert_with(new).clone()
+        self.feeds
+            .lock()
+            .entry(resource.to_owned())
+            .or_insert_with(new)
+            .clone()
     }
 }
 
@@ -40,13 +44,17 @@ impl ListerWatcherSource for Source {
         resource: &GroupVersionResource,
         namespace: Option<&str>,
     ) -> Arc<dyn ListerWatcher> {
-        self.asked.lock().push((resource.resource().to_owned(), namespace.map(str::to_owned)));
+        self.asked
+            .lock()
+            .push((resource.resource().to_owned(), namespace.map(str::to_owned)));
         Arc::new(self.feed(resource.resource()))
     }
 }
 
 fn builder(source: &Source) -> SharedInformerFactoryBuilder {
-    SharedInformerFactory::builder(source.clone()).queue(QUEUE).reflector_options(options(&FakeClock::new()))
+    SharedInformerFactory::builder(source.clone())
+        .queue(QUEUE)
+        .reflector_options(options(&FakeClock::new()))
 }
 
 fn gvr(resource: &str) -> GroupVersionResource {
@@ -61,10 +69,20 @@ fn fa1_all_who_ask_for_a_kind_get_the_same_informer() {
     assert!(Arc::ptr_eq(one.indexer(), two.indexer()));
     // The same resource as another type is another informer (client-go has a factory of its own for that).
     let dynamic = factory.dynamic(gvr("pods"));
-    assert!(Arc::ptr_eq(dynamic.indexer(), factory.dynamic(gvr("pods")).indexer()));
-    assert!(!Arc::ptr_eq(dynamic.indexer(), factory.dynamic(gvr("nodes")).indexer()));
+    assert!(Arc::ptr_eq(
+        dynamic.indexer(),
+        factory.dynamic(gvr("pods")).indexer()
+    ));
+    assert!(!Arc::ptr_eq(
+        dynamic.indexer(),
+        factory.dynamic(gvr("nodes")).indexer()
+    ));
     let here = || Some("here".to_owned());
-    let asked = [("pods".to_owned(), here()), ("pods".to_owned(), here()), ("nodes".to_owned(), here())];
+    let asked = [
+        ("pods".to_owned(), here()),
+        ("pods".to_owned(), here()),
+        ("nodes".to_owned(), here()),
+    ];
     assert_eq!(*source.asked.lock(), asked);
 }
 
@@ -100,7 +118,10 @@ fn fa3_nothing_starts_after_a_shutdown() {
     assert!(factory.shutdown());
     let error = factory.start(&Stop::new()).unwrap_err();
     assert!(matches!(error, InformerError::Stopped { .. }));
-    assert_eq!(error.to_string(), "factory: informers were not started because it has stopped already");
+    assert_eq!(
+        error.to_string(),
+        "factory: informers were not started because it has stopped already"
+    );
     // FA5: one that was never started is not affected.
     assert!(!pods.is_stopped());
     pods.add_handler(recorder().0).unwrap();
@@ -128,19 +149,42 @@ fn fa4_wt3_a_wait_that_is_stopped_names_what_has_not_synced_and_why() {
     }
     factory.start(&Stop::new()).unwrap();
     source.feed("pods").list("10", &[]);
-    source.feed("secrets").refuse(status(403, "Forbidden", "secrets is forbidden: you can't list them"));
-    let (pods, secrets) = (factory.dynamic(gvr("pods")), factory.dynamic(gvr("secrets")));
+    source.feed("secrets").refuse(status(
+        403,
+        "Forbidden",
+        "secrets is forbidden: you can't list them",
+    ));
+    let (pods, secrets) = (
+        factory.dynamic(gvr("pods")),
+        factory.dynamic(gvr("secrets")),
+    );
     assert!(pods.synced().wait_timeout(SOON));
     until("failed", || secrets.status().last_error.is_some());
     let stop = Stop::new();
     stop.stop();
     let error = factory.wait_for_cache_sync(&stop).unwrap_err();
-    let names: Vec<_> = error.unsynced.iter().map(|unsynced| unsynced.name.as_str()).collect();
+    let names: Vec<_> = error
+        .unsynced
+        .iter()
+        .map(|unsynced| unsynced.name.as_str())
+        .collect();
     assert_eq!(names, ["nodes", "secrets"], "sorted");
     assert!(error.unsynced[0].last_error.is_none());
-    assert_eq!(error.unsynced[1].last_error.as_ref().unwrap().status().unwrap().code, 403);
+    assert_eq!(
+        error.unsynced[1]
+            .last_error
+            .as_ref()
+            .unwrap()
+            .status()
+            .unwrap()
+            .code,
+        403
+    );
     let text = error.to_string();
-    assert!(text.starts_with("stopped before these had synced: nodes, secrets ("), "{text}");
+    assert!(
+        text.starts_with("stopped before these had synced: nodes, secrets ("),
+        "{text}"
+    );
     assert!(text.contains("you can't list them"), "{text}");
 
     // A shutdown ends a wait, too.
@@ -150,7 +194,10 @@ fn fa4_wt3_a_wait_that_is_stopped_names_what_has_not_synced_and_why() {
         let waiter = std::thread::spawn(move || waits.wait_for_cache_sync(&Stop::new()));
         move || (factory.shutdown(), waiter.join().unwrap().is_err())
     });
-    assert_eq!(soon("shutdown", move || waiter.join().unwrap()), (true, true));
+    assert_eq!(
+        soon("shutdown", move || waiter.join().unwrap()),
+        (true, true)
+    );
 }
 
 #[test]
@@ -163,19 +210,28 @@ fn fa4_wait_names_informers_that_decode_nothing() {
     factory.start(&Stop::new()).unwrap();
     // Of the same type, but without names.
     let nameless = |version: &str| serde_json::json!({"metadata": {"resourceVersion": version}});
-    source.feed("pods").list_of("10", &[nameless("1"), nameless("2")]);
+    source
+        .feed("pods")
+        .list_of("10", &[nameless("1"), nameless("2")]);
     source.feed("nodes").list("10", &[]);
-    let wait = |millis| factory.wait_for_cache_sync_timeout(&Stop::new(), Duration::from_millis(millis));
+    let wait =
+        |millis| factory.wait_for_cache_sync_timeout(&Stop::new(), Duration::from_millis(millis));
     assert!(factory.dynamic(gvr("pods")).synced().wait_timeout(SOON));
     assert!(factory.dynamic(gvr("nodes")).synced().wait_timeout(SOON));
     let both = wait(1).unwrap_err();
     let what = "pods: none of the 2 objects in the list could be decoded as \
                 k8s_informer::object::dynamic::DynamicObject; the first error: item 0 of the list: unexpected answer: it has no name";
-    assert_eq!(both.to_string(), format!("after 1ms these had not synced: secrets; {what}"));
+    assert_eq!(
+        both.to_string(),
+        format!("after 1ms these had not synced: secrets; {what}")
+    );
     assert!(both.timed_out());
     source.feed("secrets").list("10", &[]);
     let error = factory.wait_for_cache_sync(&Stop::new()).unwrap_err();
-    assert_eq!((error.to_string(), error.timed_out()), (what.to_owned(), false));
+    assert_eq!(
+        (error.to_string(), error.timed_out()),
+        (what.to_owned(), false)
+    );
 }
 
 #[test]
@@ -187,11 +243,18 @@ fn wait_for_object_outside_one_namespace_is_an_error() {
         let metadata = json!({"namespace": namespace, "name": "a", "resourceVersion": "1"});
         serde_json::from_value(json!({ "metadata": metadata })).unwrap()
     };
-    let outside = pods.wait_for_object(&in_namespace("db"), SOON, &Stop::new()).unwrap_err();
-    assert_eq!(outside.to_string(), r#"the informer does not watch the namespace "db", but only: web"#);
+    let outside = pods
+        .wait_for_object(&in_namespace("db"), SOON, &Stop::new())
+        .unwrap_err();
+    assert_eq!(
+        outside.to_string(),
+        r#"the informer does not watch the namespace "db", but only: web"#
+    );
     let stop = Stop::new();
     stop.stop();
-    let inside = pods.wait_for_object(&in_namespace("web"), SOON, &stop).unwrap_err();
+    let inside = pods
+        .wait_for_object(&in_namespace("web"), SOON, &stop)
+        .unwrap_err();
     assert!(matches!(inside, WaitError::Stopped { .. }), "{inside}");
 }
 
@@ -222,7 +285,8 @@ fn busy() -> (Arc<SharedInformerFactory>, Informer, Door) {
     let pods = factory.dynamic(gvr("pods"));
     let door = Door::new();
     let at = door.clone();
-    pods.add_event_handler(|handler| handler.on_add(move |_, _| at.pass())).unwrap();
+    pods.add_event_handler(|handler| handler.on_add(move |_, _| at.pass()))
+        .unwrap();
     source.feed("pods").list("10", &[("a", "1")]);
     factory.start(&Stop::new()).unwrap();
     door.until_come(1);
@@ -279,10 +343,15 @@ fn fa8_every_informer_has_the_index_by_namespace() {
     let factory = builder(&source).build();
     let pods = factory.dynamic(gvr("pods"));
     let metadata = |namespace: &str| json!({ "metadata": { "name": "a", "namespace": namespace, "resourceVersion": "1" } });
-    source.feed("pods").list_of("10", &[metadata("x"), metadata("y")]);
+    source
+        .feed("pods")
+        .list_of("10", &[metadata("x"), metadata("y")]);
     factory.start(&Stop::new()).unwrap();
     factory.wait_for_cache_sync(&Stop::new()).unwrap();
-    assert_eq!(pods.lister().by_index(NAMESPACE_INDEX, "x").unwrap().len(), 1);
+    assert_eq!(
+        pods.lister().by_index(NAMESPACE_INDEX, "x").unwrap().len(),
+        1
+    );
     assert_eq!(pods.lister().namespace("y").list()[0].namespace(), "y");
     assert!(factory.shutdown());
 }
@@ -316,28 +385,44 @@ fn fa9_options_are_tweaked_anew_for_each_request() {
             format!("{verb} {version} {}", options.label_selector)
         })
         .collect();
-    assert_eq!(asked, ["list 0 call=1", "watch 10 call=2", "list 10 call=3"]);
+    assert_eq!(
+        asked,
+        ["list 0 call=1", "watch 10 call=2", "list 10 call=3"]
+    );
 }
 
 #[test]
 fn fa7_a_client_is_a_source_of_typed_and_dynamic_informers() {
     let server = ApiServer::start().unwrap();
     let maps = "/api/v1/namespaces/default/configmaps";
-    server.create(maps, json!({ "metadata": { "name": "a" }, "data": { "x": "1" } })).unwrap();
+    server
+        .create(
+            maps,
+            json!({ "metadata": { "name": "a" }, "data": { "x": "1" } }),
+        )
+        .unwrap();
     let client = Client::new(Config::new(server.url())).unwrap();
     let factory = SharedInformerFactory::builder(client).queue(QUEUE).build();
-    let (typed, dynamic) = (factory.informer::<ConfigMap>(), factory.dynamic(gvr("configmaps")));
+    let (typed, dynamic) = (
+        factory.informer::<ConfigMap>(),
+        factory.dynamic(gvr("configmaps")),
+    );
     let (seen, names) = mpsc::channel();
     typed
-        .add_handler(HandlerFuncs::new().on_update(move |_, new: &Arc<ConfigMap>| {
-            seen.send(new.data.clone().unwrap_or_default()["x"].clone()).unwrap();
-        }))
+        .add_handler(
+            HandlerFuncs::new().on_update(move |_, new: &Arc<ConfigMap>| {
+                seen.send(new.data.clone().unwrap_or_default()["x"].clone())
+                    .unwrap();
+            }),
+        )
         .unwrap();
     let (_handler, events) = record(&dynamic);
     factory.start(&Stop::new()).unwrap();
     factory.wait_for_cache_sync(&Stop::new()).unwrap();
     assert!(events.next().starts_with("add a@"));
-    server.patch(&format!("{maps}/a"), json!({ "data": { "x": "2" } })).unwrap();
+    server
+        .patch(&format!("{maps}/a"), json!({ "data": { "x": "2" } }))
+        .unwrap();
     assert_eq!(names.recv_timeout(SOON), Ok("2".to_owned()));
     assert!(events.next().starts_with("update a@"));
     server.delete(&format!("{maps}/a")).unwrap();
@@ -360,30 +445,46 @@ fn watch_without_connections(options: ReflectorOptions, lists: u64) {
     let server = ApiServer::start().unwrap();
     let maps = "/api/v1/namespaces/default/configmaps";
     let client = Client::new(Config::new(server.url())).unwrap();
-    let factory = SharedInformerFactory::builder(client).queue(QUEUE).reflector_options(options).build();
+    let factory = SharedInformerFactory::builder(client)
+        .queue(QUEUE)
+        .reflector_options(options)
+        .build();
     let informer = factory.dynamic(gvr("configmaps"));
     let (_handler, events) = record(&informer);
     factory.start(&Stop::new()).unwrap();
     factory.wait_for_cache_sync(&Stop::new()).unwrap();
     // So that there is a version to go on from that the server still knows.
-    server.create(maps, json!({ "metadata": { "name": "a" } })).unwrap();
+    server
+        .create(maps, json!({ "metadata": { "name": "a" } }))
+        .unwrap();
     assert!(events.next().starts_with("add a@"));
     let watches = |count: usize| {
-        let asked =
-            |all: &[RequestRecord]| all.iter().filter(|request| request.verb() == Verb::Watch).count();
-        assert!(server.wait_for_requests(|all| asked(all) >= count, SOON), "{:?}", server.requests());
+        let asked = |all: &[RequestRecord]| {
+            all.iter()
+                .filter(|request| request.verb() == Verb::Watch)
+                .count()
+        };
+        assert!(
+            server.wait_for_requests(|all| asked(all) >= count, SOON),
+            "{:?}",
+            server.requests()
+        );
     };
     // Not refused, but closed before an answer.
     server.fail_next(Fault::close().on(Verb::Watch).times(3));
     server.close_watches();
     watches(5);
     // And refused. The watch that ends so has had an event: one without would be a very short one (W5).
-    server.create(maps, json!({ "metadata": { "name": "b" } })).unwrap();
+    server
+        .create(maps, json!({ "metadata": { "name": "b" } }))
+        .unwrap();
     assert!(events.next().starts_with("add b@"));
     server.pause();
     until("tried", || informer.status().watches >= 9);
     server.resume().unwrap();
-    server.create(maps, json!({ "metadata": { "name": "c" } })).unwrap();
+    server
+        .create(maps, json!({ "metadata": { "name": "c" } }))
+        .unwrap();
     assert!(events.next().starts_with("add c@"));
     assert_eq!(informer.status().lists, lists, "{:?}", server.requests());
     assert!(soon("shutdown", move || factory.shutdown()));

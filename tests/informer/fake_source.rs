@@ -43,15 +43,24 @@ fn listed(source: &FakeControllerSource) -> Value {
 }
 
 fn informer(source: &FakeControllerSource) -> Informer {
-    SharedIndexInformer::new(Arc::new(source.clone()), informer_options(options(&FakeClock::new())))
+    SharedIndexInformer::new(
+        Arc::new(source.clone()),
+        informer_options(options(&FakeClock::new())),
+    )
 }
 
 #[test]
 fn fs1_every_change_has_the_next_version_and_is_remembered() {
     let source = FakeControllerSource::new();
     assert_eq!(source.add(thing("a"))["metadata"]["resourceVersion"], "1");
-    assert_eq!(source.modify(thing("a"))["metadata"]["resourceVersion"], "2");
-    assert_eq!(source.delete(thing("a"))["metadata"]["resourceVersion"], "3");
+    assert_eq!(
+        source.modify(thing("a"))["metadata"]["resourceVersion"],
+        "2"
+    );
+    assert_eq!(
+        source.delete(thing("a"))["metadata"]["resourceVersion"],
+        "3"
+    );
     // What is no object at all does no harm.
     source.add(json!(7));
     assert_eq!(source.resource_version(), 4);
@@ -74,7 +83,10 @@ fn fs2_a_watch_goes_on_from_a_version_that_is_remembered() {
     }
     source.reset_watch();
     assert!(source.watch(&after("2"), &stop).unwrap_err().is_gone());
-    assert!(source.watch(&after("3"), &stop).is_ok(), "nothing was missed");
+    assert!(
+        source.watch(&after("3"), &stop).is_ok(),
+        "nothing was missed"
+    );
     // A stop ends a watch on which nothing happens.
     let mut watch = source.watch(&after("3"), &stop).unwrap();
     stop.stop();
@@ -93,7 +105,10 @@ fn fs3_what_is_dropped_is_not_told_to_open_watches_but_to_later_ones() {
     source.modify(thing("b"));
     assert_eq!(events(open, 2), ["ADDED b@3", "MODIFIED b@5"]);
     let later = events(source.watch(&after("1"), &stop), 4);
-    assert_eq!(later, ["MODIFIED a@2", "ADDED b@3", "DELETED a@4", "MODIFIED b@5"]);
+    assert_eq!(
+        later,
+        ["MODIFIED a@2", "ADDED b@3", "DELETED a@4", "MODIFIED b@5"]
+    );
 }
 
 #[test]
@@ -106,11 +121,16 @@ fn fs4_a_reset_ends_the_watches_and_a_list_fails_if_told_so() {
     assert_eq!(watch.read(&mut [0; 8]).unwrap(), 0);
     let list = listed(&source);
     assert_eq!(
-        (list["metadata"]["resourceVersion"].as_str(), list["items"].as_array().unwrap().len()),
+        (
+            list["metadata"]["resourceVersion"].as_str(),
+            list["items"].as_array().unwrap().len()
+        ),
         (Some("2"), 2)
     );
     source.set_list_error(Some(Error::other("no list today")));
-    let error = source.list(&ListOptions::default(), &Stop::new()).unwrap_err();
+    let error = source
+        .list(&ListOptions::default(), &Stop::new())
+        .unwrap_err();
     assert!(error.to_string().contains("no list today"));
     source.set_list_error(None);
     assert_eq!(listed(&source)["items"].as_array().unwrap().len(), 2);

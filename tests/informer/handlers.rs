@@ -2,11 +2,15 @@
 
 use std::sync::{Arc, mpsc};
 
-use k8s_informer::{DynamicObject, HandlerOptions, Object, ResourceEventHandler, RingGrowing, impl_object};
+use k8s_informer::{
+    DynamicObject, HandlerOptions, Object, ResourceEventHandler, RingGrowing, impl_object,
+};
 use parking_lot::Mutex;
 
 use super::informer;
-use crate::support::{Door, Feed, Informer, SOON, logged, logging, record, recorder, run, run_synced, soon};
+use crate::support::{
+    Door, Feed, Informer, SOON, logged, logging, record, recorder, run, run_synced, soon,
+};
 
 fn add_named(
     informer: &Informer,
@@ -29,7 +33,10 @@ fn sp3_sp4_handlers_that_were_added_before_the_run_miss_nothing() {
     for (_, events) in handlers {
         let mut events = events.take(3);
         events.sort();
-        assert_eq!(events, ["add a@1 initial", "add b@1 initial", "delete a@11"]);
+        assert_eq!(
+            events,
+            ["add a@1 initial", "add b@1 initial", "delete a@11"]
+        );
     }
 }
 
@@ -57,9 +64,12 @@ fn sp7_sp8_a_handler_that_is_far_behind_gets_everything_in_order() {
     let blocked = door.clone();
     let handler = informer
         .add_event_handler(|handler| {
-            handler.on_add(move |_, _| blocked.pass()).on_update(move |_, new| {
-                slow.send(new.resource_version().parse::<u32>().unwrap()).unwrap();
-            })
+            handler
+                .on_add(move |_, _| blocked.pass())
+                .on_update(move |_, new| {
+                    slow.send(new.resource_version().parse::<u32>().unwrap())
+                        .unwrap();
+                })
         })
         .unwrap();
     let (_quick, quick) = record(&informer);
@@ -89,9 +99,16 @@ fn sp7_the_ring_doubles_when_it_is_full_and_halves_when_a_quarter_is_left() {
         for n in 0..100 {
             assert_eq!(ring.read(), Some(n));
             let capacity = ring.capacity();
-            assert!(capacity == 4 || ring.len() > capacity / 4, "{} of {capacity}", ring.len());
+            assert!(
+                capacity == 4 || ring.len() > capacity / 4,
+                "{} of {capacity}",
+                ring.len()
+            );
         }
-        assert_eq!((ring.read(), ring.capacity(), ring.is_empty()), (None, 4, true));
+        assert_eq!(
+            (ring.read(), ring.capacity(), ring.is_empty()),
+            (None, 4, true)
+        );
     }
     // One in, one out, at any level: it does not grow and shrink all the time.
     for n in 0..17 {
@@ -126,7 +143,9 @@ fn sp9_a_blocked_handler_keeps_neither_the_others_nor_the_queue_waiting() {
     let informer = informer(&feed);
     let door = Door::new();
     let at = door.clone();
-    informer.add_event_handler(|handler| handler.on_add(move |_, _| at.pass())).unwrap();
+    informer
+        .add_event_handler(|handler| handler.on_add(move |_, _| at.pass()))
+        .unwrap();
     let (_other, events) = record(&informer);
     let running = run_synced(&informer);
     door.until_come(1);
@@ -153,7 +172,13 @@ fn sp10_sp11_t1_a_handler_is_synced_once_it_is_through_with_the_initial_list() {
     let (one, two) = (first.clone(), second.clone());
     let slow = informer
         .add_event_handler(|handler| {
-            handler.on_add(move |object, _| if object.name() == "a" { one.pass() } else { two.pass() })
+            handler.on_add(move |object, _| {
+                if object.name() == "a" {
+                    one.pass()
+                } else {
+                    two.pass()
+                }
+            })
         })
         .unwrap();
     let (quick, _events) = record(&informer);
@@ -180,7 +205,9 @@ fn sp11_a_late_handler_has_an_initial_list_of_its_own() {
     let _running = run_synced(&informer);
     let door = Door::new();
     let at = door.clone();
-    let late = informer.add_event_handler(|handler| handler.on_add(move |_, _| at.pass())).unwrap();
+    let late = informer
+        .add_event_handler(|handler| handler.on_add(move |_, _| at.pass()))
+        .unwrap();
     door.until_come(1);
     assert!(informer.has_synced() && !late.has_synced());
     door.open();
@@ -242,12 +269,20 @@ fn sp13_a_panic_costs_one_call_and_no_time_and_the_handler_syncs() {
     let handler = add_named(&informer, "sp13 handler", Panics(seen));
     let _running = run_synced(&informer);
     let began = std::time::Instant::now();
-    assert!(handler.synced().wait_timeout(SOON), "one bad object must not keep it unsynced");
+    assert!(
+        handler.synced().wait_timeout(SOON),
+        "one bad object must not keep it unsynced"
+    );
     assert!(began.elapsed() < SOON / 2, "client-go would take 200 s");
     assert_eq!(count.try_iter().count(), 200);
     feed.event("DELETED", "o7", "11");
     assert_eq!(count.recv_timeout(SOON), Ok("deleted".to_owned()));
-    logged(&["ERROR", "sp13 handler", "panicked: don't like o199", "the next event follows"]);
+    logged(&[
+        "ERROR",
+        "sp13 handler",
+        "panicked: don't like o199",
+        "the next event follows",
+    ]);
 }
 
 #[test]
@@ -265,7 +300,9 @@ fn sp16_one_handler_can_be_added_many_times_and_removed_one_by_one() {
     let informer = informer(&feed);
     let (told, tells) = mpsc::channel();
     let counts = Counts(Arc::default(), told);
-    let handlers: Vec<_> = (0..3).map(|_| informer.add_handler(counts.clone()).unwrap()).collect();
+    let handlers: Vec<_> = (0..3)
+        .map(|_| informer.add_handler(counts.clone()).unwrap())
+        .collect();
     let _running = run_synced(&informer);
     for _ in 0..3 {
         tells.recv_timeout(SOON).unwrap();
@@ -310,7 +347,9 @@ fn a_destructor_of_a_handler_may_ask_the_informer_whatever_it_likes() {
             .add_handler(OnDrop(move || {
                 inner.remove_event_handler(&other);
                 inner.add_handler(recorder().0).unwrap();
-                dropped.send((inner.is_stopped(), inner.status().state)).unwrap();
+                dropped
+                    .send((inner.is_stopped(), inner.status().state))
+                    .unwrap();
             }))
             .unwrap();
         let running = started.then(|| run_synced(&informer));
@@ -330,7 +369,9 @@ fn a_destructor_of_a_handler_that_panics_hurts_nobody() {
     informer.remove_event_handler(&early);
     logged(&["ERROR", "being dropped, panicked: early"]);
     let late = informer.add_handler(OnDrop(|| panic!("late"))).unwrap();
-    informer.add_handler(OnDrop(|| panic!("at the end"))).unwrap();
+    informer
+        .add_handler(OnDrop(|| panic!("at the end")))
+        .unwrap();
     let running = run_synced(&informer);
     informer.remove_event_handler(&late);
     logged(&["ERROR", "being dropped, panicked: late"]);
@@ -345,7 +386,9 @@ struct Fragile {
 
 impl<'de> serde::Deserialize<'de> for Fragile {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self { metadata: DynamicObject::deserialize(deserializer)? })
+        Ok(Self {
+            metadata: DynamicObject::deserialize(deserializer)?,
+        })
     }
 }
 
@@ -363,8 +406,11 @@ impl_object!(Fragile, "v1", "Fragile", "fragiles", Namespaced);
 fn a_destructor_of_an_object_that_panics_ends_no_thread() {
     let feed = Feed::new("fragile");
     feed.list("10", &[("a", "bomb")]);
-    let options = super::informer_options(crate::support::options(&k8s_informer::testing::FakeClock::new()));
-    let informer = k8s_informer::SharedIndexInformer::<Fragile>::new(Arc::new(feed.clone()), options);
+    let options = super::informer_options(crate::support::options(
+        &k8s_informer::testing::FakeClock::new(),
+    ));
+    let informer =
+        k8s_informer::SharedIndexInformer::<Fragile>::new(Arc::new(feed.clone()), options);
     let (seen, versions) = mpsc::channel();
     informer
         .add_event_handler(|handler| {

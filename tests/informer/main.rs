@@ -30,7 +30,9 @@ fn tests(folder: &Path, found: &mut Vec<String>) {
 fn tests_of(file: &Path) -> Vec<String> {
     let text = fs::read_to_string(file).unwrap();
     let tests = text.split("#[test]").skip(1);
-    tests.filter_map(|rest| Some(rest.split("fn ").nth(1)?.split('(').next()?.to_owned())).collect()
+    tests
+        .filter_map(|rest| Some(rest.split("fn ").nth(1)?.split('(').next()?.to_owned()))
+        .collect()
 }
 
 /// Or it has a row in DEVIATIONS.md, which names a test of its own.
@@ -56,7 +58,9 @@ fn each_rule_is_named_by_a_test() {
         ("FS", 5),
         ("ID", 3),
     ];
-    let all = rules.iter().flat_map(|(letters, last)| (1..=*last).map(move |n| format!("{letters}{n}")));
+    let all = rules
+        .iter()
+        .flat_map(|(letters, last)| (1..=*last).map(move |n| format!("{letters}{n}")));
     let missing: Vec<_> = all
         .filter(|rule| !parts.contains(rule.to_lowercase().as_str()))
         .filter(|rule| !deviations.contains(&format!("\n| {rule} | ")))

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::testing::{ApiServer, Fault};
 use k8s_informer::{
-    Client, Clock, Config, Event, GroupVersionResource, InformerError, InformerScope, Object, Observation,
-    Observe, ReflectorOptions, Selector, SharedInformerFactory, Stop, observe, observe_dynamic,
+    Client, Clock, Config, Event, GroupVersionResource, InformerError, InformerScope, Object,
+    Observation, Observe, ReflectorOptions, Selector, SharedInformerFactory, Stop, observe,
+    observe_dynamic,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
@@ -27,7 +28,12 @@ fn server_with(names: &[&str]) -> (ApiServer, Client) {
 }
 
 fn create(server: &ApiServer, name: &str) {
-    server.create(MAPS, json!({"metadata": {"name": name, "labels": {"app": name}}})).unwrap();
+    server
+        .create(
+            MAPS,
+            json!({"metadata": {"name": name, "labels": {"app": name}}}),
+        )
+        .unwrap();
 }
 
 /// What is told, as `+a`, `~a` and `-a`, and on which thread.
@@ -64,14 +70,23 @@ fn what_happens_is_told_on_a_thread_of_its_own_or_inline() {
         let maps = observe.start().unwrap();
         let (first, on) = told.recv_timeout(SOON).unwrap();
         assert_eq!(first, "+a");
-        assert_eq!(on, if inline { "configmaps process" } else { "watcher run" });
+        assert_eq!(
+            on,
+            if inline {
+                "configmaps process"
+            } else {
+                "watcher run"
+            }
+        );
         maps.wait_for_sync(&Stop::new(), SOON).unwrap();
         assert!(maps.synced().is_done());
         assert_eq!(maps.stats().delivered, u64::from(!inline));
         assert_eq!(maps.informer().name(), "configmaps");
 
         create(&server, "b");
-        server.patch(&format!("{MAPS}/b"), json!({"data": {"k": "v"}})).unwrap();
+        server
+            .patch(&format!("{MAPS}/b"), json!({"data": {"k": "v"}}))
+            .unwrap();
         server.delete(&format!("{MAPS}/b")).unwrap();
         assert_eq!([next(&told), next(&told), next(&told)], ["+b", "~b", "-b"]);
         assert_eq!(maps.lister().list().len(), 1);
@@ -93,12 +108,20 @@ fn one_closure_takes_every_event() {
         .start()
         .unwrap();
     let event = events.recv_timeout(SOON).unwrap();
-    assert!(matches!(&event, Event::Added { object, is_in_initial_list: true } if object.name() == "a"));
-    server.patch(&format!("{MAPS}/a"), json!({"data": {"k": "v"}})).unwrap();
-    let Event::Modified { old, new } = events.recv_timeout(SOON).unwrap() else { panic!("not an update") };
+    assert!(
+        matches!(&event, Event::Added { object, is_in_initial_list: true } if object.name() == "a")
+    );
+    server
+        .patch(&format!("{MAPS}/a"), json!({"data": {"k": "v"}}))
+        .unwrap();
+    let Event::Modified { old, new } = events.recv_timeout(SOON).unwrap() else {
+        panic!("not an update")
+    };
     assert_ne!(old.resource_version(), new.resource_version());
     server.delete(&format!("{MAPS}/a")).unwrap();
-    assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::Deleted { gone, .. } if gone.name() == "a"));
+    assert!(
+        matches!(events.recv_timeout(SOON).unwrap(), Event::Deleted { gone, .. } if gone.name() == "a")
+    );
 }
 
 #[test]
@@ -117,7 +140,11 @@ fn observations_share_an_informer_only_if_type_and_scope_are_equal() {
         observation.wait_for_sync(&Stop::new(), SOON).unwrap();
         let mut first = [next(told), next(told)];
         first.sort();
-        assert_eq!(first, ["+a", "+b"], "who comes late is told everything, too");
+        assert_eq!(
+            first,
+            ["+a", "+b"],
+            "who comes late is told everything, too"
+        );
     }
     for (observation, told) in &some {
         assert_eq!(next(told), "+a");
@@ -131,7 +158,10 @@ fn observations_share_an_informer_only_if_type_and_scope_are_equal() {
     create(&server, "c");
     assert_eq!(next(&told), "+c", "the other one goes on");
     drop(second);
-    assert!(server.wait_for_watches(2, SOON), "with the last one its informer ends");
+    assert!(
+        server.wait_for_watches(2, SOON),
+        "with the last one its informer ends"
+    );
     let (again, told) = start(factory.observe::<ConfigMap>());
     let mut names = [next(&told), next(&told), next(&told)];
     names.sort();
@@ -139,8 +169,14 @@ fn observations_share_an_informer_only_if_type_and_scope_are_equal() {
     drop(again);
     factory.shutdown();
     assert!(server.wait_for_watches(0, SOON));
-    assert!(some[0].0.lister().list().len() == 1, "the cache can still be read");
-    assert!(matches!(factory.observe::<ConfigMap>().start(), Err(InformerError::Stopped { .. })));
+    assert!(
+        some[0].0.lister().list().len() == 1,
+        "the cache can still be read"
+    );
+    assert!(matches!(
+        factory.observe::<ConfigMap>().start(),
+        Err(InformerError::Stopped { .. })
+    ));
 }
 
 #[test]
@@ -183,8 +219,15 @@ fn a_closure_may_end_its_own_observation_and_one_that_panics_is_called_again() {
         *held = Some(observe.start().unwrap());
         drop(held);
         create(&server, "b");
-        assert_eq!(receiver.recv_timeout(SOON).unwrap(), Some(false), "it does not wait for itself");
-        assert!(server.wait_for_watches(0, SOON) && receiver.recv_timeout(SOON).is_err(), "it is over");
+        assert_eq!(
+            receiver.recv_timeout(SOON).unwrap(),
+            Some(false),
+            "it does not wait for itself"
+        );
+        assert!(
+            server.wait_for_watches(0, SOON) && receiver.recv_timeout(SOON).is_err(),
+            "it is over"
+        );
     }
 }
 
@@ -192,9 +235,14 @@ fn a_closure_may_end_its_own_observation_and_one_that_panics_is_called_again() {
 fn it_has_synced_when_the_closures_know_what_was_there() {
     let (_server, client) = server_with(&["a"]);
     let (finish, finished) = mpsc::channel::<()>();
-    let maps = observe::<ConfigMap>(client).on_added(move |_| finished.recv().unwrap()).start().unwrap();
+    let maps = observe::<ConfigMap>(client)
+        .on_added(move |_| finished.recv().unwrap())
+        .start()
+        .unwrap();
     maps.informer().wait_for_sync(&Stop::new(), SOON).unwrap();
-    let error = maps.wait_for_sync(&Stop::new(), Duration::from_millis(10)).unwrap_err();
+    let error = maps
+        .wait_for_sync(&Stop::new(), Duration::from_millis(10))
+        .unwrap_err();
     assert!(error.timed_out());
     finish.send(()).unwrap();
     maps.wait_for_sync(&Stop::new(), SOON).unwrap();
@@ -207,8 +255,13 @@ fn a_wait_that_is_too_long_says_what_went_wrong() {
     server.fail_next(Fault::status(403).always());
     let maps = observe::<ConfigMap>(client).start().unwrap();
     assert!(server.wait_for_requests(|requests| requests.len() > 1, SOON));
-    let error = maps.wait_for_sync(&Stop::new(), Duration::from_millis(50)).unwrap_err();
-    assert!(error.timed_out() && error.to_string().contains("403"), "{error}");
+    let error = maps
+        .wait_for_sync(&Stop::new(), Duration::from_millis(50))
+        .unwrap_err();
+    assert!(
+        error.timed_out() && error.to_string().contains("403"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -217,10 +270,16 @@ fn of_an_observation_that_was_stopped_the_factory_keeps_nothing() {
         let (_server, client) = server_with(&["a"]);
         let factory = SharedInformerFactory::builder(client).build();
         let (observe, told) = recording(factory.observe::<ConfigMap>());
-        let observation = if inline { observe.inline() } else { observe }.start().unwrap();
+        let observation = if inline { observe.inline() } else { observe }
+            .start()
+            .unwrap();
         assert_eq!(next(&told), "+a");
         assert!(observation.stop());
-        assert_eq!(told.try_recv().unwrap_err(), mpsc::TryRecvError::Disconnected, "the closures are gone");
+        assert_eq!(
+            told.try_recv().unwrap_err(),
+            mpsc::TryRecvError::Disconnected,
+            "the closures are gone"
+        );
         factory.shutdown();
     }
 }
@@ -247,11 +306,16 @@ fn an_informer_that_is_stopped_while_an_observation_of_it_begins_is_an_error() {
     let clock = Arc::new(Meddles::default());
     let mut options = ReflectorOptions::default();
     options.clock = clock.clone();
-    let factory = SharedInformerFactory::builder(client).reflector_options(options).build();
+    let factory = SharedInformerFactory::builder(client)
+        .reflector_options(options)
+        .build();
     let (inner, maps) = (factory.clone(), factory.informer::<ConfigMap>());
     *clock.0.lock().unwrap() = Some(Box::new(move || assert!(inner.stop_informer(&maps))));
     let (observe, told) = recording(factory.observe::<ConfigMap>());
-    assert!(matches!(observe.start(), Err(InformerError::Stopped { .. })), "it would never be told anything");
+    assert!(
+        matches!(observe.start(), Err(InformerError::Stopped { .. })),
+        "it would never be told anything"
+    );
     assert!(told.recv_timeout(SOON).is_err());
 }
 

@@ -12,8 +12,8 @@ use serde_json::json;
 
 use super::{ONE_BY_ONE, QUEUE, informer};
 use crate::support::{
-    Events, Feed, Recorder, Running, SOON, logged, logging, object, options, record, recorder, run_synced,
-    soon, until,
+    Events, Feed, Recorder, Running, SOON, logged, logging, object, options, record, recorder,
+    run_synced, soon, until,
 };
 
 type Channel = Receiver<Event<DynamicObject>>;
@@ -28,7 +28,10 @@ fn receive(channel: &Channel) -> String {
 /// Waits for the end of a channel in which there is nothing any more.
 fn ends(channel: &Channel) {
     let error = channel.recv_timeout(SOON).map(drop);
-    assert_eq!(error.unwrap_err(), crossbeam_channel::RecvTimeoutError::Disconnected);
+    assert_eq!(
+        error.unwrap_err(),
+        crossbeam_channel::RecvTimeoutError::Disconnected
+    );
 }
 
 fn parse(object: serde_json::Value) -> Arc<DynamicObject> {
@@ -52,9 +55,18 @@ fn a_channel_takes_what_it_has_room_for_and_the_rest_waits_in_the_buffer() {
         // 102 events: some in the channel, one in the hand of the handler.
         until("full", || channel.len() == capacity);
         until("delivered", || handler.stats().delivered == capacity as u64);
-        until("the rest waits", || handler.stats().waiting == 101 - capacity);
-        assert_eq!(handler.has_synced(), capacity >= 2, "synced when the initial list is in the channel");
-        assert_eq!([receive(&channel), receive(&channel)], ["add a@1 initial", "add b@1 initial"]);
+        until("the rest waits", || {
+            handler.stats().waiting == 101 - capacity
+        });
+        assert_eq!(
+            handler.has_synced(),
+            capacity >= 2,
+            "synced when the initial list is in the channel"
+        );
+        assert_eq!(
+            [receive(&channel), receive(&channel)],
+            ["add a@1 initial", "add b@1 initial"]
+        );
         assert!(handler.synced().wait_timeout(SOON));
         for n in 0..100 {
             assert_eq!(receive(&channel), format!("add o{n}@{}", 100 + n));
@@ -139,8 +151,14 @@ fn what_a_channel_has_no_room_for_is_merged_if_asked_for() {
     feed.event("ADDED", "c", "102");
     others.until("add c@102");
     assert_eq!(receive(&channel), "add a@1 initial");
-    assert!(handler.synced().wait_timeout(SOON), "b was never told, and counts");
-    assert_eq!([receive(&channel), receive(&channel)], ["update a@1-100", "add c@102"]);
+    assert!(
+        handler.synced().wait_timeout(SOON),
+        "b was never told, and counts"
+    );
+    assert_eq!(
+        [receive(&channel), receive(&channel)],
+        ["update a@1-100", "add c@102"]
+    );
     let stats = handler.stats();
     assert_eq!((stats.waiting, stats.merged), (0, 91));
     assert!(stats.most_waiting <= 3, "{stats:?}");
@@ -158,7 +176,10 @@ fn a_channel_of_an_informer_that_is_not_shared_ends_with_it() {
         let (indexer, controller) = new_indexer_informer(unshared);
         let running = Running::new(move |stop| controller.run(stop));
         if received {
-            assert_eq!([receive(&channel), receive(&channel)], ["add a@1 initial", "add b@1 initial"]);
+            assert_eq!(
+                [receive(&channel), receive(&channel)],
+                ["add a@1 initial", "add b@1 initial"]
+            );
         } else {
             until("stored", || !indexer.is_empty());
         }
@@ -174,8 +195,12 @@ struct Notes(mpsc::Sender<String>);
 impl ResourceEventHandler<DynamicObject> for Notes {
     fn begin(&mut self, removed: &Stop) {
         let sender = self.0.clone();
-        self.0.send(format!("begin {}", removed.is_stopped())).unwrap();
-        std::mem::forget(removed.on_stop(move || sender.send("removed".to_owned()).unwrap_or_default()));
+        self.0
+            .send(format!("begin {}", removed.is_stopped()))
+            .unwrap();
+        std::mem::forget(
+            removed.on_stop(move || sender.send("removed".to_owned()).unwrap_or_default()),
+        );
     }
 
     fn on_add(&mut self, object: &Arc<DynamicObject>, _: bool) {
@@ -236,11 +261,17 @@ fn a_handler_that_panics_as_it_begins_is_called_all_the_same() {
 }
 
 fn labelled(name: &str, version: &str, app: &str) -> Arc<DynamicObject> {
-    parse(json!({ "metadata": { "name": name, "resourceVersion": version, "labels": { "app": app } } }))
+    parse(
+        json!({ "metadata": { "name": name, "resourceVersion": version, "labels": { "app": app } } }),
+    )
 }
 
 /// A handler for what has the label "web", what it is told, and what its filter is asked for.
-fn web() -> (FilteringHandler<DynamicObject, Recorder>, Events, mpsc::Receiver<String>) {
+fn web() -> (
+    FilteringHandler<DynamicObject, Recorder>,
+    Events,
+    mpsc::Receiver<String>,
+) {
     let ((recorder, events), (asked, asks)) = (recorder(), mpsc::channel());
     let filter = move |object: &DynamicObject| {
         let _ = asked.send(object.resource_version().to_owned());
@@ -252,7 +283,10 @@ fn web() -> (FilteringHandler<DynamicObject, Recorder>, Events, mpsc::Receiver<S
 #[test]
 fn h1_a_filter_makes_adds_and_deletions_of_what_enters_and_leaves() {
     let (mut handler, events, asks) = web();
-    let (web, other) = (|version| labelled("a", version, "web"), |version| labelled("a", version, "db"));
+    let (web, other) = (
+        |version| labelled("a", version, "web"),
+        |version| labelled("a", version, "db"),
+    );
     handler.on_add(&web("1"), true);
     handler.on_add(&other("2"), true);
     assert_eq!(events.rest(), ["add a@1 initial"]);
@@ -265,7 +299,11 @@ fn h1_a_filter_makes_adds_and_deletions_of_what_enters_and_leaves() {
     ] {
         handler.on_update(&old, &new);
         assert_eq!(events.rest(), told);
-        assert_eq!(asks.try_iter().collect::<Vec<_>>(), ["4", "3"], "the new one first");
+        assert_eq!(
+            asks.try_iter().collect::<Vec<_>>(),
+            ["4", "3"],
+            "the new one first"
+        );
     }
     handler.on_delete(&Deleted::Final(web("5")));
     handler.on_delete(&Deleted::Final(other("6")));
@@ -295,18 +333,28 @@ fn h1_h2_of_tombstones_pass_those_whose_object_does_and_those_without() {
 
 #[test]
 fn h1_filter_decides_on_state_before_merged_deletion() {
-    let tombstone =
-        |object| Deleted::FinalStateUnknown { key: "a".into(), last_known: Some(labelled("a", "2", object)) };
-    for (before, after, expected) in [("web", "db", vec!["delete a@2", "gone a@2"]), ("db", "web", vec![])] {
+    let tombstone = |object| Deleted::FinalStateUnknown {
+        key: "a".into(),
+        last_known: Some(labelled("a", "2", object)),
+    };
+    for (before, after, expected) in [
+        ("web", "db", vec!["delete a@2", "gone a@2"]),
+        ("db", "web", vec![]),
+    ] {
         // Through a channel, a box and another filter, and back from events.
         let (mut channel, merged) = ChannelHandler::new(2);
-        channel.on_delete_after(&labelled("a", "1", before), &Deleted::Final(labelled("a", "2", after)));
+        channel.on_delete_after(
+            &labelled("a", "1", before),
+            &Deleted::Final(labelled("a", "2", after)),
+        );
         channel.on_delete_after(&labelled("a", "1", before), &tombstone(after));
         let (inner, events, _asks) = web();
         let (sender, passed) = mpsc::channel();
-        let collect = HandlerFuncs::new().on_event(move |event| sender.send(Event::clone(event)).unwrap());
+        let collect =
+            HandlerFuncs::new().on_event(move |event| sender.send(Event::clone(event)).unwrap());
         let tombstones = |gone: &Deleted<DynamicObject>| {
-            gone.object().is_some_and(|object| object.label("app") == Some("web"))
+            gone.object()
+                .is_some_and(|object| object.label("app") == Some("web"))
         };
         let mut outer = FilteringHandler::new(
             |object: &DynamicObject| object.label("app") == Some("web"),
@@ -314,8 +362,12 @@ fn h1_filter_decides_on_state_before_merged_deletion() {
         )
         .tombstones(tombstones);
         let mut inner: Box<dyn ResourceEventHandler<DynamicObject>> = Box::new(inner);
-        merged.try_iter().for_each(|event| event.deliver(&mut outer));
-        passed.try_iter().for_each(|event| event.deliver(&mut inner));
+        merged
+            .try_iter()
+            .for_each(|event| event.deliver(&mut outer));
+        passed
+            .try_iter()
+            .for_each(|event| event.deliver(&mut inner));
         assert_eq!(events.rest(), expected);
     }
 }
@@ -324,16 +376,24 @@ fn h1_filter_decides_on_state_before_merged_deletion() {
 #[test]
 fn h1_filter_decides_deletion_by_the_delivered_state() {
     let feed = Feed::new("final state");
-    feed.list_of("10", &[labelled("a", "1", "web"), labelled("b", "2", "db")].map(|object| json!(*object)));
+    feed.list_of(
+        "10",
+        &[labelled("a", "1", "web"), labelled("b", "2", "db")].map(|object| json!(*object)),
+    );
     let informer = informer(&feed);
     let (recorder, events) = recorder();
     let is_web = |object: &DynamicObject| object.label("app") == Some("web");
-    informer.add_handler(FilteringHandler::new(is_web, recorder)).unwrap();
+    informer
+        .add_handler(FilteringHandler::new(is_web, recorder))
+        .unwrap();
     let running = run_synced(&informer);
     feed.event_of("DELETED", json!(*labelled("a", "11", "db")));
     feed.event_of("DELETED", json!(*labelled("b", "12", "web")));
     feed.event_of("ADDED", json!(*labelled("end", "13", "web")));
-    assert_eq!(events.until("add end@13"), ["add a@1 initial", "delete a@11"]);
+    assert_eq!(
+        events.until("add end@13"),
+        ["add a@1 initial", "delete a@11"]
+    );
     running.end().unwrap();
 }
 
@@ -346,11 +406,17 @@ fn h1_a_filter_of_a_running_informer_follows_the_labels() {
     let (handler, events, _asks) = web();
     let handler = informer.add_handler(handler).unwrap();
     let _running = run_synced(&informer);
-    assert!(handler.synced().wait_timeout(SOON), "also with nothing that passes");
+    assert!(
+        handler.synced().wait_timeout(SOON),
+        "also with nothing that passes"
+    );
     for (app, version) in [("web", "11"), ("web", "12"), ("db", "13"), ("web", "14")] {
         feed.event_of("MODIFIED", with(app, version));
     }
-    assert_eq!(events.take(4), ["add a@11", "update a@11-12", "delete a@12", "add a@14"]);
+    assert_eq!(
+        events.take(4),
+        ["add a@11", "update a@11-12", "delete a@12", "add a@14"]
+    );
 }
 
 #[test]
@@ -373,12 +439,27 @@ fn p3_real_fifo_delivers_a_repeated_deletion_twice() {
 #[test]
 fn h3_a_tombstone_is_called_after_its_key_and_an_object_after_itself() {
     let object = parse(json!({ "metadata": { "name": "web-0", "namespace": "default" } }));
-    let names = |gone: Deleted<DynamicObject>| format!("{} {} {}", gone.namespace(), gone.name(), gone.key());
-    assert_eq!(names(Deleted::Final(Arc::clone(&object))), "default web-0 default/web-0");
-    for (key, expected) in [("x/y", "x y x/y"), ("x/y/z", "x y/z x/y/z"), ("node", " node node"), ("", "  ")]
-    {
+    let names = |gone: Deleted<DynamicObject>| {
+        format!("{} {} {}", gone.namespace(), gone.name(), gone.key())
+    };
+    assert_eq!(
+        names(Deleted::Final(Arc::clone(&object))),
+        "default web-0 default/web-0"
+    );
+    for (key, expected) in [
+        ("x/y", "x y x/y"),
+        ("x/y/z", "x y/z x/y/z"),
+        ("node", " node node"),
+        ("", "  "),
+    ] {
         for last_known in [None, Some(Arc::clone(&object))] {
-            assert_eq!(names(Deleted::FinalStateUnknown { key: key.into(), last_known }), expected);
+            assert_eq!(
+                names(Deleted::FinalStateUnknown {
+                    key: key.into(),
+                    last_known
+                }),
+                expected
+            );
         }
     }
     assert_eq!(names(Deleted::Final(parse(object_without_a_name()))), "  ");

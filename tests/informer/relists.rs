@@ -8,7 +8,8 @@ use serde_json::json;
 
 use super::{LOCKED, QUEUE, informer, informer_options, informer_with};
 use crate::support::{
-    Door, Feed, SECOND, SOON, logged, logging, options, record, record_every, run, run_synced, until,
+    Door, Feed, SECOND, SOON, logged, logging, options, record, record_every, run, run_synced,
+    until,
 };
 
 #[test]
@@ -29,7 +30,12 @@ fn p2_p3_p6_p8_lists_events_and_relists_are_told() {
     let mut told = events.take(3);
     told.sort();
     assert_eq!(told, ["add d@16", "gone c@11", "update a@12-15"]);
-    let mut names: Vec<_> = informer.lister().list().iter().map(|object| object.name().to_owned()).collect();
+    let mut names: Vec<_> = informer
+        .lister()
+        .list()
+        .iter()
+        .map(|object| object.name().to_owned())
+        .collect();
     names.sort();
     assert_eq!(names, ["a", "d"]);
     running.end().unwrap();
@@ -64,7 +70,9 @@ fn p4_a_bookmark_moves_the_version_and_is_told_nobody() {
     feed.event("BOOKMARK", "", "50");
     until("moved", || informer.last_sync_resource_version() == "50");
     if QUEUE == InformerQueue::RealFifoAtomic {
-        until("stored", || informer.indexer().last_store_sync_resource_version() == "50");
+        until("stored", || {
+            informer.indexer().last_store_sync_resource_version() == "50"
+        });
     }
     feed.event("ADDED", "b", "51");
     assert_eq!(events.take(2), ["add a@1 initial", "add b@51"]);
@@ -84,8 +92,19 @@ fn p5_a_resync_tells_every_object_once_more_and_writes_nothing() {
     clock.advance(SECOND);
     let mut told = events.take(4);
     told[2..].sort();
-    assert_eq!(told, ["add a@1 initial", "add b@2 initial", "update a@1-1", "update b@2-2"]);
-    assert!(Arc::ptr_eq(&before, &informer.lister().get("", "a").unwrap()));
+    assert_eq!(
+        told,
+        [
+            "add a@1 initial",
+            "add b@2 initial",
+            "update a@1-1",
+            "update b@2-2"
+        ]
+    );
+    assert!(Arc::ptr_eq(
+        &before,
+        &informer.lister().get("", "a").unwrap()
+    ));
 }
 
 #[test]
@@ -99,15 +118,27 @@ fn p6_of_an_object_that_is_listed_twice_the_last_state_counts() {
     let told = events.rest();
     let of_a: Vec<_> = told.iter().filter(|event| event.contains('a')).collect();
     assert!(of_a.len() >= 2, "{told:?}");
-    assert_eq!(informer.lister().get("", "a").unwrap().resource_version(), "2");
-    assert_eq!(told.iter().filter(|event| event.starts_with("add a@")).count(), 1, "{told:?}");
+    assert_eq!(
+        informer.lister().get("", "a").unwrap().resource_version(),
+        "2"
+    );
+    assert_eq!(
+        told.iter()
+            .filter(|event| event.starts_with("add a@"))
+            .count(),
+        1,
+        "{told:?}"
+    );
 }
 
 #[test]
 fn p9_one_bad_object_of_a_list_costs_only_itself() {
     logging();
     let feed = Feed::new("p9 objects");
-    feed.list("10", &[("bad", "1"), ("good", "1"), ("worse", "1"), ("best", "1")]);
+    feed.list(
+        "10",
+        &[("bad", "1"), ("good", "1"), ("worse", "1"), ("best", "1")],
+    );
     let mut options = informer_options(options(&FakeClock::new()));
     options.indexers = Indexers::new().with(
         "picky",
@@ -155,7 +186,11 @@ fn p11_i12_a_handler_never_knows_more_or_less_than_it_was_told() {
     informer
         .add_event_handler(|handler| {
             handler.on_add(move |object, _| {
-                seen.send((object.name().to_owned(), lister.get("", object.name()).is_some())).unwrap();
+                seen.send((
+                    object.name().to_owned(),
+                    lister.get("", object.name()).is_some(),
+                ))
+                .unwrap();
             })
         })
         .unwrap();
@@ -169,7 +204,10 @@ fn p11_i12_a_handler_never_knows_more_or_less_than_it_was_told() {
         until("read", || informer.last_sync_resource_version() == "1000");
     }
     door.open();
-    assert_eq!(sizes.recv_timeout(SOON).unwrap(), ("first".to_owned(), true));
+    assert_eq!(
+        sizes.recv_timeout(SOON).unwrap(),
+        ("first".to_owned(), true)
+    );
     for n in 0..500 {
         assert_eq!(sizes.recv_timeout(SOON).unwrap(), (format!("o{n}"), true));
     }
@@ -188,8 +226,14 @@ fn i17_what_changed_without_a_new_version_counts_as_a_resync() {
     // After the first tick who takes part in no resync is not told of it.
     clock.advance(SECOND);
     assert!(clock.until_waits(2, SOON));
-    feed.event_of("MODIFIED", json!({ "metadata": { "name": "a", "resourceVersion": "1" }, "spec": 2 }));
+    feed.event_of(
+        "MODIFIED",
+        json!({ "metadata": { "name": "a", "resourceVersion": "1" }, "spec": 2 }),
+    );
     feed.event("ADDED", "b", "11");
     assert_eq!(never.take(2), ["add a@1 initial", "add b@11"]);
-    assert_eq!(informer.lister().get("", "a").unwrap().get("spec").unwrap(), 2);
+    assert_eq!(
+        informer.lister().get("", "a").unwrap().get("spec").unwrap(),
+        2
+    );
 }

@@ -23,7 +23,13 @@ impl Resyncing {
         let mut options = options(&clock);
         options.resync_period = period;
         let informer = informer_with(&feed, options);
-        Self { feed, clock, informer, ticks: 0, running: None }
+        Self {
+            feed,
+            clock,
+            informer,
+            ticks: 0,
+            running: None,
+        }
     }
 
     fn start(&mut self, objects: &[(&str, &str)]) {
@@ -35,7 +41,11 @@ impl Resyncing {
     /// Waits until the resync thread waits for its next tick.
     fn until_waiting(&mut self) {
         self.ticks += 1;
-        assert!(self.clock.until_waits(self.ticks, SOON), "{:?}", self.clock.waits());
+        assert!(
+            self.clock.until_waits(self.ticks, SOON),
+            "{:?}",
+            self.clock.waits()
+        );
     }
 
     /// Lets one period pass, and what follows from it happen.
@@ -47,7 +57,8 @@ impl Resyncing {
 
     /// Sends something that every handler is told: whatever else they were told came before.
     fn mark(&self, version: u32) -> impl Fn(&Events) -> Vec<String> + use<> {
-        self.feed.event("ADDED", &format!("mark{version}"), &version.to_string());
+        self.feed
+            .event("ADDED", &format!("mark{version}"), &version.to_string());
         move |events| events.until(&format!("add mark{version}@{version}"))
     }
 }
@@ -70,16 +81,30 @@ fn w13_sp2_i10_each_handler_is_resynced_in_its_own_period() {
         // "a" only: marks go as soon as they have been told.
         let told = it.mark(100 + 2 * tick);
         for (events, resyncs) in handlers.into_iter().zip(&mut resyncs) {
-            let told: Vec<_> =
-                told(events).into_iter().filter(|event| event.starts_with("update a@")).collect();
+            let told: Vec<_> = told(events)
+                .into_iter()
+                .filter(|event| event.starts_with("update a@"))
+                .collect();
             if !told.is_empty() {
                 assert_eq!(told, ["update a@1-1"]);
                 resyncs.push(tick * 10);
             }
         }
-        it.feed.event("DELETED", &format!("mark{}", 100 + 2 * tick), &(101 + 2 * tick).to_string());
+        it.feed.event(
+            "DELETED",
+            &format!("mark{}", 100 + 2 * tick),
+            &(101 + 2 * tick).to_string(),
+        );
     }
-    assert_eq!(resyncs, [vec![10, 20, 30, 40, 50, 60], vec![20, 40, 60], vec![30, 60], vec![]]);
+    assert_eq!(
+        resyncs,
+        [
+            vec![10, 20, 30, 40, 50, 60],
+            vec![20, 40, 60],
+            vec![30, 60],
+            vec![]
+        ]
+    );
 }
 
 #[test]
@@ -95,7 +120,10 @@ fn i9_a_handler_with_a_shorter_period_makes_it_the_informers_before_the_start() 
         it.tick(30 * SECOND);
         let told = it.mark(100 + tick);
         for (events, count) in [&slow, &quick, &default].into_iter().zip(&mut counts) {
-            *count += told(events).iter().filter(|event| *event == "update a@1-1").count();
+            *count += told(events)
+                .iter()
+                .filter(|event| *event == "update a@1-1")
+                .count();
         }
     }
     assert_eq!(counts, [2, 6, 3]);
@@ -114,7 +142,10 @@ fn i9_after_the_start_the_informers_period_is_the_shortest() {
     it.tick(60 * SECOND);
     let told = it.mark(101);
     assert!(told(&late).contains(&"update a@1-1".to_owned()));
-    assert!(told(&later).contains(&"update a@1-1".to_owned()), "at 120 s, the first tick after 90");
+    assert!(
+        told(&later).contains(&"update a@1-1".to_owned()),
+        "at 120 s, the first tick after 90"
+    );
 }
 
 #[test]
@@ -149,7 +180,15 @@ fn i16_sp1_unchanged_objects_of_a_relist_are_for_those_in_a_resync_only() {
     for events in [&resyncs, &never] {
         let mut told = events.take(4);
         told.sort();
-        assert_eq!(told, ["add a@1 initial", "add b@1 initial", "update a@1-1", "update b@1-15"]);
+        assert_eq!(
+            told,
+            [
+                "add a@1 initial",
+                "add b@1 initial",
+                "update a@1-1",
+                "update b@1-15"
+            ]
+        );
     }
     // The back-off of the relist, and the resyncs of the next watch.
     it.until_waiting();
@@ -160,15 +199,26 @@ fn i16_sp1_unchanged_objects_of_a_relist_are_for_those_in_a_resync_only() {
     updates.sort();
     assert_eq!(
         (updates, told(&never)),
-        (vec!["update a@1-1".to_owned(), "update b@15-15".to_owned()], vec![])
+        (
+            vec!["update a@1-1".to_owned(), "update b@15-15".to_owned()],
+            vec![]
+        )
     );
     it.feed.expire();
-    it.feed.list("30", &[("a", "1"), ("b", "25"), ("mark100", "100")]);
+    it.feed
+        .list("30", &[("a", "1"), ("b", "25"), ("mark100", "100")]);
     let told = it.mark(101);
     let mut updates = told(&resyncs);
     updates.sort();
-    assert_eq!(updates, ["update a@1-1", "update b@15-25", "update mark100@100-100"]);
-    assert_eq!(told(&never), ["update b@15-25"], "I19: what did change is told to all");
+    assert_eq!(
+        updates,
+        ["update a@1-1", "update b@15-25", "update mark100@100-100"]
+    );
+    assert_eq!(
+        told(&never),
+        ["update b@15-25"],
+        "I19: what did change is told to all"
+    );
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::thread;
 
 use k8s_informer::testing::FakeClock;
 use k8s_informer::{
-    DynamicObject, GroupVersionKind, InformerError, NAMESPACE_INDEX, Object, Stop, wait_for_cache_sync,
+    DynamicObject, GroupVersionKind, InformerError, NAMESPACE_INDEX, Object, Stop,
+    wait_for_cache_sync,
 };
 use serde_json::json;
 
@@ -22,7 +23,10 @@ fn i1_it_runs_once() {
     assert!(!informer.is_stopped());
     let running = run_synced(&informer);
     let again = informer.run(&Stop::new()).unwrap_err();
-    assert!(matches!(again, InformerError::AlreadyStarted { .. }), "{again}");
+    assert!(
+        matches!(again, InformerError::AlreadyStarted { .. }),
+        "{again}"
+    );
     assert!(!informer.is_stopped(), "the first run goes on");
     let (_handler, events) = record(&informer);
     feed.event("ADDED", "a", "11");
@@ -42,7 +46,10 @@ fn i3_nothing_is_told_once_run_has_returned() {
     running.end().unwrap();
     feed.event("ADDED", "b", "11");
     events.rest();
-    assert!(events.is_over(), "the handler has been dropped: nobody is left to tell");
+    assert!(
+        events.is_over(),
+        "the handler has been dropped: nobody is left to tell"
+    );
     assert_eq!(informer.lister().list().len(), 1, "the cache stays");
 }
 
@@ -95,7 +102,10 @@ fn i5_synced_happens_with_an_empty_list() {
     let (handler, _events) = record(&informer);
     let _running = run_synced(&informer);
     assert!(handler.synced().wait_timeout(SOON));
-    assert!(record(&informer).0.synced().wait_timeout(SOON), "a late one, too");
+    assert!(
+        record(&informer).0.synced().wait_timeout(SOON),
+        "a late one, too"
+    );
 }
 
 #[test]
@@ -115,19 +125,32 @@ fn i7_an_index_can_be_added_until_it_stops() {
     informer.add_index("before", by_version).unwrap();
     let running = run_synced(&informer);
     informer.add_index("while", by_version).unwrap();
-    assert!(informer.add_index("while", by_version).is_err(), "there is one of that name");
+    assert!(
+        informer.add_index("while", by_version).is_err(),
+        "there is one of that name"
+    );
     let (_handler, events) = record(&informer);
     feed.event("ADDED", "c", "3");
     events.until("add c@3");
     running.end().unwrap();
     let error = informer.add_index("after", by_version).unwrap_err();
-    assert_eq!(error.to_string(), "i7: the index was not added because it has stopped already");
+    assert_eq!(
+        error.to_string(),
+        "i7: the index was not added because it has stopped already"
+    );
     for index in ["before", "while"] {
         for (name, version) in [("a", "1"), ("b", "2"), ("c", "3")] {
-            assert_eq!(informer.lister().by_index(index, version).unwrap()[0].name(), name, "{index}");
+            assert_eq!(
+                informer.lister().by_index(index, version).unwrap()[0].name(),
+                name,
+                "{index}"
+            );
         }
     }
-    assert!(informer.lister().by_index(NAMESPACE_INDEX, "").is_err(), "only the factory adds that one");
+    assert!(
+        informer.lister().by_index(NAMESPACE_INDEX, "").is_err(),
+        "only the factory adds that one"
+    );
 }
 
 #[test]
@@ -207,7 +230,10 @@ fn i14_a_removed_handler_is_told_no_more_and_the_others_are() {
     let (_stays, stays) = record(&informer);
     let _running = run_synced(&informer);
     feed.event("ADDED", "a", "11");
-    assert_eq!((gones.next(), stays.next()), ("add a@11".to_owned(), "add a@11".to_owned()));
+    assert_eq!(
+        (gones.next(), stays.next()),
+        ("add a@11".to_owned(), "add a@11".to_owned())
+    );
     informer.remove_event_handler(&gone);
     informer.remove_event_handler(&gone);
     feed.event("ADDED", "b", "12");
@@ -294,7 +320,16 @@ fn i19_what_a_relist_finds_missing_comes_as_a_tombstone() {
     feed.list("20", &[("c", "15")]);
     let mut told = events.take(5);
     told.sort();
-    assert_eq!(told, ["add a@1 initial", "add b@2 initial", "add c@15", "gone a@1", "gone b@2"]);
+    assert_eq!(
+        told,
+        [
+            "add a@1 initial",
+            "add b@2 initial",
+            "add c@15",
+            "gone a@1",
+            "gone b@2"
+        ]
+    );
 }
 
 #[test]
@@ -326,7 +361,11 @@ fn wt2_waiting_is_for_all_of_them_and_ends_with_the_stop() {
     stop.stop();
     let error = wait_for_cache_sync(
         &stop,
-        [informer(&Feed::new("b")).synced(), first.synced(), informer(&Feed::new("a")).synced()],
+        [
+            informer(&Feed::new("b")).synced(),
+            first.synced(),
+            informer(&Feed::new("a")).synced(),
+        ],
     );
     let error = error.unwrap_err();
     assert_eq!(
@@ -402,7 +441,10 @@ fn i15_a_handler_comes_between_two_changes_and_not_in_the_middle_of_one() {
     for adder in adders {
         let (_handler, events) = adder.join().unwrap();
         let mut told = Vec::new();
-        while !told.last().is_some_and(|event: &String| event.starts_with("add end@12")) {
+        while !told
+            .last()
+            .is_some_and(|event: &String| event.starts_with("add end@12"))
+        {
             told.push(events.next());
         }
         assert_eq!(told.len(), 2, "{told:?}");

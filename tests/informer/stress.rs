@@ -8,8 +8,8 @@ use std::thread;
 
 use k8s_informer::testing::ApiServer;
 use k8s_informer::{
-    Client, Config, Deleted, DynamicObject, HandlerBuffer, HandlerOptions, Object, ResourceEventHandler,
-    SharedInformerFactory, Stop,
+    Client, Config, Deleted, DynamicObject, HandlerBuffer, HandlerOptions, Object,
+    ResourceEventHandler, SharedInformerFactory, Stop,
 };
 use parking_lot::Mutex;
 use serde_json::json;
@@ -39,7 +39,9 @@ impl Follows {
             None => seen.versions.remove(name),
         };
         if known.as_deref() != before && seen.wrong.is_none() {
-            seen.wrong = Some(format!("{name}: {before:?} to {after:?}, but {known:?} was known"));
+            seen.wrong = Some(format!(
+                "{name}: {before:?} to {after:?}, but {known:?} was known"
+            ));
         }
     }
 
@@ -56,7 +58,11 @@ impl ResourceEventHandler<DynamicObject> for Follows {
     }
 
     fn on_update(&mut self, old: &Arc<DynamicObject>, new: &Arc<DynamicObject>) {
-        self.note(new.name(), Some(old.resource_version()), Some(new.resource_version()));
+        self.note(
+            new.name(),
+            Some(old.resource_version()),
+            Some(new.resource_version()),
+        );
     }
 
     fn on_delete(&mut self, object: &Deleted<DynamicObject>) {
@@ -91,7 +97,9 @@ fn handler_abuse_every_handler_gets_everything_once_and_in_order() {
                     if handlers % 3 == 0 {
                         options.buffer = HandlerBuffer::Coalescing;
                     }
-                    let handler = informer.add_handler_with_options(follows.clone(), options).unwrap();
+                    let handler = informer
+                        .add_handler_with_options(follows.clone(), options)
+                        .unwrap();
                     handlers += 1;
                     added.fetch_add(1, Ordering::Relaxed);
                     if handlers % 10 == 1 && kept.len() < 5 {
@@ -111,7 +119,9 @@ fn handler_abuse_every_handler_gets_everything_once_and_in_order() {
     let mut alive = HashMap::from([(0, "1".to_owned()), (1, "1".to_owned())]);
     let mut random = 7_u64;
     for version in 11..=6000 {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let (at, dies) = ((random >> 33) as usize % OBJECTS, (random >> 60) == 0);
         let (name, version) = (format!("o{at}"), version.to_string());
         if dies && alive.remove(&at).is_some() {
@@ -124,7 +134,9 @@ fn handler_abuse_every_handler_gets_everything_once_and_in_order() {
         // Handlers are added in the middle of it.
         if let Some(hundreds) = version.strip_suffix("00") {
             let enough = hundreds.parse().unwrap();
-            until("handlers have come", || added.load(Ordering::Relaxed) >= enough);
+            until("handlers have come", || {
+                added.load(Ordering::Relaxed) >= enough
+            });
         }
     }
     let (_last, last) = record(&informer);
@@ -132,10 +144,14 @@ fn handler_abuse_every_handler_gets_everything_once_and_in_order() {
     // A handler may come before or after the end.
     while !last.next().starts_with("add end@6001") {}
     over.store(true, Ordering::Relaxed);
-    let mut want: HashMap<_, _> =
-        alive.into_iter().map(|(at, version)| (format!("o{at}"), version)).collect();
+    let mut want: HashMap<_, _> = alive
+        .into_iter()
+        .map(|(at, version)| (format!("o{at}"), version))
+        .collect();
     want.insert("end".to_owned(), "6001".to_owned());
-    let kept = abusers.into_iter().flat_map(|abuser| abuser.join().unwrap());
+    let kept = abusers
+        .into_iter()
+        .flat_map(|abuser| abuser.join().unwrap());
     let mut kept: Vec<_> = kept.map(|(_, follows)| follows).collect();
     kept.push(early);
     // Whatever was on its way to the others when it had come to the last one comes before this.
@@ -145,7 +161,11 @@ fn handler_abuse_every_handler_gets_everything_once_and_in_order() {
     for follows in kept {
         let deadline = std::time::Instant::now() + SOON;
         while follows.check().0 != want {
-            assert!(std::time::Instant::now() < deadline, "{:?}", follows.check());
+            assert!(
+                std::time::Instant::now() < deadline,
+                "{:?}",
+                follows.check()
+            );
             thread::yield_now();
         }
     }
@@ -157,16 +177,24 @@ fn handlers_follow_a_real_server_through_broken_watches_and_relists() {
     let server = ApiServer::start().unwrap();
     let maps = "/api/v1/namespaces/default/configmaps";
     for n in 0..10 {
-        server.create(maps, json!({ "metadata": { "name": format!("m{n}") } })).unwrap();
+        server
+            .create(maps, json!({ "metadata": { "name": format!("m{n}") } }))
+            .unwrap();
     }
     let client = Client::new(Config::new(server.url())).unwrap();
     let mut options = crate::support::options(&k8s_informer::testing::FakeClock::new());
     // Watches that end at once are opened at intervals.
     options.clock = k8s_informer::ReflectorOptions::default().clock;
     options.page_size = Some(3);
-    let factory =
-        SharedInformerFactory::builder(client).queue(super::QUEUE).reflector_options(options).build();
-    let informer = factory.dynamic(k8s_informer::GroupVersionResource::new("", "v1", "configmaps"));
+    let factory = SharedInformerFactory::builder(client)
+        .queue(super::QUEUE)
+        .reflector_options(options)
+        .build();
+    let informer = factory.dynamic(k8s_informer::GroupVersionResource::new(
+        "",
+        "v1",
+        "configmaps",
+    ));
     let early = Follows::default();
     informer.add_handler(early.clone()).unwrap();
     factory.start(&Stop::new()).unwrap();
@@ -201,13 +229,22 @@ fn handlers_follow_a_real_server_through_broken_watches_and_relists() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|item| (text(&item["metadata"]["name"]), text(&item["metadata"]["resourceVersion"])))
+        .map(|item| {
+            (
+                text(&item["metadata"]["name"]),
+                text(&item["metadata"]["resourceVersion"]),
+            )
+        })
         .collect();
     let deadline = std::time::Instant::now() + SOON;
     for follows in all {
         while follows.check().0 != want {
             let status = informer.status();
-            assert!(std::time::Instant::now() < deadline, "{:?}\n{want:?}\n{status:?}", follows.check());
+            assert!(
+                std::time::Instant::now() < deadline,
+                "{:?}\n{want:?}\n{status:?}",
+                follows.check()
+            );
             thread::yield_now();
         }
     }

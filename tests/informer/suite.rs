@@ -18,7 +18,9 @@ mod stress;
 use std::sync::Arc;
 
 use k8s_informer::testing::FakeClock;
-use k8s_informer::{InformerQueue, ReflectorOptions, SharedIndexInformer, SharedIndexInformerOptions};
+use k8s_informer::{
+    InformerQueue, ReflectorOptions, SharedIndexInformer, SharedIndexInformerOptions,
+};
 
 pub(crate) use super::QUEUE;
 
@@ -40,5 +42,9 @@ pub(crate) fn informer_with(feed: &Feed, reflector: ReflectorOptions) -> Informe
 
 /// On the queue that it is about.
 pub(crate) fn informer_options<T>(reflector: ReflectorOptions) -> SharedIndexInformerOptions<T> {
-    SharedIndexInformerOptions { reflector, queue: QUEUE, ..SharedIndexInformerOptions::default() }
+    SharedIndexInformerOptions {
+        reflector,
+        queue: QUEUE,
+        ..SharedIndexInformerOptions::default()
+    }
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded, select, unbounded};
 use k8s_informer::testing::FakeClock;
 use k8s_informer::{
-    Backoff, Body, Deleted, DynamicObject, Error, HandlerOptions, HandlerRegistration, InformerError,
-    ListOptions, ListerWatcher, Object, ReflectorOptions, ResourceEventHandler, SharedIndexInformer, Status,
-    Stop,
+    Backoff, Body, Deleted, DynamicObject, Error, HandlerOptions, HandlerRegistration,
+    InformerError, ListOptions, ListerWatcher, Object, ReflectorOptions, ResourceEventHandler,
+    SharedIndexInformer, Status, Stop,
 };
 use parking_lot::{Condvar, Mutex};
 use serde_json::json;
@@ -34,17 +34,26 @@ type List = Result<String, Error>;
 
 impl Feed {
     pub(crate) fn new(name: &'static str) -> Self {
-        Self { lists: unbounded(), frames: unbounded(), requests: Arc::default(), name }
+        Self {
+            lists: unbounded(),
+            frames: unbounded(),
+            requests: Arc::default(),
+            name,
+        }
     }
 
     /// Answers the next LIST with objects of a name and a resourceVersion.
     pub(crate) fn list(&self, version: &str, objects: &[(&str, &str)]) {
-        let objects = objects.iter().map(|(name, version)| object(name, version)).collect::<Vec<_>>();
+        let objects = objects
+            .iter()
+            .map(|(name, version)| object(name, version))
+            .collect::<Vec<_>>();
         self.list_of(version, &objects);
     }
 
     pub(crate) fn list_of(&self, version: &str, objects: &[serde_json::Value]) {
-        let list = json!({ "kind": "List", "metadata": { "resourceVersion": version }, "items": objects });
+        let list =
+            json!({ "kind": "List", "metadata": { "resourceVersion": version }, "items": objects });
         self.lists.0.send(Ok(list.to_string())).unwrap();
     }
 
@@ -63,7 +72,8 @@ impl Feed {
 
     /// Ends the watch so that a LIST follows, as if history had been forgotten.
     pub(crate) fn expire(&self) {
-        let status = json!({ "kind": "Status", "status": "Failure", "code": 410, "reason": "Expired" });
+        let status =
+            json!({ "kind": "Status", "status": "Failure", "code": 410, "reason": "Expired" });
         self.frame(json!({ "type": "ERROR", "object": status }));
     }
 
@@ -100,7 +110,11 @@ impl ListerWatcher for Feed {
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
         self.requests.lock().push(("watch", options.clone()));
-        Ok(Body::new(FeedBody { frames: self.frames.1.clone(), stop: stop.clone(), rest: Vec::new() }))
+        Ok(Body::new(FeedBody {
+            frames: self.frames.1.clone(),
+            stop: stop.clone(),
+            rest: Vec::new(),
+        }))
     }
 
     fn description(&self) -> String {
@@ -161,7 +175,11 @@ impl<R: Send + 'static> Running<R> {
                 let _ = end.send(run(&stop));
             }
         });
-        Self { stop, ended, thread: Some(thread) }
+        Self {
+            stop,
+            ended,
+            thread: Some(thread),
+        }
     }
 
     /// Waits for its end.
@@ -181,7 +199,10 @@ impl<R> Drop for Running<R> {
         // The sender goes when the thread does.
         let deadline = Instant::now() + SOON;
         loop {
-            match self.ended.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            match self
+                .ended
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            {
                 Ok(_) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
                 Err(mpsc::RecvTimeoutError::Timeout) if thread::panicking() => return,
@@ -202,7 +223,11 @@ pub(crate) fn run(informer: &Informer) -> Running<Result<(), InformerError>> {
 /// Runs it, and waits until its initial list is in the cache.
 pub(crate) fn run_synced(informer: &Informer) -> Running<Result<(), InformerError>> {
     let running = run(informer);
-    assert!(informer.synced().wait_timeout(SOON), "it syncs: {:?}", informer.status());
+    assert!(
+        informer.synced().wait_timeout(SOON),
+        "it syncs: {:?}",
+        informer.status()
+    );
     running
 }
 
@@ -263,22 +288,34 @@ pub(crate) fn recorder() -> (Recorder, Events) {
 impl ResourceEventHandler<DynamicObject> for Recorder {
     fn on_add(&mut self, object: &Arc<DynamicObject>, is_in_initial_list: bool) {
         let initial = if is_in_initial_list { " initial" } else { "" };
-        let _ = self.0.send(format!("add {}@{}{initial}", object.name(), object.resource_version()));
+        let _ = self.0.send(format!(
+            "add {}@{}{initial}",
+            object.name(),
+            object.resource_version()
+        ));
     }
 
     fn on_update(&mut self, old: &Arc<DynamicObject>, new: &Arc<DynamicObject>) {
         let (before, after) = (old.resource_version(), new.resource_version());
-        let _ = self.0.send(format!("update {}@{before}-{after}", new.name()));
+        let _ = self
+            .0
+            .send(format!("update {}@{before}-{after}", new.name()));
     }
 
     fn on_delete(&mut self, object: &Deleted<DynamicObject>) {
         let _ = self.0.send(match object {
             Deleted::FinalStateUnknown { key, last_known } => {
-                let version = last_known.as_ref().map_or("", |object| object.resource_version());
+                let version = last_known
+                    .as_ref()
+                    .map_or("", |object| object.resource_version());
                 format!("gone {key}@{version}")
             }
             deleted => {
-                format!("delete {}@{}", deleted.name(), deleted.object().unwrap().resource_version())
+                format!(
+                    "delete {}@{}",
+                    deleted.name(),
+                    deleted.object().unwrap().resource_version()
+                )
             }
         });
     }
@@ -293,7 +330,12 @@ pub(crate) fn record_every(informer: &Informer, period: Duration) -> (HandlerReg
     let (recorder, events) = recorder();
     let mut options = HandlerOptions::default();
     options.resync_period = Some(period);
-    (informer.add_handler_with_options(recorder, options).unwrap(), events)
+    (
+        informer
+            .add_handler_with_options(recorder, options)
+            .unwrap(),
+        events,
+    )
 }
 
 /// A door that callbacks wait at until the test opens it, and that tells when somebody has come.
@@ -304,7 +346,9 @@ pub(crate) struct Door {
 
 impl Door {
     pub(crate) fn new() -> Self {
-        Self { state: Arc::new((Mutex::new((0, false)), Condvar::new())) }
+        Self {
+            state: Arc::new((Mutex::new((0, false)), Condvar::new())),
+        }
     }
 
     pub(crate) fn pass(&self) {
@@ -314,7 +358,10 @@ impl Door {
         changed.notify_all();
         let deadline = Instant::now() + 2 * SOON;
         while !state.1 {
-            assert!(!changed.wait_until(&mut state, deadline).timed_out(), "the door stays closed");
+            assert!(
+                !changed.wait_until(&mut state, deadline).timed_out(),
+                "the door stays closed"
+            );
         }
     }
 
@@ -324,7 +371,10 @@ impl Door {
         let mut state = state.lock();
         let deadline = Instant::now() + SOON;
         while state.0 < count {
-            assert!(!changed.wait_until(&mut state, deadline).timed_out(), "nobody comes");
+            assert!(
+                !changed.wait_until(&mut state, deadline).timed_out(),
+                "nobody comes"
+            );
         }
     }
 
@@ -353,12 +403,17 @@ pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 /// Does this on another thread, which has to be quick about it.
-pub(crate) fn soon<R: Send + Debug + 'static>(what: &str, work: impl FnOnce() -> R + Send + 'static) -> R {
+pub(crate) fn soon<R: Send + Debug + 'static>(
+    what: &str,
+    work: impl FnOnce() -> R + Send + 'static,
+) -> R {
     let (done, finished) = mpsc::channel();
     thread::spawn(move || {
         let _ = done.send(work());
     });
-    finished.recv_timeout(SOON).unwrap_or_else(|error| panic!("{what}: {error}"))
+    finished
+        .recv_timeout(SOON)
+        .unwrap_or_else(|error| panic!("{what}: {error}"))
 }
 
 struct Log {
@@ -372,7 +427,9 @@ impl log::Log for Log {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        self.lines.lock().push(format!("{} {}", record.level(), record.args()));
+        self.lines
+            .lock()
+            .push(format!("{} {}", record.level(), record.args()));
         self.changed.notify_all();
     }
 
@@ -387,7 +444,10 @@ pub(crate) fn logging() {
 fn log_of_tests() -> &'static Log {
     static LOG: OnceLock<&'static Log> = OnceLock::new();
     LOG.get_or_init(|| {
-        let log: &'static Log = Box::leak(Box::new(Log { lines: Mutex::default(), changed: Condvar::new() }));
+        let log: &'static Log = Box::leak(Box::new(Log {
+            lines: Mutex::default(),
+            changed: Condvar::new(),
+        }));
         log::set_logger(log).unwrap();
         log::set_max_level(log::LevelFilter::Warn);
         log
@@ -400,9 +460,15 @@ pub(crate) fn logged(parts: &[&str]) -> String {
     let deadline = Instant::now() + SOON;
     let mut lines = log.lines.lock();
     loop {
-        if let Some(line) = lines.iter().find(|line| parts.iter().all(|part| line.contains(part))) {
+        if let Some(line) = lines
+            .iter()
+            .find(|line| parts.iter().all(|part| line.contains(part)))
+        {
             return line.clone();
         }
-        assert!(!log.changed.wait_until(&mut lines, deadline).timed_out(), "{parts:?} not in {lines:#?}");
+        assert!(
+            !log.changed.wait_until(&mut lines, deadline).timed_out(),
+            "{parts:?} not in {lines:#?}"
+        );
     }
 }

@@ -15,8 +15,11 @@ use serde_json::json;
 
 use crate::support::{SOON, until};
 
-pub(crate) const QUEUES: [InformerQueue; 3] =
-    [InformerQueue::DeltaFifo, InformerQueue::RealFifoAtomic, InformerQueue::RealFifoInOrder];
+pub(crate) const QUEUES: [InformerQueue; 3] = [
+    InformerQueue::DeltaFifo,
+    InformerQueue::RealFifoAtomic,
+    InformerQueue::RealFifoInOrder,
+];
 
 fn list(version: &str, namespace: &str) -> Answer {
     let item = json!({"metadata": {"namespace": namespace, "name": "a", "resourceVersion": "1"}});
@@ -35,10 +38,16 @@ fn event(kind: &str, namespace: &str, name: &str, version: &str) -> String {
 }
 
 fn options(queue: InformerQueue) -> SharedIndexInformerOptions<DynamicObject> {
-    SharedIndexInformerOptions { queue, ..SharedIndexInformerOptions::default() }
+    SharedIndexInformerOptions {
+        queue,
+        ..SharedIndexInformerOptions::default()
+    }
 }
 
-pub(crate) fn run<T: Object + DeserializeOwned>(informer: &SharedIndexInformer<T>, test: impl FnOnce(&Stop)) {
+pub(crate) fn run<T: Object + DeserializeOwned>(
+    informer: &SharedIndexInformer<T>,
+    test: impl FnOnce(&Stop),
+) {
     /// Also when the test fails.
     struct Stops(Stop);
     impl Drop for Stops {
@@ -59,20 +68,36 @@ fn the_cache_has_what_was_told_up_to_a_version_that_was_waited_for() {
     for queue in QUEUES {
         let events = event("ADDED", "n", "b", "12") + &event("DELETED", "n", "a", "13");
         let bookmark = event("BOOKMARK", "", "", "20");
-        let script = ScriptedListerWatcher::new([list("10", "n"), Answer::open(events + &bookmark)]);
+        let script =
+            ScriptedListerWatcher::new([list("10", "n"), Answer::open(events + &bookmark)]);
         let informer = SharedIndexInformer::new(Arc::new(script), options(queue));
         assert_eq!(informer.store_resource_version(), "");
         run(&informer, |stop| {
             // Begun before the informer has its first version, or even runs.
-            informer.wait_for_resource_version("12", SOON, stop).unwrap();
+            informer
+                .wait_for_resource_version("12", SOON, stop)
+                .unwrap();
             assert!(informer.indexer().get_by_key("n/b").is_some());
-            informer.wait_for_object(&object("n", "a", "13"), SOON, stop).unwrap();
+            informer
+                .wait_for_object(&object("n", "a", "13"), SOON, stop)
+                .unwrap();
             assert!(informer.indexer().get_by_key("n/a").is_none());
-            informer.wait_for_resource_version("20", SOON, stop).unwrap();
+            informer
+                .wait_for_resource_version("20", SOON, stop)
+                .unwrap();
             assert_eq!(informer.store_resource_version(), "20");
-            informer.wait_for_resource_version("3", Duration::ZERO, stop).unwrap();
-            let late = informer.wait_for_resource_version("21", Duration::from_millis(1), stop).unwrap_err();
-            assert_eq!(late, WaitError::Timeout { reached: "20".to_owned() });
+            informer
+                .wait_for_resource_version("3", Duration::ZERO, stop)
+                .unwrap();
+            let late = informer
+                .wait_for_resource_version("21", Duration::from_millis(1), stop)
+                .unwrap_err();
+            assert_eq!(
+                late,
+                WaitError::Timeout {
+                    reached: "20".to_owned()
+                }
+            );
         });
     }
 }
@@ -82,31 +107,51 @@ fn versions_that_can_not_be_compared_are_an_error_of_their_own() {
     let script = ScriptedListerWatcher::new([list("v10", "n"), Answer::open("")]);
     let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(script), Default::default());
     run(&informer, |stop| {
-        let mine = informer.wait_for_resource_version("mine", SOON, stop).unwrap_err();
-        assert!(matches!(&mine, WaitError::NotComparable { version } if version == "mine"), "{mine}");
-        let theirs = informer.wait_for_resource_version("10", SOON, stop).unwrap_err();
-        assert!(matches!(&theirs, WaitError::NotComparable { version } if version == "v10"), "{theirs}");
+        let mine = informer
+            .wait_for_resource_version("mine", SOON, stop)
+            .unwrap_err();
+        assert!(
+            matches!(&mine, WaitError::NotComparable { version } if version == "mine"),
+            "{mine}"
+        );
+        let theirs = informer
+            .wait_for_resource_version("10", SOON, stop)
+            .unwrap_err();
+        assert!(
+            matches!(&theirs, WaitError::NotComparable { version } if version == "v10"),
+            "{theirs}"
+        );
     });
 }
 
 #[test]
 fn a_wait_ends_with_the_stop_and_with_the_informer() {
-    let script = || Arc::new(ScriptedListerWatcher::new([list("10", "n"), Answer::open("")]));
+    let script = || {
+        Arc::new(ScriptedListerWatcher::new([
+            list("10", "n"),
+            Answer::open(""),
+        ]))
+    };
     let informer = SharedIndexInformer::<DynamicObject>::new(script(), Default::default());
     let given = Stop::new();
     given.stop();
-    let before = informer.wait_for_resource_version("10", SOON, &given).unwrap_err();
+    let before = informer
+        .wait_for_resource_version("10", SOON, &given)
+        .unwrap_err();
     assert!(matches!(before, WaitError::Stopped { .. }), "{before}");
     run(&informer, |stop| {
         thread::scope(|scope| {
-            let waits = scope.spawn(|| informer.wait_for_resource_version("11", SOON * 10, &Stop::new()));
+            let waits =
+                scope.spawn(|| informer.wait_for_resource_version("11", SOON * 10, &Stop::new()));
             informer.synced().wait();
             stop.stop();
             let ended = waits.join().unwrap().unwrap_err();
             assert!(matches!(ended, WaitError::Stopped { .. }), "{ended}");
         });
     });
-    informer.wait_for_resource_version("10", Duration::ZERO, &Stop::new()).unwrap();
+    informer
+        .wait_for_resource_version("10", Duration::ZERO, &Stop::new())
+        .unwrap();
 }
 
 #[test]
@@ -114,19 +159,33 @@ fn of_several_namespaces_the_least_counts_and_an_object_waits_for_its_own() {
     for queue in QUEUES {
         let script = |version, namespace, events: String| {
             let answers = [list(version, namespace), Answer::open(events)];
-            (namespace.to_owned(), Arc::new(ScriptedListerWatcher::new(answers)) as Arc<dyn ListerWatcher>)
+            (
+                namespace.to_owned(),
+                Arc::new(ScriptedListerWatcher::new(answers)) as Arc<dyn ListerWatcher>,
+            )
         };
         let busy = script("10", "busy", event("MODIFIED", "busy", "a", "30"));
         let quiet = script("9", "quiet", String::new());
         let informer = SharedIndexInformer::for_namespaces([busy, quiet], options(queue));
         run(&informer, |stop| {
-            informer.wait_for_object(&object("busy", "a", "30"), SOON, stop).unwrap();
+            informer
+                .wait_for_object(&object("busy", "a", "30"), SOON, stop)
+                .unwrap();
             informer.wait_for_resource_version("9", SOON, stop).unwrap();
             assert_eq!(informer.store_resource_version(), "9");
             // The reflector says so a moment after the queue has it.
-            until("both have listed", || informer.last_sync_resource_version() == "9");
-            let least = informer.wait_for_resource_version("30", Duration::from_millis(1), stop).unwrap_err();
-            assert_eq!(least, WaitError::Timeout { reached: "9".to_owned() });
+            until("both have listed", || {
+                informer.last_sync_resource_version() == "9"
+            });
+            let least = informer
+                .wait_for_resource_version("30", Duration::from_millis(1), stop)
+                .unwrap_err();
+            assert_eq!(
+                least,
+                WaitError::Timeout {
+                    reached: "9".to_owned()
+                }
+            );
         });
     }
 }
@@ -158,19 +217,29 @@ fn a_stop_makes_no_version_reached_that_the_cache_has_not() {
 fn wait_for_object_outside_the_namespaces_is_an_error() {
     let source = |namespace: &str| {
         let script = ScriptedListerWatcher::new([list("10", namespace), Answer::open("")]);
-        (namespace.to_owned(), Arc::new(script) as Arc<dyn ListerWatcher>)
+        (
+            namespace.to_owned(),
+            Arc::new(script) as Arc<dyn ListerWatcher>,
+        )
     };
-    let informer =
-        SharedIndexInformer::for_namespaces(["green", "blue"].map(source), options(InformerQueue::DeltaFifo));
+    let informer = SharedIndexInformer::for_namespaces(
+        ["green", "blue"].map(source),
+        options(InformerQueue::DeltaFifo),
+    );
     let outside = |namespace, stop: &Stop| {
-        informer.wait_for_object(&object(namespace, "a", "1"), SOON * 10, stop).unwrap_err().to_string()
+        informer
+            .wait_for_object(&object(namespace, "a", "1"), SOON * 10, stop)
+            .unwrap_err()
+            .to_string()
     };
     let text = r#"the informer does not watch the namespace "red", but only: green, blue"#;
     run(&informer, |stop| {
         informer.synced().wait();
         assert_eq!(outside("red", stop), text);
         assert!(outside("", stop).contains(r#"the namespace """#));
-        informer.wait_for_object(&object("blue", "a", "1"), SOON, stop).unwrap();
+        informer
+            .wait_for_object(&object("blue", "a", "1"), SOON, stop)
+            .unwrap();
     });
     // At once, also where nothing else can be known.
     assert_eq!(outside("red", &Stop::new()), text);
@@ -189,19 +258,29 @@ fn wait_for_object_that_an_index_rejected_is_an_error() {
         options.indexers = Indexers::new().with("picky", index);
         let informer = SharedIndexInformer::new(Arc::new(script), options);
         run(&informer, |stop| {
-            informer.wait_for_object(&object("n", "b", "13"), SOON, stop).unwrap();
-            let rejected = informer.wait_for_object(&object("n", "a", "12"), SOON, stop).unwrap_err();
-            let text = "the cache has not taken the resourceVersion \"12\" of n/a and still has \"1\"";
+            informer
+                .wait_for_object(&object("n", "b", "13"), SOON, stop)
+                .unwrap();
+            let rejected = informer
+                .wait_for_object(&object("n", "a", "12"), SOON, stop)
+                .unwrap_err();
+            let text =
+                "the cache has not taken the resourceVersion \"12\" of n/a and still has \"1\"";
             assert!(rejected.to_string().starts_with(text), "{rejected}");
-            informer.wait_for_object(&object("n", "a", "1"), SOON, stop).unwrap();
-            informer.wait_for_resource_version("12", SOON, stop).unwrap();
+            informer
+                .wait_for_object(&object("n", "a", "1"), SOON, stop)
+                .unwrap();
+            informer
+                .wait_for_resource_version("12", SOON, stop)
+                .unwrap();
         });
     }
 }
 
 #[test]
 fn wait_for_object_that_could_not_be_decoded_is_an_error() {
-    let broken = json!({"metadata": {"namespace": "n", "name": "a", "resourceVersion": "12"}, "data": 7});
+    let broken =
+        json!({"metadata": {"namespace": "n", "name": "a", "resourceVersion": "12"}, "data": 7});
     let event = |kind: &str, object| json!({"type": kind, "object": object}).to_string() + "\n";
     let bookmark = json!({"metadata": {"resourceVersion": "13"}});
     let events = event("MODIFIED", broken) + &event("BOOKMARK", bookmark);

@@ -4,9 +4,9 @@ use std::sync::{Arc, OnceLock};
 
 use k8s_informer::testing::{Answer, FakeClock, ScriptedListerWatcher};
 use k8s_informer::{
-    Deleted, Deltas, Done, DynamicObject, InformerQueue, Key, ListerWatcher, PopError, Process, Queue,
-    ReflectorStatus, ReflectorStore, SharedIndexInformer, SharedIndexInformerOptions, StagedList, Staging,
-    StoreError, wait_for_cache_sync,
+    Deleted, Deltas, Done, DynamicObject, InformerQueue, Key, ListerWatcher, PopError, Process,
+    Queue, ReflectorStatus, ReflectorStore, SharedIndexInformer, SharedIndexInformerOptions,
+    StagedList, Staging, StoreError, wait_for_cache_sync,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
@@ -50,7 +50,9 @@ impl Staging<DynamicObject> for Held {
     }
     fn replace_staged(&self, list: StagedList<DynamicObject>) -> Result<(), StoreError> {
         self.queue.staging().unwrap().replace_staged(list)?;
-        until("the consumer has read the status", || self.status.get().is_some());
+        until("the consumer has read the status", || {
+            self.status.get().is_some()
+        });
         Ok(())
     }
 }
@@ -79,11 +81,18 @@ fn list(items: &[Value]) -> Answer {
 }
 
 fn watch_list(items: &[Value]) -> Answer {
-    let added = items.iter().map(|item| json!({"type": "ADDED", "object": item}));
+    let added = items
+        .iter()
+        .map(|item| json!({"type": "ADDED", "object": item}));
     let annotations = json!({"k8s.io/initial-events-end": "true"});
     let metadata = json!({"resourceVersion": "10", "annotations": annotations});
     let end = json!({"type": "BOOKMARK", "object": {"metadata": metadata}});
-    Answer::open(added.chain([end]).map(|event| format!("{event}\n")).collect::<String>())
+    Answer::open(
+        added
+            .chain([end])
+            .map(|event| format!("{event}\n"))
+            .collect::<String>(),
+    )
 }
 
 fn answer(items: &[Value], is_watch_list: bool) -> ScriptedListerWatcher {
@@ -103,12 +112,19 @@ fn status_at_sync(script: ScriptedListerWatcher, queue: InformerQueue) -> Reflec
     let held = Arc::clone(&status);
     let options = SharedIndexInformerOptions {
         queue,
-        wrap_queue: Some(Arc::new(move |queue| Arc::new(Held { queue, status: Arc::clone(&held) }))),
+        wrap_queue: Some(Arc::new(move |queue| {
+            Arc::new(Held {
+                queue,
+                status: Arc::clone(&held),
+            })
+        })),
         ..SharedIndexInformerOptions::default()
     };
     let informer = SharedIndexInformer::new(Arc::new(script), options);
     let (reads, read) = (informer.clone(), Arc::clone(&status));
-    let _synced = informer.synced().on_done(move || read.set(reads.status()).unwrap());
+    let _synced = informer
+        .synced()
+        .on_done(move || read.set(reads.status()).unwrap());
     run(&informer, |stop| {
         informer.wait_for_sync(stop, SOON).unwrap();
         until("read", || status.get().is_some());
@@ -118,12 +134,30 @@ fn status_at_sync(script: ScriptedListerWatcher, queue: InformerQueue) -> Reflec
 
 #[test]
 fn status_at_sync_has_the_outcome_of_the_list() {
-    for (queue, is_watch_list) in QUEUES.into_iter().flat_map(|queue| [(queue, false), (queue, true)]) {
-        for (items, complete) in [(&[named("a")][..], true), (&[], true), (&[named("a"), named("")], false)] {
+    for (queue, is_watch_list) in QUEUES
+        .into_iter()
+        .flat_map(|queue| [(queue, false), (queue, true)])
+    {
+        for (items, complete) in [
+            (&[named("a")][..], true),
+            (&[], true),
+            (&[named("a"), named("")], false),
+        ] {
             let status = status_at_sync(answer(items, is_watch_list), queue);
-            let (error, context) = (status.last_error.is_some(), format!("{queue:?}: {status:?}"));
-            assert_eq!((status.listed, status.complete), (true, complete), "{context}");
-            assert_eq!((status.unreadable, error), (u64::from(!complete), !complete), "{context}");
+            let (error, context) = (
+                status.last_error.is_some(),
+                format!("{queue:?}: {status:?}"),
+            );
+            assert_eq!(
+                (status.listed, status.complete),
+                (true, complete),
+                "{context}"
+            );
+            assert_eq!(
+                (status.unreadable, error),
+                (u64::from(!complete), !complete),
+                "{context}"
+            );
             assert_eq!(status.resource_version, "10", "{context}");
         }
     }
@@ -140,20 +174,36 @@ fn named_options() -> SharedIndexInformerOptions<ConfigMap> {
     options
 }
 
-fn config_maps(script: ScriptedListerWatcher, queue: InformerQueue) -> SharedIndexInformer<ConfigMap> {
-    SharedIndexInformer::new(Arc::new(script), SharedIndexInformerOptions { queue, ..named_options() })
+fn config_maps(
+    script: ScriptedListerWatcher,
+    queue: InformerQueue,
+) -> SharedIndexInformer<ConfigMap> {
+    SharedIndexInformer::new(
+        Arc::new(script),
+        SharedIndexInformerOptions {
+            queue,
+            ..named_options()
+        },
+    )
 }
 
 #[test]
 fn w15_first_list_that_never_decodes_fails_the_wait() {
-    for (queue, is_watch_list) in QUEUES.into_iter().flat_map(|queue| [(queue, false), (queue, true)]) {
+    for (queue, is_watch_list) in QUEUES
+        .into_iter()
+        .flat_map(|queue| [(queue, false), (queue, true)])
+    {
         let informer = config_maps(answer(&[broken("a"), broken("b")], is_watch_list), queue);
         run(&informer, |stop| {
             let error = informer.wait_for_sync(stop, SOON).unwrap_err();
             let text = error.to_string();
-            let begin = "configmaps: none of the 2 objects in the list could be decoded as k8s_openapi::";
+            let begin =
+                "configmaps: none of the 2 objects in the list could be decoded as k8s_openapi::";
             assert!(text.starts_with(begin), "{text}");
-            assert!(text.contains("::ConfigMap; the first error: n/a: "), "{text}");
+            assert!(
+                text.contains("::ConfigMap; the first error: n/a: "),
+                "{text}"
+            );
             assert!(text.contains("expected a map"), "{text}");
             assert!(!error.timed_out() && !stop.is_stopped());
             assert_eq!(error.unsynced[0].undecodable.as_ref().unwrap().objects, 2);
@@ -167,9 +217,16 @@ fn w15_first_list_that_never_decodes_fails_the_wait() {
 #[test]
 fn w15_single_broken_object_does_not_fail_the_wait() {
     for is_watch_list in [false, true] {
-        for items in [&[broken("a")][..], &[broken("a"), named("b"), broken("c")], &[named("b")], &[]] {
+        for items in [
+            &[broken("a")][..],
+            &[broken("a"), named("b"), broken("c")],
+            &[named("b")],
+            &[],
+        ] {
             let informer = config_maps(answer(items, is_watch_list), InformerQueue::default());
-            run(&informer, |stop| informer.wait_for_sync(stop, SOON).unwrap());
+            run(&informer, |stop| {
+                informer.wait_for_sync(stop, SOON).unwrap()
+            });
         }
     }
 }
@@ -181,8 +238,14 @@ fn w15_later_list_that_decodes_heals_the_wait() {
     let broken = || list(&[broken("a"), broken("b")]);
     // Of a list that has become empty there is nothing left to decode.
     for healed in [list(&[named("a"), self::broken("b")]), list(&[])] {
-        let answers = [broken(), Answer::body(expired.clone()), broken(), Answer::body(expired.clone())];
-        let script = ScriptedListerWatcher::new(answers.into_iter().chain([healed, Answer::open("")]));
+        let answers = [
+            broken(),
+            Answer::body(expired.clone()),
+            broken(),
+            Answer::body(expired.clone()),
+        ];
+        let script =
+            ScriptedListerWatcher::new(answers.into_iter().chain([healed, Answer::open("")]));
         let clock = FakeClock::new();
         let mut options = SharedIndexInformerOptions::<ConfigMap>::default();
         options.reflector.clock = Arc::new(clock.clone());
@@ -203,10 +266,16 @@ fn w15_later_list_that_decodes_heals_the_wait() {
 #[test]
 fn w15_one_namespace_that_never_decodes_fails_the_wait() {
     let source = |namespace: &str, items: &[Value]| {
-        (namespace.to_owned(), Arc::new(answer(items, false)) as Arc<dyn ListerWatcher>)
+        (
+            namespace.to_owned(),
+            Arc::new(answer(items, false)) as Arc<dyn ListerWatcher>,
+        )
     };
     let bad = |name: &str| json!({"metadata": {"namespace": "bad", "name": name}, "data": 7});
-    let sources = [source("bad", &[bad("a"), bad("b")]), source("n", &[named("a")])];
+    let sources = [
+        source("bad", &[bad("a"), bad("b")]),
+        source("n", &[named("a")]),
+    ];
     let informer = SharedIndexInformer::for_namespaces(sources, named_options());
     run(&informer, |stop| {
         let error = informer.wait_for_sync(stop, SOON).unwrap_err();

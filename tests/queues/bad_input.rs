@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use k8s_informer::{
-    Accessor, Deleted, Delta, DeltaFifo, Indexer, Indexers, Key, KeyError, KnownObjects, PopError, Queue,
-    RealFifo, RealFifoMode, ReflectorStore, StoreError, Transform,
+    Accessor, Deleted, Delta, DeltaFifo, Indexer, Indexers, Key, KeyError, KnownObjects, PopError,
+    Queue, RealFifo, RealFifoMode, ReflectorStore, StoreError, Transform,
 };
 
 use super::things::in_time;
@@ -37,16 +37,32 @@ fn accessor() -> Accessor<Word> {
 /// Each flavour, and the store that it knows if it knows one.
 fn queues() -> Vec<(&'static str, Arc<dyn Queue<Word>>)> {
     let store = || Arc::new(Indexer::new(accessor(), Indexers::new()));
-    let atomic = RealFifoMode::Atomic { unlock_while_processing: false, bookmarks: true };
+    let atomic = RealFifoMode::Atomic {
+        unlock_while_processing: false,
+        bookmarks: true,
+    };
     vec![
         ("DeltaFifo", Arc::new(DeltaFifo::new(accessor()))),
-        ("DeltaFifo that knows", Arc::new(DeltaFifo::builder(accessor()).known_objects(store()).build())),
+        (
+            "DeltaFifo that knows",
+            Arc::new(
+                DeltaFifo::builder(accessor())
+                    .known_objects(store())
+                    .build(),
+            ),
+        ),
         (
             "RealFifo in order",
             Arc::new(RealFifo::builder(accessor(), RealFifoMode::InOrder(store())).build()),
         ),
-        ("RealFifo, atomic", Arc::new(RealFifo::builder(accessor(), atomic).build())),
-        ("RealFifo, atomic and unlocked", Arc::new(RealFifo::atomic(accessor()))),
+        (
+            "RealFifo, atomic",
+            Arc::new(RealFifo::builder(accessor(), atomic).build()),
+        ),
+        (
+            "RealFifo, atomic and unlocked",
+            Arc::new(RealFifo::atomic(accessor())),
+        ),
     ]
 }
 
@@ -71,10 +87,18 @@ fn empty_and_huge_keys_are_keys() {
     for (name, queue) in queues() {
         queue.add(word("")).unwrap();
         queue.replace(vec![word(""), word(&huge)], "1").unwrap();
-        queue.delete(Deleted::FinalStateUnknown { key: "".into(), last_known: None }).unwrap();
+        queue
+            .delete(Deleted::FinalStateUnknown {
+                key: "".into(),
+                last_known: None,
+            })
+            .unwrap();
         let objects = drain(&*queue);
         assert!(objects.iter().any(|object| object.0.is_empty()), "{name}");
-        assert!(objects.iter().any(|object| object.0.len() == 1 << 20), "{name}");
+        assert!(
+            objects.iter().any(|object| object.0.len() == 1 << 20),
+            "{name}"
+        );
     }
 }
 
@@ -85,7 +109,13 @@ fn p6_a_key_that_a_list_has_twice_comes_twice_and_the_last_one_last() {
         queue.replace(twice.clone(), "1").unwrap();
         let objects = drain(&*queue);
         assert_eq!(objects.len(), 2, "{name}");
-        assert!(objects.iter().zip(&twice).all(|(got, given)| Arc::ptr_eq(got, given)), "{name}");
+        assert!(
+            objects
+                .iter()
+                .zip(&twice)
+                .all(|(got, given)| Arc::ptr_eq(got, given)),
+            "{name}"
+        );
         assert!(queue.has_synced(), "{name}");
     }
 }
@@ -158,8 +188,12 @@ fn a_callback_that_panics_leaves_a_queue_that_works() {
         queue.replace(vec![word("a")], "1").unwrap();
         queue.add(word("b")).unwrap();
         for _ in 0..2 {
-            let popped = std::panic::catch_unwind(AssertUnwindSafe(|| queue.pop(&mut |_, _| panic!("oh"))));
-            assert!(popped.is_ok_and(|popped| popped.is_err()), "{name}: the panic is an error");
+            let popped =
+                std::panic::catch_unwind(AssertUnwindSafe(|| queue.pop(&mut |_, _| panic!("oh"))));
+            assert!(
+                popped.is_ok_and(|popped| popped.is_err()),
+                "{name}: the panic is an error"
+            );
         }
         assert!(queue.has_synced(), "{name}");
         queue.add(word("c")).unwrap();
@@ -201,17 +235,25 @@ fn known_objects_that_use_the_queue_when_they_are_dropped_hang_nobody() {
         }
 
         fn get_by_key(&self, key: &str) -> Result<Option<Arc<Word>>, StoreError> {
-            assert!(key == "a" || !self.1.load(Ordering::SeqCst), "known objects");
+            assert!(
+                key == "a" || !self.1.load(Ordering::SeqCst),
+                "known objects"
+            );
             let queue = self.0.lock().unwrap().clone();
             let on_drop = move || assert!(queue.upgrade().is_none_or(|queue| queue.len() < 9));
-            Ok(Some(Arc::new(Word(key.to_owned(), Some(Arc::new(on_drop))))))
+            Ok(Some(Arc::new(Word(
+                key.to_owned(),
+                Some(Arc::new(on_drop)),
+            ))))
         }
     }
 
     in_time(|| {
         let known = Arc::new(Fresh::default());
         let transform = Transform::new(Ok::<_, StoreError>);
-        let queue = DeltaFifo::builder(accessor()).known_objects(known.clone()).transform(transform);
+        let queue = DeltaFifo::builder(accessor())
+            .known_objects(known.clone())
+            .transform(transform);
         let queue = Arc::new(queue.build());
         *known.0.lock().unwrap() = Arc::downgrade(&queue);
         known.1.store(true, Ordering::SeqCst);
@@ -220,7 +262,10 @@ fn known_objects_that_use_the_queue_when_they_are_dropped_hang_nobody() {
         known.1.store(false, Ordering::SeqCst);
         // It is looked up before the transform, and after it.
         queue.delete(Deleted::Final(word("a"))).unwrap();
-        let tombstone = || Deleted::FinalStateUnknown { key: "a".into(), last_known: None };
+        let tombstone = || Deleted::FinalStateUnknown {
+            key: "a".into(),
+            last_known: None,
+        };
         let failed = queue.pop(&mut |_, _| {
             queue.delete(tombstone())?;
             queue.replace(vec![word("c")], "1")?;

@@ -6,14 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use k8s_informer::{
-    Deleted, Delta, DeltaFifo, Deltas, Indexer, Indexers, Key, KnownObjects, PopError, Queue, ReflectorStore,
-    StoreError, Transform,
+    Deleted, Delta, DeltaFifo, Deltas, Indexer, Indexers, Key, KnownObjects, PopError, Queue,
+    ReflectorStore, StoreError, Transform,
 };
 
 use super::things::*;
 
 fn knowing(known: &[Thing]) -> DeltaFifo<Thing> {
-    DeltaFifo::builder(accessor()).known_objects(Arc::new(Known(known.to_vec()))).emit_replaced(true).build()
+    DeltaFifo::builder(accessor())
+        .known_objects(Arc::new(Known(known.to_vec())))
+        .emit_replaced(true)
+        .build()
 }
 
 fn plain() -> DeltaFifo<Thing> {
@@ -37,7 +40,10 @@ fn d1_one_item_for_all_changes_of_a_key() {
     queue.update(thing("foo", 12)).unwrap();
     queue.delete(gone("foo", 15)).unwrap();
     assert_eq!(queue.len(), 2);
-    assert_eq!(pop(&queue), [added("foo", 10), updated("foo", 12), deleted("foo", 15)]);
+    assert_eq!(
+        pop(&queue),
+        [added("foo", 10), updated("foo", 12), deleted("foo", 15)]
+    );
     assert_eq!(pop(&queue), [added("bar", 1)]);
     assert!(queue.is_empty());
 }
@@ -47,7 +53,10 @@ fn d2_a_failing_add_populates_and_a_failing_delete_does_not() {
     let queue = plain();
     assert!(matches!(queue.delete(gone("", 1)), Err(StoreError::Key(_))));
     assert!(!queue.has_synced());
-    assert!(matches!(queue.add(thing("panic", 1)), Err(StoreError::Key(_))));
+    assert!(matches!(
+        queue.add(thing("panic", 1)),
+        Err(StoreError::Key(_))
+    ));
     assert!(queue.has_synced() && queue.is_empty());
 }
 
@@ -73,8 +82,22 @@ fn d3_delete_of_the_unknown_is_dropped() {
 fn d4_of_two_deletions_the_one_that_knows_more_stays() {
     let cases = [
         (gone("a", 1), gone("a", 2), deleted("a", 1)),
-        (Deleted::FinalStateUnknown { key: "a".into(), last_known: None }, gone("a", 2), deleted("a", 2)),
-        (gone("a", 1), Deleted::FinalStateUnknown { key: "a".into(), last_known: None }, deleted("a", 1)),
+        (
+            Deleted::FinalStateUnknown {
+                key: "a".into(),
+                last_known: None,
+            },
+            gone("a", 2),
+            deleted("a", 2),
+        ),
+        (
+            gone("a", 1),
+            Deleted::FinalStateUnknown {
+                key: "a".into(),
+                last_known: None,
+            },
+            deleted("a", 1),
+        ),
     ];
     for (first, second, stays) in cases {
         let queue = knowing(&[("a", 5)]);
@@ -99,18 +122,30 @@ fn d5_each_object_is_transformed_once_and_tombstones_never() {
         }
     });
     let known = Arc::new(Known(vec![("known", 7)]));
-    let queue = DeltaFifo::builder(accessor()).known_objects(known).transform(transform).build();
+    let queue = DeltaFifo::builder(accessor())
+        .known_objects(known)
+        .transform(transform)
+        .build();
     queue.add(thing("a", 1)).unwrap();
     queue.update(thing("a", 2)).unwrap();
     queue.delete(gone("a", 3)).unwrap();
     queue.delete(gone("unknown", 13)).unwrap();
     queue.replace(vec![thing("b", 4)], "1").unwrap();
     for value in [13, 14] {
-        assert!(matches!(queue.add(thing("c", value)), Err(StoreError::Transform { .. })));
-        assert!(matches!(queue.delete(gone("known", value)), Err(StoreError::Transform { .. })));
+        assert!(matches!(
+            queue.add(thing("c", value)),
+            Err(StoreError::Transform { .. })
+        ));
+        assert!(matches!(
+            queue.delete(gone("known", value)),
+            Err(StoreError::Transform { .. })
+        ));
     }
     assert_eq!(count.load(Ordering::Relaxed), 4);
-    assert_eq!(pop(&queue), [added("a", 101), updated("a", 102), deleted("a", 103)]);
+    assert_eq!(
+        pop(&queue),
+        [added("a", 101), updated("a", 102), deleted("a", 103)]
+    );
     assert_eq!(pop(&queue), [sync("b", 104)]);
     assert_eq!(pop(&queue), [tombstone("known", Some(thing("known", 7)))]);
     queue.resync().unwrap();
@@ -119,14 +154,25 @@ fn d5_each_object_is_transformed_once_and_tombstones_never() {
 
 #[test]
 fn d6_d7_replace_orders_deletes_after_adds() {
-    let queue = knowing(&[("foo", 5), ("bar", 6), ("baz", 7), ("ghost", 0), ("broken", 99)]);
+    let queue = knowing(&[
+        ("foo", 5),
+        ("bar", 6),
+        ("baz", 7),
+        ("ghost", 0),
+        ("broken", 99),
+    ]);
     queue.delete(gone("baz", 10)).unwrap();
     queue.add(thing("queued", 1)).unwrap();
-    queue.replace(vec![thing("foo", 6), thing("new", 1), thing("foo", 7)], "0").unwrap();
+    queue
+        .replace(vec![thing("foo", 6), thing("new", 1), thing("foo", 7)], "0")
+        .unwrap();
     let expected = [
         // A tombstone after a deletion that knew more adds nothing.
         vec![deleted("baz", 10)],
-        vec![added("queued", 1), tombstone("queued", Some(thing("queued", 1)))],
+        vec![
+            added("queued", 1),
+            tombstone("queued", Some(thing("queued", 1))),
+        ],
         vec![replaced("foo", 6), replaced("foo", 7)],
         vec![replaced("new", 1)],
         vec![tombstone("bar", Some(thing("bar", 6)))],
@@ -173,7 +219,9 @@ fn d6_emits_sync_unless_told_otherwise() {
 #[test]
 fn d8_synced_when_every_key_of_the_list_and_every_deletion_is_processed() {
     let queue = knowing(&[("foo", 5), ("bar", 6)]);
-    queue.replace(vec![thing("foo", 6), thing("foo", 7)], "0").unwrap();
+    queue
+        .replace(vec![thing("foo", 6), thing("foo", 7)], "0")
+        .unwrap();
     queue.add(thing("later", 1)).unwrap();
     let mut flags = Vec::new();
     for _ in 0..3 {
@@ -197,7 +245,10 @@ fn d9_resync_tells_the_known_that_have_nothing_queued() {
     queue.update(thing("bar", 7)).unwrap();
     queue.resync().unwrap();
     queue.resync().unwrap();
-    assert_eq!(drain(&queue), [vec![updated("bar", 7)], vec![sync("foo", 5)]]);
+    assert_eq!(
+        drain(&queue),
+        [vec![updated("bar", 7)], vec![sync("foo", 5)]]
+    );
     let queue = plain();
     queue.resync().unwrap();
     assert!(queue.is_empty() && !queue.has_synced());
@@ -207,7 +258,9 @@ fn d9_resync_tells_the_known_that_have_nothing_queued() {
 fn d10_synced_comes_after_the_last_initial_item() {
     for fails in [false, true] {
         let queue = plain();
-        queue.replace(vec![thing("a", 1), thing("b", 1)], "0").unwrap();
+        queue
+            .replace(vec![thing("a", 1), thing("b", 1)], "0")
+            .unwrap();
         let synced = queue.synced();
         pop(&queue);
         let result = queue.pop(&mut |_, in_initial_list| {
@@ -223,15 +276,29 @@ fn d10_synced_comes_after_the_last_initial_item() {
 fn d11_an_error_or_a_panic_of_process_gives_the_deltas_back() {
     let queue = plain();
     queue.add(thing("a", 1)).unwrap();
-    let Err(PopError::Process { popped: deltas, error }) = queue.pop(&mut |_, _| Err("no".into())) else {
+    let Err(PopError::Process {
+        popped: deltas,
+        error,
+    }) = queue.pop(&mut |_, _| Err("no".into()))
+    else {
         panic!()
     };
-    assert_eq!((deltas.to_vec(), error.to_string()), (vec![added("a", 1)], "no".to_owned()));
+    assert_eq!(
+        (deltas.to_vec(), error.to_string()),
+        (vec![added("a", 1)], "no".to_owned())
+    );
     queue.add(thing("a", 2)).unwrap();
-    let Err(PopError::Process { popped: deltas, error }) = queue.pop(&mut |_, _| panic!("oh")) else {
+    let Err(PopError::Process {
+        popped: deltas,
+        error,
+    }) = queue.pop(&mut |_, _| panic!("oh"))
+    else {
         panic!()
     };
-    assert_eq!((deltas.to_vec(), error.to_string()), (vec![added("a", 2)], "panicked: oh".to_owned()));
+    assert_eq!(
+        (deltas.to_vec(), error.to_string()),
+        (vec![added("a", 2)], "panicked: oh".to_owned())
+    );
     assert!(queue.is_empty());
     queue.add(thing("a", 3)).unwrap();
     assert_eq!(pop(&queue), [added("a", 3)]);
@@ -242,8 +309,18 @@ fn d12_key_of() {
     let queue = plain();
     let key = |deltas: Vec<Delta<Thing>>| queue.key_of(&Deltas::from(deltas));
     assert_eq!(key(Vec::new()).unwrap(), None);
-    assert_eq!(key(vec![added("a", 1), updated("b", 1)]).unwrap().as_deref(), Some("b"));
-    assert_eq!(key(vec![tombstone("t", Some(thing("x", 1)))]).unwrap().as_deref(), Some("t"));
+    assert_eq!(
+        key(vec![added("a", 1), updated("b", 1)])
+            .unwrap()
+            .as_deref(),
+        Some("b")
+    );
+    assert_eq!(
+        key(vec![tombstone("t", Some(thing("x", 1)))])
+            .unwrap()
+            .as_deref(),
+        Some("t")
+    );
     assert!(key(vec![added("", 1)]).is_err());
 }
 
@@ -255,7 +332,10 @@ fn d13_who_comes_back_goes_to_the_end() {
     queue.update(thing("foo", 11)).unwrap();
     assert_eq!(pop(&queue).len(), 2);
     queue.add(thing("foo", 30)).unwrap();
-    assert_eq!(drain(&queue), [vec![added("bar", 1)], vec![added("foo", 30)]]);
+    assert_eq!(
+        drain(&queue),
+        [vec![added("bar", 1)], vec![added("foo", 30)]]
+    );
 }
 
 #[test]
@@ -274,7 +354,10 @@ fn f7_close_wakes_every_pop_and_leaves_what_is_queued() {
     assert!(queue.is_closed());
     queue.add(thing("a", 1)).unwrap();
     assert_eq!(pop(&queue), [added("a", 1)]);
-    assert!(matches!(queue.pop(&mut |_, _| Ok(())), Err(PopError::Closed)));
+    assert!(matches!(
+        queue.pop(&mut |_, _| Ok(())),
+        Err(PopError::Closed)
+    ));
 }
 
 #[test]
@@ -309,8 +392,12 @@ fn a_pop_in_process_is_an_error_and_no_deadlock() {
         let queue = plain();
         queue.add(thing("a", 1)).unwrap();
         queue.add(thing("b", 1)).unwrap();
-        let inner = |queue: &DeltaFifo<Thing>| queue.pop(&mut |_, _| Ok(())).map(drop).map_err(Into::into);
-        assert!(matches!(queue.pop(&mut |_, _| inner(&queue)), Err(PopError::Process { .. })));
+        let inner =
+            |queue: &DeltaFifo<Thing>| queue.pop(&mut |_, _| Ok(())).map(drop).map_err(Into::into);
+        assert!(matches!(
+            queue.pop(&mut |_, _| inner(&queue)),
+            Err(PopError::Process { .. })
+        ));
         assert_eq!(drain(&queue), [vec![added("b", 1)]]);
     });
 }
@@ -336,7 +423,10 @@ fn d3_d6_d9_the_key_in_flight_is_known() {
     assert_eq!(in_flight(update, end), [vec![deleted("a", 3)]]);
     assert_eq!(
         in_flight(update, replace),
-        [vec![replaced("b", 1)], vec![tombstone("a", Some(thing("a", 2)))]]
+        [
+            vec![replaced("b", 1)],
+            vec![tombstone("a", Some(thing("a", 2)))]
+        ]
     );
     assert_eq!(in_flight(update, resync), [vec![sync("a", 2)]]);
     assert!(in_flight(end, end).is_empty());
@@ -360,15 +450,25 @@ fn d3_d6_d9_the_key_in_flight_is_known_better_than_the_store_knows() {
     assert!(queue.is_empty());
     queue.update(thing("a", 4)).unwrap();
     queue.pop(&mut |_, _| Ok(queue.resync()?)).unwrap();
-    assert_eq!(drain(&queue), [vec![sync("a", 4)]], "not what the store has");
+    assert_eq!(
+        drain(&queue),
+        [vec![sync("a", 4)]],
+        "not what the store has"
+    );
 }
 
 /// A first list that comes while an item from before it is processed does not count that item's end.
 #[test]
 fn d8_a_list_that_comes_during_processing_is_counted_whole() {
     let queue = plain();
-    assert!(queue.replace(vec![thing("a", 1), thing("", 1)], "0").is_err());
-    queue.pop(&mut |_, _| Ok(queue.replace(vec![thing("b", 1), thing("c", 1)], "1")?)).unwrap();
+    assert!(
+        queue
+            .replace(vec![thing("a", 1), thing("", 1)], "0")
+            .is_err()
+    );
+    queue
+        .pop(&mut |_, _| Ok(queue.replace(vec![thing("b", 1), thing("c", 1)], "1")?))
+        .unwrap();
     assert!(!queue.has_synced());
     pop(&queue);
     assert!(!queue.has_synced());
@@ -383,11 +483,16 @@ fn nothing_is_lost_between_queue_and_store() {
     in_time(|| {
         const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
         let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
-        let queue = Arc::new(DeltaFifo::builder(accessor()).known_objects(Arc::clone(&store) as _).build());
+        let queue = Arc::new(
+            DeltaFifo::builder(accessor())
+                .known_objects(Arc::clone(&store) as _)
+                .build(),
+        );
         let running = Arc::new(AtomicUsize::new(0));
         let pops: Vec<_> = (0..3)
             .map(|_| {
-                let (queue, store, running) = (Arc::clone(&queue), Arc::clone(&store), Arc::clone(&running));
+                let (queue, store, running) =
+                    (Arc::clone(&queue), Arc::clone(&store), Arc::clone(&running));
                 thread::spawn(move || {
                     let mut process = |deltas: &Deltas<Thing>, _: bool| {
                         assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "two at once");
@@ -395,7 +500,9 @@ fn nothing_is_lost_between_queue_and_store() {
                             thread::yield_now();
                             match delta {
                                 Delta::Deleted(gone) => store.delete(gone)?,
-                                other => store.update(Arc::clone(other.object().unwrap())).map(drop)?,
+                                other => store
+                                    .update(Arc::clone(other.object().unwrap()))
+                                    .map(drop)?,
                             }
                         }
                         running.fetch_sub(1, Ordering::SeqCst);
@@ -423,7 +530,10 @@ fn nothing_is_lost_between_queue_and_store() {
             match random >> 28 {
                 0 => {
                     model.retain(|_, old| *old % 2 == 0);
-                    let list = model.iter().map(|(key, value)| thing(key, *value)).collect();
+                    let list = model
+                        .iter()
+                        .map(|(key, value)| thing(key, *value))
+                        .collect();
                     queue.replace(list, "1").unwrap();
                 }
                 1..=6 => {
@@ -450,17 +560,28 @@ fn panicking_known_objects_change_nothing() {
     struct Panics(Mutex<bool>);
     impl KnownObjects<Thing> for Panics {
         fn list_keys(&self) -> Vec<Key> {
-            assert!(!*self.0.lock().unwrap_or_else(PoisonError::into_inner), "known objects");
+            assert!(
+                !*self.0.lock().unwrap_or_else(PoisonError::into_inner),
+                "known objects"
+            );
             Vec::new()
         }
         fn get_by_key(&self, _: &str) -> Result<Option<Arc<Thing>>, StoreError> {
-            assert!(!*self.0.lock().unwrap_or_else(PoisonError::into_inner), "known objects");
+            assert!(
+                !*self.0.lock().unwrap_or_else(PoisonError::into_inner),
+                "known objects"
+            );
             Ok(None)
         }
     }
     let known = Arc::new(Panics(Mutex::new(true)));
-    let queue = Arc::new(DeltaFifo::builder(accessor()).known_objects(Arc::clone(&known) as _).build());
-    let panics = |result| matches!(result, Err(StoreError::Other(what)) if what.contains("panicked"));
+    let queue = Arc::new(
+        DeltaFifo::builder(accessor())
+            .known_objects(Arc::clone(&known) as _)
+            .build(),
+    );
+    let panics =
+        |result| matches!(result, Err(StoreError::Other(what)) if what.contains("panicked"));
     assert!(panics(queue.replace(vec![thing("a", 1)], "1")));
     assert!(panics(queue.resync()));
     assert!(queue.is_empty() && !queue.has_synced());

@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex, Weak};
 
 use k8s_informer::{
-    Accessor, Deleted, Delta, DeltaFifo, Deltas, Indexer, Indexers, KeyError, KnownObjects, PopError, Queue,
-    ReflectorStore, Requeue,
+    Accessor, Deleted, Delta, DeltaFifo, Deltas, Indexer, Indexers, KeyError, KnownObjects,
+    PopError, Queue, ReflectorStore, Requeue,
 };
 
 use super::things::*;
@@ -25,7 +25,11 @@ fn without_a() -> DeltaFifo<Thing> {
 }
 
 fn keys(queue: &DeltaFifo<Thing>) -> Vec<String> {
-    queue.list_keys().iter().map(|key| key.to_string()).collect()
+    queue
+        .list_keys()
+        .iter()
+        .map(|key| key.to_string())
+        .collect()
 }
 
 #[test]
@@ -38,8 +42,13 @@ fn d11_who_asks_for_it_again_gets_it_again_at_the_end() {
     assert_eq!(keys(&queue), ["b", "a"]);
 
     let failed = queue.pop(&mut |_, _| Err(Requeue::because("not today").into()));
-    let Err(PopError::Process { popped, error }) = failed else { panic!("{failed:?}") };
-    assert_eq!((popped.to_vec(), error.to_string()), (vec![added("b", 1)], "not today".to_owned()));
+    let Err(PopError::Process { popped, error }) = failed else {
+        panic!("{failed:?}")
+    };
+    assert_eq!(
+        (popped.to_vec(), error.to_string()),
+        (vec![added("b", 1)], "not today".to_owned())
+    );
     assert_eq!(keys(&queue), ["a", "b"]);
 }
 
@@ -55,7 +64,10 @@ fn d11_what_comes_meanwhile_follows_what_goes_back() {
         })
         .unwrap();
     assert_eq!(keys(&queue), ["a", "b"]);
-    assert_eq!(queue.get_by_key("a").unwrap().to_vec(), [added("a", 1), updated("a", 2)]);
+    assert_eq!(
+        queue.get_by_key("a").unwrap().to_vec(),
+        [added("a", 1), updated("a", 2)]
+    );
 }
 
 #[test]
@@ -70,27 +82,44 @@ fn d4_two_deletions_that_meet_by_going_back_are_one() {
             Err(Requeue::new().into())
         })
         .unwrap();
-    let all = [added("a", 1), deleted("a", 2), added("a", 3), deleted("a", 4)];
+    let all = [
+        added("a", 1),
+        deleted("a", 2),
+        added("a", 3),
+        deleted("a", 4),
+    ];
     assert_eq!(queue.get_by_key("a").unwrap().to_vec(), all);
 }
 
 #[test]
 fn d8_what_goes_back_still_belongs_to_the_initial_list() {
     let queue = queue();
-    queue.replace(vec![thing("a", 1), thing("b", 1)], "1").unwrap();
+    queue
+        .replace(vec![thing("a", 1), thing("b", 1)], "1")
+        .unwrap();
     queue.add(thing("c", 1)).unwrap();
     let (mut seen, mut first) = (Vec::new(), true);
     while !queue.is_empty() {
         let synced_before = queue.has_synced();
         let popped = queue.pop(&mut |deltas, initial| {
             seen.push((deltas.key().unwrap().to_string(), initial));
-            if std::mem::take(&mut first) { Err(Requeue::new().into()) } else { Ok(()) }
+            if std::mem::take(&mut first) {
+                Err(Requeue::new().into())
+            } else {
+                Ok(())
+            }
         });
-        assert_eq!(synced_before, popped.unwrap().key().map(|key| &**key) == Some("c"));
+        assert_eq!(
+            synced_before,
+            popped.unwrap().key().map(|key| &**key) == Some("c")
+        );
     }
     // Not behind `c`: whoever waits for the sync would wait for that, too.
     let expected = [("a", true), ("b", true), ("a", true), ("c", false)];
-    assert_eq!(seen, expected.map(|(key, initial)| (key.to_owned(), initial)));
+    assert_eq!(
+        seen,
+        expected.map(|(key, initial)| (key.to_owned(), initial))
+    );
     assert!(queue.has_synced());
 }
 
@@ -102,12 +131,18 @@ fn add_if_not_present_gives_way_to_what_is_newer() {
     assert!(queue.add_if_not_present(popped.clone()).unwrap().is_none());
     assert_eq!(queue.get_by_key("a").unwrap(), popped);
     let back = queue.add_if_not_present(popped.clone()).unwrap();
-    assert_eq!(back, Some(popped), "given back: something waits for that key");
+    assert_eq!(
+        back,
+        Some(popped),
+        "given back: something waits for that key"
+    );
 
     let by_object = Deltas::from(vec![added("b", 1)]);
     assert!(queue.add_if_not_present(by_object).unwrap().is_none());
     assert_eq!(keys(&queue), ["a", "b"]);
-    let refused = queue.add_if_not_present(Deltas::from(vec![added("", 1)])).unwrap_err();
+    let refused = queue
+        .add_if_not_present(Deltas::from(vec![added("", 1)]))
+        .unwrap_err();
     assert_eq!(refused.value.to_vec(), [added("", 1)]);
     assert!(queue.add_if_not_present(Deltas::from(Vec::new())).is_err());
 }
@@ -121,7 +156,10 @@ fn what_waits_can_be_read() {
     assert_eq!(keys(&queue), ["b", "a"]);
     let list: Vec<usize> = queue.list().iter().map(|deltas| deltas.len()).collect();
     assert_eq!(list, [2, 1]);
-    assert_eq!(queue.get(&("b", 9)).unwrap().unwrap().newest(), Some(&updated("b", 2)));
+    assert_eq!(
+        queue.get(&("b", 9)).unwrap().unwrap().newest(),
+        Some(&updated("b", 2))
+    );
     assert!(queue.get(&("c", 9)).unwrap().is_none());
     assert!(queue.get(&("", 9)).is_err());
     assert!(queue.get(&("panic", 9)).is_err());
@@ -132,7 +170,9 @@ fn annihilating() -> DeltaFifo<Thing> {
     DeltaFifo::builder(accessor())
         .emit_replaced(true)
         .compressor(|deltas| match &**deltas {
-            [.., Delta::Deleted(_)] if matches!(deltas.oldest(), Some(Delta::Added(_))) => Vec::new(),
+            [.., Delta::Deleted(_)] if matches!(deltas.oldest(), Some(Delta::Added(_))) => {
+                Vec::new()
+            }
             [Delta::Updated(object), ..] if object.1 == 99 => panic!("compressor"),
             deltas => deltas.to_vec(),
         })
@@ -147,11 +187,21 @@ fn a_compressor_may_leave_nothing() {
     queue.delete(gone("a", 2)).unwrap();
     assert_eq!((keys(&queue), queue.len()), (vec!["b".to_owned()], 1));
     queue.add(thing("a", 3)).unwrap();
-    assert_eq!(queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(), [added("a", 3)], "at its old place");
-    assert_eq!(queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(), [added("b", 1)]);
+    assert_eq!(
+        queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(),
+        [added("a", 3)],
+        "at its old place"
+    );
+    assert_eq!(
+        queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(),
+        [added("b", 1)]
+    );
     assert!(queue.is_empty());
     queue.close();
-    assert!(matches!(queue.pop(&mut |_, _| Ok(())), Err(PopError::Closed)));
+    assert!(matches!(
+        queue.pop(&mut |_, _| Ok(())),
+        Err(PopError::Closed)
+    ));
 }
 
 #[test]
@@ -159,7 +209,10 @@ fn a_compressor_that_panics_changes_nothing() {
     let queue = annihilating();
     queue.update(thing("a", 99)).unwrap();
     queue.delete(gone("a", 2)).unwrap();
-    assert_eq!(queue.get_by_key("a").unwrap().to_vec(), [updated("a", 99), deleted("a", 2)]);
+    assert_eq!(
+        queue.get_by_key("a").unwrap().to_vec(),
+        [updated("a", 99), deleted("a", 2)]
+    );
 }
 
 #[test]
@@ -208,13 +261,19 @@ fn churn_that_a_compressor_swallows_takes_no_room() {
         queue.delete(gone("a", value)).unwrap();
     }
     assert_eq!(keys(&queue), ["stays"]);
-    assert_eq!(queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(), [added("stays", 1)]);
+    assert_eq!(
+        queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(),
+        [added("stays", 1)]
+    );
     assert!(queue.is_empty());
 }
 
 fn with_store() -> (Arc<Indexer<Thing>>, DeltaFifo<Thing>) {
     let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
-    let queue = DeltaFifo::builder(accessor()).known_objects(store.clone()).emit_replaced(true).build();
+    let queue = DeltaFifo::builder(accessor())
+        .known_objects(store.clone())
+        .emit_replaced(true)
+        .build();
     store.add(thing("a", 1)).unwrap();
     (store, queue)
 }
@@ -229,7 +288,10 @@ fn d3_a_deletion_is_not_lost_behind_one_that_fails() {
     });
     assert!(failed.is_err());
     assert!(store.get_by_key("a").is_some(), "the consumer still has it");
-    assert_eq!(queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(), [deleted("a", 3)]);
+    assert_eq!(
+        queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(),
+        [deleted("a", 3)]
+    );
 }
 
 #[test]
@@ -242,7 +304,10 @@ fn d3_nor_behind_one_that_panics_and_it_precedes_what_is_newer() {
         panic!("oh")
     });
     assert!(failed.is_err());
-    assert_eq!(queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(), [deleted("a", 3), added("a", 4)]);
+    assert_eq!(
+        queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(),
+        [deleted("a", 3), added("a", 4)]
+    );
 }
 
 #[test]
@@ -254,8 +319,14 @@ fn d6_a_list_that_comes_while_a_deletion_fails_tells_it_again() {
         Err("no".into())
     });
     assert!(failed.is_err());
-    assert_eq!(queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(), [replaced("b", 1)]);
-    assert_eq!(queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(), [tombstone("a", Some(thing("a", 1)))]);
+    assert_eq!(
+        queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(),
+        [replaced("b", 1)]
+    );
+    assert_eq!(
+        queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(),
+        [tombstone("a", Some(thing("a", 1)))]
+    );
 }
 
 #[test]
@@ -294,7 +365,10 @@ fn d11_a_deletion_that_goes_back_is_told_once() {
             Err(Requeue::new().into())
         })
         .unwrap();
-    assert_eq!(queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(), [deleted("a", 2)]);
+    assert_eq!(
+        queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(),
+        [deleted("a", 2)]
+    );
     assert!(queue.is_empty());
 }
 
@@ -302,16 +376,27 @@ fn d11_a_deletion_that_goes_back_is_told_once() {
 fn deltas_know_the_key_they_were_queued_by() {
     let queue = queue();
     queue.add(thing("a", 1)).unwrap();
-    queue.delete(Deleted::FinalStateUnknown { key: "a".into(), last_known: None }).unwrap();
+    queue
+        .delete(Deleted::FinalStateUnknown {
+            key: "a".into(),
+            last_known: None,
+        })
+        .unwrap();
     let popped = queue.pop(&mut |_, _| Ok(())).unwrap();
     assert_eq!(popped.key().map(|key| &**key), Some("a"));
-    assert_eq!(popped, Deltas::from(popped.to_vec()), "which makes them no others");
+    assert_eq!(
+        popped,
+        Deltas::from(popped.to_vec()),
+        "which makes them no others"
+    );
 }
 
 #[test]
 fn deltas_that_come_without_a_key_get_the_one_they_are_queued_by() {
     let queue = queue();
-    queue.add_if_not_present(vec![added("a", 1)].into()).unwrap();
+    queue
+        .add_if_not_present(vec![added("a", 1)].into())
+        .unwrap();
     let popped = queue.pop(&mut |_, _| Ok(())).unwrap();
     assert_eq!(popped.key().map(|key| &**key), Some("a"));
 }
@@ -334,7 +419,9 @@ fn a_second_deletion_that_was_not_needed_is_dropped_without_the_lock() {
         let loaded = || Arc::new(Loaded(Arc::downgrade(&queue)));
         queue.add(loaded()).unwrap();
         queue.delete(Deleted::Final(loaded())).unwrap();
-        queue.pop(&mut |_, _| Ok(queue.delete(Deleted::Final(loaded()))?)).unwrap();
+        queue
+            .pop(&mut |_, _| Ok(queue.delete(Deleted::Final(loaded()))?))
+            .unwrap();
         assert!(queue.is_empty());
     });
 }
@@ -354,7 +441,9 @@ fn d8_synced_is_told_with_the_first_item_after_the_initial_list() {
 #[test]
 fn d8_what_a_failed_list_left_behind_is_not_counted_once_a_compressor_emptied_it() {
     let queue = without_a();
-    queue.replace(vec![thing("a", 1), thing("", 1)], "1").unwrap_err();
+    queue
+        .replace(vec![thing("a", 1), thing("", 1)], "1")
+        .unwrap_err();
     queue.replace(vec![thing("b", 1)], "2").unwrap();
     let check = &mut |_: &Deltas<Thing>, in_initial_list: bool| {
         assert!(in_initial_list && !queue.has_synced());

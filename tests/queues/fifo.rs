@@ -18,7 +18,9 @@ pub(crate) fn queue() -> Fifo<Thing> {
 /// One with a first list.
 pub(crate) fn listed(things: &[Thing]) -> Fifo<Thing> {
     let queue = queue();
-    queue.replace(things.iter().map(|thing| Arc::new(*thing)).collect(), "1").unwrap();
+    queue
+        .replace(things.iter().map(|thing| Arc::new(*thing)).collect(), "1")
+        .unwrap();
     queue
 }
 
@@ -49,7 +51,9 @@ pub(crate) fn again(_: &Thing) -> Result<(), ProcessError> {
 }
 
 pub(crate) fn failure(result: Result<Arc<Thing>, PopError<Arc<Thing>>>) -> (Thing, String) {
-    let Err(PopError::Process { popped, error }) = result else { panic!("it has not failed") };
+    let Err(PopError::Process { popped, error }) = result else {
+        panic!("it has not failed")
+    };
     (*popped, error.to_string())
 }
 
@@ -82,7 +86,12 @@ fn f2_what_is_deleted_is_not_popped() {
     }
     queue.delete(gone("b", 0)).unwrap();
     queue.delete(gone("never seen", 0)).unwrap();
-    queue.delete(Deleted::FinalStateUnknown { key: "c".into(), last_known: None }).unwrap();
+    queue
+        .delete(Deleted::FinalStateUnknown {
+            key: "c".into(),
+            last_known: None,
+        })
+        .unwrap();
     assert_eq!((queue.len(), drain(&queue)), (2, vec![("a", 1), ("d", 1)]));
 }
 
@@ -115,7 +124,11 @@ fn f2_f5_a_deleted_key_of_the_first_list_counts_until_a_pop_has_passed_it() {
     assert!(!queue.has_synced());
     queue.add(thing("d", 1)).unwrap();
     assert!(!queue.has_synced());
-    assert_eq!(pop(&queue), (("d", 1), true), "the pop that passes them is still of the initial list");
+    assert_eq!(
+        pop(&queue),
+        (("d", 1), true),
+        "the pop that passes them is still of the initial list"
+    );
     assert!(queue.has_synced());
     queue.add(thing("d", 2)).unwrap();
     assert_eq!(pop(&queue), (("d", 2), false));
@@ -126,7 +139,10 @@ fn f2_f5_a_key_of_the_first_list_that_comes_back_has_its_old_place() {
     let queue = listed(&[("a", 1), ("b", 1)]);
     queue.delete(gone("a", 0)).unwrap();
     queue.add(thing("a", 2)).unwrap();
-    assert_eq!([pop(&queue), pop(&queue)], [(("a", 2), true), (("b", 1), true)]);
+    assert_eq!(
+        [pop(&queue), pop(&queue)],
+        [(("a", 2), true), (("b", 1), true)]
+    );
     assert!(queue.has_synced(), "the second place of a is one too many");
 }
 
@@ -137,7 +153,10 @@ fn f2_f5_a_pop_that_finds_only_deleted_keys_has_passed_them() {
         queue.delete(gone("a", 0)).unwrap();
         queue.close();
         assert!(!queue.has_synced());
-        assert!(matches!(queue.pop(&mut |_, _| Ok(())), Err(PopError::Closed)));
+        assert!(matches!(
+            queue.pop(&mut |_, _| Ok(())),
+            Err(PopError::Closed)
+        ));
         assert!(queue.has_synced());
     });
 }
@@ -168,7 +187,9 @@ fn f3_replace_is_all_that_waits_in_the_order_of_the_list() {
     let queue = queue();
     queue.add(thing("a", 1)).unwrap();
     queue.add(thing("b", 1)).unwrap();
-    let list = [("d", 2), ("b", 2), ("c", 2), ("b", 3)].map(Arc::new).to_vec();
+    let list = [("d", 2), ("b", 2), ("c", 2), ("b", 3)]
+        .map(Arc::new)
+        .to_vec();
     queue.replace(list, "2").unwrap();
     assert_eq!(drain(&queue), [("d", 2), ("b", 3), ("c", 2)]);
     queue.add(thing("a", 1)).unwrap();
@@ -182,7 +203,9 @@ fn f3_the_first_list_counts_each_key_once_and_later_ones_do_not_count() {
     queue.replace(vec![thing("x", 1)], "2").unwrap();
     assert_eq!(pop(&queue), (("x", 1), true));
     assert!(!queue.has_synced(), "the first list had two keys");
-    queue.replace(vec![thing("y", 1), thing("z", 1)], "3").unwrap();
+    queue
+        .replace(vec![thing("y", 1), thing("z", 1)], "3")
+        .unwrap();
     assert_eq!(pop(&queue), (("y", 1), true));
     assert!(queue.has_synced());
     assert_eq!(pop(&queue), (("z", 1), false));
@@ -193,7 +216,10 @@ fn f3_an_object_without_a_key_in_a_list_changes_nothing() {
     for bad in [thing("", 1), thing("panic", 1)] {
         let queue = queue();
         let list = || vec![thing("a", 1), Arc::clone(&bad), thing("b", 1)];
-        assert!(matches!(queue.replace(list(), "1"), Err(StoreError::Key(_))));
+        assert!(matches!(
+            queue.replace(list(), "1"),
+            Err(StoreError::Key(_))
+        ));
         assert!(queue.is_empty() && !queue.has_synced());
         queue.replace(vec![thing("c", 1)], "1").unwrap();
         assert!(queue.replace(list(), "2").is_err());
@@ -215,7 +241,11 @@ fn f4_resync_does_nothing() {
 #[test]
 fn f5_synced() {
     let pop: Action = |queue| _ = pop(queue);
-    let list: Action = |queue| queue.replace(vec![thing("a", 1), thing("b", 1)], "0").unwrap();
+    let list: Action = |queue| {
+        queue
+            .replace(vec![thing("a", 1), thing("b", 1)], "0")
+            .unwrap()
+    };
     let empty: Action = |queue| queue.replace(Vec::new(), "0").unwrap();
     let add: Action = |queue| queue.add(thing("a", 1)).unwrap();
     let delete: Action = |queue| queue.delete(gone("a", 0)).unwrap();
@@ -241,7 +271,11 @@ fn f5_synced() {
     for (number, (actions, synced)) in cases.into_iter().enumerate() {
         let queue = queue();
         actions.iter().for_each(|action| action(&queue));
-        assert_eq!((queue.has_synced(), queue.synced().is_done()), (synced, synced), "case {number}");
+        assert_eq!(
+            (queue.has_synced(), queue.synced().is_done()),
+            (synced, synced),
+            "case {number}"
+        );
     }
 }
 
@@ -282,7 +316,10 @@ fn f6_process_may_use_the_queue() {
     in_time(|| {
         let queue = listed(&[("a", 1)]);
         pop_with(&queue, |popped| {
-            assert_eq!((*popped, queue.len(), queue.get_by_key("a")), (("a", 1), 0, None));
+            assert_eq!(
+                (*popped, queue.len(), queue.get_by_key("a")),
+                (("a", 1), 0, None)
+            );
             queue.add(thing("b", 1))?;
             queue.update(thing("a", 2))?;
             queue.delete(gone("b", 0))?;
@@ -335,7 +372,10 @@ fn f7_close_wakes_every_pop_and_leaves_what_is_queued() {
         queue.replace(vec![thing("c", 1)], "1").unwrap();
         pop_with(&queue, again);
         assert_eq!(drain(&queue), [("c", 1)]);
-        assert!(matches!(queue.pop(&mut |_, _| Ok(())), Err(PopError::Closed)));
+        assert!(matches!(
+            queue.pop(&mut |_, _| Ok(())),
+            Err(PopError::Closed)
+        ));
     });
 }
 
@@ -388,13 +428,20 @@ fn add_if_not_present_keeps_what_waits() {
     let queue = queue();
     queue.add(thing("a", 1)).unwrap();
     queue.add(thing("b", 1)).unwrap();
-    assert_eq!(queue.add_if_not_present(thing("a", 2)).unwrap(), Some(thing("a", 2)));
+    assert_eq!(
+        queue.add_if_not_present(thing("a", 2)).unwrap(),
+        Some(thing("a", 2))
+    );
     assert_eq!(queue.add_if_not_present(thing("c", 2)).unwrap(), None);
     let refused = queue.add_if_not_present(thing("", 7)).unwrap_err();
     assert!(matches!(refused.reason, StoreError::Key(_)));
     assert_eq!(*refused.value, ("", 7));
     queue.delete(gone("b", 0)).unwrap();
-    assert_eq!(queue.add_if_not_present(thing("b", 3)).unwrap(), None, "a deleted one does not wait");
+    assert_eq!(
+        queue.add_if_not_present(thing("b", 3)).unwrap(),
+        None,
+        "a deleted one does not wait"
+    );
     assert_eq!(drain(&queue), [("a", 1), ("b", 3), ("c", 2)]);
 }
 
@@ -406,7 +453,10 @@ fn reads() {
     assert_eq!(queue.get(&("b", 9)).unwrap(), Some(thing("b", 1)));
     assert_eq!(queue.get(&("none", 9)).unwrap(), None);
     assert!(queue.get(&("", 9)).is_err() && queue.get(&("panic", 9)).is_err());
-    assert_eq!((queue.get_by_key("a"), queue.get_by_key("none")), (Some(thing("a", 1)), None));
+    assert_eq!(
+        (queue.get_by_key("a"), queue.get_by_key("none")),
+        (Some(thing("a", 1)), None)
+    );
     assert_eq!(queue.list(), [thing("b", 1), thing("a", 1)]);
     assert_eq!((queue.len(), queue.is_empty()), (2, false));
     pop_with(&queue, |_| {

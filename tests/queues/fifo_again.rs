@@ -30,7 +30,11 @@ fn f6_a_requeue_alone_in_the_queue_is_popped_again_at_once() {
         while tries < 5 {
             let popped = queue.pop(&mut |_, _| {
                 tries += 1;
-                if tries < 5 { Err(Requeue::new().into()) } else { Ok(()) }
+                if tries < 5 {
+                    Err(Requeue::new().into())
+                } else {
+                    Ok(())
+                }
             });
             assert_eq!(*popped.unwrap(), ("a", 1));
         }
@@ -59,7 +63,10 @@ fn f6_a_requeue_counts_with_the_deleted_keys_that_its_pop_has_passed() {
     let queue = listed(&[("a", 1), ("b", 1), ("c", 1)]);
     queue.delete(gone("a", 0)).unwrap();
     assert_eq!(pop_with(&queue, again), (("b", 1), true));
-    assert_eq!([pop(&queue), pop(&queue)], [(("c", 1), true), (("b", 1), true)]);
+    assert_eq!(
+        [pop(&queue), pop(&queue)],
+        [(("c", 1), true), (("b", 1), true)]
+    );
     assert!(queue.has_synced());
     queue.add(thing("d", 1)).unwrap();
     assert_eq!(pop_with(&queue, again), (("d", 1), false));
@@ -83,14 +90,42 @@ fn f6_what_has_been_said_meanwhile_is_newer_than_a_requeue() {
     };
     let cases: [(Action, &[Thing], &[bool]); 7] = [
         (|_| (), &[("b", 1), ("a", 1)], &[true, true, true]),
-        (|queue| queue.add(thing("a", 2)).unwrap(), &[("b", 1), ("a", 2)], &[true, true, false]),
-        (|queue| drop(queue.add_if_not_present(thing("a", 0))), &[("b", 1), ("a", 0)], &[true, true, false]),
-        (|queue| queue.delete(gone("a", 0)).unwrap(), &[("b", 1)], &[true, true]),
-        (|queue| queue.delete(gone("b", 0)).unwrap(), &[("a", 1)], &[true, true]),
-        (|queue| queue.replace(vec![thing("c", 2)], "2").unwrap(), &[("c", 2)], &[true, true]),
-        (|queue| queue.replace(vec![thing("a", 2)], "2").unwrap(), &[("a", 2)], &[true, true]),
+        (
+            |queue| queue.add(thing("a", 2)).unwrap(),
+            &[("b", 1), ("a", 2)],
+            &[true, true, false],
+        ),
+        (
+            |queue| drop(queue.add_if_not_present(thing("a", 0))),
+            &[("b", 1), ("a", 0)],
+            &[true, true, false],
+        ),
+        (
+            |queue| queue.delete(gone("a", 0)).unwrap(),
+            &[("b", 1)],
+            &[true, true],
+        ),
+        (
+            |queue| queue.delete(gone("b", 0)).unwrap(),
+            &[("a", 1)],
+            &[true, true],
+        ),
+        (
+            |queue| queue.replace(vec![thing("c", 2)], "2").unwrap(),
+            &[("c", 2)],
+            &[true, true],
+        ),
+        (
+            |queue| queue.replace(vec![thing("a", 2)], "2").unwrap(),
+            &[("a", 2)],
+            &[true, true],
+        ),
     ];
     for (number, (write, rest, initial)) in cases.into_iter().enumerate() {
-        assert_eq!(requeued_after(write), (rest.to_vec(), initial.to_vec()), "case {number}");
+        assert_eq!(
+            requeued_after(write),
+            (rest.to_vec(), initial.to_vec()),
+            "case {number}"
+        );
     }
 }

@@ -67,7 +67,9 @@ fn objects_that_use_the_queue_when_they_are_dropped() {
 fn several_producers_and_consumers_lose_nothing_and_get_nothing_twice() {
     const EACH: u32 = 3000;
     in_time(|| {
-        let queue = Arc::new(Fifo::new(Accessor::new(|number: &u32| Ok(number.to_string().into()))));
+        let queue = Arc::new(Fifo::new(Accessor::new(|number: &u32| {
+            Ok(number.to_string().into())
+        })));
         let produce = |producer: u32| {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {
@@ -84,7 +86,8 @@ fn several_producers_and_consumers_lose_nothing_and_get_nothing_twice() {
         let seen = Arc::new(Mutex::new((Vec::new(), Vec::new())));
         let running = Arc::new(AtomicUsize::new(0));
         let consume = |_| {
-            let (queue, seen, running) = (Arc::clone(&queue), Arc::clone(&seen), Arc::clone(&running));
+            let (queue, seen, running) =
+                (Arc::clone(&queue), Arc::clone(&seen), Arc::clone(&running));
             thread::spawn(move || {
                 let mut process = |number: &Arc<u32>, _: bool| {
                     assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "two at once");
@@ -98,7 +101,11 @@ fn several_producers_and_consumers_lose_nothing_and_get_nothing_twice() {
                         seen.0.push(**number);
                     }
                     running.fetch_sub(1, Ordering::SeqCst);
-                    if requeue { Err(Requeue::new().into()) } else { Ok(()) }
+                    if requeue {
+                        Err(Requeue::new().into())
+                    } else {
+                        Ok(())
+                    }
                 };
                 let mut done = 0;
                 loop {
@@ -111,14 +118,27 @@ fn several_producers_and_consumers_lose_nothing_and_get_nothing_twice() {
             })
         };
         let consumers: Vec<_> = (0..3).map(consume).collect();
-        (0..3).map(produce).collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
+        (0..3)
+            .map(produce)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
         queue.close();
-        let done: usize = consumers.into_iter().map(|thread| thread.join().unwrap()).sum();
+        let done: usize = consumers
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum();
         let (first, again) = &*seen.lock().unwrap();
         assert_eq!((done, queue.len()), (3 * EACH as usize + again.len(), 0));
         for producer in 0..3 {
             let range = producer * EACH..(producer + 1) * EACH;
-            assert!(first.iter().filter(|number| range.contains(number)).copied().eq(range.clone()));
+            assert!(
+                first
+                    .iter()
+                    .filter(|number| range.contains(number))
+                    .copied()
+                    .eq(range.clone())
+            );
         }
     });
 }

@@ -18,7 +18,8 @@ fn compare(a: &Thing, b: &Thing) -> Ordering {
 
 fn heap(things: &[Thing]) -> Heap<Thing> {
     let heap = Heap::new(accessor(), compare);
-    heap.bulk_add(things.iter().map(|thing| Arc::new(*thing)).collect()).unwrap();
+    heap.bulk_add(things.iter().map(|thing| Arc::new(*thing)).collect())
+        .unwrap();
     heap
 }
 
@@ -31,18 +32,26 @@ fn things(objects: Vec<Arc<Thing>>) -> Vec<Thing> {
 }
 
 fn refused<R, V>(result: Result<R, Refused<V>>) -> (V, StoreError) {
-    let Err(Refused { value, reason }) = result else { panic!("not refused") };
+    let Err(Refused { value, reason }) = result else {
+        panic!("not refused")
+    };
     (value, reason)
 }
 
 #[test]
 fn f9_the_least_comes_first() {
     let numbers = |compare: fn(&u32, &u32) -> Ordering| {
-        let heap = Heap::new(Accessor::new(|number: &u32| Ok(number.to_string().into())), compare);
+        let heap = Heap::new(
+            Accessor::new(|number: &u32| Ok(number.to_string().into())),
+            compare,
+        );
         for number in 0..500 {
             heap.add(Arc::new(number * 7919 % 500)).unwrap();
         }
-        drain(&heap).iter().map(|number| **number).collect::<Vec<_>>()
+        drain(&heap)
+            .iter()
+            .map(|number| **number)
+            .collect::<Vec<_>>()
     };
     assert!(numbers(u32::cmp).into_iter().eq(0..500));
     assert!(numbers(|a, b| b.cmp(a)).into_iter().eq((0..500).rev()));
@@ -54,7 +63,10 @@ fn f9_of_equals_the_first_written_comes_first() {
     heap.add(thing("a", 1)).unwrap();
     heap.add(thing("c", 1)).unwrap();
     heap.add(thing("b", 2)).unwrap();
-    assert_eq!(things(drain(&heap)), [("c", 1), ("e", 1), ("a", 1), ("d", 2), ("b", 2)]);
+    assert_eq!(
+        things(drain(&heap)),
+        [("c", 1), ("e", 1), ("a", 1), ("d", 2), ("b", 2)]
+    );
 }
 
 #[test]
@@ -64,7 +76,10 @@ fn f9_add_and_update_put_an_object_where_it_belongs_now() {
     assert_eq!((heap.len(), *heap.pop().unwrap()), (4, ("baz", 0)));
     heap.update(thing("bar", 20)).unwrap();
     heap.update(thing("new", 15)).unwrap();
-    assert_eq!(things(drain(&heap)), [("foo", 10), ("new", 15), ("bar", 20), ("zab", 30)]);
+    assert_eq!(
+        things(drain(&heap)),
+        [("foo", 10), ("new", 15), ("bar", 20), ("zab", 30)]
+    );
 }
 
 #[test]
@@ -72,9 +87,14 @@ fn f9_bulk_add_gives_a_pop_nothing_until_all_are_in() {
     in_time(|| {
         let heap = Arc::new(heap(&[]));
         let popping = Arc::clone(&heap);
-        let popped = thread::spawn(move || (0..500).map(|_| popping.pop().unwrap().1).collect::<Vec<_>>());
+        let popped = thread::spawn(move || {
+            (0..500)
+                .map(|_| popping.pop().unwrap().1)
+                .collect::<Vec<_>>()
+        });
         let names = || (0..500).map(|number| &*number.to_string().leak());
-        heap.bulk_add(names().zip((1000..1500).rev()).map(Arc::new).collect()).unwrap();
+        heap.bulk_add(names().zip((1000..1500).rev()).map(Arc::new).collect())
+            .unwrap();
         assert!(popped.join().unwrap().into_iter().eq(1000..1500));
     });
 }
@@ -83,7 +103,13 @@ fn f9_bulk_add_gives_a_pop_nothing_until_all_are_in() {
 fn f9_bulk_add_keeps_what_came_before_an_object_without_a_key() {
     for bad in [thing("", 2), thing("panic", 2)] {
         let heap = heap(&[]);
-        let list = vec![thing("a", 3), thing("b", 1), thing("a", 2), bad, thing("c", 1)];
+        let list = vec![
+            thing("a", 3),
+            thing("b", 1),
+            thing("a", 2),
+            bad,
+            thing("c", 1),
+        ];
         let (given_back, reason) = refused(heap.bulk_add(list.clone()));
         assert!(matches!(reason, StoreError::Key(_)));
         assert_eq!(given_back, list[3..]);
@@ -97,9 +123,15 @@ fn f9_bulk_add_keeps_what_came_before_an_object_without_a_key() {
 #[test]
 fn f9_add_if_not_present_keeps_the_old_one() {
     let heap = heap(&[("a", 2), ("b", 3)]);
-    assert_eq!(heap.add_if_not_present(thing("a", 9)).unwrap(), Some(thing("a", 9)));
+    assert_eq!(
+        heap.add_if_not_present(thing("a", 9)).unwrap(),
+        Some(thing("a", 9))
+    );
     assert_eq!(heap.add_if_not_present(thing("c", 1)).unwrap(), None);
-    assert_eq!(refused(heap.add_if_not_present(thing("", 1))).0, thing("", 1));
+    assert_eq!(
+        refused(heap.add_if_not_present(thing("", 1))).0,
+        thing("", 1)
+    );
     assert_eq!(things(drain(&heap)), [("c", 1), ("a", 2), ("b", 3)]);
 }
 
@@ -126,9 +158,14 @@ fn f9_every_write_wakes_blocked_pops() {
 fn f9_delete_takes_out_and_gives_back() {
     let heap = heap(&[("foo", 10), ("bar", 1), ("bal", 31), ("baz", 11)]);
     assert_eq!(heap.delete(&("bar", 200)).unwrap(), thing("bar", 1));
-    assert!(matches!(heap.delete(&("bar", 1)), Err(StoreError::NotFound { key }) if &*key == "bar"));
+    assert!(
+        matches!(heap.delete(&("bar", 1)), Err(StoreError::NotFound { key }) if &*key == "bar")
+    );
     assert!(matches!(heap.delete(&("", 1)), Err(StoreError::Key(_))));
-    assert!(matches!(heap.delete(&("panic", 1)), Err(StoreError::Key(_))));
+    assert!(matches!(
+        heap.delete(&("panic", 1)),
+        Err(StoreError::Key(_))
+    ));
     heap.add(thing("zab", 30)).unwrap();
     assert_eq!(heap.delete(&("zab", 0)).unwrap(), thing("zab", 30));
     heap.close();
@@ -142,10 +179,16 @@ fn f9_reads() {
     assert_eq!(heap.get(&("foo", 0)).unwrap(), Some(thing("foo", 10)));
     assert_eq!(heap.get(&("none", 0)).unwrap(), None);
     assert!(heap.get(&("", 0)).is_err());
-    assert_eq!((heap.get_by_key("baz"), heap.get_by_key("none")), (Some(thing("baz", 11)), None));
+    assert_eq!(
+        (heap.get_by_key("baz"), heap.get_by_key("none")),
+        (Some(thing("baz", 11)), None)
+    );
     assert_eq!(things(heap.list()), [("bar", 1), ("foo", 10), ("baz", 11)]);
     assert_eq!(heap.list_keys(), ["bar", "foo", "baz"].map(Key::from));
-    assert_eq!((heap.len(), heap.is_empty(), heap.is_closed()), (3, false, false));
+    assert_eq!(
+        (heap.len(), heap.is_empty(), heap.is_closed()),
+        (3, false, false)
+    );
     assert_eq!(format!("{heap:?}"), "Heap { len: 3, closed: false, .. }");
 }
 
@@ -167,7 +210,9 @@ fn f9_close_wakes_every_pop_and_leaves_what_waits() {
     let heap = heap(&[("a", 2), ("b", 1)]);
     heap.close();
     assert_eq!(things(drain(&heap)), [("b", 1), ("a", 2)]);
-    let Err(error @ PopError::Closed) = heap.pop() else { panic!("not closed") };
+    let Err(error @ PopError::Closed) = heap.pop() else {
+        panic!("not closed")
+    };
     assert_eq!(error.to_string(), "the queue is closed");
 }
 
@@ -178,17 +223,26 @@ fn f9_a_closed_heap_gives_back_what_is_written() {
     for write in [Heap::add, Heap::update] {
         let (given_back, reason) = refused(write(&heap, thing("a", 2)));
         assert!(matches!(reason, StoreError::Closed) && *given_back == ("a", 2));
-        assert!(matches!(refused(write(&heap, thing("", 2))).1, StoreError::Key(_)));
+        assert!(matches!(
+            refused(write(&heap, thing("", 2))).1,
+            StoreError::Key(_)
+        ));
     }
     for key in ["a", "b"] {
         let (given_back, reason) = refused(heap.add_if_not_present(thing(key, 2)));
         assert!(matches!(reason, StoreError::Closed) && *given_back == (key, 2));
     }
-    assert!(matches!(refused(heap.add_if_not_present(thing("", 2))).1, StoreError::Key(_)));
+    assert!(matches!(
+        refused(heap.add_if_not_present(thing("", 2))).1,
+        StoreError::Key(_)
+    ));
     let (given_back, reason) = refused(heap.bulk_add(vec![thing("", 2), thing("b", 1)]));
     assert!(matches!(reason, StoreError::Closed));
     assert_eq!(things(given_back), [("", 2), ("b", 1)]);
-    assert!(matches!(refused(heap.bulk_add(Vec::new())).1, StoreError::Closed));
+    assert!(matches!(
+        refused(heap.bulk_add(Vec::new())).1,
+        StoreError::Closed
+    ));
     assert_eq!(things(drain(&heap)), [("a", 1)]);
 }
 
@@ -199,24 +253,39 @@ fn f9_a_comparison_that_panics_changes_nothing() {
         for key in ["b", "new"] {
             let (given_back, reason) = refused(write(&heap, thing(key, 99)));
             assert_eq!(*given_back, (key, 99));
-            assert_eq!(reason.to_string(), format!("comparing {key}: panicked: incomparable"));
+            assert_eq!(
+                reason.to_string(),
+                format!("comparing {key}: panicked: incomparable")
+            );
         }
     }
-    assert_eq!(*refused(heap.add_if_not_present(thing("new", 99))).0, ("new", 99));
+    assert_eq!(
+        *refused(heap.add_if_not_present(thing("new", 99))).0,
+        ("new", 99)
+    );
     let list = vec![thing("c", 0), thing("d", 4), thing("b", 99), thing("e", 5)];
     let (given_back, reason) = refused(heap.bulk_add(list.clone()));
     assert!(matches!(reason, StoreError::Compare { key, .. } if &*key == "b"));
     assert_eq!(given_back, list[2..]);
     assert_eq!(heap.list_keys(), ["c", "a", "b", "d"].map(Key::from));
-    assert_eq!(things(drain(&heap)), [("c", 0), ("a", 1), ("b", 2), ("d", 4)]);
+    assert_eq!(
+        things(drain(&heap)),
+        [("c", 0), ("a", 1), ("b", 2), ("d", 4)]
+    );
 }
 
 /// Pops and deletions ask nobody: one that came in first, without a comparison, hurts only who meets it.
 #[test]
 fn f9_an_object_that_can_not_be_compared_can_be_taken_out() {
     let heap = heap(&[("a", 99)]);
-    assert!(matches!(refused(heap.add(thing("b", 1))).1, StoreError::Compare { .. }));
-    assert!(matches!(refused(heap.add(thing("a", 1))).1, StoreError::Compare { .. }));
+    assert!(matches!(
+        refused(heap.add(thing("b", 1))).1,
+        StoreError::Compare { .. }
+    ));
+    assert!(matches!(
+        refused(heap.add(thing("a", 1))).1,
+        StoreError::Compare { .. }
+    ));
     assert_eq!(*heap.delete(&("a", 0)).unwrap(), ("a", 99));
     heap.add(thing("c", 99)).unwrap();
     assert_eq!(*heap.pop().unwrap(), ("c", 99));
@@ -227,11 +296,13 @@ fn f9_an_object_that_can_not_be_compared_can_be_taken_out() {
 #[test]
 fn f9_a_comparison_that_contradicts_itself_loses_nothing() {
     let calls = AtomicUsize::new(0);
-    let heap =
-        Heap::new(Accessor::new(|number: &usize| Ok((number % 300).to_string().into())), move |_, _| {
+    let heap = Heap::new(
+        Accessor::new(|number: &usize| Ok((number % 300).to_string().into())),
+        move |_, _| {
             [Ordering::Less, Ordering::Greater, Ordering::Equal]
                 [calls.fetch_add(1, atomic::Ordering::Relaxed) % 3]
-        });
+        },
+    );
     for number in 0..900 {
         heap.add(Arc::new(number)).unwrap();
         if number % 3 == 0 {
@@ -240,7 +311,11 @@ fn f9_a_comparison_that_contradicts_itself_loses_nothing() {
     }
     assert_eq!((heap.len(), heap.list().len()), (200, 200));
     let popped: BTreeSet<usize> = drain(&heap).into_iter().map(|number| *number).collect();
-    assert!(popped.into_iter().eq((600..900).filter(|number| number % 3 != 0)));
+    assert!(
+        popped
+            .into_iter()
+            .eq((600..900).filter(|number| number % 3 != 0))
+    );
 }
 
 /// A heap whose comparisons do something with it.
@@ -260,8 +335,14 @@ fn heap_that_compares_by(action: fn(&Heap<Thing>)) -> Arc<Heap<Thing>> {
 fn f9_a_comparison_may_read_its_heap() {
     in_time(|| {
         let heap = heap_that_compares_by(|heap| {
-            assert_eq!((heap.len(), heap.is_closed(), heap.get_by_key("a")), (1, false, Some(thing("a", 2))));
-            assert_eq!((things(heap.list()), heap.list_keys()), (vec![("a", 2)], vec!["a".into()]));
+            assert_eq!(
+                (heap.len(), heap.is_closed(), heap.get_by_key("a")),
+                (1, false, Some(thing("a", 2)))
+            );
+            assert_eq!(
+                (things(heap.list()), heap.list_keys()),
+                (vec![("a", 2)], vec!["a".into()])
+            );
         });
         heap.add(thing("b", 1)).unwrap();
         assert_eq!(things(drain(&heap)), [("b", 1), ("a", 2)]);
@@ -281,11 +362,22 @@ fn f9_a_comparison_that_writes_or_pops_is_refused_and_no_deadlock() {
         for action in actions {
             let heap = heap_that_compares_by(action);
             let (given_back, reason) = refused(heap.add(thing("b", 1)));
-            assert!(reason.to_string().contains("must not write to its heap, nor pop"), "{reason}");
-            assert_eq!((*given_back, things(drain(&heap))), (("b", 1), vec![("a", 2)]));
+            assert!(
+                reason
+                    .to_string()
+                    .contains("must not write to its heap, nor pop"),
+                "{reason}"
+            );
+            assert_eq!(
+                (*given_back, things(drain(&heap))),
+                (("b", 1), vec![("a", 2)])
+            );
         }
         let heap = heap_that_compares_by(Heap::close);
-        assert!(matches!(refused(heap.add(thing("b", 1))).1, StoreError::Closed));
+        assert!(matches!(
+            refused(heap.add(thing("b", 1))).1,
+            StoreError::Closed
+        ));
         assert_eq!(things(drain(&heap)), [("a", 2)]);
     });
 }
@@ -317,7 +409,9 @@ fn f9_while_a_write_compares_reads_go_on_and_the_others_wait() {
         threads.push(spawn(|heap| heap.add(thing("c", 3)).unwrap()));
         assert_eq!((heap.len(), heap.list_keys()), (1, vec!["a".into()]));
         let_go.send(()).unwrap();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
         // Closed while it compares: nothing comes in any more.
         let writing = Arc::clone(&heap);
         let writer = thread::spawn(move || writing.add(thing("d", 1)));
@@ -325,7 +419,10 @@ fn f9_while_a_write_compares_reads_go_on_and_the_others_wait() {
         heap.close();
         let_go.send(()).unwrap();
         let_go.send(()).unwrap();
-        assert!(matches!(refused(writer.join().unwrap()).1, StoreError::Closed));
+        assert!(matches!(
+            refused(writer.join().unwrap()).1,
+            StoreError::Closed
+        ));
         assert_eq!(things(drain(&heap)), [("a", 2), ("c", 3)]);
     });
 }
@@ -364,7 +461,10 @@ fn f9_objects_that_use_the_heap_when_they_are_dropped() {
         assert!(echoed());
         assert!(heap.add(noisy("", 6)).is_err());
         assert!(echoed());
-        assert!(heap.bulk_add(vec![noisy("a", 7), noisy("a", 99), noisy("b", 8)]).is_err());
+        assert!(
+            heap.bulk_add(vec![noisy("a", 7), noisy("a", 99), noisy("b", 8)])
+                .is_err()
+        );
         assert!(echoed());
         drop(heap.delete(&Noisy("a", 0, Weak::new())));
         assert!(echoed());
@@ -376,9 +476,10 @@ fn f9_objects_that_use_the_heap_when_they_are_dropped() {
 
 #[test]
 fn f9_empty_and_huge_keys() {
-    let heap = Heap::new(Accessor::new(|key: &String| Ok(key.as_str().into())), |a: &String, b: &String| {
-        a.len().cmp(&b.len())
-    });
+    let heap = Heap::new(
+        Accessor::new(|key: &String| Ok(key.as_str().into())),
+        |a: &String, b: &String| a.len().cmp(&b.len()),
+    );
     let huge = "k".repeat(1 << 20);
     heap.add(Arc::new(huge.clone())).unwrap();
     heap.add(Arc::new(String::new())).unwrap();
@@ -417,14 +518,23 @@ fn f9_several_producers_and_consumers_lose_nothing_and_get_nothing_twice() {
         let consume = |_| {
             let heap = Arc::clone(&heap);
             thread::spawn(move || {
-                std::iter::from_fn(|| heap.pop().ok()).map(|number| *number).collect::<Vec<u32>>()
+                std::iter::from_fn(|| heap.pop().ok())
+                    .map(|number| *number)
+                    .collect::<Vec<u32>>()
             })
         };
         let producers: Vec<_> = (0..3).map(produce).collect();
         let consumers: Vec<_> = (0..3).map(consume).collect();
-        let mut all: Vec<u32> = producers.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        let mut all: Vec<u32> = producers
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap())
+            .collect();
         heap.close();
-        all.extend(consumers.into_iter().flat_map(|thread| thread.join().unwrap()));
+        all.extend(
+            consumers
+                .into_iter()
+                .flat_map(|thread| thread.join().unwrap()),
+        );
         all.sort_unstable();
         assert!(all.into_iter().eq(0..3 * EACH));
     });

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::thread;
 
 use k8s_informer::{
-    Delta, DeltaFifo, Deltas, Indexer, Indexers, Queue, ReflectorStore, Requeue, StagedList, StoreError,
+    Delta, DeltaFifo, Deltas, Indexer, Indexers, Queue, ReflectorStore, Requeue, StagedList,
+    StoreError,
 };
 
 use super::things::*;
@@ -39,25 +40,38 @@ const HAPPENS: [(&str, Happen); 16] = [
     }),
     ("pop again", |queue, _| {
         let again = |_: &_, _| Err(Requeue::new().into());
-        if queue.is_empty() { String::new() } else { format!("{:?}", queue.pop(&mut { again })) }
+        if queue.is_empty() {
+            String::new()
+        } else {
+            format!("{:?}", queue.pop(&mut { again }))
+        }
     }),
     ("add b", |queue, _| shown(queue.add(thing("b", 2)))),
     ("update e", |queue, _| shown(queue.update(thing("e", 2)))),
     ("add nothing", |queue, _| shown(queue.add(thing("", 2)))),
     ("delete c", |queue, _| shown(queue.delete(gone("c", 2)))),
-    ("replace", |queue, _| shown(queue.replace(vec![thing("a", 3), thing("d", 3), thing("f", 3)], "9"))),
+    ("replace", |queue, _| {
+        shown(queue.replace(vec![thing("a", 3), thing("d", 3), thing("f", 3)], "9"))
+    }),
     ("resync", |queue, _| shown(queue.resync())),
     ("bookmark", |queue, _| shown(queue.bookmark("8"))),
     ("add if not present", |queue, _| {
         let deltas = Deltas::new("c".into(), vec![added("c", 7)]);
         format!("{:?}", queue.add_if_not_present(deltas))
     }),
-    ("pop, and an update meanwhile", |queue, _| meanwhile(queue, &|| shown(queue.update(thing("c", 4))))),
+    ("pop, and an update meanwhile", |queue, _| {
+        meanwhile(queue, &|| shown(queue.update(thing("c", 4))))
+    }),
     ("pop, and a list meanwhile", |queue, _| {
-        meanwhile(queue, &|| shown(queue.replace(vec![thing("b", 5), thing("g", 5)], "10")))
+        meanwhile(queue, &|| {
+            shown(queue.replace(vec![thing("b", 5), thing("g", 5)], "10"))
+        })
     }),
     ("replace, with a gap", |queue, _| {
-        let mut list = StagedList { resource_version: "11".to_owned(), ..StagedList::default() };
+        let mut list = StagedList {
+            resource_version: "11".to_owned(),
+            ..StagedList::default()
+        };
         list.objects = ["a", "d"].map(|key| (key.into(), thing(key, 6))).into();
         list.gaps.add(Some("c".into()));
         shown(queue.staging().unwrap().replace_staged(list))
@@ -66,7 +80,9 @@ const HAPPENS: [(&str, Happen); 16] = [
         queue.close();
         String::new()
     }),
-    ("get", |queue, _| format!("{:?} {:?}", queue.get_by_key("b"), queue.get(&("e", 0)))),
+    ("get", |queue, _| {
+        format!("{:?} {:?}", queue.get_by_key("b"), queue.get(&("e", 0)))
+    }),
 ];
 
 fn meanwhile(queue: &DeltaFifo<Thing>, happens: &dyn Fn() -> String) -> String {
@@ -89,7 +105,10 @@ fn shown(result: Result<(), StoreError>) -> String {
 /// in the end.
 fn seen(is_first: bool, happens: &[usize], looked_up: bool) -> Vec<String> {
     let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
-    let queue = DeltaFifo::builder(accessor()).known_objects(store.clone()).emit_replaced(true).build();
+    let queue = DeltaFifo::builder(accessor())
+        .known_objects(store.clone())
+        .emit_replaced(true)
+        .build();
     let list = |keys: &[&'static str]| keys.iter().map(|key| thing(key, 1)).collect();
     if !is_first {
         queue.replace(list(&["x", "a", "c", "y"]), "5").unwrap();
@@ -107,7 +126,9 @@ fn seen(is_first: bool, happens: &[usize], looked_up: bool) -> Vec<String> {
         let answer = happen(&queue, &store);
         let (len, more, synced) = (queue.len(), queue.has_more(), queue.has_synced());
         let processed = queue.processed().unwrap().current();
-        seen.push(format!("{name}: {answer} {len} {more} {synced} {processed:?} {queue:?}"));
+        seen.push(format!(
+            "{name}: {answer} {len} {more} {synced} {processed:?} {queue:?}"
+        ));
     }
     assert!(queue.is_empty() && queue.has_synced());
     seen.push(format!("{:?}", {
@@ -125,7 +146,8 @@ fn d6_d8_a_list_is_what_it_would_be_if_each_key_were_looked_up() {
             for third in 0..HAPPENS.len() {
                 let happens = [first, second, third];
                 for is_first in [true, false] {
-                    let [kept, looked_up] = [false, true].map(|looks| seen(is_first, &happens, looks));
+                    let [kept, looked_up] =
+                        [false, true].map(|looks| seen(is_first, &happens, looks));
                     assert_eq!(kept, looked_up, "{happens:?}");
                 }
             }
@@ -142,7 +164,9 @@ fn d1_a_key_that_is_in_a_list_twice_is_one_item_in_whatever_order() {
         (&["a", "b"], &["a", "b"]),
     ] {
         let queue = DeltaFifo::builder(accessor()).emit_replaced(true).build();
-        queue.replace(list.iter().map(|key| thing(key, 1)).collect(), "7").unwrap();
+        queue
+            .replace(list.iter().map(|key| thing(key, 1)).collect(), "7")
+            .unwrap();
         for (at, key) in keys.iter().enumerate() {
             assert_eq!((queue.len(), queue.has_synced()), (keys.len() - at, false));
             let popped = queue
@@ -164,7 +188,10 @@ fn what_is_left_of_a_list_is_dropped_with_the_queue() {
     let queue = DeltaFifo::new(accessor());
     queue.replace(objects.clone(), "7").unwrap();
     queue.pop(&mut |_, _| Ok(())).unwrap();
-    assert_eq!(objects.iter().map(Arc::strong_count).collect::<Vec<_>>(), [1, 2, 2]);
+    assert_eq!(
+        objects.iter().map(Arc::strong_count).collect::<Vec<_>>(),
+        [1, 2, 2]
+    );
     drop(queue);
     assert!(objects.iter().all(|object| Arc::strong_count(object) == 1));
 }
@@ -173,9 +200,22 @@ fn what_is_left_of_a_list_is_dropped_with_the_queue() {
 fn d13_a_list_wakes_a_pop_that_waits_and_that_wakes_the_next_one() {
     for together in [false, true] {
         let queue = DeltaFifo::new(accessor());
-        let list = || queue.replace(["a", "b", "c"].map(|key| thing(key, 1)).into(), "7").unwrap();
+        let list = || {
+            queue
+                .replace(["a", "b", "c"].map(|key| thing(key, 1)).into(), "7")
+                .unwrap()
+        };
         let popped = thread::scope(|scope| {
-            let pop = || scope.spawn(|| queue.pop(&mut |_, _| Ok(())).unwrap().key().unwrap().to_string());
+            let pop = || {
+                scope.spawn(|| {
+                    queue
+                        .pop(&mut |_, _| Ok(()))
+                        .unwrap()
+                        .key()
+                        .unwrap()
+                        .to_string()
+                })
+            };
             let pops = [pop(), pop(), pop()];
             match together {
                 true => queue.write_together(&mut { list }),
@@ -193,7 +233,12 @@ fn d13_a_list_wakes_a_pop_that_waits_and_that_wakes_the_next_one() {
 #[test]
 fn d6_a_list_comes_as_sync_unless_told_otherwise() {
     let queue = DeltaFifo::new(accessor());
-    queue.replace(vec![thing("a", 1), thing("b", 1)], "7").unwrap();
-    assert_eq!(queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(), [sync("a", 1)]);
+    queue
+        .replace(vec![thing("a", 1), thing("b", 1)], "7")
+        .unwrap();
+    assert_eq!(
+        queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(),
+        [sync("a", 1)]
+    );
     assert_eq!(queue.get_by_key("b").unwrap().to_vec(), [sync("b", 1)]);
 }

@@ -23,17 +23,31 @@ impl InformerMetrics for Noted {
     }
 
     fn processing_latency(&self, latency: Duration) {
-        self.latencies.lock().unwrap().push(latency.as_millis() as u64);
+        self.latencies
+            .lock()
+            .unwrap()
+            .push(latency.as_millis() as u64);
     }
 }
 
 /// Both kinds, by a name that the log will have.
-fn queues(name: &str, noted: Option<&Arc<Noted>>, clock: &FakeClock) -> Vec<(String, Arc<dyn Queue<Thing>>)> {
+fn queues(
+    name: &str,
+    noted: Option<&Arc<Noted>>,
+    clock: &FakeClock,
+) -> Vec<(String, Arc<dyn Queue<Thing>>)> {
     let names = [format!("delta {name}"), format!("real {name}")];
     let clock = || Arc::new(clock.clone());
-    let mode = RealFifoMode::Atomic { unlock_while_processing: true, bookmarks: true };
-    let mut delta = DeltaFifo::builder(accessor()).name(names[0].as_str()).clock(clock());
-    let mut real = RealFifo::builder(accessor(), mode).name(names[1].as_str()).clock(clock());
+    let mode = RealFifoMode::Atomic {
+        unlock_while_processing: true,
+        bookmarks: true,
+    };
+    let mut delta = DeltaFifo::builder(accessor())
+        .name(names[0].as_str())
+        .clock(clock());
+    let mut real = RealFifo::builder(accessor(), mode)
+        .name(names[1].as_str())
+        .clock(clock());
     if let Some(noted) = noted {
         delta = delta.metrics(noted.clone());
         real = real.metrics(noted.clone());
@@ -61,7 +75,11 @@ fn r22_how_much_waits_and_how_long_processing_takes() {
             .unwrap();
         let failed = queue.pop(&mut |_, _| Err("no".into()));
         assert!(failed.is_err());
-        assert_eq!((level(), noted.latencies.lock().unwrap().clone()), (0, vec![30, 0]), "{name}");
+        assert_eq!(
+            (level(), noted.latencies.lock().unwrap().clone()),
+            (0, vec![30, 0]),
+            "{name}"
+        );
         queue.bookmark("7").unwrap();
         assert_eq!(level(), 0, "{name}: r11, a bookmark is no item");
         for key in ["a", "b", "c", "d", "e", "f"] {
@@ -77,11 +95,16 @@ fn r22_a_resync_in_order_and_a_compressor_that_leaves_nothing_are_told_too() {
     let noted = Arc::new(Noted::default());
     let level = || noted.levels.lock().unwrap().last().copied();
     let mode = RealFifoMode::InOrder(Arc::new(Known(vec![("a", 1), ("b", 1)])));
-    let queue = RealFifo::builder(accessor(), mode).metrics(noted.clone()).build();
+    let queue = RealFifo::builder(accessor(), mode)
+        .metrics(noted.clone())
+        .build();
     queue.resync().unwrap();
     assert_eq!(level(), Some(2));
 
-    let queue = DeltaFifo::builder(accessor()).metrics(noted.clone()).compressor(|_| Vec::new()).build();
+    let queue = DeltaFifo::builder(accessor())
+        .metrics(noted.clone())
+        .compressor(|_| Vec::new())
+        .build();
     queue.add(thing("a", 1)).unwrap();
     assert_eq!((queue.len(), level()), (0, Some(0)));
 }
@@ -102,15 +125,20 @@ fn d14_r23_slow_processing_is_logged_where_others_wait() {
                 .unwrap();
             log.of(&name) - before
         };
-        keys.iter().for_each(|key| queue.add(thing(key, 1)).unwrap());
+        keys.iter()
+            .for_each(|key| queue.add(thing(key, 1)).unwrap());
         assert_eq!(pop(101), 1, "{name}: eleven wait");
         assert_eq!(pop(101), 0, "{name}: ten wait");
-        ["x", "y"].iter().for_each(|key| queue.add(thing(key, 1)).unwrap());
+        ["x", "y"]
+            .iter()
+            .for_each(|key| queue.add(thing(key, 1)).unwrap());
         assert_eq!(pop(100), 0, "{name}: it is not slow");
     }
     let (name, queue) = queues("batch", None, &clock).swap_remove(1);
-    keys.iter().for_each(|key| queue.add(thing(key, 1)).unwrap());
-    keys.iter().for_each(|key| queue.add(thing(key, 2)).unwrap());
+    keys.iter()
+        .for_each(|key| queue.add(thing(key, 1)).unwrap());
+    keys.iter()
+        .for_each(|key| queue.add(thing(key, 2)).unwrap());
     let mut slow = |_: &[_], _| {
         clock.advance(Duration::from_millis(1001));
         Ok(())
@@ -138,13 +166,22 @@ fn a_logger_or_a_clock_that_panics_leaves_a_queue_that_works() {
         let slow = FakeClock::new();
         let clocks: [Arc<dyn Clock>; 2] = [Arc::new(Broken), Arc::new(slow.clone())];
         for clock in clocks {
-            let mode = RealFifoMode::Atomic { unlock_while_processing: true, bookmarks: true };
-            let delta = DeltaFifo::builder(accessor()).name(LOGGER_PANICS).clock(Arc::clone(&clock));
-            let real = RealFifo::builder(accessor(), mode).name(LOGGER_PANICS).clock(clock);
-            let queues: [Arc<dyn Queue<Thing>>; 2] = [Arc::new(delta.build()), Arc::new(real.build())];
+            let mode = RealFifoMode::Atomic {
+                unlock_while_processing: true,
+                bookmarks: true,
+            };
+            let delta = DeltaFifo::builder(accessor())
+                .name(LOGGER_PANICS)
+                .clock(Arc::clone(&clock));
+            let real = RealFifo::builder(accessor(), mode)
+                .name(LOGGER_PANICS)
+                .clock(clock);
+            let queues: [Arc<dyn Queue<Thing>>; 2] =
+                [Arc::new(delta.build()), Arc::new(real.build())];
             for queue in queues {
                 let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
-                keys.iter().for_each(|key| queue.add(thing(key, 1)).unwrap());
+                keys.iter()
+                    .for_each(|key| queue.add(thing(key, 1)).unwrap());
                 let mut process = |_: &Deltas<Thing>, _| {
                     slow.advance(Duration::from_secs(1));
                     Ok(())
@@ -174,7 +211,12 @@ struct Log(Mutex<Vec<String>>);
 impl Log {
     /// How many lines there are about a queue.
     fn of(&self, name: &str) -> usize {
-        self.0.lock().unwrap().iter().filter(|line| line.contains(name)).count()
+        self.0
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|line| line.contains(name))
+            .count()
     }
 }
 

@@ -6,18 +6,29 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::{
-    Accessor, Delta, Deltas, Indexer, Indexers, Key, KeyError, KnownObjects, PopError, Queue, RealFifo,
-    RealFifoMode, ReflectorStore, Requeue, StoreError, Transform,
+    Accessor, Delta, Deltas, Indexer, Indexers, Key, KeyError, KnownObjects, PopError, Queue,
+    RealFifo, RealFifoMode, ReflectorStore, Requeue, StoreError, Transform,
 };
 
 use super::things::*;
 
 fn atomic(unlock_while_processing: bool) -> RealFifo<Thing> {
-    RealFifo::builder(accessor(), RealFifoMode::Atomic { unlock_while_processing, bookmarks: true }).build()
+    RealFifo::builder(
+        accessor(),
+        RealFifoMode::Atomic {
+            unlock_while_processing,
+            bookmarks: true,
+        },
+    )
+    .build()
 }
 
 fn knowing(known: &[Thing]) -> RealFifo<Thing> {
-    RealFifo::builder(accessor(), RealFifoMode::InOrder(Arc::new(Known(known.to_vec())))).build()
+    RealFifo::builder(
+        accessor(),
+        RealFifoMode::InOrder(Arc::new(Known(known.to_vec()))),
+    )
+    .build()
 }
 
 /// Transforms: 50 fails, 51 panics, 52 loses its key, anything else is doubled.
@@ -28,7 +39,9 @@ fn transforming(mode: RealFifoMode<Thing>) -> RealFifo<Thing> {
         52 => Ok(Arc::new(("", 52))),
         value => Ok(Arc::new((object.0, 2 * value))),
     });
-    RealFifo::builder(accessor(), mode).transform(transform).build()
+    RealFifo::builder(accessor(), mode)
+        .transform(transform)
+        .build()
 }
 
 fn pop(queue: &RealFifo<Thing>) -> Delta<Thing> {
@@ -79,7 +92,13 @@ fn r1_r2_nothing_is_merged_and_deletes_of_the_unknown_are_told() {
     queue.delete(gone("a", 2)).unwrap();
     queue.delete(gone("nobody", 1)).unwrap();
     assert!(queue.has_synced());
-    let all = [added("a", 1), updated("a", 1), added("b", 1), deleted("a", 2), deleted("nobody", 1)];
+    let all = [
+        added("a", 1),
+        updated("a", 1),
+        added("b", 1),
+        deleted("a", 2),
+        deleted("nobody", 1),
+    ];
     assert_eq!(drain(&queue), all);
 }
 
@@ -89,23 +108,41 @@ fn r3_a_failing_write_queues_nothing_and_populates() {
         let queue = atomic(true);
         assert!(matches!(queue.add(thing(bad, 1)), Err(StoreError::Key(_))));
         assert!(queue.has_synced() && queue.is_empty());
-        assert!(matches!(atomic(true).delete(gone(bad, 1)), Err(StoreError::Key(_))));
+        assert!(matches!(
+            atomic(true).delete(gone(bad, 1)),
+            Err(StoreError::Key(_))
+        ));
     }
 }
 
 #[test]
 fn k4_k5_each_object_is_transformed_once_and_tombstones_never() {
-    let queue = transforming(RealFifoMode::Atomic { unlock_while_processing: true, bookmarks: false });
+    let queue = transforming(RealFifoMode::Atomic {
+        unlock_while_processing: true,
+        bookmarks: false,
+    });
     queue.replace(vec![thing("a", 1)], "1").unwrap();
     queue.add(thing("b", 2)).unwrap();
     queue.delete(gone("b", 3)).unwrap();
-    let Delta::Deleted(gone_for_good) = tombstone("c", Some(thing("c", 4))) else { panic!() };
+    let Delta::Deleted(gone_for_good) = tombstone("c", Some(thing("c", 4))) else {
+        panic!()
+    };
     queue.delete(gone_for_good).unwrap();
     assert_eq!(list(&pop(&queue)), [("a", 2)]);
-    assert_eq!(drain(&queue), [added("b", 4), deleted("b", 6), tombstone("c", Some(thing("c", 4)))]);
+    assert_eq!(
+        drain(&queue),
+        [
+            added("b", 4),
+            deleted("b", 6),
+            tombstone("c", Some(thing("c", 4)))
+        ]
+    );
 
     for bad in [50, 51] {
-        assert!(matches!(queue.add(thing("a", bad)), Err(StoreError::Transform { .. })));
+        assert!(matches!(
+            queue.add(thing("a", bad)),
+            Err(StoreError::Transform { .. })
+        ));
     }
     assert!(queue.is_empty());
 }
@@ -120,19 +157,30 @@ fn r4_options_that_do_not_go_together_can_not_be_said() {
         queue.bookmark("7").unwrap();
         queue.resync().unwrap();
     }
-    assert_eq!(drain(&atomic), [Delta::Bookmark("7".into()), Delta::SyncAll]);
+    assert_eq!(
+        drain(&atomic),
+        [Delta::Bookmark("7".into()), Delta::SyncAll]
+    );
     assert_eq!(drain(&in_order), [sync("known", 1)]);
 }
 
 #[test]
 fn r5_r6_a_list_in_order_is_deletions_then_additions() {
-    let queue = knowing(&[("known", 1), ("ghost", 0), ("broken", 99), ("listed", 1), ("queued", 1)]);
+    let queue = knowing(&[
+        ("known", 1),
+        ("ghost", 0),
+        ("broken", 99),
+        ("listed", 1),
+        ("queued", 1),
+    ]);
     queue.add(thing("queued", 2)).unwrap();
     queue.update(thing("queued", 3)).unwrap();
     queue.add(thing("going", 1)).unwrap();
     queue.delete(gone("going", 2)).unwrap();
     let before = queue.len();
-    queue.replace(vec![thing("listed", 5), thing("new", 6)], "9").unwrap();
+    queue
+        .replace(vec![thing("listed", 5), thing("new", 6)], "9")
+        .unwrap();
     let queued: Vec<_> = drain(&queue).split_off(before);
     let expected = [
         tombstone("queued", Some(thing("queued", 3))),
@@ -148,7 +196,10 @@ fn r5_r6_a_list_in_order_is_deletions_then_additions() {
 #[test]
 fn r5_a_list_with_an_object_without_a_key_queues_nothing() {
     let queue = knowing(&[("known", 1)]);
-    assert!(matches!(queue.replace(vec![thing("a", 1), thing("", 1)], "1"), Err(StoreError::Key(_))));
+    assert!(matches!(
+        queue.replace(vec![thing("a", 1), thing("", 1)], "1"),
+        Err(StoreError::Key(_))
+    ));
     assert!(queue.is_empty() && !queue.has_synced());
 }
 
@@ -158,14 +209,23 @@ fn r5_where_the_transform_fails_deletions_and_what_came_before_are_queued() {
     let failed = queue.replace(vec![thing("a", 1), thing("b", 50), thing("c", 1)], "1");
     assert!(matches!(failed, Err(StoreError::Transform { .. })));
     assert!(!queue.has_synced());
-    assert_eq!(drain(&queue), [tombstone("known", Some(thing("known", 1))), replaced("a", 2)]);
+    assert_eq!(
+        drain(&queue),
+        [
+            tombstone("known", Some(thing("known", 1))),
+            replaced("a", 2)
+        ]
+    );
 }
 
 #[test]
 fn r5_something_queued_without_a_key_holds_lists_up_until_it_is_popped() {
     let queue = transforming(RealFifoMode::InOrder(Arc::new(Known(vec![]))));
     queue.add(thing("a", 52)).unwrap();
-    assert!(matches!(queue.replace(vec![thing("b", 1)], "1"), Err(StoreError::Key(_))));
+    assert!(matches!(
+        queue.replace(vec![thing("b", 1)], "1"),
+        Err(StoreError::Key(_))
+    ));
     assert!(matches!(queue.resync(), Err(StoreError::Key(_))));
     assert_eq!(pop(&queue), added("", 52));
     queue.replace(vec![thing("b", 1)], "1").unwrap();
@@ -176,21 +236,30 @@ fn r5_something_queued_without_a_key_holds_lists_up_until_it_is_popped() {
 fn r7_an_atomic_list_is_one_change_and_keys_are_not_looked_at() {
     let queue = atomic(true);
     queue.add(thing("a", 1)).unwrap();
-    queue.replace(vec![thing("b", 1), thing("", 2), thing("b", 3)], "9").unwrap();
+    queue
+        .replace(vec![thing("b", 1), thing("", 2), thing("b", 3)], "9")
+        .unwrap();
     assert_eq!(pop(&queue), added("a", 1));
     let popped = pop(&queue);
     assert_eq!(list(&popped), [("b", 1), ("", 2), ("b", 3)]);
-    let Delta::ReplacedAll(popped) = popped else { panic!() };
+    let Delta::ReplacedAll(popped) = popped else {
+        panic!()
+    };
     assert_eq!(popped.resource_version, "9");
 }
 
 #[test]
 fn r7_an_atomic_list_that_can_not_be_transformed_queues_nothing() {
-    let mode = RealFifoMode::Atomic { unlock_while_processing: true, bookmarks: true };
+    let mode = RealFifoMode::Atomic {
+        unlock_while_processing: true,
+        bookmarks: true,
+    };
     let queue = transforming(mode);
     for bad in [50, 51] {
         let failed = queue.replace(vec![thing("a", 1), thing("b", bad)], "1");
-        assert!(matches!(failed, Err(StoreError::Transform { key: Some(key), .. }) if &*key == "b"));
+        assert!(
+            matches!(failed, Err(StoreError::Transform { key: Some(key), .. }) if &*key == "b")
+        );
     }
     assert!(queue.is_empty() && !queue.has_synced());
     queue.replace(vec![thing("", 1)], "1").unwrap();
@@ -205,11 +274,22 @@ fn r8_synced_when_all_that_the_first_list_brought_is_processed() {
     queue.add(thing("b", 1)).unwrap();
     pop(&queue);
     let seen = queue.pop(&mut |_, initial| {
-        assert!(initial && !queue.has_synced(), "r13: it counts when it has been processed");
+        assert!(
+            initial && !queue.has_synced(),
+            "r13: it counts when it has been processed"
+        );
         Err("no matter".into())
     });
     assert!(seen.is_err() && queue.has_synced());
-    queue.pop(&mut |_, initial| if initial { Err("initial".into()) } else { Ok(()) }).unwrap();
+    queue
+        .pop(&mut |_, initial| {
+            if initial {
+                Err("initial".into())
+            } else {
+                Ok(())
+            }
+        })
+        .unwrap();
 
     let queue = atomic(true);
     queue.bookmark("1").unwrap();
@@ -221,7 +301,10 @@ fn r8_synced_when_all_that_the_first_list_brought_is_processed() {
 
     let queue = atomic(true);
     queue.replace(Vec::new(), "1").unwrap();
-    assert!(!queue.has_synced(), "an empty list is a change to be processed");
+    assert!(
+        !queue.has_synced(),
+        "an empty list is a change to be processed"
+    );
     pop(&queue);
     assert!(queue.has_synced());
     let queue = knowing(&[]);
@@ -265,7 +348,10 @@ fn r11_bookmarks_are_queued_if_asked_for_and_populate_nothing() {
     assert!(!queue.has_synced());
     assert_eq!(pop(&queue), Delta::Bookmark("7".into()));
     assert!(!queue.has_synced());
-    let mode = RealFifoMode::Atomic { unlock_while_processing: true, bookmarks: false };
+    let mode = RealFifoMode::Atomic {
+        unlock_while_processing: true,
+        bookmarks: false,
+    };
     for deaf in [RealFifo::builder(accessor(), mode).build(), knowing(&[])] {
         deaf.bookmark("7").unwrap();
         assert!(deaf.is_empty());
@@ -285,16 +371,32 @@ fn r12_a_pop_takes_one_change_and_says_whether_it_is_of_the_initial_list() {
         });
         assert_eq!(pop.unwrap().len(), 1);
     }
-    assert_eq!(popped, [(vec![replaced("a", 1)], true), (vec![updated("a", 2)], false)]);
+    assert_eq!(
+        popped,
+        [
+            (vec![replaced("a", 1)], true),
+            (vec![updated("a", 2)], false)
+        ]
+    );
 }
 
 #[test]
 fn r13_a_list_that_comes_while_a_bookmark_is_processed_is_counted_whole() {
     let queue = atomic(true);
     queue.bookmark("1").unwrap();
-    queue.pop(&mut |_, _| Ok(queue.replace(vec![thing("a", 1)], "2")?)).unwrap();
+    queue
+        .pop(&mut |_, _| Ok(queue.replace(vec![thing("a", 1)], "2")?))
+        .unwrap();
     assert!(!queue.has_synced());
-    queue.pop(&mut |_, initial| if initial { Ok(()) } else { Err("not initial".into()) }).unwrap();
+    queue
+        .pop(&mut |_, initial| {
+            if initial {
+                Ok(())
+            } else {
+                Err("not initial".into())
+            }
+        })
+        .unwrap();
     assert!(queue.has_synced());
 }
 
@@ -306,7 +408,10 @@ fn r14_r17_a_batch_is_of_different_keys() {
     }
     queue.delete(gone("b", 2)).unwrap();
     assert_eq!(batch(&queue), (vec!["a".into(), "b".into()], false));
-    assert_eq!(batch(&queue), (vec!["a".into(), "c".into(), "b".into()], false));
+    assert_eq!(
+        batch(&queue),
+        (vec!["a".into(), "c".into(), "b".into()], false)
+    );
     queue.add(thing("d", 1)).unwrap();
     assert_eq!(batch(&queue), (vec!["!d".into()], false));
 }
@@ -314,7 +419,9 @@ fn r14_r17_a_batch_is_of_different_keys() {
 #[test]
 fn r14_r18_a_batch_does_not_cross_the_end_of_the_initial_list() {
     let queue = knowing(&[]);
-    queue.replace(vec![thing("a", 1), thing("b", 1)], "1").unwrap();
+    queue
+        .replace(vec![thing("a", 1), thing("b", 1)], "1")
+        .unwrap();
     queue.add(thing("c", 1)).unwrap();
     queue.add(thing("d", 1)).unwrap();
     assert_eq!(batch(&queue), (vec!["a".into(), "b".into()], true));
@@ -324,11 +431,15 @@ fn r14_r18_a_batch_does_not_cross_the_end_of_the_initial_list() {
 
 #[test]
 fn r14_a_batch_is_of_a_thousand_at_most() {
-    let queue = RealFifo::atomic(Accessor::new(|n: &u32| Ok::<_, KeyError>(n.to_string().into())));
+    let queue = RealFifo::atomic(Accessor::new(|n: &u32| {
+        Ok::<_, KeyError>(n.to_string().into())
+    }));
     for n in 0..1001 {
         queue.add(Arc::new(n)).unwrap();
     }
-    let popped = queue.pop_batch(&mut |_, _| Ok(()), &mut |_, _| Err("single".into())).unwrap();
+    let popped = queue
+        .pop_batch(&mut |_, _| Ok(()), &mut |_, _| Err("single".into()))
+        .unwrap();
     assert_eq!((popped.len(), queue.len()), (1000, 1));
 }
 
@@ -341,8 +452,18 @@ fn r15_what_is_about_all_objects_comes_alone() {
     queue.bookmark("2").unwrap();
     queue.resync().unwrap();
     queue.add(thing("d", 1)).unwrap();
-    let batches: Vec<_> = std::iter::from_fn(|| (!queue.is_empty()).then(|| batch(&queue).0)).collect();
-    assert_eq!(batches, [vec!["a", "b"], vec!["!-"], vec!["!-"], vec!["!-"], vec!["!d"]]);
+    let batches: Vec<_> =
+        std::iter::from_fn(|| (!queue.is_empty()).then(|| batch(&queue).0)).collect();
+    assert_eq!(
+        batches,
+        [
+            vec!["a", "b"],
+            vec!["!-"],
+            vec!["!-"],
+            vec!["!-"],
+            vec!["!d"]
+        ]
+    );
 }
 
 #[test]
@@ -361,19 +482,28 @@ fn r17_a_batch_that_fails_is_given_back_and_gone() {
     queue.add(thing("a", 1)).unwrap();
     queue.add(thing("b", 1)).unwrap();
     let failed = queue.pop_batch(&mut |_, _| panic!("oh"), &mut |_, _| Ok(()));
-    let Err(PopError::Process { popped, error }) = failed else { panic!("{failed:?}") };
-    assert_eq!((popped.len(), error.to_string()), (2, "panicked: oh".to_owned()));
+    let Err(PopError::Process { popped, error }) = failed else {
+        panic!("{failed:?}")
+    };
+    assert_eq!(
+        (popped.len(), error.to_string()),
+        (2, "panicked: oh".to_owned())
+    );
     assert!(queue.is_empty());
 }
 
 #[test]
 fn who_asks_for_it_again_gets_it_again_next() {
     let queue = knowing(&[]);
-    queue.replace(vec![thing("a", 1), thing("b", 1)], "1").unwrap();
+    queue
+        .replace(vec![thing("a", 1), thing("b", 1)], "1")
+        .unwrap();
     let again = || Err(Requeue::new().into());
     queue.pop(&mut |_, _| again()).unwrap();
     queue.add(thing("c", 1)).unwrap();
-    queue.pop_batch(&mut |_, _| again(), &mut |_, _| again()).unwrap();
+    queue
+        .pop_batch(&mut |_, _| again(), &mut |_, _| again())
+        .unwrap();
     assert!(!queue.has_synced());
     assert_eq!(batch(&queue), (vec!["a".into(), "b".into()], true));
     assert!(queue.has_synced());
@@ -419,9 +549,12 @@ fn writes_meanwhile(queue: &RealFifo<Thing>, patience: Duration) -> bool {
 #[test]
 fn r19_writers_wait_for_the_processing_unless_it_is_unlocked_and_the_queue_short() {
     in_time(|| {
-        for (unlocked, queued, gets_through) in
-            [(true, 1, true), (false, 1, false), (true, 2000, true), (true, 2001, false)]
-        {
+        for (unlocked, queued, gets_through) in [
+            (true, 1, true),
+            (false, 1, false),
+            (true, 2000, true),
+            (true, 2001, false),
+        ] {
             let queue = atomic(unlocked);
             for _ in 0..queued {
                 queue.add(thing("a", 1)).unwrap();
@@ -429,11 +562,17 @@ fn r19_writers_wait_for_the_processing_unless_it_is_unlocked_and_the_queue_short
             // That something does not happen can only be waited for.
             let patience = Duration::from_millis(if gets_through { 5000 } else { 20 });
             let got_through = writes_meanwhile(&queue, patience);
-            assert_eq!(got_through, gets_through, "unlocked {unlocked}, {queued} queued");
+            assert_eq!(
+                got_through, gets_through,
+                "unlocked {unlocked}, {queued} queued"
+            );
         }
         let queue = knowing(&[]);
         queue.add(thing("a", 1)).unwrap();
-        assert!(!writes_meanwhile(&queue, Duration::from_millis(20)), "in order they always wait");
+        assert!(
+            !writes_meanwhile(&queue, Duration::from_millis(20)),
+            "in order they always wait"
+        );
     });
 }
 
@@ -452,7 +591,8 @@ fn process_may_use_the_queue_in_every_mode_but_not_pop() {
                 })
                 .unwrap();
             assert!(queue.len() > 1);
-            let failed = queue.pop(&mut |_, _| queue.pop(&mut |_, _| Ok(())).map(drop).map_err(Into::into));
+            let failed =
+                queue.pop(&mut |_, _| queue.pop(&mut |_, _| Ok(())).map(drop).map_err(Into::into));
             assert!(
                 matches!(failed, Err(PopError::Process { error, .. }) if error.to_string().contains("must not pop"))
             );
@@ -475,8 +615,9 @@ fn r21_close_wakes_every_pop_and_leaves_what_is_queued() {
     in_time(|| {
         let queue = atomic(true);
         thread::scope(|scope| {
-            let pops: Vec<_> =
-                (0..3).map(|_| scope.spawn(|| queue.pop(&mut |_, _| Ok(())).is_err())).collect();
+            let pops: Vec<_> = (0..3)
+                .map(|_| scope.spawn(|| queue.pop(&mut |_, _| Ok(())).is_err()))
+                .collect();
             queue.close();
             assert!(pops.into_iter().all(|pop| pop.join().unwrap()));
         });
@@ -492,7 +633,10 @@ fn r21_close_wakes_every_pop_and_leaves_what_is_queued() {
 fn r24_the_transform_can_be_had() {
     assert!(atomic(true).transformer().is_none());
     let queue = transforming(RealFifoMode::InOrder(Arc::new(Known(vec![]))));
-    assert_eq!(*queue.transformer().unwrap().apply(thing("a", 2)).unwrap(), ("a", 4));
+    assert_eq!(
+        *queue.transformer().unwrap().apply(thing("a", 2)).unwrap(),
+        ("a", 4)
+    );
 }
 
 #[test]
@@ -504,7 +648,10 @@ fn what_waits_can_be_read() {
     queue.resync().unwrap();
     assert_eq!(queue.list_keys(), ["b".into(), "a".into()]);
     assert_eq!(queue.list().len(), 4);
-    assert_eq!(queue.get_by_key("b").unwrap().to_vec(), [added("b", 1), updated("b", 2)]);
+    assert_eq!(
+        queue.get_by_key("b").unwrap().to_vec(),
+        [added("b", 1), updated("b", 2)]
+    );
     assert!(queue.get(&("c", 1)).unwrap().is_none() && queue.get(&("", 1)).is_err());
 }
 
@@ -520,8 +667,12 @@ fn panicking_known_objects_change_nothing_and_block_nobody() {
         }
     }
     in_time(|| {
-        let queue = RealFifo::builder(accessor(), RealFifoMode::InOrder(Arc::new(Panicking))).build();
-        assert!(matches!(queue.replace(vec![thing("a", 1)], "1"), Err(StoreError::Other(_))));
+        let queue =
+            RealFifo::builder(accessor(), RealFifoMode::InOrder(Arc::new(Panicking))).build();
+        assert!(matches!(
+            queue.replace(vec![thing("a", 1)], "1"),
+            Err(StoreError::Other(_))
+        ));
         assert!(matches!(queue.resync(), Err(StoreError::Other(_))));
         assert!(queue.is_empty() && !queue.has_synced());
         queue.add(thing("a", 1)).unwrap();
@@ -548,9 +699,10 @@ fn d3_r5_nothing_is_lost_between_queue_and_store() {
                         None => Ok(()),
                     };
                     while queue
-                        .pop_batch(&mut |batch, _| Ok(batch.iter().try_for_each(apply)?), &mut |single, _| {
-                            Ok(apply(single)?)
-                        })
+                        .pop_batch(
+                            &mut |batch, _| Ok(batch.iter().try_for_each(apply)?),
+                            &mut |single, _| Ok(apply(single)?),
+                        )
                         .is_ok()
                     {}
                 });

@@ -19,7 +19,9 @@ fn list_is_settled_once_all_of_it_is_processed() {
     for (kind, _) in each_kind() {
         let queue = kind.queue();
         assert!(is_settled(queue), "there is none");
-        queue.replace(vec![fact("a", 1), fact("b", 1)], "2").unwrap();
+        queue
+            .replace(vec![fact("a", 1), fact("b", 1)], "2")
+            .unwrap();
         queue.update(fact("c", 3)).unwrap();
         queue.update(fact("a", 4)).unwrap();
         assert!(!is_settled(queue));
@@ -28,7 +30,8 @@ fn list_is_settled_once_all_of_it_is_processed() {
             let process = |deltas: &k8s_informer::Deltas<Fact>, _: bool| {
                 let newest = deltas.newest().and_then(|delta| delta.object());
                 // Of the same key "a" as in the list, but behind it where each change waits on its own.
-                let is_later = newest.is_some_and(|fact| fact.0 == "c" || fact.1 == "4" && deltas.len() == 1);
+                let is_later =
+                    newest.is_some_and(|fact| fact.0 == "c" || fact.1 == "4" && deltas.len() == 1);
                 later += usize::from(is_later);
                 assert_eq!(is_settled(queue), is_later, "{deltas:?}");
                 Ok(())
@@ -59,12 +62,19 @@ fn failed_list_is_settled_by_the_next_one() {
     for (kind, _) in each_kind() {
         let queue = kind.queue();
         for version in ["2", "3"] {
-            queue.replace(vec![fact("a", 1), fact("b", 1)], version).unwrap();
+            queue
+                .replace(vec![fact("a", 1), fact("b", 1)], version)
+                .unwrap();
             assert!(queue.pop(&mut |_, _| Err("no".into())).is_err());
             pop_all(queue);
-            assert!(!is_settled(queue), "the consumer may have something else still");
+            assert!(
+                !is_settled(queue),
+                "the consumer may have something else still"
+            );
         }
-        queue.replace(vec![fact("a", 1), fact("b", 1)], "4").unwrap();
+        queue
+            .replace(vec![fact("a", 1), fact("b", 1)], "4")
+            .unwrap();
         pop_all(queue);
         assert!(is_settled(queue));
         queue.update(fact("a", 5)).unwrap();

@@ -63,7 +63,10 @@ pub(crate) fn gone(key: &'static str, value: u32) -> Deleted<Thing> {
 }
 
 pub(crate) fn tombstone(key: &str, last_known: Option<Arc<Thing>>) -> Delta<Thing> {
-    Delta::Deleted(Deleted::FinalStateUnknown { key: key.into(), last_known })
+    Delta::Deleted(Deleted::FinalStateUnknown {
+        key: key.into(),
+        last_known,
+    })
 }
 
 /// Runs what would hang if a lock were held, or a wake-up lost.

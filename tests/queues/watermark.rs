@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::{
-    Accessor, Deleted, Delta, DeltaFifo, Deltas, Indexer, Indexers, KeyError, ProcessError, Queue, RealFifo,
-    RealFifoMode, ReflectorStore, Requeue, Stop, Transform, WaitError, Watermark,
+    Accessor, Deleted, Delta, DeltaFifo, Deltas, Indexer, Indexers, KeyError, ProcessError, Queue,
+    RealFifo, RealFifoMode, ReflectorStore, Requeue, Stop, Transform, WaitError, Watermark,
 };
 
 use super::things::in_time;
@@ -44,12 +44,24 @@ impl Kind {
 pub(crate) fn each_kind() -> [(Kind, Arc<Indexer<Fact>>); 4] {
     let store = || Arc::new(Indexer::new(accessor(), Indexers::new()));
     let [for_delta, for_order] = [store(), store()];
-    let delta = DeltaFifo::builder(accessor()).known_objects(Arc::clone(&for_delta) as _).build();
+    let delta = DeltaFifo::builder(accessor())
+        .known_objects(Arc::clone(&for_delta) as _)
+        .build();
     let atomic = |unlock_while_processing, bookmarks| {
-        let mode = RealFifoMode::Atomic { unlock_while_processing, bookmarks };
-        (Kind::Real(Box::new(RealFifo::builder(accessor(), mode).build())), store())
+        let mode = RealFifoMode::Atomic {
+            unlock_while_processing,
+            bookmarks,
+        };
+        (
+            Kind::Real(Box::new(RealFifo::builder(accessor(), mode).build())),
+            store(),
+        )
     };
-    let in_order = RealFifo::builder(accessor(), RealFifoMode::InOrder(Arc::clone(&for_order) as _)).build();
+    let in_order = RealFifo::builder(
+        accessor(),
+        RealFifoMode::InOrder(Arc::clone(&for_order) as _),
+    )
+    .build();
     [
         (Kind::Delta(Box::new(delta)), for_delta),
         atomic(true, true),
@@ -78,7 +90,11 @@ fn pop_all(queue: &dyn Queue<Fact>) {
     queue.update(Arc::clone(&end)).unwrap();
     while !last {
         let popped = queue.pop(&mut well).unwrap();
-        last = popped.iter().any(|delta| delta.object().is_some_and(|object| Arc::ptr_eq(object, &end)));
+        last = popped.iter().any(|delta| {
+            delta
+                .object()
+                .is_some_and(|object| Arc::ptr_eq(object, &end))
+        });
     }
 }
 
@@ -94,7 +110,13 @@ fn a_version_is_reached_when_its_callback_has_returned() {
                 Ok(())
             })
             .unwrap();
-        assert_eq!((processed.current().as_str(), queue.processed().unwrap().current().as_str()), ("5", "5"));
+        assert_eq!(
+            (
+                processed.current().as_str(),
+                queue.processed().unwrap().current().as_str()
+            ),
+            ("5", "5")
+        );
         queue.delete(Deleted::Final(fact("a", 6))).unwrap();
         queue.add(fact("a", 7)).unwrap();
         pop_all(queue);
@@ -110,7 +132,9 @@ fn a_callback_that_fails_has_processed_and_one_that_wants_it_again_has_not() {
         assert_eq!(processed.current(), "5");
         queue.update(fact("a", 6)).unwrap();
         queue.pop(&mut |_, _| Err(Requeue::new().into())).unwrap();
-        queue.pop(&mut |_, _| Err(Requeue::because("not today").into())).unwrap_err();
+        queue
+            .pop(&mut |_, _| Err(Requeue::because("not today").into()))
+            .unwrap_err();
         assert_eq!(processed.current(), "5");
         pop(queue);
         assert_eq!(processed.current(), "6");
@@ -134,7 +158,9 @@ fn a_newer_change_of_a_key_that_comes_early_does_not_count_before_the_others() {
 #[test]
 fn the_objects_of_a_list_do_not_count_but_the_list_when_all_of_it_is_processed() {
     on_each(|queue, processed| {
-        queue.replace(vec![fact("a", 9), fact("b", 3)], "10").unwrap();
+        queue
+            .replace(vec![fact("a", 9), fact("b", 3)], "10")
+            .unwrap();
         queue
             .pop(&mut |_, _| {
                 assert_eq!(processed.current(), "");
@@ -199,7 +225,9 @@ fn a_bookmark_that_queues_nothing_counts_at_once() {
 fn d3_a_deletion_of_what_nobody_knows_counts_when_nothing_is_ahead_of_it() {
     let queue = DeltaFifo::new(accessor());
     let processed = queue.processed().unwrap();
-    let (queue, gone) = (&queue as &dyn Queue<Fact>, |version| Deleted::Final(fact("b", version)));
+    let (queue, gone) = (&queue as &dyn Queue<Fact>, |version| {
+        Deleted::Final(fact("b", version))
+    });
     queue.delete(gone(4)).unwrap();
     assert_eq!(processed.current(), "4");
     queue.update(fact("a", 5)).unwrap();
@@ -231,7 +259,10 @@ fn d4_a_deletion_that_is_told_again_because_the_first_one_failed_is_waited_for()
         .unwrap_err();
     assert_eq!(processed.current(), "4");
     let popped = queue.pop(&mut well).unwrap();
-    assert_eq!((&**popped.key().unwrap(), processed.current().as_str()), ("b", "4"));
+    assert_eq!(
+        (&**popped.key().unwrap(), processed.current().as_str()),
+        ("b", "4")
+    );
     pop(queue);
     assert_eq!(processed.current(), "7");
 }
@@ -246,7 +277,10 @@ fn what_a_tombstone_or_a_resync_holds_is_too_old_to_count() {
         queue.resync().unwrap();
         pop_all(queue);
         assert_eq!(processed.current(), "10");
-        let gone = Deleted::FinalStateUnknown { key: "a".into(), last_known: Some(fact("a", 3)) };
+        let gone = Deleted::FinalStateUnknown {
+            key: "a".into(),
+            last_known: Some(fact("a", 3)),
+        };
         queue.delete(gone).unwrap();
         pop_all(queue);
         assert_eq!(processed.current(), "10");
@@ -270,7 +304,10 @@ fn what_is_put_back_holds_the_version_up_while_others_go_by() {
         // The one that was put back is first.
         queue.pop(&mut |_, _| Err(Requeue::new().into())).unwrap();
         let other = queue.pop(&mut well).unwrap();
-        assert_eq!((&**other.key().unwrap(), processed.current().as_str()), ("other", "2"));
+        assert_eq!(
+            (&**other.key().unwrap(), processed.current().as_str()),
+            ("other", "2")
+        );
     }
     pop(&queue);
     assert_eq!(processed.current(), "99");
@@ -308,8 +345,13 @@ fn an_object_without_a_version_leaves_the_last_one_and_a_refused_one_too() {
 fn a_version_that_a_transform_takes_out_counts() {
     let strip = || Transform::new(|object: Arc<Fact>| Ok::<_, String>(fact(object.0, "")));
     let delta = DeltaFifo::builder(accessor()).transform(strip()).build();
-    let mode = RealFifoMode::Atomic { unlock_while_processing: true, bookmarks: true };
-    let real = RealFifo::builder(accessor(), mode).transform(strip()).build();
+    let mode = RealFifoMode::Atomic {
+        unlock_while_processing: true,
+        bookmarks: true,
+    };
+    let real = RealFifo::builder(accessor(), mode)
+        .transform(strip())
+        .build();
     for queue in [&delta as &dyn Queue<Fact>, &real] {
         queue.update(fact("a", 5)).unwrap();
         pop(queue);
@@ -336,7 +378,9 @@ fn a_key_that_a_compressor_has_emptied_counts_when_a_pop_has_passed_it() {
             let key = if version % 3 == 0 { "kept" } else { "dropped" };
             given.update(fact(key, version)).unwrap();
         }
-        processed.wait("99", Duration::from_secs(20), &stop).unwrap();
+        processed
+            .wait("99", Duration::from_secs(20), &stop)
+            .unwrap();
         given.close();
         consumer.join().unwrap();
     });
@@ -348,7 +392,11 @@ fn what_was_put_back_and_then_emptied_by_a_compressor_holds_nothing_up() {
     let queue = DeltaFifo::builder(accessor())
         .compressor(move |deltas| {
             let newest = deltas.newest().and_then(Delta::object);
-            deltas.iter().filter(|_| !newest.is_some_and(|newest| drops(newest))).cloned().collect()
+            deltas
+                .iter()
+                .filter(|_| !newest.is_some_and(|newest| drops(newest)))
+                .cloned()
+                .collect()
         })
         .build();
     let processed = queue.processed().unwrap();
@@ -356,7 +404,10 @@ fn what_was_put_back_and_then_emptied_by_a_compressor_holds_nothing_up() {
     queue.update(fact("b", 6)).unwrap();
     queue.pop(&mut |_, _| Err(Requeue::new().into())).unwrap();
     queue.update(fact("a", 7)).unwrap();
-    assert_eq!((queue.list_keys(), processed.current().as_str()), (vec!["b".into()], "5"));
+    assert_eq!(
+        (queue.list_keys(), processed.current().as_str()),
+        (vec!["b".into()], "5")
+    );
     pop(&queue);
     queue.update(fact("c", 8)).unwrap();
     pop(&queue);
@@ -395,7 +446,9 @@ fn a_wait_ends_when_the_version_or_a_later_one_is_reached() {
                 queue.update(fact("a", 7)).unwrap();
                 queue.update(fact("b", 10)).unwrap();
                 pop_all(queue);
-                waits.into_iter().for_each(|wait| wait.join().unwrap().unwrap());
+                waits
+                    .into_iter()
+                    .for_each(|wait| wait.join().unwrap().unwrap());
             });
             processed.wait("10", Duration::ZERO, &Stop::new()).unwrap();
         });
@@ -407,14 +460,24 @@ fn a_wait_ends_with_its_time_and_with_its_stop() {
     in_time(|| {
         let (watermark, stop) = (Watermark::new(), Stop::new());
         let late = watermark.wait("5", Duration::from_millis(1), &stop);
-        assert_eq!(late, Err(WaitError::Timeout { reached: String::new() }));
+        assert_eq!(
+            late,
+            Err(WaitError::Timeout {
+                reached: String::new()
+            })
+        );
         watermark.set("4");
         let waiter = thread::spawn({
             let (watermark, stop) = (watermark.clone(), stop.clone());
             move || watermark.wait("5", Duration::MAX, &stop)
         });
         stop.stop();
-        assert_eq!(waiter.join().unwrap(), Err(WaitError::Stopped { reached: "4".to_owned() }));
+        assert_eq!(
+            waiter.join().unwrap(),
+            Err(WaitError::Stopped {
+                reached: "4".to_owned()
+            })
+        );
         watermark.wait("4", Duration::ZERO, &stop).unwrap();
     });
 }
@@ -423,9 +486,16 @@ fn a_wait_ends_with_its_time_and_with_its_stop() {
 fn versions_that_can_not_be_compared_end_a_wait_at_once() {
     in_time(|| {
         let (watermark, stop) = (Watermark::new(), Stop::new());
-        let not_comparable = |version: &str| Err(WaitError::NotComparable { version: version.to_owned() });
+        let not_comparable = |version: &str| {
+            Err(WaitError::NotComparable {
+                version: version.to_owned(),
+            })
+        };
         for version in ["", "0", "007", "+7", "-7", "7a", "abc"] {
-            assert_eq!(watermark.wait(version, Duration::MAX, &stop), not_comparable(version));
+            assert_eq!(
+                watermark.wait(version, Duration::MAX, &stop),
+                not_comparable(version)
+            );
         }
         let waiter = thread::spawn({
             let (watermark, stop) = (watermark.clone(), stop.clone());
@@ -435,7 +505,9 @@ fn versions_that_can_not_be_compared_end_a_wait_at_once() {
         assert_eq!(waiter.join().unwrap(), not_comparable("v1-7"));
         let long = "1".repeat(50);
         watermark.set(&long);
-        watermark.wait(&format!("1{}", "0".repeat(49)), Duration::ZERO, &stop).unwrap();
+        watermark
+            .wait(&format!("1{}", "0".repeat(49)), Duration::ZERO, &stop)
+            .unwrap();
         assert_eq!(watermark.current(), long);
     });
 }
@@ -444,7 +516,10 @@ fn versions_that_can_not_be_compared_end_a_wait_at_once() {
 fn of_several_the_lowest_is_what_all_have_reached() {
     let several = [Watermark::new(), Watermark::new(), Watermark::new()];
     assert_eq!(Watermark::lowest(&several), "");
-    several.iter().zip(["10", "9", "11"]).for_each(|(one, version)| one.set(version));
+    several
+        .iter()
+        .zip(["10", "9", "11"])
+        .for_each(|(one, version)| one.set(version));
     assert_eq!(Watermark::lowest(&several), "9");
     assert_eq!(Watermark::lowest([]), "");
     assert_eq!(Watermark::lowest(&several[..1]), "10");
@@ -457,7 +532,9 @@ fn of_several_the_lowest_is_what_all_have_reached() {
 fn wait_errors_say_what_happened() {
     let reached = || "4".to_owned();
     let said = [
-        WaitError::NotComparable { version: "abc".to_owned() },
+        WaitError::NotComparable {
+            version: "abc".to_owned(),
+        },
         WaitError::Timeout { reached: reached() },
         WaitError::Stopped { reached: reached() },
     ]

@@ -79,8 +79,18 @@ impl Harness<'_> {
             Pending::Items(pending) => pending.iter().min(),
         };
         let flight = self.flight.iter().flat_map(|flight| &flight.since).min();
-        let oldest = oldest.into_iter().chain(flight).min().copied().unwrap_or(usize::MAX);
-        let mut before = self.told.iter().rev().filter(|(at, _)| *at < oldest).map(|(_, version)| &**version);
+        let oldest = oldest
+            .into_iter()
+            .chain(flight)
+            .min()
+            .copied()
+            .unwrap_or(usize::MAX);
+        let mut before = self
+            .told
+            .iter()
+            .rev()
+            .filter(|(at, _)| *at < oldest)
+            .map(|(_, version)| &**version);
         let current = self.kind.queue().processed().unwrap().current();
         if self.is_behind {
             assert!(current.is_empty() || before.any(|version| version == current));
@@ -129,7 +139,12 @@ impl Harness<'_> {
             }
             6 => {
                 let last_known = Some(fact(key, &version));
-                queue.delete(Deleted::FinalStateUnknown { key: key.into(), last_known }).unwrap();
+                queue
+                    .delete(Deleted::FinalStateUnknown {
+                        key: key.into(),
+                        last_known,
+                    })
+                    .unwrap();
                 deleted = Some(key);
             }
             7 => {
@@ -138,10 +153,18 @@ impl Harness<'_> {
                     0 => ["", "0", "1"][self.random.below(3)].to_owned(),
                     _ => version,
                 };
-                let listed: Vec<_> = KEYS.into_iter().filter(|_| self.random.below(2) == 0).collect();
-                let leaves = self.flight.as_ref().and_then(|flight| flight.key.as_deref());
+                let listed: Vec<_> = KEYS
+                    .into_iter()
+                    .filter(|_| self.random.below(2) == 0)
+                    .collect();
+                let leaves = self
+                    .flight
+                    .as_ref()
+                    .and_then(|flight| flight.key.as_deref());
                 let leaves = leaves.filter(|key| self.store.get_by_key(key).is_some());
-                deleted = KEYS.into_iter().find(|key| leaves == Some(*key) && !listed.contains(key));
+                deleted = KEYS
+                    .into_iter()
+                    .find(|key| leaves == Some(*key) && !listed.contains(key));
                 let objects = listed.iter().map(|key| fact(key, "3")).collect();
                 queue.replace(objects, &version).unwrap();
                 self.told.push((self.now, version));
@@ -171,15 +194,27 @@ impl Harness<'_> {
             Pending::Items(pending) => pending.drain(..popped.len()).collect(),
         };
         let is_deletion = matches!(newest, Some(Delta::Deleted(_)));
-        self.flight = Some(Flight { key, since, is_deletion, missed: None });
+        self.flight = Some(Flight {
+            key,
+            since,
+            is_deletion,
+            missed: None,
+        });
         self.check();
         let (before, after) = (self.random.below(3), self.random.below(3));
         (0..before).for_each(|_| self.write());
         if self.random.below(3) > 0 {
-            popped.iter().filter_map(Deltas::newest).for_each(|delta| match delta {
-                Delta::Deleted(gone) => self.store.delete(gone).unwrap(),
-                delta => drop(delta.object().map(|object| self.store.add(Arc::clone(object)))),
-            });
+            popped
+                .iter()
+                .filter_map(Deltas::newest)
+                .for_each(|delta| match delta {
+                    Delta::Deleted(gone) => self.store.delete(gone).unwrap(),
+                    delta => drop(
+                        delta
+                            .object()
+                            .map(|object| self.store.add(Arc::clone(object))),
+                    ),
+                });
         }
         (0..after).for_each(|_| self.write());
         match self.random.below(4) {
@@ -210,32 +245,48 @@ impl Harness<'_> {
             let mut one = |deltas: &Deltas<Fact>, _| process(std::slice::from_ref(deltas));
             // How it ends is known.
             if batch {
-                drop(kind.queue().pop_batch(&mut |several, _| process(several), &mut one));
+                drop(
+                    kind.queue()
+                        .pop_batch(&mut |several, _| process(several), &mut one),
+                );
             } else {
                 drop(kind.queue().pop(&mut one));
             }
             state.into_inner().1
         };
-        let Some(flight) = self.flight.take() else { panic!("nothing was processed") };
+        let Some(flight) = self.flight.take() else {
+            panic!("nothing was processed")
+        };
         if again {
             match &mut self.pending {
                 Pending::Keys(pending) => {
                     let since = flight.since[0];
-                    let changed = flight.key.as_deref().is_some_and(|key| pending.contains_key(key));
+                    let changed = flight
+                        .key
+                        .as_deref()
+                        .is_some_and(|key| pending.contains_key(key));
                     self.is_behind |= changed && !self.kind.queue().has_synced();
                     pending.extend(flight.key.clone().map(|key| (key, since)));
                 }
                 Pending::Items(pending) => {
-                    flight.since.into_iter().rev().for_each(|since| pending.push_front(since));
+                    flight
+                        .since
+                        .into_iter()
+                        .rev()
+                        .for_each(|since| pending.push_front(since));
                 }
             }
         }
         if let (Some(missed), Some(key), Kind::Delta(queue), Pending::Keys(pending)) =
             (flight.missed, flight.key, self.kind, &mut self.pending)
-            && let Some(Delta::Deleted(_)) = queue.get_by_key(&key).as_deref().and_then(<[_]>::first)
+            && let Some(Delta::Deleted(_)) =
+                queue.get_by_key(&key).as_deref().and_then(<[_]>::first)
         {
             // Nothing else begins with a deletion: of what does not wait, they are missed.
-            pending.entry(key).and_modify(|since| *since = missed.min(*since)).or_insert(missed);
+            pending
+                .entry(key)
+                .and_modify(|since| *since = missed.min(*since))
+                .or_insert(missed);
         }
         self.look();
         self.check();
@@ -262,7 +313,11 @@ fn the_watermark_is_the_last_version_before_everything_that_has_not_been_process
                 is_behind: false,
             };
             for _ in 0..150 {
-                if harness.random.below(5) < 2 { harness.write() } else { harness.pop() }
+                if harness.random.below(5) < 2 {
+                    harness.write()
+                } else {
+                    harness.pop()
+                }
             }
             exact += usize::from(!harness.is_behind);
         }

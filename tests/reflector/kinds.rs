@@ -17,13 +17,19 @@ fn indexer() -> Objects {
 }
 
 fn item(kind: &str, name: &str, version: &str) -> String {
-    format!(r#"{{{kind}"metadata":{{"name":"{name}","uid":"u{name}","resourceVersion":"{version}"}}}}"#)
+    format!(
+        r#"{{{kind}"metadata":{{"name":"{name}","uid":"u{name}","resourceVersion":"{version}"}}}}"#
+    )
 }
 
 /// `before` and `after` stand around the items.
 fn list(before: &str, items: &[String], continue_token: &str, after: &str) -> Answer {
-    let metadata = format!(r#""metadata":{{"resourceVersion":"10","continue":"{continue_token}"}}"#);
-    Answer::body(format!(r#"{{{before}{metadata},"items":[{}]{after}}}"#, items.join(",")))
+    let metadata =
+        format!(r#""metadata":{{"resourceVersion":"10","continue":"{continue_token}"}}"#);
+    Answer::body(format!(
+        r#"{{{before}{metadata},"items":[{}]{after}}}"#,
+        items.join(",")
+    ))
 }
 
 /// Until these lists have reached the store.
@@ -45,7 +51,10 @@ const PODS: &str = r#""kind":"PodList","apiVersion":"v1","#;
 fn kinds(store: &Objects) -> Vec<String> {
     let mut objects = store.list();
     objects.sort_by(|one, other| one.name().cmp(other.name()));
-    objects.iter().map(|it| format!("{}: {} {}", it.name(), it.api_version(), it.kind())).collect()
+    objects
+        .iter()
+        .map(|it| format!("{}: {} {}", it.name(), it.api_version(), it.kind()))
+        .collect()
 }
 
 #[test]
@@ -69,11 +78,20 @@ fn an_item_that_says_itself_what_it_is_is_that() {
         let store = indexer();
         let items = [own.clone(), half.clone(), item("", "c", "1")];
         run(&store, [list(before, &items, "", after)]);
-        assert_eq!(kinds(&store), ["a: x/v1 Own", "b:  Half", "c: v1 Pod"], "{before}{after}");
+        assert_eq!(
+            kinds(&store),
+            ["a: x/v1 Own", "b:  Half", "c: v1 Pod"],
+            "{before}{after}"
+        );
     }
     // A list of anything names nothing.
     let store = indexer();
-    let script = [list(r#""kind":"List","apiVersion":"v1","#, &[item("", "a", "1")], "", "")];
+    let script = [list(
+        r#""kind":"List","apiVersion":"v1","#,
+        &[item("", "a", "1")],
+        "",
+        "",
+    )];
     run(&store, script);
     assert_eq!(kinds(&store), ["a:  "]);
 }
@@ -83,12 +101,44 @@ fn s4_of_several_with_one_key_the_last_one_counts_also_where_some_wait_for_their
     let own = |name, version| item(r#""kind":"Pod","apiVersion":"v1","#, name, version);
     for (before, after) in [(PODS, ""), ("", r#","kind":"PodList","apiVersion":"v1""#)] {
         let store = indexer();
-        let first = [item("", "a", "1"), own("a", "2"), own("b", "3"), item("", "b", "4"), own("c", "5")];
-        let second = [own("d", "6"), item("", "c", "7"), own("c", "8"), item("", "d", "9"), own("a", "10")];
-        run(&store, [list(before, &first, "more", after), list(before, &second, "", after)]);
-        assert_eq!(kinds(&store), ["a: v1 Pod", "b: v1 Pod", "c: v1 Pod", "d: v1 Pod"], "{before}{after}");
-        let version = |name| store.get_by_key(name).unwrap().resource_version().to_owned();
-        assert_eq!(["a", "b", "c", "d"].map(version), ["10", "4", "8", "9"], "{before}{after}");
+        let first = [
+            item("", "a", "1"),
+            own("a", "2"),
+            own("b", "3"),
+            item("", "b", "4"),
+            own("c", "5"),
+        ];
+        let second = [
+            own("d", "6"),
+            item("", "c", "7"),
+            own("c", "8"),
+            item("", "d", "9"),
+            own("a", "10"),
+        ];
+        run(
+            &store,
+            [
+                list(before, &first, "more", after),
+                list(before, &second, "", after),
+            ],
+        );
+        assert_eq!(
+            kinds(&store),
+            ["a: v1 Pod", "b: v1 Pod", "c: v1 Pod", "d: v1 Pod"],
+            "{before}{after}"
+        );
+        let version = |name| {
+            store
+                .get_by_key(name)
+                .unwrap()
+                .resource_version()
+                .to_owned()
+        };
+        assert_eq!(
+            ["a", "b", "c", "d"].map(version),
+            ["10", "4", "8", "9"],
+            "{before}{after}"
+        );
     }
 }
 
@@ -104,7 +154,12 @@ fn a_transform_sees_the_kind_and_what_it_takes_away_is_gone() {
         let items = [item("", "a", "1"), named];
         run(&store, [list(before, &items, "", after)]);
         assert_eq!(kinds(&store), ["a: v1 ", "b: v1 "], "{before}{after}");
-        assert!(store.list().iter().all(|object| object.get("seen").unwrap() == "Pod"));
+        assert!(
+            store
+                .list()
+                .iter()
+                .all(|object| object.get("seen").unwrap() == "Pod")
+        );
     }
 }
 
@@ -137,7 +192,11 @@ fn what_is_skipped_is_not_said_by_the_list_either() {
         (&["/metadata/uid"], "a: v1 Pod"),
     ] {
         let store = indexer();
-        run_with(&store, [list(PODS, &[item("", "a", "1")], "", "")], skipping(pointers));
+        run_with(
+            &store,
+            [list(PODS, &[item("", "a", "1")], "", "")],
+            skipping(pointers),
+        );
         assert_eq!(kinds(&store), [expected]);
     }
 }
@@ -146,10 +205,18 @@ fn what_is_skipped_is_not_said_by_the_list_either() {
 fn an_item_that_can_not_be_kept_is_told_also_where_its_kind_comes_behind_it() {
     let store = indexer();
     let items = [item("", "a", "1"), item("", "", "1")];
-    let script = [list("", &items, "", r#","apiVersion":"v1","kind":"PodList""#)];
+    let script = [list(
+        "",
+        &items,
+        "",
+        r#","apiVersion":"v1","kind":"PodList""#,
+    )];
     let status = run(&store, script);
     assert_eq!(kinds(&store), ["a: v1 Pod"]);
-    assert_eq!((status.complete, status.unreadable, status.received), (false, 1, 1));
+    assert_eq!(
+        (status.complete, status.unreadable, status.received),
+        (false, 1, 1)
+    );
     let error = status.last_error.unwrap().to_string();
     assert!(error.contains("item 1 of the list"), "{error}");
 }

@@ -41,20 +41,35 @@ impl ReflectorStore<DynamicObject> for Panics {
 
 #[test]
 fn a_store_that_panics_is_an_error_and_a_new_cycle() {
-    let script = ScriptedListerWatcher::new([list("10", &["a"]), list("20", &["a"]), Answer::open("")]);
+    let script =
+        ScriptedListerWatcher::new([list("10", &["a"]), list("20", &["a"]), Answer::open("")]);
     let status = run_until_read(&Arc::new(Panics::default()), &script, 3);
     let requests: Vec<_> = script.requests().iter().map(describe).collect();
-    assert_eq!(requests, ["list 0 limit 500", "list 0 limit 500", "watch 20"]);
+    assert_eq!(
+        requests,
+        ["list 0 limit 500", "list 0 limit 500", "watch 20"]
+    );
     let error = status.last_error.unwrap().to_string();
-    assert_eq!(error, "list scripted objects: a step of the reflector panicked: full");
+    assert_eq!(
+        error,
+        "list scripted objects: a step of the reflector panicked: full"
+    );
 }
 
 #[test]
 fn what_fails_after_a_panic_is_told_in_its_own_words() {
-    let answers = [list("10", &["a"]), refused(500, "InternalError"), list("20", &["a"]), Answer::open("")];
+    let answers = [
+        list("10", &["a"]),
+        refused(500, "InternalError"),
+        list("20", &["a"]),
+        Answer::open(""),
+    ];
     let script = ScriptedListerWatcher::new(answers);
     let status = run_until_read(&Arc::new(Panics::default()), &script, 3);
-    assert_eq!(status.last_error.unwrap().to_string(), "InternalError (500)");
+    assert_eq!(
+        status.last_error.unwrap().to_string(),
+        "InternalError (500)"
+    );
 }
 
 #[test]
@@ -74,7 +89,10 @@ fn stop_ends_whatever_it_is_blocked_in() {
         let reflector = Arc::clone(&it.reflector);
         drop(it);
         assert_eq!(reflector.status().state, ReflectorState::Stopped);
-        assert!(reflector.status().last_error.is_none(), "a stop is no error");
+        assert!(
+            reflector.status().last_error.is_none(),
+            "a stop is no error"
+        );
     }
     let it = Running::new([refused(500, "InternalError")]);
     it.waits(1);
@@ -101,7 +119,10 @@ fn a_lister_watcher_that_panics_is_an_error_like_any_other() {
     options.backoff = Backoff::new(Duration::ZERO, 1.0, Duration::ZERO, 0.0);
     let reflector = Reflector::new(Arc::new(panics), Arc::new(Recorder::default()), options);
     reflector.run(&enough);
-    assert_eq!(reflector.status().last_error.unwrap().to_string(), "the lister-watcher panicked: oh no");
+    assert_eq!(
+        reflector.status().last_error.unwrap().to_string(),
+        "the lister-watcher panicked: oh no"
+    );
 }
 
 #[test]
@@ -125,7 +146,10 @@ fn a_description_that_panics_does_not_end_a_reflector() {
     let reflector = Reflector::new(Arc::new(it), Arc::new(Recorder::default()), options);
     reflector.run(&enough);
     let error = reflector.status().last_error.unwrap().to_string();
-    assert!(error.starts_with("list objects whose description panicked: oh no: "), "{error}");
+    assert!(
+        error.starts_with("list objects whose description panicked: oh no: "),
+        "{error}"
+    );
 }
 
 #[test]
@@ -137,17 +161,28 @@ fn a_number_of_remaining_items_that_can_not_be_is_no_panic() {
     );
     let it = Running::new([Answer::body(page), Answer::open("")]);
     it.requests(2);
-    assert_eq!((it.status().received, it.status().expected), (1, Some(usize::MAX)));
+    assert_eq!(
+        (it.status().received, it.status().expected),
+        (1, Some(usize::MAX))
+    );
 }
 
 #[test]
 fn while_nothing_has_come_it_lists() {
     for watch_list in [false, true] {
         let server = Server::new([Answer::open("")]);
-        let server = if watch_list { server.with_watch_list() } else { server };
+        let server = if watch_list {
+            server.with_watch_list()
+        } else {
+            server
+        };
         let it = Running::start(server, Recorder::default(), |_| {});
         it.requests(1);
-        assert_eq!(it.status().state, ReflectorState::Listing, "watch-list: {watch_list}");
+        assert_eq!(
+            it.status().state,
+            ReflectorState::Listing,
+            "watch-list: {watch_list}"
+        );
     }
 }
 
@@ -157,7 +192,10 @@ fn progress_of_a_list_is_told_where_the_server_tells_it() {
     let it = Running::new([Answer::body(body)]);
     it.requests(2);
     let status = it.status();
-    assert_eq!((status.state, status.received, status.expected), (ReflectorState::Listing, 1, Some(4)));
+    assert_eq!(
+        (status.state, status.received, status.expected),
+        (ReflectorState::Listing, 1, Some(4))
+    );
     assert!(!status.listed);
 }
 
@@ -166,7 +204,9 @@ fn a_lister_watcher_that_panics_when_asked_for_watch_lists_is_asked_for_lists() 
     struct Panics(Stop);
     impl ListerWatcher for Panics {
         fn list(&self, _: &ListOptions, _: &Stop) -> Result<Body, Error> {
-            Ok(Body::from(r#"{"kind": "List", "metadata": {"resourceVersion": "10"}, "items": []}"#))
+            Ok(Body::from(
+                r#"{"kind": "List", "metadata": {"resourceVersion": "10"}, "items": []}"#,
+            ))
         }
         fn watch(&self, options: &ListOptions, _: &Stop) -> Result<Body, Error> {
             assert!(!options.send_initial_events);
@@ -179,7 +219,11 @@ fn a_lister_watcher_that_panics_when_asked_for_watch_lists_is_asked_for_lists() 
     }
     let enough = Stop::new();
     let it = Arc::new(Panics(enough.clone()));
-    let reflector = Reflector::new(it, Arc::new(Recorder::default()), ReflectorOptions::default());
+    let reflector = Reflector::new(
+        it,
+        Arc::new(Recorder::default()),
+        ReflectorOptions::default(),
+    );
     reflector.run(&enough);
     assert_eq!(reflector.last_sync_resource_version(), "10");
 }

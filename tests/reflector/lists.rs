@@ -20,29 +20,51 @@ use crate::support::{
 
 #[test]
 fn l8_first_list_is_at_0_and_the_watch_starts_from_the_lists_version() {
-    let it = Running::new([list("10", &["a", "b"]), Answer::open(event("ADDED", "c", "11"))]);
+    let it = Running::new([
+        list("10", &["a", "b"]),
+        Answer::open(event("ADDED", "c", "11")),
+    ]);
     assert_eq!(it.requests(2), ["list 0 limit 500", "watch 10"]);
     assert_eq!(it.calls(2), ["replace [a@1 b@1] at 10", "add c@11"]);
-    let Request::Watch(options) = &it.options(2)[1] else { panic!("no watch") };
+    let Request::Watch(options) = &it.options(2)[1] else {
+        panic!("no watch")
+    };
     assert!(options.allow_watch_bookmarks);
-    assert!((300..=600).contains(&options.timeout_seconds.unwrap()), "{options:?}");
+    assert!(
+        (300..=600).contains(&options.timeout_seconds.unwrap()),
+        "{options:?}"
+    );
 }
 
 #[test]
 fn l9_page_size_is_500_where_any_state_will_do_and_none_on_a_relist() {
-    let it = Running::new([list("10", &[]), Answer::body(error_event(410, "Expired")), list("20", &[])]);
+    let it = Running::new([
+        list("10", &[]),
+        Answer::body(error_event(410, "Expired")),
+        list("20", &[]),
+    ]);
     it.requests(2);
     it.pass(SECOND);
-    assert_eq!(it.requests(4), ["list 0 limit 500", "watch 10", "list 10", "watch 20"]);
+    assert_eq!(
+        it.requests(4),
+        ["list 0 limit 500", "watch 10", "list 10", "watch 20"]
+    );
 }
 
 #[test]
 fn l9_page_size_of_the_user_counts_for_every_list() {
-    let answers = [list("10", &[]), Answer::body(error_event(410, "Expired")), list("20", &[])];
+    let answers = [
+        list("10", &[]),
+        Answer::body(error_event(410, "Expired")),
+        list("20", &[]),
+    ];
     let it = Running::with(answers, |options| options.page_size = Some(7));
     it.requests(2);
     it.pass(SECOND);
-    assert_eq!(it.requests(3), ["list 0 limit 7", "watch 10", "list 10 limit 7 NotOlderThan"]);
+    assert_eq!(
+        it.requests(3),
+        ["list 0 limit 7", "watch 10", "list 10 limit 7 NotOlderThan"]
+    );
 }
 
 #[test]
@@ -108,7 +130,11 @@ fn l11_a_version_that_can_not_be_listed_gives_way_to_the_most_recent_one_at_once
         ]);
         it.requests(2);
         it.pass(SECOND);
-        assert_eq!(it.requests(5)[2..], ["list 10", "list most recent", "watch 5"], "{reason}");
+        assert_eq!(
+            it.requests(5)[2..],
+            ["list 10", "list most recent", "watch 5"],
+            "{reason}"
+        );
         assert_eq!(it.errors.lock().len(), 0);
     }
 }
@@ -121,27 +147,45 @@ fn l12_too_large_versions_give_way_to_the_most_recent_one() {
         serde_json::json!({"code": 504, "reason": "Timeout", "message": "Too large resource version: 9, current: 1", "details": {}}),
     ];
     for cause in causes {
-        let refused = Answer::error(Error::from_status(serde_json::from_value(cause.clone()).unwrap()));
+        let refused = Answer::error(Error::from_status(
+            serde_json::from_value(cause.clone()).unwrap(),
+        ));
         let it = Running::new([refused, list("1", &[])]);
-        assert_eq!(it.requests(3), ["list 0 limit 500", "list most recent limit 500", "watch 1"], "{cause}");
+        assert_eq!(
+            it.requests(3),
+            ["list 0 limit 500", "list most recent limit 500", "watch 1"],
+            "{cause}"
+        );
     }
 }
 
 #[test]
 fn l11_the_most_recent_list_is_asked_for_once_a_cycle() {
-    let it = Running::new([refused(410, "Expired"), refused(410, "Expired"), list("1", &[])]);
+    let it = Running::new([
+        refused(410, "Expired"),
+        refused(410, "Expired"),
+        list("1", &[]),
+    ]);
     it.requests(2);
     it.pass(SECOND);
     assert_eq!(
         it.requests(3),
-        ["list 0 limit 500", "list most recent limit 500", "list most recent limit 500"]
+        [
+            "list 0 limit 500",
+            "list most recent limit 500",
+            "list most recent limit 500"
+        ]
     );
     assert!(it.errors.lock()[0].is_gone());
 }
 
 #[test]
 fn l13_pages_are_one_list_with_the_version_of_the_first() {
-    let it = Running::new([page("10", &["a"], "x"), page("11", &["b"], "y"), list("12", &["c"])]);
+    let it = Running::new([
+        page("10", &["a"], "x"),
+        page("11", &["b"], "y"),
+        list("12", &["c"]),
+    ]);
     let requests = [
         "list 0 limit 500",
         "list most recent limit 500 continue x",
@@ -153,10 +197,19 @@ fn l13_pages_are_one_list_with_the_version_of_the_first() {
 
 #[test]
 fn l13_an_expired_token_is_answered_by_one_full_list() {
-    let it = Running::new([page("10", &["a"], "x"), refused(410, "Expired"), list("20", &["a", "b"])]);
+    let it = Running::new([
+        page("10", &["a"], "x"),
+        refused(410, "Expired"),
+        list("20", &["a", "b"]),
+    ]);
     assert_eq!(
         it.requests(4),
-        ["list 0 limit 500", "list most recent limit 500 continue x", "list 0", "watch 20"]
+        [
+            "list 0 limit 500",
+            "list most recent limit 500 continue x",
+            "list 0",
+            "watch 20"
+        ]
     );
     assert_eq!(it.calls(2), ["replace [a@1 b@1] at 20"]);
 }
@@ -169,20 +222,29 @@ fn l13_a_full_list_that_comes_in_pages_is_read_to_its_end() {
         page("20", &["a"], "y"),
         list("20", &["b"]),
     ]);
-    assert_eq!(it.requests(5)[2..], ["list 0", "list most recent continue y", "watch 20"]);
+    assert_eq!(
+        it.requests(5)[2..],
+        ["list 0", "list most recent continue y", "watch 20"]
+    );
     assert_eq!(it.calls(3), ["replace [a@1 b@1] at 20"]);
 }
 
 #[test]
 fn l13_continue_tokens_that_repeat_fail_the_list() {
-    for (tokens, last, first) in
-        [(&["x", "x"][..], 2, 1), (&["x", "y", "x"], 3, 1), (&["v", "x", "y", "x", "y"], 5, 3)]
-    {
+    for (tokens, last, first) in [
+        (&["x", "x"][..], 2, 1),
+        (&["x", "y", "x"], 3, 1),
+        (&["v", "x", "y", "x", "y"], 5, 3),
+    ] {
         let pages = tokens.iter().map(|token| page("10", &["a"], token));
         let it = Running::new(pages.chain([list("20", &["b"])]));
         it.pass(SECOND);
         let requests = it.requests(tokens.len() + 2);
-        assert_eq!(requests[tokens.len()..], ["list 0 limit 500", "watch 20"], "{tokens:?}");
+        assert_eq!(
+            requests[tokens.len()..],
+            ["list 0 limit 500", "watch 20"],
+            "{tokens:?}"
+        );
         assert_eq!(it.store.calls(), ["replace [b@1] at 20"]);
         let error = format!(
             "list scripted objects: unexpected answer: the list has no end: the continue token of page {last} is the one of page {first}"
@@ -200,7 +262,14 @@ fn l13_pages_without_progress_fail_the_list_and_back_off() {
     assert_eq!(it.count(), 200);
     assert_eq!(it.waited(), [1, 2]);
     let error = "the last 100 of 100 pages brought nothing new";
-    assert!(it.errors.lock().iter().all(|it| it.to_string().contains(error)), "{:?}", it.errors.lock());
+    assert!(
+        it.errors
+            .lock()
+            .iter()
+            .all(|it| it.to_string().contains(error)),
+        "{:?}",
+        it.errors.lock()
+    );
     assert!(it.store.calls().is_empty());
 }
 
@@ -211,7 +280,11 @@ fn l13_pages_that_repeat_objects_bring_nothing_new() {
     it.waits(1);
     assert_eq!(it.count(), 101);
     let error = "the last 100 of 101 pages brought nothing new";
-    assert!(it.last_error().to_string().ends_with(error), "{}", it.last_error());
+    assert!(
+        it.last_error().to_string().ends_with(error),
+        "{}",
+        it.last_error()
+    );
 }
 
 /// An object that counts how many there are of its kind.
@@ -253,33 +326,50 @@ fn l15_of_equal_keys_one_object_is_held() {
             false => format!(r#"{{"items":[{items}],"kind":"List",{meta}}}"#),
         }
     };
-    let adjacent: Vec<_> =
-        (0..COUNT).map(|at| object(["a", "b", "c"][at / (COUNT / 3)], &at.to_string())).collect();
-    let mixed: Vec<_> = (0..COUNT).map(|at| object(["b", "c", "a"][at % 3], &at.to_string())).collect();
+    let adjacent: Vec<_> = (0..COUNT)
+        .map(|at| object(["a", "b", "c"][at / (COUNT / 3)], &at.to_string()))
+        .collect();
+    let mixed: Vec<_> = (0..COUNT)
+        .map(|at| object(["b", "c", "a"][at % 3], &at.to_string()))
+        .collect();
     for items in [adjacent, mixed] {
         for kind_first in [true, false] {
             for pages in [1, 10] {
                 MOST_ALIVE.store(0, Ordering::SeqCst);
                 let lists = items.chunks(COUNT / pages).enumerate().map(|(at, page)| {
-                    let token = if at + 1 == pages { String::new() } else { format!("t{at}") };
+                    let token = if at + 1 == pages {
+                        String::new()
+                    } else {
+                        format!("t{at}")
+                    };
                     Answer::body(body(page, kind_first, &token))
                 });
                 let store = Arc::new(Indexer::<Counted>::for_objects());
-                let script = ScriptedListerWatcher::new(lists.chain([Answer::open(bookmark("11", "{}"))]));
+                let script =
+                    ScriptedListerWatcher::new(lists.chain([Answer::open(bookmark("11", "{}"))]));
                 let status = run_until_read(&store, &script, pages + 1);
-                let mut versions: Vec<_> =
-                    store.list().iter().map(|object| object.resource_version().to_owned()).collect();
+                let mut versions: Vec<_> = store
+                    .list()
+                    .iter()
+                    .map(|object| object.resource_version().to_owned())
+                    .collect();
                 versions.sort();
                 let mut expected: Vec<_> = ["a", "b", "c"]
                     .map(|name| {
-                        items.iter().rposition(|item| item.contains(&format!(r#""{name}""#))).unwrap()
+                        items
+                            .iter()
+                            .rposition(|item| item.contains(&format!(r#""{name}""#)))
+                            .unwrap()
                     })
                     .map(|at| at.to_string())
                     .into();
                 expected.sort();
                 assert_eq!(versions, expected, "{status:?}");
                 let most = MOST_ALIVE.load(Ordering::SeqCst);
-                assert!(most <= 7, "{most} objects at once, {pages} pages, {kind_first}");
+                assert!(
+                    most <= 7,
+                    "{most} objects at once, {pages} pages, {kind_first}"
+                );
             }
         }
     }
@@ -287,7 +377,11 @@ fn l15_of_equal_keys_one_object_is_held() {
 
 #[test]
 fn l13_any_other_failure_of_a_page_fails_the_list_and_leaves_the_store_alone() {
-    let it = Running::new([page("10", &["a"], "x"), refused(500, "InternalError"), list("20", &["b"])]);
+    let it = Running::new([
+        page("10", &["a"], "x"),
+        refused(500, "InternalError"),
+        list("20", &["b"]),
+    ]);
     it.requests(2);
     it.pass(SECOND);
     assert_eq!(it.requests(4)[2..], ["list 0 limit 500", "watch 20"]);
@@ -314,23 +408,37 @@ fn l15_what_is_no_list_fails_and_leaves_the_store_alone() {
         it.pass(SECOND);
         it.requests(3);
         assert_eq!(it.store.calls(), ["replace [b@1] at 20"], "{body}");
-        assert!(it.errors.lock()[0].is_decode(), "{body}: {:?}", it.errors.lock());
+        assert!(
+            it.errors.lock()[0].is_decode(),
+            "{body}: {:?}",
+            it.errors.lock()
+        );
     }
 }
 
 #[test]
 fn l15_a_store_that_refuses_the_list_gets_it_again() {
-    let it =
-        Running::start(Server::new([list("10", &["a"]), list("10", &["a"])]), Recorder::refusing(1), |_| {});
+    let it = Running::start(
+        Server::new([list("10", &["a"]), list("10", &["a"])]),
+        Recorder::refusing(1),
+        |_| {},
+    );
     it.pass(SECOND);
-    assert_eq!(it.requests(3), ["list 0 limit 500", "list 0 limit 500", "watch 10"]);
-    assert_eq!(it.errors.lock()[0].to_string(), "list scripted objects: unable to sync list result: no");
+    assert_eq!(
+        it.requests(3),
+        ["list 0 limit 500", "list 0 limit 500", "watch 10"]
+    );
+    assert_eq!(
+        it.errors.lock()[0].to_string(),
+        "list scripted objects: unable to sync list result: no"
+    );
 }
 
 #[test]
 fn l15_items_null_is_an_empty_list() {
-    let it =
-        Running::new([Answer::body(r#"{"kind": "List", "metadata":{"resourceVersion":"3"},"items":null}"#)]);
+    let it = Running::new([Answer::body(
+        r#"{"kind": "List", "metadata":{"resourceVersion":"3"},"items":null}"#,
+    )]);
     assert_eq!(it.requests(2)[1], "watch 3");
     assert_eq!(it.calls(1), ["replace [] at 3"]);
 }
@@ -339,7 +447,9 @@ fn l15_items_null_is_an_empty_list() {
 fn l2_waits_grow_and_l3_start_again_once_a_watch_was_healthy() {
     let mut answers: Vec<_> = (0..7).map(|_| refused(503, "ServiceUnavailable")).collect();
     answers.push(list("10", &[]));
-    answers.push(Answer::body(event("ADDED", "a", "11") + &error_event(410, "Expired")));
+    answers.push(Answer::body(
+        event("ADDED", "a", "11") + &error_event(410, "Expired"),
+    ));
     let it = Running::new(answers);
     for request in 1..=7 {
         it.requests(request);
@@ -357,25 +467,51 @@ fn l17_a_list_or_a_watch_list_that_takes_long_is_logged_with_its_time() {
     logging();
     let ticks = |count| TICK.repeat(count);
     let empty_list = |ticks: String| {
-        Answer::body(format!(r#"{{"kind":"List",{ticks}"metadata":{{"resourceVersion":"10"}},"items":[]}}"#))
+        Answer::body(format!(
+            r#"{{"kind":"List",{ticks}"metadata":{{"resourceVersion":"10"}},"items":[]}}"#
+        ))
     };
     let long_log = |name: &str, server: Server| {
-        let it = Running::start(server, Recorder::default(), |options| options.name = name.to_owned());
+        let it = Running::start(server, Recorder::default(), |options| {
+            options.name = name.to_owned()
+        });
         it.waits(1);
-        logged(&format!("{name}: ")).into_iter().filter(|line| line.starts_with("INFO ")).collect::<Vec<_>>()
+        logged(&format!("{name}: "))
+            .into_iter()
+            .filter(|line| line.starts_with("INFO "))
+            .collect::<Vec<_>>()
     };
     let failed = || refused(403, "Forbidden");
-    assert_eq!(long_log("l17 short", Server::new([empty_list(ticks(10)), failed()])), [""; 0]);
+    assert_eq!(
+        long_log("l17 short", Server::new([empty_list(ticks(10)), failed()])),
+        [""; 0]
+    );
     let long = Server::new([empty_list(ticks(11)), failed()]);
-    assert_eq!(long_log("l17 long", long), ["INFO l17 long: the list took 11 s"]);
+    assert_eq!(
+        long_log("l17 long", long),
+        ["INFO l17 long: the list took 11 s"]
+    );
     let waits = Server::new([failed()]).taking(11 * SECOND);
-    assert_eq!(long_log("l17 failed", waits), ["INFO l17 failed: the list took 11 s"]);
-    let pages = Server::new([page("10", &["a"], &format!("x{}", ticks(6))), empty_list(ticks(6)), failed()]);
-    assert_eq!(long_log("l17 pages", pages), ["INFO l17 pages: the list took 12 s"]);
+    assert_eq!(
+        long_log("l17 failed", waits),
+        ["INFO l17 failed: the list took 11 s"]
+    );
+    let pages = Server::new([
+        page("10", &["a"], &format!("x{}", ticks(6))),
+        empty_list(ticks(6)),
+        failed(),
+    ]);
+    assert_eq!(
+        long_log("l17 pages", pages),
+        ["INFO l17 pages: the list took 12 s"]
+    );
 
     let stream = ticks(11) + &initial_events_end("10") + &ticks(11) + &error_event(410, "Expired");
     let watch_list = Server::new([Answer::body(stream)]).with_watch_list();
-    assert_eq!(long_log("l17 stream", watch_list), ["INFO l17 stream: the watch-list took 11 s"]);
+    assert_eq!(
+        long_log("l17 stream", watch_list),
+        ["INFO l17 stream: the watch-list took 11 s"]
+    );
 }
 
 #[test]
@@ -388,10 +524,20 @@ fn l1_the_first_cycle_comes_at_once_and_every_other_one_after_a_wait() {
         Answer::body(""),
         list("30", &[]),
     ]);
-    let all = ["list 0 limit 500", "watch 10", "list 10", "list 10", "watch 20", "list 20"];
+    let all = [
+        "list 0 limit 500",
+        "watch 10",
+        "list 10",
+        "list 10",
+        "watch 20",
+        "list 20",
+    ];
     for (wait, requests) in [2, 3, 5].into_iter().enumerate() {
         it.waits(wait + 1);
-        assert_eq!((&*it.requests(requests), it.count()), (&all.map(String::from)[..requests], requests));
+        assert_eq!(
+            (&*it.requests(requests), it.count()),
+            (&all.map(String::from)[..requests], requests)
+        );
         it.pass(60 * SECOND);
     }
     assert_eq!(it.requests(6), all);
@@ -405,7 +551,10 @@ fn l2_the_waits_of_the_default_grow_from_800_ms_to_30_s_each_up_to_twice_that() 
     for (at, wait) in waits.into_iter().enumerate() {
         it.pass(60 * SECOND);
         let waited = it.clock.waits()[at];
-        assert!(waited >= wait && waited < 2 * wait, "{waited:?} for {wait:?}");
+        assert!(
+            waited >= wait && waited < 2 * wait,
+            "{waited:?} for {wait:?}"
+        );
     }
 }
 
@@ -413,15 +562,27 @@ fn l2_the_waits_of_the_default_grow_from_800_ms_to_30_s_each_up_to_twice_that() 
 fn l3_a_watch_is_healthy_from_its_first_event_or_its_first_second_on() {
     let cases = [
         // What the watch says, the waits, and whether a failed list follows at once.
-        (event("ADDED", "a", "11") + &error_event(410, "Expired"), [1, 2, 1, 2]),
-        (bookmark("11", "{}") + &error_event(410, "Expired"), [1, 2, 1, 2]),
+        (
+            event("ADDED", "a", "11") + &error_event(410, "Expired"),
+            [1, 2, 1, 2],
+        ),
+        (
+            bookmark("11", "{}") + &error_event(410, "Expired"),
+            [1, 2, 1, 2],
+        ),
         (error_event(410, "Expired"), [1, 2, 4, 8]),
         (TICK.to_owned() + &error_event(410, "Expired"), [1, 2, 4, 8]),
         (String::new(), [1, 2, 4, 8]),
     ];
     for (watch, waits) in cases {
         let failed = || refused(500, "InternalError");
-        let it = Running::new([failed(), failed(), list("10", &[]), Answer::body(&*watch), failed()]);
+        let it = Running::new([
+            failed(),
+            failed(),
+            list("10", &[]),
+            Answer::body(&*watch),
+            failed(),
+        ]);
         for _ in 0..4 {
             it.pass(60 * SECOND);
         }
@@ -430,7 +591,13 @@ fn l3_a_watch_is_healthy_from_its_first_event_or_its_first_second_on() {
     // An end without a word after a second: the watch goes on at once, and what comes then is a first
     // failure.
     let failed = || refused(403, "Forbidden");
-    let it = Running::new([failed(), failed(), list("10", &[]), Answer::body(TICK), failed()]);
+    let it = Running::new([
+        failed(),
+        failed(),
+        list("10", &[]),
+        Answer::body(TICK),
+        failed(),
+    ]);
     for _ in 0..3 {
         it.pass(60 * SECOND);
     }
@@ -440,9 +607,21 @@ fn l3_a_watch_is_healthy_from_its_first_event_or_its_first_second_on() {
 #[test]
 fn l3_a_watch_that_began_as_a_watch_list_is_as_healthy() {
     for (watch, waits, next) in [
-        (initial_events_end("10") + &error_event(410, "Expired"), [1, 2, 4], "watch-list 10"),
-        (event("ADDED", "a", "1") + TICK + &initial_events_end("10"), [1, 2, 4], "watch-list 10"),
-        (initial_events_end("10") + &bookmark("11", "{}") + "garbage", [1, 2, 1], "watch 11"),
+        (
+            initial_events_end("10") + &error_event(410, "Expired"),
+            [1, 2, 4],
+            "watch-list 10",
+        ),
+        (
+            event("ADDED", "a", "1") + TICK + &initial_events_end("10"),
+            [1, 2, 4],
+            "watch-list 10",
+        ),
+        (
+            initial_events_end("10") + &bookmark("11", "{}") + "garbage",
+            [1, 2, 1],
+            "watch 11",
+        ),
         (initial_events_end("10") + TICK, [1, 2, 1], "watch 10"),
     ] {
         let it = Running::watch_list([
@@ -490,20 +669,29 @@ fn l5_a_wait_is_by_the_clock_of_the_options() {
     let it = Running::new([refused(403, "Forbidden"), list("10", &[])]);
     it.waits(1);
     it.clock.advance(SECOND - Duration::from_millis(1));
-    assert_eq!((it.count(), it.status().state), (1, ReflectorState::BackingOff));
+    assert_eq!(
+        (it.count(), it.status().state),
+        (1, ReflectorState::BackingOff)
+    );
     it.clock.advance(Duration::from_millis(1));
     assert_eq!(it.requests(3).len(), 3);
 }
 
 #[test]
 fn l7_no_watch_follows_a_list_that_failed_and_the_handler_is_told() {
-    let it = Running::new([refused(403, "Forbidden"), connection_refused(), refused(429, "TooManyRequests")]);
+    let it = Running::new([
+        refused(403, "Forbidden"),
+        connection_refused(),
+        refused(429, "TooManyRequests"),
+    ]);
     for _ in 0..3 {
         it.pass(60 * SECOND);
     }
     assert_eq!(it.requests(4), ["list 0 limit 500"; 4]);
     let errors = it.errors.lock();
-    assert!(errors[0].is_forbidden() && errors[1].is_connection() && errors[2].is_too_many_requests());
+    assert!(
+        errors[0].is_forbidden() && errors[1].is_connection() && errors[2].is_too_many_requests()
+    );
     assert_eq!(errors.len(), 3);
 }
 
@@ -511,12 +699,22 @@ fn l7_no_watch_follows_a_list_that_failed_and_the_handler_is_told() {
 fn l7_the_time_that_a_server_asks_for_is_waited_if_it_is_longer() {
     for (code, reason) in [(429, "TooManyRequests"), (503, "ServiceUnavailable")] {
         let asks_for = |seconds| refused_with(patient_status(code, reason, seconds));
-        let it = Running::new([asks_for(9), asks_for(1), asks_for(40), asks_for(u32::MAX), list("10", &[])]);
+        let it = Running::new([
+            asks_for(9),
+            asks_for(1),
+            asks_for(40),
+            asks_for(u32::MAX),
+            list("10", &[]),
+        ]);
         for _ in 0..4 {
             it.pass(600 * SECOND);
         }
         it.requests(6);
-        assert_eq!(it.waited(), [9, 2, 40, 600], "{reason}: ten minutes at most");
+        assert_eq!(
+            it.waited(),
+            [9, 2, 40, 600],
+            "{reason}: ten minutes at most"
+        );
         assert_eq!(it.handed(), 4, "{reason}");
     }
 }
@@ -525,12 +723,23 @@ fn l7_the_time_that_a_server_asks_for_is_waited_if_it_is_longer() {
 fn l14_a_table_is_no_list() {
     let table = r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"10"},"columnDefinitions":[{"name":"Name"}],"rows":[{"cells":["a"],"object":{"metadata":{"name":"a"}}}]}"#;
     let with_items = table.replace(r#""rows":"#, r#""items":"#);
-    for table in [table.to_owned(), table.replace("/v1", "/v1beta1"), with_items] {
+    for table in [
+        table.to_owned(),
+        table.replace("/v1", "/v1beta1"),
+        with_items,
+    ] {
         let it = Running::new([Answer::body(&*table), list("20", &["b"])]);
         it.pass(SECOND);
-        assert_eq!(it.requests(3), ["list 0 limit 500", "list 0 limit 500", "watch 20"]);
+        assert_eq!(
+            it.requests(3),
+            ["list 0 limit 500", "list 0 limit 500", "watch 20"]
+        );
         assert_eq!(it.store.calls(), ["replace [b@1] at 20"], "{table}");
-        assert!(it.errors.lock()[0].is_decode(), "{table}: {:?}", it.errors.lock());
+        assert!(
+            it.errors.lock()[0].is_decode(),
+            "{table}: {:?}",
+            it.errors.lock()
+        );
     }
 }
 
@@ -566,7 +775,9 @@ fn l16_a_list_is_asked_for_and_read_on_the_reflectors_thread() {
 fn l18_the_bodies_of_lists_have_no_read_timeout() {
     let it = Running::new([page("10", &["a"], "x"), list("10", &[]), Answer::open("")]);
     it.calls(3);
-    let Request::Watch(options) = &it.options(3)[2] else { panic!("no watch") };
+    let Request::Watch(options) = &it.options(3)[2] else {
+        panic!("no watch")
+    };
     let of_the_watch = Duration::from_secs(u64::from(options.timeout_seconds.unwrap()) + 30);
     assert_eq!(it.server.read_timeouts(), [Some(of_the_watch)]);
 }
@@ -576,20 +787,30 @@ fn w9_an_item_without_a_name_is_told_and_left_out() {
     let list_of = |version: &str, names: &[&str]| {
         let items: Vec<_> = names.iter().map(|name| object(name, "1")).collect();
         let meta = format!(r#"{{"resourceVersion":"{version}"}}"#);
-        Answer::body(format!(r#"{{"kind":"List","metadata":{meta},"items":[{}]}}"#, items.join(",")))
+        Answer::body(format!(
+            r#"{{"kind":"List","metadata":{meta},"items":[{}]}}"#,
+            items.join(",")
+        ))
     };
     let store = Arc::new(Indexer::<DynamicObject>::for_objects());
     let script = ScriptedListerWatcher::new([list_of("10", &["a", "", "b"]), Answer::open("")]);
     let status = run_until_read(&store, &script, 2);
     let names = || {
-        let mut names: Vec<_> = store.list().iter().map(|object| object.name().to_owned()).collect();
+        let mut names: Vec<_> = store
+            .list()
+            .iter()
+            .map(|object| object.name().to_owned())
+            .collect();
         names.sort();
         names
     };
     assert_eq!(names(), ["a", "b"]);
     assert_eq!((status.complete, status.unreadable), (false, 1));
     let error = status.last_error.unwrap().to_string();
-    assert!(error.ends_with("item 1 of the list: unexpected answer: it has no name"), "{error}");
+    assert!(
+        error.ends_with("item 1 of the list: unexpected answer: it has no name"),
+        "{error}"
+    );
 
     // It may be any of those that are missing: none is taken for deleted.
     let script = ScriptedListerWatcher::new([list_of("20", &["", "c"]), Answer::open("")]);

@@ -36,7 +36,10 @@ fn each_rule_is_named_by_a_test() {
         .flat_map(|(name, _)| name.split('_'))
         .collect();
     let rules = [("l", 18), ("w", 15), ("wl", 12), ("sh", 5)];
-    for rule in rules.iter().flat_map(|(letter, last)| (1..=*last).map(move |n| format!("{letter}{n}"))) {
+    for rule in rules
+        .iter()
+        .flat_map(|(letter, last)| (1..=*last).map(move |n| format!("{letter}{n}")))
+    {
         assert!(tests.contains(&rule.as_str()), "no test names {rule}");
     }
 }

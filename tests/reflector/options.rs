@@ -7,8 +7,8 @@ use std::time::Duration;
 use k8s_informer::testing::Answer;
 use k8s_informer::{
     Backoff, DynamicObject, Error, GroupVersionKind, GroupVersionResource, ListerWatcher,
-    ListerWatcherSource, Reflector, ReflectorOptions, SharedIndexInformer, SharedIndexInformerOptions,
-    SharedInformerFactory, Stop,
+    ListerWatcherSource, Reflector, ReflectorOptions, SharedIndexInformer,
+    SharedIndexInformerOptions, SharedInformerFactory, Stop,
 };
 
 use crate::support::{Recorder, SECOND, SILENCE, SOON, Server, TICK, error_event, list, refused};
@@ -37,7 +37,11 @@ fn each_way<A: IntoIterator<Item = Answer>>(
     };
 
     let (server, options, stop) = make();
-    let reflector = Reflector::new(Arc::new(server.clone()), Arc::new(Recorder::default()), options);
+    let reflector = Reflector::new(
+        Arc::new(server.clone()),
+        Arc::new(Recorder::default()),
+        options,
+    );
     thread::scope(|scope| {
         let _end = StopAtEnd(&stop);
         scope.spawn(|| reflector.run(&stop));
@@ -45,7 +49,10 @@ fn each_way<A: IntoIterator<Item = Answer>>(
     });
 
     let (server, reflector, stop) = make();
-    let options = SharedIndexInformerOptions { reflector, ..SharedIndexInformerOptions::default() };
+    let options = SharedIndexInformerOptions {
+        reflector,
+        ..SharedIndexInformerOptions::default()
+    };
     let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(server.clone()), options);
     thread::scope(|scope| {
         let _end = StopAtEnd(&stop);
@@ -54,7 +61,9 @@ fn each_way<A: IntoIterator<Item = Answer>>(
     });
 
     let (server, options, stop) = make();
-    let factory = SharedInformerFactory::builder(server.clone()).reflector_options(options).build();
+    let factory = SharedInformerFactory::builder(server.clone())
+        .reflector_options(options)
+        .build();
     let _pods = factory.dynamic(GroupVersionResource::new("", "v1", "pods"));
     factory.start(&stop).unwrap();
     check(&server);
@@ -109,7 +118,12 @@ fn l2_backoff() {
 #[test]
 fn w7_internal_error_retry() {
     each_way(
-        || [list("10", &[]), Answer::body(error_event(500, "InternalError"))],
+        || {
+            [
+                list("10", &[]),
+                Answer::body(error_event(500, "InternalError")),
+            ]
+        },
         |options| options.internal_error_retry = SECOND,
         |server| assert_eq!(server.requests(3)[2], "watch 10"),
     );
@@ -117,7 +131,11 @@ fn w7_internal_error_retry() {
 
 #[test]
 fn wl1_watch_list() {
-    each_way(Vec::new, |_| {}, |server| assert_eq!(server.requests(1), ["list 0 limit 500"]));
+    each_way(
+        Vec::new,
+        |_| {},
+        |server| assert_eq!(server.requests(1), ["list 0 limit 500"]),
+    );
     each_way(
         Vec::new,
         |options| options.watch_list = true,

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::testing::{ApiServer, Fault, Verb};
 use k8s_informer::{
-    Backoff, Body, Client, Clock, Config, Deleted, DynamicObject, Error, GroupVersionResource, Indexer,
-    ListOptions, ListerWatcher, Object, RealClock, Reflector, ReflectorOptions, ReflectorStore, Shard,
-    SharedIndexInformer, SharedInformerFactory, Stop, StoreError,
+    Backoff, Body, Client, Clock, Config, Deleted, DynamicObject, Error, GroupVersionResource,
+    Indexer, ListOptions, ListerWatcher, Object, RealClock, Reflector, ReflectorOptions,
+    ReflectorStore, Shard, SharedIndexInformer, SharedInformerFactory, Stop, StoreError,
 };
 use serde_json::json;
 
@@ -22,13 +22,20 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 
 fn options() -> ReflectorOptions {
     let mut options = ReflectorOptions::default();
-    options.backoff = Backoff::new(Duration::from_millis(10), 2.0, Duration::from_millis(100), 1.0);
+    options.backoff = Backoff::new(
+        Duration::from_millis(10),
+        2.0,
+        Duration::from_millis(100),
+        1.0,
+    );
     options
 }
 
 fn factory(server: &ApiServer, options: ReflectorOptions) -> SharedInformerFactory {
     let client = Client::new(Config::new(server.url())).unwrap();
-    SharedInformerFactory::builder(client).reflector_options(options).build()
+    SharedInformerFactory::builder(client)
+        .reflector_options(options)
+        .build()
 }
 
 fn pods() -> GroupVersionResource {
@@ -39,10 +46,20 @@ fn pods() -> GroupVersionResource {
 fn wl11_a_watch_list_brings_the_same_objects_as_a_list() {
     let server = ApiServer::start().unwrap();
     for number in 0..50 {
-        server.create(PODS, json!({ "metadata": { "name": format!("pod-{number}") } })).unwrap();
+        server
+            .create(
+                PODS,
+                json!({ "metadata": { "name": format!("pod-{number}") } }),
+            )
+            .unwrap();
     }
     server.delete(&format!("{PODS}/pod-7")).unwrap();
-    server.patch(&format!("{PODS}/pod-8"), json!({ "metadata": { "labels": { "app": "web" } } })).unwrap();
+    server
+        .patch(
+            &format!("{PODS}/pod-8"),
+            json!({ "metadata": { "labels": { "app": "web" } } }),
+        )
+        .unwrap();
     let objects = |watch_list: bool| {
         let mut options = options();
         options.watch_list = watch_list;
@@ -52,10 +69,21 @@ fn wl11_a_watch_list_brings_the_same_objects_as_a_list() {
         factory.start(&stop).unwrap();
         factory.wait_for_cache_sync(&stop).unwrap();
         factory.shutdown();
-        assert_eq!(pods.last_sync_resource_version(), server.resource_version().to_string());
-        let lists = server.requests().iter().filter(|request| request.verb() == Verb::List).count();
+        assert_eq!(
+            pods.last_sync_resource_version(),
+            server.resource_version().to_string()
+        );
+        let lists = server
+            .requests()
+            .iter()
+            .filter(|request| request.verb() == Verb::List)
+            .count();
         assert_eq!(lists == 0, watch_list, "{:?}", server.requests());
-        pods.lister().list().into_iter().map(|pod| (pod.name().to_owned(), pod)).collect::<BTreeMap<_, _>>()
+        pods.lister()
+            .list()
+            .into_iter()
+            .map(|pod| (pod.name().to_owned(), pod))
+            .collect::<BTreeMap<_, _>>()
     };
     let (by_watch_list, by_list) = (objects(true), objects(false));
     assert_eq!(by_list.len(), 49);
@@ -104,7 +132,9 @@ impl ListerWatcher for FirstWatch {
 fn l8_request_too_long_to_send_lists_the_most_recent_state() {
     for watch_list in [false, true] {
         let server = ApiServer::start().unwrap();
-        server.create(PODS, json!({ "metadata": { "name": "a" } })).unwrap();
+        server
+            .create(PODS, json!({ "metadata": { "name": "a" } }))
+            .unwrap();
         let client = Client::new(Config::new(server.url())).unwrap();
         let first_watch = FirstWatch {
             server: Arc::new(client.lister_watcher(&pods(), None)),
@@ -119,7 +149,8 @@ fn l8_request_too_long_to_send_lists_the_most_recent_state() {
         let stop = Stop::new();
         thread::scope(|scope| {
             scope.spawn(|| reflector.run(&stop));
-            let (deadline, version) = (Instant::now() + SOON, server.resource_version().to_string());
+            let (deadline, version) =
+                (Instant::now() + SOON, server.resource_version().to_string());
             let is_there = || {
                 let status = reflector.status();
                 status.last_error.is_some() && status.resource_version == version
@@ -133,7 +164,10 @@ fn l8_request_too_long_to_send_lists_the_most_recent_state() {
         assert_eq!(store.list_keys(), ["default/a".into()]);
         let error = "its URL has 40";
         let last = reflector.status().last_error.unwrap();
-        assert!(last.is_config() && last.to_string().contains(error), "{last}");
+        assert!(
+            last.is_config() && last.to_string().contains(error),
+            "{last}"
+        );
     }
 }
 
@@ -142,7 +176,12 @@ fn w4_an_informer_whose_watch_hangs_sees_what_happens_later() {
     for watch_list in [false, true] {
         let server = ApiServer::start().unwrap();
         // One event, or the bookmark that ends the initial ones, and then nothing.
-        server.fail_next(Fault::stall().after_events(1).on(Verb::Watch).resource("pods"));
+        server.fail_next(
+            Fault::stall()
+                .after_events(1)
+                .on(Verb::Watch)
+                .resource("pods"),
+        );
         let mut options = options();
         options.watch_list = watch_list;
         options.watch_idle_timeout = Some(Duration::from_millis(300));
@@ -156,14 +195,24 @@ fn w4_an_informer_whose_watch_hangs_sees_what_happens_later() {
         factory.start(&stop).unwrap();
         factory.wait_for_cache_sync(&stop).unwrap();
         for name in ["before", "meanwhile"] {
-            server.create(PODS, json!({ "metadata": { "name": name } })).unwrap();
+            server
+                .create(PODS, json!({ "metadata": { "name": name } }))
+                .unwrap();
         }
         for name in ["before", "meanwhile"] {
-            assert_eq!(told.recv_timeout(SOON).unwrap(), name, "watch-list: {watch_list}");
+            assert_eq!(
+                told.recv_timeout(SOON).unwrap(),
+                name,
+                "watch-list: {watch_list}"
+            );
         }
         let status = pods.status();
         assert!(status.last_error.unwrap().is_timeout());
-        assert_eq!((status.lists, status.watches), (u64::from(!watch_list), 2), "no list: {watch_list}");
+        assert_eq!(
+            (status.lists, status.watches),
+            (u64::from(!watch_list), 2),
+            "no list: {watch_list}"
+        );
         factory.shutdown();
         assert_eq!(server.pending_faults(), 0);
     }
@@ -181,30 +230,46 @@ fn three_shards(server: &ApiServer, watch_list: bool) -> Vec<Option<bool>> {
             factory(server, options)
         })
         .collect();
-    let informers: Vec<_> = factories.iter().map(|factory| factory.dynamic(pods())).collect();
+    let informers: Vec<_> = factories
+        .iter()
+        .map(|factory| factory.dynamic(pods()))
+        .collect();
     for factory in &factories {
         factory.start(&stop).unwrap();
         factory.wait_for_cache_sync(&stop).unwrap();
     }
     // And what happens afterwards.
     for number in 30..60 {
-        server.create(PODS, json!({ "metadata": { "name": format!("pod-{number}") } })).unwrap();
+        server
+            .create(
+                PODS,
+                json!({ "metadata": { "name": format!("pod-{number}") } }),
+            )
+            .unwrap();
     }
     for number in (0..60).step_by(3) {
         server.delete(&format!("{PODS}/pod-{number}")).unwrap();
     }
     for number in (1..60).step_by(3) {
         let patch = json!({ "metadata": { "labels": { "app": "web" } } });
-        server.patch(&format!("{PODS}/pod-{number}"), patch).unwrap();
+        server
+            .patch(&format!("{PODS}/pod-{number}"), patch)
+            .unwrap();
     }
     let is_over = |informer: &SharedIndexInformer<DynamicObject>| {
         let pods = informer.lister().list();
         let has_label = |pod: &DynamicObject| pod.label("app").is_some();
         let number = |pod: &DynamicObject| pod.name()["pod-".len()..].parse::<u32>().unwrap();
-        pods.iter().all(|pod| number(pod) % 3 != 0 && has_label(pod) == (number(pod) % 3 == 1))
+        pods.iter()
+            .all(|pod| number(pod) % 3 != 0 && has_label(pod) == (number(pod) % 3 == 1))
     };
     let deadline = Instant::now() + SOON;
-    let count = || informers.iter().map(|informer| informer.lister().list().len()).sum::<usize>();
+    let count = || {
+        informers
+            .iter()
+            .map(|informer| informer.lister().list().len())
+            .sum::<usize>()
+    };
     while count() != 40 || !informers.iter().all(is_over) {
         assert!(Instant::now() < deadline, "{} of 40", count());
         thread::yield_now();
@@ -213,7 +278,12 @@ fn three_shards(server: &ApiServer, watch_list: bool) -> Vec<Option<bool>> {
         let pods = informer.lister().list();
         assert!(!pods.is_empty());
         for pod in pods {
-            assert_eq!(objects.insert(pod.name().to_owned(), index), None, "{} is there twice", pod.name());
+            assert_eq!(
+                objects.insert(pod.name().to_owned(), index),
+                None,
+                "{} is there twice",
+                pod.name()
+            );
         }
         let status = informer.status();
         assert!(status.complete && status.last_error.is_none(), "{status:?}");
@@ -222,7 +292,10 @@ fn three_shards(server: &ApiServer, watch_list: bool) -> Vec<Option<bool>> {
     for factory in &factories {
         factory.shutdown();
     }
-    informers.iter().map(|informer| informer.status().shard_applied).collect()
+    informers
+        .iter()
+        .map(|informer| informer.status().shard_applied)
+        .collect()
 }
 
 #[test]
@@ -233,20 +306,38 @@ fn sh2_sh4_three_informers_hold_each_object_once_whether_or_not_the_server_picks
         (false, false, Some(false)),
         (false, true, Some(false)),
     ] {
-        let server = ApiServer::builder().sharded_list_and_watch(gate).seed(7).start().unwrap();
+        let server = ApiServer::builder()
+            .sharded_list_and_watch(gate)
+            .seed(7)
+            .start()
+            .unwrap();
         for number in 0..30 {
-            server.create(PODS, json!({ "metadata": { "name": format!("pod-{number}") } })).unwrap();
+            server
+                .create(
+                    PODS,
+                    json!({ "metadata": { "name": format!("pod-{number}") } }),
+                )
+                .unwrap();
         }
-        assert_eq!(three_shards(&server, watch_list), [applied; 3], "gate: {gate}, watch-list: {watch_list}");
+        assert_eq!(
+            three_shards(&server, watch_list),
+            [applied; 3],
+            "gate: {gate}, watch-list: {watch_list}"
+        );
     }
 }
 
 #[test]
 fn sh5_a_server_that_refuses_a_selector_says_why() {
-    let server = ApiServer::builder().sharded_list_and_watch(true).start().unwrap();
+    let server = ApiServer::builder()
+        .sharded_list_and_watch(true)
+        .start()
+        .unwrap();
     let client = Client::new(Config::new(server.url())).unwrap();
     let factory = SharedInformerFactory::builder(client)
-        .tweak_list_options(|options| options.shard_selector = "shardRange(object.metadata.name)".into())
+        .tweak_list_options(|options| {
+            options.shard_selector = "shardRange(object.metadata.name)".into()
+        })
         .reflector_options(options())
         .build();
     let stop = Stop::new();
@@ -258,8 +349,14 @@ fn sh5_a_server_that_refuses_a_selector_says_why() {
         thread::yield_now();
     }
     let error = pods.status().last_error.unwrap();
-    assert!(error.to_string().contains("invalid shard selector: "), "{error}");
-    assert_eq!(error.status().map(|status| (status.code, &*status.reason)), Some((500, "")));
+    assert!(
+        error.to_string().contains("invalid shard selector: "),
+        "{error}"
+    );
+    assert_eq!(
+        error.status().map(|status| (status.code, &*status.reason)),
+        Some((500, ""))
+    );
     factory.shutdown();
 }
 
@@ -294,7 +391,10 @@ impl ReflectorStore<DynamicObject> for Together {
     fn write_together(&self, write: &mut dyn FnMut()) {
         let before = self.told.load(Ordering::Relaxed);
         write();
-        self.most.fetch_max(self.told.load(Ordering::Relaxed) - before, Ordering::Relaxed);
+        self.most.fetch_max(
+            self.told.load(Ordering::Relaxed) - before,
+            Ordering::Relaxed,
+        );
     }
 }
 
@@ -309,7 +409,8 @@ fn most_together(clock: impl Clock) -> usize {
 
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let list = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}"#;
+    let list =
+        r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}"#;
     let server = thread::spawn(move || {
         let answer = |body: &[u8]| {
             let (mut stream, _) = listener.accept().unwrap();
@@ -318,7 +419,8 @@ fn most_together(clock: impl Clock) -> usize {
                     break;
                 }
             }
-            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
+            let head =
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
             stream.write_all(head.as_bytes()).unwrap();
             stream.write_all(body).unwrap();
             stream
@@ -326,7 +428,10 @@ fn most_together(clock: impl Clock) -> usize {
         drop(answer(list.as_bytes()));
         let mut events = Vec::with_capacity(EVENTS * SIZE);
         for number in 0..EVENTS {
-            let metadata = format!(r#"{{"name":"pod-{number}","resourceVersion":"{}"}}"#, number + 2);
+            let metadata = format!(
+                r#"{{"name":"pod-{number}","resourceVersion":"{}"}}"#,
+                number + 2
+            );
             let object = format!(r#"{{"kind":"Pod","apiVersion":"v1","metadata":{metadata}}}"#);
             let event = format!(r#"{{"type":"ADDED","object":{object}}}"#);
             writeln!(events, "{event:width$}", width = SIZE - 1).unwrap();
@@ -335,12 +440,19 @@ fn most_together(clock: impl Clock) -> usize {
     });
 
     let (everything, told) = mpsc::channel();
-    let store = Together { all: EVENTS, told: 0.into(), most: 0.into(), everything };
+    let store = Together {
+        all: EVENTS,
+        told: 0.into(),
+        most: 0.into(),
+        everything,
+    };
     let store = Arc::new(store);
     let mut options = options();
     options.watch_list = false;
     options.clock = Arc::new(clock);
-    let pods = Client::new(Config::new(&url)).unwrap().lister_watcher(&pods(), None);
+    let pods = Client::new(Config::new(&url))
+        .unwrap()
+        .lister_watcher(&pods(), None);
     let reflector = Reflector::new(Arc::new(pods), store.clone(), options);
     let stop = Stop::new();
     thread::scope(|scope| {

@@ -35,7 +35,10 @@ fn event(kind: &str, object: &Value) -> String {
 /// The bookmark that ends the objects of a watch-list.
 fn end(version: &str) -> String {
     let annotations = json!({"k8s.io/initial-events-end": "true"});
-    event("BOOKMARK", &json!({"metadata": {"resourceVersion": version, "annotations": annotations}}))
+    event(
+        "BOOKMARK",
+        &json!({"metadata": {"resourceVersion": version, "annotations": annotations}}),
+    )
 }
 
 /// Runs a reflector of config maps until this many requests were made. Returns these, the seconds for which
@@ -60,14 +63,25 @@ fn run(server: &Server, requests: usize) -> (Vec<String>, Vec<u64>, ReflectorSta
         server.options(requests)
     });
     assert_eq!(server.count(), requests, "no request follows");
-    let waits = server.read_timeouts().into_iter().flatten().map(|wait| wait.as_secs());
-    (made.iter().map(describe).collect(), waits.filter(|wait| *wait < 60).collect(), reflector.status())
+    let waits = server
+        .read_timeouts()
+        .into_iter()
+        .flatten()
+        .map(|wait| wait.as_secs());
+    (
+        made.iter().map(describe).collect(),
+        waits.filter(|wait| *wait < 60).collect(),
+        reflector.status(),
+    )
 }
 
 /// A list with a broken object, and five more after the waits; then these watches.
 fn after_five_relists(watches: impl IntoIterator<Item = Answer>) -> Server {
     let lists = (10..16).flat_map(|version| {
-        [list(&version.to_string(), &[broken("a", "1"), good("b", "1")]), Answer::open(SILENCE)]
+        [
+            list(&version.to_string(), &[broken("a", "1"), good("b", "1")]),
+            Answer::open(SILENCE),
+        ]
     });
     Server::new(lists.chain(watches))
 }
@@ -98,23 +112,35 @@ fn w15_missed_object_triggers_five_relists() {
     ]);
     let (requests, waits, status) = run(&server, 16);
     assert_eq!(requests[..12], FIVE_RELISTS);
-    assert_eq!(requests[12..], ["watch 15", "watch 20", "list 30", "watch 40"]);
+    assert_eq!(
+        requests[12..],
+        ["watch 15", "watch 20", "list 30", "watch 40"]
+    );
     assert_eq!(waits, [1, 2, 4, 8, 16, 30]);
-    assert_eq!((status.complete, status.relists, status.unreadable), (true, 6, 8));
+    assert_eq!(
+        (status.complete, status.relists, status.unreadable),
+        (true, 6, 8)
+    );
 }
 
 #[test]
 fn w15_missed_object_that_comes_triggers_a_relist() {
-    for (kind, came) in
-        [("MODIFIED", good("a", "20")), ("DELETED", good("a", "20")), ("DELETED", broken("a", "20"))]
-    {
+    for (kind, came) in [
+        ("MODIFIED", good("a", "20")),
+        ("DELETED", good("a", "20")),
+        ("DELETED", broken("a", "20")),
+    ] {
         let server = after_five_relists([
             Answer::open(event(kind, &came) + SILENCE),
             list("21", &[good("b", "1")]),
             Answer::open(""),
         ]);
         let (requests, waits, status) = run(&server, 15);
-        assert_eq!(requests[12..], ["watch 15", "list 20", "watch 21"], "{kind}");
+        assert_eq!(
+            requests[12..],
+            ["watch 15", "list 20", "watch 21"],
+            "{kind}"
+        );
         assert_eq!(waits, [1, 2, 4, 8, 16, 30]);
         assert!(status.complete);
     }
@@ -137,7 +163,8 @@ fn w15_missed_object_triggers_a_relist_between_events() {
 #[test]
 fn w15_missed_object_triggers_a_watch_list() {
     let first = event("ADDED", &broken("a", "1")) + &end("10") + SILENCE;
-    let second = event("ADDED", &good("a", "11")) + &end("11") + &event("MODIFIED", &broken("a", "12"));
+    let second =
+        event("ADDED", &good("a", "11")) + &end("11") + &event("MODIFIED", &broken("a", "12"));
     let third = event("ADDED", &good("a", "13")) + &end("13");
     let answers = [first, second + SILENCE, third].map(Answer::open);
     let (requests, waits, _) = run(&Server::new(answers).with_watch_list(), 3);

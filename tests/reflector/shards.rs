@@ -7,8 +7,8 @@ use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{DynamicObject, Indexer, ReflectorOptions, ReflectorStatus, Shard};
 
 use crate::support::{
-    Recorder, Running, SECOND, Server, bookmark, error_event, initial_events_end, refused, refused_with,
-    run_until_read_with, status_json,
+    Recorder, Running, SECOND, Server, bookmark, error_event, initial_events_end, refused,
+    refused_with, run_until_read_with, status_json,
 };
 
 /// The hash of this UID begins with 08, so it is in the first of two shards.
@@ -49,13 +49,20 @@ fn running(answers: impl IntoIterator<Item = Answer>) -> Running {
 }
 
 fn watch_list(answers: impl IntoIterator<Item = Answer>) -> Running {
-    Running::start(Server::new(answers).with_watch_list(), Recorder::default(), set)
+    Running::start(
+        Server::new(answers).with_watch_list(),
+        Recorder::default(),
+        set,
+    )
 }
 
 #[test]
 fn w10_long_version_of_another_shard_is_not_adopted() {
     let other = event("MODIFIED", &object("b", OTHER, &"1".repeat(1025)));
-    let it = running([page("10", "", &[]), Answer::body(other + crate::support::TICK)]);
+    let it = running([
+        page("10", "", &[]),
+        Answer::body(other + crate::support::TICK),
+    ]);
     assert_eq!(it.requests(3), ["list 0 limit 500", "watch 10", "watch 10"]);
     assert_eq!(it.store.calls(), ["replace [] at 10"]);
 }
@@ -72,7 +79,12 @@ fn sh1_each_page_and_watch_and_watch_list_asks_for_the_shard() {
             Answer::open(""),
         ]
     };
-    let requests = ["watch-list ", "list 0 limit 500", "list most recent limit 500 continue more", "watch 4"];
+    let requests = [
+        "watch-list ",
+        "list 0 limit 500",
+        "list most recent limit 500 continue more",
+        "watch 4",
+    ];
     for shard in [Some(mine()), Some(mine().by_namespace()), None] {
         let server = Server::new(answers()).with_watch_list();
         let wanted = shard.as_ref().map(Shard::selector).unwrap_or_default();
@@ -82,12 +94,19 @@ fn sh1_each_page_and_watch_and_watch_list_asks_for_the_shard() {
         for request in it.options(6) {
             assert_eq!(request.options().shard_selector, wanted);
             let query = request.options().to_query();
-            assert_eq!(query.contains("shardSelector="), !wanted.is_empty(), "{query}");
+            assert_eq!(
+                query.contains("shardSelector="),
+                !wanted.is_empty(),
+                "{query}"
+            );
         }
     }
     let it = running([]);
     let query = it.options(1)[0].options().to_query();
-    assert!(query.starts_with("shardSelector=shardRange%28object.metadata.uid%2C%20%270x0000"), "{query}");
+    assert!(
+        query.starts_with("shardSelector=shardRange%28object.metadata.uid%2C%20%270x0000"),
+        "{query}"
+    );
 }
 
 #[test]
@@ -98,7 +117,14 @@ fn sh2_objects_of_other_shards_are_neither_kept_nor_told() {
         + &event("MODIFIED", &object("b", OTHER, "7"))
         + &event("DELETED", &object("b", OTHER, "8"))
         + &event("DELETED", &object("a", MINE, "9"));
-    let told = ["replace [a@1] at 4", "bookmark 5", "add d@6", "bookmark 7", "bookmark 8", "delete a@9"];
+    let told = [
+        "replace [a@1] at 4",
+        "bookmark 5",
+        "add d@6",
+        "bookmark 7",
+        "bookmark 8",
+        "delete a@9",
+    ];
     let it = running([page("4", "", &items), Answer::open(&*events)]);
     assert_eq!(it.calls(2), told);
     let initial = items.map(|item| event("ADDED", &item)).concat() + &initial_events_end("4");
@@ -109,8 +135,16 @@ fn sh2_objects_of_other_shards_are_neither_kept_nor_told() {
 #[test]
 fn sh2_a_name_that_goes_to_another_shard_is_deleted_and_one_that_comes_from_there_added() {
     // Deleted and created again it has another UID.
-    let items = [object("goes", MINE, "1"), object("comes", OTHER, "2"), object("stays", MINE, "3")];
-    let later = [object("goes", OTHER, "5"), object("comes", MINE, "6"), object("stays", MINE, "3")];
+    let items = [
+        object("goes", MINE, "1"),
+        object("comes", OTHER, "2"),
+        object("stays", MINE, "3"),
+    ];
+    let later = [
+        object("goes", OTHER, "5"),
+        object("comes", MINE, "6"),
+        object("stays", MINE, "3"),
+    ];
     let store = Arc::new(Indexer::<DynamicObject>::for_objects());
     let answers = [
         page("4", "", &items),
@@ -122,7 +156,10 @@ fn sh2_a_name_that_goes_to_another_shard_is_deleted_and_one_that_comes_from_ther
     let status = run_until_read_with(&store, &script, 3, set);
     let mut keys = store.list_keys();
     keys.sort();
-    assert_eq!(keys.iter().map(|key| &**key).collect::<Vec<_>>(), ["comes", "stays"]);
+    assert_eq!(
+        keys.iter().map(|key| &**key).collect::<Vec<_>>(),
+        ["comes", "stays"]
+    );
     assert!(status.complete);
 
     let events = event("DELETED", &object("goes", MINE, "5"))
@@ -130,15 +167,23 @@ fn sh2_a_name_that_goes_to_another_shard_is_deleted_and_one_that_comes_from_ther
         + &event("DELETED", &object("comes", OTHER, "7"))
         + &event("ADDED", &object("comes", MINE, "8"));
     let it = running([page("4", "", &items), Answer::open(events)]);
-    assert_eq!(it.calls(2)[1..], ["delete goes@5", "bookmark 6", "bookmark 7", "add comes@8"]);
+    assert_eq!(
+        it.calls(2)[1..],
+        ["delete goes@5", "bookmark 6", "bookmark 7", "add comes@8"]
+    );
 }
 
 #[test]
-fn sh2_an_object_without_a_uid_goes_by_the_empty_one_and_a_cluster_scoped_one_by_the_empty_namespace() {
+fn sh2_an_object_without_a_uid_goes_by_the_empty_one_and_a_cluster_scoped_one_by_the_empty_namespace()
+ {
     // The hash of nothing begins with cb.
     for (index, by_namespace) in [(0, false), (1, false), (0, true), (1, true)] {
         let shard = Shard::new(index, 2).unwrap();
-        let shard = if by_namespace { shard.by_namespace() } else { shard };
+        let shard = if by_namespace {
+            shard.by_namespace()
+        } else {
+            shard
+        };
         let bare = r#"{"metadata":{"name":"a","resourceVersion":"1"}}"#;
         let null = r#"{"metadata":{"name":"b","uid":null,"namespace":null,"resourceVersion":"2"}}"#;
         let late = r#"{"metadata":{"name":"c","uid":"","resourceVersion":"3","namespace":""}}"#;
@@ -148,7 +193,12 @@ fn sh2_an_object_without_a_uid_goes_by_the_empty_one_and_a_cluster_scoped_one_by
         let it = Running::with(answers, |options| options.shard = Some(shard));
         let told: &[&str] = match index {
             0 => &["replace [] at 4", "bookmark 1", "bookmark 2", "bookmark 3"],
-            _ => &["replace [a@1 b@2 c@3] at 4", "update a@1", "update b@2", "update c@3"],
+            _ => &[
+                "replace [a@1 b@2 c@3] at 4",
+                "update a@1",
+                "update b@2",
+                "update c@3",
+            ],
         };
         assert_eq!(it.calls(2), told, "{index} {by_namespace}");
         assert_eq!(it.status().unreadable, 0);
@@ -158,7 +208,12 @@ fn sh2_an_object_without_a_uid_goes_by_the_empty_one_and_a_cluster_scoped_one_by
 #[test]
 fn sh2_what_has_no_name_may_be_any_object_and_is_not_taken_for_anothers() {
     // Without a UID either it would be in the other shard.
-    for nameless in ["{}", r#"{"metadata":null}"#, r#"{"metadata":{"resourceVersion":"5"}}"#, "7"] {
+    for nameless in [
+        "{}",
+        r#"{"metadata":null}"#,
+        r#"{"metadata":{"resourceVersion":"5"}}"#,
+        "7",
+    ] {
         let store = Arc::new(Indexer::<DynamicObject>::for_objects());
         let answers = [
             page("4", "", &[object("a", MINE, "1")]),
@@ -167,8 +222,16 @@ fn sh2_what_has_no_name_may_be_any_object_and_is_not_taken_for_anothers() {
             Answer::open(""),
         ];
         let status = run_until_read_with(&store, &ScriptedListerWatcher::new(answers), 3, set);
-        assert_eq!((status.complete, status.unreadable), (false, 1), "{nameless}");
-        assert_eq!((store.len(), &*status.resource_version), (1, "6"), "{nameless}");
+        assert_eq!(
+            (status.complete, status.unreadable),
+            (false, 1),
+            "{nameless}"
+        );
+        assert_eq!(
+            (store.len(), &*status.resource_version),
+            (1, "6"),
+            "{nameless}"
+        );
     }
 }
 
@@ -180,9 +243,12 @@ fn sh2_a_namespace_counts_wherever_it_stands() {
         r#"{"metadata":{"name":"c","namespace":"abc","uid":"ab","resourceVersion":"3"}}"#,
         r#"{"metadata":{"uid":"ab","resourceVersion":"4","name":"d","namespace":"abc"}}"#,
     ];
-    let it = Running::with([page("4", "", &items.map(str::to_owned)), Answer::open("")], |options| {
-        options.shard = Some(mine().by_namespace());
-    });
+    let it = Running::with(
+        [page("4", "", &items.map(str::to_owned)), Answer::open("")],
+        |options| {
+            options.shard = Some(mine().by_namespace());
+        },
+    );
     assert_eq!(it.calls(2), ["replace [a@1 b@2] at 4"]);
 }
 
@@ -195,10 +261,22 @@ fn sh2_w10_what_is_left_out_counts_as_an_event_and_its_version_as_seen() {
         Answer::body(foreign("ADDED", "5")),
         Answer::body(foreign("DELETED", "6")),
         // An event without a version leaves it as it is.
-        Answer::body(event("MODIFIED", r#"{"metadata":{"name":"b","uid":"abc"}}"#)),
+        Answer::body(event(
+            "MODIFIED",
+            r#"{"metadata":{"name":"b","uid":"abc"}}"#,
+        )),
         Answer::open(""),
     ]);
-    assert_eq!(it.requests(5), ["list 0 limit 500", "watch 4", "watch 5", "watch 6", "watch 6"]);
+    assert_eq!(
+        it.requests(5),
+        [
+            "list 0 limit 500",
+            "watch 4",
+            "watch 5",
+            "watch 6",
+            "watch 6"
+        ]
+    );
     assert_eq!(it.reflector.last_sync_resource_version(), "6");
     assert_eq!(it.calls(5), ["replace [] at 4", "bookmark 5", "bookmark 6"]);
     assert!(it.waited().is_empty() && it.status().last_error.is_none());
@@ -222,31 +300,71 @@ fn sh3_a_server_that_says_so_on_every_page_picks_the_objects_itself() {
     let cases = [
         ("said", vec![(ours.clone(), items())], Some(true)),
         ("said of nothing", vec![(ours.clone(), vec![])], Some(true)),
-        ("said of both pages", vec![(first(&ours), items()), (ours.clone(), vec![])], Some(true)),
+        (
+            "said of both pages",
+            vec![(first(&ours), items()), (ours.clone(), vec![])],
+            Some(true),
+        ),
         ("not said", vec![(none.clone(), items())], Some(false)),
-        ("said of the first page", vec![(first(&ours), items()), (none.clone(), vec![])], Some(false)),
-        ("said of the last page", vec![(first(&none), items()), (ours.clone(), vec![])], Some(false)),
+        (
+            "said of the first page",
+            vec![(first(&ours), items()), (none.clone(), vec![])],
+            Some(false),
+        ),
+        (
+            "said of the last page",
+            vec![(first(&none), items()), (ours.clone(), vec![])],
+            Some(false),
+        ),
         ("another shard", vec![(other, items())], Some(false)),
-        ("said, but not done", vec![(ours.clone(), foreign())], Some(false)),
-        ("said in other words", vec![(echo(&mine().selector().replace(' ', "")), items())], Some(false)),
-        ("null", vec![(r#","shardInfo":null"#.to_owned(), items())], Some(false)),
-        ("no text", vec![(r#","shardInfo":{"selector":7}"#.to_owned(), items())], Some(false)),
-        ("no object", vec![(r#","shardInfo":"x""#.to_owned(), items())], Some(false)),
+        (
+            "said, but not done",
+            vec![(ours.clone(), foreign())],
+            Some(false),
+        ),
+        (
+            "said in other words",
+            vec![(echo(&mine().selector().replace(' ', "")), items())],
+            Some(false),
+        ),
+        (
+            "null",
+            vec![(r#","shardInfo":null"#.to_owned(), items())],
+            Some(false),
+        ),
+        (
+            "no text",
+            vec![(r#","shardInfo":{"selector":7}"#.to_owned(), items())],
+            Some(false),
+        ),
+        (
+            "no object",
+            vec![(r#","shardInfo":"x""#.to_owned(), items())],
+            Some(false),
+        ),
     ];
     for (what, pages, applied) in cases {
         let count = pages.len();
-        let answers = pages.into_iter().map(|(rest, items)| page("4", &rest, &items));
+        let answers = pages
+            .into_iter()
+            .map(|(rest, items)| page("4", &rest, &items));
         let script = ScriptedListerWatcher::new(answers.chain([Answer::open("")]));
         let store = Arc::new(Indexer::<DynamicObject>::for_objects());
         let status = run_until_read_with(&store, &script, count + 1, set);
         assert_eq!(status.shard_applied, applied, "{what}");
-        assert!(status.listed && status.last_error.is_none(), "{what}: {status:?}");
+        assert!(
+            status.listed && status.last_error.is_none(),
+            "{what}: {status:?}"
+        );
     }
     // Nothing is known before, and of no shard there is nothing to know.
     assert_eq!(ReflectorStatus::default().shard_applied, None);
     let store = Arc::new(Indexer::<DynamicObject>::for_objects());
     let script = ScriptedListerWatcher::new([page("4", &ours, &foreign()), Answer::open("")]);
-    assert_eq!(run_until_read_with(&store, &script, 2, |_| {}).shard_applied, None);
+    assert_eq!(
+        run_until_read_with(&store, &script, 2, |_| {}).shard_applied,
+        None
+    );
     assert_eq!(store.len(), 2);
 }
 
@@ -255,7 +373,11 @@ fn sh3_a_list_that_is_made_again_says_it_again() {
     // L13: the continue token is expired, and the server that answers now does not know of shards.
     let first = format!(r#","continue":"more"{}"#, echo(&mine().selector()));
     let answers = [
-        page("4", &first, &[object("a", MINE, "1"), object("b", OTHER, "2")]),
+        page(
+            "4",
+            &first,
+            &[object("a", MINE, "1"), object("b", OTHER, "2")],
+        ),
         refused(410, "Expired"),
         page("4", &echo(&mine().selector()), &[object("a", MINE, "1")]),
         Answer::open(""),
@@ -272,26 +394,51 @@ fn sh3_of_a_watch_list_only_an_object_of_another_shard_tells() {
         let script = ScriptedListerWatcher::new(first).with_watch_list();
         run_until_read_with(&store, &script, bodies, set).shard_applied
     };
-    let (mine_added, other) =
-        (event("ADDED", &object("a", MINE, "1")), event("ADDED", &object("b", OTHER, "2")));
+    let (mine_added, other) = (
+        event("ADDED", &object("a", MINE, "1")),
+        event("ADDED", &object("b", OTHER, "2")),
+    );
     let end = initial_events_end("4");
-    assert_eq!(applied(vec![Answer::open(mine_added.clone() + &end)], 1), None);
-    assert_eq!(applied(vec![Answer::open(mine_added.clone() + &other + &end)], 1), Some(false));
-    assert_eq!(applied(vec![Answer::open(mine_added.clone() + &end + &other)], 1), Some(false));
+    assert_eq!(
+        applied(vec![Answer::open(mine_added.clone() + &end)], 1),
+        None
+    );
+    assert_eq!(
+        applied(vec![Answer::open(mine_added.clone() + &other + &end)], 1),
+        Some(false)
+    );
+    assert_eq!(
+        applied(vec![Answer::open(mine_added.clone() + &end + &other)], 1),
+        Some(false)
+    );
     // What a list has told stays, as long as nothing says otherwise.
     let list = || vec![refused(500, ""), page("4", &echo(&mine().selector()), &[])];
     let expired = error_event(410, "Expired");
-    let then =
-        |events: String| list().into_iter().chain([Answer::body(expired.clone()), Answer::open(events)]);
-    assert_eq!(applied(then(mine_added.clone() + &end).collect(), 2), Some(true));
-    assert_eq!(applied(then(mine_added + &end + &other).collect(), 2), Some(false));
+    let then = |events: String| {
+        list()
+            .into_iter()
+            .chain([Answer::body(expired.clone()), Answer::open(events)])
+    };
+    assert_eq!(
+        applied(then(mine_added.clone() + &end).collect(), 2),
+        Some(true)
+    );
+    assert_eq!(
+        applied(then(mine_added + &end + &other).collect(), 2),
+        Some(false)
+    );
 }
 
 #[test]
 fn sh4_objects_of_other_shards_count_as_received() {
-    let one =
-        |remaining: &str, items: &[String]| page("4", &format!(r#","continue":"more"{remaining}"#), items);
-    let items = [object("a", MINE, "1"), object("b", OTHER, "2"), object("c", OTHER, "3")];
+    let one = |remaining: &str, items: &[String]| {
+        page("4", &format!(r#","continue":"more"{remaining}"#), items)
+    };
+    let items = [
+        object("a", MINE, "1"),
+        object("b", OTHER, "2"),
+        object("c", OTHER, "3"),
+    ];
     let progress = |remaining: &str| {
         let it = running([one(remaining, &items), Answer::open("")]);
         it.requests(2);
@@ -304,7 +451,10 @@ fn sh4_objects_of_other_shards_count_as_received() {
     // it looks at them in larger portions than the page.
     let picked = echo(&mine().selector());
     for remaining in ["5", "-2"] {
-        assert_eq!(progress(&format!(r#","remainingItemCount":{remaining}{picked}"#)), (3, None));
+        assert_eq!(
+            progress(&format!(r#","remainingItemCount":{remaining}{picked}"#)),
+            (3, None)
+        );
     }
 
     let store = Arc::new(Indexer::<DynamicObject>::for_objects());

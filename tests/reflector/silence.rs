@@ -6,8 +6,8 @@ use k8s_informer::ReflectorState;
 use k8s_informer::testing::{Answer, Request};
 
 use crate::support::{
-    Recorder, Running, SECOND, SILENCE, Server, TICK, bookmark, connection_refused, error_event, event,
-    initial_events_end, list, refused, refused_with, too_large_version,
+    Recorder, Running, SECOND, SILENCE, Server, TICK, bookmark, connection_refused, error_event,
+    event, initial_events_end, list, refused, refused_with, too_large_version,
 };
 
 /// The time after which the server was asked to end this request.
@@ -23,14 +23,26 @@ fn w4_a_watch_that_has_fallen_silent_is_opened_again() {
         Answer::open(SILENCE),
         Answer::open(event("ADDED", "b", "12")),
     ]);
-    assert_eq!(it.requests(4), ["list 0 limit 500", "watch 10", "watch 11", "watch 11"]);
+    assert_eq!(
+        it.requests(4),
+        ["list 0 limit 500", "watch 10", "watch 11", "watch 11"]
+    );
     assert_eq!(it.calls(2), ["replace [] at 10", "add a@11", "add b@12"]);
     assert_eq!((it.waited(), it.handed()), (vec![], 0));
     let error = it.last_error();
-    assert!(error.is_timeout() && error.to_string().contains("nothing came for"), "{error}");
-    let limits: Vec<_> =
-        it.options(4)[1..].iter().map(|request| Some(timeout_of(request) + 30 * SECOND)).collect();
-    assert_eq!(it.server.read_timeouts(), limits, "the server ends it before that, unless it is dead");
+    assert!(
+        error.is_timeout() && error.to_string().contains("nothing came for"),
+        "{error}"
+    );
+    let limits: Vec<_> = it.options(4)[1..]
+        .iter()
+        .map(|request| Some(timeout_of(request) + 30 * SECOND))
+        .collect();
+    assert_eq!(
+        it.server.read_timeouts(),
+        limits,
+        "the server ends it before that, unless it is dead"
+    );
     assert_eq!(it.server.open_bodies_at_request(), 0);
 }
 
@@ -49,11 +61,24 @@ fn w4_a_server_that_sends_no_bookmarks_any_more_is_asked_anew_and_then_for_a_lis
     // As after a restore: of a version that is yet to come the server has nothing to tell.
     assert_eq!(it.requests(3), ["list 0 limit 500", "watch 10", "watch 12"]);
     it.pass(SECOND);
-    assert_eq!(it.requests(6)[3..], ["list 12", "list most recent", "watch 7"]);
-    assert!(it.calls(3).ends_with(&["replace [b@1] at 7".to_owned(), "add c@8".to_owned()]));
+    assert_eq!(
+        it.requests(6)[3..],
+        ["list 12", "list most recent", "watch 7"]
+    );
+    assert!(
+        it.calls(3)
+            .ends_with(&["replace [b@1] at 7".to_owned(), "add c@8".to_owned()])
+    );
     let timeouts = it.server.read_timeouts();
-    assert_eq!(timeouts[1..3], [Some(180 * SECOND); 2], "a bookmark comes each minute");
-    assert!(timeouts[3] > Some(300 * SECOND), "it has to show anew that it sends them");
+    assert_eq!(
+        timeouts[1..3],
+        [Some(180 * SECOND); 2],
+        "a bookmark comes each minute"
+    );
+    assert!(
+        timeouts[3] > Some(300 * SECOND),
+        "it has to show anew that it sends them"
+    );
 }
 
 #[test]
@@ -67,29 +92,57 @@ fn w4_a_silence_before_the_last_event_does_not_count() {
         Answer::open(SILENCE),
         Answer::open(""),
     ]);
-    let requests = ["list 0 limit 500", "watch 10", "watch 12", "watch 13", "watch 13"];
+    let requests = [
+        "list 0 limit 500",
+        "watch 10",
+        "watch 12",
+        "watch 13",
+        "watch 13",
+    ];
     assert_eq!(it.requests(5), requests);
 }
 
 #[test]
 fn w4_the_watch_idle_timeout_of_the_options_counts_in_its_place() {
-    let answers = || [list("10", &[]), Answer::open(TICK.to_owned() + SILENCE), Answer::open("")];
-    let it = Running::with(answers(), |options| options.watch_idle_timeout = Some(120 * SECOND));
+    let answers = || {
+        [
+            list("10", &[]),
+            Answer::open(TICK.to_owned() + SILENCE),
+            Answer::open(""),
+        ]
+    };
+    let it = Running::with(answers(), |options| {
+        options.watch_idle_timeout = Some(120 * SECOND)
+    });
     it.calls(2);
     assert_eq!(it.requests(3), ["list 0 limit 500", "watch 10", "watch 10"]);
     assert_eq!(it.server.read_timeouts(), [Some(120 * SECOND); 2]);
-    assert!(it.last_error().to_string().ends_with("nothing came for 120 s"), "{}", it.last_error());
+    assert!(
+        it.last_error()
+            .to_string()
+            .ends_with("nothing came for 120 s"),
+        "{}",
+        it.last_error()
+    );
 
-    let it = Running::with(answers(), |options| options.watch_idle_timeout = Some(Duration::ZERO));
+    let it = Running::with(answers(), |options| {
+        options.watch_idle_timeout = Some(Duration::ZERO)
+    });
     it.calls(2);
     let timeout = timeout_of(&it.options(2)[1]);
-    assert_eq!(it.server.read_timeouts()[0], Some(timeout + 30 * SECOND), "zero would never be idle");
+    assert_eq!(
+        it.server.read_timeouts()[0],
+        Some(timeout + 30 * SECOND),
+        "zero would never be idle"
+    );
 }
 
 #[test]
 fn w4_a_body_without_read_timeouts_just_blocks() {
     let server = Server::new([list("10", &[]), Answer::open("")]).without_read_timeouts();
-    let it = Running::start(server, Recorder::default(), |options| options.watch_idle_timeout = Some(SECOND));
+    let it = Running::start(server, Recorder::default(), |options| {
+        options.watch_idle_timeout = Some(SECOND)
+    });
     it.calls(2);
     it.clock.advance(1000 * SECOND);
     let status = it.status();
@@ -99,21 +152,33 @@ fn w4_a_body_without_read_timeouts_just_blocks() {
 
 #[test]
 fn w4_the_watch_that_follows_a_watch_list_has_its_own_patience() {
-    let server =
-        Server::new([Answer::open(event("ADDED", "a", "1") + SILENCE + &initial_events_end("10") + SILENCE)]);
+    let server = Server::new([Answer::open(
+        event("ADDED", "a", "1") + SILENCE + &initial_events_end("10") + SILENCE,
+    )]);
     let it = Running::start(server.with_watch_list(), Recorder::default(), |options| {
         options.watch_idle_timeout = Some(120 * SECOND);
     });
     assert_eq!(it.requests(2), ["watch-list ", "watch 10"]);
-    assert_eq!(it.server.read_timeouts()[..2], [Some(10 * SECOND), Some(120 * SECOND)]);
+    assert_eq!(
+        it.server.read_timeouts()[..2],
+        [Some(10 * SECOND), Some(120 * SECOND)]
+    );
 }
 
 #[test]
 fn l3_a_watch_that_fell_silent_after_an_event_was_healthy() {
-    for (watch, last) in [(event("ADDED", "a", "11") + SILENCE, 1), (SILENCE.to_owned(), 4)] {
+    for (watch, last) in [
+        (event("ADDED", "a", "11") + SILENCE, 1),
+        (SILENCE.to_owned(), 4),
+    ] {
         let failed = || refused(500, "InternalError");
-        let it =
-            Running::new([failed(), failed(), list("10", &[]), Answer::open(&*watch), connection_refused()]);
+        let it = Running::new([
+            failed(),
+            failed(),
+            list("10", &[]),
+            Answer::open(&*watch),
+            connection_refused(),
+        ]);
         for _ in 0..3 {
             it.pass(60 * SECOND);
         }
@@ -125,18 +190,37 @@ fn l3_a_watch_that_fell_silent_after_an_event_was_healthy() {
 fn w12_a_body_is_dropped_as_soon_as_nothing_more_is_read_from_it() {
     let bodies = [
         vec![list("10", &[]), Answer::open(error_event(410, "Expired"))],
-        vec![list("10", &[]), Answer::open(error_event(429, "TooManyRequests"))],
+        vec![
+            list("10", &[]),
+            Answer::open(error_event(429, "TooManyRequests")),
+        ],
         vec![list("10", &[]), Answer::body("")],
-        vec![list("10", &[]), Answer::open("garbage\n"), Answer::open("garbage\n")],
-        vec![list("10", &[]), Answer::open(event("ADDED", "a", "11") + SILENCE), refused(403, "Forbidden")],
-        vec![list("10", &[]), Answer::broken(event("ADDED", "a", "11")), refused(403, "Forbidden")],
+        vec![
+            list("10", &[]),
+            Answer::open("garbage\n"),
+            Answer::open("garbage\n"),
+        ],
+        vec![
+            list("10", &[]),
+            Answer::open(event("ADDED", "a", "11") + SILENCE),
+            refused(403, "Forbidden"),
+        ],
+        vec![
+            list("10", &[]),
+            Answer::broken(event("ADDED", "a", "11")),
+            refused(403, "Forbidden"),
+        ],
     ];
     for bodies in bodies {
         let what = format!("{bodies:?}");
         let it = Running::new(bodies);
         it.waits(1);
         assert_eq!(it.server.open_bodies(), 0, "while it waits: {what}");
-        assert_eq!(it.server.open_bodies_at_request(), 0, "at the next request: {what}");
+        assert_eq!(
+            it.server.open_bodies_at_request(),
+            0,
+            "at the next request: {what}"
+        );
     }
     let it = Running::new([list("10", &[]), Answer::open("")]);
     it.calls(2);
@@ -150,7 +234,9 @@ fn w12_a_body_is_dropped_as_soon_as_nothing_more_is_read_from_it() {
 fn w12_the_body_of_a_watch_list_is_dropped_too_but_when_it_becomes_the_watch() {
     for stream in [
         Answer::open(event("ADDED", "a", "1") + &error_event(429, "TooManyRequests")),
-        Answer::open(event("ADDED", "a", "1") + &initial_events_end("10") + &error_event(410, "Expired")),
+        Answer::open(
+            event("ADDED", "a", "1") + &initial_events_end("10") + &error_event(410, "Expired"),
+        ),
     ] {
         let it = Running::watch_list([stream]);
         it.waits(1);
@@ -170,25 +256,46 @@ fn quiet_for(seconds: usize) -> Answer {
 fn w4_idle_timeout_leads_to_a_list_after_two_bookmark_intervals() {
     let silent = || Answer::open(SILENCE);
     for (timeout, watches) in [(5, 24), (40, 3), (100, 2)] {
-        let answers = [list("10", &["a"])].into_iter().chain((0..watches).map(|_| silent()));
+        let answers = [list("10", &["a"])]
+            .into_iter()
+            .chain((0..watches).map(|_| silent()));
         // As after a restore: of a version that is yet to come the server has nothing to tell.
-        let restored =
-            [refused_with(too_large_version()), list("7", &["b"]), Answer::open(event("ADDED", "c", "8"))];
+        let restored = [
+            refused_with(too_large_version()),
+            list("7", &["b"]),
+            Answer::open(event("ADDED", "c", "8")),
+        ];
         let it = Running::with(answers.chain(restored), |options| {
             options.watch_idle_timeout = Some(timeout * SECOND);
         });
         let first = it.requests(watches + 1);
-        assert!(first[1..].iter().all(|request| request == "watch 10"), "{first:?}");
+        assert!(
+            first[1..].iter().all(|request| request == "watch 10"),
+            "{first:?}"
+        );
         it.pass(SECOND);
-        assert_eq!(it.requests(watches + 4)[watches + 1..], ["list 10", "list most recent", "watch 7"]);
-        assert!(it.calls(3).ends_with(&["replace [b@1] at 7".to_owned(), "add c@8".to_owned()]));
+        assert_eq!(
+            it.requests(watches + 4)[watches + 1..],
+            ["list 10", "list most recent", "watch 7"]
+        );
+        assert!(
+            it.calls(3)
+                .ends_with(&["replace [b@1] at 7".to_owned(), "add c@8".to_owned()])
+        );
     }
 }
 
 #[test]
 fn w4_silence_adds_up_across_watches_that_ended_in_order() {
     let it = Running::with(
-        [list("10", &[]), quiet_for(90), quiet_for(90), quiet_for(90), list("10", &[]), Answer::open("")],
+        [
+            list("10", &[]),
+            quiet_for(90),
+            quiet_for(90),
+            quiet_for(90),
+            list("10", &[]),
+            Answer::open(""),
+        ],
         |options| options.watch_idle_timeout = Some(100 * SECOND),
     );
     assert_eq!(it.requests(4)[1..], ["watch 10"; 3]);
@@ -209,8 +316,14 @@ fn w4_silence_before_any_bookmark_leads_to_a_list() {
     ]);
     assert_eq!(it.requests(3)[1..], ["watch 10"; 2]);
     it.pass(SECOND);
-    assert_eq!(it.requests(6)[3..], ["list 10", "list most recent", "watch 7"]);
-    assert!(it.calls(4).ends_with(&["replace [b@1] at 7".to_owned(), "add c@8".to_owned()]));
+    assert_eq!(
+        it.requests(6)[3..],
+        ["list 10", "list most recent", "watch 7"]
+    );
+    assert!(
+        it.calls(4)
+            .ends_with(&["replace [b@1] at 7".to_owned(), "add c@8".to_owned()])
+    );
 }
 
 #[test]
@@ -241,7 +354,12 @@ fn w4_quiet_kind_is_listed_ever_more_rarely() {
         it.pass(SECOND);
     }
     let is_list = |request: &String| request.starts_with("list");
-    let lists: Vec<_> =
-        it.requests(13).iter().enumerate().filter(|(_, it)| is_list(it)).map(|(at, _)| at).collect();
+    let lists: Vec<_> = it
+        .requests(13)
+        .iter()
+        .enumerate()
+        .filter(|(_, it)| is_list(it))
+        .map(|(at, _)| at)
+        .collect();
     assert_eq!(lists, [0, 3, 8, 11]);
 }

@@ -7,7 +7,8 @@ use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{DynamicObject, Indexer, ReflectorState};
 
 use crate::support::{
-    Running, connection_refused, error_event, event, list, logged, logging, refused, run_until_read_with,
+    Running, connection_refused, error_event, event, list, logged, logging, refused,
+    run_until_read_with,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -33,18 +34,34 @@ fn a_failure_that_repeats_is_logged_once_and_its_number_when_all_is_well() {
         assert_eq!(it.status().state, ReflectorState::BackingOff);
         it.pass(MINUTE);
     }
-    assert!(it.calls(2).contains(&"add a@11".to_owned()), "{:?}", it.calls(2));
+    assert!(
+        it.calls(2).contains(&"add a@11".to_owned()),
+        "{:?}",
+        it.calls(2)
+    );
     let lines = logged("once: ");
-    let levels: Vec<_> = lines.iter().filter_map(|line| line.split(' ').next()).collect();
+    let levels: Vec<_> = lines
+        .iter()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
     assert_eq!(levels, ["WARN", "WARN", "INFO"], "{lines:?}");
-    assert!(lines[0].contains("Forbidden") && lines[1].contains("refused"), "{lines:?}");
-    assert!(lines[2].starts_with("INFO once: well again after "), "{lines:?}");
+    assert!(
+        lines[0].contains("Forbidden") && lines[1].contains("refused"),
+        "{lines:?}"
+    );
+    assert!(
+        lines[2].starts_with("INFO once: well again after "),
+        "{lines:?}"
+    );
     assert!(
         lines[2].contains("3 × ") && lines[2].contains("; 1 × ") | lines[2].contains("after 1 × "),
         "{lines:?}"
     );
     let status = it.status();
-    assert_eq!((status.failures, status.state), (0, ReflectorState::Watching));
+    assert_eq!(
+        (status.failures, status.state),
+        (0, ReflectorState::Watching)
+    );
     assert!(status.last_error.is_some(), "it can still be asked for");
 }
 
@@ -54,7 +71,9 @@ fn an_object_that_can_not_be_read_is_logged_once_until_a_list_is_complete() {
     let broken = r#"{"metadata": {"resourceVersion": "3"}}"#;
     let with_broken = |version: &str| {
         let metadata = format!(r#"{{"resourceVersion": "{version}"}}"#);
-        Answer::body(format!(r#"{{"kind": "List", "metadata": {metadata}, "items": [{broken}]}}"#))
+        Answer::body(format!(
+            r#"{{"kind": "List", "metadata": {metadata}, "items": [{broken}]}}"#
+        ))
     };
     let expired = || Answer::body(error_event(410, "Expired"));
     let answers = [
@@ -69,10 +88,18 @@ fn an_object_that_can_not_be_read_is_logged_once_until_a_list_is_complete() {
     ];
     let store = Arc::new(Indexer::<DynamicObject>::for_objects());
     let script = ScriptedListerWatcher::new(answers);
-    let status = run_until_read_with(&store, &script, 5, |options| options.name = "unreadable".to_owned());
-    assert_eq!((status.unreadable, status.complete, status.relists), (3, false, 3));
+    let status = run_until_read_with(&store, &script, 5, |options| {
+        options.name = "unreadable".to_owned()
+    });
+    assert_eq!(
+        (status.unreadable, status.complete, status.relists),
+        (3, false, 3)
+    );
     let lines = logged("unreadable: ");
-    let lines: Vec<_> = lines.iter().filter(|line| line.starts_with("WARN ")).collect();
+    let lines: Vec<_> = lines
+        .iter()
+        .filter(|line| line.starts_with("WARN "))
+        .collect();
     assert_eq!(lines.len(), 2, "{lines:?}");
 }
 
@@ -95,15 +122,24 @@ fn the_last_error_the_last_contact_and_the_number_of_lists_can_be_read() {
     it.waits(2);
     let second = it.status();
     assert!(second.last_error_at > first.last_error_at);
-    assert!(second.last_contact >= second.last_error_at, "the stream with the error came from the server");
+    assert!(
+        second.last_contact >= second.last_error_at,
+        "the stream with the error came from the server"
+    );
     assert_eq!((second.relists, second.listed), (0, true));
     it.pass(MINUTE);
     it.waits(3);
     let third = it.status();
-    assert!(third.last_contact > second.last_contact, "a refusal is an answer, too");
+    assert!(
+        third.last_contact > second.last_contact,
+        "a refusal is an answer, too"
+    );
     it.pass(MINUTE);
     it.calls(3);
     let last = it.status();
     assert_eq!((last.relists, last.lists, last.watches), (1, 4, 2));
-    assert_eq!(last.last_error_at, third.last_error_at, "nothing went wrong since");
+    assert_eq!(
+        last.last_error_at, third.last_error_at,
+        "nothing went wrong since"
+    );
 }

@@ -36,12 +36,18 @@ pub(crate) struct Recorder {
 impl Recorder {
     /// Refuses so many lists, and then takes them.
     pub(crate) fn refusing(lists: usize) -> Self {
-        Self { refuse_replace: lists.into(), ..Self::default() }
+        Self {
+            refuse_replace: lists.into(),
+            ..Self::default()
+        }
     }
 
     /// Refuses so many resyncs, and then takes them.
     pub(crate) fn refusing_resyncs(resyncs: usize) -> Self {
-        Self { refuse_resync: resyncs.into(), ..Self::default() }
+        Self {
+            refuse_resync: resyncs.into(),
+            ..Self::default()
+        }
     }
 
     fn note(&self, call: String) -> Result<(), StoreError> {
@@ -50,8 +56,14 @@ impl Recorder {
     }
 
     fn refuse(left: &AtomicUsize) -> Result<(), StoreError> {
-        let refuses = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        if refuses.is_ok() { Err(StoreError::other("no")) } else { Ok(()) }
+        let refuses = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+            left.checked_sub(1)
+        });
+        if refuses.is_ok() {
+            Err(StoreError::other("no"))
+        } else {
+            Ok(())
+        }
     }
 
     pub(crate) fn calls(&self) -> Vec<String> {
@@ -73,13 +85,26 @@ impl ReflectorStore<DynamicObject> for Recorder {
     }
 
     fn delete(&self, object: Deleted<DynamicObject>) -> Result<(), StoreError> {
-        self.note(format!("delete {}", object.object().map(|object| tell(object)).unwrap_or_default()))
+        self.note(format!(
+            "delete {}",
+            object
+                .object()
+                .map(|object| tell(object))
+                .unwrap_or_default()
+        ))
     }
 
-    fn replace(&self, objects: Vec<Arc<DynamicObject>>, resource_version: &str) -> Result<(), StoreError> {
+    fn replace(
+        &self,
+        objects: Vec<Arc<DynamicObject>>,
+        resource_version: &str,
+    ) -> Result<(), StoreError> {
         let mut names: Vec<_> = objects.iter().map(|object| tell(object)).collect();
         names.sort();
-        self.note(format!("replace [{}] at {resource_version}", names.join(" ")))?;
+        self.note(format!(
+            "replace [{}] at {resource_version}",
+            names.join(" ")
+        ))?;
         Self::refuse(&self.refuse_replace)
     }
 
@@ -125,7 +150,10 @@ impl Server {
     }
 
     pub(crate) fn with_watch_list(self) -> Self {
-        Self { script: self.script.with_watch_list(), ..self }
+        Self {
+            script: self.script.with_watch_list(),
+            ..self
+        }
     }
 
     /// Takes this long before it answers.
@@ -134,7 +162,10 @@ impl Server {
     }
 
     pub(crate) fn without_read_timeouts(self) -> Self {
-        Self { read_timeouts: false, ..self }
+        Self {
+            read_timeouts: false,
+            ..self
+        }
     }
 
     /// What was set as a read timeout so far, of any body.
@@ -161,7 +192,11 @@ impl Server {
     /// Waits until this many requests were made, and gives those.
     #[track_caller]
     pub(crate) fn options(&self, count: usize) -> Vec<Request> {
-        assert!(self.script.until_requests(count, SOON), "only {:?}", self.script.requests());
+        assert!(
+            self.script.until_requests(count, SOON),
+            "only {:?}",
+            self.script.requests()
+        );
         self.script.requests().into_iter().take(count).collect()
     }
 
@@ -170,15 +205,26 @@ impl Server {
         self.script.requests().len()
     }
 
-    fn answer(&self, stop: &Stop, ask: impl FnOnce() -> Result<Body, Error>) -> Result<Body, Error> {
-        self.state.open_at_request.fetch_max(self.open_bodies(), Ordering::SeqCst);
+    fn answer(
+        &self,
+        stop: &Stop,
+        ask: impl FnOnce() -> Result<Body, Error>,
+    ) -> Result<Body, Error> {
+        self.state
+            .open_at_request
+            .fetch_max(self.open_bodies(), Ordering::SeqCst);
         self.clock.advance(self.takes);
         let body = ask()?;
         self.state.open.fetch_add(1, Ordering::SeqCst);
         let limit = Arc::new(Mutex::new(None));
         let (server, stop) = (self.clone(), stop.clone());
-        let body =
-            Body::new(ServerBody { body, come: VecDeque::new(), limit: Arc::clone(&limit), stop, server });
+        let body = Body::new(ServerBody {
+            body,
+            come: VecDeque::new(),
+            limit: Arc::clone(&limit),
+            stop,
+            server,
+        });
         if !self.read_timeouts {
             return Ok(body);
         }
@@ -224,7 +270,12 @@ impl Read for ServerBody {
                 self.come.extend(&buffer[..length]);
             }
             let is_mark = |byte: &u8| [SILENCE.as_bytes()[0], TICK.as_bytes()[0]].contains(byte);
-            let length = self.come.iter().take(buffer.len()).take_while(|byte| !is_mark(byte)).count();
+            let length = self
+                .come
+                .iter()
+                .take(buffer.len())
+                .take_while(|byte| !is_mark(byte))
+                .count();
             if length > 0 || self.come.is_empty() {
                 return self.come.read(&mut buffer[..length]);
             }
@@ -276,25 +327,48 @@ impl Running {
 
     /// Of a server that has watch-lists.
     pub(crate) fn watch_list(answers: impl IntoIterator<Item = Answer>) -> Self {
-        Self::start(Server::new(answers).with_watch_list(), Recorder::default(), |_| {})
+        Self::start(
+            Server::new(answers).with_watch_list(),
+            Recorder::default(),
+            |_| {},
+        )
     }
 
-    pub(crate) fn start(server: Server, store: Recorder, set: impl FnOnce(&mut ReflectorOptions)) -> Self {
+    pub(crate) fn start(
+        server: Server,
+        store: Recorder,
+        set: impl FnOnce(&mut ReflectorOptions),
+    ) -> Self {
         let (clock, store) = (server.clock.clone(), Arc::new(store));
         let errors = Arc::new(Mutex::new(Vec::new()));
         let mut options = ReflectorOptions::default();
         options.clock = Arc::new(clock.clone());
         options.backoff = Backoff::new(SECOND, 2.0, 30 * SECOND, 0.0);
         let handed = Arc::clone(&errors);
-        options.watch_error_handler = Some(Arc::new(move |error: &Error| handed.lock().push(error.clone())));
+        options.watch_error_handler = Some(Arc::new(move |error: &Error| {
+            handed.lock().push(error.clone())
+        }));
         set(&mut options);
-        let reflector = Arc::new(Reflector::new(Arc::new(server.clone()), store.clone(), options));
+        let reflector = Arc::new(Reflector::new(
+            Arc::new(server.clone()),
+            store.clone(),
+            options,
+        ));
         let stop = Stop::new();
         let thread = thread::spawn({
             let (reflector, stop) = (Arc::clone(&reflector), stop.clone());
             move || reflector.run(&stop)
         });
-        Self { server, store, clock, passed: Cell::new(0), reflector, errors, stop, thread: Some(thread) }
+        Self {
+            server,
+            store,
+            clock,
+            passed: Cell::new(0),
+            reflector,
+            errors,
+            stop,
+            thread: Some(thread),
+        }
     }
 
     /// Waits until this many requests were made, and tells those.
@@ -333,7 +407,11 @@ impl Running {
     /// Waits until this many waits have begun.
     #[track_caller]
     pub(crate) fn waits(&self, count: usize) {
-        assert!(self.clock.until_waits(count, SOON), "no wait: {:?}", self.server.script.requests());
+        assert!(
+            self.clock.until_waits(count, SOON),
+            "no wait: {:?}",
+            self.server.script.requests()
+        );
     }
 
     /// How many seconds each wait so far was asked to be.
@@ -415,7 +493,10 @@ pub(crate) fn describe(request: &Request) -> String {
         Request::Watch(options) => ("watch", options),
         _ => unreachable!(),
     };
-    let mut text = format!("{kind} {}", options.resource_version.as_deref().unwrap_or("most recent"));
+    let mut text = format!(
+        "{kind} {}",
+        options.resource_version.as_deref().unwrap_or("most recent")
+    );
     if let Some(limit) = options.limit {
         text += &format!(" limit {limit}");
     }
@@ -445,7 +526,10 @@ pub(crate) fn page(version: &str, names: &[&str], continue_token: &str) -> Answe
 }
 
 pub(crate) fn event(kind: &str, name: &str, version: &str) -> String {
-    format!("{{\"type\":\"{kind}\",\"object\":{}}}\n", object(name, version))
+    format!(
+        "{{\"type\":\"{kind}\",\"object\":{}}}\n",
+        object(name, version)
+    )
 }
 
 /// The bookmark that ends the objects of a watch-list.
@@ -505,7 +589,13 @@ pub(crate) fn logging() {
 
 /// The lines so far in which this stands.
 pub(crate) fn logged(part: &str) -> Vec<String> {
-    log_of_tests().lines.lock().iter().filter(|line| line.contains(part)).cloned().collect()
+    log_of_tests()
+        .lines
+        .lock()
+        .iter()
+        .filter(|line| line.contains(part))
+        .cloned()
+        .collect()
 }
 
 #[derive(Default)]
@@ -519,7 +609,9 @@ impl log::Log for Log {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        self.lines.lock().push(format!("{} {}", record.level(), record.args()));
+        self.lines
+            .lock()
+            .push(format!("{} {}", record.level(), record.args()));
     }
 
     fn flush(&self) {}

@@ -3,7 +3,8 @@
 use k8s_informer::testing::Answer;
 
 use crate::support::{
-    Recorder, Running, SECOND, Server, TICK, bookmark, error_event, event, initial_events_end, list, refused,
+    Recorder, Running, SECOND, Server, TICK, bookmark, error_event, event, initial_events_end,
+    list, refused,
 };
 
 /// Answers that may be about the version.
@@ -16,8 +17,12 @@ const UNACCEPTABLE: [(u16, &str); 6] = [
     (431, "RequestHeaderFieldsTooLarge"),
 ];
 /// Answers that never are.
-const OTHERS: [(u16, &str); 4] =
-    [(401, "Unauthorized"), (403, "Forbidden"), (500, "InternalError"), (404, "NotFound")];
+const OTHERS: [(u16, &str); 4] = [
+    (401, "Unauthorized"),
+    (403, "Forbidden"),
+    (500, "InternalError"),
+    (404, "NotFound"),
+];
 
 fn long() -> String {
     "1".repeat(1025)
@@ -35,7 +40,11 @@ fn l8_refused_list_gives_way_to_the_most_recent_state() {
             list("20", &[]),
         ]);
         it.pass(SECOND);
-        assert_eq!(it.requests(5)[2..], ["list 10", "list most recent", "watch 20"], "{code}");
+        assert_eq!(
+            it.requests(5)[2..],
+            ["list 10", "list most recent", "watch 20"],
+            "{code}"
+        );
         assert_eq!(it.handed(), 0, "{code}");
     }
     for (code, reason) in OTHERS.into_iter().chain([(429, "TooManyRequests")]) {
@@ -47,23 +56,38 @@ fn l8_refused_list_gives_way_to_the_most_recent_state() {
         ]);
         it.pass(SECOND);
         it.pass(60 * SECOND);
-        assert_eq!(it.requests(5)[2..], ["list 10", "list 10", "watch 20"], "{code}");
+        assert_eq!(
+            it.requests(5)[2..],
+            ["list 10", "list 10", "watch 20"],
+            "{code}"
+        );
     }
 }
 
 #[test]
 fn l8_refused_watch_gives_way_to_the_most_recent_state() {
     for (code, reason) in UNACCEPTABLE {
-        for failure in [refused(code, reason), Answer::body(error_event(code, reason))] {
+        for failure in [
+            refused(code, reason),
+            Answer::body(error_event(code, reason)),
+        ] {
             let it = Running::new([list("10", &[]), failure, list("20", &[])]);
             it.pass(SECOND);
-            assert_eq!(it.requests(4)[1..], ["watch 10", "list most recent limit 500", "watch 20"], "{code}");
+            assert_eq!(
+                it.requests(4)[1..],
+                ["watch 10", "list most recent limit 500", "watch 20"],
+                "{code}"
+            );
         }
     }
     for (code, reason) in OTHERS {
         let it = Running::new([list("10", &[]), refused(code, reason), list("20", &[])]);
         it.pass(SECOND);
-        assert_eq!(it.requests(4)[1..], ["watch 10", "list 10", "watch 20"], "{code}");
+        assert_eq!(
+            it.requests(4)[1..],
+            ["watch 10", "list 10", "watch 20"],
+            "{code}"
+        );
     }
     let it = Running::new([list("10", &[]), refused(429, "TooManyRequests")]);
     it.pass(SECOND);
@@ -74,14 +98,26 @@ fn l8_refused_watch_gives_way_to_the_most_recent_state() {
 fn l8_refused_watch_list_gives_way_to_the_most_recent_state() {
     let first = || Answer::body(initial_events_end("10") + &error_event(410, "Expired"));
     for code in [414, 431] {
-        let it = Running::watch_list([first(), refused(code, ""), Answer::open(initial_events_end("20"))]);
+        let it = Running::watch_list([
+            first(),
+            refused(code, ""),
+            Answer::open(initial_events_end("20")),
+        ]);
         it.pass(SECOND);
-        assert_eq!(it.requests(3)[1..], ["watch-list 10", "watch-list most recent"], "{code}");
+        assert_eq!(
+            it.requests(3)[1..],
+            ["watch-list 10", "watch-list most recent"],
+            "{code}"
+        );
     }
     // This mostly is about watch-lists. If it is about the version, the list is refused as well.
     for (code, reason) in [(400, "BadRequest"), (422, "Invalid")] {
-        let it =
-            Running::watch_list([first(), refused(code, reason), refused(code, reason), list("20", &[])]);
+        let it = Running::watch_list([
+            first(),
+            refused(code, reason),
+            refused(code, reason),
+            list("20", &[]),
+        ]);
         it.pass(SECOND);
         let requests = ["watch-list 10", "list 10", "list most recent", "watch 20"];
         assert_eq!(it.requests(5)[1..], requests, "{code}");
@@ -92,28 +128,50 @@ fn l8_refused_watch_list_gives_way_to_the_most_recent_state() {
 fn l8_refusal_at_no_version_is_an_error_like_any_other() {
     let it = Running::new([refused(400, "BadRequest"), list("10", &[])]);
     it.pass(SECOND);
-    assert_eq!(it.requests(3), ["list 0 limit 500", "list 0 limit 500", "watch 10"]);
+    assert_eq!(
+        it.requests(3),
+        ["list 0 limit 500", "list 0 limit 500", "watch 10"]
+    );
     assert_eq!(it.handed(), 1);
 }
 
 #[test]
 fn w10_long_version_of_an_event_or_a_bookmark_is_not_adopted() {
-    for (kind, stored) in [("ADDED", "add"), ("MODIFIED", "update"), ("DELETED", "delete"), ("BOOKMARK", "")]
-    {
+    for (kind, stored) in [
+        ("ADDED", "add"),
+        ("MODIFIED", "update"),
+        ("DELETED", "delete"),
+        ("BOOKMARK", ""),
+    ] {
         let line = match kind {
             "BOOKMARK" => bookmark(&long(), "{}"),
             kind => event(kind, "a", &long()),
         };
         let it = Running::new([list("10", &["a"]), Answer::body(line + TICK)]);
-        assert_eq!(it.requests(3), ["list 0 limit 500", "watch 10", "watch 10"], "{kind}");
+        assert_eq!(
+            it.requests(3),
+            ["list 0 limit 500", "watch 10", "watch 10"],
+            "{kind}"
+        );
         let calls = it.calls(2);
-        let expected = if stored.is_empty() { vec![] } else { vec![format!("{stored} a@{}", long())] };
+        let expected = if stored.is_empty() {
+            vec![]
+        } else {
+            vec![format!("{stored} a@{}", long())]
+        };
         assert_eq!(calls[1..], expected, "{kind}");
-        assert!(it.last_error().to_string().ends_with(TOO_LONG), "{}", it.last_error());
+        assert!(
+            it.last_error().to_string().ends_with(TOO_LONG),
+            "{}",
+            it.last_error()
+        );
     }
     // The last one that is not too long.
     let version = &long()[1..];
-    let it = Running::new([list("10", &["a"]), Answer::body(event("MODIFIED", "a", version) + TICK)]);
+    let it = Running::new([
+        list("10", &["a"]),
+        Answer::body(event("MODIFIED", "a", version) + TICK),
+    ]);
     assert_eq!(it.requests(3)[2], format!("watch {version}"));
 }
 
@@ -121,7 +179,10 @@ fn w10_long_version_of_an_event_or_a_bookmark_is_not_adopted() {
 fn w10_long_version_of_a_watch_list_is_not_adopted() {
     let stream = event("ADDED", "a", "7") + &initial_events_end(&long());
     let it = Running::watch_list([Answer::body(stream), list("10", &["a"])]);
-    assert_eq!(it.requests(3), ["watch-list ", "list 0 limit 500", "watch 10"]);
+    assert_eq!(
+        it.requests(3),
+        ["watch-list ", "list 0 limit 500", "watch 10"]
+    );
 }
 
 #[test]
@@ -129,7 +190,10 @@ fn l15_list_with_a_long_version_fails_and_is_requested_again() {
     let server = Server::new([list(&long(), &["a"]), list("10", &["b"])]);
     let it = Running::start(server, Recorder::default(), |_| {});
     it.pass(SECOND);
-    assert_eq!(it.requests(3), ["list 0 limit 500", "list 0 limit 500", "watch 10"]);
+    assert_eq!(
+        it.requests(3),
+        ["list 0 limit 500", "list 0 limit 500", "watch 10"]
+    );
     assert_eq!(it.store.calls(), ["replace [b@1] at 10"]);
     assert_eq!(
         it.errors.lock()[0].to_string(),

@@ -7,7 +7,8 @@ use k8s_informer::testing::Answer;
 
 use crate::support::{
     Running, SECOND, SILENCE, TICK, connection_refused, error_event, error_event_of, event,
-    initial_events_end, list, patient_status, refused, refused_with, status_json, too_large_version,
+    initial_events_end, list, patient_status, refused, refused_with, status_json,
+    too_large_version,
 };
 
 const TEN_MINUTES: Duration = Duration::from_secs(600);
@@ -24,10 +25,14 @@ fn wl8_a_refused_connection_or_429_is_waited_out_and_asked_for_again() {
         || refused(429, "TooManyRequests"),
         || Answer::body(event("ADDED", "a", "1") + &error_event(429, "TooManyRequests")),
     ] {
-        let it = Running::watch_list([failure(), failure(), Answer::open(initial_events_end("10"))]);
+        let it =
+            Running::watch_list([failure(), failure(), Answer::open(initial_events_end("10"))]);
         it.pass(SECOND);
         it.pass(2 * SECOND);
-        assert_eq!(it.requests(3), ["watch-list ", "watch-list ", "watch-list "]);
+        assert_eq!(
+            it.requests(3),
+            ["watch-list ", "watch-list ", "watch-list "]
+        );
         assert_eq!(it.waited(), [1, 2], "L4: the waits grow");
         assert_eq!(it.handed(), 0, "W14: not for the handler");
         assert!(it.last_error().is_connection() || it.last_error().is_too_many_requests());
@@ -37,24 +42,44 @@ fn wl8_a_refused_connection_or_429_is_waited_out_and_asked_for_again() {
 #[test]
 fn wl8_a_connection_that_breaks_before_the_answer_three_times_is_a_list() {
     let reset = || Answer::error(io::Error::from(io::ErrorKind::ConnectionReset).into());
-    let it = Running::watch_list([reset(), reset(), reset(), list("10", &["a"]), Answer::open("")]);
+    let it = Running::watch_list([
+        reset(),
+        reset(),
+        reset(),
+        list("10", &["a"]),
+        Answer::open(""),
+    ]);
     it.pass(SECOND);
     it.pass(2 * SECOND);
-    assert_eq!(it.requests(5)[2..], ["watch-list ", "list 0 limit 500", "watch 10"]);
+    assert_eq!(
+        it.requests(5)[2..],
+        ["watch-list ", "list 0 limit 500", "watch 10"]
+    );
     assert_eq!((it.waited(), it.handed()), (vec![1, 2], 0));
 }
 
 #[test]
 fn wl8_a_version_that_is_gone_or_too_large_gives_way_to_the_most_recent_one_at_once() {
-    for status in [status_json(410, "Expired"), status_json(410, "Gone"), too_large_version()] {
-        for failure in [refused_with(status.clone()), Answer::body(error_event_of(&status))] {
+    for status in [
+        status_json(410, "Expired"),
+        status_json(410, "Gone"),
+        too_large_version(),
+    ] {
+        for failure in [
+            refused_with(status.clone()),
+            Answer::body(error_event_of(&status)),
+        ] {
             let it = Running::watch_list([
                 Answer::body(initial_events_end("10") + &error_event(410, "Expired")),
                 failure,
                 Answer::open(initial_events_end("5")),
             ]);
             it.pass(SECOND);
-            assert_eq!(it.requests(3)[1..], ["watch-list 10", "watch-list most recent"], "{status}");
+            assert_eq!(
+                it.requests(3)[1..],
+                ["watch-list 10", "watch-list most recent"],
+                "{status}"
+            );
             assert_eq!((it.waited(), it.handed()), (vec![1], 0), "{status}");
         }
     }
@@ -67,15 +92,27 @@ fn wl8_a_version_that_is_gone_at_the_most_recent_one_too_is_a_list() {
         Answer::body(error_event(410, "Expired")),
         list("10", &[]),
     ]);
-    let requests = ["watch-list ", "watch-list most recent", "list most recent limit 500", "watch 10"];
+    let requests = [
+        "watch-list ",
+        "watch-list most recent",
+        "list most recent limit 500",
+        "watch 10",
+    ];
     assert_eq!(it.requests(4), requests);
     assert_eq!(it.waited(), [0; 0]);
 }
 
 #[test]
 fn wl8_any_other_failure_is_a_list_in_the_same_cycle_and_l6_the_next_one_asks_again() {
-    for (code, reason) in [(500, "InternalError"), (403, "Forbidden"), (503, "ServiceUnavailable")] {
-        for failure in [refused(code, reason), Answer::body(error_event(code, reason))] {
+    for (code, reason) in [
+        (500, "InternalError"),
+        (403, "Forbidden"),
+        (503, "ServiceUnavailable"),
+    ] {
+        for failure in [
+            refused(code, reason),
+            Answer::body(error_event(code, reason)),
+        ] {
             let it = Running::watch_list([
                 failure,
                 list("10", &["a"]),
@@ -83,7 +120,12 @@ fn wl8_any_other_failure_is_a_list_in_the_same_cycle_and_l6_the_next_one_asks_ag
                 Answer::open(initial_events_end("20")),
             ]);
             it.pass(SECOND);
-            let requests = ["watch-list ", "list 0 limit 500", "watch 10", "watch-list 10"];
+            let requests = [
+                "watch-list ",
+                "list 0 limit 500",
+                "watch 10",
+                "watch-list 10",
+            ];
             assert_eq!(it.requests(4), requests, "{reason}");
             assert_eq!(it.waited(), [1], "{reason}: no wait before the list");
             assert_eq!(it.handed(), 0, "{reason}: W14: not for the handler");
@@ -95,7 +137,10 @@ fn wl8_any_other_failure_is_a_list_in_the_same_cycle_and_l6_the_next_one_asks_ag
 fn wl8_one_that_ends_at_once_is_a_list_in_the_same_cycle() {
     for end in [Answer::body(""), Answer::broken("")] {
         let it = Running::watch_list([end, list("10", &[])]);
-        assert_eq!(it.requests(3), ["watch-list ", "list 0 limit 500", "watch 10"]);
+        assert_eq!(
+            it.requests(3),
+            ["watch-list ", "list 0 limit 500", "watch 10"]
+        );
         assert_eq!(it.waited(), [0; 0]);
         assert!(it.last_error().to_string().contains("very short watch"));
     }
@@ -105,14 +150,21 @@ fn wl8_one_that_ends_at_once_is_a_list_in_the_same_cycle() {
 fn wl8_garbage_in_it_is_a_list_in_the_same_cycle() {
     let stream = event("ADDED", "a", "1") + "garbage\n" + &initial_events_end("10");
     let it = Running::watch_list([Answer::open(stream), list("10", &[])]);
-    assert_eq!(it.requests(3), ["watch-list ", "list 0 limit 500", "watch 10"]);
+    assert_eq!(
+        it.requests(3),
+        ["watch-list ", "list 0 limit 500", "watch 10"]
+    );
     assert_eq!(it.store.calls(), ["replace [] at 10"]);
     assert!(it.last_error().is_decode());
 }
 
 #[test]
 fn wl8_a_stop_ends_the_wait_of_a_watch_list() {
-    for failure in [connection_refused(), unfinished(), refused_with(patient_status(503, "", 1000))] {
+    for failure in [
+        connection_refused(),
+        unfinished(),
+        refused_with(patient_status(503, "", 1000)),
+    ] {
         let it = Running::watch_list([failure]);
         it.waits(1);
         drop(it); // Joins its thread; the clock stands still.
@@ -134,8 +186,14 @@ fn l6_a_server_that_refuses_watch_lists_is_not_asked_again_for_ten_minutes() {
         it.pass(TEN_MINUTES - SECOND);
         it.requests(5);
         it.pass(2 * SECOND);
-        let requests =
-            ["watch-list ", "list 0 limit 500", "watch 10", "list 10", "watch 20", "watch-list 20"];
+        let requests = [
+            "watch-list ",
+            "list 0 limit 500",
+            "watch 10",
+            "list 10",
+            "watch 20",
+            "watch-list 20",
+        ];
         assert_eq!(it.requests(6), requests, "{reason}");
         assert_eq!(it.handed(), 0, "{reason}");
     }
@@ -157,28 +215,68 @@ fn wl9_a_watch_list_that_ends_early_three_times_is_a_list() {
     it.pass(SECOND);
     it.pass(2 * SECOND);
     it.requests(5);
-    assert_eq!(it.waited()[..2], [1, 2], "a wait between the tries, and none before the list");
+    assert_eq!(
+        it.waited()[..2],
+        [1, 2],
+        "a wait between the tries, and none before the list"
+    );
     it.pass(TEN_MINUTES - SECOND);
     it.requests(7);
     it.pass(8 * SECOND);
     it.waits(5);
     let (tries, rest) = (["watch-list "; 3], it.requests(8).split_off(3));
     assert_eq!(it.requests(3), tries);
-    assert_eq!(rest, ["list 0 limit 500", "watch 10", "list 10", "watch 20", "watch-list 20"]);
-    assert_eq!(it.waited(), [1, 2, 4, 8, 16], "an end before the end is no success");
-    assert_eq!(it.store.calls(), ["replace [a@1] at 10", "replace [a@1] at 20"]);
-    assert!(it.last_error().to_string().contains("ended before the bookmark"), "{}", it.last_error());
+    assert_eq!(
+        rest,
+        [
+            "list 0 limit 500",
+            "watch 10",
+            "list 10",
+            "watch 20",
+            "watch-list 20"
+        ]
+    );
+    assert_eq!(
+        it.waited(),
+        [1, 2, 4, 8, 16],
+        "an end before the end is no success"
+    );
+    assert_eq!(
+        it.store.calls(),
+        ["replace [a@1] at 10", "replace [a@1] at 20"]
+    );
+    assert!(
+        it.last_error()
+            .to_string()
+            .contains("ended before the bookmark"),
+        "{}",
+        it.last_error()
+    );
 }
 
 #[test]
 fn wl9_early_ends_in_other_cycles_do_not_count() {
-    let failed_cycle = [unfinished(), unfinished(), refused(500, "InternalError"), refused(403, "Forbidden")];
-    let next_cycle = [unfinished(), unfinished(), Answer::open(initial_events_end("10"))];
+    let failed_cycle = [
+        unfinished(),
+        unfinished(),
+        refused(500, "InternalError"),
+        refused(403, "Forbidden"),
+    ];
+    let next_cycle = [
+        unfinished(),
+        unfinished(),
+        Answer::open(initial_events_end("10")),
+    ];
     let it = Running::watch_list(failed_cycle.into_iter().chain(next_cycle));
     for seconds in [1, 2, 4, 8, 16] {
         it.pass(seconds * SECOND);
     }
-    let first = ["watch-list ", "watch-list ", "watch-list ", "list 0 limit 500"];
+    let first = [
+        "watch-list ",
+        "watch-list ",
+        "watch-list ",
+        "list 0 limit 500",
+    ];
     assert_eq!(it.requests(7)[..4], first);
     assert_eq!(it.requests(7)[4..], ["watch-list "; 3]);
 }
@@ -189,29 +287,55 @@ fn wl10_ten_seconds_of_silence_are_told_and_it_goes_on() {
     let it = Running::watch_list([Answer::open(event("ADDED", "a", "1") + SILENCE)]);
     it.calls(1);
     let error = it.last_error();
-    assert!(error.is_timeout() && error.to_string().contains("10 s"), "{error}");
+    assert!(
+        error.is_timeout() && error.to_string().contains("10 s"),
+        "{error}"
+    );
     assert_eq!(it.server.read_timeouts()[0], Some(10 * SECOND));
 
     let it = Running::watch_list([Answer::open(
         silence(2) + &event("ADDED", "a", "1") + &silence(2) + &initial_events_end("10"),
     )]);
-    assert_eq!(it.calls(1), ["replace [a@1] at 10"], "each event is a sign of life");
-    assert!(it.last_error().to_string().contains("20 s"), "{}", it.last_error());
+    assert_eq!(
+        it.calls(1),
+        ["replace [a@1] at 10"],
+        "each event is a sign of life"
+    );
+    assert!(
+        it.last_error().to_string().contains("20 s"),
+        "{}",
+        it.last_error()
+    );
     assert_eq!(it.count(), 1);
 }
 
 #[test]
 fn wl12_a_watch_list_that_falls_silent_is_a_list() {
     let it = Running::watch_list([
-        Answer::open(event("ADDED", "a", "1") + SILENCE + SILENCE + SILENCE + &initial_events_end("10")),
+        Answer::open(
+            event("ADDED", "a", "1") + SILENCE + SILENCE + SILENCE + &initial_events_end("10"),
+        ),
         list("20", &["b"]),
         Answer::body(error_event(410, "Expired")),
         list("30", &["b"]),
     ]);
     it.pass(SECOND);
-    let requests = ["watch-list ", "list 0 limit 500", "watch 20", "list 20", "watch 30"];
-    assert_eq!(it.requests(5), requests, "and it is not asked for again in the next cycle");
+    let requests = [
+        "watch-list ",
+        "list 0 limit 500",
+        "watch 20",
+        "list 20",
+        "watch 30",
+    ];
+    assert_eq!(
+        it.requests(5),
+        requests,
+        "and it is not asked for again in the next cycle"
+    );
     assert_eq!(it.waited(), [1], "no wait before the list");
-    assert_eq!(it.store.calls(), ["replace [b@1] at 20", "replace [b@1] at 30"]);
+    assert_eq!(
+        it.store.calls(),
+        ["replace [b@1] at 20", "replace [b@1] at 30"]
+    );
     assert_eq!((it.server.open_bodies_at_request(), it.handed()), (0, 0));
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{
-    DynamicObject, Indexer, Object, ObjectMeta, ReflectorOptions, ReflectorState, ResourceVersionMatch,
-    Transform, impl_object,
+    DynamicObject, Indexer, Object, ObjectMeta, ReflectorOptions, ReflectorState,
+    ResourceVersionMatch, Transform, impl_object,
 };
 use serde::Deserialize;
 
 use crate::support::{
-    Recorder, Running, SECOND, Server, TICK, bookmark, error_event, event, initial_events_end, list, refused,
-    run_until_read,
+    Recorder, Running, SECOND, Server, TICK, bookmark, error_event, event, initial_events_end,
+    list, refused, run_until_read,
 };
 
 #[test]
@@ -23,35 +23,66 @@ fn wl1_a_lister_watcher_has_to_say_that_it_supports_watch_lists() {
         (false, false, "list 0 limit 500"),
     ] {
         let server = Server::new([]);
-        let server = if supported { server.with_watch_list() } else { server };
-        let it = Running::start(server, Recorder::default(), |options| options.watch_list = wanted);
-        assert_eq!(it.requests(1), [first], "supported: {supported}, wanted: {wanted}");
+        let server = if supported {
+            server.with_watch_list()
+        } else {
+            server
+        };
+        let it = Running::start(server, Recorder::default(), |options| {
+            options.watch_list = wanted
+        });
+        assert_eq!(
+            it.requests(1),
+            [first],
+            "supported: {supported}, wanted: {wanted}"
+        );
     }
-    assert!(ReflectorOptions::default().watch_list, "it is the lister-watcher that has to say it");
+    assert!(
+        ReflectorOptions::default().watch_list,
+        "it is the lister-watcher that has to say it"
+    );
 }
 
 #[test]
 fn wl2_the_first_asks_for_the_most_recent_state_and_a_later_one_for_none_that_is_older() {
     let it = Running::watch_list([
-        Answer::body(initial_events_end("10") + &event("ADDED", "a", "12") + &error_event(410, "Expired")),
+        Answer::body(
+            initial_events_end("10") + &event("ADDED", "a", "12") + &error_event(410, "Expired"),
+        ),
         refused(410, "Expired"),
         Answer::open(""),
     ]);
     it.requests(1);
     it.pass(SECOND);
-    assert_eq!(it.requests(3), ["watch-list ", "watch-list 12", "watch-list most recent"]);
+    assert_eq!(
+        it.requests(3),
+        ["watch-list ", "watch-list 12", "watch-list most recent"]
+    );
     let queries = it.options(3).into_iter().map(|request| {
         let options = request.options();
-        assert!((300..600).contains(&options.timeout_seconds.unwrap()), "W1: {options:?}");
+        assert!(
+            (300..600).contains(&options.timeout_seconds.unwrap()),
+            "W1: {options:?}"
+        );
         assert!(options.allow_watch_bookmarks && options.send_initial_events);
-        assert_eq!(options.resource_version_match, Some(ResourceVersionMatch::NotOlderThan));
+        assert_eq!(
+            options.resource_version_match,
+            Some(ResourceVersionMatch::NotOlderThan)
+        );
         let query = options.to_watch_query();
-        query.split('&').filter(|part| !part.starts_with("timeoutSeconds=")).collect::<Vec<_>>().join("&")
+        query
+            .split('&')
+            .filter(|part| !part.starts_with("timeoutSeconds="))
+            .collect::<Vec<_>>()
+            .join("&")
     });
     let rest = "resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&sendInitialEvents=true";
     let with_version = format!("watch=true&resourceVersion=12&{rest}");
     let without = format!("watch=true&{rest}");
-    assert_eq!(queries.collect::<Vec<_>>(), [without.clone(), with_version, without]);
+    assert_eq!(
+        queries.collect::<Vec<_>>(),
+        [without.clone(), with_version, without]
+    );
 }
 
 #[test]
@@ -89,7 +120,10 @@ fn wl3_its_objects_are_transformed_as_those_of_a_list() {
     let status = run_until_read(&store, &script, 1);
     let objects = store.list();
     assert_eq!(objects.len(), 1);
-    assert_eq!((objects[0].resource_version(), objects[0].get("marked")), ("2", Some(&true.into())));
+    assert_eq!(
+        (objects[0].resource_version(), objects[0].get("marked")),
+        ("2", Some(&true.into()))
+    );
     assert!(status.last_error.is_none());
 }
 
@@ -103,16 +137,28 @@ fn wl3_an_object_whose_change_can_not_be_read_is_kept_and_the_view_is_not_comple
     }
     impl_object!(Thing, "v1", "Thing", "things", Namespaced);
 
-    let unreadable = event("MODIFIED", "a", "12").replace(r#""object":{"#, r#""object":{"size":"large","#);
-    let changes =
-        [("", false), (&event("MODIFIED", "a", "13")[..], true), (&event("DELETED", "a", "13"), true)];
+    let unreadable =
+        event("MODIFIED", "a", "12").replace(r#""object":{"#, r#""object":{"size":"large","#);
+    let changes = [
+        ("", false),
+        (&event("MODIFIED", "a", "13")[..], true),
+        (&event("DELETED", "a", "13"), true),
+    ];
     for (change, complete) in changes {
         let stream = event("ADDED", "a", "11") + &unreadable + change + &initial_events_end("14");
         let script = ScriptedListerWatcher::new([Answer::open(stream)]).with_watch_list();
         let store = Arc::new(Indexer::<Thing>::for_objects());
         let status = run_until_read(&store, &script, 1);
-        assert_eq!((status.complete, status.unreadable), (complete, 1), "{change}");
-        assert_eq!(store.len(), usize::from(!change.contains("DELETED")), "{change}");
+        assert_eq!(
+            (status.complete, status.unreadable),
+            (complete, 1),
+            "{change}"
+        );
+        assert_eq!(
+            store.len(),
+            usize::from(!change.contains("DELETED")),
+            "{change}"
+        );
         assert!(store.list().iter().all(|thing| thing.size == 0), "{change}");
     }
 }
@@ -129,7 +175,9 @@ fn wl4_only_the_bookmark_that_says_so_ends_the_initial_events() {
         "null",
     ];
     for other in others {
-        let it = Running::watch_list([Answer::open(event("ADDED", "a", "1") + &bookmark("7", other))]);
+        let it = Running::watch_list([Answer::open(
+            event("ADDED", "a", "1") + &bookmark("7", other),
+        )]);
         assert_eq!(it.calls(1), [""; 0], "{other}");
         let it = Running::watch_list([Answer::open(
             event("ADDED", "a", "1")
@@ -139,8 +187,10 @@ fn wl4_only_the_bookmark_that_says_so_ends_the_initial_events() {
         )]);
         assert_eq!(it.calls(1), ["replace [a@1] at 8", "bookmark 9"], "{other}");
     }
-    let object = event("ADDED", "a", "1")
-        .replace(r#""metadata":{"#, r#""metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"#);
+    let object = event("ADDED", "a", "1").replace(
+        r#""metadata":{"#,
+        r#""metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"#,
+    );
     let it = Running::watch_list([Answer::open(object)]);
     assert_eq!(it.calls(1), [""; 0], "an object is no bookmark");
 }
@@ -156,11 +206,19 @@ fn wl5_its_version_is_the_bookmarks_and_never_that_of_an_added_object() {
     let it = Running::watch_list([Answer::open(
         event("ADDED", "a", "99") + &event("MODIFIED", "b", "40") + &initial_events_end(""),
     )]);
-    assert_eq!(it.calls(1), ["replace [a@99 b@40] at 40"], "W10: what has no version leaves the last one");
+    assert_eq!(
+        it.calls(1),
+        ["replace [a@99 b@40] at 40"],
+        "W10: what has no version leaves the last one"
+    );
 
     let end = event("ADDED", "a", "99") + &initial_events_end("");
     let it = Running::watch_list([Answer::open(end), list("7", &["a"])]);
-    assert_eq!(it.requests(3), ["watch-list ", "list 0 limit 500", "watch 7"], "no version at all");
+    assert_eq!(
+        it.requests(3),
+        ["watch-list ", "list 0 limit 500", "watch 7"],
+        "no version at all"
+    );
     assert!(it.last_error().is_decode(), "{}", it.last_error());
 }
 
@@ -178,12 +236,21 @@ fn wl6_the_same_stream_goes_on_as_the_watch() {
         Answer::open(event("ADDED", "c", "21")),
     ]);
     assert_eq!(it.requests(2), ["watch-list ", "watch 20"]);
-    let events = ["add b@11", "update a@12", "delete b@13", "bookmark 20", "add c@21"];
+    let events = [
+        "add b@11",
+        "update a@12",
+        "delete b@13",
+        "bookmark 20",
+        "add c@21",
+    ];
     let calls = it.calls(2);
     assert_eq!(calls[0], "replace [a@1] at 10");
     assert_eq!(calls[1..], events);
     let status = it.status();
-    assert_eq!((status.lists, status.watches, status.listed, status.received), (0, 2, true, 1));
+    assert_eq!(
+        (status.lists, status.watches, status.listed, status.received),
+        (0, 2, true, 1)
+    );
     assert_eq!(status.state, ReflectorState::Watching);
 }
 
@@ -192,17 +259,30 @@ fn wl6_a_version_that_was_gone_is_one_to_ask_for_again_after_a_watch_list() {
     let it = Running::watch_list([
         Answer::body(initial_events_end("10") + &error_event(410, "Expired")),
         refused(410, "Expired"),
-        Answer::body(initial_events_end("20") + &event("ADDED", "a", "21") + &error_event(410, "Expired")),
+        Answer::body(
+            initial_events_end("20") + &event("ADDED", "a", "21") + &error_event(410, "Expired"),
+        ),
     ]);
     it.pass(SECOND);
     it.pass(SECOND);
-    assert_eq!(it.requests(4), ["watch-list ", "watch-list 10", "watch-list most recent", "watch-list 21"]);
+    assert_eq!(
+        it.requests(4),
+        [
+            "watch-list ",
+            "watch-list 10",
+            "watch-list most recent",
+            "watch-list 21"
+        ]
+    );
 }
 
 #[test]
 fn wl6_a_store_that_refuses_the_objects_is_told_and_the_stream_is_closed() {
-    let stream =
-        || Answer::open(event("ADDED", "a", "1") + &initial_events_end("10") + &event("ADDED", "b", "11"));
+    let stream = || {
+        Answer::open(
+            event("ADDED", "a", "1") + &initial_events_end("10") + &event("ADDED", "b", "11"),
+        )
+    };
     let server = Server::new([stream(), stream(), stream()]).with_watch_list();
     let it = Running::start(server, Recorder::refusing(2), |_| {});
     it.waits(1);
@@ -212,23 +292,40 @@ fn wl6_a_store_that_refuses_the_objects_is_told_and_the_stream_is_closed() {
     assert_eq!(it.errors.lock()[0].to_string(), error);
     it.pass(SECOND);
     it.pass(2 * SECOND);
-    assert_eq!(it.requests(3), ["watch-list ", "watch-list ", "watch-list "]);
+    assert_eq!(
+        it.requests(3),
+        ["watch-list ", "watch-list ", "watch-list "]
+    );
     let replaced = "replace [a@1] at 10";
     assert_eq!(it.calls(1), [replaced, replaced, replaced, "add b@11"]);
-    assert_eq!(it.waited(), [1, 2], "what was refused is no success, whatever came");
+    assert_eq!(
+        it.waited(),
+        [1, 2],
+        "what was refused is no success, whatever came"
+    );
 }
 
 #[test]
 fn wl7_until_its_objects_are_complete_the_store_is_left_alone() {
     let it = Running::watch_list([
-        Answer::body(event("ADDED", "a", "1") + &initial_events_end("10") + &error_event(410, "Expired")),
-        Answer::open(event("ADDED", "b", "11") + &event("ADDED", "c", "12") + &event("DELETED", "a", "13")),
+        Answer::body(
+            event("ADDED", "a", "1") + &initial_events_end("10") + &error_event(410, "Expired"),
+        ),
+        Answer::open(
+            event("ADDED", "b", "11") + &event("ADDED", "c", "12") + &event("DELETED", "a", "13"),
+        ),
     ]);
     it.pass(SECOND);
     assert_eq!(it.calls(1), ["replace [a@1] at 10"]);
     let status = it.status();
-    assert_eq!((status.state, status.received, status.expected), (ReflectorState::Listing, 2, None));
-    assert_eq!((status.resource_version.as_str(), status.listed), ("10", true));
+    assert_eq!(
+        (status.state, status.received, status.expected),
+        (ReflectorState::Listing, 2, None)
+    );
+    assert_eq!(
+        (status.resource_version.as_str(), status.listed),
+        ("10", true)
+    );
 
     let it = Running::watch_list([Answer::open(event("ADDED", "b", "11"))]);
     assert_eq!(it.calls(1), [""; 0]);

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 
 use crate::support::{
     Recorder, Running, SECOND, SILENCE, Server, TICK, bookmark, connection_refused, error_event,
-    error_event_of, event, initial_events_end, list, logged, logging, patient_status, refused, refused_with,
-    run_until_read, run_until_read_with,
+    error_event_of, event, initial_events_end, list, logged, logging, patient_status, refused,
+    refused_with, run_until_read, run_until_read_with,
 };
 
 #[test]
@@ -23,7 +23,11 @@ fn w3_a_refused_connection_or_429_is_waited_out_without_a_list() {
     it.requests(2);
     it.pass(9 * SECOND);
     assert_eq!(it.requests(3), ["list 0 limit 500", "watch 10", "watch 10"]);
-    assert_eq!(it.clock.waits(), [9 * SECOND], "Retry-After counts where it is longer");
+    assert_eq!(
+        it.clock.waits(),
+        [9 * SECOND],
+        "Retry-After counts where it is longer"
+    );
     assert!(it.errors.lock().is_empty());
 }
 
@@ -32,7 +36,10 @@ fn w3_any_other_refusal_of_the_watch_lists_again() {
     let it = Running::new([list("10", &[]), refused(403, "Forbidden"), list("12", &[])]);
     it.requests(2);
     it.pass(SECOND);
-    assert_eq!(it.requests(4), ["list 0 limit 500", "watch 10", "list 10", "watch 12"]);
+    assert_eq!(
+        it.requests(4),
+        ["list 0 limit 500", "watch 10", "list 10", "watch 12"]
+    );
     assert!(it.errors.lock()[0].is_forbidden());
 }
 
@@ -44,8 +51,20 @@ fn w4_a_watch_that_ends_or_breaks_goes_on_from_the_last_version_at_once() {
         Answer::broken(event("DELETED", "a", "13") + r#"{"type":"ADDED","obj"#),
         Answer::open(event("BOOKMARK", "", "20")),
     ]);
-    assert_eq!(it.requests(4), ["list 0 limit 500", "watch 10", "watch 12", "watch 13"]);
-    assert_eq!(it.calls(4), ["replace [] at 10", "add a@11", "update a@12", "delete a@13", "bookmark 20"]);
+    assert_eq!(
+        it.requests(4),
+        ["list 0 limit 500", "watch 10", "watch 12", "watch 13"]
+    );
+    assert_eq!(
+        it.calls(4),
+        [
+            "replace [] at 10",
+            "add a@11",
+            "update a@12",
+            "delete a@13",
+            "bookmark 20"
+        ]
+    );
     assert!(it.clock.waits().is_empty() && it.errors.lock().is_empty());
     assert_eq!(it.reflector.last_sync_resource_version(), "20");
 }
@@ -60,8 +79,13 @@ fn w4_short_watches_in_a_row_are_opened_once_a_second() {
     ];
     for watch in cases {
         // The eighth is open for a second.
-        let watches = (1..=20).map(|number| if number == 8 { TICK } else { "" }.to_owned() + &watch(number));
-        let it = Running::new([list("10", &[])].into_iter().chain(watches.map(Answer::body)));
+        let watches =
+            (1..=20).map(|number| if number == 8 { TICK } else { "" }.to_owned() + &watch(number));
+        let it = Running::new(
+            [list("10", &[])]
+                .into_iter()
+                .chain(watches.map(Answer::body)),
+        );
         for (wait, watches) in [(1, 6), (2, 7), (3, 14), (4, 15)] {
             it.waits(wait);
             assert_eq!(it.count() - 1, watches, "{:?}", it.requests(1 + watches));
@@ -100,8 +124,11 @@ fn w6_an_error_event_lists_again_at_the_last_version() {
 
 #[test]
 fn w6_an_error_event_429_is_waited_out_without_a_list() {
-    let it =
-        Running::new([list("10", &[]), Answer::body(error_event(429, "TooManyRequests")), Answer::open("")]);
+    let it = Running::new([
+        list("10", &[]),
+        Answer::body(error_event(429, "TooManyRequests")),
+        Answer::open(""),
+    ]);
     it.requests(2);
     it.pass(SECOND);
     assert_eq!(it.requests(3)[2], "watch 10");
@@ -163,16 +190,26 @@ fn w15_a_version_is_shown_on_one_line_and_not_at_any_length() {
     let it = Running::new([list("1", &["a"]), Answer::body(changes), Answer::open("")]);
     it.requests(3);
     let error = it.last_error().to_string();
-    assert!(error.contains(r"event 2 after version 7\nxxx") && error.len() < 500, "{error}");
+    assert!(
+        error.contains(r"event 2 after version 7\nxxx") && error.len() < 500,
+        "{error}"
+    );
 }
 
 #[test]
 fn w15_garbage_twice_at_one_version_backs_off_and_lists() {
-    let it =
-        Running::new([list("10", &[]), Answer::open("garbage"), Answer::open("garbage"), list("20", &[])]);
+    let it = Running::new([
+        list("10", &[]),
+        Answer::open("garbage"),
+        Answer::open("garbage"),
+        list("20", &[]),
+    ]);
     it.requests(3);
     it.pass(SECOND);
-    assert_eq!(it.requests(5)[1..], ["watch 10", "watch 10", "list 10", "watch 20"]);
+    assert_eq!(
+        it.requests(5)[1..],
+        ["watch 10", "watch 10", "list 10", "watch 20"]
+    );
 }
 
 #[test]
@@ -187,13 +224,25 @@ fn w8_events_are_understood_however_they_are_written() {
             "{\n  \"type\": \"ADDED\",\n  \"object\": {\n    \"metadata\": {\n      \"name\": \"b\"\n    }\n  }\n}\n",
         )),
     ]);
-    assert_eq!(it.calls(2)[1..], ["add a@11", "update a@12", "update a@13", "delete a@14", "add b@"]);
+    assert_eq!(
+        it.calls(2)[1..],
+        [
+            "add a@11",
+            "update a@12",
+            "update a@13",
+            "delete a@14",
+            "add b@"
+        ]
+    );
 }
 
 #[test]
 fn w8_an_event_without_a_line_end_counts_when_the_stream_ends() {
-    let it =
-        Running::new([list("10", &[]), Answer::body(event("ADDED", "a", "11").trim_end()), Answer::open("")]);
+    let it = Running::new([
+        list("10", &[]),
+        Answer::body(event("ADDED", "a", "11").trim_end()),
+        Answer::open(""),
+    ]);
     assert_eq!(it.requests(3)[2], "watch 11");
     assert_eq!(it.store.calls()[1..], ["add a@11"]);
 }
@@ -244,14 +293,17 @@ fn w13_a_resync_that_fails_ends_the_watch() {
 #[test]
 fn w13_a_resync_that_panics_ends_the_watch() {
     let asked = Mutex::new(0);
-    let it = Running::with([list("10", &[]), Answer::open(""), list("20", &[])], |options| {
-        options.resync_period = 10 * SECOND;
-        options.should_resync = Some(Arc::new(move || {
-            *asked.lock() += 1;
-            assert!(*asked.lock() > 1, "don't ask");
-            true
-        }));
-    });
+    let it = Running::with(
+        [list("10", &[]), Answer::open(""), list("20", &[])],
+        |options| {
+            options.resync_period = 10 * SECOND;
+            options.should_resync = Some(Arc::new(move || {
+                *asked.lock() += 1;
+                assert!(*asked.lock() > 1, "don't ask");
+                true
+            }));
+        },
+    );
     it.calls(2);
     it.pass(10 * SECOND);
     it.pass(SECOND);
@@ -259,40 +311,68 @@ fn w13_a_resync_that_panics_ends_the_watch() {
     assert_eq!(it.last_error().to_string(), "resync: panicked: don't ask");
     it.pass(10 * SECOND);
     it.waits(4);
-    assert_eq!(it.store.calls().last().unwrap(), "resync", "the next watch has resyncs again");
+    assert_eq!(
+        it.store.calls().last().unwrap(),
+        "resync",
+        "the next watch has resyncs again"
+    );
 }
 
 #[test]
 fn w1_a_server_is_asked_to_end_a_watch_after_the_shortest_time_or_up_to_twice_that() {
-    for (shortest, seconds) in [(None, 300), (Some(10), 300), (Some(300), 300), (Some(1000), 1000)] {
-        let watches =
-            (0..1000).map(|version| Answer::broken(event("ADDED", "a", &format!("{version}")) + TICK));
+    for (shortest, seconds) in [
+        (None, 300),
+        (Some(10), 300),
+        (Some(300), 300),
+        (Some(1000), 1000),
+    ] {
+        let watches = (0..1000)
+            .map(|version| Answer::broken(event("ADDED", "a", &format!("{version}")) + TICK));
         let it = Running::with([list("10", &[])].into_iter().chain(watches), |options| {
             if let Some(shortest) = shortest {
                 options.min_watch_timeout = Duration::from_secs(shortest);
             }
         });
         let requests = it.options(1001);
-        let asked: Vec<_> =
-            requests[1..].iter().map(|request| request.options().timeout_seconds.unwrap()).collect();
-        assert!(asked.iter().all(|asked| (seconds..2 * seconds).contains(asked)), "{asked:?}");
+        let asked: Vec<_> = requests[1..]
+            .iter()
+            .map(|request| request.options().timeout_seconds.unwrap())
+            .collect();
+        assert!(
+            asked
+                .iter()
+                .all(|asked| (seconds..2 * seconds).contains(asked)),
+            "{asked:?}"
+        );
         let near = |end: u32| asked.iter().any(|asked| asked.abs_diff(end) < seconds / 10);
-        assert!(near(seconds) && near(2 * seconds), "all of it is used: {asked:?}");
-        assert!(requests[1..].iter().all(|request| request.options().allow_watch_bookmarks));
+        assert!(
+            near(seconds) && near(2 * seconds),
+            "all of it is used: {asked:?}"
+        );
+        assert!(
+            requests[1..]
+                .iter()
+                .all(|request| request.options().allow_watch_bookmarks)
+        );
     }
 }
 
 #[test]
 fn w2_the_time_of_a_watch_begins_with_its_request() {
-    for (takes, requests) in
-        [(Duration::ZERO, vec!["watch 10", "list 10"]), (SECOND, vec!["watch 10", "watch 10"])]
-    {
+    for (takes, requests) in [
+        (Duration::ZERO, vec!["watch 10", "list 10"]),
+        (SECOND, vec!["watch 10", "watch 10"]),
+    ] {
         let server = Server::new([list("10", &[]), Answer::body("")]).taking(takes);
         let it = Running::start(server, Recorder::default(), |_| {});
         if takes.is_zero() {
             it.pass(SECOND);
         }
-        assert_eq!(it.requests(3)[1..], requests, "a head that comes late is no very short watch");
+        assert_eq!(
+            it.requests(3)[1..],
+            requests,
+            "a head that comes late is no very short watch"
+        );
     }
 }
 
@@ -315,7 +395,10 @@ fn w3_a_watch_that_finds_nobody_is_waited_out_without_a_list() {
 fn w3_the_time_that_a_server_asks_for_is_waited_if_it_is_longer() {
     let asks_for = |code, reason| {
         let status = patient_status(code, reason, 9);
-        [refused_with(status.clone()), Answer::body(error_event_of(&status))]
+        [
+            refused_with(status.clone()),
+            Answer::body(error_event_of(&status)),
+        ]
     };
     for failure in asks_for(429, "TooManyRequests") {
         let it = Running::new([list("10", &[]), failure, Answer::open("")]);
@@ -340,39 +423,84 @@ fn w3_the_time_that_a_server_asks_for_is_waited_if_it_is_longer() {
     for failure in asks_for(503, "ServiceUnavailable") {
         let it = Running::watch_list([failure, list("10", &[])]);
         it.pass(9 * SECOND);
-        assert_eq!(it.requests(3), ["watch-list ", "list 0 limit 500", "watch 10"]);
+        assert_eq!(
+            it.requests(3),
+            ["watch-list ", "list 0 limit 500", "watch 10"]
+        );
         assert_eq!((it.waited(), it.handed()), (vec![9], 0));
     }
 }
 
 #[test]
 fn w7_an_internal_error_is_answered_by_another_watch_as_long_as_the_window_is_open() {
-    let ends_after = |seconds| Answer::body(TICK.repeat(seconds) + &error_event(500, "InternalError"));
+    let ends_after =
+        |seconds| Answer::body(TICK.repeat(seconds) + &error_event(500, "InternalError"));
     let it = Running::with(
-        [list("10", &[]), ends_after(5), ends_after(10), ends_after(1), list("20", &[]), ends_after(0)],
+        [
+            list("10", &[]),
+            ends_after(5),
+            ends_after(10),
+            ends_after(1),
+            list("20", &[]),
+            ends_after(0),
+        ],
         |options| options.internal_error_retry = 10 * SECOND,
     );
     it.pass(SECOND);
-    let requests = ["watch 10", "watch 10", "watch 10", "list 10", "watch 20", "watch 20"];
-    assert_eq!(it.requests(7)[1..], requests, "ten seconds after the first one it is still open");
+    let requests = [
+        "watch 10", "watch 10", "watch 10", "list 10", "watch 20", "watch 20",
+    ];
+    assert_eq!(
+        it.requests(7)[1..],
+        requests,
+        "ten seconds after the first one it is still open"
+    );
     assert_eq!((it.waited(), it.handed()), (vec![1], 0));
 
-    let it = Running::with([list("10", &[]), ends_after(0), ends_after(61), ends_after(10)], |options| {
-        options.internal_error_retry = 10 * SECOND;
-    });
-    assert_eq!(it.requests(5)[1..], ["watch 10"; 4], "a minute later it is another one");
+    let it = Running::with(
+        [
+            list("10", &[]),
+            ends_after(0),
+            ends_after(61),
+            ends_after(10),
+        ],
+        |options| {
+            options.internal_error_retry = 10 * SECOND;
+        },
+    );
+    assert_eq!(
+        it.requests(5)[1..],
+        ["watch 10"; 4],
+        "a minute later it is another one"
+    );
 
     let it = Running::new([list("10", &[]), ends_after(0), list("20", &[])]);
     it.pass(SECOND);
-    assert_eq!(it.requests(3)[1..], ["watch 10", "list 10"], "never, if nothing is said");
+    assert_eq!(
+        it.requests(3)[1..],
+        ["watch 10", "list 10"],
+        "never, if nothing is said"
+    );
 
     let expired = Answer::body(error_event(410, "Expired"));
-    let it =
-        Running::with([list("10", &[]), ends_after(0), expired, list("20", &[]), ends_after(0)], |options| {
+    let it = Running::with(
+        [
+            list("10", &[]),
+            ends_after(0),
+            expired,
+            list("20", &[]),
+            ends_after(0),
+        ],
+        |options| {
             options.internal_error_retry = 10 * SECOND;
-        });
+        },
+    );
     it.pass(11 * SECOND);
-    assert_eq!(it.requests(6)[3..], ["list 10", "watch 20", "watch 20"], "each cycle has its own window");
+    assert_eq!(
+        it.requests(6)[3..],
+        ["list 10", "watch 20", "watch 20"],
+        "each cycle has its own window"
+    );
 }
 
 #[test]
@@ -389,7 +517,11 @@ fn w8_a_store_that_refuses_an_event_is_told_of_and_the_watch_goes_on() {
         fn delete(&self, object: Deleted<DynamicObject>) -> Result<(), StoreError> {
             self.0.delete(object)
         }
-        fn replace(&self, objects: Vec<Arc<DynamicObject>>, version: &str) -> Result<(), StoreError> {
+        fn replace(
+            &self,
+            objects: Vec<Arc<DynamicObject>>,
+            version: &str,
+        ) -> Result<(), StoreError> {
             self.0.replace(objects, version)
         }
     }
@@ -399,15 +531,27 @@ fn w8_a_store_that_refuses_an_event_is_told_of_and_the_watch_goes_on() {
     ]);
     let store = Arc::new(Refuses(Recorder::default()));
     let status = run_until_read(&store, &script, 2);
-    assert_eq!(store.0.calls(), ["replace [] at 10", "add a@11", "update a@12"]);
-    assert!(status.last_error.unwrap().to_string().ends_with("the store did not take an event: no"));
+    assert_eq!(
+        store.0.calls(),
+        ["replace [] at 10", "add a@11", "update a@12"]
+    );
+    assert!(
+        status
+            .last_error
+            .unwrap()
+            .to_string()
+            .ends_with("the store did not take an event: no")
+    );
     assert_eq!(status.resource_version, "12");
 }
 
 #[test]
 fn w9_an_object_or_a_bookmark_of_another_kind_is_told_and_left_out() {
     let of_kind = |event: String, kind: &str| {
-        event.replace(r#""object":{"#, &format!(r#""object":{{"apiVersion":"v1","kind":"{kind}","#))
+        event.replace(
+            r#""object":{"#,
+            &format!(r#""object":{{"apiVersion":"v1","kind":"{kind}","#),
+        )
     };
     for other in [
         of_kind(event("ADDED", "x", "12"), "Secret"),
@@ -425,7 +569,11 @@ fn w9_an_object_or_a_bookmark_of_another_kind_is_told_and_left_out() {
             |options| options.expected_kind = Some(GroupVersionKind::new("", "v1", "Pod")),
         );
         assert_eq!(it.calls(3)[1..], ["add a@11"], "{other}");
-        assert_eq!(it.requests(3)[2], "watch 11", "its version does not count: {other}");
+        assert_eq!(
+            it.requests(3)[2],
+            "watch 11",
+            "its version does not count: {other}"
+        );
         let error = it.last_error().to_string();
         assert!(error.contains("v1 Pod was expected, not "), "{error}");
     }
@@ -439,18 +587,26 @@ fn w9_an_object_or_a_bookmark_of_another_kind_is_told_and_left_out() {
 
 #[test]
 fn w9_what_is_left_out_is_no_event_of_a_very_short_watch() {
-    let other = r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x"}}}"#;
-    let it = Running::with([list("10", &[]), Answer::body(other), list("20", &[])], |options| {
-        options.expected_kind = Some(GroupVersionKind::new("", "v1", "Pod"));
-    });
+    let other =
+        r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x"}}}"#;
+    let it = Running::with(
+        [list("10", &[]), Answer::body(other), list("20", &[])],
+        |options| {
+            options.expected_kind = Some(GroupVersionKind::new("", "v1", "Pod"));
+        },
+    );
     it.pass(SECOND);
     assert_eq!(it.requests(3)[1..], ["watch 10", "list 10"]);
 }
 
 #[test]
 fn w9_a_watch_list_leaves_other_kinds_out_too_and_their_bookmark_does_not_end_it() {
-    let secret =
-        |event: String| event.replace(r#""object":{"#, r#""object":{"apiVersion":"v1","kind":"Secret","#);
+    let secret = |event: String| {
+        event.replace(
+            r#""object":{"#,
+            r#""object":{"apiVersion":"v1","kind":"Secret","#,
+        )
+    };
     let stream = event("ADDED", "a", "1")
         + &secret(event("ADDED", "x", "2"))
         + &secret(initial_events_end("3"))
@@ -464,8 +620,10 @@ fn w9_a_watch_list_leaves_other_kinds_out_too_and_their_bookmark_does_not_end_it
 
 #[test]
 fn w9_a_deletion_of_another_kind_deletes_nothing_from_a_watch_list() {
-    let deleted = event("DELETED", "a", "12")
-        .replace(r#""object":{"#, r#""object":{"apiVersion":"v1","kind":"Secret","#);
+    let deleted = event("DELETED", "a", "12").replace(
+        r#""object":{"#,
+        r#""object":{"apiVersion":"v1","kind":"Secret","#,
+    );
     let stream = event("ADDED", "a", "1") + &deleted + &initial_events_end("14");
     let script = ScriptedListerWatcher::new([Answer::open(stream)]).with_watch_list();
     let store = Arc::new(Indexer::<DynamicObject>::for_objects());
@@ -479,7 +637,10 @@ fn w9_a_deletion_of_another_kind_deletes_nothing_from_a_watch_list() {
 #[test]
 fn w9_a_table_is_told_and_left_out() {
     let table = r#"{"type":"ADDED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"12"},"rows":[]}}"#;
-    let it = Running::new([list("10", &[]), Answer::broken(event("ADDED", "a", "11") + table + "\n")]);
+    let it = Running::new([
+        list("10", &[]),
+        Answer::broken(event("ADDED", "a", "11") + table + "\n"),
+    ]);
     assert_eq!(it.requests(3)[2], "watch 11");
     assert_eq!(it.store.calls()[1..], ["add a@11"]);
 }
@@ -506,15 +667,28 @@ fn w13_resyncs_begin_when_the_objects_of_a_watch_list_are_complete() {
     it.calls(1);
     it.pass(10 * SECOND);
     it.pass(SECOND);
-    assert_eq!(it.calls(2), ["replace [a@1] at 10", "resync", "replace [] at 20"]);
-    assert_eq!(it.requests(2), ["watch-list ", "watch-list 10"], "one that fails ends the watch");
-    assert_eq!(it.waited()[..2], [10, 1], "no resync before the objects were complete");
+    assert_eq!(
+        it.calls(2),
+        ["replace [a@1] at 10", "resync", "replace [] at 20"]
+    );
+    assert_eq!(
+        it.requests(2),
+        ["watch-list ", "watch-list 10"],
+        "one that fails ends the watch"
+    );
+    assert_eq!(
+        it.waited()[..2],
+        [10, 1],
+        "no resync before the objects were complete"
+    );
     it.pass(10 * SECOND);
     it.waits(4);
     assert_eq!(it.store.calls().last().unwrap(), "resync");
 
     let server = Server::new([Answer::open(event("ADDED", "a", "1"))]).with_watch_list();
-    let it = Running::start(server, Recorder::default(), |options| options.resync_period = 10 * SECOND);
+    let it = Running::start(server, Recorder::default(), |options| {
+        options.resync_period = 10 * SECOND
+    });
     it.calls(1);
     let clock = it.clock.clone();
     drop(it); // Joins its threads: one for resyncs would have waited.

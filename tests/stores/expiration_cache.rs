@@ -23,7 +23,13 @@ fn versioned() -> Accessor<Thing> {
 
 fn with_ttl(ttl: Duration) -> (ExpirationCache<Thing>, FakeClock) {
     let clock = FakeClock::new();
-    (ExpirationCache::builder(versioned()).ttl(ttl).clock(Arc::new(clock.clone())).build(), clock)
+    (
+        ExpirationCache::builder(versioned())
+            .ttl(ttl)
+            .clock(Arc::new(clock.clone()))
+            .build(),
+        clock,
+    )
 }
 
 fn keys(mut keys: Vec<Key>) -> Vec<Key> {
@@ -50,8 +56,14 @@ fn e1_an_update_makes_an_object_young_again() {
     cache.add(thing("added again", 2)).unwrap();
     clock.advance(TTL);
     assert_eq!(cache.get_by_key("added").unwrap(), None);
-    assert_eq!(cache.get_by_key("updated").unwrap(), Some(thing("updated", 2)));
-    assert_eq!(cache.get(&thing("added again", 0)).unwrap(), Some(thing("added again", 2)));
+    assert_eq!(
+        cache.get_by_key("updated").unwrap(),
+        Some(thing("updated", 2))
+    );
+    assert_eq!(
+        cache.get(&thing("added again", 0)).unwrap(),
+        Some(thing("added again", 2))
+    );
     clock.advance(A_MOMENT);
     assert!(cache.list().is_empty());
 }
@@ -62,7 +74,9 @@ fn e1_a_replace_gives_all_its_objects_one_age() {
     let (sender, ages) = mpsc::channel();
     let cache = ExpirationCache::builder(versioned())
         .policy(move |entry: &TimestampedEntry<Thing>| {
-            sender.send((Arc::clone(entry.key()), entry.object().1, entry.timestamp())).unwrap();
+            sender
+                .send((Arc::clone(entry.key()), entry.object().1, entry.timestamp()))
+                .unwrap();
             false
         })
         .clock(Arc::new(clock.clone()))
@@ -70,12 +84,18 @@ fn e1_a_replace_gives_all_its_objects_one_age() {
     cache.add(thing("old", 1)).unwrap();
     clock.advance(TTL);
     let now = clock.now();
-    cache.replace(vec![thing("a", 1), thing("b", 1), thing("a", 2)], "7").unwrap();
+    cache
+        .replace(vec![thing("a", 1), thing("b", 1), thing("a", 2)], "7")
+        .unwrap();
     clock.advance(TTL);
     assert_eq!(names(&cache), arcs(&["a", "b"]));
     let mut asked: Vec<_> = ages.try_iter().collect();
     asked.sort();
-    assert_eq!(asked, [("a".into(), 2, now), ("b".into(), 1, now)], "of a key twice the last counts");
+    assert_eq!(
+        asked,
+        [("a".into(), 2, now), ("b".into(), 1, now)],
+        "of a key twice the last counts"
+    );
 }
 
 #[test]
@@ -95,7 +115,9 @@ fn e2_without_a_ttl_nothing_expires() {
         ExpirationCache::builder(versioned()),
         ExpirationCache::builder(versioned()).ttl(Duration::ZERO),
         ExpirationCache::builder(versioned()).ttl(Duration::MAX),
-        ExpirationCache::builder(versioned()).policy(|_: &TimestampedEntry<Thing>| true).ttl(Duration::ZERO),
+        ExpirationCache::builder(versioned())
+            .policy(|_: &TimestampedEntry<Thing>| true)
+            .ttl(Duration::ZERO),
     ] {
         let cache = builder.clock(Arc::new(clock.clone())).build();
         cache.add(thing("a", 1)).unwrap();
@@ -168,7 +190,11 @@ fn e3_nothing_new_is_lost_among_threads() {
         for value in 1..2000 {
             for key in ["a", "b"] {
                 cache.add(thing(key, value)).unwrap();
-                assert_eq!(cache.get_by_key(key).unwrap().unwrap().1, value, "the clock stands still");
+                assert_eq!(
+                    cache.get_by_key(key).unwrap().unwrap().1,
+                    value,
+                    "the clock stands still"
+                );
             }
             clock.advance(TTL + A_MOMENT);
         }
@@ -202,12 +228,19 @@ fn e5_adds_and_updates_do_not_move_the_resource_version() {
     assert_eq!(version(), "7");
     cache.bookmark("8");
     assert_eq!(version(), "8");
-    let tombstone = Deleted::FinalStateUnknown { key: "a".into(), last_known: Some(thing("a", 1)) };
+    let tombstone = Deleted::FinalStateUnknown {
+        key: "a".into(),
+        last_known: Some(thing("a", 1)),
+    };
     cache.delete(&tombstone).unwrap();
     assert_eq!((version().as_str(), cache.list().len()), ("8", 0));
-    cache.delete(&Deleted::Final(thing("not there", 1))).unwrap();
+    cache
+        .delete(&Deleted::Final(thing("not there", 1)))
+        .unwrap();
     assert_eq!(version(), "rv", "from the object of a deletion");
-    cache.delete(&Deleted::Final(thing("not there", 0))).unwrap();
+    cache
+        .delete(&Deleted::Final(thing("not there", 0)))
+        .unwrap();
     assert_eq!(version(), "");
 }
 
@@ -223,9 +256,14 @@ fn it_is_a_store_without_transactions() {
     store.delete(Deleted::Final(thing("a", 0))).unwrap();
     store.replace(vec![thing("b", 1)], "5").unwrap();
     store.bookmark("6").unwrap();
-    assert_eq!((store.list(), store.list_keys()), (vec![thing("b", 1)], arcs(&["b"])));
+    assert_eq!(
+        (store.list(), store.list_keys()),
+        (vec![thing("b", 1)], arcs(&["b"]))
+    );
     assert_eq!(store.last_store_sync_resource_version(), "6");
-    let error = store.transaction(vec![Change::Add(thing("c", 1))]).unwrap_err();
+    let error = store
+        .transaction(vec![Change::Add(thing("c", 1))])
+        .unwrap_err();
     assert_eq!((error.successful.len(), error.total), (0, 1));
     clock.advance(TTL + A_MOMENT);
     assert!(store.list().is_empty());
@@ -236,17 +274,28 @@ fn what_has_no_key_changes_nothing() {
     let (cache, _clock) = with_ttl(TTL);
     cache.replace(vec![thing("a", 1)], "7").unwrap();
     for key in ["unkeyable", "panic"] {
-        let key_error = |result: Result<(), StoreError>| assert!(matches!(result, Err(StoreError::Key(_))));
+        let key_error =
+            |result: Result<(), StoreError>| assert!(matches!(result, Err(StoreError::Key(_))));
         key_error(cache.add(thing(key, 1)));
         key_error(cache.update(thing(key, 1)));
         key_error(cache.delete(&Deleted::Final(thing(key, 1))));
         key_error(cache.replace(vec![thing("b", 1), thing(key, 1)], "8"));
         key_error(cache.get(&thing(key, 1)).map(drop));
     }
-    assert_eq!((names(&cache), cache.last_store_sync_resource_version().as_str()), (arcs(&["a"]), "7"));
+    assert_eq!(
+        (
+            names(&cache),
+            cache.last_store_sync_resource_version().as_str()
+        ),
+        (arcs(&["a"]), "7")
+    );
     assert_eq!(cache.get_by_key("").unwrap(), None);
     cache.add(thing("", 4)).unwrap();
-    assert_eq!(cache.get_by_key("").unwrap(), Some(thing("", 4)), "an empty key is a key");
+    assert_eq!(
+        cache.get_by_key("").unwrap(),
+        Some(thing("", 4)),
+        "an empty key is a key"
+    );
     let huge: &'static str = "k".repeat(1 << 20).leak();
     cache.add(thing(huge, 5)).unwrap();
     assert_eq!(cache.get_by_key(huge).unwrap(), Some(thing(huge, 5)));
@@ -263,11 +312,17 @@ fn a_policy_that_panics_loses_nothing() {
         }
     };
     let cache = ExpirationCache::builder(versioned()).policy(policy).build();
-    cache.replace(vec![thing("a", 1), thing("b", 2), thing("c", 3)], "7").unwrap();
+    cache
+        .replace(vec![thing("a", 1), thing("b", 2), thing("c", 3)], "7")
+        .unwrap();
     let error = cache.get_by_key("a").unwrap_err().to_string();
     assert_eq!(error, "the expiration policy on a: panicked: no idea");
     assert!(cache.get(&thing("a", 0)).is_err());
-    assert_eq!(names(&cache), arcs(&["b"]), "what the policy can't say of is left out");
+    assert_eq!(
+        names(&cache),
+        arcs(&["b"]),
+        "what the policy can't say of is left out"
+    );
     panics.store(false, Ordering::Relaxed);
     assert_eq!(names(&cache), arcs(&["a", "b"]), "and is still there");
 }
@@ -275,10 +330,20 @@ fn a_policy_that_panics_loses_nothing() {
 #[test]
 fn a_policy_may_build_on_the_ttl() {
     let clock = FakeClock::new();
-    let ttl = TtlPolicy { ttl: TTL, clock: Arc::new(clock.clone()) };
-    let policy = move |entry: &TimestampedEntry<Thing>| &**entry.key() != "for ever" && ttl.is_expired(entry);
-    let cache = ExpirationCache::builder(versioned()).policy(policy).clock(Arc::new(clock.clone())).build();
-    cache.replace(vec![thing("for ever", 1), thing("a", 1)], "1").unwrap();
+    let ttl = TtlPolicy {
+        ttl: TTL,
+        clock: Arc::new(clock.clone()),
+    };
+    let policy = move |entry: &TimestampedEntry<Thing>| {
+        &**entry.key() != "for ever" && ttl.is_expired(entry)
+    };
+    let cache = ExpirationCache::builder(versioned())
+        .policy(policy)
+        .clock(Arc::new(clock.clone()))
+        .build();
+    cache
+        .replace(vec![thing("for ever", 1), thing("a", 1)], "1")
+        .unwrap();
     clock.advance(TTL + A_MOMENT);
     assert_eq!(names(&cache), arcs(&["for ever"]));
 }
@@ -323,5 +388,7 @@ fn user_code_runs_under_no_lock() {
         cache.replace(Vec::new(), "r").unwrap();
         done.send(()).unwrap();
     });
-    finished.recv_timeout(Duration::from_secs(20)).expect("a lock is held, or an assertion failed");
+    finished
+        .recv_timeout(Duration::from_secs(20))
+        .expect("a lock is held, or an assertion failed");
 }

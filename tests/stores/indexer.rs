@@ -8,8 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::{
-    Accessor, AddIndexersError, Change, Deleted, IndexError, IndexFunc, Indexer, Indexers, InformerMetrics,
-    KeyError, KnownObjects, ReflectorStore, Store, StoreError, ThreadSafeStore, TransactionError, Transform,
+    Accessor, AddIndexersError, Change, Deleted, IndexError, IndexFunc, Indexer, Indexers,
+    InformerMetrics, KeyError, KnownObjects, ReflectorStore, Store, StoreError, ThreadSafeStore,
+    TransactionError, Transform,
 };
 
 /// `key=value` pairs; the value's words are index values, and its length stands for a resourceVersion.
@@ -21,7 +22,11 @@ struct Thing {
 }
 
 fn thing(key: &'static str, value: &str) -> Arc<Thing> {
-    Arc::new(Thing { key, value: value.to_owned(), rv: format!("rv-{value}") })
+    Arc::new(Thing {
+        key,
+        value: value.to_owned(),
+        rv: format!("rv-{value}"),
+    })
 }
 
 fn accessor() -> Accessor<Thing> {
@@ -76,11 +81,21 @@ fn s2_store_contract() {
     store.delete(&Deleted::Final(thing("foo", "qux"))).unwrap();
     store.delete(&Deleted::Final(thing("foo", "quux"))).unwrap();
     assert_eq!(store.get_by_key("foo"), None);
-    assert_eq!(store.last_store_sync_resource_version(), "rv-quux", "a deletion of nothing moves it too");
+    assert_eq!(
+        store.last_store_sync_resource_version(),
+        "rv-quux",
+        "a deletion of nothing moves it too"
+    );
     store.add(thing("a", "b")).unwrap();
-    store.replace(vec![thing("c", "d"), thing("e", "f"), thing("c", "g")], "7").unwrap();
+    store
+        .replace(vec![thing("c", "d"), thing("e", "f"), thing("c", "g")], "7")
+        .unwrap();
     assert_eq!(keys(&store.list()), ["c", "e"]);
-    assert_eq!(store.get_by_key("c").unwrap().value, "g", "the last of a key counts");
+    assert_eq!(
+        store.get_by_key("c").unwrap().value,
+        "g",
+        "the last of a key counts"
+    );
     assert_eq!(store.snapshot().1, "7");
     assert_eq!((store.len(), store.is_empty()), (2, false));
 }
@@ -95,8 +110,14 @@ fn s1_a_key_error_unwraps_to_its_cause_and_changes_nothing() {
             store.replace(vec![thing("a", "x"), thing(key, "x")], "9"),
             Err(StoreError::Key(_))
         ));
-        assert!(matches!(store.delete(&Deleted::Final(thing(key, "x"))), Err(StoreError::Key(_))));
-        assert!(matches!(store.get(&thing(key, "x")), Err(StoreError::Key(_))));
+        assert!(matches!(
+            store.delete(&Deleted::Final(thing(key, "x"))),
+            Err(StoreError::Key(_))
+        ));
+        assert!(matches!(
+            store.get(&thing(key, "x")),
+            Err(StoreError::Key(_))
+        ));
     }
     assert!(store.is_empty());
     assert_eq!(store.last_store_sync_resource_version(), "");
@@ -104,15 +125,27 @@ fn s1_a_key_error_unwraps_to_its_cause_and_changes_nothing() {
 
 #[test]
 fn s1_transforms_and_their_panics() {
-    let store = by_words().with_transform(Transform::new(|thing: Arc<Thing>| match thing.value.as_str() {
-        "bad" => Err("a bad value"),
-        "worse" => panic!("a worse value"),
-        _ => Ok(Arc::new(Thing { value: format!("{}!", thing.value), ..(*thing).clone() })),
+    let store = by_words().with_transform(Transform::new(|thing: Arc<Thing>| {
+        match thing.value.as_str() {
+            "bad" => Err("a bad value"),
+            "worse" => panic!("a worse value"),
+            _ => Ok(Arc::new(Thing {
+                value: format!("{}!", thing.value),
+                ..(*thing).clone()
+            })),
+        }
     }));
     store.add(thing("a", "x")).unwrap();
     for value in ["bad", "worse"] {
-        assert!(matches!(store.add(thing("a", value)), Err(StoreError::Transform { key: Some(_), .. })));
-        assert!(store.replace(vec![thing("b", "x"), thing("c", value)], "9").is_err());
+        assert!(matches!(
+            store.add(thing("a", value)),
+            Err(StoreError::Transform { key: Some(_), .. })
+        ));
+        assert!(
+            store
+                .replace(vec![thing("b", "x"), thing("c", value)], "9")
+                .is_err()
+        );
     }
     assert_eq!(store.get_by_key("a").unwrap().value, "x!");
     assert_eq!(store.by_index("words", "x!").unwrap().len(), 1);
@@ -123,11 +156,26 @@ fn s3_a_deletion_tells_its_version_and_a_tombstone_none() {
     let store = by_words();
     store.add(thing("a", "1")).unwrap();
     store.delete(&Deleted::Final(thing("a", "2"))).unwrap();
-    assert_eq!((store.len(), store.last_store_sync_resource_version().as_str()), (0, "rv-2"));
+    assert_eq!(
+        (
+            store.len(),
+            store.last_store_sync_resource_version().as_str()
+        ),
+        (0, "rv-2")
+    );
     store.add(thing("a", "3")).unwrap();
-    let tombstone = Deleted::FinalStateUnknown { key: "a".into(), last_known: Some(thing("b", "4")) };
+    let tombstone = Deleted::FinalStateUnknown {
+        key: "a".into(),
+        last_known: Some(thing("b", "4")),
+    };
     store.delete(&tombstone).unwrap();
-    assert_eq!((store.len(), store.last_store_sync_resource_version().as_str()), (0, "rv-3"));
+    assert_eq!(
+        (
+            store.len(),
+            store.last_store_sync_resource_version().as_str()
+        ),
+        (0, "rv-3")
+    );
 }
 
 #[test]
@@ -136,12 +184,24 @@ fn s4_a_replace_that_fails_replaces_nothing() {
         "no" => Err("no"),
         _ => Ok(thing),
     });
-    let store = Indexer::new(accessor(), Indexers::new().with("touchy", touchy())).with_transform(transform);
-    store.replace(vec![thing("a", "x"), thing("a", "y")], "1").unwrap();
+    let store = Indexer::new(accessor(), Indexers::new().with("touchy", touchy()))
+        .with_transform(transform);
+    store
+        .replace(vec![thing("a", "x"), thing("a", "y")], "1")
+        .unwrap();
     assert_eq!(store.list(), [thing("a", "y")], "the last of a key counts");
-    for bad in [thing("", "x"), thing("panic", "x"), thing("b", "no"), thing("b", "bad"), thing("b", "worse")]
-    {
-        assert!(store.replace(vec![thing("c", "x"), bad, thing("d", "x")], "2").is_err());
+    for bad in [
+        thing("", "x"),
+        thing("panic", "x"),
+        thing("b", "no"),
+        thing("b", "bad"),
+        thing("b", "worse"),
+    ] {
+        assert!(
+            store
+                .replace(vec![thing("c", "x"), bad, thing("d", "x")], "2")
+                .is_err()
+        );
         assert_eq!(store.snapshot(), (vec![thing("a", "y")], "1".to_owned()));
         assert_eq!(values(&store, "touchy"), arcs(&["y"]));
     }
@@ -151,7 +211,10 @@ fn s4_a_replace_that_fails_replaces_nothing() {
 fn s5_get_is_get_by_key_of_the_key() {
     let store = by_words();
     store.add(thing("a", "x")).unwrap();
-    assert_eq!(store.get(&thing("a", "whatever")).unwrap(), store.get_by_key("a"));
+    assert_eq!(
+        store.get(&thing("a", "whatever")).unwrap(),
+        store.get_by_key("a")
+    );
     assert_eq!(store.get(&thing("b", "whatever")).unwrap(), None);
     assert_eq!((store.get_by_key("b"), store.get_by_key("")), (None, None));
 }
@@ -179,13 +242,24 @@ fn s11_objects_are_shared_and_not_copied() {
     ] {
         assert!(Arc::ptr_eq(&found, &object));
     }
-    assert_eq!(Arc::strong_count(&object), 1, "nothing keeps what has been replaced");
+    assert_eq!(
+        Arc::strong_count(&object),
+        1,
+        "nothing keeps what has been replaced"
+    );
 }
 
 #[test]
 fn s6_transaction_transforms() {
-    let store = by_words().with_transform(Transform::in_place(|thing: &mut Thing| thing.value.push('!')));
-    store.transaction(vec![Change::Add(thing("a", "x")), Change::Update(thing("b", "y"))]).unwrap();
+    let store = by_words().with_transform(Transform::in_place(|thing: &mut Thing| {
+        thing.value.push('!')
+    }));
+    store
+        .transaction(vec![
+            Change::Add(thing("a", "x")),
+            Change::Update(thing("b", "y")),
+        ])
+        .unwrap();
     assert_eq!(store.get_by_key("a").unwrap().value, "x!");
     assert_eq!(store.by_index("words", "y!").unwrap().len(), 1);
 }
@@ -194,8 +268,16 @@ fn s6_transaction_transforms() {
 fn s6_transaction_reports_what_failed_and_makes_the_rest() {
     let store = Indexer::new(accessor(), Indexers::new().with("touchy", touchy()));
     store.add(thing("gone", "x")).unwrap();
-    let tombstone = Deleted::FinalStateUnknown { key: "gone".into(), last_known: None };
-    let TransactionError { successful, total, errors, .. } = store
+    let tombstone = Deleted::FinalStateUnknown {
+        key: "gone".into(),
+        last_known: None,
+    };
+    let TransactionError {
+        successful,
+        total,
+        errors,
+        ..
+    } = store
         .transaction(vec![
             Change::Add(thing("a", "1")),
             Change::Add(thing("", "2")),
@@ -206,7 +288,14 @@ fn s6_transaction_reports_what_failed_and_makes_the_rest() {
         ])
         .unwrap_err();
     assert_eq!((successful, total), (vec![0, 3, 4], 6));
-    assert!(matches!(errors.as_slice(), [StoreError::Key(_), StoreError::Index { .. }, StoreError::Key(_)]));
+    assert!(matches!(
+        errors.as_slice(),
+        [
+            StoreError::Key(_),
+            StoreError::Index { .. },
+            StoreError::Key(_)
+        ]
+    ));
     assert_eq!(keys(&store.list()), ["a", "c"]);
     assert_eq!(store.last_store_sync_resource_version(), "rv-3");
 }
@@ -248,8 +337,13 @@ fn s7_a_store_without_transactions_makes_none() {
         }
     }
     let store: Box<dyn Store<Thing>> = Box::new(Plain(by_words()));
-    let error = store.transaction(vec![Change::Add(thing("a", "x"))]).unwrap_err();
-    assert_eq!((error.successful.len(), error.total, error.errors.len()), (0, 1, 1));
+    let error = store
+        .transaction(vec![Change::Add(thing("a", "x"))])
+        .unwrap_err();
+    assert_eq!(
+        (error.successful.len(), error.total, error.errors.len()),
+        (0, 1, 1)
+    );
     assert!(store.list().is_empty());
 }
 
@@ -263,11 +357,20 @@ fn s9_bookmarks_reach_the_store() {
 #[test]
 fn x2_an_update_moves_the_object_in_every_index() {
     let keys = IndexFunc::new(|thing: &Thing| vec![thing.key.to_owned(), thing.value.clone()]);
-    let store = Indexer::new(accessor(), Indexers::new().with("words", words()).with("both", keys));
+    let store = Indexer::new(
+        accessor(),
+        Indexers::new().with("words", words()).with("both", keys),
+    );
     store.add(thing("a", "x")).unwrap();
     store.update(thing("a", "y")).unwrap();
-    assert_eq!((values(&store, "words"), values(&store, "both")), (arcs(&["y"]), arcs(&["a", "y"])));
-    assert_eq!(store.by_index("both", "y").unwrap(), store.by_index("words", "y").unwrap());
+    assert_eq!(
+        (values(&store, "words"), values(&store, "both")),
+        (arcs(&["y"]), arcs(&["a", "y"]))
+    );
+    assert_eq!(
+        store.by_index("both", "y").unwrap(),
+        store.by_index("words", "y").unwrap()
+    );
 }
 
 #[test]
@@ -277,14 +380,31 @@ fn x3_x4_x5_index_follows_multiple_values() {
     store.add(thing("b", "two three three")).unwrap();
     assert_eq!(store.index_keys("words", "two").unwrap(), arcs(&["a", "b"]));
     assert_eq!(store.index_keys("words", "three").unwrap(), arcs(&["b"]));
-    assert_eq!(keys(&store.index("words", &thing("z", "one three")).unwrap()), ["a", "b"]);
-    assert_eq!(keys(&store.index("words", &thing("z", "two two one")).unwrap()), ["a", "b"], "each once");
+    assert_eq!(
+        keys(&store.index("words", &thing("z", "one three")).unwrap()),
+        ["a", "b"]
+    );
+    assert_eq!(
+        keys(&store.index("words", &thing("z", "two two one")).unwrap()),
+        ["a", "b"],
+        "each once"
+    );
     store.update(thing("a", "two four")).unwrap();
     assert_eq!(values(&store, "words"), arcs(&["four", "three", "two"]));
-    store.delete(&Deleted::Final(thing("b", "whatever"))).unwrap();
-    assert_eq!(values(&store, "words"), arcs(&["four", "two"]), "a value without objects is gone");
+    store
+        .delete(&Deleted::Final(thing("b", "whatever")))
+        .unwrap();
+    assert_eq!(
+        values(&store, "words"),
+        arcs(&["four", "two"]),
+        "a value without objects is gone"
+    );
     store.add(thing("c", "two")).unwrap();
-    assert_eq!(store.index_keys("words", "two").unwrap(), arcs(&["a", "c"]), "a slot is used again");
+    assert_eq!(
+        store.index_keys("words", "two").unwrap(),
+        arcs(&["a", "c"]),
+        "a slot is used again"
+    );
     store.replace(vec![thing("d", "five")], "1").unwrap();
     assert_eq!(values(&store, "words"), arcs(&["five"]));
     assert!(store.by_index("words", "two").unwrap().is_empty());
@@ -292,16 +412,33 @@ fn x3_x4_x5_index_follows_multiple_values() {
 
 #[test]
 fn x6_failing_index_function_changes_nothing() {
-    let store = Indexer::new(accessor(), Indexers::new().with("touchy", touchy()).with("words", words()));
+    let store = Indexer::new(
+        accessor(),
+        Indexers::new()
+            .with("touchy", touchy())
+            .with("words", words()),
+    );
     store.add(thing("a", "x")).unwrap();
     for value in ["bad", "worse"] {
-        let Err(StoreError::Index { index, key, .. }) = store.update(thing("a", value)) else { panic!() };
+        let Err(StoreError::Index { index, key, .. }) = store.update(thing("a", value)) else {
+            panic!()
+        };
         assert_eq!((&*index, &*key), ("touchy", "a"));
-        assert!(store.replace(vec![thing("b", "y"), thing("c", value)], "9").is_err());
-        assert!(matches!(store.index("touchy", &thing("a", value)), Err(IndexError::Function { .. })));
+        assert!(
+            store
+                .replace(vec![thing("b", "y"), thing("c", value)], "9")
+                .is_err()
+        );
+        assert!(matches!(
+            store.index("touchy", &thing("a", value)),
+            Err(IndexError::Function { .. })
+        ));
     }
     assert_eq!(store.get_by_key("a").unwrap().value, "x");
-    assert_eq!((values(&store, "touchy"), values(&store, "words")), (arcs(&["x"]), arcs(&["x"])));
+    assert_eq!(
+        (values(&store, "touchy"), values(&store, "words")),
+        (arcs(&["x"]), arcs(&["x"]))
+    );
     assert_eq!(store.last_store_sync_resource_version(), "rv-x");
     store.delete(&Deleted::Final(thing("a", "bad"))).unwrap();
     assert!(store.is_empty() && values(&store, "touchy").is_empty());
@@ -312,8 +449,15 @@ fn x6_indexers_that_fail_are_not_added() {
     let store = by_words();
     store.add(thing("a", "fine")).unwrap();
     store.add(thing("b", "worse")).unwrap();
-    let more = || Indexers::new().with("keys", IndexFunc::new(|thing: &Thing| vec![thing.key.to_owned()]));
-    let error = store.add_indexers(more().with("touchy", touchy())).unwrap_err();
+    let more = || {
+        Indexers::new().with(
+            "keys",
+            IndexFunc::new(|thing: &Thing| vec![thing.key.to_owned()]),
+        )
+    };
+    let error = store
+        .add_indexers(more().with("touchy", touchy()))
+        .unwrap_err();
     assert!(
         matches!(error, AddIndexersError::Function { name, key, .. } if (&*name, &*key) == ("touchy", "b"))
     );
@@ -326,10 +470,22 @@ fn x6_indexers_that_fail_are_not_added() {
 #[test]
 fn x7_a_replace_builds_all_indices_anew() {
     let store = by_words();
-    store.replace(vec![thing("a", "x y"), thing("b", "y")], "1").unwrap();
-    store.add_indexers(Indexers::new().with("touchy", touchy())).unwrap();
-    store.replace(vec![thing("b", "z"), thing("c", "x"), thing("c", "y z")], "2").unwrap();
-    assert_eq!((values(&store, "words"), values(&store, "touchy")), (arcs(&["y", "z"]), arcs(&["y z", "z"])));
+    store
+        .replace(vec![thing("a", "x y"), thing("b", "y")], "1")
+        .unwrap();
+    store
+        .add_indexers(Indexers::new().with("touchy", touchy()))
+        .unwrap();
+    store
+        .replace(
+            vec![thing("b", "z"), thing("c", "x"), thing("c", "y z")],
+            "2",
+        )
+        .unwrap();
+    assert_eq!(
+        (values(&store, "words"), values(&store, "touchy")),
+        (arcs(&["y", "z"]), arcs(&["y z", "z"]))
+    );
     assert_eq!(store.index_keys("words", "z").unwrap(), arcs(&["b", "c"]));
     assert_eq!(store.last_store_sync_resource_version(), "2");
     store.replace(Vec::new(), "3").unwrap();
@@ -340,45 +496,80 @@ fn x7_a_replace_builds_all_indices_anew() {
 fn x8_indexers_can_be_added_to_a_store_without_any() {
     let store = Indexer::new(accessor(), Indexers::new());
     store.add(thing("a", "x")).unwrap();
-    store.add_indexers(Indexers::new().with("words", words())).unwrap();
+    store
+        .add_indexers(Indexers::new().with("words", words()))
+        .unwrap();
     assert_eq!(store.index_keys("words", "x").unwrap(), arcs(&["a"]));
-    let both = Indexers::new().with("words", words()).with("touchy", touchy());
-    let AddIndexersError::Conflict { names } = store.add_indexers(both).unwrap_err() else { panic!() };
+    let both = Indexers::new()
+        .with("words", words())
+        .with("touchy", touchy());
+    let AddIndexersError::Conflict { names } = store.add_indexers(both).unwrap_err() else {
+        panic!()
+    };
     assert_eq!(names, arcs(&["words"]));
     assert_eq!(store.get_indexers(), arcs(&["words"]), "none of them");
 }
 
 #[test]
 fn x9_resource_version() {
-    let store = ThreadSafeStore::new(Indexers::new()).with_resource_version(|thing: &Thing| Some(&thing.rv));
+    let store = ThreadSafeStore::new(Indexers::new())
+        .with_resource_version(|thing: &Thing| Some(&thing.rv));
     assert_eq!(store.last_store_sync_resource_version(), "");
     store.add("a".into(), thing("a", "1")).unwrap();
     store.delete("a");
     assert_eq!(store.last_store_sync_resource_version(), "rv-1");
-    let tombstone = Deleted::FinalStateUnknown { key: "a".into(), last_known: Some(thing("a", "2")) };
+    let tombstone = Deleted::FinalStateUnknown {
+        key: "a".into(),
+        last_known: Some(thing("a", "2")),
+    };
     store.delete_with_object("a", &tombstone).unwrap();
     assert_eq!(store.last_store_sync_resource_version(), "rv-1");
-    store.delete_with_object("a", &Deleted::Final(thing("a", "3"))).unwrap();
+    store
+        .delete_with_object("a", &Deleted::Final(thing("a", "3")))
+        .unwrap();
     assert_eq!(store.last_store_sync_resource_version(), "rv-3");
     store.bookmark("2");
-    assert_eq!(store.last_store_sync_resource_version(), "2", "it may go back");
+    assert_eq!(
+        store.last_store_sync_resource_version(),
+        "2",
+        "it may go back"
+    );
 }
 
 #[test]
 fn x10_an_index_answers_each_object_once() {
     let store = by_words();
-    store.replace(vec![thing("a", "x y"), thing("b", "y z"), thing("c", "z")], "1").unwrap();
-    assert_eq!(keys(&store.index("words", &thing("", "x")).unwrap()), ["a"], "one value; no key is needed");
-    assert_eq!(keys(&store.index("words", &thing("", "x y y")).unwrap()), ["a", "b"], "several values");
+    store
+        .replace(
+            vec![thing("a", "x y"), thing("b", "y z"), thing("c", "z")],
+            "1",
+        )
+        .unwrap();
+    assert_eq!(
+        keys(&store.index("words", &thing("", "x")).unwrap()),
+        ["a"],
+        "one value; no key is needed"
+    );
+    assert_eq!(
+        keys(&store.index("words", &thing("", "x y y")).unwrap()),
+        ["a", "b"],
+        "several values"
+    );
     assert!(store.index("words", &thing("", "none")).unwrap().is_empty());
-    assert_eq!(store.index_keys("words", "y").unwrap(), arcs(&["a", "b"]), "sorted");
+    assert_eq!(
+        store.index_keys("words", "y").unwrap(),
+        arcs(&["a", "b"]),
+        "sorted"
+    );
     assert!(store.by_index("words", "none").unwrap().is_empty());
 }
 
 #[test]
 fn x11_unknown_index_is_an_error() {
     let store = by_words();
-    let unknown = IndexError::NoIndex { name: "nope".into() };
+    let unknown = IndexError::NoIndex {
+        name: "nope".into(),
+    };
     assert_eq!(store.list_index_func_values("nope").unwrap_err(), unknown);
     assert_eq!(store.by_index("nope", "x").unwrap_err(), unknown);
     assert_eq!(store.index_keys("nope", "x").unwrap_err(), unknown);
@@ -389,8 +580,13 @@ fn x11_unknown_index_is_an_error() {
 fn x12_get_indexers_is_a_copy() {
     let store = by_words();
     let names = store.get_indexers();
-    store.add_indexers(Indexers::new().with("touchy", touchy())).unwrap();
-    assert_eq!((names, store.get_indexers()), (arcs(&["words"]), arcs(&["touchy", "words"])));
+    store
+        .add_indexers(Indexers::new().with("touchy", touchy()))
+        .unwrap();
+    assert_eq!(
+        (names, store.get_indexers()),
+        (arcs(&["words"]), arcs(&["touchy", "words"]))
+    );
 }
 
 /// Index functions, transforms and drops that use the store: they would hang if a lock were held.
@@ -418,28 +614,41 @@ fn user_code_runs_under_no_lock() {
             look(nosy);
             Ok(nosy.0.to_string().into())
         });
-        let index =
-            IndexFunc::new(move |nosy: &Nosy| vec![look(nosy).map_or_else(String::new, |_| "x".into())]);
-        let store =
-            Arc::new(Indexer::new(accessor, Indexers::new().with("look", index.clone())).with_transform(
+        let index = IndexFunc::new(move |nosy: &Nosy| {
+            vec![look(nosy).map_or_else(String::new, |_| "x".into())]
+        });
+        let store = Arc::new(
+            Indexer::new(accessor, Indexers::new().with("look", index.clone())).with_transform(
                 Transform::new(move |nosy: Arc<Nosy>| {
                     look(&nosy);
                     Ok::<_, String>(nosy)
                 }),
-            ));
+            ),
+        );
         assert!(cell.set(Arc::clone(&store)).is_ok());
         let nosy = |id| Arc::new(Nosy(id, Arc::clone(&cell)));
         store.add(nosy(1)).unwrap();
         store.update(nosy(1)).unwrap();
-        store.transaction(vec![Change::Add(nosy(1)), Change::Add(nosy(2))]).unwrap();
-        store.add_indexers(Indexers::new().with("again", index)).unwrap();
+        store
+            .transaction(vec![Change::Add(nosy(1)), Change::Add(nosy(2))])
+            .unwrap();
+        store
+            .add_indexers(Indexers::new().with("again", index))
+            .unwrap();
         store.replace(vec![nosy(2), nosy(3), nosy(3)], "r").unwrap();
-        store.delete(&Deleted::FinalStateUnknown { key: "2".into(), last_known: None }).unwrap();
+        store
+            .delete(&Deleted::FinalStateUnknown {
+                key: "2".into(),
+                last_known: None,
+            })
+            .unwrap();
         store.replace(Vec::new(), "r").unwrap();
         assert_eq!(store.last_store_sync_resource_version(), "dropped");
         done.send(()).unwrap();
     });
-    finished.recv_timeout(Duration::from_secs(20)).expect("a lock is held, or an assertion failed");
+    finished
+        .recv_timeout(Duration::from_secs(20))
+        .expect("a lock is held, or an assertion failed");
 }
 
 /// More than a chunk of objects, written and replaced all the time: what stays is listed once, and no key
@@ -450,7 +659,11 @@ fn x1_list_during_writes_and_replaces() {
     let accessor = Accessor::new(|number: &(u32, u32)| Ok(number.0.to_string().into()));
     let index = IndexFunc::new(|_: &(u32, u32)| vec!["all".to_owned()]);
     let store = Arc::new(Indexer::new(accessor, Indexers::new().with("all", index)));
-    let everything = |round| (0..MANY).map(|number| Arc::new((number, round))).collect::<Vec<_>>();
+    let everything = |round| {
+        (0..MANY)
+            .map(|number| Arc::new((number, round)))
+            .collect::<Vec<_>>()
+    };
     store.replace(everything(0), "0").unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let writer = thread::spawn({
@@ -460,8 +673,12 @@ fn x1_list_during_writes_and_replaces() {
             while !stop.load(Ordering::Relaxed) {
                 // Odd numbers come and go, and change slots with each other; even ones stay.
                 for number in (1..200).step_by(2) {
-                    store.delete(&Deleted::Final(Arc::new((number, round)))).unwrap();
-                    store.delete(&Deleted::Final(Arc::new((MANY - number, round)))).unwrap();
+                    store
+                        .delete(&Deleted::Final(Arc::new((number, round))))
+                        .unwrap();
+                    store
+                        .delete(&Deleted::Final(Arc::new((MANY - number, round))))
+                        .unwrap();
                     store.add(Arc::new((number, round))).unwrap();
                     store.add(Arc::new((MANY - number, round))).unwrap();
                 }
@@ -475,12 +692,28 @@ fn x1_list_during_writes_and_replaces() {
     let check = |listed: Vec<u32>| {
         let unique: HashSet<u32> = listed.iter().copied().collect();
         assert_eq!(unique.len(), listed.len(), "a key twice");
-        assert!((0..MANY).step_by(2).all(|even| unique.contains(&even)), "a key missing");
+        assert!(
+            (0..MANY).step_by(2).all(|even| unique.contains(&even)),
+            "a key missing"
+        );
     };
     for _ in 0..30 {
         check(store.list().iter().map(|number| number.0).collect());
-        check(store.list_keys().iter().map(|key| key.parse().unwrap()).collect());
-        check(store.by_index("all", "all").unwrap().iter().map(|number| number.0).collect());
+        check(
+            store
+                .list_keys()
+                .iter()
+                .map(|key| key.parse().unwrap())
+                .collect(),
+        );
+        check(
+            store
+                .by_index("all", "all")
+                .unwrap()
+                .iter()
+                .map(|number| number.0)
+                .collect(),
+        );
         check(store.snapshot().0.iter().map(|number| number.0).collect());
     }
     stop.store(true, Ordering::Relaxed);
@@ -511,7 +744,9 @@ fn x8_indexers_added_during_writes_miss_nothing() {
     });
     for at in 0..5 {
         let index = IndexFunc::new(|number: &(u32, u32)| vec![number.1.to_string()]);
-        store.add_indexers(Indexers::new().with(format!("round{at}"), index)).unwrap();
+        store
+            .add_indexers(Indexers::new().with(format!("round{at}"), index))
+            .unwrap();
     }
     writer.join().unwrap();
     for name in store.get_indexers() {
@@ -540,7 +775,11 @@ fn x1_keys_are_one_allocation() {
     store.add(Arc::new(1)).unwrap();
     let made = seen.lock().unwrap()[0].clone();
     assert!(Arc::ptr_eq(&made, &store.list_keys()[0]));
-    assert_eq!(Arc::strong_count(&made), 4, "this one, the recorded one, the map's, the slot's");
+    assert_eq!(
+        Arc::strong_count(&made),
+        4,
+        "this one, the recorded one, the map's, the slot's"
+    );
 }
 
 /// More values than are copied at once: those that come meanwhile make the index move them about.
@@ -550,7 +789,9 @@ fn x11_values_that_stay_are_listed_once_while_others_come() {
         Indexers::new().with("itself", IndexFunc::new(|word: &String| vec![word.clone()])),
     );
     let add = |word: String| store.add(word.as_str().into(), Arc::new(word)).map(drop);
-    (0..20_000).try_for_each(|n| add(format!("old-{n}"))).unwrap();
+    (0..20_000)
+        .try_for_each(|n| add(format!("old-{n}")))
+        .unwrap();
     thread::scope(|scope| {
         let writer = scope.spawn(|| (0..40_000).try_for_each(|n| add(format!("new-{n}"))));
         loop {
@@ -560,7 +801,13 @@ fn x11_values_that_stay_are_listed_once_while_others_come() {
             values.sort_unstable();
             values.dedup();
             assert_eq!(values.len(), all);
-            assert_eq!(values.iter().filter(|value| value.starts_with("old-")).count(), 20_000);
+            assert_eq!(
+                values
+                    .iter()
+                    .filter(|value| value.starts_with("old-"))
+                    .count(),
+                20_000
+            );
             if last {
                 assert_eq!(all, 60_000);
                 break;
@@ -581,14 +828,25 @@ fn x13_the_version_is_told_to_the_metrics() {
     }
     let versions = Arc::new(Versions::default());
     let store = Indexer::new(accessor(), Indexers::new()).with_metrics(versions.clone());
-    let at = |rv: &str| Arc::new(Thing { key: "a", value: String::new(), rv: rv.to_owned() });
+    let at = |rv: &str| {
+        Arc::new(Thing {
+            key: "a",
+            value: String::new(),
+            rv: rv.to_owned(),
+        })
+    };
     store.add(at("1")).unwrap();
     store.replace(vec![at("2")], "99123456789012345").unwrap();
     store.bookmark("no number");
     store.delete(&Deleted::Final(at("3"))).unwrap();
-    store.transaction(vec![Change::Add(at("4")), Change::Update(at("5"))]).unwrap();
+    store
+        .transaction(vec![Change::Add(at("4")), Change::Update(at("5"))])
+        .unwrap();
     store.bookmark("");
-    assert_eq!(*versions.0.lock().unwrap(), [1, 123_456_789_012_345, 3, 5, 0]);
+    assert_eq!(
+        *versions.0.lock().unwrap(),
+        [1, 123_456_789_012_345, 3, 5, 0]
+    );
 }
 
 #[test]
@@ -596,7 +854,11 @@ fn replace_indexes_only_the_last_of_equal_keys() {
     let (sender, indexed) = mpsc::channel();
     let picky = IndexFunc::fallible(move |thing: &Thing| {
         let _ = sender.send(format!("{}={}", thing.key, thing.value));
-        if thing.value == "bad" { Err("no index for it") } else { Ok(vec![thing.value.clone()]) }
+        if thing.value == "bad" {
+            Err("no index for it")
+        } else {
+            Ok(vec![thing.value.clone()])
+        }
     });
     let indexers = || Indexers::new().with("value", picky.clone());
     let list = || {
@@ -606,16 +868,24 @@ fn replace_indexes_only_the_last_of_equal_keys() {
         })
     };
     let by_key = ThreadSafeStore::new(indexers());
-    by_key.replace(list().map(|thing| (thing.key.into(), thing)).into(), "7").unwrap();
+    by_key
+        .replace(list().map(|thing| (thing.key.into(), thing)).into(), "7")
+        .unwrap();
     let indexer = Indexer::new(accessor(), indexers());
     indexer.replace(list().into(), "7").unwrap();
-    assert_eq!(indexed.try_iter().collect::<Vec<_>>(), ["a=2", "b=3", "a=2", "b=3"]);
+    assert_eq!(
+        indexed.try_iter().collect::<Vec<_>>(),
+        ["a=2", "b=3", "a=2", "b=3"]
+    );
     for value in ["2", "3"] {
         assert_eq!(by_key.by_index("value", value).unwrap().len(), 1);
         assert_eq!(indexer.by_index("value", value).unwrap().len(), 1);
     }
     // The last one counts, also if it is the one that can't be indexed.
     let bad = [thing("a", "4"), thing("a", "bad")].into();
-    assert!(matches!(indexer.replace(bad, "8"), Err(StoreError::Index { .. })));
+    assert!(matches!(
+        indexer.replace(bad, "8"),
+        Err(StoreError::Index { .. })
+    ));
     assert_eq!(indexer.get_by_key("a").unwrap().value, "2");
 }

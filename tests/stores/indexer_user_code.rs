@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_informer::{
-    Accessor, AddIndexersError, Change, Deleted, IndexError, IndexFunc, Indexer, Indexers, Key, StoreError,
-    ThreadSafeStore, Transform,
+    Accessor, AddIndexersError, Change, Deleted, IndexError, IndexFunc, Indexer, Indexers, Key,
+    StoreError, ThreadSafeStore, Transform,
 };
 
 /// A key, and which of the functions panics on it.
@@ -33,7 +33,9 @@ fn index(function: &'static str) -> IndexFunc<Thing> {
 }
 
 fn indexers() -> Indexers<Thing> {
-    Indexers::new().with("first", index("first")).with("second", index("second"))
+    Indexers::new()
+        .with("first", index("first"))
+        .with("second", index("second"))
 }
 
 fn indexer() -> Indexer<Thing> {
@@ -41,10 +43,11 @@ fn indexer() -> Indexer<Thing> {
         unless(thing, "key");
         Ok(thing.0.to_string().into())
     });
-    let store = Indexer::new(accessor, indexers()).with_transform(Transform::new(|thing: Arc<Thing>| {
-        unless(&thing, "transform");
-        Ok::<_, String>(thing)
-    }));
+    let store =
+        Indexer::new(accessor, indexers()).with_transform(Transform::new(|thing: Arc<Thing>| {
+            unless(&thing, "transform");
+            Ok::<_, String>(thing)
+        }));
     store.replace(vec![thing(1), thing(2)], "7").unwrap();
     store
 }
@@ -54,7 +57,9 @@ fn thread_safe_store() -> ThreadSafeStore<Thing> {
         unless(thing, "version");
         None
     });
-    store.replace(vec![("1".into(), thing(1)), ("2".into(), thing(2))], "7").unwrap();
+    store
+        .replace(vec![("1".into(), thing(1)), ("2".into(), thing(2))], "7")
+        .unwrap();
     store
 }
 
@@ -62,9 +67,18 @@ fn thread_safe_store() -> ThreadSafeStore<Thing> {
 macro_rules! check {
     ($store:expr, $keys:expr, $version:expr) => {{
         let store = &$store;
-        let expected: BTreeSet<Key> = $keys.iter().map(|key: &u32| Key::from(key.to_string())).collect();
-        assert_eq!(store.list_keys().into_iter().collect::<BTreeSet<_>>(), expected);
-        assert_eq!((store.list().len(), store.len()), (expected.len(), expected.len()));
+        let expected: BTreeSet<Key> = $keys
+            .iter()
+            .map(|key: &u32| Key::from(key.to_string()))
+            .collect();
+        assert_eq!(
+            store.list_keys().into_iter().collect::<BTreeSet<_>>(),
+            expected
+        );
+        assert_eq!(
+            (store.list().len(), store.len()),
+            (expected.len(), expected.len())
+        );
         assert_eq!(store.last_store_sync_resource_version(), $version);
         for name in store.get_indexers() {
             let mut model: BTreeMap<String, BTreeSet<Thing>> = BTreeMap::new();
@@ -75,10 +89,19 @@ macro_rules! check {
             }
             let mut values = store.list_index_func_values(&name).unwrap();
             values.sort();
-            assert!(values.iter().map(|value| &**value).eq(model.keys()), "{name}");
+            assert!(
+                values.iter().map(|value| &**value).eq(model.keys()),
+                "{name}"
+            );
             for (value, things) in model {
                 let found = store.by_index(&name, &value).unwrap();
-                assert_eq!(found.iter().map(|thing| (**thing).clone()).collect::<BTreeSet<_>>(), things);
+                assert_eq!(
+                    found
+                        .iter()
+                        .map(|thing| (**thing).clone())
+                        .collect::<BTreeSet<_>>(),
+                    things
+                );
             }
         }
     }};
@@ -127,7 +150,10 @@ fn a_transaction_of_an_indexer_leaves_out_what_panics() {
             Change::Delete(Deleted::Final(touchy(1, "key"))),
         ];
         let error = store.transaction(changes).unwrap_err();
-        assert_eq!((error.successful, error.total, error.errors.len()), (vec![0, 3], 5, 3));
+        assert_eq!(
+            (error.successful, error.total, error.errors.len()),
+            (vec![0, 3], 5, 3)
+        );
         check!(store, [1, 3], "7");
     }
 }
@@ -157,9 +183,15 @@ fn a_thread_safe_store_whose_functions_panic_is_as_before() {
     }
     let gone = Deleted::Final(touchy(1, "version"));
     assert!(store.delete_with_object("1", &gone).is_err());
-    assert!(store.transaction(vec![("1".into(), Change::Delete(gone))]).is_err());
+    assert!(
+        store
+            .transaction(vec![("1".into(), Change::Delete(gone))])
+            .is_err()
+    );
     check!(store, [1, 2], "7");
-    store.delete_with_object("1", &Deleted::Final(touchy(1, "first"))).unwrap();
+    store
+        .delete_with_object("1", &Deleted::Final(touchy(1, "first")))
+        .unwrap();
     store.delete("2");
     store.add("4".into(), thing(4)).unwrap();
     check!(store, [4], "7");
@@ -168,14 +200,26 @@ fn a_thread_safe_store_whose_functions_panic_is_as_before() {
 #[test]
 fn an_index_that_panics_on_the_object_asked_about_is_an_error() {
     let (indexer, store) = (indexer(), thread_safe_store());
-    for result in [indexer.index("first", &touchy(1, "first")), store.index("first", &touchy(1, "first"))] {
+    for result in [
+        indexer.index("first", &touchy(1, "first")),
+        store.index("first", &touchy(1, "first")),
+    ] {
         assert_eq!(
             result.unwrap_err(),
-            IndexError::Function { name: "first".into(), message: "panicked: first panics on 1".into() }
+            IndexError::Function {
+                name: "first".into(),
+                message: "panicked: first panics on 1".into()
+            }
         );
     }
-    assert_eq!(indexer.index("second", &touchy(1, "first")).unwrap(), [thing(1)]);
-    assert_eq!(store.index("second", &touchy(1, "first")).unwrap(), [thing(1)]);
+    assert_eq!(
+        indexer.index("second", &touchy(1, "first")).unwrap(),
+        [thing(1)]
+    );
+    assert_eq!(
+        store.index("second", &touchy(1, "first")).unwrap(),
+        [thing(1)]
+    );
     check!(indexer, [1, 2], "7");
     check!(store, [1, 2], "7");
 }
@@ -188,11 +232,27 @@ fn indexers_that_panic_on_what_is_stored_are_not_added() {
     let indexer = indexer();
     indexer.replace(things().collect(), "8").unwrap();
     let store = thread_safe_store();
-    store.replace(things().map(|thing| (thing.0.to_string().into(), thing)).collect(), "8").unwrap();
-    let more = || Indexers::new().with("fourth", index("fourth")).with("third", index("third"));
-    for error in [indexer.add_indexers(more()).unwrap_err(), store.add_indexers(more()).unwrap_err()] {
+    store
+        .replace(
+            things()
+                .map(|thing| (thing.0.to_string().into(), thing))
+                .collect(),
+            "8",
+        )
+        .unwrap();
+    let more = || {
+        Indexers::new()
+            .with("fourth", index("fourth"))
+            .with("third", index("third"))
+    };
+    for error in [
+        indexer.add_indexers(more()).unwrap_err(),
+        store.add_indexers(more()).unwrap_err(),
+    ] {
         match error {
-            AddIndexersError::Function { name, key, .. } => assert_eq!((&*name, &*key), ("third", "9999")),
+            AddIndexersError::Function { name, key, .. } => {
+                assert_eq!((&*name, &*key), ("third", "9999"))
+            }
             other => panic!("{other}"),
         }
     }

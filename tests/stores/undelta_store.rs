@@ -19,7 +19,10 @@ fn sorted(mut things: Vec<Arc<Thing>>) -> Vec<Thing> {
 
 fn recording() -> (UndeltaStore<Thing>, Receiver<Vec<Thing>>) {
     let (sender, pushed) = channel();
-    (UndeltaStore::new(accessor(), move |things| drop(sender.send(sorted(things)))), pushed)
+    (
+        UndeltaStore::new(accessor(), move |things| drop(sender.send(sorted(things)))),
+        pushed,
+    )
 }
 
 #[test]
@@ -36,9 +39,16 @@ fn s10_each_write_is_followed_by_one_push_of_everything() {
     one(&[("a", 3), ("b", 2)]);
     store.delete(&Deleted::Final(thing("b", 0))).unwrap();
     one(&[("a", 3)]);
-    store.delete(&Deleted::FinalStateUnknown { key: "never there".into(), last_known: None }).unwrap();
+    store
+        .delete(&Deleted::FinalStateUnknown {
+            key: "never there".into(),
+            last_known: None,
+        })
+        .unwrap();
     one(&[("a", 3)]);
-    store.replace(vec![thing("c", 1), thing("d", 1), thing("c", 2)], "7").unwrap();
+    store
+        .replace(vec![thing("c", 1), thing("d", 1), thing("c", 2)], "7")
+        .unwrap();
     one(&[("c", 2), ("d", 1)]);
     store.replace(Vec::new(), "8").unwrap();
     one(&[]);
@@ -54,7 +64,10 @@ fn s10_reads_bookmarks_and_resyncs_push_nothing() {
     assert_eq!(store.last_store_sync_resource_version(), "8");
     assert_eq!(store.get(&thing("a", 0)).unwrap(), Some(thing("a", 1)));
     assert_eq!(store.get_by_key("a"), Some(thing("a", 1)));
-    assert_eq!((store.list(), store.list_keys()), (vec![thing("a", 1)], vec!["a".into()]));
+    assert_eq!(
+        (store.list(), store.list_keys()),
+        (vec![thing("a", 1)], vec!["a".into()])
+    );
     assert_eq!(pushed.try_iter().count(), 0);
 }
 
@@ -64,7 +77,8 @@ fn s10_what_is_refused_pushes_nothing() {
     store.replace(vec![thing("a", 1)], "7").unwrap();
     pushed.try_iter().for_each(drop);
     for key in ["unkeyable", "panic"] {
-        let key_error = |result: Result<(), StoreError>| assert!(matches!(result, Err(StoreError::Key(_))));
+        let key_error =
+            |result: Result<(), StoreError>| assert!(matches!(result, Err(StoreError::Key(_))));
         key_error(store.add(thing(key, 1)));
         key_error(store.update(thing(key, 1)));
         key_error(store.delete(&Deleted::Final(thing(key, 1))));
@@ -72,11 +86,20 @@ fn s10_what_is_refused_pushes_nothing() {
         key_error(store.get(&thing(key, 1)).map(drop));
     }
     assert_eq!(pushed.try_iter().count(), 0);
-    assert_eq!((store.list(), store.last_store_sync_resource_version().as_str()), (vec![thing("a", 1)], "7"));
+    assert_eq!(
+        (
+            store.list(),
+            store.last_store_sync_resource_version().as_str()
+        ),
+        (vec![thing("a", 1)], "7")
+    );
     let huge: &'static str = "k".repeat(1 << 20).leak();
     store.add(thing(huge, 1)).unwrap();
     store.add(thing("", 1)).unwrap();
-    assert_eq!(pushed.try_iter().last().unwrap(), [("", 1), ("a", 1), (huge, 1)]);
+    assert_eq!(
+        pushed.try_iter().last().unwrap(),
+        [("", 1), ("a", 1), (huge, 1)]
+    );
 }
 
 #[test]
@@ -89,10 +112,22 @@ fn it_is_a_store_without_transactions() {
     store.replace(vec![thing("b", 1)], "5").unwrap();
     assert_eq!(pushed.try_iter().count(), 4);
     store.bookmark("6").unwrap();
-    assert_eq!(store.transaction(vec![Change::Add(thing("c", 1))]).unwrap_err().total, 1);
+    assert_eq!(
+        store
+            .transaction(vec![Change::Add(thing("c", 1))])
+            .unwrap_err()
+            .total,
+        1
+    );
     assert_eq!(pushed.try_iter().count(), 0);
-    assert_eq!((store.list(), store.list_keys()), (vec![thing("b", 1)], vec!["b".into()]));
-    assert_eq!(store.get(&thing("b", 0)).unwrap(), store.get_by_key("b").unwrap());
+    assert_eq!(
+        (store.list(), store.list_keys()),
+        (vec![thing("b", 1)], vec!["b".into()])
+    );
+    assert_eq!(
+        store.get(&thing("b", 0)).unwrap(),
+        store.get_by_key("b").unwrap()
+    );
     assert_eq!(store.last_store_sync_resource_version(), "6");
 }
 
@@ -124,7 +159,12 @@ fn s10_a_panic_of_the_push_function_is_logged_and_the_write_stands() {
         move |things: Vec<Arc<Thing>>| match things.len() {
             1 => panic!("one is too few"),
             2 => {
-                itself.get().and_then(Weak::upgrade).unwrap().add(thing("c", 1)).unwrap();
+                itself
+                    .get()
+                    .and_then(Weak::upgrade)
+                    .unwrap()
+                    .add(thing("c", 1))
+                    .unwrap();
                 panic!("too few even for loggers");
             }
             _ => sender.send(sorted(things)).unwrap(),
@@ -136,7 +176,10 @@ fn s10_a_panic_of_the_push_function_is_logged_and_the_write_stands() {
     assert_eq!(*LINES.lock().unwrap(), [line]);
     assert_eq!(store.list(), [thing("a", 1)]);
     store.add(thing("b", 1)).unwrap();
-    assert_eq!(pushed.try_iter().collect::<Vec<_>>(), [[("a", 1), ("b", 1), ("c", 1)]]);
+    assert_eq!(
+        pushed.try_iter().collect::<Vec<_>>(),
+        [[("a", 1), ("b", 1), ("c", 1)]]
+    );
 }
 
 /// In client-go the older of two lists may be pushed last.
@@ -194,7 +237,10 @@ fn s10_writes_beside_a_push_leave_theirs_to_it() {
     assert_eq!(store.list().len(), 3);
     assert_eq!(pushed.try_iter().count(), 0);
     go_on.send(()).unwrap();
-    assert_eq!(pushed.recv_timeout(SOON).unwrap(), [("a", 1), ("b", 1), ("c", 1)]);
+    assert_eq!(
+        pushed.recv_timeout(SOON).unwrap(),
+        [("a", 1), ("b", 1), ("c", 1)]
+    );
     go_on.send(()).unwrap();
     first.join().unwrap();
     assert_eq!(pushed.try_iter().count(), 0, "one push stands for both");
@@ -231,7 +277,10 @@ fn s10_user_code_runs_under_no_lock_and_may_write() {
                 // Sees to it that there are three.
                 let len = nosies.len() as u32;
                 if (1..3).contains(&len) {
-                    cell.get().unwrap().add(Arc::new(Nosy(len + 1, Arc::clone(&cell)))).unwrap();
+                    cell.get()
+                        .unwrap()
+                        .add(Arc::new(Nosy(len + 1, Arc::clone(&cell))))
+                        .unwrap();
                 }
                 sender.send(len).unwrap();
             }
@@ -247,5 +296,7 @@ fn s10_user_code_runs_under_no_lock_and_may_write() {
         assert_eq!(pushed.try_iter().last(), Some(0));
         done.send(()).unwrap();
     });
-    finished.recv_timeout(SOON).expect("a lock is held, or an assertion failed");
+    finished
+        .recv_timeout(SOON)
+        .expect("a lock is held, or an assertion failed");
 }

@@ -59,7 +59,9 @@ fn q11_of_two_times_the_earlier_one_counts() {
 fn q11_items_come_in_the_order_of_their_times() {
     let (queue, clock) = delaying();
     let items = [("c", 3), ("a", 1), ("d", 4), ("b", 2)];
-    items.into_iter().for_each(|(item, at)| queue.add_after(item, millis(at)));
+    items
+        .into_iter()
+        .for_each(|(item, at)| queue.add_after(item, millis(at)));
     clock.advance(millis(10));
     queue.add("e");
     let order: Vec<_> = (0..5).map(|_| queue.get().unwrap()).collect();
@@ -174,8 +176,11 @@ impl Clock for Held {
 fn q14_the_thread_ends_with_either_shutdown_and_with_the_queue() {
     in_time(|| {
         type End = fn(&DelayingQueue<&'static str>);
-        let ends: [End; 3] =
-            [|queue| queue.shut_down(), |queue| assert!(queue.shut_down_with_drain()), |_| {}];
+        let ends: [End; 3] = [
+            |queue| queue.shut_down(),
+            |queue| assert!(queue.shut_down_with_drain()),
+            |_| {},
+        ];
         for (end, idle) in ends.into_iter().flat_map(|end| [(end, true), (end, false)]) {
             let (clock, held) = (FakeClock::new(), Arc::new(()));
             let of_it = Arc::new(Held(clock.clone(), Arc::clone(&held)));
@@ -248,7 +253,11 @@ fn when_no_later_time_can_be_told_a_delayed_item_comes_at_once() {
     in_time(|| {
         for measured in [false, true] {
             let queue = WorkQueue::builder().clock(Arc::new(AtItsEnd::new()));
-            let queue = if measured { queue.metrics(Arc::new(Nothing)) } else { queue };
+            let queue = if measured {
+                queue.metrics(Arc::new(Nothing))
+            } else {
+                queue
+            };
             let queue = queue.build_delaying().unwrap();
             thread::scope(|scope| {
                 // It waits before the item comes, so that the queue's own thread has to bring it.

@@ -5,16 +5,20 @@ use std::time::Duration;
 
 use k8s_informer::testing::FakeClock;
 use k8s_informer::workqueue::{
-    BucketRateLimiter, ItemExponentialFailureRateLimiter, ItemFastSlowRateLimiter, MaxOfRateLimiter,
-    RateLimiter, WithMaxWaitRateLimiter, default_controller_rate_limiter_with_clock,
-    default_item_based_rate_limiter,
+    BucketRateLimiter, ItemExponentialFailureRateLimiter, ItemFastSlowRateLimiter,
+    MaxOfRateLimiter, RateLimiter, WithMaxWaitRateLimiter,
+    default_controller_rate_limiter_with_clock, default_item_based_rate_limiter,
 };
 
 use super::support::*;
 
 const NEVER: Duration = Duration::from_nanos(i64::MAX as u64);
 
-fn waits(limiter: &impl RateLimiter<&'static str>, item: &'static str, times: usize) -> Vec<Duration> {
+fn waits(
+    limiter: &impl RateLimiter<&'static str>,
+    item: &'static str,
+    times: usize,
+) -> Vec<Duration> {
     (0..times).map(|_| limiter.when(&item)).collect()
 }
 
@@ -25,7 +29,10 @@ fn q16_each_failure_doubles_the_wait_of_its_item_up_to_the_most() {
     assert_eq!(waits(&limiter, "b", 2), [1, 2].map(millis));
     assert_eq!(limiter.num_requeues(&"a"), 6);
     limiter.forget(&"a");
-    assert_eq!((limiter.num_requeues(&"a"), limiter.when(&"a")), (0, millis(1)));
+    assert_eq!(
+        (limiter.num_requeues(&"a"), limiter.when(&"a")),
+        (0, millis(1))
+    );
 }
 
 #[test]
@@ -36,28 +43,45 @@ fn q16_no_number_of_failures_is_too_many() {
         assert_eq!(waits(&limiter, "a", 2000).last(), Some(&most));
     }
     let limiter = ItemExponentialFailureRateLimiter::new(Duration::ZERO, most);
-    assert!(waits(&limiter, "a", 2000).iter().all(Duration::is_zero), "twice nothing is nothing");
+    assert!(
+        waits(&limiter, "a", 2000).iter().all(Duration::is_zero),
+        "twice nothing is nothing"
+    );
 }
 
 #[test]
 fn q16_a_wait_that_is_just_too_long_is_the_most() {
     // 2^62 ns, 2^63 ns.
     let limiter = ItemExponentialFailureRateLimiter::new(Duration::from_nanos(1 << 62), NEVER);
-    assert_eq!(waits(&limiter, "a", 2), [Duration::from_nanos(1 << 62), NEVER]);
+    assert_eq!(
+        waits(&limiter, "a", 2),
+        [Duration::from_nanos(1 << 62), NEVER]
+    );
 }
 
 #[test]
 fn q16_the_defaults() {
     let limiter = default_item_based_rate_limiter();
     assert_eq!(waits(&limiter, "a", 3), [1, 2, 4].map(millis));
-    assert_eq!(waits(&limiter, "a", 60).last(), Some(&Duration::from_secs(1000)));
+    assert_eq!(
+        waits(&limiter, "a", 60).last(),
+        Some(&Duration::from_secs(1000))
+    );
 
     let limiter = default_controller_rate_limiter_with_clock(Arc::new(FakeClock::new()));
     assert_eq!(waits(&limiter, "a", 3), [5, 10, 20].map(millis));
-    assert_eq!(waits(&limiter, "a", 60).last(), Some(&Duration::from_secs(1000)));
+    assert_eq!(
+        waits(&limiter, "a", 60).last(),
+        Some(&Duration::from_secs(1000))
+    );
     // 63 of the hundred are taken.
-    let all: Vec<_> = (0..39).map(|item: usize| limiter.when(&["b", "c"][item % 2])).collect();
-    assert_eq!((limiter.when(&"d"), limiter.when(&"e")), (millis(300), millis(400)));
+    let all: Vec<_> = (0..39)
+        .map(|item: usize| limiter.when(&["b", "c"][item % 2]))
+        .collect();
+    assert_eq!(
+        (limiter.when(&"d"), limiter.when(&"e")),
+        (millis(300), millis(400))
+    );
     assert_eq!(all[0], millis(5));
 }
 
@@ -68,7 +92,14 @@ fn q17_the_first_waits_of_an_item_are_short() {
     assert_eq!(limiter.num_requeues(&"a"), 5);
     limiter.forget(&"a");
     assert_eq!(waits(&limiter, "a", 1), [millis(5)]);
-    assert_eq!(waits(&ItemFastSlowRateLimiter::new(millis(5), millis(100), 0), "a", 1), [millis(100)]);
+    assert_eq!(
+        waits(
+            &ItemFastSlowRateLimiter::new(millis(5), millis(100), 0),
+            "a",
+            1
+        ),
+        [millis(100)]
+    );
 }
 
 #[test]
@@ -77,11 +108,25 @@ fn q17_a_bucket_empties_and_fills() {
     let bucket = BucketRateLimiter::new(2.0, 2).with_clock(Arc::new(clock.clone()));
     assert_eq!(waits(&bucket, "a", 4), [0, 0, 500, 1000].map(millis));
     clock.advance(millis(750));
-    assert_eq!(waits(&bucket, "b", 1), [millis(750)], "who owes goes on owing");
+    assert_eq!(
+        waits(&bucket, "b", 1),
+        [millis(750)],
+        "who owes goes on owing"
+    );
     clock.advance(Duration::from_secs(3600));
-    assert_eq!(waits(&bucket, "a", 3), [0, 0, 500].map(millis), "no more than it holds");
+    assert_eq!(
+        waits(&bucket, "a", 3),
+        [0, 0, 500].map(millis),
+        "no more than it holds"
+    );
     bucket.forget(&"a");
-    assert_eq!((RateLimiter::num_requeues(&bucket, &"a"), waits(&bucket, "a", 1)), (0, vec![millis(1000)]));
+    assert_eq!(
+        (
+            RateLimiter::num_requeues(&bucket, &"a"),
+            waits(&bucket, "a", 1)
+        ),
+        (0, vec![millis(1000)])
+    );
 }
 
 #[test]
@@ -99,15 +144,28 @@ fn q17_buckets_at_the_edges() {
 fn q17_the_slowest_limiter_counts_and_each_is_asked() {
     let fast_slow = Arc::new(ItemFastSlowRateLimiter::new(millis(3), millis(5), 2));
     let exponential = ItemExponentialFailureRateLimiter::new(millis(1), millis(1000));
-    let both = MaxOfRateLimiter::new(vec![Box::new(Arc::clone(&fast_slow)), Box::new(exponential)]);
+    let both = MaxOfRateLimiter::new(vec![
+        Box::new(Arc::clone(&fast_slow)),
+        Box::new(exponential),
+    ]);
     assert_eq!(waits(&both, "a", 5), [3, 3, 5, 8, 16].map(millis));
-    assert_eq!((fast_slow.num_requeues(&"a"), both.num_requeues(&"a")), (5, 5));
+    assert_eq!(
+        (fast_slow.num_requeues(&"a"), both.num_requeues(&"a")),
+        (5, 5)
+    );
     fast_slow.forget(&"a");
-    assert_eq!(both.num_requeues(&"a"), 5, "the other one has not forgotten");
+    assert_eq!(
+        both.num_requeues(&"a"),
+        5,
+        "the other one has not forgotten"
+    );
     both.forget(&"a");
     assert_eq!(both.num_requeues(&"a"), 0);
     let none = MaxOfRateLimiter::<&str>::new(Vec::new());
-    assert_eq!((waits(&none, "a", 1), none.num_requeues(&"a")), (vec![Duration::ZERO], 0));
+    assert_eq!(
+        (waits(&none, "a", 1), none.num_requeues(&"a")),
+        (vec![Duration::ZERO], 0)
+    );
 }
 
 #[test]

@@ -62,7 +62,10 @@ impl WorkQueueMetrics for Noted {
 
 fn queue() -> (DelayingQueue<&'static str>, Arc<Noted>, FakeClock) {
     let (noted, clock) = (Arc::new(Noted::default()), FakeClock::new());
-    let builder = WorkQueue::builder().name("pods").clock(Arc::new(clock.clone())).metrics(noted.clone());
+    let builder = WorkQueue::builder()
+        .name("pods")
+        .clock(Arc::new(clock.clone()))
+        .metrics(noted.clone());
     (builder.build_delaying().unwrap(), noted, clock)
 }
 
@@ -73,22 +76,47 @@ fn q18_depth_adds_and_how_long_items_wait_and_take() {
     queue.add("b");
     clock.advance(millis(30));
     queue.add("a");
-    assert_eq!((noted.figures().depth, noted.figures().adds), (2, 2), "it waits already");
+    assert_eq!(
+        (noted.figures().depth, noted.figures().adds),
+        (2, 2),
+        "it waits already"
+    );
     let item = queue.take().unwrap();
-    assert_eq!((noted.figures().depth, noted.figures().queued), (1, vec![millis(30)]));
+    assert_eq!(
+        (noted.figures().depth, noted.figures().queued),
+        (1, vec![millis(30)])
+    );
     clock.advance(millis(20));
     queue.add("a");
     queue.add("a");
-    assert_eq!((noted.figures().depth, noted.figures().adds), (2, 3), "it will wait");
+    assert_eq!(
+        (noted.figures().depth, noted.figures().adds),
+        (2, 3),
+        "it will wait"
+    );
     clock.advance(millis(5));
     drop(item);
-    assert_eq!((noted.figures().depth, noted.figures().worked), (2, vec![millis(25)]));
+    assert_eq!(
+        (noted.figures().depth, noted.figures().worked),
+        (2, vec![millis(25)])
+    );
     drop(queue.take());
     drop(queue.take());
-    assert_eq!(noted.figures().queued, [30, 55, 5].map(millis), "from when it was added");
-    assert_eq!((noted.figures().depth, noted.figures().worked.len()), (0, 3));
+    assert_eq!(
+        noted.figures().queued,
+        [30, 55, 5].map(millis),
+        "from when it was added"
+    );
+    assert_eq!(
+        (noted.figures().depth, noted.figures().worked.len()),
+        (0, 3)
+    );
     queue.done(&"a");
-    assert_eq!(noted.figures().worked.len(), 3, "it was not being processed");
+    assert_eq!(
+        noted.figures().worked.len(),
+        3,
+        "it was not being processed"
+    );
 }
 
 #[test]
@@ -97,10 +125,24 @@ fn q18_each_delay_is_a_retry_and_what_is_due_is_an_add() {
     queue.add_after("a", millis(10));
     queue.add_after("a", millis(20));
     queue.add_after("b", Duration::ZERO);
-    assert_eq!((noted.figures().retries, noted.figures().adds, noted.figures().depth), (3, 1, 1));
+    assert_eq!(
+        (
+            noted.figures().retries,
+            noted.figures().adds,
+            noted.figures().depth
+        ),
+        (3, 1, 1)
+    );
     clock.advance(millis(10));
     assert_eq!(queue.len(), 2);
-    assert_eq!((noted.figures().retries, noted.figures().adds, noted.figures().depth), (3, 2, 2));
+    assert_eq!(
+        (
+            noted.figures().retries,
+            noted.figures().adds,
+            noted.figures().depth
+        ),
+        (3, 2, 2)
+    );
     queue.shut_down();
     queue.add_after("c", millis(10));
     assert_eq!(noted.figures().retries, 3);
@@ -119,19 +161,31 @@ fn q18_what_is_not_done_is_measured_twice_a_second_until_the_shutdown() {
     clock.advance(millis(100));
     assert!(clock.until_waits(2, PATIENCE));
     let figures = noted.figures();
-    assert_eq!((figures.unfinished, figures.longest, figures.refreshed), (millis(600), millis(500), 1));
+    assert_eq!(
+        (figures.unfinished, figures.longest, figures.refreshed),
+        (millis(600), millis(500), 1)
+    );
     drop(a);
     clock.advance(millis(500));
     assert!(clock.until_waits(3, PATIENCE));
-    assert_eq!((noted.figures().unfinished, noted.figures().longest), (millis(600), millis(600)));
+    assert_eq!(
+        (noted.figures().unfinished, noted.figures().longest),
+        (millis(600), millis(600))
+    );
     drop(b);
     clock.advance(millis(500));
     assert!(clock.until_waits(4, PATIENCE));
-    assert_eq!((noted.figures().unfinished, noted.figures().longest), (Duration::ZERO, Duration::ZERO));
+    assert_eq!(
+        (noted.figures().unfinished, noted.figures().longest),
+        (Duration::ZERO, Duration::ZERO)
+    );
     queue.shut_down();
     let refreshed = noted.figures().refreshed;
     clock.advance(millis(500));
-    assert_eq!((noted.figures().refreshed, clock.waits()), (refreshed, vec![millis(500); 4]));
+    assert_eq!(
+        (noted.figures().refreshed, clock.waits()),
+        (refreshed, vec![millis(500); 4])
+    );
 }
 
 #[test]
@@ -145,7 +199,10 @@ fn q18_a_queue_that_nobody_measures_asks_no_clock() {
             panic!("there is nothing to wait for")
         }
     }
-    let queue = WorkQueue::builder().clock(Arc::new(NoClock)).build().unwrap();
+    let queue = WorkQueue::builder()
+        .clock(Arc::new(NoClock))
+        .build()
+        .unwrap();
     queue.add("a");
     drop(queue.take());
     queue.shut_down();
@@ -170,7 +227,9 @@ fn metrics_that_panic_or_hold_the_queue_hurt_nobody() {
     }
     in_time(|| {
         let (broken, clock) = (Arc::new(Broken::default()), FakeClock::new());
-        let builder = WorkQueue::builder().clock(Arc::new(clock.clone())).metrics(broken.clone());
+        let builder = WorkQueue::builder()
+            .clock(Arc::new(clock.clone()))
+            .metrics(broken.clone());
         let queue = Arc::new(builder.build().unwrap());
         queue.add("a");
         drop(queue.take());

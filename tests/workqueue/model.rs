@@ -55,7 +55,11 @@ impl Model {
 
     fn advance(&mut self, by: u64) {
         self.now += by;
-        let mut due: Vec<_> = self.delayed.iter().filter(|(_, due)| due.0 <= self.now).collect();
+        let mut due: Vec<_> = self
+            .delayed
+            .iter()
+            .filter(|(_, due)| due.0 <= self.now)
+            .collect();
         due.sort_by_key(|(_, due)| **due);
         let due: Vec<u32> = due.into_iter().map(|(item, _)| *item).collect();
         for item in due {

@@ -20,11 +20,21 @@ fn counts(workers: usize, pieces: usize, chunk_size: usize) -> Vec<usize> {
 
 #[test]
 fn q19_each_piece_is_done_once() {
-    for (workers, pieces, chunk_size) in
-        [(1, 10, 0), (10, 1000, 1), (10, 1000, 10), (10, 999, 13), (100, 3, 1), (2, 5, usize::MAX), (3, 0, 1)]
-    {
+    for (workers, pieces, chunk_size) in [
+        (1, 10, 0),
+        (10, 1000, 1),
+        (10, 1000, 10),
+        (10, 999, 13),
+        (100, 3, 1),
+        (2, 5, usize::MAX),
+        (3, 0, 1),
+    ] {
         let counts = counts(workers, pieces, chunk_size);
-        assert_eq!(counts, vec![1; pieces], "{workers} workers, {chunk_size} at a time");
+        assert_eq!(
+            counts,
+            vec![1; pieces],
+            "{workers} workers, {chunk_size} at a time"
+        );
     }
     assert_eq!(counts(0, 2, 1), [0, 0], "without a worker");
 }
@@ -74,9 +84,13 @@ fn q19_a_panic_ends_the_work_and_goes_on_in_the_caller() {
         }
         done.fetch_add(1, Ordering::Relaxed);
     };
-    let result = catch_unwind(AssertUnwindSafe(|| parallelize_until(&Stop::new(), 1, 100, 1, work)));
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        parallelize_until(&Stop::new(), 1, 100, 1, work)
+    }));
     assert_eq!(result.unwrap_err().downcast_ref::<&str>(), Some(&"boom"));
     assert_eq!(done.load(Ordering::Relaxed), 3);
-    let result = catch_unwind(AssertUnwindSafe(|| parallelize_until(&Stop::new(), 4, 100, 7, work)));
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        parallelize_until(&Stop::new(), 4, 100, 7, work)
+    }));
     assert!(result.is_err());
 }

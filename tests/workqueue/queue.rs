@@ -30,7 +30,9 @@ fn q1_what_waits_is_not_being_processed_and_what_is_being_processed_does_not_wai
 fn q2_an_item_that_waits_keeps_its_place_and_one_that_is_new_wakes_a_worker() {
     in_time(|| {
         let queue = Arc::new(WorkQueue::new());
-        ["b", "a", "b", "c", "a"].into_iter().for_each(|item| queue.add(item));
+        ["b", "a", "b", "c", "a"]
+            .into_iter()
+            .for_each(|item| queue.add(item));
         assert_eq!(all(&queue), ["b", "a", "c"]);
         let worker = thread::spawn({
             let queue = Arc::clone(&queue);
@@ -183,7 +185,10 @@ fn q7_all_who_wait_for_a_drain_return() {
     let item = queue.take().unwrap();
     let drains = [drain(&queue), drain(&queue), drain(&queue)];
     drop(item);
-    assert_eq!(drains.map(|drained| drained.recv_timeout(PATIENCE)), [Ok(true); 3]);
+    assert_eq!(
+        drains.map(|drained| drained.recv_timeout(PATIENCE)),
+        [Ok(true); 3]
+    );
 }
 
 #[test]
@@ -216,7 +221,10 @@ fn q7_a_drain_with_a_time_out_gives_up_and_the_workers_do_not() {
     drop(item);
     assert_eq!(all(&queue), ["b"]);
     queue.done(&"b");
-    assert!(queue.shut_down_with_drain_timeout(PATIENCE), "there is nothing to wait for");
+    assert!(
+        queue.shut_down_with_drain_timeout(PATIENCE),
+        "there is nothing to wait for"
+    );
     assert!(queue.shut_down_with_drain_timeout(Duration::MAX));
 }
 
@@ -288,6 +296,7 @@ fn it_shows_how_it_stands() {
     ["a", "b", "c"].into_iter().for_each(|item| queue.add(item));
     let item = queue.take().unwrap();
     let shown = format!("{queue:?}, {item:?}");
-    let wanted = "WorkQueue { name: \"pods\", len: 2, processing: 1, delayed: 0, shutting_down: false, .. }";
+    let wanted =
+        "WorkQueue { name: \"pods\", len: 2, processing: 1, delayed: 0, shutting_down: false, .. }";
     assert_eq!(shown, format!("{wanted}, WorkItem(\"a\")"));
 }

@@ -34,7 +34,13 @@ where
     T: Clone + Eq + std::hash::Hash + Send + 'static,
 {
     let clock = FakeClock::new();
-    (WorkQueue::builder().clock(Arc::new(clock.clone())).build_delaying().unwrap(), clock)
+    (
+        WorkQueue::builder()
+            .clock(Arc::new(clock.clone()))
+            .build_delaying()
+            .unwrap(),
+        clock,
+    )
 }
 
 /// First come, first served, and writes down what was touched.
@@ -47,7 +53,13 @@ pub(crate) type Touches = Arc<Mutex<Vec<&'static str>>>;
 
 pub(crate) fn recording() -> (Recording, Touches) {
     let touches = Touches::default();
-    (Recording { waiting: VecDeque::new(), touches: Arc::clone(&touches) }, touches)
+    (
+        Recording {
+            waiting: VecDeque::new(),
+            touches: Arc::clone(&touches),
+        },
+        touches,
+    )
 }
 
 impl Order<&'static str> for Recording {

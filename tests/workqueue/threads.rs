@@ -25,11 +25,18 @@ impl Processed {
     fn new() -> Self {
         let numbers = || (0..ITEMS).map(|_| AtomicUsize::new(0)).collect();
         let running = (0..ITEMS).map(|_| AtomicBool::new(false)).collect();
-        Self { running, seen: numbers(), newest: numbers() }
+        Self {
+            running,
+            seen: numbers(),
+            newest: numbers(),
+        }
     }
 
     fn process(&self, item: usize) {
-        assert!(!self.running[item].swap(true, Ordering::SeqCst), "{item} twice at once");
+        assert!(
+            !self.running[item].swap(true, Ordering::SeqCst),
+            "{item} twice at once"
+        );
         let newest = self.newest[item].load(Ordering::SeqCst);
         self.seen[item].fetch_max(newest, Ordering::SeqCst);
         thread::yield_now();
@@ -38,7 +45,10 @@ impl Processed {
 
     fn all_seen(&self) -> bool {
         let numbers = |numbers: &[AtomicUsize]| -> Vec<usize> {
-            numbers.iter().map(|number| number.load(Ordering::SeqCst)).collect()
+            numbers
+                .iter()
+                .map(|number| number.load(Ordering::SeqCst))
+                .collect()
         };
         numbers(&self.newest) == numbers(&self.seen)
     }
@@ -48,7 +58,10 @@ impl Processed {
 #[test]
 fn q5_no_item_by_two_workers_at_once_and_no_change_is_missed() {
     in_time(|| {
-        let (queue, processed) = (Arc::new(DelayingQueue::new().unwrap()), Arc::new(Processed::new()));
+        let (queue, processed) = (
+            Arc::new(DelayingQueue::new().unwrap()),
+            Arc::new(Processed::new()),
+        );
         let workers: Vec<_> = (0..5)
             .map(|worker| {
                 let (queue, processed) = (Arc::clone(&queue), Arc::clone(&processed));
@@ -81,10 +94,14 @@ fn q5_no_item_by_two_workers_at_once_and_no_change_is_missed() {
                 })
             })
             .collect();
-        producers.into_iter().for_each(|producer| producer.join().unwrap());
+        producers
+            .into_iter()
+            .for_each(|producer| producer.join().unwrap());
         assert!(queue.shut_down_with_drain());
         assert!(processed.all_seen(), "when the drain is over");
-        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        workers
+            .into_iter()
+            .for_each(|worker| worker.join().unwrap());
     });
 }
 
@@ -97,7 +114,12 @@ fn a_stopped_worker_leaves_no_item_behind() {
             let got = Arc::new(AtomicUsize::new(0));
             let stopped = thread::spawn({
                 let (queue, stop, got) = (Arc::clone(&queue), stop.clone(), Arc::clone(&got));
-                move || got.fetch_add(usize::from(queue.take_or_stop(&stop).is_some()), Ordering::SeqCst)
+                move || {
+                    got.fetch_add(
+                        usize::from(queue.take_or_stop(&stop).is_some()),
+                        Ordering::SeqCst,
+                    )
+                }
             });
             let other = thread::spawn({
                 let (queue, got) = (Arc::clone(&queue), Arc::clone(&got));

@@ -48,7 +48,10 @@ impl Clone for Bad {
 fn an_item_that_panics_costs_only_its_own_call() {
     in_time(|| {
         let (queue, clock) = delaying();
-        assert!(panics(|| queue.add(Bad("hash"))), "an empty map need not ask for it");
+        assert!(
+            panics(|| queue.add(Bad("hash"))),
+            "an empty map need not ask for it"
+        );
         queue.add(Bad("a"));
         for bad in ["hash", "clone"] {
             assert!(panics(|| queue.add(Bad(bad))), "{bad}");
@@ -95,7 +98,9 @@ fn an_order_that_panics_costs_only_that_call() {
         let (bad, clock) = (Arc::new(AtomicBool::new(false)), FakeClock::new());
         let set = |to| bad.store(to, Ordering::SeqCst);
         let order = BadOrder(VecDeque::new(), Arc::clone(&bad));
-        let builder = WorkQueue::builder().order(order).clock(Arc::new(clock.clone()));
+        let builder = WorkQueue::builder()
+            .order(order)
+            .clock(Arc::new(clock.clone()));
         let queue = builder.build_delaying().unwrap();
         queue.add("a");
         assert!(panics(|| queue.add("a")), "touch");
@@ -149,7 +154,10 @@ fn a_worker_that_an_order_ends_leaves_the_item_to_another() {
     }
     in_time(|| {
         for _ in 0..100 {
-            let queue = WorkQueue::builder().order(Once(VecDeque::new(), true)).build().unwrap();
+            let queue = WorkQueue::builder()
+                .order(Once(VecDeque::new(), true))
+                .build()
+                .unwrap();
             let queue = Arc::new(queue);
             let workers = [(); 2].map(|()| {
                 let queue = Arc::clone(&queue);
@@ -160,7 +168,10 @@ fn a_worker_that_an_order_ends_leaves_the_item_to_another() {
                 // The one that panics ends, and so must the other.
                 worker.join().ok()
             });
-            assert!(ended.contains(&Some(Some(1))) && ended.contains(&None), "{ended:?}");
+            assert!(
+                ended.contains(&Some(Some(1))) && ended.contains(&None),
+                "{ended:?}"
+            );
         }
     });
 }
@@ -176,10 +187,16 @@ fn q5_an_order_that_hands_out_anything_hands_out_nothing_twice() {
             self.0.pop_front()
         }
     }
-    let queue = WorkQueue::builder().order(Liar(VecDeque::new())).build().unwrap();
+    let queue = WorkQueue::builder()
+        .order(Liar(VecDeque::new()))
+        .build()
+        .unwrap();
     queue.add(1);
     queue.add(2);
-    assert_eq!((queue.get(), queue.get(), queue.len()), (Some(1), Some(2), 0));
+    assert_eq!(
+        (queue.get(), queue.get(), queue.len()),
+        (Some(1), Some(2), 0)
+    );
     queue.shut_down();
     assert_eq!(queue.get(), None);
 }
@@ -189,7 +206,11 @@ fn a_limiter_that_panics_costs_only_that_call() {
     struct BadLimiter;
     impl RateLimiter<&'static str> for BadLimiter {
         fn when(&self, item: &&'static str) -> Duration {
-            if *item == "bad" { boom() } else { Duration::ZERO }
+            if *item == "bad" {
+                boom()
+            } else {
+                Duration::ZERO
+            }
         }
         fn forget(&self, _: &&'static str) {
             boom()

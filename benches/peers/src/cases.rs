@@ -39,37 +39,79 @@ pub(crate) struct Task<'a> {
 pub(crate) const CASES: &[Case] = &[
     informer("kube-rs typed", |task| typed(task, Options::default())),
     informer("kube-rs typed, managedFields dropped", |task| {
-        typed(task, Options { drop_managed_fields: true, ..Options::default() })
+        typed(
+            task,
+            Options {
+                drop_managed_fields: true,
+                ..Options::default()
+            },
+        )
     }),
     informer("kube-rs typed, watch-list", |task| {
-        typed(task, Options { watch_list: true, ..Options::default() })
+        typed(
+            task,
+            Options {
+                watch_list: true,
+                ..Options::default()
+            },
+        )
     }),
     informer("kube-rs typed, multi-thread", |task| {
-        typed(task, Options { multi_thread: true, ..Options::default() })
+        typed(
+            task,
+            Options {
+                multi_thread: true,
+                ..Options::default()
+            },
+        )
     }),
     informer("kube-rs dynamic", |task| {
         let pods = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod"));
         peer::run::<DynamicObject>(task, Options::default(), pods)
     }),
-    informer("ours k8s-openapi, managedFields skipped", |task| ours("k8s-openapi", true, task)),
-    bare("bare k8s-openapi, managedFields skipped", |task| decode::<Pod>(true, task)),
+    informer("ours k8s-openapi, managedFields skipped", |task| {
+        ours("k8s-openapi", true, task)
+    }),
+    bare("bare k8s-openapi, managedFields skipped", |task| {
+        decode::<Pod>(true, task)
+    }),
     // What it has no field for is not decoded anyway; to skip it is to pass over it in larger steps.
     informer("ours own struct", |task| ours("own", false, task)),
     bare("bare own struct", |task| decode::<own::Pod>(false, task)),
-    informer("ours own struct, managedFields skipped", |task| ours("own", true, task)),
-    bare("bare own struct, managedFields skipped", |task| decode::<own::Pod>(true, task)),
-    informer("ours compact, managedFields skipped", |task| ours("compact", true, task)),
-    bare("bare compact, managedFields skipped", |task| decode::<Compact>(true, task)),
-    informer("ours dynamic, managedFields skipped", |task| ours("dynamic", true, task)),
-    bare("bare dynamic, managedFields skipped", |task| decode::<k8s_informer::DynamicObject>(true, task)),
+    informer("ours own struct, managedFields skipped", |task| {
+        ours("own", true, task)
+    }),
+    bare("bare own struct, managedFields skipped", |task| {
+        decode::<own::Pod>(true, task)
+    }),
+    informer("ours compact, managedFields skipped", |task| {
+        ours("compact", true, task)
+    }),
+    bare("bare compact, managedFields skipped", |task| {
+        decode::<Compact>(true, task)
+    }),
+    informer("ours dynamic, managedFields skipped", |task| {
+        ours("dynamic", true, task)
+    }),
+    bare("bare dynamic, managedFields skipped", |task| {
+        decode::<k8s_informer::DynamicObject>(true, task)
+    }),
 ];
 
 const fn informer(name: &'static str, run: fn(Task<'_>) -> Result<Report, Box<dyn Error>>) -> Case {
-    Case { name, bare: false, run }
+    Case {
+        name,
+        bare: false,
+        run,
+    }
 }
 
 const fn bare(name: &'static str, run: fn(Task<'_>) -> Result<Report, Box<dyn Error>>) -> Case {
-    Case { name, bare: true, run }
+    Case {
+        name,
+        bare: true,
+        run,
+    }
 }
 
 fn typed(task: Task<'_>, options: Options) -> Result<Report, Box<dyn Error>> {
@@ -85,7 +127,12 @@ fn ours(r#type: &str, skip: bool, task: Task<'_>) -> Result<Report, Box<dyn Erro
         ..Settings::default()
     };
     let config = Config::new(task.url);
-    let run = Run { config, settings: &settings, stop: &Stop::new(), audience: &mut Parent };
+    let run = Run {
+        config,
+        settings: &settings,
+        stop: &Stop::new(),
+        audience: &mut Parent,
+    };
     types::measure(r#type, "pods", run)
 }
 

@@ -76,7 +76,13 @@ fn main() -> ExitCode {
 }
 
 fn start() -> Result<(), Box<dyn Error>> {
-    let mut settings = Settings { only: String::new(), pods: 20_000, events: 50_000, paced: 10_000, runs: 3 };
+    let mut settings = Settings {
+        only: String::new(),
+        pods: 20_000,
+        events: 50_000,
+        paced: 10_000,
+        runs: 3,
+    };
     let mut arguments = lexopt::Parser::from_env();
     while let Some(argument) = arguments.next()? {
         match argument {
@@ -86,7 +92,11 @@ fn start() -> Result<(), Box<dyn Error>> {
                 let case = case(&arguments.value()?.string()?)?;
                 let url = arguments.value()?.string()?;
                 let (events, latency) = (arguments.value()?.parse()?, arguments.value()?.parse()?);
-                let report = (case.run)(Task { url: &url, events, latency })?;
+                let report = (case.run)(Task {
+                    url: &url,
+                    events,
+                    latency,
+                })?;
                 println!("{}", serde_json::to_string(&report)?);
                 return Ok(());
             }
@@ -96,7 +106,13 @@ fn start() -> Result<(), Box<dyn Error>> {
             Long("paced") => settings.paced = arguments.value()?.parse()?,
             Long("runs") => settings.runs = arguments.value()?.parse::<usize>()?.max(1),
             Long("quick") => {
-                settings = Settings { pods: 2000, events: 5000, paced: 1000, runs: 1, ..settings };
+                settings = Settings {
+                    pods: 2000,
+                    events: 5000,
+                    paced: 1000,
+                    runs: 1,
+                    ..settings
+                };
             }
             Long("list") => {
                 CASES.iter().for_each(|case| println!("{}", case.name));
@@ -115,14 +131,18 @@ fn start() -> Result<(), Box<dyn Error>> {
 }
 
 fn case(name: &str) -> Result<&'static Case, String> {
-    CASES.iter().find(|case| case.name == name).ok_or_else(|| format!("no such case: {name}"))
+    CASES
+        .iter()
+        .find(|case| case.name == name)
+        .ok_or_else(|| format!("no such case: {name}"))
 }
 
 fn compare(settings: &Settings) -> Result<(), Box<dyn Error>> {
     let chosen = |case: &&Case| case.name == CASES[0].name || case.name.contains(&settings.only);
     let cases: Vec<&Case> = CASES.iter().filter(chosen).collect();
     let mut server = Replay::spawn(settings.pods);
-    let mut reports: Vec<Vec<(Report, Option<Report>)>> = cases.iter().map(|_| Vec::new()).collect();
+    let mut reports: Vec<Vec<(Report, Option<Report>)>> =
+        cases.iter().map(|_| Vec::new()).collect();
     for run in 1..=settings.runs {
         for (case, reports) in cases.iter().zip(&mut reports) {
             eprintln!("run {run} of {}: {}", settings.runs, case.name);
@@ -135,17 +155,30 @@ fn compare(settings: &Settings) -> Result<(), Box<dyn Error>> {
             reports.push((saturated, paced));
         }
     }
-    let figures =
-        cases.iter().zip(&reports).map(|(case, reports)| Figures::new(case.name, case.bare, reports));
+    let figures = cases
+        .iter()
+        .zip(&reports)
+        .map(|(case, reports)| Figures::new(case.name, case.bare, reports));
     table::print(&figures.collect::<Vec<_>>());
     Ok(())
 }
 
 /// Runs one case in a process of its own: once it says that it has synced, events follow.
-fn child(case: &Case, server: &mut Replay, events: usize, rate: usize) -> Result<Report, Box<dyn Error>> {
+fn child(
+    case: &Case,
+    server: &mut Replay,
+    events: usize,
+    rate: usize,
+) -> Result<Report, Box<dyn Error>> {
     server.reset();
     let mut child = Command::new(std::env::current_exe()?)
-        .args(["--case", case.name, &server.url, &events.to_string(), &(rate > 0).to_string()])
+        .args([
+            "--case",
+            case.name,
+            &server.url,
+            &events.to_string(),
+            &(rate > 0).to_string(),
+        ])
         .stdout(Stdio::piped())
         .spawn()?;
     let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();

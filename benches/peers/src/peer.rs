@@ -45,7 +45,11 @@ where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
     K::DynamicType: Clone + Eq + std::hash::Hash + Unpin + Send + Sync,
 {
-    let Task { url, events, latency } = task;
+    let Task {
+        url,
+        events,
+        latency,
+    } = task;
     let (before, begun) = (Reading::now(), Instant::now());
     let mut builder = if options.multi_thread {
         runtime::Builder::new_multi_thread()
@@ -58,10 +62,20 @@ where
         let writer = reflector::store::Writer::new(r#type);
         let reader = writer.as_reader();
         let config = Config::default();
-        let config = if options.watch_list { config.streaming_lists() } else { config };
+        let config = if options.watch_list {
+            config.streaming_lists()
+        } else {
+            config
+        };
 
         let samples = Samples::with_capacity(events);
-        let told = Arc::new(Mutex::new(Told { synced: false, events: 0, first: None, last: None, samples }));
+        let told = Arc::new(Mutex::new(Told {
+            synced: false,
+            events: 0,
+            first: None,
+            last: None,
+            samples,
+        }));
         let enough = Arc::new(Notify::new());
         let handler = {
             let (told, enough) = (Arc::clone(&told), Arc::clone(&enough));
@@ -75,7 +89,12 @@ where
                 told.last = Some(now);
                 told.events += 1;
                 if latency {
-                    told.samples.add(object.annotations().get(SENT_AT).map_or(0, |text| parse(text)));
+                    told.samples.add(
+                        object
+                            .annotations()
+                            .get(SENT_AT)
+                            .map_or(0, |text| parse(text)),
+                    );
                 }
                 if told.events == events {
                     enough.notify_one();
@@ -111,7 +130,10 @@ where
         let end = Reading::now();
 
         let told = &mut *told.lock().expect("nobody panics");
-        let elapsed = told.first.zip(told.last).map_or(0.0, |(first, last)| (last - first).as_secs_f64());
+        let elapsed = told
+            .first
+            .zip(told.last)
+            .map_or(0.0, |(first, last)| (last - first).as_secs_f64());
         Ok(Report {
             resource: "pods".to_owned(),
             objects,

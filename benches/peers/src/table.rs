@@ -35,21 +35,37 @@ const MEGABYTE: f64 = 1e6;
 impl Figures {
     /// Of each run there is one report of events as fast as they are read, and of informers one of paced ones.
     pub(crate) fn new(case: &'static str, bare: bool, runs: &[(Report, Option<Report>)]) -> Self {
-        let saturated = |figure: &dyn Fn(&Report) -> f64| median(runs.iter().map(|run| figure(&run.0)));
+        let saturated =
+            |figure: &dyn Fn(&Report) -> f64| median(runs.iter().map(|run| figure(&run.0)));
         let paced = |figure: &dyn Fn(&Report) -> f64| {
             median(runs.iter().filter_map(|run| run.1.as_ref()).map(figure))
         };
         // Both have synced the same way. A loop around a socket caches nothing.
         let sync = |figure: &dyn Fn(&Report) -> f64| {
-            let both = runs.iter().flat_map(|run| [Some(&run.0), run.1.as_ref()]).flatten();
+            let both = runs
+                .iter()
+                .flat_map(|run| [Some(&run.0), run.1.as_ref()])
+                .flatten();
             median(both.filter(|_| !bare).map(figure))
         };
         let latency = |figure: fn(&Latency) -> f64| {
-            median(runs.iter().filter_map(|run| run.1.as_ref()?.latency.as_ref().map(figure)))
+            median(
+                runs.iter()
+                    .filter_map(|run| run.1.as_ref()?.latency.as_ref().map(figure)),
+            )
         };
-        let grown =
-            |report: &Report| report.resident_bytes.saturating_sub(report.resident_before_bytes) as f64;
-        let each = |total: f64, events: u64| if events == 0 { 0.0 } else { total / events as f64 };
+        let grown = |report: &Report| {
+            report
+                .resident_bytes
+                .saturating_sub(report.resident_before_bytes) as f64
+        };
+        let each = |total: f64, events: u64| {
+            if events == 0 {
+                0.0
+            } else {
+                total / events as f64
+            }
+        };
         Self {
             case,
             objects: runs[0].0.objects,
@@ -59,14 +75,20 @@ impl Figures {
             resident_megabytes: sync(&|report| report.resident_bytes as f64 / MEGABYTE),
             peak_megabytes: sync(&|report| report.peak_bytes as f64 / MEGABYTE),
             peak_to_steady: sync(&|report| each(report.peak_bytes as f64, report.resident_bytes)),
-            cpu_us_an_event: saturated(&|report| each(report.events_cpu_seconds * 1e6, report.events)),
+            cpu_us_an_event: saturated(&|report| {
+                each(report.events_cpu_seconds * 1e6, report.events)
+            }),
             wakeups_an_event: saturated(&|report| each(report.wakeups as f64, report.events)),
-            resident_after_megabytes: saturated(&|report| report.resident_after_bytes as f64 / MEGABYTE),
+            resident_after_megabytes: saturated(&|report| {
+                report.resident_after_bytes as f64 / MEGABYTE
+            }),
             p50_us: latency(|latency| latency.p50_us),
             p90_us: latency(|latency| latency.p90_us),
             p99_us: latency(|latency| latency.p99_us),
             max_us: latency(|latency| latency.max_us),
-            paced_cpu_us_an_event: paced(&|report| each(report.events_cpu_seconds * 1e6, report.events)),
+            paced_cpu_us_an_event: paced(&|report| {
+                each(report.events_cpu_seconds * 1e6, report.events)
+            }),
             paced_wakeups_an_event: paced(&|report| each(report.wakeups as f64, report.events)),
             threads: sync(&|report| report.threads as f64),
         }
@@ -87,7 +109,12 @@ pub(crate) fn print(all: &[Figures]) {
          |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     );
     for figures in all {
-        let latency = [figures.p50_us, figures.p90_us, figures.p99_us, figures.max_us];
+        let latency = [
+            figures.p50_us,
+            figures.p90_us,
+            figures.p99_us,
+            figures.max_us,
+        ];
         println!(
             "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             figures.case,
@@ -120,7 +147,11 @@ pub(crate) fn print(all: &[Figures]) {
             |figures| figures.p99_us,
         ];
         let ratio = |figure: fn(&Figures) -> Option<f64>| Some(figure(figures)? / figure(first)?);
-        println!("| {} | {} |", figures.case, ratios.map(|figure| show(ratio(figure), 3)).join(" | "));
+        println!(
+            "| {} | {} |",
+            figures.case,
+            ratios.map(|figure| show(ratio(figure), 3)).join(" | ")
+        );
     }
     println!();
     for figures in all {
@@ -129,5 +160,7 @@ pub(crate) fn print(all: &[Figures]) {
 }
 
 fn show(figure: Option<f64>, decimals: usize) -> String {
-    figure.map(|figure| format!("{figure:.decimals$}")).unwrap_or_default()
+    figure
+        .map(|figure| format!("{figure:.decimals$}"))
+        .unwrap_or_default()
 }

@@ -37,12 +37,18 @@ pub struct DeleteOptions {
 impl DeleteOptions {
     /// Only this very object, in whatever state it is by now.
     pub fn same_object(object: &impl Object) -> Self {
-        Self { uid: Some(object.uid().to_owned()), ..Self::default() }
+        Self {
+            uid: Some(object.uid().to_owned()),
+            ..Self::default()
+        }
     }
 
     /// Only this very object, if nobody has changed it since.
     pub fn unchanged(object: &impl Object) -> Self {
-        Self { resource_version: Some(object.resource_version().to_owned()), ..Self::same_object(object) }
+        Self {
+            resource_version: Some(object.resource_version().to_owned()),
+            ..Self::same_object(object)
+        }
     }
 }
 
@@ -72,7 +78,12 @@ impl PropagationPolicy {
 impl Serialize for DeleteOptions {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         // Destructured so that a new field can't be forgotten.
-        let Self { uid, resource_version, propagation_policy, grace_period_seconds } = self;
+        let Self {
+            uid,
+            resource_version,
+            propagation_policy,
+            grace_period_seconds,
+        } = self;
         let mut preconditions = Map::new();
         // One that is empty is one that nothing meets, which is better than none.
         for (field, wanted) in [("uid", uid), ("resourceVersion", resource_version)] {
@@ -106,7 +117,8 @@ impl<T> Api<T> {
     /// not as the preconditions have it.
     pub fn delete(&self, name: &str, options: &DeleteOptions, stop: &Stop) -> Result<(), Error> {
         self.about("delete", "", name, || {
-            let request = Request::delete(self.path_of(name, "")?).json(&self.deletion(options)?)?;
+            let request =
+                Request::delete(self.path_of(name, "")?).json(&self.deletion(options)?)?;
             self.done(request.accept(self.accept), stop)
         })
     }
@@ -151,11 +163,17 @@ impl<T> Api<T> {
     ) -> Result<(), Error> {
         self.about("delete all", "", "", || {
             if !which.shard_selector.is_empty() {
-                return Err(refused("a server that knows no shards would delete the objects of all of them"));
+                return Err(refused(
+                    "a server that knows no shards would delete the objects of all of them",
+                ));
             }
             let request = Request::delete(self.collection()?).raw_query(&which.to_query());
             // Answered with a list of what was there.
-            let accept = if self.accept == PARTIAL { PARTIAL_LIST } else { self.accept };
+            let accept = if self.accept == PARTIAL {
+                PARTIAL_LIST
+            } else {
+                self.accept
+            };
             let request = request.json(&self.deletion(options)?)?.accept(accept);
             self.done(request, stop)
         })
@@ -163,7 +181,8 @@ impl<T> Api<T> {
 
     /// The body of a deletion. A server that gets one does not look for a dry run anywhere else.
     pub(super) fn deletion(&self, options: &DeleteOptions) -> Result<Value, Error> {
-        let mut body = serde_json::to_value(options).map_err(|_| refused("the options can't be written"))?;
+        let mut body =
+            serde_json::to_value(options).map_err(|_| refused("the options can't be written"))?;
         if self.options.dry_run {
             body["dryRun"] = json!(["All"]);
         }

@@ -52,7 +52,11 @@ impl<T> Api<T> {
     pub(super) fn lister_watcher(&self) -> Result<ResourceListerWatcher, Error> {
         self.check_namespace()?;
         let lister_watcher = self.client.lister_watcher(&self.resource, self.namespace());
-        Ok(if self.accept == PARTIAL { lister_watcher.metadata_only() } else { lister_watcher })
+        Ok(if self.accept == PARTIAL {
+            lister_watcher.metadata_only()
+        } else {
+            lister_watcher
+        })
     }
 }
 
@@ -99,7 +103,9 @@ impl<T: Object + DeserializeOwned> Api<T> {
             let list = self.read_list(response)?;
             if let Some(token) = &list.continue_token {
                 let mut check = PageCheck::after(options.continue_token.as_deref());
-                check.follow(token, list.items.len()).map_err(Error::decode)?;
+                check
+                    .follow(token, list.items.len())
+                    .map_err(Error::decode)?;
             }
             Ok(list)
         })
@@ -152,8 +158,14 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// What decodes the objects, as a reflector does.
     pub(super) fn decoder(&self) -> Decoder<T> {
         // What a subresource is has versions of its own: a Scale may be an older one.
-        let expected_kind = self.kind.clone().filter(|kind| kind.group() == self.resource.group());
-        let options = ReflectorOptions { expected_kind, ..ReflectorOptions::default() };
+        let expected_kind = self
+            .kind
+            .clone()
+            .filter(|kind| kind.group() == self.resource.group());
+        let options = ReflectorOptions {
+            expected_kind,
+            ..ReflectorOptions::default()
+        };
         Decoder::new(wire::from_slice, &options).anywhere()
     }
 
@@ -164,14 +176,20 @@ impl<T: Object + DeserializeOwned> Api<T> {
         response.read_whole(|bytes| {
             splitter.feed(bytes, |item, _| {
                 let item = decoder.item(item).and_then(named);
-                items.push(item.map_err(|unreadable| unreadable.at(|| format!("item {}", items.len() + 1)))?);
+                items.push(
+                    item.map_err(|unreadable| {
+                        unreadable.at(|| format!("item {}", items.len() + 1))
+                    })?,
+                );
                 Ok::<(), Error>(())
             })
         })?;
         let meta = splitter.finish()?;
         let (api_version, kind) = meta.api_version_and_kind();
         decoder.check_list(api_version, kind)?;
-        items.iter_mut().for_each(|item| decoder.set_type_meta(item, &meta));
+        items
+            .iter_mut()
+            .for_each(|item| decoder.set_type_meta(item, &meta));
         let list = ObjectList {
             api_version: api_version.to_owned(),
             kind: kind.to_owned(),
@@ -182,9 +200,9 @@ impl<T: Object + DeserializeOwned> Api<T> {
         };
         match (&list.continue_token, list.remaining_item_count) {
             // Nobody could ask for them.
-            (None, Some(remaining @ 1..)) => {
-                Err(Error::decode(format!("the list ends, but says that {remaining} objects are to follow")))
-            }
+            (None, Some(remaining @ 1..)) => Err(Error::decode(format!(
+                "the list ends, but says that {remaining} objects are to follow"
+            ))),
             _ => Ok(list),
         }
     }
@@ -192,7 +210,11 @@ impl<T: Object + DeserializeOwned> Api<T> {
 
 /// An object without a name is none that anybody could ask for.
 fn named<T: Object>(object: T) -> Result<T, Unreadable> {
-    if object.name().is_empty() { Err(Unreadable::nameless(&object)) } else { Ok(object) }
+    if object.name().is_empty() {
+        Err(Unreadable::nameless(&object))
+    } else {
+        Ok(object)
+    }
 }
 
 /// The pages of a list, which are asked for one by one: made by [`Api::pages`].
@@ -249,6 +271,9 @@ impl<T: Object + DeserializeOwned> FusedIterator for Pages<T> {}
 
 impl<T> fmt::Debug for Pages<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pages").field("api", &self.api).field("page", &self.page).finish_non_exhaustive()
+        f.debug_struct("Pages")
+            .field("api", &self.api)
+            .field("page", &self.page)
+            .finish_non_exhaustive()
     }
 }

@@ -34,8 +34,8 @@ use super::resource::{PARTIAL, describe};
 use super::{Client, Request, answer};
 use crate::error::{Error, ErrorKind};
 use crate::object::{
-    GroupVersionKind, GroupVersionResource, Object, PartialObjectMetadata, Resource, Scope, WholeObject,
-    path_segment,
+    GroupVersionKind, GroupVersionResource, Object, PartialObjectMetadata, Resource, Scope,
+    WholeObject, path_segment,
 };
 use crate::stop::Stop;
 
@@ -99,7 +99,11 @@ pub struct Api<T> {
 }
 
 impl Api<PartialObjectMetadata> {
-    pub(super) fn metadata(client: Client, resource: &GroupVersionResource, namespace: Option<&str>) -> Self {
+    pub(super) fn metadata(
+        client: Client,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Self {
         Self::new(client, resource.clone(), None, None, namespace, PARTIAL)
     }
 }
@@ -107,13 +111,31 @@ impl Api<PartialObjectMetadata> {
 impl<T: Resource> Api<T> {
     pub(super) fn typed(client: Client, namespace: Option<&str>) -> Self {
         let (kind, scope) = (Some(T::group_version_kind()), Some(T::SCOPE));
-        Self::new(client, T::group_version_resource(), kind, scope, namespace, "application/json")
+        Self::new(
+            client,
+            T::group_version_resource(),
+            kind,
+            scope,
+            namespace,
+            "application/json",
+        )
     }
 }
 
 impl<T> Api<T> {
-    pub(super) fn dynamic(client: Client, resource: &GroupVersionResource, namespace: Option<&str>) -> Self {
-        Self::new(client, resource.clone(), None, None, namespace, "application/json")
+    pub(super) fn dynamic(
+        client: Client,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Self {
+        Self::new(
+            client,
+            resource.clone(),
+            None,
+            None,
+            namespace,
+            "application/json",
+        )
     }
 
     fn new(
@@ -124,9 +146,20 @@ impl<T> Api<T> {
         namespace: Option<&str>,
         accept: &'static str,
     ) -> Self {
-        let namespace = namespace.filter(|namespace| !namespace.is_empty()).map(str::to_owned);
+        let namespace = namespace
+            .filter(|namespace| !namespace.is_empty())
+            .map(str::to_owned);
         let options = WriteOptions::default();
-        Self { client, resource, kind, scope, namespace, accept, options, objects: PhantomData }
+        Self {
+            client,
+            resource,
+            kind,
+            scope,
+            namespace,
+            accept,
+            options,
+            objects: PhantomData,
+        }
     }
 
     /// The resource whose objects they are.
@@ -171,9 +204,9 @@ impl<T> Api<T> {
     /// Checks that there is a namespace only where there can be one.
     fn check_namespace(&self) -> Result<(), Error> {
         match (self.scope, self.namespace()) {
-            (Some(Scope::Cluster), Some(_)) => {
-                Err(refused("this kind does not live in namespaces, and one is given"))
-            }
+            (Some(Scope::Cluster), Some(_)) => Err(refused(
+                "this kind does not live in namespaces, and one is given",
+            )),
             _ => Ok(()),
         }
     }
@@ -181,7 +214,11 @@ impl<T> Api<T> {
     /// The path of an object.
     fn path_of(&self, name: &str, subresource: &str) -> Result<String, Error> {
         let path = format!("{}/{}", self.collection()?, path_segment("name", name)?);
-        Ok(if subresource.is_empty() { path } else { format!("{path}/{subresource}") })
+        Ok(if subresource.is_empty() {
+            path
+        } else {
+            format!("{path}/{subresource}")
+        })
     }
 
     /// An object to be written, as JSON, with the kind that it may have left out.
@@ -192,7 +229,9 @@ impl<T> Api<T> {
             return Err(refused("the body is no object"));
         };
         if let Some(kind) = &self.kind {
-            fields.entry("apiVersion").or_insert_with(|| kind.api_version().into());
+            fields
+                .entry("apiVersion")
+                .or_insert_with(|| kind.api_version().into());
             fields.entry("kind").or_insert_with(|| kind.kind().into());
         }
         Ok(body)
@@ -239,7 +278,8 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         stop: &Stop,
     ) -> Result<Fetched<T>, Error> {
         self.about("get", "", name, || {
-            let request = Request::get(self.path_of(name, "")?).query("resourceVersion", resource_version);
+            let request =
+                Request::get(self.path_of(name, "")?).query("resourceVersion", resource_version);
             self.fetch(request, Some(name), stop)
         })
     }
@@ -252,13 +292,22 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     /// [`is_already_exists`](Error::is_already_exists) if there is one of that name,
     /// [`is_invalid`](Error::is_invalid) if the server finds something wrong with it,
     /// [`is_namespace_terminating`](Error::is_namespace_terminating) if nothing new comes into the namespace.
-    pub fn create<B: Serialize + ?Sized>(&self, object: &B, stop: &Stop) -> Result<Fetched<T>, Error> {
+    pub fn create<B: Serialize + ?Sized>(
+        &self,
+        object: &B,
+        stop: &Stop,
+    ) -> Result<Fetched<T>, Error> {
         let body = self.body(object);
         // A copy, as what is wrong with the body is told with the verb, too.
-        let name = body.as_ref().ok().and_then(|body| body.pointer("/metadata/name")?.as_str());
+        let name = body
+            .as_ref()
+            .ok()
+            .and_then(|body| body.pointer("/metadata/name")?.as_str());
         let name = name.unwrap_or_default().to_owned();
         self.about("create", "", &name, || {
-            let request = self.options.add_to(Request::post(self.collection()?).json(&body?)?);
+            let request = self
+                .options
+                .add_to(Request::post(self.collection()?).json(&body?)?);
             // One whose name the server makes is whichever it is.
             self.fetch(request, Some(&*name).filter(|name| !name.is_empty()), stop)
         })
@@ -372,7 +421,12 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     /// # Errors
     ///
     /// As [`get`](Self::get) and [`replace`](Self::replace).
-    pub fn modify(&self, name: &str, change: impl FnMut(&mut T), stop: &Stop) -> Result<Fetched<T>, Error>
+    pub fn modify(
+        &self,
+        name: &str,
+        change: impl FnMut(&mut T),
+        stop: &Stop,
+    ) -> Result<Fetched<T>, Error>
     where
         T: WholeObject,
     {
@@ -381,7 +435,11 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
 
     fn get_at(&self, subresource: &str, name: &str, stop: &Stop) -> Result<Fetched<T>, Error> {
         self.about("get", subresource, name, || {
-            self.fetch(Request::get(self.path_of(name, subresource)?), Some(name), stop)
+            self.fetch(
+                Request::get(self.path_of(name, subresource)?),
+                Some(name),
+                stop,
+            )
         })
     }
 
@@ -400,12 +458,20 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     }
 
     /// Makes a request whose answer is the object of this name, if it is known.
-    fn fetch(&self, request: Request, name: Option<&str>, stop: &Stop) -> Result<Fetched<T>, Error> {
+    fn fetch(
+        &self,
+        request: Request,
+        name: Option<&str>,
+        stop: &Stop,
+    ) -> Result<Fetched<T>, Error> {
         let response = self.client.request(&request.accept(self.accept), stop)?;
         let context = response.body.context.clone();
         let with_context = |error: Error| error.context(context.to_string());
         answer::check_json(&response.headers).map_err(with_context)?;
-        let object = self.decoder().answer(&response.bytes()?).map_err(with_context)?;
+        let object = self
+            .decoder()
+            .answer(&response.bytes()?)
+            .map_err(with_context)?;
         // It may be put back: under its own name.
         let is_it = match name {
             Some(name) => object.name() == name,
@@ -415,14 +481,21 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         if is_it && (object.namespace().is_empty() || object.namespace() == namespace) {
             Ok(Fetched::new(object))
         } else {
-            Err(with_context(Error::decode("it is not the object that was asked for")))
+            Err(with_context(Error::decode(
+                "it is not the object that was asked for",
+            )))
         }
     }
 }
 
 /// With the bound on the methods above, a type that is none gets the trait's own words.
 impl<T: WholeObject> Api<T> {
-    fn replace_at(&self, subresource: &str, object: &Fetched<T>, stop: &Stop) -> Result<Fetched<T>, Error> {
+    fn replace_at(
+        &self,
+        subresource: &str,
+        object: &Fetched<T>,
+        stop: &Stop,
+    ) -> Result<Fetched<T>, Error> {
         let name = object.name();
         self.about("replace", subresource, name, || {
             let request = Request::put(self.path_of(name, subresource)?).json(&**object)?;
@@ -447,7 +520,16 @@ impl<T: WholeObject> Api<T> {
 
 impl<T> Clone for Api<T> {
     fn clone(&self) -> Self {
-        let Self { client, resource, kind, scope, namespace, accept, options, objects } = self;
+        let Self {
+            client,
+            resource,
+            kind,
+            scope,
+            namespace,
+            accept,
+            options,
+            objects,
+        } = self;
         Self {
             client: client.clone(),
             resource: resource.clone(),

@@ -38,20 +38,31 @@ pub(super) struct WriteOptions {
 impl WriteOptions {
     /// The same, but of this manager.
     pub(super) fn of_manager(&self, field_manager: &str) -> Self {
-        Self { field_manager: Some(field_manager.into()), ..self.clone() }
+        Self {
+            field_manager: Some(field_manager.into()),
+            ..self.clone()
+        }
     }
 
     /// Puts them into the query.
     pub(super) fn add_to(&self, mut request: Request) -> Request {
         // Destructured so that a new field can't be forgotten.
-        let Self { dry_run, field_manager, field_validation } = self;
+        let Self {
+            dry_run,
+            field_manager,
+            field_validation,
+        } = self;
         if let Some(field_manager) = field_manager {
             request = request.query("fieldManager", field_manager);
         }
         if let Some(field_validation) = field_validation {
             request = request.query("fieldValidation", field_validation.as_str());
         }
-        if *dry_run { request.query("dryRun", "All") } else { request }
+        if *dry_run {
+            request.query("dryRun", "All")
+        } else {
+            request
+        }
     }
 }
 

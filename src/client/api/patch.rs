@@ -49,19 +49,28 @@ impl<B: Serialize> Patch<B> {
     /// A JSON merge patch (RFC 7386): fields that it names are set, those that are `null` taken away, lists
     /// replaced as a whole. With a `metadata.resourceVersion` it is a conflict unless the object has that.
     pub fn merge(body: B) -> Self {
-        Self { kind: Kind::Merge, body }
+        Self {
+            kind: Kind::Merge,
+            body,
+        }
     }
 
     /// A JSON patch (RFC 6902): a list of operations that are done one after the other, or not at all. A
     /// `test` that fails is [`is_invalid`](Error::is_invalid).
     pub fn json(operations: B) -> Self {
-        Self { kind: Kind::Json, body: operations }
+        Self {
+            kind: Kind::Json,
+            body: operations,
+        }
     }
 
     /// A strategic merge patch: as [`merge`](Self::merge), but lists whose items have a key are merged by it.
     /// For built-in kinds only; others answer 415.
     pub fn strategic_merge(body: B) -> Self {
-        Self { kind: Kind::StrategicMerge, body }
+        Self {
+            kind: Kind::StrategicMerge,
+            body,
+        }
     }
 
     /// Server-side apply: the object is made if it is not there, has all the fields of the body from then on,
@@ -72,7 +81,13 @@ impl<B: Serialize> Patch<B> {
     /// never `metadata.managedFields`. It says just what is wanted: applying an object that was read owns
     /// everything that it had. client-go's `Apply`.
     pub fn apply(field_manager: impl Into<String>, body: B) -> Self {
-        Self { kind: Kind::Apply { field_manager: field_manager.into(), force: false }, body }
+        Self {
+            kind: Kind::Apply {
+                field_manager: field_manager.into(),
+                force: false,
+            },
+            body,
+        }
     }
 
     /// Takes the fields that it applies from the managers who own them. What a controller does that is the
@@ -105,7 +120,10 @@ impl<B: Serialize> Patch<B> {
         let (request, media_type) = match &self.kind {
             Kind::Merge => (request.json(&self.body)?, "application/merge-patch+json"),
             Kind::Json => (request.json(&self.body)?, "application/json-patch+json"),
-            Kind::StrategicMerge => (request.json(&self.body)?, "application/strategic-merge-patch+json"),
+            Kind::StrategicMerge => (
+                request.json(&self.body)?,
+                "application/strategic-merge-patch+json",
+            ),
             Kind::Apply { force, .. } => {
                 let mut request = request.json(&whole(&self.body)?)?;
                 if *force {

@@ -42,17 +42,33 @@ pub struct LogOptions {
 impl LogOptions {
     fn add_to(&self, mut request: Request) -> Request {
         // Destructured so that a new field can't be forgotten.
-        let Self { container, follow, previous, since_seconds, tail_lines, timestamps, limit_bytes } = self;
+        let Self {
+            container,
+            follow,
+            previous,
+            since_seconds,
+            tail_lines,
+            timestamps,
+            limit_bytes,
+        } = self;
         if let Some(container) = container {
             request = request.query("container", container);
         }
-        for (name, flag) in [("follow", follow), ("previous", previous), ("timestamps", timestamps)] {
+        for (name, flag) in [
+            ("follow", follow),
+            ("previous", previous),
+            ("timestamps", timestamps),
+        ] {
             if *flag {
                 request = request.query(name, "true");
             }
         }
         let (since, tail) = (since_seconds.map(u64::from), tail_lines.map(u64::from));
-        for (name, number) in [("sinceSeconds", since), ("tailLines", tail), ("limitBytes", *limit_bytes)] {
+        for (name, number) in [
+            ("sinceSeconds", since),
+            ("tailLines", tail),
+            ("limitBytes", *limit_bytes),
+        ] {
             if let Some(number) = number {
                 request = request.query(name, &number.to_string());
             }
@@ -104,7 +120,9 @@ impl<T> Api<T> {
             });
             // Never again by itself, whatever a client does about 429: a budget that says no is no server
             // that is busy.
-            let request = Request::post(self.path_of(name, "eviction")?).json(&eviction)?.retries(0);
+            let request = Request::post(self.path_of(name, "eviction")?)
+                .json(&eviction)?
+                .retries(0);
             self.done(self.options.add_to(request), stop)
         })
     }

@@ -29,7 +29,10 @@ const JITTER: f64 = 0.1;
 ///
 /// The first one that is no conflict, or the last conflict; [`is_stopped`](Error::is_stopped) if `stop` is
 /// given in between.
-pub fn retry_on_conflict<R>(stop: &Stop, mut attempt: impl FnMut() -> Result<R, Error>) -> Result<R, Error> {
+pub fn retry_on_conflict<R>(
+    stop: &Stop,
+    mut attempt: impl FnMut() -> Result<R, Error>,
+) -> Result<R, Error> {
     let mut backoff = Backoff::new(WAIT, 1.0, WAIT, JITTER);
     for _ in 1..TRIES {
         match attempt() {

@@ -77,10 +77,26 @@ impl<T> Api<T> {
     /// ReplicationControllers, and custom resources that declare it.
     pub fn scale(&self) -> ScaleApi {
         let kind = Some(GroupVersionKind::new("autoscaling", "v1", "Scale"));
-        let Self { client, resource, scope, .. } = self;
-        let api =
-            Api::new(client.clone(), resource.clone(), kind, *scope, self.namespace(), "application/json");
-        ScaleApi { api: Api { options: self.options.clone(), ..api } }
+        let Self {
+            client,
+            resource,
+            scope,
+            ..
+        } = self;
+        let api = Api::new(
+            client.clone(),
+            resource.clone(),
+            kind,
+            *scope,
+            self.namespace(),
+            "application/json",
+        );
+        ScaleApi {
+            api: Api {
+                options: self.options.clone(),
+                ..api
+            },
+        }
     }
 }
 
@@ -120,7 +136,9 @@ pub struct ScaleApi {
 impl ScaleApi {
     /// The same, but nothing that it writes is stored, as [`Api::dry_run`].
     pub fn dry_run(&self) -> Self {
-        Self { api: self.api.dry_run() }
+        Self {
+            api: self.api.dry_run(),
+        }
     }
 
     /// Reads the scale of an object.
@@ -137,8 +155,17 @@ impl ScaleApi {
     /// # Errors
     ///
     /// [`is_not_found`](Error::is_not_found) if the object is not there or is of a kind that has no scale.
-    pub fn set_replicas(&self, name: &str, replicas: u32, stop: &Stop) -> Result<Fetched<Scale>, Error> {
-        self.patch(name, &Patch::merge(json!({"spec": {"replicas": replicas}})), stop)
+    pub fn set_replicas(
+        &self,
+        name: &str,
+        replicas: u32,
+        stop: &Stop,
+    ) -> Result<Fetched<Scale>, Error> {
+        self.patch(
+            name,
+            &Patch::merge(json!({"spec": {"replicas": replicas}})),
+            stop,
+        )
     }
 
     /// Changes the scale: the patch is one of the [`Scale`].

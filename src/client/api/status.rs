@@ -50,7 +50,9 @@ impl<T> StatusApi<T> {
 
     /// The same, but nothing that it writes is stored, as [`Api::dry_run`].
     pub fn dry_run(&self) -> Self {
-        Self { api: self.api.dry_run() }
+        Self {
+            api: self.api.dry_run(),
+        }
     }
 }
 
@@ -95,7 +97,12 @@ impl<T: Object + DeserializeOwned> StatusApi<T> {
     /// # Errors
     ///
     /// As [`Api::modify`].
-    pub fn modify(&self, name: &str, change: impl FnMut(&mut T), stop: &Stop) -> Result<Fetched<T>, Error>
+    pub fn modify(
+        &self,
+        name: &str,
+        change: impl FnMut(&mut T),
+        stop: &Stop,
+    ) -> Result<Fetched<T>, Error>
     where
         T: WholeObject,
     {
@@ -105,7 +112,9 @@ impl<T: Object + DeserializeOwned> StatusApi<T> {
 
 impl<T> Clone for StatusApi<T> {
     fn clone(&self) -> Self {
-        Self { api: self.api.clone() }
+        Self {
+            api: self.api.clone(),
+        }
     }
 }
 

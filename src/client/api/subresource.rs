@@ -27,10 +27,15 @@ impl<T> Api<T> {
     ///
     /// The name, the subresource or the namespace can't be a part of a path, or the namespace is missing.
     pub fn path(&self, name: &str, subresource: &str) -> Result<String, Error> {
-        self.about("name the path of", subresource, name, || match subresource {
-            "" => self.path_of(name, ""),
-            _ => self.path_of(name, &path_segment("subresource", subresource)?),
-        })
+        self.about(
+            "name the path of",
+            subresource,
+            name,
+            || match subresource {
+                "" => self.path_of(name, ""),
+                _ => self.path_of(name, &path_segment("subresource", subresource)?),
+            },
+        )
     }
 
     /// Creates what is only ever created as a subresource of an object, from anything that is one as JSON,
@@ -72,7 +77,8 @@ impl<T> Api<T> {
             let request = self.options.add_to(Request::post(path).json(body)?);
             let response = self.client.request(&request, stop)?;
             let context = response.body.context.clone();
-            answer::check_json(&response.headers).map_err(|error| error.context(context.to_string()))?;
+            answer::check_json(&response.headers)
+                .map_err(|error| error.context(context.to_string()))?;
             response.json()
         })
     }

@@ -79,7 +79,10 @@ impl<T: Object + DeserializeOwned> Api<T> {
         let body = lister_watcher.watch(options, stop)?;
         let decoder = self.decoder();
         // Otherwise it begins with ADDED events that are in no order.
-        let version = options.resource_version.as_deref().filter(|version| !["", "0"].contains(version));
+        let version = options
+            .resource_version
+            .as_deref()
+            .filter(|version| !["", "0"].contains(version));
         let version = version.filter(|_| !options.send_initial_events);
         let seconds = options.timeout_seconds.filter(|seconds| *seconds > 0);
         Ok(WatchEvents {
@@ -204,7 +207,10 @@ impl<T> WatchEvents<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn idle_timeout(self, timeout: impl Into<Option<Duration>>) -> Self {
-        Self { idle_timeout: timeout.into(), ..self }
+        Self {
+            idle_timeout: timeout.into(),
+            ..self
+        }
     }
 }
 
@@ -213,7 +219,13 @@ impl<T: Object> WatchEvents<T> {
     fn read(&mut self, mut body: Body) {
         // What is beyond all clocks is for ever.
         body.set_read_timeout(self.idle_timeout.unwrap_or(Duration::MAX));
-        let Self { frames, decoder, buffer, come, .. } = self;
+        let Self {
+            frames,
+            decoder,
+            buffer,
+            come,
+            ..
+        } = self;
         let mut take = |frame: &[u8]| take(decoder, frame, come);
         let read = match body.read(buffer) {
             Ok(0) => frames.finish(&mut take),
@@ -221,7 +233,9 @@ impl<T: Object> WatchEvents<T> {
                 Ok(()) => return self.body = Some(body),
                 failed => failed,
             },
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return self.body = Some(body),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                return self.body = Some(body);
+            }
             Err(error) => Err(Error::from(error)),
         };
         if let Err(error) = read {
@@ -232,11 +246,15 @@ impl<T: Object> WatchEvents<T> {
     fn hand_out(&mut self, come: Come<T>) -> Result<WatchEvent<T>, Error> {
         let (kind, version) = match &come {
             Come::Event(WatchEvent::Added(object)) => (EventKind::Added, object.resource_version()),
-            Come::Event(WatchEvent::Modified(object)) => (EventKind::Modified, object.resource_version()),
-            Come::Event(WatchEvent::Deleted(object)) => (EventKind::Deleted, object.resource_version()),
-            Come::Event(WatchEvent::Bookmark { resource_version, .. }) => {
-                (EventKind::Bookmark, &**resource_version)
+            Come::Event(WatchEvent::Modified(object)) => {
+                (EventKind::Modified, object.resource_version())
             }
+            Come::Event(WatchEvent::Deleted(object)) => {
+                (EventKind::Deleted, object.resource_version())
+            }
+            Come::Event(WatchEvent::Bookmark {
+                resource_version, ..
+            }) => (EventKind::Bookmark, &**resource_version),
             Come::Unreadable(kind, version, _) => (*kind, &**version),
             Come::Failed(_) => (EventKind::Error, ""),
         };
@@ -266,9 +284,13 @@ fn take<T: Object>(
     };
     come.push_back(match read {
         Frame::Error(error) => return Err(error),
-        Frame::Bookmark { resource_version, initial_events_end } => {
-            Come::Event(WatchEvent::Bookmark { resource_version, initial_events_end })
-        }
+        Frame::Bookmark {
+            resource_version,
+            initial_events_end,
+        } => Come::Event(WatchEvent::Bookmark {
+            resource_version,
+            initial_events_end,
+        }),
         Frame::Object(object) if object.name().is_empty() => {
             unreadable(kind, String::new(), &Unreadable::nameless(&object))
         }

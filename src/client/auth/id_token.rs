@@ -24,7 +24,11 @@ impl ValidIdToken {
         let token = token.0.trim();
         let until = expiry(token).map_err(|problem| config_error(format!("{what} {problem}")))?;
         let header = bearer(token).map_err(|problem| config_error(format!("{what} {problem}")))?;
-        Ok(Self { what: what.clone(), header, until })
+        Ok(Self {
+            what: what.clone(),
+            header,
+            until,
+        })
     }
 
     pub(super) fn header(&self) -> Result<HeaderValue, Error> {
@@ -47,11 +51,14 @@ fn expiry(token: &str) -> Result<Option<SystemTime>, &'static str> {
     }
     const BAD: &str = "is not a JSON web token";
     let mut parts = token.split('.');
-    let (Some(_), Some(claims), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+    let (Some(_), Some(claims), Some(_), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
     else {
         return Err(BAD);
     };
-    let claims = URL_SAFE_NO_PAD.decode(claims.trim_end_matches('=')).map_err(|_| BAD)?;
+    let claims = URL_SAFE_NO_PAD
+        .decode(claims.trim_end_matches('='))
+        .map_err(|_| BAD)?;
     let claims: Claims = serde_json::from_slice(&claims).map_err(|_| BAD)?;
     // One that can't be told is as far away as it gets.
     Ok(claims
@@ -67,7 +74,10 @@ mod tests {
 
     fn token(claims: &str) -> Result<ValidIdToken, Error> {
         let token = format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims));
-        ValidIdToken::new(&IdToken { what: "the id-token of user \"jane\"".to_owned(), token: Secret(token) })
+        ValidIdToken::new(&IdToken {
+            what: "the id-token of user \"jane\"".to_owned(),
+            token: Secret(token),
+        })
     }
 
     #[test]
@@ -75,10 +85,17 @@ mod tests {
         for valid in [r#"{"exp": 99999999999}"#, "{}", r#"{"exp": 1e300}"#] {
             assert!(token(valid).unwrap().header().unwrap().is_sensitive());
         }
-        for expired in [r#"{"exp": 1700000000}"#, r#"{"exp": 1700000000.5}"#, r#"{"exp": -5}"#] {
+        for expired in [
+            r#"{"exp": 1700000000}"#,
+            r#"{"exp": 1700000000.5}"#,
+            r#"{"exp": -5}"#,
+        ] {
             let error = token(expired).unwrap().header().unwrap_err();
             assert!(error.is_credentials(), "{error}");
-            assert!(error.to_string().contains("of user \"jane\" has expired"), "{error}");
+            assert!(
+                error.to_string().contains("of user \"jane\" has expired"),
+                "{error}"
+            );
         }
     }
 
@@ -86,10 +103,16 @@ mod tests {
     fn what_is_no_token_is_refused() {
         for bad in ["[]", r#"{"exp": "soon"}"#, "{"] {
             let error = token(bad).map(drop).unwrap_err().to_string();
-            assert_eq!(error, "configuration: the id-token of user \"jane\" is not a JSON web token");
+            assert_eq!(
+                error,
+                "configuration: the id-token of user \"jane\" is not a JSON web token"
+            );
         }
         for bad in ["", "a.b", "a.b.c.d", "a.%.c"] {
-            let token = IdToken { what: "it".to_owned(), token: Secret(bad.to_owned()) };
+            let token = IdToken {
+                what: "it".to_owned(),
+                token: Secret(bad.to_owned()),
+            };
             assert!(ValidIdToken::new(&token).is_err(), "{bad}");
         }
     }

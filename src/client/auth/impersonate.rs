@@ -15,34 +15,58 @@ pub(super) struct Impersonating(Vec<(HeaderName, HeaderValue)>);
 impl Impersonating {
     pub(super) fn new(impersonation: &Impersonation) -> Result<Self, Error> {
         // Destructured so that a new field can't be forgotten.
-        let Impersonation { user, uid, groups, extra } = impersonation;
+        let Impersonation {
+            user,
+            uid,
+            groups,
+            extra,
+        } = impersonation;
         if user.is_empty() {
             return Err(config_error("impersonation needs the name of a user"));
         }
-        let mut headers = vec![(HeaderName::from_static("impersonate-user"), value("user", user)?)];
+        let mut headers = vec![(
+            HeaderName::from_static("impersonate-user"),
+            value("user", user)?,
+        )];
         if let Some(uid) = uid {
-            headers.push((HeaderName::from_static("impersonate-uid"), value("uid", uid)?));
+            headers.push((
+                HeaderName::from_static("impersonate-uid"),
+                value("uid", uid)?,
+            ));
         }
         for group in groups {
-            headers.push((HeaderName::from_static("impersonate-group"), value("group", group)?));
+            headers.push((
+                HeaderName::from_static("impersonate-group"),
+                value("group", group)?,
+            ));
         }
         for (key, text) in extra {
-            let name = format!("impersonate-extra-{}", percent_encoded(&key.to_lowercase(), TOKEN));
-            let name = HeaderName::try_from(name)
-                .map_err(|_| config_error(format!("{key:?} can't be a key of an impersonation's extra")))?;
+            let name = format!(
+                "impersonate-extra-{}",
+                percent_encoded(&key.to_lowercase(), TOKEN)
+            );
+            let name = HeaderName::try_from(name).map_err(|_| {
+                config_error(format!(
+                    "{key:?} can't be a key of an impersonation's extra"
+                ))
+            })?;
             headers.push((name, value("extra", text)?));
         }
         Ok(Self(headers))
     }
 
     pub(super) fn add_to(&self, head: Builder) -> Builder {
-        self.0.iter().fold(head, |head, (name, value)| head.header(name, value))
+        self.0
+            .iter()
+            .fold(head, |head, (name, value)| head.header(name, value))
     }
 }
 
 /// UTF-8 as it is, which is what other clients send.
 fn value(what: &str, text: &str) -> Result<HeaderValue, Error> {
     HeaderValue::from_bytes(text.as_bytes()).map_err(|_| {
-        config_error(format!("the {what} to impersonate holds characters that a header can't have"))
+        config_error(format!(
+            "the {what} to impersonate holds characters that a header can't have"
+        ))
     })
 }

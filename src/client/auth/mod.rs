@@ -49,7 +49,8 @@ impl Identity {
     /// The certificate to show, with its key.
     pub(super) fn certificate(&self) -> Option<Result<(Pem, Pem), Error>> {
         let pair = self.pair()?;
-        let pem = |what, bytes: &[u8]| Material::bytes(format!("the exec plugin's {what}"), bytes).read();
+        let pem =
+            |what, bytes: &[u8]| Material::bytes(format!("the exec plugin's {what}"), bytes).read();
         Some(pem("certificate", &pair.chain).and_then(|chain| Ok((chain, pem("key", &pair.key)?))))
     }
 
@@ -66,7 +67,11 @@ impl Identity {
 impl Auth {
     pub(super) fn new(config: &Config) -> Result<Self, Error> {
         let how = How::new(config)?;
-        let impersonating = config.impersonation.as_ref().map(Impersonating::new).transpose()?;
+        let impersonating = config
+            .impersonation
+            .as_ref()
+            .map(Impersonating::new)
+            .transpose()?;
         Ok(Self { how, impersonating })
     }
 
@@ -79,15 +84,25 @@ impl Auth {
             How::IdToken(token) => Some(token.header()?),
             How::Exec(plugin) => {
                 let credential = plugin.credential(stop)?;
-                let header = credential.token.as_ref().map(|token| bearer(&token.0)).transpose();
+                let header = credential
+                    .token
+                    .as_ref()
+                    .map(|token| bearer(&token.0))
+                    .transpose();
                 let header = header.map_err(|problem| {
                     plugin.reject(&credential);
                     credentials_error(format!("the exec plugin's token {problem}"))
                 })?;
-                return Ok(Identity { header, credential: Some(credential) });
+                return Ok(Identity {
+                    header,
+                    credential: Some(credential),
+                });
             }
         };
-        Ok(Identity { header, credential: None })
+        Ok(Identity {
+            header,
+            credential: None,
+        })
     }
 
     /// This one did not do: a plugin is asked for another one, unless it has been since.
@@ -131,12 +146,16 @@ impl How {
             return Ok(Self::Fixed(header));
         }
         match (&config.id_token, &config.exec) {
-            (Some(_), Some(_)) => Err(config_error("an id-token and an exec plugin exclude each other")),
+            (Some(_), Some(_)) => Err(config_error(
+                "an id-token and an exec plugin exclude each other",
+            )),
             (Some(token), None) => Ok(Self::IdToken(ValidIdToken::new(token)?)),
             // As in client-go, a plugin is not asked by who has a certificate anyway.
             (None, Some(exec)) if config.client_certificate.is_none() => {
                 let plugin = Plugin::new(exec, cluster_info(config)?)?;
-                Ok(Self::Exec(Box::new(plugin.told(config.manners.metrics.clone()))))
+                Ok(Self::Exec(Box::new(
+                    plugin.told(config.manners.metrics.clone()),
+                )))
             }
             _ => Ok(Self::Nothing),
         }

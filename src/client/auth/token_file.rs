@@ -24,11 +24,17 @@ struct Last {
 
 impl TokenFile {
     pub(super) fn new(path: &Path, inline: Option<HeaderValue>) -> Result<Self, Error> {
-        let file = Self { path: path.to_owned(), inline, last: Mutex::default() };
+        let file = Self {
+            path: path.to_owned(),
+            inline,
+            last: Mutex::default(),
+        };
         match file.read() {
             Ok(token) => file.last.lock().token = Some(token),
             // As in client-go, the token that stands beside it does until the file can be read.
-            Err(problem) if file.inline.is_some() => log::warn!("{problem}; using the inline token"),
+            Err(problem) if file.inline.is_some() => {
+                log::warn!("{problem}; using the inline token")
+            }
             Err(problem) => return Err(config_error(problem)),
         }
         Ok(file)
@@ -41,7 +47,10 @@ impl TokenFile {
         let mut last = self.last.lock();
         let problem = match read {
             Ok(token) => {
-                *last = Last { token: Some(token), problem: None };
+                *last = Last {
+                    token: Some(token),
+                    problem: None,
+                };
                 None
             }
             // Once, not with every request.

@@ -30,7 +30,12 @@ pub struct Impersonation {
 impl Impersonation {
     /// A user by name; that of a service account is `system:serviceaccount:NAMESPACE:NAME`.
     pub fn user(name: impl Into<String>) -> Self {
-        Self { user: name.into(), uid: None, groups: Vec::new(), extra: Vec::new() }
+        Self {
+            user: name.into(),
+            uid: None,
+            groups: Vec::new(),
+            extra: Vec::new(),
+        }
     }
 
     /// The user's UID.

@@ -143,7 +143,10 @@ impl Config {
     /// The file can't be read or parsed, there is no such context, or it asks for something that is not
     /// supported: the message says which.
     #[cfg(feature = "kubeconfig")]
-    pub fn from_kubeconfig(path: impl AsRef<std::path::Path>, context: Option<&str>) -> Result<Self, Error> {
+    pub fn from_kubeconfig(
+        path: impl AsRef<std::path::Path>,
+        context: Option<&str>,
+    ) -> Result<Self, Error> {
         let options = KubeconfigOptions::new().path(path.as_ref());
         match context {
             Some(name) => options.context(name),
@@ -159,7 +162,9 @@ impl Config {
     /// This is not a pod, or it has no service account: `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT`
     /// or the token's file is missing.
     pub fn in_cluster() -> Result<Self, Error> {
-        places::Places::of_this_process().in_cluster().map_err(config_error)
+        places::Places::of_this_process()
+            .in_cluster()
+            .map_err(config_error)
     }
 
     /// Trusts the authorities in this PEM text, and only these. Without any, those of the system are trusted.
@@ -177,14 +182,22 @@ impl Config {
     /// Authenticates with a client certificate (a chain, leaf first) and its key, both PEM.
     ///
     /// The key may be PKCS#8, PKCS#1 (RSA) or SEC1 (EC): RSA, P-256, P-384, Ed25519.
-    pub fn client_certificate_pem(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+    pub fn client_certificate_pem(
+        mut self,
+        chain: impl Into<Vec<u8>>,
+        key: impl Into<Vec<u8>>,
+    ) -> Self {
         self.client_certificate = Some(Material::bytes("the client certificate", chain));
         self.client_key = Some(Material::bytes("the client key", key));
         self
     }
 
     /// The same from files; read by [`Client::new`](crate::Client::new).
-    pub fn client_certificate_files(mut self, chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+    pub fn client_certificate_files(
+        mut self,
+        chain: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
         self.client_certificate = Some(Material::file("the client certificate", chain));
         self.client_key = Some(Material::file("the client key", key));
         self

@@ -47,14 +47,18 @@ impl Places {
             false => "not there",
         };
         self.in_cluster().map_err(|in_cluster| {
-            config_error(format!("nothing to connect to: {origin}: {problem}; in-cluster: {in_cluster}"))
+            config_error(format!(
+                "nothing to connect to: {origin}: {problem}; in-cluster: {in_cluster}"
+            ))
         })
     }
 
     /// Whether `$KUBECONFIG` names any file.
     #[cfg(feature = "kubeconfig")]
     pub(in crate::client) fn has_kubeconfig(&self) -> bool {
-        self.kubeconfig.as_ref().is_some_and(|list| !list.is_empty())
+        self.kubeconfig
+            .as_ref()
+            .is_some_and(|list| !list.is_empty())
     }
 
     /// What `$KUBECONFIG` or else the home folder says, and which of them.
@@ -65,8 +69,16 @@ impl Places {
                 ("$KUBECONFIG", files.collect())
             }
             _ => {
-                let home = self.home.as_ref().filter(|home| !home.as_os_str().is_empty());
-                ("~/.kube/config", home.map(|home| home.join(".kube/config")).into_iter().collect())
+                let home = self
+                    .home
+                    .as_ref()
+                    .filter(|home| !home.as_os_str().is_empty());
+                (
+                    "~/.kube/config",
+                    home.map(|home| home.join(".kube/config"))
+                        .into_iter()
+                        .collect(),
+                )
             }
         }
     }
@@ -80,17 +92,26 @@ impl Places {
         let host = variable(&self.service_host, "KUBERNETES_SERVICE_HOST")?;
         let port = variable(&self.service_port, "KUBERNETES_SERVICE_PORT")?;
         // An IPv6 address stands in brackets in a URL.
-        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        let host = if host.contains(':') {
+            format!("[{host}]")
+        } else {
+            host
+        };
 
         let token = self.service_account.join("token");
         match read_trimmed(&token) {
             Ok(text) if text.is_empty() => {
-                return Err(format!("the service account's token {} is empty", token.display()));
+                return Err(format!(
+                    "the service account's token {} is empty",
+                    token.display()
+                ));
             }
             Ok(_) => {}
             Err(error) => {
                 let path = token.display();
-                return Err(format!("can't read the service account's token {path}: {error}"));
+                return Err(format!(
+                    "can't read the service account's token {path}: {error}"
+                ));
             }
         }
         let mut config = Config::new(format!("https://{host}:{port}")).token_file(token);
@@ -99,7 +120,10 @@ impl Places {
         if ca.exists() {
             config.ca = Some(Material::file("the service account's CA", ca));
         } else {
-            log::error!("{} is not there: trusting the authorities of the system", ca.display());
+            log::error!(
+                "{} is not there: trusting the authorities of the system",
+                ca.display()
+            );
         }
         if let Some(namespace) = self.namespace() {
             config.default_namespace = namespace;
@@ -120,8 +144,12 @@ impl Places {
     /// What the downward API says comes first, as in client-go.
     fn namespace(&self) -> Option<String> {
         let of_the_account = || read_trimmed(&self.service_account.join("namespace")).ok();
-        let set = self.pod_namespace.clone().filter(|namespace| !namespace.is_empty());
-        set.or_else(of_the_account).filter(|namespace| !namespace.is_empty())
+        let set = self
+            .pod_namespace
+            .clone()
+            .filter(|namespace| !namespace.is_empty());
+        set.or_else(of_the_account)
+            .filter(|namespace| !namespace.is_empty())
     }
 }
 
@@ -137,7 +165,8 @@ mod tests {
 
     impl Folder {
         fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("k8s-informer-{name}-{}", std::process::id()));
+            let path =
+                std::env::temp_dir().join(format!("k8s-informer-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
             fs::create_dir_all(&path).unwrap();
             Self(path)
@@ -186,7 +215,9 @@ mod tests {
         assert!(error.is_config());
         let error = error.to_string();
         assert!(
-            error.contains("$KUBECONFIG (/nowhere/a, /nowhere/b): not there; in-cluster: can't read"),
+            error.contains(
+                "$KUBECONFIG (/nowhere/a, /nowhere/b): not there; in-cluster: can't read"
+            ),
             "{error}"
         );
         assert!(error.contains("/nowhere/serviceaccount/token"), "{error}");
@@ -204,7 +235,10 @@ mod tests {
         assert_eq!(config.server.0, "https://[fd00::1]:443");
         assert_eq!(config.default_namespace, "team");
         assert!(config.ca.is_none(), "no ca.crt: the system's");
-        assert_eq!(config.token_file.unwrap(), folder.0.join("serviceaccount/token"));
+        assert_eq!(
+            config.token_file.unwrap(),
+            folder.0.join("serviceaccount/token")
+        );
         folder.write("serviceaccount/ca.crt", "");
         assert!(places.config().unwrap().ca.is_some());
     }
@@ -223,7 +257,10 @@ mod tests {
         places.service_port = Some("443".to_owned());
         assert_eq!(places.config().unwrap().server.0, "home");
 
-        let other = folder.write("other", &fs::read_to_string(&home).unwrap().replace("home", "other"));
+        let other = folder.write(
+            "other",
+            &fs::read_to_string(&home).unwrap().replace("home", "other"),
+        );
         let missing = folder.0.join("missing");
         places.kubeconfig = Some(std::env::join_paths([Path::new(""), &missing, &other]).unwrap());
         assert_eq!(places.config().unwrap().server.0, "other");
@@ -238,6 +275,9 @@ mod tests {
         assert_eq!(places.config().unwrap().server.0, "https://10.0.0.1:443");
         places.kubeconfig = Some(folder.write("broken", "users: [").into());
         let error = places.config().unwrap_err().to_string();
-        assert!(error.contains("/broken: ") && error.contains("line 1"), "{error}");
+        assert!(
+            error.contains("/broken: ") && error.contains("line 1"),
+            "{error}"
+        );
     }
 }

@@ -6,7 +6,9 @@ use std::collections::{HashMap, HashSet};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::document::{DiscoveredGroup, DiscoveredResource, DiscoveredSubresource, DiscoveryFailure};
+use super::document::{
+    DiscoveredGroup, DiscoveredResource, DiscoveredSubresource, DiscoveryFailure,
+};
 use crate::error::Error;
 use crate::object::{GroupVersionKind, GroupVersionResource, Scope};
 use crate::status::Status;
@@ -155,10 +157,16 @@ impl Found {
         let root: Root<'_> = decode(body)?;
         match root.kind.as_str() {
             "APIGroupDiscoveryList" => {
-                root.items.into_iter().flatten().for_each(|item| self.read_aggregated(item));
+                root.items
+                    .into_iter()
+                    .flatten()
+                    .for_each(|item| self.read_aggregated(item));
             }
             "APIGroupList" => {
-                root.groups.into_iter().flatten().for_each(|item| self.read_group(item));
+                root.groups
+                    .into_iter()
+                    .flatten()
+                    .for_each(|item| self.read_group(item));
             }
             "APIVersions" => {
                 let versions = root.versions.into_iter().flatten();
@@ -173,11 +181,17 @@ impl Found {
     fn read_aggregated(&mut self, item: &RawValue) {
         let group: AggregatedGroup<'_> = match serde_json::from_str(item.get()) {
             Ok(group) => group,
-            Err(error) => return self.fail(name_in(item), "", Error::decode(wire::describe(&error))),
+            Err(error) => {
+                return self.fail(name_in(item), "", Error::decode(wire::describe(&error)));
+            }
         };
         let name = group.metadata.name;
         if !is_group(&name) {
-            return self.fail(String::new(), "", Error::decode("a group with a name that is none"));
+            return self.fail(
+                String::new(),
+                "",
+                Error::decode("a group with a name that is none"),
+            );
         }
         let mut versions = Vec::new();
         for item in group.versions.into_iter().flatten() {
@@ -204,21 +218,37 @@ impl Found {
         let found: AggregatedResource<'_> = match serde_json::from_str(item.get()) {
             Ok(found) => found,
             Err(error) => {
-                return self.fail(group.to_owned(), version, Error::decode(wire::describe(&error)));
+                return self.fail(
+                    group.to_owned(),
+                    version,
+                    Error::decode(wire::describe(&error)),
+                );
             }
         };
         let subresources = found.subresources.into_iter().flatten().filter_map(|item| {
             let found: AggregatedSubresource = serde_json::from_str(item.get()).ok()?;
-            subresource(found.subresource, found.response_kind?, found.verbs, group, version)
+            subresource(
+                found.subresource,
+                found.response_kind?,
+                found.verbs,
+                group,
+                version,
+            )
         });
         let subresources = subresources.collect();
         // One without a kind is there for its subresources alone: nothing is to be had from itself.
-        let Some(kind) = found.response_kind.map(|kind| kind.kind) else { return };
+        let Some(kind) = found.response_kind.map(|kind| kind.kind) else {
+            return;
+        };
         self.add_resource(DiscoveredResource {
             resource: GroupVersionResource::new(group, version, found.resource),
             kind: GroupVersionKind::new(group, version, kind),
             singular: found.singular_resource,
-            scope: if found.scope == "Namespaced" { Scope::Namespaced } else { Scope::Cluster },
+            scope: if found.scope == "Namespaced" {
+                Scope::Namespaced
+            } else {
+                Scope::Cluster
+            },
             verbs: found.verbs.unwrap_or_default(),
             short_names: found.short_names.unwrap_or_default(),
             categories: found.categories.unwrap_or_default(),
@@ -230,34 +260,73 @@ impl Found {
     fn read_group(&mut self, item: &RawValue) {
         let group: Group<'_> = match serde_json::from_str(item.get()) {
             Ok(group) => group,
-            Err(error) => return self.fail(name_in(item), "", Error::decode(wire::describe(&error))),
+            Err(error) => {
+                return self.fail(name_in(item), "", Error::decode(wire::describe(&error)));
+            }
         };
         if !is_group(&group.name) {
-            return self.fail(String::new(), "", Error::decode("a group with a name that is none"));
+            return self.fail(
+                String::new(),
+                "",
+                Error::decode("a group with a name that is none"),
+            );
         }
         let versions = group.versions.into_iter().flatten();
-        let versions = versions.filter_map(|item| serde_json::from_str::<GroupVersion>(item.get()).ok());
+        let versions =
+            versions.filter_map(|item| serde_json::from_str::<GroupVersion>(item.get()).ok());
         let versions = versions.map(|version| version.version).collect();
-        self.add_group(group.name, versions, group.preferred_version.map(|version| version.version), true);
+        self.add_group(
+            group.name,
+            versions,
+            group.preferred_version.map(|version| version.version),
+            true,
+        );
     }
 
     /// Reads the resources of one version, as they were told before all came together.
-    pub(super) fn read_resources(&mut self, group: &str, version: &str, body: &[u8]) -> Result<(), Error> {
+    pub(super) fn read_resources(
+        &mut self,
+        group: &str,
+        version: &str,
+        body: &[u8],
+    ) -> Result<(), Error> {
         let list: ResourceList<'_> = decode(body)?;
         let mut all = Vec::<Resource>::new();
         for item in list.resources.into_iter().flatten() {
             match serde_json::from_str(item.get()) {
                 Ok(resource) => all.push(resource),
-                Err(error) => self.fail(group.to_owned(), version, Error::decode(wire::describe(&error))),
+                Err(error) => self.fail(
+                    group.to_owned(),
+                    version,
+                    Error::decode(wire::describe(&error)),
+                ),
             }
         }
         let mut subresources = HashMap::<String, Vec<_>>::new();
-        let (below, whole): (Vec<_>, Vec<_>) = all.into_iter().partition(|found| found.name.contains('/'));
-        for Resource { name, group: kind_group, version: kind_version, kind, verbs, .. } in below {
-            let Some((parent, name)) = name.split_once('/') else { continue };
-            let kind = Kind { group: kind_group, version: kind_version, kind };
+        let (below, whole): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|found| found.name.contains('/'));
+        for Resource {
+            name,
+            group: kind_group,
+            version: kind_version,
+            kind,
+            verbs,
+            ..
+        } in below
+        {
+            let Some((parent, name)) = name.split_once('/') else {
+                continue;
+            };
+            let kind = Kind {
+                group: kind_group,
+                version: kind_version,
+                kind,
+            };
             if let Some(found) = subresource(name.to_owned(), kind, verbs, group, version) {
-                subresources.entry(parent.to_owned()).or_default().push(found);
+                subresources
+                    .entry(parent.to_owned())
+                    .or_default()
+                    .push(found);
             }
         }
         for found in whole {
@@ -266,7 +335,11 @@ impl Found {
                 resource: GroupVersionResource::new(group, version, found.name),
                 kind: GroupVersionKind::new(group, version, found.kind),
                 singular: found.singular_name,
-                scope: if found.namespaced { Scope::Namespaced } else { Scope::Cluster },
+                scope: if found.namespaced {
+                    Scope::Namespaced
+                } else {
+                    Scope::Cluster
+                },
                 verbs: found.verbs.unwrap_or_default(),
                 short_names: found.short_names.unwrap_or_default(),
                 categories: found.categories.unwrap_or_default(),
@@ -278,35 +351,70 @@ impl Found {
     }
 
     pub(super) fn fail(&mut self, group: String, version: &str, error: Error) {
-        let usable = |name: &str| if is_name(name) { name.to_owned() } else { String::new() };
+        let usable = |name: &str| {
+            if is_name(name) {
+                name.to_owned()
+            } else {
+                String::new()
+            }
+        };
         let (group, version) = (usable(&group), usable(version));
         // What is wrong with a version is told once.
-        if self.failures.last().is_none_or(|last| (&last.group, &last.version) != (&group, &version)) {
-            self.failures.push(DiscoveryFailure { group, version, error });
+        if self
+            .failures
+            .last()
+            .is_none_or(|last| (&last.group, &last.version) != (&group, &version))
+        {
+            self.failures.push(DiscoveryFailure {
+                group,
+                version,
+                error,
+            });
         }
     }
 
-    fn add_group(&mut self, name: String, versions: Vec<String>, preferred: Option<String>, ask: bool) {
+    fn add_group(
+        &mut self,
+        name: String,
+        versions: Vec<String>,
+        preferred: Option<String>,
+        ask: bool,
+    ) {
         let (mut usable, mut seen) = (Vec::new(), HashSet::new());
         for version in versions {
             if !is_name(&version) || version.contains('.') {
-                self.fail(name.clone(), "", Error::decode("a version with a name that is none"));
+                self.fail(
+                    name.clone(),
+                    "",
+                    Error::decode("a version with a name that is none"),
+                );
             } else if seen.insert(version.clone()) {
                 usable.push(version);
             }
         }
         if ask {
-            self.to_ask.extend(usable.iter().map(|version| (name.clone(), version.clone())));
+            self.to_ask
+                .extend(usable.iter().map(|version| (name.clone(), version.clone())));
         }
         let preferred = preferred.filter(|preferred| seen.contains(preferred));
-        let Some(preferred) = preferred.or_else(|| usable.first().cloned()) else { return };
+        let Some(preferred) = preferred.or_else(|| usable.first().cloned()) else {
+            return;
+        };
         if let Some(place) = self.places.get(&name) {
             let group = &mut self.groups[*place];
             let known: HashSet<_> = group.versions.iter().cloned().collect();
-            group.versions.extend(usable.into_iter().filter(|version| !known.contains(version)));
+            group.versions.extend(
+                usable
+                    .into_iter()
+                    .filter(|version| !known.contains(version)),
+            );
         } else {
             self.places.insert(name.clone(), self.groups.len());
-            self.groups.push(DiscoveredGroup { name, versions: usable, preferred });
+            self.groups.push(DiscoveredGroup {
+                name,
+                versions: usable,
+                preferred,
+            });
         }
     }
 
@@ -320,7 +428,11 @@ impl Found {
             // As client-go guesses for servers that don't tell.
             resource.singular = resource.kind().to_lowercase();
         }
-        for names in [&mut resource.verbs, &mut resource.short_names, &mut resource.categories] {
+        for names in [
+            &mut resource.verbs,
+            &mut resource.short_names,
+            &mut resource.categories,
+        ] {
             names.retain(|name| is_name(name));
         }
         self.resources.push(resource);
@@ -343,9 +455,17 @@ fn subresource(
     }
     // Both are left out where they are those of the resource.
     let own = kind.group.is_empty() && kind.version.is_empty();
-    let (group, version) = if own { (group, version) } else { (&*kind.group, &*kind.version) };
+    let (group, version) = if own {
+        (group, version)
+    } else {
+        (&*kind.group, &*kind.version)
+    };
     let kind = GroupVersionKind::new(group, version, kind.kind);
-    let verbs = verbs.into_iter().flatten().filter(|verb| is_name(verb)).collect();
+    let verbs = verbs
+        .into_iter()
+        .flatten()
+        .filter(|verb| is_name(verb))
+        .collect();
     Some(DiscoveredSubresource { name, kind, verbs })
 }
 
@@ -360,7 +480,13 @@ fn name_in(item: &RawValue) -> String {
     }
     let either = serde_json::from_str::<Either>(item.get());
     either
-        .map(|either| if either.name.is_empty() { either.metadata.name } else { either.name })
+        .map(|either| {
+            if either.name.is_empty() {
+                either.metadata.name
+            } else {
+                either.name
+            }
+        })
         .unwrap_or_default()
 }
 
@@ -372,7 +498,9 @@ fn is_group(name: &str) -> bool {
 fn is_name(name: &str) -> bool {
     name.len() <= NAME_LIMIT
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
 }
 
 /// The server behind a group did not answer, and what it said once does not count.

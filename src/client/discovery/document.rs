@@ -112,7 +112,10 @@ impl Discovery {
         let (mut resources, mut seen) = (Vec::new(), HashSet::new());
         for group in &groups {
             let mut names = HashSet::new();
-            let others = group.versions.iter().filter(|version| **version != group.preferred);
+            let others = group
+                .versions
+                .iter()
+                .filter(|version| **version != group.preferred);
             for version in iter::once(&group.preferred).chain(others) {
                 let of_version = by_version.remove(&(group.name.clone(), version.clone()));
                 for mut resource in of_version.unwrap_or_default() {
@@ -123,7 +126,11 @@ impl Discovery {
                 }
             }
         }
-        Self { groups, resources, failures }
+        Self {
+            groups,
+            resources,
+            failures,
+        }
     }
 
     /// The groups, in the server's order: the core group first.
@@ -149,7 +156,9 @@ impl Discovery {
 
     /// The resource with this group, version and plural name.
     pub fn by_resource(&self, resource: &GroupVersionResource) -> Option<&DiscoveredResource> {
-        self.resources.iter().find(|found| found.resource == *resource)
+        self.resources
+            .iter()
+            .find(|found| found.resource == *resource)
     }
 
     /// The resource whose objects are of this kind.

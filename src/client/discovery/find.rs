@@ -53,11 +53,19 @@ impl Discovery {
     pub fn find(&self, name: &str) -> Result<&DiscoveredResource, Error> {
         let mut parts = name.splitn(3, '.');
         let full = match (parts.next(), parts.next(), parts.next()) {
-            (Some(name), Some(version), Some(group)) => Some(Name { name, version: Some(version), group }),
+            (Some(name), Some(version), Some(group)) => Some(Name {
+                name,
+                version: Some(version),
+                group,
+            }),
             _ => None,
         };
         let (first, rest) = name.split_once('.').unwrap_or((name, ""));
-        let short = Name { name: first, version: None, group: rest };
+        let short = Name {
+            name: first,
+            version: None,
+            group: rest,
+        };
         // A resource's name has no capital letters, so a whole kind can be nothing else.
         let found = full
             .and_then(|full| self.of_kind(full, true))
@@ -75,13 +83,19 @@ impl Discovery {
             .iter()
             .find(|failure| !failure.group.is_empty() && asked.contains(&&*failure.group));
         Err(match failed {
-            Some(failure) => failure.error.clone().context(format!("resource {}: its group", quoted(name))),
+            Some(failure) => failure
+                .error
+                .clone()
+                .context(format!("resource {}: its group", quoted(name))),
             None => Error::new(ErrorKind::NoMatch(self.nothing("resource", name, first))),
         })
     }
 
     /// As [`by_kind`](Self::by_kind); why not, if there is none.
-    pub(super) fn of_this_kind(&self, kind: &GroupVersionKind) -> Result<&DiscoveredResource, Error> {
+    pub(super) fn of_this_kind(
+        &self,
+        kind: &GroupVersionKind,
+    ) -> Result<&DiscoveredResource, Error> {
         if let Some(found) = self.by_kind(kind) {
             return Ok(found);
         }
@@ -94,7 +108,10 @@ impl Discovery {
         Err(match failures.find(is_its_own) {
             Some(failure) => {
                 let name = quoted(&kind.to_string());
-                failure.error.clone().context(format!("the kind {name}: its group"))
+                failure
+                    .error
+                    .clone()
+                    .context(format!("the kind {name}: its group"))
             }
             None => {
                 let text = self.nothing("kind", &kind.to_string(), kind.kind());
@@ -105,14 +122,22 @@ impl Discovery {
 
     /// By plural, singular or short name.
     fn of_resource(&self, asked: Name<'_>) -> Option<&DiscoveredResource> {
-        let Name { name, version, group } = asked;
+        let Name {
+            name,
+            version,
+            group,
+        } = asked;
         if name.is_empty() {
             return None;
         }
         let own = |found: &&DiscoveredResource| group.is_empty() || found.group() == group;
-        let is_whole =
-            self.resources().iter().filter(own).any(|found| found.plural() == name || found.singular == name);
-        let has_short = |found: &&DiscoveredResource| found.short_names.iter().any(|short| short == name);
+        let is_whole = self
+            .resources()
+            .iter()
+            .filter(own)
+            .any(|found| found.plural() == name || found.singular == name);
+        let has_short =
+            |found: &&DiscoveredResource| found.short_names.iter().any(|short| short == name);
         let expanded = if is_whole {
             None
         } else {
@@ -129,23 +154,35 @@ impl Discovery {
             return all.find(|found| version.is_none_or(|version| found.version() == version));
         }
         let name = name.to_lowercase();
-        let candidates = self.resources().iter().filter(|found| match (version, group) {
-            (None, group) => found.group().starts_with(group),
-            (Some(version), "") => found.version() == version,
-            (Some(version), group) => found.version() == version && found.group() == group,
-        });
+        let candidates = self
+            .resources()
+            .iter()
+            .filter(|found| match (version, group) {
+                (None, group) => found.group().starts_with(group),
+                (Some(version), "") => found.version() == version,
+                (Some(version), group) => found.version() == version && found.group() == group,
+            });
         let mut named = candidates.filter(|found| found.plural() == name || found.singular == name);
         let first = named.next()?;
         // Of two in one version the one that is called so itself.
         let beside = |found: &&DiscoveredResource| {
-            (found.group(), found.version()) == (first.group(), first.version()) && found.plural() == name
+            (found.group(), found.version()) == (first.group(), first.version())
+                && found.plural() == name
         };
-        Some(if first.plural() == name { first } else { named.find(beside).unwrap_or(first) })
+        Some(if first.plural() == name {
+            first
+        } else {
+            named.find(beside).unwrap_or(first)
+        })
     }
 
     /// By kind.
     fn of_kind(&self, asked: Name<'_>, only_of_group: bool) -> Option<&DiscoveredResource> {
-        let Name { name, version, group } = asked;
+        let Name {
+            name,
+            version,
+            group,
+        } = asked;
         let any_group = group.is_empty() && !only_of_group;
         self.resources().iter().find(|found| {
             (found.kind() == name || !only_of_group && found.kind().to_lowercase() == name)
@@ -156,7 +193,10 @@ impl Discovery {
 
     /// `pods.v1`, as a resource of the core group is displayed.
     fn of_core(&self, name: &str, version: &str) -> Option<&DiscoveredResource> {
-        let mut core = self.resources().iter().filter(|found| found.group().is_empty());
+        let mut core = self
+            .resources()
+            .iter()
+            .filter(|found| found.group().is_empty());
         core.find(|found| found.version() == version && found.plural() == name)
     }
 
@@ -169,10 +209,17 @@ impl Discovery {
         }
         let failures = self.failures();
         for (index, failure) in failures.iter().take(TOLD).enumerate() {
-            let group = if failure.group.is_empty() { "a group" } else { &failure.group };
+            let group = if failure.group.is_empty() {
+                "a group"
+            } else {
+                &failure.group
+            };
             let slash = if failure.version.is_empty() { "" } else { "/" };
             let start = if index == 0 { "; not asked: " } else { ", " };
-            text.push_str(&format!("{start}{group}{slash}{} ({})", failure.version, failure.error));
+            text.push_str(&format!(
+                "{start}{group}{slash}{} ({})",
+                failure.version, failure.error
+            ));
         }
         if failures.len() > TOLD {
             text.push_str(&format!(" and {} more", failures.len() - TOLD));
@@ -194,13 +241,24 @@ impl Discovery {
         for found in self.resources().iter().filter(|found| found.is_preferred) {
             let kind = found.kind().to_lowercase();
             let long = [found.plural(), &*found.singular, &*kind];
-            let distances = long.into_iter().filter_map(|name| distance(&asked, name, allowed));
-            let short = found.short_names.iter().filter(|short| short.to_lowercase() == asked).map(|_| 0);
+            let distances = long
+                .into_iter()
+                .filter_map(|name| distance(&asked, name, allowed));
+            let short = found
+                .short_names
+                .iter()
+                .filter(|short| short.to_lowercase() == asked)
+                .map(|_| 0);
             // What begins so is near, too: the rest is still to be written.
             let begins = (asked.len() > 2 && found.plural().starts_with(&asked)).then_some(1);
-            let Some(distance) = distances.chain(short).chain(begins).min() else { continue };
+            let Some(distance) = distances.chain(short).chain(begins).min() else {
+                continue;
+            };
             let dot = if found.group().is_empty() { "" } else { "." };
-            near.push((distance, format!("{}{dot}{}", found.plural(), found.group())));
+            near.push((
+                distance,
+                format!("{}{dot}{}", found.plural(), found.group()),
+            ));
         }
         // The nearest first; of equals, in the order of the server.
         near.sort_by_key(|(distance, _)| *distance);

@@ -8,7 +8,9 @@ mod find;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use document::{DiscoveredGroup, DiscoveredResource, DiscoveredSubresource, Discovery, DiscoveryFailure};
+pub use document::{
+    DiscoveredGroup, DiscoveredResource, DiscoveredSubresource, Discovery, DiscoveryFailure,
+};
 
 use self::decode::Found;
 use super::{Client, Request, answer};
@@ -63,7 +65,9 @@ struct Flight {
 impl State {
     /// Whether what is not there may be looked for anew. Says so once in a while.
     fn may_look_again(&mut self, now: Instant) -> bool {
-        let may = self.missed.is_none_or(|missed| now.saturating_duration_since(missed) >= PAUSE);
+        let may = self
+            .missed
+            .is_none_or(|missed| now.saturating_duration_since(missed) >= PAUSE);
         if may {
             self.missed = Some(now);
         }
@@ -149,7 +153,11 @@ impl Client {
     ///
     /// [`is_no_match`](Error::is_no_match) if there is none, with what is near; why the group could not be
     /// asked, if that is it; as [`discovery`](Self::discovery).
-    pub fn discover_kind(&self, kind: &GroupVersionKind, stop: &Stop) -> Result<DiscoveredResource, Error> {
+    pub fn discover_kind(
+        &self,
+        kind: &GroupVersionKind,
+        stop: &Stop,
+    ) -> Result<DiscoveredResource, Error> {
         self.look_for(|discovery| discovery.of_this_kind(kind), stop)
     }
 
@@ -167,7 +175,14 @@ impl Client {
             Err(error) => error,
         };
         // What was fetched for this very call is as new as it gets.
-        if number > begun || !self.inner.discovery.state.lock().may_look_again(Instant::now()) {
+        if number > begun
+            || !self
+                .inner
+                .discovery
+                .state
+                .lock()
+                .may_look_again(Instant::now())
+        {
             return Err(context(error));
         }
         let (_, discovery) = self.discovered(number + 1, stop)?;
@@ -250,14 +265,21 @@ impl Client {
                     None => {
                         state.begun += 1;
                         let done = Done::new("discovery");
-                        let flight = Flight { number: state.begun, done, result: Mutex::new(None) };
+                        let flight = Flight {
+                            number: state.begun,
+                            done,
+                            result: Mutex::new(None),
+                        };
                         Ok(state.flight.insert(Arc::new(flight)).clone())
                     }
                 }
             };
             match flight {
                 Ok(flight) => {
-                    let landing = Landing { cache, flight: flight.clone() };
+                    let landing = Landing {
+                        cache,
+                        flight: flight.clone(),
+                    };
                     let fetched = self.fetch_discovery(stop).map(Arc::new);
                     let result = flight.result.lock().insert(fetched).clone();
                     drop(landing);
@@ -268,8 +290,11 @@ impl Client {
                         return Err(Error::stopped().context("discover"));
                     }
                     // Who is stopped has said nothing about the server.
-                    let error =
-                        flight.result.lock().as_ref().and_then(|result| result.as_ref().err().cloned());
+                    let error = flight
+                        .result
+                        .lock()
+                        .as_ref()
+                        .and_then(|result| result.as_ref().err().cloned());
                     if let Some(error) = error.filter(|error| !error.is_stopped())
                         && flight.number >= at_least
                     {
@@ -289,8 +314,11 @@ impl Client {
             if answer.as_ref().is_err_and(Error::is_not_found) {
                 continue;
             }
-            let read =
-                answer.and_then(|body| found.read_root(&body).map_err(|error| self.of(&request, error)));
+            let read = answer.and_then(|body| {
+                found
+                    .read_root(&body)
+                    .map_err(|error| self.of(&request, error))
+            });
             read.map_err(|error| error.context("discover"))?;
         }
         let to_ask = std::mem::take(&mut found.to_ask);
@@ -300,11 +328,13 @@ impl Client {
                 found.fail(group, &version, error);
                 continue;
             }
-            let read = group_version_path(&group, &version).map(Request::get).and_then(|request| {
-                let body = self.small(&request, stop)?;
-                let read = found.read_resources(&group, &version, &body);
-                read.map_err(|error| self.of(&request, error))
-            });
+            let read = group_version_path(&group, &version)
+                .map(Request::get)
+                .and_then(|request| {
+                    let body = self.small(&request, stop)?;
+                    let read = found.read_resources(&group, &version, &body);
+                    read.map_err(|error| self.of(&request, error))
+                });
             match read {
                 Err(error) if error.is_stopped() => return Err(error.context("discover")),
                 Err(error) => found.fail(group, &version, error),
@@ -312,9 +342,18 @@ impl Client {
             }
         }
         for failure in found.failures.iter().take(MOST_LOGGED) {
-            log::warn!("discovery: {}/{}: {}", failure.group, failure.version, failure.error);
+            log::warn!(
+                "discovery: {}/{}: {}",
+                failure.group,
+                failure.version,
+                failure.error
+            );
         }
-        Ok(Discovery::new(found.groups, found.resources, found.failures))
+        Ok(Discovery::new(
+            found.groups,
+            found.resources,
+            found.failures,
+        ))
     }
 
     /// The whole answer, if it is JSON and not too long.
@@ -325,7 +364,12 @@ impl Client {
     }
 
     fn of(&self, request: &Request, error: Error) -> Error {
-        error.context(format!("{} {}{}", request.method, self.server(), request.path))
+        error.context(format!(
+            "{} {}{}",
+            request.method,
+            self.server(),
+            request.path
+        ))
     }
 }
 

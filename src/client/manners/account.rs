@@ -38,7 +38,12 @@ impl Account {
 
     /// Waits until the request may be sent.
     pub(in crate::client) fn wait_for_turn(&self, asked: &str, stop: &Stop) -> Result<(), Error> {
-        let Manners { throttle, meter, host, .. } = &*self.manners;
+        let Manners {
+            throttle,
+            meter,
+            host,
+            ..
+        } = &*self.manners;
         if let Some(throttle) = throttle {
             let waited = throttle.wait(asked, stop)?;
             meter.event(|metrics| metrics.rate_limiter_duration(&self.method, host, waited));
@@ -77,8 +82,12 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        let Manners { meter, host, clock, .. } = &*self.manners;
-        let Some(begun) = self.begun.filter(|_| !self.is_watch) else { return };
+        let Manners {
+            meter, host, clock, ..
+        } = &*self.manners;
+        let Some(begun) = self.begun.filter(|_| !self.is_watch) else {
+            return;
+        };
         let took = clock.now().saturating_duration_since(begun);
         meter.event(|metrics| metrics.request_duration(&self.method, host, took));
         let bytes = self.received.load(Ordering::Relaxed);

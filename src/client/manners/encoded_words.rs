@@ -10,7 +10,15 @@ pub(super) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut between_words = false;
     while let Some(start) = find(rest, b"=?") {
         let (before, word) = rest.split_at_checked(start)?;
-        let Some(Word { charset, encoding, content, behind }) = word.get(2..).and_then(split) else { break };
+        let Some(Word {
+            charset,
+            encoding,
+            content,
+            behind,
+        }) = word.get(2..).and_then(split)
+        else {
+            break;
+        };
         let Some(content) = unpack(encoding, content) else {
             between_words = false;
             let (kept, behind) = rest.split_at_checked(start + 2)?;
@@ -41,9 +49,16 @@ struct Word<'a> {
 /// Of a word without its `=?`.
 fn split(word: &[u8]) -> Option<Word<'_>> {
     let (charset, rest) = word.split_at_checked(word.iter().position(|byte| *byte == b'?')?)?;
-    let &[b'?', encoding, b'?', ref rest @ ..] = rest else { return None };
+    let &[b'?', encoding, b'?', ref rest @ ..] = rest else {
+        return None;
+    };
     let (content, behind) = rest.split_at_checked(find(rest, b"?=")?)?;
-    Some(Word { charset, encoding, content, behind: behind.get(2..)? })
+    Some(Word {
+        charset,
+        encoding,
+        content,
+        behind: behind.get(2..)?,
+    })
 }
 
 fn find(text: &[u8], wanted: &[u8; 2]) -> Option<usize> {
@@ -52,7 +67,9 @@ fn find(text: &[u8], wanted: &[u8; 2]) -> Option<usize> {
 
 fn unpack(encoding: u8, content: &[u8]) -> Option<Vec<u8>> {
     match encoding {
-        b'B' | b'b' => base64::engine::general_purpose::STANDARD.decode(content).ok(),
+        b'B' | b'b' => base64::engine::general_purpose::STANDARD
+            .decode(content)
+            .ok(),
         b'Q' | b'q' => unquote(content),
         _ => None,
     }
@@ -78,13 +95,20 @@ fn unquote(content: &[u8]) -> Option<Vec<u8>> {
 
 /// To UTF-8, which is not checked.
 fn convert(charset: &[u8], content: Vec<u8>, result: &mut Vec<u8>) -> Option<()> {
-    let mut push = |character: char| result.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+    let mut push =
+        |character: char| result.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
     if charset.eq_ignore_ascii_case(b"utf-8") {
         result.extend(content);
     } else if charset.eq_ignore_ascii_case(b"iso-8859-1") {
         content.into_iter().map(char::from).for_each(push);
     } else if charset.eq_ignore_ascii_case(b"us-ascii") {
-        let character = |byte: u8| if byte.is_ascii() { byte.into() } else { char::REPLACEMENT_CHARACTER };
+        let character = |byte: u8| {
+            if byte.is_ascii() {
+                byte.into()
+            } else {
+                char::REPLACEMENT_CHARACTER
+            }
+        };
         content.into_iter().map(character).for_each(&mut push);
     } else {
         return None;
@@ -102,7 +126,10 @@ mod tests {
         for (text, expected) in [
             ("", ""),
             ("=?UTF-8?Q?=C2=A1Hola,_se=C3=B1or!?=", "¡Hola, señor!"),
-            ("=?UTF-8?Q?Fran=C3=A7ois-J=C3=A9r=C3=B4me?=", "François-Jérôme"),
+            (
+                "=?UTF-8?Q?Fran=C3=A7ois-J=C3=A9r=C3=B4me?=",
+                "François-Jérôme",
+            ),
             ("=?UTF-8?q?ascii?=", "ascii"),
             ("=?utf-8?B?QW5kcsOp?=", "André"),
             ("=?ISO-8859-1?Q?Rapha=EBl_Dupont?=", "Raphaël Dupont"),
@@ -118,9 +145,16 @@ mod tests {
             ("(=?ISO-8859-1?Q?a?= b)", "(a b)"),
             ("(=?ISO-8859-1?Q?a?= =?ISO-8859-1?Q?b?=)", "(ab)"),
             ("(=?ISO-8859-1?Q?a?=  \r\n\t =?ISO-8859-1?Q?b?=)", "(ab)"),
-            ("(=?ISO-8859-1?Q?a_?= =?ISO-8859-2?x?b?=)", "(a  =?ISO-8859-2?x?b?=)"),
+            (
+                "(=?ISO-8859-1?Q?a_?= =?ISO-8859-2?x?b?=)",
+                "(a  =?ISO-8859-2?x?b?=)",
+            ),
         ] {
-            assert_eq!(decode(text.as_bytes()).as_deref(), Some(expected.as_bytes()), "{text}");
+            assert_eq!(
+                decode(text.as_bytes()).as_deref(),
+                Some(expected.as_bytes()),
+                "{text}"
+            );
         }
         assert_eq!(decode(b"=?ISO-8859-15?Q?caf=E9?="), None);
     }

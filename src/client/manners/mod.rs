@@ -69,7 +69,13 @@ pub(super) struct Manners {
 
 impl Manners {
     pub(super) fn new(settings: Settings, server: &Uri) -> Result<Self, Error> {
-        let Settings { on_warning, rate_limit, metrics, body_limit, clock } = settings;
+        let Settings {
+            on_warning,
+            rate_limit,
+            metrics,
+            body_limit,
+            clock,
+        } = settings;
         let throttle = rate_limit.map(|(qps, burst)| Throttle::new(qps, burst, Arc::clone(&clock)));
         let host = match (server.host().unwrap_or_default(), server.port()) {
             (host, Some(port)) => format!("{host}:{port}"),
@@ -92,6 +98,10 @@ impl Manners {
 
     /// Waits as long as the server wants.
     pub(super) fn wait(&self, wait: Duration, stop: &Stop) -> Result<(), Error> {
-        if self.clock.wait(wait, stop) { Ok(()) } else { Err(Error::stopped()) }
+        if self.clock.wait(wait, stop) {
+            Ok(())
+        } else {
+            Err(Error::stopped())
+        }
     }
 }

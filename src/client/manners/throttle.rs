@@ -31,10 +31,16 @@ impl Throttle {
     pub(super) fn new(qps: f64, burst: usize, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         // Each of them would let nothing through, for ever.
         if qps.is_nan() || qps <= 0.0 || burst == 0 {
-            return Err(config_error("the rate limit lets nothing through: qps and burst must be above 0"));
+            return Err(config_error(
+                "the rate limit lets nothing through: qps and burst must be above 0",
+            ));
         }
         let bucket = BucketRateLimiter::new(qps, burst).with_clock(Arc::clone(&clock));
-        Ok(Self { bucket, clock, logged: Mutex::default() })
+        Ok(Self {
+            bucket,
+            clock,
+            logged: Mutex::default(),
+        })
     }
 
     /// Waits for this request's turn; how long that took.
@@ -49,8 +55,15 @@ impl Throttle {
         }
         let waited = self.clock.now().saturating_duration_since(begun);
         if waited > LONG {
-            let level = if self.is_for_everybody(waited) { log::Level::Info } else { log::Level::Debug };
-            log::log!(level, "{asked}: waited {waited:?} for the client's own rate limit");
+            let level = if self.is_for_everybody(waited) {
+                log::Level::Info
+            } else {
+                log::Level::Debug
+            };
+            log::log!(
+                level,
+                "{asked}: waited {waited:?} for the client's own rate limit"
+            );
         }
         Ok(waited)
     }
@@ -87,8 +100,16 @@ mod tests {
 
     #[test]
     fn a_limit_that_lets_nothing_through_is_an_error() {
-        for (qps, burst) in [(0.0, 1), (-1.0, 1), (f64::NAN, 1), (1.0, 0), (f64::INFINITY, 0)] {
-            let error = Throttle::new(qps, burst, Arc::new(FakeClock::new())).err().unwrap();
+        for (qps, burst) in [
+            (0.0, 1),
+            (-1.0, 1),
+            (f64::NAN, 1),
+            (1.0, 0),
+            (f64::INFINITY, 0),
+        ] {
+            let error = Throttle::new(qps, burst, Arc::new(FakeClock::new()))
+                .err()
+                .unwrap();
             assert!(error.is_config(), "{error}");
         }
     }

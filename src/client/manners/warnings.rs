@@ -61,7 +61,10 @@ pub(super) struct Warnings {
 
 impl Warnings {
     pub(super) fn new(handler: Option<Handler>) -> Self {
-        Self { handler, logged: Logged::default() }
+        Self {
+            handler,
+            logged: Logged::default(),
+        }
     }
 
     /// Those in the head of an answer to `asked`. What can't be read is left out, as it says nothing of the
@@ -169,7 +172,9 @@ fn quoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
 
 /// Text that may be shown.
 fn shown(text: Vec<u8>) -> Option<String> {
-    String::from_utf8(text).ok().filter(|text| !text.contains(char::is_control))
+    String::from_utf8(text)
+        .ok()
+        .filter(|text| !text.contains(char::is_control))
 }
 
 #[cfg(test)]
@@ -177,7 +182,11 @@ mod tests {
     use super::*;
 
     fn warning(code: u16, agent: &str, text: &str) -> Warning {
-        Warning { code, agent: agent.to_owned(), text: text.to_owned() }
+        Warning {
+            code,
+            agent: agent.to_owned(),
+            text: text.to_owned(),
+        }
     }
 
     /// apimachinery's `TestParseWarningHeader`.
@@ -213,21 +222,37 @@ mod tests {
         for (header, text, remainder) in [
             (r#"299 - "text""#, "text", ""),
             (r#"299 - "text\"\\\a\b\c""#, escaped, ""),
-            (r#"299 - "=?iso-8859-1?q?this=20is=20some=20text?=""#, "this is some text", ""),
+            (
+                r#"299 - "=?iso-8859-1?q?this=20is=20some=20text?=""#,
+                "this is some text",
+                "",
+            ),
             (
                 r#"299 - "=?UTF-8?B?VGhpcyBpcyBhIGhvcnNleTog8J+Qjg==?= And =?UTF-8?B?VGhpcyBpcyBhIGhvcnNleTog8J+Qjg==?=""#,
                 "This is a horsey: 🐎 And This is a horsey: 🐎",
                 "",
             ),
-            (r#"299 - "=?UTF-8?Q?This is a \"horsey\": =F0=9F=90=8E?=""#, r#"This is a "horsey": 🐎"#, ""),
+            (
+                r#"299 - "=?UTF-8?Q?This is a \"horsey\": =F0=9F=90=8E?=""#,
+                r#"This is a "horsey": 🐎"#,
+                "",
+            ),
             (
                 r#"299 - "=?UTF-9?Q?This is a horsey: =F0=9F=90=8E?=""#,
                 "=?UTF-9?Q?This is a horsey: =F0=9F=90=8E?=",
                 "",
             ),
             (r#"  299 - "text\"\\\a\b\c"  "#, escaped, ""),
-            (r#"  299 - "text\"\\\a\b\c"  "Tue, 15 Nov 1994 08:12:31 GMT" "#, escaped, ""),
-            (r#"  299 - "text\"\\\a\b\c"  "Tue, 15 Nov 1994 08:12:31 GMT" , "#, escaped, ""),
+            (
+                r#"  299 - "text\"\\\a\b\c"  "Tue, 15 Nov 1994 08:12:31 GMT" "#,
+                escaped,
+                "",
+            ),
+            (
+                r#"  299 - "text\"\\\a\b\c"  "Tue, 15 Nov 1994 08:12:31 GMT" , "#,
+                escaped,
+                "",
+            ),
             (r#"  299 - "text\"\\\a\b\c"  , "#, escaped, ""),
             (
                 r#"  299 - "text\"\\\a\b\c"  "Tue, 15 Nov 1994 08:12:31 GMT" , remainder "#,
@@ -248,18 +273,33 @@ mod tests {
             let expected = Some((warning(299, "-", text), remainder.as_bytes()));
             assert_eq!(first(header.as_bytes()), expected, "{header}");
         }
-        assert_eq!(first(br#"321 me "text""#), Some((warning(321, "me", "text"), &b""[..])));
+        assert_eq!(
+            first(br#"321 me "text""#),
+            Some((warning(321, "me", "text"), &b""[..]))
+        );
     }
 
     /// apimachinery's `TestParseWarningHeaders`.
     #[test]
     fn a_header_has_several_up_to_one_that_can_not_be_read() {
         let texts = |header: &str| -> Vec<String> {
-            parse(header.as_bytes()).into_iter().map(|warning| warning.text).collect()
+            parse(header.as_bytes())
+                .into_iter()
+                .map(|warning| warning.text)
+                .collect()
         };
-        assert_eq!(texts(r#"299 - "warning 1.1",299 - "warning 1.2""#), ["warning 1.1", "warning 1.2"]);
-        assert_eq!(texts(r#"299 - "warning 2", 299 - "warning unquoted"#), ["warning 2"]);
-        assert_eq!(texts(r#" 299 - "warning 3.1" ,  299 - "warning 3.2" "#), ["warning 3.1", "warning 3.2"]);
+        assert_eq!(
+            texts(r#"299 - "warning 1.1",299 - "warning 1.2""#),
+            ["warning 1.1", "warning 1.2"]
+        );
+        assert_eq!(
+            texts(r#"299 - "warning 2", 299 - "warning unquoted"#),
+            ["warning 2"]
+        );
+        assert_eq!(
+            texts(r#" 299 - "warning 3.1" ,  299 - "warning 3.2" "#),
+            ["warning 3.1", "warning 3.2"]
+        );
         assert!(texts("").is_empty() && texts(" ").is_empty() && texts(",,,").is_empty());
     }
 

@@ -107,12 +107,19 @@ impl Buffers for GrowingBuffers {
 
     fn input_appended(&mut self, amount: usize) {
         self.filled += amount;
-        assert!(self.filled <= self.input.len(), "more was read than there was room for");
+        assert!(
+            self.filled <= self.input.len(),
+            "more was read than there was room for"
+        );
         let size = self.input.len();
         if self.filled == size {
             self.wanted = LARGEST.min(size * 2);
         }
-        self.small_reads = if amount < size / 4 { self.small_reads + 1 } else { 0 };
+        self.small_reads = if amount < size / 4 {
+            self.small_reads + 1
+        } else {
+            0
+        };
         if self.small_reads >= SMALL_READS {
             (self.wanted, self.small_reads) = (self.small, 0);
         }
@@ -121,7 +128,10 @@ impl Buffers for GrowingBuffers {
     fn input_consume(&mut self, amount: usize) {
         self.progress = amount > 0;
         self.consumed += amount;
-        assert!(self.consumed <= self.filled, "more was consumed than there was");
+        assert!(
+            self.consumed <= self.filled,
+            "more was consumed than there was"
+        );
     }
 
     /// The first is for what is to be sent in chunks, and can't be empty then.
@@ -157,17 +167,27 @@ mod tests {
     #[test]
     fn nothing_is_allocated_before_it_is_used_and_nothing_is_kept_when_there_is_nothing_to_do() {
         let mut buffers = buffers();
-        assert_eq!((buffers.input.capacity(), buffers.output.capacity()), (0, 0));
+        assert_eq!(
+            (buffers.input.capacity(), buffers.output.capacity()),
+            (0, 0)
+        );
         assert_eq!(buffers.output().len(), 100);
         assert_eq!(buffers.input.capacity(), 0);
         assert_eq!(buffers.input_append_buf().len(), SMALL);
-        assert_eq!(buffers.output.capacity(), 0, "what was sent needs no room any longer");
+        assert_eq!(
+            buffers.output.capacity(),
+            0,
+            "what was sent needs no room any longer"
+        );
         for _ in 0..10 {
             read(&mut buffers, LARGEST);
         }
         buffers.output();
         buffers.release();
-        assert_eq!((buffers.input.capacity(), buffers.output.capacity()), (0, 0));
+        assert_eq!(
+            (buffers.input.capacity(), buffers.output.capacity()),
+            (0, 0)
+        );
         assert_eq!(read(&mut buffers, 1), SMALL);
     }
 
@@ -214,7 +234,10 @@ mod tests {
     #[test]
     fn no_byte_is_lost_whatever_comes_and_is_taken() {
         const PERIOD: usize = 251;
-        let pattern: Vec<u8> = (0..PERIOD as u8).cycle().take(PERIOD + 2 * LARGEST).collect();
+        let pattern: Vec<u8> = (0..PERIOD as u8)
+            .cycle()
+            .take(PERIOD + 2 * LARGEST)
+            .collect();
         for seed in 1..=50_u64 {
             // xorshift
             let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -241,7 +264,11 @@ mod tests {
                         let unconsumed = came - taken;
                         let free = buffers.input_append_buf();
                         assert_eq!(free.is_empty(), unconsumed >= BUFFER);
-                        let most = if random(3) == 0 { free.len() } else { free.len().min(1000) };
+                        let most = if random(3) == 0 {
+                            free.len()
+                        } else {
+                            free.len().min(1000)
+                        };
                         let amount = random(most + 1);
                         let amount = if random(4) == 0 { most } else { amount };
                         free[..amount].copy_from_slice(&pattern[came % PERIOD..][..amount]);
@@ -250,7 +277,11 @@ mod tests {
                     }
                     _ => {
                         let there = buffers.input().len();
-                        let amount = if random(2) == 0 { there } else { random(there + 1) };
+                        let amount = if random(2) == 0 {
+                            there
+                        } else {
+                            random(there + 1)
+                        };
                         buffers.input_consume(amount);
                         taken += amount;
                         assert_eq!(buffers.can_use_input(), amount > 0 && came > taken);

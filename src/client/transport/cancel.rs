@@ -28,7 +28,10 @@ pub(in crate::client) struct Socket {
 
 impl Socket {
     pub(in crate::client) fn new(stream: TcpStream) -> Arc<Self> {
-        Arc::new(Self { stream, owner: Mutex::new(0) })
+        Arc::new(Self {
+            stream,
+            owner: Mutex::new(0),
+        })
     }
 
     fn shut_down_if_owned_by(&self, call: u64) {
@@ -116,7 +119,10 @@ impl Running {
                 call.shut_down();
             }
         });
-        Self { call, _subscription: subscription }
+        Self {
+            call,
+            _subscription: subscription,
+        }
     }
 
     /// Runs `work` as this call.

@@ -65,16 +65,24 @@ mod tests {
 
     #[test]
     fn the_nearest_deadline_counts_and_goes_with_its_work() {
-        let (short, long) = (Some(Duration::from_secs(10)), Some(Duration::from_secs(1000)));
+        let (short, long) = (
+            Some(Duration::from_secs(10)),
+            Some(Duration::from_secs(1000)),
+        );
         assert_eq!(left(), None);
         within(short, || {
             let rest = left().unwrap();
-            assert!(rest <= short.unwrap() && rest.subsec_nanos().is_multiple_of(1_000_000), "{rest:?}");
+            assert!(
+                rest <= short.unwrap() && rest.subsec_nanos().is_multiple_of(1_000_000),
+                "{rest:?}"
+            );
             within(long, || assert!(left() <= short));
             within(None, || assert!(left() <= short && left().is_some()));
         });
         within(long, || within(short, || assert!(left() <= short)));
-        within(Some(Duration::ZERO), || assert_eq!(left(), Some(Duration::ZERO)));
+        within(Some(Duration::ZERO), || {
+            assert_eq!(left(), Some(Duration::ZERO))
+        });
         within(Some(Duration::MAX), || assert_eq!(left(), None));
         assert_eq!(left(), None);
     }

@@ -100,13 +100,18 @@ fn place(uri: &Uri) -> (&str, u16) {
 
 /// The host without the brackets of an IPv6 address.
 fn bare(host: &str) -> &str {
-    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+    host.strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host)
 }
 
 /// What is left of the time to connect; zero is an error.
 fn left(details: &ConnectionDetails<'_>) -> Result<Option<Duration>, ureq::Error> {
-    let time::Duration::Exact(limit) = details.timeout.after else { return Ok(None) };
-    let (time::Instant::Exact(start), time::Instant::Exact(now)) = (details.now, (details.current_time)())
+    let time::Duration::Exact(limit) = details.timeout.after else {
+        return Ok(None);
+    };
+    let (time::Instant::Exact(start), time::Instant::Exact(now)) =
+        (details.now, (details.current_time)())
     else {
         return Ok(Some(limit));
     };

@@ -89,14 +89,18 @@ impl Names {
             done: Done::new("name resolution"),
         });
         let theirs = lookup.clone();
-        thread::Builder::new().name("k8s-informer resolve".to_owned()).spawn(move || {
-            let addresses = match (theirs.host.as_str(), theirs.port).to_socket_addrs() {
-                Ok(addresses) => Ok(addresses.collect()),
-                Err(error) => Err((error.kind(), format!("resolve {:?}: {error}", theirs.host))),
-            };
-            let _ = theirs.addresses.set(addresses);
-            theirs.done.set();
-        })?;
+        thread::Builder::new()
+            .name("k8s-informer resolve".to_owned())
+            .spawn(move || {
+                let addresses = match (theirs.host.as_str(), theirs.port).to_socket_addrs() {
+                    Ok(addresses) => Ok(addresses.collect()),
+                    Err(error) => {
+                        Err((error.kind(), format!("resolve {:?}: {error}", theirs.host)))
+                    }
+                };
+                let _ = theirs.addresses.set(addresses);
+                theirs.done.set();
+            })?;
         // Not before there is somebody who ends it: others would wait for it.
         *pending = Some(lookup.clone());
         Ok(lookup)
@@ -124,8 +128,13 @@ mod tests {
 
     #[test]
     fn a_name_is_looked_up() {
-        let addresses = Names::default().resolve("localhost", 80, None, Some(&Stop::new())).unwrap();
-        assert!(addresses.iter().all(|address| address.ip().is_loopback()), "{addresses:?}");
+        let addresses = Names::default()
+            .resolve("localhost", 80, None, Some(&Stop::new()))
+            .unwrap();
+        assert!(
+            addresses.iter().all(|address| address.ip().is_loopback()),
+            "{addresses:?}"
+        );
     }
 
     #[test]
@@ -138,7 +147,9 @@ mod tests {
             addresses: OnceLock::new(),
             done: Done::new("name resolution"),
         }));
-        let error = names.resolve("api", 443, Some(Duration::from_millis(1)), None).unwrap_err();
+        let error = names
+            .resolve("api", 443, Some(Duration::from_millis(1)), None)
+            .unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         let stop = Stop::new();
         thread::scope(|scope| {

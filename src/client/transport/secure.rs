@@ -37,11 +37,15 @@ impl Connector<Way> for TlsConnector {
         details: &ConnectionDetails<'_>,
         chained: Option<Way>,
     ) -> Result<Option<Self::Out>, ureq::Error> {
-        let Some(way) = chained else { return Err(ureq::Error::ConnectionFailed) };
+        let Some(way) = chained else {
+            return Err(ureq::Error::ConnectionFailed);
+        };
         if !details.needs_tls() {
             return Ok(Some(Either::A(way)));
         }
-        let Some(tls) = &self.tls else { return Err(ureq::Error::TlsRequired) };
+        let Some(tls) = &self.tls else {
+            return Err(ureq::Error::TlsRequired);
+        };
         match (handshake(tls, way, details, BUFFER), &self.proxy) {
             (Ok(transport), _) => Ok(Some(Either::B(Box::new(transport)))),
             (Err(error), None) => Err(error),
@@ -58,12 +62,15 @@ pub(super) fn handshake<T: Transport>(
     details: &ConnectionDetails<'_>,
     output: usize,
 ) -> Result<TlsTransport<T>, ureq::Error> {
-    let mut connection =
-        ClientConnection::new(tls.config.clone(), tls.server_name.clone()).map_err(io::Error::other)?;
+    let mut connection = ClientConnection::new(tls.config.clone(), tls.server_name.clone())
+        .map_err(io::Error::other)?;
     let mut below = adapter(below, details)?;
     connection.complete_io(&mut below)?;
     let stream = StreamOwned::new(connection, below);
-    Ok(TlsTransport { stream, buffers: GrowingBuffers::new(SMALL_INPUT, output) })
+    Ok(TlsTransport {
+        stream,
+        buffers: GrowingBuffers::new(SMALL_INPUT, output),
+    })
 }
 
 /// To read and write with what is left of the time to connect.
@@ -73,7 +80,10 @@ pub(super) fn adapter<T: Transport>(
 ) -> Result<TransportAdapter<T>, ureq::Error> {
     let mut adapter = TransportAdapter::new(transport, details.current_time.clone());
     let after = left(details)?.map_or(time::Duration::NotHappening, time::Duration::Exact);
-    adapter.set_timeout(NextTimeout { after, ..details.timeout });
+    adapter.set_timeout(NextTimeout {
+        after,
+        ..details.timeout
+    });
     Ok(adapter)
 }
 

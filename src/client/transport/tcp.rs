@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, TcpKeepalive, Type};
-use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport, time};
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, NextTimeout, Transport, time,
+};
 
 use super::buffers::GrowingBuffers;
 use super::cancel::{Call, Socket};
@@ -34,7 +36,10 @@ pub(super) struct TcpConnector {
 
 impl TcpConnector {
     pub(super) fn new(proxy: Option<Arc<Proxy>>) -> Self {
-        Self { names: Names::default(), proxy }
+        Self {
+            names: Names::default(),
+            proxy,
+        }
     }
 
     fn socket(&self, details: &ConnectionDetails<'_>) -> Result<Arc<Socket>, ureq::Error> {
@@ -67,10 +72,16 @@ impl Connector for TcpConnector {
     ) -> Result<Option<TcpTransport>, ureq::Error> {
         let socket = self.socket(details);
         let (socket, under_tls) = match &self.proxy {
-            Some(proxy) => (socket.map_err(|error| proxy.failed(error))?, proxy.is_https()),
+            Some(proxy) => (
+                socket.map_err(|error| proxy.failed(error))?,
+                proxy.is_https(),
+            ),
             None => (socket?, false),
         };
-        Ok(Some(TcpTransport::new(socket, under_tls || details.needs_tls())))
+        Ok(Some(TcpTransport::new(
+            socket,
+            under_tls || details.needs_tls(),
+        )))
     }
 }
 
@@ -93,7 +104,10 @@ fn dial(
     let mut waiting = in_turn(addresses);
     let mut last = Undialed::Failed(ureq::Error::HostNotFound);
     // A single one needs no first look.
-    for first_look in [true, false].into_iter().skip(usize::from(addresses.len() < 2)) {
+    for first_look in [true, false]
+        .into_iter()
+        .skip(usize::from(addresses.len() < 2))
+    {
         let count = waiting.len();
         let mut silent = Vec::new();
         for (index, address) in waiting.into_iter().enumerate() {
@@ -132,8 +146,10 @@ fn dial(
 /// does not keep the other one waiting.
 fn in_turn(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     let first_is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
-    let (first, second): (Vec<_>, Vec<_>) =
-        addresses.iter().copied().partition(|address| address.is_ipv6() == first_is_v6);
+    let (first, second): (Vec<_>, Vec<_>) = addresses
+        .iter()
+        .copied()
+        .partition(|address| address.is_ipv6() == first_is_v6);
     let (mut first, mut second) = (first.into_iter(), second.into_iter());
     let mut ordered = Vec::with_capacity(addresses.len());
     while ordered.len() < addresses.len() {
@@ -143,8 +159,16 @@ fn in_turn(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     ordered
 }
 
-fn connect(address: SocketAddr, timeout: Option<Duration>, call: Option<&Call>) -> io::Result<Arc<Socket>> {
-    let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+fn connect(
+    address: SocketAddr,
+    timeout: Option<Duration>,
+    call: Option<&Call>,
+) -> io::Result<Arc<Socket>> {
+    let socket = socket2::Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
     // std's stream writes without raising SIGPIPE; socket2's does not promise it.
     let socket = Socket::new(TcpStream::from(socket));
     if let Some(call) = call {
@@ -171,9 +195,18 @@ pub(super) struct TcpTransport {
 
 impl TcpTransport {
     pub(super) fn new(socket: Arc<Socket>, under_tls: bool) -> Self {
-        let (small, output) = if under_tls { (RECORD_INPUT, RECORD_BUFFER) } else { (SMALL_INPUT, BUFFER) };
+        let (small, output) = if under_tls {
+            (RECORD_INPUT, RECORD_BUFFER)
+        } else {
+            (SMALL_INPUT, BUFFER)
+        };
         let buffers = GrowingBuffers::new(small, output);
-        Self { socket, buffers, read_timeout: None, write_timeout: None }
+        Self {
+            socket,
+            buffers,
+            read_timeout: None,
+            write_timeout: None,
+        }
     }
 
     /// Whether it is connected and silent. A byte that nobody asked for makes it useless.
@@ -197,7 +230,8 @@ fn limit(timeout: NextTimeout) -> Result<Option<Duration>, ureq::Error> {
 
 /// The socket's own timeout is WouldBlock on Unix; TimedOut is a peer that did not answer keepalive there.
 fn is_timeout(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::WouldBlock || cfg!(windows) && error.kind() == io::ErrorKind::TimedOut
+    error.kind() == io::ErrorKind::WouldBlock
+        || cfg!(windows) && error.kind() == io::ErrorKind::TimedOut
 }
 
 impl Transport for TcpTransport {
@@ -222,9 +256,11 @@ impl Transport for TcpTransport {
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
         let timeout = match deadline::left() {
-            Some(left) => {
-                NextTimeout { after: time::Duration::Exact(left), reason: ureq::Timeout::PerRead, ..timeout }
-            }
+            Some(left) => NextTimeout {
+                after: time::Duration::Exact(left),
+                reason: ureq::Timeout::PerRead,
+                ..timeout
+            },
             None => timeout,
         };
         let limit = limit(timeout)?;
@@ -287,7 +323,9 @@ mod tests {
     /// A listener whose queue is full: whoever connects hears nothing.
     fn silent() -> (socket2::Socket, Vec<TcpStream>, SocketAddr) {
         let listener = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        listener
+            .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
+            .unwrap();
         listener.listen(0).unwrap();
         let address = listener.local_addr().unwrap().as_socket().unwrap();
         let mut queued = Vec::new();
@@ -301,7 +339,9 @@ mod tests {
     /// One that nobody listens on.
     fn deaf() -> (socket2::Socket, SocketAddr) {
         let socket = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        socket
+            .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
+            .unwrap();
         let address = socket.local_addr().unwrap().as_socket().unwrap();
         (socket, address)
     }
@@ -309,10 +349,15 @@ mod tests {
     #[test]
     fn the_families_take_turns() {
         let addresses = |text: &str| -> Vec<SocketAddr> {
-            text.split(' ').map(|address| address.parse().unwrap()).collect()
+            text.split(' ')
+                .map(|address| address.parse().unwrap())
+                .collect()
         };
         for (given, expected) in [
-            ("[::1]:1 [::2]:1 [::3]:1 1.1.1.1:1 2.2.2.2:1", "[::1]:1 1.1.1.1:1 [::2]:1 2.2.2.2:1 [::3]:1"),
+            (
+                "[::1]:1 [::2]:1 [::3]:1 1.1.1.1:1 2.2.2.2:1",
+                "[::1]:1 1.1.1.1:1 [::2]:1 2.2.2.2:1 [::3]:1",
+            ),
             ("1.1.1.1:1 [::1]:1 [::2]:1", "1.1.1.1:1 [::1]:1 [::2]:1"),
             ("1.1.1.1:1 2.2.2.2:1", "1.1.1.1:1 2.2.2.2:1"),
         ] {
@@ -329,12 +374,22 @@ mod tests {
         let good = listener.local_addr().unwrap();
         // Without a limit the silent one would have all the time that there is.
         for limit in [None, Some(Duration::from_secs(60))] {
-            let Ok(socket) = dial(&[silent, deaf, silent, good], || Ok(limit), None) else { panic!() };
+            let Ok(socket) = dial(&[silent, deaf, silent, good], || Ok(limit), None) else {
+                panic!()
+            };
             assert_eq!(socket.stream.peer_addr().unwrap(), good);
         }
-        let error = dial(&[silent, deaf], || Ok(Some(Duration::from_millis(100))), None).err().unwrap();
+        let error = dial(
+            &[silent, deaf],
+            || Ok(Some(Duration::from_millis(100))),
+            None,
+        )
+        .err()
+        .unwrap();
         assert!(matches!(error, Undialed::Silent));
-        let Some(Undialed::Failed(error)) = dial(&[deaf], || Ok(None), None).err() else { panic!() };
+        let Some(Undialed::Failed(error)) = dial(&[deaf], || Ok(None), None).err() else {
+            panic!()
+        };
         assert!(error.to_string().contains(&deaf.to_string()), "{error}");
     }
 
@@ -346,7 +401,9 @@ mod tests {
         let running = Running::begin(&stop, false);
         std::thread::scope(|scope| {
             let dialing = scope.spawn(|| {
-                running.enter(|| dial(&[silent, silent], || Ok(None), Call::current().as_deref()).is_err())
+                running.enter(|| {
+                    dial(&[silent, silent], || Ok(None), Call::current().as_deref()).is_err()
+                })
             });
             stop.wait_timeout(Duration::from_millis(50));
             stop.stop();
@@ -361,8 +418,14 @@ mod tests {
         let socket = connect(listener.local_addr().unwrap(), timeout, None).unwrap();
         let options = SockRef::from(&socket.stream);
         assert!(options.tcp_nodelay().unwrap() && options.keepalive().unwrap());
-        assert_eq!(options.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
-        assert_eq!(options.tcp_keepalive_interval().unwrap(), Duration::from_secs(10));
+        assert_eq!(
+            options.tcp_keepalive_time().unwrap(),
+            Duration::from_secs(30)
+        );
+        assert_eq!(
+            options.tcp_keepalive_interval().unwrap(),
+            Duration::from_secs(10)
+        );
         assert_eq!(options.tcp_keepalive_retries().unwrap(), 3);
     }
 
@@ -396,7 +459,10 @@ mod tests {
             per_write: None,
         };
         let silent = deadline::glance(|| transport.await_input(within(LONG)));
-        assert!(matches!(silent, Err(ureq::Error::Timeout(ureq::Timeout::PerRead))));
+        assert!(matches!(
+            silent,
+            Err(ureq::Error::Timeout(ureq::Timeout::PerRead))
+        ));
         peer.write_all(b"x").unwrap();
         let _ = transport.socket.stream.peek(&mut [0]).unwrap();
         assert!(deadline::glance(|| transport.await_input(within(LONG))).unwrap());

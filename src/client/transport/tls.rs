@@ -10,8 +10,8 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
-    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, InconsistentKeys, RootCertStore,
-    SignatureScheme,
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, InconsistentKeys,
+    RootCertStore, SignatureScheme,
 };
 
 use super::bare;
@@ -28,7 +28,10 @@ pub(in crate::client) struct Tls {
 impl Tls {
     fn new(mut config: ClientConfig, peer: &Peer) -> Self {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Self { config: Arc::new(config), server_name: peer.server_name.clone() }
+        Self {
+            config: Arc::new(config),
+            server_name: peer.server_name.clone(),
+        }
     }
 }
 
@@ -44,9 +47,15 @@ impl Peer {
     pub(in crate::client) fn new(name: &str, insecure: bool) -> Result<Self, Error> {
         // No certificate is for a zone, which only this machine knows.
         let bare = bare(name).split('%').next().unwrap_or_default();
-        let server_name = ServerName::try_from(bare.to_owned())
-            .map_err(|_| config_error(format!("{name:?} is not a name that a certificate can be for")))?;
-        Ok(Self { server_name, insecure })
+        let server_name = ServerName::try_from(bare.to_owned()).map_err(|_| {
+            config_error(format!(
+                "{name:?} is not a name that a certificate can be for"
+            ))
+        })?;
+        Ok(Self {
+            server_name,
+            insecure,
+        })
     }
 }
 
@@ -76,24 +85,40 @@ pub(in crate::client) fn tls(peer: &Peer, pems: &Pems) -> Result<Tls, Error> {
 
 /// What a client shows of itself, if the two belong together. Whether it does is the server's to say: a
 /// certificate that can't be read here, as one of X.509 version 1, may do there.
-fn identity(provider: &CryptoProvider, certificate: &Pem, key: &Pem) -> Result<CertifiedKey, Error> {
+fn identity(
+    provider: &CryptoProvider,
+    certificate: &Pem,
+    key: &Pem,
+) -> Result<CertifiedKey, Error> {
     let chain = certificates(certificate)?;
     let parsed = PrivateKeyDer::from_pem_slice(&key.bytes).map_err(|error| match error {
-        _ if is_encrypted(&key.bytes) => config_error(format!("{key}: encrypted keys are not supported")),
-        pem::Error::NoItemsFound => config_error(format!("{key}: holds no private key in PEM form")),
+        _ if is_encrypted(&key.bytes) => {
+            config_error(format!("{key}: encrypted keys are not supported"))
+        }
+        pem::Error::NoItemsFound => {
+            config_error(format!("{key}: holds no private key in PEM form"))
+        }
         // Its words would quote what it can't read.
         _ => config_error(format!("{key}: is not valid PEM")),
     })?;
-    let parsed = provider.key_provider.load_private_key(parsed).map_err(|_| {
-        let other =
-            if cfg!(feature = "ring") { " (P-521 with feature aws-lc-rs in place of ring)" } else { "" };
-        config_error(format!("{key}: not a key that can be used; RSA, P-256, P-384 and Ed25519 can{other}"))
-    })?;
+    let parsed = provider
+        .key_provider
+        .load_private_key(parsed)
+        .map_err(|_| {
+            let other = if cfg!(feature = "ring") {
+                " (P-521 with feature aws-lc-rs in place of ring)"
+            } else {
+                ""
+            };
+            config_error(format!(
+                "{key}: not a key that can be used; RSA, P-256, P-384 and Ed25519 can{other}"
+            ))
+        })?;
     let identity = CertifiedKey::new(chain, parsed);
     match identity.keys_match() {
-        Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
-            Err(config_error(format!("{key} is not the key of {certificate}")))
-        }
+        Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => Err(config_error(
+            format!("{key} is not the key of {certificate}"),
+        )),
         _ => Ok(identity),
     }
 }
@@ -101,7 +126,11 @@ fn identity(provider: &CryptoProvider, certificate: &Pem, key: &Pem) -> Result<C
 /// TLS to an `https` proxy, `host` as it stands in its URL. It is trusted for its own name, by the
 /// authorities of the system and the configured one; without the client certificate and `tls-server-name`,
 /// which are about the server. insecure-skip-tls-verify is for both.
-pub(in crate::client) fn tls_to_proxy(host: &str, insecure: bool, ca: Option<&Pem>) -> Result<Tls, Error> {
+pub(in crate::client) fn tls_to_proxy(
+    host: &str,
+    insecure: bool,
+    ca: Option<&Pem>,
+) -> Result<Tls, Error> {
     let peer = Peer::new(host, insecure)?;
     let builder = trusting(&peer, || match (ca, system_authorities()) {
         (None, system) => system,
@@ -124,7 +153,9 @@ fn trusting(
         .with_safe_default_protocol_versions()
         .map_err(|error| config_error(format!("TLS: {error}")))?;
     Ok(match peer.insecure {
-        true => builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider))),
+        true => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AcceptAny(provider))),
         false => builder.with_root_certificates(authorities()?),
     })
 }
@@ -136,7 +167,9 @@ fn provider() -> Result<Arc<CryptoProvider>, Error> {
     #[cfg(all(feature = "aws-lc-rs", not(feature = "ring")))]
     return Ok(Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
     #[cfg(not(any(feature = "ring", feature = "aws-lc-rs")))]
-    Err(config_error("https needs k8s-informer's feature `ring` or `aws-lc-rs`; this program has neither"))
+    Err(config_error(
+        "https needs k8s-informer's feature `ring` or `aws-lc-rs`; this program has neither",
+    ))
 }
 
 fn is_encrypted(key: &[u8]) -> bool {
@@ -147,9 +180,9 @@ fn is_encrypted(key: &[u8]) -> bool {
 fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Error> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem.bytes).collect();
     match certificates {
-        Ok(certificates) if certificates.is_empty() => {
-            Err(config_error(format!("{pem}: holds no certificate in PEM form")))
-        }
+        Ok(certificates) if certificates.is_empty() => Err(config_error(format!(
+            "{pem}: holds no certificate in PEM form"
+        ))),
         Ok(certificates) => Ok(certificates),
         Err(_) => Err(config_error(format!("{pem}: is not valid PEM"))),
     }
@@ -159,7 +192,9 @@ fn authorities(pem: &Pem) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     let (_, ignored) = roots.add_parsable_certificates(certificates(pem)?);
     if roots.is_empty() {
-        return Err(config_error(format!("{pem}: holds no certificate that can be an authority")));
+        return Err(config_error(format!(
+            "{pem}: holds no certificate that can be an authority"
+        )));
     }
     if ignored > 0 {
         log::warn!("{pem}: {ignored} certificates can't be used as an authority");
@@ -196,7 +231,9 @@ pub(in crate::client) fn explain(error: &rustls::Error) -> String {
     let advice = match error {
         // A bad signature is an authority of the same name: those of two clusters are both called
         // "kubernetes".
-        rustls::Error::InvalidCertificate(Certificate::UnknownIssuer | Certificate::BadSignature) => {
+        rustls::Error::InvalidCertificate(
+            Certificate::UnknownIssuer | Certificate::BadSignature,
+        ) => {
             "no authority that is trusted here has signed the server's certificate: the configured CA \
              (certificate-authority in a kubeconfig), or those of the system where none is configured"
         }
@@ -205,9 +242,9 @@ pub(in crate::client) fn explain(error: &rustls::Error) -> String {
         ) => {
             "the server's certificate is for another name; if it is the right server, set tls-server-name to a name that it is for"
         }
-        rustls::Error::InvalidCertificate(Certificate::Expired | Certificate::ExpiredContext { .. }) => {
-            "the server's certificate has expired, or this machine's clock is wrong"
-        }
+        rustls::Error::InvalidCertificate(
+            Certificate::Expired | Certificate::ExpiredContext { .. },
+        ) => "the server's certificate has expired, or this machine's clock is wrong",
         rustls::Error::InvalidCertificate(
             Certificate::NotValidYet | Certificate::NotValidYetContext { .. },
         ) => "the server's certificate is not valid yet, or this machine's clock is wrong",
@@ -245,7 +282,12 @@ impl ServerCertVerifier for AcceptAny {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            certificate,
+            signed,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -254,7 +296,12 @@ impl ServerCertVerifier for AcceptAny {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            certificate,
+            signed,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -87,7 +87,10 @@ impl SharedInformerFactoryBuilder {
 
     /// Changes the options of every LIST and WATCH, after the scope. Called for each request, with options
     /// that are this request's own (FA9).
-    pub fn tweak_list_options(mut self, tweak: impl Fn(&mut ListOptions) + Send + Sync + 'static) -> Self {
+    pub fn tweak_list_options(
+        mut self,
+        tweak: impl Fn(&mut ListOptions) + Send + Sync + 'static,
+    ) -> Self {
         self.tweak_list_options = Some(Arc::new(tweak));
         self
     }
@@ -129,7 +132,14 @@ impl SharedInformerFactoryBuilder {
 
     /// The factory.
     pub fn build(self) -> SharedInformerFactory {
-        let Self { source, scope, tweak_list_options, common, resync, metrics } = self;
+        let Self {
+            source,
+            scope,
+            tweak_list_options,
+            common,
+            resync,
+            metrics,
+        } = self;
         SharedInformerFactory {
             factory: Arc::new(Factory {
                 source,

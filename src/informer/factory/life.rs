@@ -28,9 +28,16 @@ impl SharedInformerFactory {
             return Err(shut_down());
         }
         // All are checked before the first one starts.
-        let mut waiting = informers.all.iter().filter(|(_, entry)| entry.run.is_none());
+        let mut waiting = informers
+            .all
+            .iter()
+            .filter(|(_, entry)| entry.run.is_none());
         waiting.try_for_each(|(identity, entry)| identity.check(entry))?;
-        for entry in informers.all.values_mut().filter(|entry| entry.run.is_none()) {
+        for entry in informers
+            .all
+            .values_mut()
+            .filter(|entry| entry.run.is_none())
+        {
             self.start_one(entry, stop)?;
         }
         Ok(())
@@ -38,7 +45,10 @@ impl SharedInformerFactory {
 
     fn start_one(&self, entry: &mut Entry, stop: &Stop) -> Result<(), InformerError> {
         let name = entry.informer.name();
-        let run = Run { stop: stop.child(), ended: Done::new(name) };
+        let run = Run {
+            stop: stop.child(),
+            ended: Done::new(name),
+        };
         let (informer, Run { stop, ended }) = (Arc::clone(&entry.informer), run.clone());
         let factory = Arc::downgrade(&self.factory);
         let work = move || {
@@ -69,8 +79,14 @@ impl SharedInformerFactory {
             ended.set();
         };
         let stack = self.factory.common.reflector.stack_sizes.others;
-        let spawned = self.factory.threads.spawn(format!("{name} process"), stack, work);
-        spawned.map_err(|error| InformerError::Thread { name: name.into(), source: Arc::new(error) })?;
+        let spawned = self
+            .factory
+            .threads
+            .spawn(format!("{name} process"), stack, work);
+        spawned.map_err(|error| InformerError::Thread {
+            name: name.into(),
+            source: Arc::new(error),
+        })?;
         entry.run = Some(run);
         Ok(())
     }
@@ -109,7 +125,11 @@ impl SharedInformerFactory {
     /// # Errors
     ///
     /// As there, and after this time.
-    pub fn wait_for_cache_sync_timeout(&self, stop: &Stop, timeout: Duration) -> Result<(), SyncError> {
+    pub fn wait_for_cache_sync_timeout(
+        &self,
+        stop: &Stop,
+        timeout: Duration,
+    ) -> Result<(), SyncError> {
         self.wait_for_sync(stop, Some(timeout))
     }
 
@@ -117,7 +137,9 @@ impl SharedInformerFactory {
         let started: Vec<_> = {
             let informers = self.factory.informers.lock();
             let entries = informers.all.values();
-            entries.filter_map(|entry| Some((Arc::clone(&entry.informer), entry.run.clone()?))).collect()
+            entries
+                .filter_map(|entry| Some((Arc::clone(&entry.informer), entry.run.clone()?)))
+                .collect()
         };
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let (mut unsynced, mut undecodable) = (Vec::new(), Vec::new());
@@ -176,14 +198,21 @@ impl SharedInformerFactory {
         if informers.shut_down {
             return Err(shut_down());
         }
-        match informers.all.iter_mut().find(|(_, entry)| entry.informer.owner() == owner) {
+        match informers
+            .all
+            .iter_mut()
+            .find(|(_, entry)| entry.informer.owner() == owner)
+        {
             Some((identity, entry)) if entry.run.is_none() => {
                 identity.check(entry)?;
                 self.start_one(entry, &Stop::new())
             }
             Some(_) => Ok(()),
             // Somebody has stopped it since.
-            None => Err(InformerError::Stopped { name: "informer".into(), what: "it is not observed" }),
+            None => Err(InformerError::Stopped {
+                name: "informer".into(),
+                what: "it is not observed",
+            }),
         }
     }
 
@@ -218,13 +247,18 @@ impl SharedInformerFactory {
         }
         let has_ended = |entry: &Entry| entry.run.as_ref().is_none_or(|run| run.ended.is_done());
         self.factory.forget(has_ended);
-        let Some((informer, Run { stop, ended })) = entry else { return true };
+        let Some((informer, Run { stop, ended })) = entry else {
+            return true;
+        };
         stop.stop();
         let name = informer.name().to_owned();
         drop(informer);
         if Owner::wait_for(&[owner], || ended.wait()).is_none() {
-            let whose =
-                if owner.is_current() { "one of its own callbacks" } else { "a callback that it waits for" };
+            let whose = if owner.is_current() {
+                "one of its own callbacks"
+            } else {
+                "a callback that it waits for"
+            };
             log::warn!("{name}: stopped from within {whose}: not waiting for it");
             return false;
         }
@@ -239,7 +273,9 @@ impl SharedInformerFactory {
     /// for, it stops them, logs a warning and returns `false` without waiting.
     pub fn shutdown(&self) -> bool {
         let owners = self.stop_all();
-        Owner::wait_for(&owners, || self.factory.join()).ok_or_else(from_within).is_ok()
+        Owner::wait_for(&owners, || self.factory.join())
+            .ok_or_else(from_within)
+            .is_ok()
     }
 
     /// As [`shutdown`](Self::shutdown), but waits no longer than this.
@@ -276,14 +312,24 @@ impl SharedInformerFactory {
         let owners = self.stop_all();
         let joined = Owner::wait_for(&owners, || self.join_until(deadline));
         let stuck = joined.ok_or_else(from_within)?;
-        if stuck.is_empty() { Ok(()) } else { Err(ShutdownError::TimedOut { after: timeout, stuck }) }
+        if stuck.is_empty() {
+            Ok(())
+        } else {
+            Err(ShutdownError::TimedOut {
+                after: timeout,
+                stuck,
+            })
+        }
     }
 
     /// Waits until all threads have ended, or until this time; the names of those that have not.
     fn join_until(&self, deadline: Option<Instant>) -> Vec<String> {
         let running: Vec<_> = {
             let informers = self.factory.informers.lock();
-            informers.running().map(|(informer, run)| (Arc::clone(informer), run.ended.clone())).collect()
+            informers
+                .running()
+                .map(|(informer, run)| (Arc::clone(informer), run.ended.clone()))
+                .collect()
         };
         let never = Stop::new();
         let mut stuck = Vec::new();
@@ -291,7 +337,9 @@ impl SharedInformerFactory {
             if !ended.wait_until(deadline, &never) {
                 match informer.running_threads() {
                     // Its run is about to return.
-                    threads if threads.is_empty() => stuck.push(format!("{} process", informer.name())),
+                    threads if threads.is_empty() => {
+                        stuck.push(format!("{} process", informer.name()))
+                    }
                     threads => stuck.extend(threads),
                 }
             }
@@ -313,7 +361,10 @@ impl SharedInformerFactory {
         let (stops, owners): (Vec<Stop>, Vec<Owner>) = {
             let mut informers = self.factory.informers.lock();
             informers.shut_down = true;
-            informers.running().map(|(informer, run)| (run.stop.clone(), informer.owner())).unzip()
+            informers
+                .running()
+                .map(|(informer, run)| (run.stop.clone(), informer.owner()))
+                .unzip()
         };
         for stop in stops {
             stop.stop();
@@ -325,8 +376,13 @@ impl SharedInformerFactory {
 impl Factory {
     /// Lets go of these of the informers that were stopped alone.
     fn forget(&self, which: impl Fn(&Entry) -> bool) {
-        let forgotten: Vec<_> =
-            { self.informers.lock().stopping.extract_if(.., |entry| which(entry)).collect() };
+        let forgotten: Vec<_> = {
+            self.informers
+                .lock()
+                .stopping
+                .extract_if(.., |entry| which(entry))
+                .collect()
+        };
         // Not under the lock: handlers may go with them, and their destructors are a user's code.
         drop(forgotten);
     }
@@ -339,7 +395,10 @@ fn from_within() -> ShutdownError {
 }
 
 fn shut_down() -> InformerError {
-    InformerError::Stopped { name: "factory".into(), what: "informers were not started" }
+    InformerError::Stopped {
+        name: "factory".into(),
+        what: "informers were not started",
+    }
 }
 
 /// A factory that nobody holds any more stops what it started, and does not wait.

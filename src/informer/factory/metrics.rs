@@ -16,7 +16,11 @@ pub(super) struct FactoryMetrics {
 
 impl FactoryMetrics {
     pub(super) fn new(name: InformerName, provider: Arc<dyn MetricsProvider>) -> Self {
-        Self { name, provider, given: Mutex::default() }
+        Self {
+            name,
+            provider,
+            given: Mutex::default(),
+        }
     }
 
     /// Whom an informer that is being made tells.
@@ -28,9 +32,16 @@ impl FactoryMetrics {
         metrics
     }
 
-    fn find(&self, informer: &Identity, problems: &mut Vec<String>) -> Option<Arc<dyn InformerMetrics>> {
+    fn find(
+        &self,
+        informer: &Identity,
+        problems: &mut Vec<String>,
+    ) -> Option<Arc<dyn InformerMetrics>> {
         let mut given = self.given.lock();
-        let others = given.get(informer).and_then(Weak::upgrade).filter(|metrics| metrics.is_reserved());
+        let others = given
+            .get(informer)
+            .and_then(Weak::upgrade)
+            .filter(|metrics| metrics.is_reserved());
         if let Some(metrics) = others {
             return Some(metrics);
         }

@@ -119,13 +119,24 @@ struct Identity {
 
 impl Identity {
     fn new<T: 'static>(resource: GroupVersionResource, scope: &InformerScope) -> Self {
-        Self { type_id: TypeId::of::<T>(), resource, scope: scope.clone(), exclusive: 0 }
+        Self {
+            type_id: TypeId::of::<T>(),
+            resource,
+            scope: scope.clone(),
+            exclusive: 0,
+        }
     }
 
     /// Checks what would otherwise fail every request of the informer.
     fn check(&self, entry: &Entry) -> Result<(), InformerError> {
-        let checked = self.scope.check().and_then(|()| self.resource.path(None).map(drop));
-        checked.map_err(|source| InformerError::InvalidScope { name: entry.informer.name().into(), source })
+        let checked = self
+            .scope
+            .check()
+            .and_then(|()| self.resource.path(None).map(drop));
+        checked.map_err(|source| InformerError::InvalidScope {
+            name: entry.informer.name().into(),
+            source,
+        })
     }
 }
 
@@ -187,7 +198,12 @@ impl SharedInformerFactory {
         scope: &InformerScope,
     ) -> SharedIndexInformer<T> {
         self.typed(scope, |factory, options| {
-            factory.make(What::Objects(&T::group_version_resource()), scope, options, None)
+            factory.make(
+                What::Objects(&T::group_version_resource()),
+                scope,
+                options,
+                None,
+            )
         })
     }
 
@@ -211,9 +227,14 @@ impl SharedInformerFactory {
     /// ```
     pub fn informer_for<T: Resource + DeserializeOwned>(
         &self,
-        new: impl FnOnce(&dyn ListerWatcherSource, SharedIndexInformerOptions<T>) -> SharedIndexInformer<T>,
+        new: impl FnOnce(
+            &dyn ListerWatcherSource,
+            SharedIndexInformerOptions<T>,
+        ) -> SharedIndexInformer<T>,
     ) -> SharedIndexInformer<T> {
-        self.typed(&self.factory.scope, |factory, options| new(&*factory.source, options))
+        self.typed(&self.factory.scope, |factory, options| {
+            new(&*factory.source, options)
+        })
     }
 
     /// The informer for a resource that is known only at run time (FA7).
@@ -348,7 +369,10 @@ impl SharedInformerFactory {
     /// # factory.shutdown();
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn metadata(&self, resource: GroupVersionResource) -> SharedIndexInformer<PartialObjectMetadata> {
+    pub fn metadata(
+        &self,
+        resource: GroupVersionResource,
+    ) -> SharedIndexInformer<PartialObjectMetadata> {
         self.metadata_in(resource, &self.factory.scope)
     }
 
@@ -387,7 +411,14 @@ impl SharedInformerFactory {
             entry.observations += usize::from(is_observed);
             entry.informer.as_any().downcast_ref().cloned()
         };
-        if let Some(informer) = { factory.informers.lock().all.get_mut(&identity).and_then(ask) } {
+        if let Some(informer) = {
+            factory
+                .informers
+                .lock()
+                .all
+                .get_mut(&identity)
+                .and_then(ask)
+        } {
             return informer;
         }
         // Made under no lock: it may be a user's code that makes it, and ask for another.
@@ -420,7 +451,11 @@ impl Factory {
         identity: &Identity,
         kind: Option<GroupVersionKind>,
     ) -> SharedIndexInformerOptions<T> {
-        let Common { reflector, queue, tell_recreation } = &self.common;
+        let Common {
+            reflector,
+            queue,
+            tell_recreation,
+        } = &self.common;
         let mut reflector = reflector.clone();
         reflector.expected_kind = reflector.expected_kind.or(kind);
         reflector.shard = identity.scope.shard_of().cloned().or(reflector.shard);
@@ -432,7 +467,10 @@ impl Factory {
             reflector,
             queue: *queue,
             tell_recreation: *tell_recreation,
-            metrics: self.metrics.as_ref().and_then(|metrics| metrics.of(identity)),
+            metrics: self
+                .metrics
+                .as_ref()
+                .and_then(|metrics| metrics.of(identity)),
             ..SharedIndexInformerOptions::default()
         }
     }
@@ -448,7 +486,9 @@ impl Factory {
             Arc::new(Tweaked {
                 lister_watcher: match what {
                     What::Objects(resource) => self.source.lister_watcher(resource, namespace),
-                    What::Metadata(resource) => self.source.metadata_lister_watcher(resource, namespace),
+                    What::Metadata(resource) => {
+                        self.source.metadata_lister_watcher(resource, namespace)
+                    }
                 },
                 scope: scope.clone(),
                 tweak: self.tweak_list_options.clone(),
@@ -456,7 +496,11 @@ impl Factory {
         };
         let sources = match scope.namespaces() {
             [] => {
-                vec![Source { namespace: None, only_namespace: None, lister_watcher: lister_watcher(None) }]
+                vec![Source {
+                    namespace: None,
+                    only_namespace: None,
+                    lister_watcher: lister_watcher(None),
+                }]
             }
             [namespace] => vec![Source {
                 namespace: None,
@@ -479,7 +523,13 @@ impl Factory {
 impl fmt::Debug for SharedInformerFactory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let informers = self.factory.informers.lock();
-        let names: Vec<_> = informers.all.values().map(|entry| entry.informer.name()).collect();
-        f.debug_struct("SharedInformerFactory").field("informers", &names).finish_non_exhaustive()
+        let names: Vec<_> = informers
+            .all
+            .values()
+            .map(|entry| entry.informer.name())
+            .collect();
+        f.debug_struct("SharedInformerFactory")
+            .field("informers", &names)
+            .finish_non_exhaustive()
     }
 }

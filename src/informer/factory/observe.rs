@@ -12,7 +12,9 @@ use crate::informer::listener::{HandlerBuffer, HandlerStats};
 use crate::informer::registration::{HandlerOptions, HandlerRegistration};
 use crate::informer::shared_informer::SharedIndexInformer;
 use crate::informer::wait::SyncError;
-use crate::object::{Deleted, DynamicObject, GroupVersionKind, GroupVersionResource, Object, Resource};
+use crate::object::{
+    Deleted, DynamicObject, GroupVersionKind, GroupVersionResource, Object, Resource,
+};
 use crate::reflector::{ListerWatcherSource, ReflectorStatus};
 use crate::stop::{Done, Stop};
 use crate::store::Lister;
@@ -41,9 +43,14 @@ use crate::store::Lister;
 /// pods.stop();
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn observe<T: Resource + DeserializeOwned>(source: impl ListerWatcherSource + 'static) -> Observe<T> {
+pub fn observe<T: Resource + DeserializeOwned>(
+    source: impl ListerWatcherSource + 'static,
+) -> Observe<T> {
     let observe = SharedInformerFactory::builder(source).build().observe();
-    Observe { owns_factory: true, ..observe }
+    Observe {
+        owns_factory: true,
+        ..observe
+    }
 }
 
 /// As [`observe`], the objects of a resource that is known only at run time.
@@ -71,8 +78,13 @@ pub fn observe_dynamic(
     source: impl ListerWatcherSource + 'static,
     resource: GroupVersionResource,
 ) -> Observe<DynamicObject> {
-    let observe = SharedInformerFactory::builder(source).build().observe_dynamic(resource);
-    Observe { owns_factory: true, ..observe }
+    let observe = SharedInformerFactory::builder(source)
+        .build()
+        .observe_dynamic(resource);
+    Observe {
+        owns_factory: true,
+        ..observe
+    }
 }
 
 impl SharedInformerFactory {
@@ -115,7 +127,11 @@ impl SharedInformerFactory {
         self.observing(resource, None)
     }
 
-    fn observing<T>(&self, resource: GroupVersionResource, kind: Option<GroupVersionKind>) -> Observe<T> {
+    fn observing<T>(
+        &self,
+        resource: GroupVersionResource,
+        kind: Option<GroupVersionKind>,
+    ) -> Observe<T> {
         Observe {
             scope: self.factory.scope.clone(),
             factory: self.clone(),
@@ -155,22 +171,34 @@ impl<T: Object + DeserializeOwned> Observe<T> {
 
     /// What to do when an object appears, or is there already.
     pub fn on_added(self, mut on_added: impl FnMut(&Arc<T>) + Send + 'static) -> Self {
-        Self { observer: self.observer.on_add(move |object, _| on_added(object)), ..self }
+        Self {
+            observer: self.observer.on_add(move |object, _| on_added(object)),
+            ..self
+        }
     }
 
     /// What to do when an object has changed: how it was, and how it is.
     pub fn on_modified(self, on_modified: impl FnMut(&Arc<T>, &Arc<T>) + Send + 'static) -> Self {
-        Self { observer: self.observer.on_update(on_modified), ..self }
+        Self {
+            observer: self.observer.on_update(on_modified),
+            ..self
+        }
     }
 
     /// What to do when an object is gone.
     pub fn on_deleted(self, on_deleted: impl FnMut(&Deleted<T>) + Send + 'static) -> Self {
-        Self { observer: self.observer.on_delete(on_deleted), ..self }
+        Self {
+            observer: self.observer.on_delete(on_deleted),
+            ..self
+        }
     }
 
     /// What to do whatever happens, after what the other closures do.
     pub fn on_event(self, on_event: impl FnMut(&Event<T>) + Send + 'static) -> Self {
-        Self { observer: self.observer.on_event(on_event), ..self }
+        Self {
+            observer: self.observer.on_event(on_event),
+            ..self
+        }
     }
 
     /// Calls the closures on the thread that keeps the cache, instead of a thread of their own: two threads
@@ -202,11 +230,30 @@ impl<T: Object + DeserializeOwned> Observe<T> {
     /// can't be requested ([`InformerError::InvalidScope`]).
     pub fn start(self) -> Result<Observation<T>, InformerError> {
         static EXCLUSIVE: AtomicU64 = AtomicU64::new(1);
-        let Self { factory, owns_factory, resource, kind, scope, observer, inline, options } = self;
-        let exclusive = if inline { EXCLUSIVE.fetch_add(1, Ordering::Relaxed) } else { 0 };
-        let identity = Identity { exclusive, ..Identity::new::<T>(resource.clone(), &scope) };
+        let Self {
+            factory,
+            owns_factory,
+            resource,
+            kind,
+            scope,
+            observer,
+            inline,
+            options,
+        } = self;
+        let exclusive = if inline {
+            EXCLUSIVE.fetch_add(1, Ordering::Relaxed)
+        } else {
+            0
+        };
+        let identity = Identity {
+            exclusive,
+            ..Identity::new::<T>(resource.clone(), &scope)
+        };
         let (inline, handler) = if inline {
-            (Some(Box::new(observer) as Box<dyn ResourceEventHandler<T>>), None)
+            (
+                Some(Box::new(observer) as Box<dyn ResourceEventHandler<T>>),
+                None,
+            )
         } else {
             (None, Some(observer))
         };
@@ -214,11 +261,23 @@ impl<T: Object + DeserializeOwned> Observe<T> {
             factory.make(What::Objects(&resource), &scope, options, inline)
         });
         // From here on a failure takes it back.
-        let mut observation = Observation { factory, owns_factory, informer, handler: None, is_over: false };
+        let mut observation = Observation {
+            factory,
+            owns_factory,
+            informer,
+            handler: None,
+            is_over: false,
+        };
         if let Some(handler) = handler {
-            observation.handler = Some(observation.informer.add_handler_with_options(handler, options)?);
+            observation.handler = Some(
+                observation
+                    .informer
+                    .add_handler_with_options(handler, options)?,
+            );
         }
-        observation.factory.start_observed(observation.informer.owner())?;
+        observation
+            .factory
+            .start_observed(observation.informer.owner())?;
         Ok(observation)
     }
 }
@@ -253,7 +312,9 @@ impl<T: Object + DeserializeOwned> Observation<T> {
 
     /// Happens when the closures have been called for everything that was there at first.
     pub fn synced(&self) -> &Done {
-        self.handler.as_ref().map_or(self.informer.synced(), HandlerRegistration::synced)
+        self.handler
+            .as_ref()
+            .map_or(self.informer.synced(), HandlerRegistration::synced)
     }
 
     /// Blocks until it [has synced](Self::synced), so until all closures have been called, until `stop` is
@@ -262,7 +323,11 @@ impl<T: Object + DeserializeOwned> Observation<T> {
     /// # Errors
     ///
     /// If it has not synced then; the error says what went wrong last.
-    pub fn wait_for_sync(&self, stop: &Stop, timeout: impl Into<Option<Duration>>) -> Result<(), SyncError> {
+    pub fn wait_for_sync(
+        &self,
+        stop: &Stop,
+        timeout: impl Into<Option<Duration>>,
+    ) -> Result<(), SyncError> {
         self.informer.wait_for(self.synced(), stop, timeout.into())
     }
 
@@ -274,7 +339,10 @@ impl<T: Object + DeserializeOwned> Observation<T> {
     /// How many events wait for the closures, and how these have fared. Nothing is counted if they are called
     /// [inline](Observe::inline): nothing waits then.
     pub fn stats(&self) -> HandlerStats {
-        self.handler.as_ref().map(HandlerRegistration::stats).unwrap_or_default()
+        self.handler
+            .as_ref()
+            .map(HandlerRegistration::stats)
+            .unwrap_or_default()
     }
 
     /// The informer behind it: to add an index, or to wait for a version. It ends with the observation,
@@ -313,8 +381,10 @@ impl<T: Object + DeserializeOwned> Observation<T> {
         if std::mem::replace(&mut self.is_over, true) {
             return true;
         }
-        let handler_ended =
-            self.handler.as_ref().is_none_or(|handler| self.informer.shut_down_event_handler(handler));
+        let handler_ended = self
+            .handler
+            .as_ref()
+            .is_none_or(|handler| self.informer.shut_down_event_handler(handler));
         let informer_ended = self.factory.unobserve(self.informer.owner());
         handler_ended && informer_ended && (!self.owns_factory || self.factory.shutdown())
     }
@@ -328,6 +398,8 @@ impl<T: Object + DeserializeOwned> Drop for Observation<T> {
 
 impl<T: Object + DeserializeOwned> fmt::Debug for Observation<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observation").field("informer", &self.informer).finish_non_exhaustive()
+        f.debug_struct("Observation")
+            .field("informer", &self.informer)
+            .finish_non_exhaustive()
     }
 }

@@ -108,7 +108,11 @@ impl InformerScope {
                 && !name.starts_with('-')
                 && !name.ends_with('-')
         };
-        match self.namespaces.iter().find(|namespace| !is_label(namespace)) {
+        match self
+            .namespaces
+            .iter()
+            .find(|namespace| !is_label(namespace))
+        {
             None => Ok(()),
             Some(namespace) => Err(Error::other(format!(
                 "namespace \"{}\" is not a DNS label: use 1 to 63 of a-z, 0-9 and \"-\", with no \"-\" at \

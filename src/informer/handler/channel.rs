@@ -52,10 +52,19 @@ pub struct ChannelHandler<T> {
 
 impl<T> ChannelHandler<T> {
     /// The handler, and the end where its events come out; the channel has room for `capacity` events.
-    #[cfg_attr(all(test, shuttle), expect(private_interfaces, reason = "the models' channel"))]
+    #[cfg_attr(
+        all(test, shuttle),
+        expect(private_interfaces, reason = "the models' channel")
+    )]
     pub fn new(capacity: usize) -> (Self, Receiver<Event<T>>) {
         let (events, receiver) = channel::bounded(capacity);
-        (Self { events, removed: None }, receiver)
+        (
+            Self {
+                events,
+                removed: None,
+            },
+            receiver,
+        )
     }
 
     fn send(&self, event: Event<T>) {
@@ -84,11 +93,17 @@ impl<T: Send + Sync> ResourceEventHandler<T> for ChannelHandler<T> {
     }
 
     fn on_add(&mut self, object: &Arc<T>, is_in_initial_list: bool) {
-        self.send(Event::Added { object: Arc::clone(object), is_in_initial_list });
+        self.send(Event::Added {
+            object: Arc::clone(object),
+            is_in_initial_list,
+        });
     }
 
     fn on_update(&mut self, old: &Arc<T>, new: &Arc<T>) {
-        self.send(Event::Modified { old: Arc::clone(old), new: Arc::clone(new) });
+        self.send(Event::Modified {
+            old: Arc::clone(old),
+            new: Arc::clone(new),
+        });
     }
 
     fn on_delete(&mut self, gone: &Deleted<T>) {
@@ -97,7 +112,10 @@ impl<T: Send + Sync> ResourceEventHandler<T> for ChannelHandler<T> {
 
     fn on_delete_after(&mut self, last_delivered: &Arc<T>, gone: &Deleted<T>) {
         let last_delivered = Some(Arc::clone(last_delivered));
-        self.send(Event::Deleted { gone: gone.clone(), last_delivered });
+        self.send(Event::Deleted {
+            gone: gone.clone(),
+            last_delivered,
+        });
     }
 }
 

@@ -49,18 +49,33 @@ pub enum Event<T> {
 impl<T> Event<T> {
     /// A deletion of an object that was delivered in this state before, if it was.
     pub(crate) fn deleted(gone: Deleted<T>, last_delivered: Option<Arc<T>>) -> Self {
-        let is_same = |last: &Arc<T>| gone.object().is_some_and(|object| Arc::ptr_eq(object, last));
+        let is_same = |last: &Arc<T>| {
+            gone.object()
+                .is_some_and(|object| Arc::ptr_eq(object, last))
+        };
         let last_delivered = last_delivered.filter(|last| !is_same(last));
-        Self::Deleted { gone, last_delivered }
+        Self::Deleted {
+            gone,
+            last_delivered,
+        }
     }
 
     /// Calls the handler.
     pub fn deliver(&self, handler: &mut dyn ResourceEventHandler<T>) {
         match self {
-            Self::Added { object, is_in_initial_list } => handler.on_add(object, *is_in_initial_list),
+            Self::Added {
+                object,
+                is_in_initial_list,
+            } => handler.on_add(object, *is_in_initial_list),
             Self::Modified { old, new } => handler.on_update(old, new),
-            Self::Deleted { gone, last_delivered: None } => handler.on_delete(gone),
-            Self::Deleted { gone, last_delivered: Some(last) } => handler.on_delete_after(last, gone),
+            Self::Deleted {
+                gone,
+                last_delivered: None,
+            } => handler.on_delete(gone),
+            Self::Deleted {
+                gone,
+                last_delivered: Some(last),
+            } => handler.on_delete_after(last, gone),
         }
     }
 
@@ -80,15 +95,22 @@ impl<T> Event<T> {
         match self {
             Self::Added { object, .. } => is_last(object),
             Self::Modified { old, new } => is_last(old) || is_last(new),
-            Self::Deleted { gone, last_delivered } => {
-                gone.object().is_some_and(is_last) || last_delivered.as_ref().is_some_and(is_last)
-            }
+            Self::Deleted {
+                gone,
+                last_delivered,
+            } => gone.object().is_some_and(is_last) || last_delivered.as_ref().is_some_and(is_last),
         }
     }
 
     /// Whether it is an add of the initial list, which the handler's sync waits for.
     pub(crate) fn is_in_initial_list(&self) -> bool {
-        matches!(self, Self::Added { is_in_initial_list: true, .. })
+        matches!(
+            self,
+            Self::Added {
+                is_in_initial_list: true,
+                ..
+            }
+        )
     }
 }
 
@@ -126,13 +148,24 @@ impl<T: Object> Event<T> {
 impl<T> Clone for Event<T> {
     fn clone(&self) -> Self {
         match self {
-            Self::Added { object, is_in_initial_list } => {
-                Self::Added { object: Arc::clone(object), is_in_initial_list: *is_in_initial_list }
-            }
-            Self::Modified { old, new } => Self::Modified { old: Arc::clone(old), new: Arc::clone(new) },
-            Self::Deleted { gone, last_delivered } => {
-                Self::Deleted { gone: gone.clone(), last_delivered: last_delivered.clone() }
-            }
+            Self::Added {
+                object,
+                is_in_initial_list,
+            } => Self::Added {
+                object: Arc::clone(object),
+                is_in_initial_list: *is_in_initial_list,
+            },
+            Self::Modified { old, new } => Self::Modified {
+                old: Arc::clone(old),
+                new: Arc::clone(new),
+            },
+            Self::Deleted {
+                gone,
+                last_delivered,
+            } => Self::Deleted {
+                gone: gone.clone(),
+                last_delivered: last_delivered.clone(),
+            },
         }
     }
 }
@@ -145,6 +178,9 @@ pub(crate) struct Notification<T> {
 
 impl<T> Clone for Notification<T> {
     fn clone(&self) -> Self {
-        Self { key: Key::clone(&self.key), event: self.event.clone() }
+        Self {
+            key: Key::clone(&self.key),
+            event: self.event.clone(),
+        }
     }
 }

@@ -37,7 +37,11 @@ type FilterDeleted<T> = dyn FnMut(&Deleted<T>) -> bool + Send;
 impl<T, H: ResourceEventHandler<T>> FilteringHandler<T, H> {
     /// The handler is told about what passes the filter.
     pub fn new(filter: impl FnMut(&T) -> bool + Send + 'static, handler: H) -> Self {
-        Self { filter: Box::new(filter), tombstones: None, handler }
+        Self {
+            filter: Box::new(filter),
+            tombstones: None,
+            handler,
+        }
     }
 
     /// What passes of the deletions that a relist found out about, whose object is an older state of what is
@@ -88,9 +92,10 @@ impl<T, H: ResourceEventHandler<T>> ResourceEventHandler<T> for FilteringHandler
         let last = Arc::clone(last_delivered);
         let as_delivered = match gone {
             Deleted::Final(_) => Deleted::Final(last),
-            Deleted::FinalStateUnknown { key, .. } => {
-                Deleted::FinalStateUnknown { key: Arc::clone(key), last_known: Some(last) }
-            }
+            Deleted::FinalStateUnknown { key, .. } => Deleted::FinalStateUnknown {
+                key: Arc::clone(key),
+                last_known: Some(last),
+            },
         };
         if self.passes(&as_delivered) {
             self.handler.on_delete_after(last_delivered, gone);
@@ -100,6 +105,8 @@ impl<T, H: ResourceEventHandler<T>> ResourceEventHandler<T> for FilteringHandler
 
 impl<T, H: fmt::Debug> fmt::Debug for FilteringHandler<T, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FilteringHandler").field("handler", &self.handler).finish_non_exhaustive()
+        f.debug_struct("FilteringHandler")
+            .field("handler", &self.handler)
+            .finish_non_exhaustive()
     }
 }

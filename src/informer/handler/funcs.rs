@@ -32,25 +32,39 @@ pub struct HandlerFuncs<T> {
 impl<T> HandlerFuncs<T> {
     /// A handler that does nothing yet.
     pub fn new() -> Self {
-        Self { add: None, update: None, delete: None, event: None }
+        Self {
+            add: None,
+            update: None,
+            delete: None,
+            event: None,
+        }
     }
 
     /// What to do when an object appears; see [`ResourceEventHandler::on_add`].
     #[must_use]
     pub fn on_add(self, on_add: impl FnMut(&Arc<T>, bool) + Send + 'static) -> Self {
-        Self { add: Some(Box::new(on_add)), ..self }
+        Self {
+            add: Some(Box::new(on_add)),
+            ..self
+        }
     }
 
     /// What to do when an object changes; see [`ResourceEventHandler::on_update`].
     #[must_use]
     pub fn on_update(self, on_update: impl FnMut(&Arc<T>, &Arc<T>) + Send + 'static) -> Self {
-        Self { update: Some(Box::new(on_update)), ..self }
+        Self {
+            update: Some(Box::new(on_update)),
+            ..self
+        }
     }
 
     /// What to do when an object is gone; see [`ResourceEventHandler::on_delete`].
     #[must_use]
     pub fn on_delete(self, on_delete: impl FnMut(&Deleted<T>) + Send + 'static) -> Self {
-        Self { delete: Some(Box::new(on_delete)), ..self }
+        Self {
+            delete: Some(Box::new(on_delete)),
+            ..self
+        }
     }
 
     /// What to do whatever happens, after what the other closures do: for a controller, whose handlers only
@@ -72,7 +86,10 @@ impl<T> HandlerFuncs<T> {
     /// ```
     #[must_use]
     pub fn on_event(self, on_event: impl FnMut(&Event<T>) + Send + 'static) -> Self {
-        Self { event: Some(Box::new(on_event)), ..self }
+        Self {
+            event: Some(Box::new(on_event)),
+            ..self
+        }
     }
 
     fn deleted(&mut self, gone: &Deleted<T>, last_delivered: Option<&Arc<T>>) {
@@ -80,7 +97,10 @@ impl<T> HandlerFuncs<T> {
             on_delete(gone);
         }
         if let Some(on_event) = &mut self.event {
-            on_event(&Event::Deleted { gone: gone.clone(), last_delivered: last_delivered.cloned() });
+            on_event(&Event::Deleted {
+                gone: gone.clone(),
+                last_delivered: last_delivered.cloned(),
+            });
         }
     }
 }
@@ -97,7 +117,10 @@ impl<T> ResourceEventHandler<T> for HandlerFuncs<T> {
             on_add(object, is_in_initial_list);
         }
         if let Some(on_event) = &mut self.event {
-            on_event(&Event::Added { object: Arc::clone(object), is_in_initial_list });
+            on_event(&Event::Added {
+                object: Arc::clone(object),
+                is_in_initial_list,
+            });
         }
     }
 
@@ -106,7 +129,10 @@ impl<T> ResourceEventHandler<T> for HandlerFuncs<T> {
             on_update(old, new);
         }
         if let Some(on_event) = &mut self.event {
-            on_event(&Event::Modified { old: Arc::clone(old), new: Arc::clone(new) });
+            on_event(&Event::Modified {
+                old: Arc::clone(old),
+                new: Arc::clone(new),
+            });
         }
     }
 

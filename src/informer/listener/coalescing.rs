@@ -35,13 +35,21 @@ pub(super) struct Merged<T> {
 
 impl<T> Default for Merged<T> {
     fn default() -> Self {
-        Self { events: 0, initial: 0, dropped: Vec::new() }
+        Self {
+            events: 0,
+            initial: 0,
+            dropped: Vec::new(),
+        }
     }
 }
 
 impl<T> Default for Coalescing<T> {
     fn default() -> Self {
-        Self { waiting: BTreeMap::new(), places: HashMap::new(), next: 0 }
+        Self {
+            waiting: BTreeMap::new(),
+            places: HashMap::new(),
+            next: 0,
+        }
     }
 }
 
@@ -51,16 +59,29 @@ impl<T> Coalescing<T> {
     }
 
     pub(super) fn write(&mut self, Notification { key, event }: Notification<T>) -> Merged<T> {
-        let last = self.places.get(&key).map(|places| places.second.unwrap_or(places.first));
-        let Some((place, older)) = last.and_then(|place| Some((place, self.waiting.remove(&place)?.event)))
+        let last = self
+            .places
+            .get(&key)
+            .map(|places| places.second.unwrap_or(places.first));
+        let Some((place, older)) =
+            last.and_then(|place| Some((place, self.waiting.remove(&place)?.event)))
         else {
             let first = self.append(Key::clone(&key), event);
-            self.places.insert(key, Places { first, second: None });
+            self.places.insert(
+                key,
+                Places {
+                    first,
+                    second: None,
+                },
+            );
             return Merged::default();
         };
         let initial = |event: &Event<T>| usize::from(event.is_in_initial_list());
         let before = initial(&older) + initial(&event);
-        let mut merged = Merged { events: 1, ..Merged::default() };
+        let mut merged = Merged {
+            events: 1,
+            ..Merged::default()
+        };
         match merge(older, event, &mut merged.dropped) {
             Became::One(event) => {
                 merged.initial = before - initial(&event);
@@ -72,9 +93,21 @@ impl<T> Coalescing<T> {
                 self.forget(&key, place);
             }
             Became::Both(older, event) => {
-                self.waiting.insert(place, Notification { key: Key::clone(&key), event: older });
+                self.waiting.insert(
+                    place,
+                    Notification {
+                        key: Key::clone(&key),
+                        event: older,
+                    },
+                );
                 let second = self.append(Key::clone(&key), event);
-                self.places.insert(key, Places { first: place, second: Some(second) });
+                self.places.insert(
+                    key,
+                    Places {
+                        first: place,
+                        second: Some(second),
+                    },
+                );
                 merged.events = 0;
             }
         }
@@ -124,44 +157,116 @@ enum Became<T> {
 fn merge<T>(older: Event<T>, newer: Event<T>, dropped: &mut Vec<Event<T>>) -> Became<T> {
     use Event::{Added, Deleted, Modified};
     let (became, superfluous) = match (older, newer) {
-        (Added { object, is_in_initial_list }, Modified { old, new }) => (
-            Added { object: new, is_in_initial_list },
+        (
+            Added {
+                object,
+                is_in_initial_list,
+            },
+            Modified { old, new },
+        ) => (
+            Added {
+                object: new,
+                is_in_initial_list,
+            },
             // Both are states that nobody is told; together they make an event that can be dropped.
             Modified { old, new: object },
         ),
-        (Added { object, is_in_initial_list: before }, Added { object: newer, is_in_initial_list }) => {
+        (
+            Added {
+                object,
+                is_in_initial_list: before,
+            },
+            Added {
+                object: newer,
+                is_in_initial_list,
+            },
+        ) => {
             let is_in_initial_list = before | is_in_initial_list;
-            (Added { object: newer, is_in_initial_list }, Added { object, is_in_initial_list: false })
+            (
+                Added {
+                    object: newer,
+                    is_in_initial_list,
+                },
+                Added {
+                    object,
+                    is_in_initial_list: false,
+                },
+            )
         }
         (older @ Added { .. }, newer @ Deleted { .. }) => {
             dropped.extend([older, newer]);
             return Became::Nothing;
         }
-        (Modified { old, new: between }, Modified { old: same, new }) => {
-            (Modified { old, new }, Modified { old: between, new: same })
-        }
+        (Modified { old, new: between }, Modified { old: same, new }) => (
+            Modified { old, new },
+            Modified {
+                old: between,
+                new: same,
+            },
+        ),
         // The handler knows the object: told twice that it is there, it hears what has become of it.
-        (Modified { old, new: between }, Added { object: new, .. }) => {
-            (Modified { old, new }, Added { object: between, is_in_initial_list: false })
-        }
+        (Modified { old, new: between }, Added { object: new, .. }) => (
+            Modified { old, new },
+            Added {
+                object: between,
+                is_in_initial_list: false,
+            },
+        ),
         // A filter decides by what the handler received last.
-        (Modified { old, new: between }, Deleted { gone, last_delivered: unused }) => (
-            Deleted { gone, last_delivered: Some(old) },
-            Deleted { gone: object::Deleted::Final(between), last_delivered: unused },
+        (
+            Modified { old, new: between },
+            Deleted {
+                gone,
+                last_delivered: unused,
+            },
+        ) => (
+            Deleted {
+                gone,
+                last_delivered: Some(old),
+            },
+            Deleted {
+                gone: object::Deleted::Final(between),
+                last_delivered: unused,
+            },
         ),
         // Two deletions: the older one, unless it knows less (D4).
-        (Deleted { gone: unknown, last_delivered }, Deleted { gone, last_delivered: unused })
-            if unknown.is_final_state_unknown() =>
-        {
+        (
+            Deleted {
+                gone: unknown,
+                last_delivered,
+            },
+            Deleted {
+                gone,
+                last_delivered: unused,
+            },
+        ) if unknown.is_final_state_unknown() => {
             let last_delivered = last_delivered.or_else(|| unknown.object().cloned());
-            (Deleted { gone, last_delivered }, Deleted { gone: unknown, last_delivered: unused })
+            (
+                Deleted {
+                    gone,
+                    last_delivered,
+                },
+                Deleted {
+                    gone: unknown,
+                    last_delivered: unused,
+                },
+            )
         }
         (older @ Deleted { .. }, newer @ Deleted { .. }) => (older, newer),
         (older @ Deleted { .. }, newer @ Added { .. }) => return Became::Both(older, newer),
         // It is news to the handler. What is behind a deletion is an add, so that there are never three.
         (older @ Deleted { .. }, Modified { old, new }) => {
-            dropped.push(Added { object: old, is_in_initial_list: false });
-            return Became::Both(older, Added { object: new, is_in_initial_list: false });
+            dropped.push(Added {
+                object: old,
+                is_in_initial_list: false,
+            });
+            return Became::Both(
+                older,
+                Added {
+                    object: new,
+                    is_in_initial_list: false,
+                },
+            );
         }
     };
     dropped.push(superfluous);

@@ -179,25 +179,59 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         } = new;
         let (add, added) = channel::bounded(0);
         let next = now.checked_add(period);
-        let turns = (0..sources).map(|_| Turn { next, syncing: true }).collect();
+        let turns = (0..sources)
+            .map(|_| Turn {
+                next,
+                syncing: true,
+            })
+            .collect();
         Self {
             id,
             handler: Arc::new(Handler::new(name, informer)),
             add,
             added: Mutex::default(),
-            idle: Mutex::new(Some(Idle { added, callee, buffer, stacks, clock })),
-            resync: Mutex::new(Resync { requested, period, turns }),
+            idle: Mutex::new(Some(Idle {
+                added,
+                callee,
+                buffer,
+                stacks,
+                clock,
+            })),
+            resync: Mutex::new(Resync {
+                requested,
+                period,
+                turns,
+            }),
         }
     }
 
     /// Starts the two threads. Once; later calls do nothing.
-    pub(super) fn start(&self, threads: &Threads, returns: &Arc<Returns<T>>) -> std::io::Result<()> {
-        let Some(Idle { added, callee, buffer, stacks, clock }) = self.idle.lock().take() else {
+    pub(super) fn start(
+        &self,
+        threads: &Threads,
+        returns: &Arc<Returns<T>>,
+    ) -> std::io::Result<()> {
+        let Some(Idle {
+            added,
+            callee,
+            buffer,
+            stacks,
+            clock,
+        }) = self.idle.lock().take()
+        else {
             return Ok(());
         };
         let (next, nexts) = channel::bounded(0);
-        let (handler, name, returns) = (Arc::clone(&self.handler), &self.handler.name, Arc::clone(returns));
-        let runs = move || handler.owner.adopt(|| run(&nexts, callee, &handler, &returns, &*clock));
+        let (handler, name, returns) = (
+            Arc::clone(&self.handler),
+            &self.handler.name,
+            Arc::clone(returns),
+        );
+        let runs = move || {
+            handler
+                .owner
+                .adopt(|| run(&nexts, callee, &handler, &returns, &*clock))
+        };
         let runs = threads.spawn(format!("{name} run"), stacks.handlers, runs);
         runs.inspect_err(|_| self.handler.ended.set())?;
         let handler = Arc::clone(&self.handler);
@@ -239,7 +273,11 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
 
     /// Whether it takes part in the resync of this reflector that is under way.
     pub(super) fn is_syncing(&self, source: usize) -> bool {
-        self.resync.lock().turns.get(source).is_some_and(|turn| turn.syncing)
+        self.resync
+            .lock()
+            .turns
+            .get(source)
+            .is_some_and(|turn| turn.syncing)
     }
 
     /// Whether its time to resync with this reflector has come; if so it takes part, and the next one is set
@@ -247,7 +285,9 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
     pub(super) fn should_resync(&self, source: usize, now: Instant) -> bool {
         let mut resync = self.resync.lock();
         let Resync { period, turns, .. } = &mut *resync;
-        let Some(turn) = turns.get_mut(source) else { return false };
+        let Some(turn) = turns.get_mut(source) else {
+            return false;
+        };
         turn.syncing = !period.is_zero() && turn.next.is_some_and(|next| now >= next);
         if turn.syncing {
             turn.next = now.checked_add(*period);
@@ -257,7 +297,11 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
 
     /// The informer's own period has changed: `effective` says what becomes of the one that was asked for
     /// (I9).
-    pub(super) fn resync_period_changed(&self, effective: impl FnOnce(Duration) -> Duration, now: Instant) {
+    pub(super) fn resync_period_changed(
+        &self,
+        effective: impl FnOnce(Duration) -> Duration,
+        now: Instant,
+    ) {
         let mut resync = self.resync.lock();
         resync.period = effective(resync.requested);
         let next = now.checked_add(resync.period);
@@ -312,7 +356,13 @@ fn pop<T>(
                 let came_to_nothing = std::mem::take(&mut came_to_nothing);
                 let events = buffer.read(TOGETHER);
                 let taken = events.len();
-                if let Err(unsent) = ready.send(next, Next { came_to_nothing, events }) {
+                if let Err(unsent) = ready.send(
+                    next,
+                    Next {
+                        came_to_nothing,
+                        events,
+                    },
+                ) {
                     drop_each(unsent.0.events, handler);
                     break;
                 }
@@ -343,11 +393,17 @@ fn run<T>(
     returns: &Returns<T>,
     clock: &dyn Clock,
 ) {
-    let Handler { counters, tracker, .. } = handler;
+    let Handler {
+        counters, tracker, ..
+    } = handler;
     if let Err(panic) = panic::catch(|| callee.begin(&handler.removed)) {
         log::error!("{handler}, beginning, {panic}");
     }
-    for Next { came_to_nothing, events } in nexts {
+    for Next {
+        came_to_nothing,
+        events,
+    } in nexts
+    {
         let mut events = events.into_iter();
         // Those before the first event: whoever waits for the sync may remove the handler.
         if !handler.removed.is_stopped() {
@@ -373,7 +429,10 @@ fn run<T>(
             }
             let took = began.and_then(|began| Some(now()?.duration_since(began)));
             if let Some(took) = took.filter(|took| *took > SLOW) {
-                log::warn!("{handler} took {} ms for an event while {waiting} waited", took.as_millis());
+                log::warn!(
+                    "{handler} took {} ms for an event while {waiting} waited",
+                    took.as_millis()
+                );
             }
             // Also after a panic: one bad object must not keep the handler unsynced for ever (SP13).
             if is_in_initial_list {

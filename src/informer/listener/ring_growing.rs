@@ -26,7 +26,10 @@ impl<T> RingGrowing<T> {
     /// With room for this many; at least for one.
     pub fn new(initial: usize) -> Self {
         let initial = initial.max(1);
-        Self { items: VecDeque::with_capacity(initial), initial }
+        Self {
+            items: VecDeque::with_capacity(initial),
+            initial,
+        }
     }
 
     /// Puts one in at the end, growing if there is no room.

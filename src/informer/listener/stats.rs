@@ -69,7 +69,10 @@ impl Counters {
     }
 
     fn waiting(&self) -> usize {
-        let in_hand = self.taken.load(Ordering::Relaxed).saturating_sub(self.begun.load(Ordering::Relaxed));
+        let in_hand = self
+            .taken
+            .load(Ordering::Relaxed)
+            .saturating_sub(self.begun.load(Ordering::Relaxed));
         self.buffered.load(Ordering::Relaxed) + in_hand
     }
 
@@ -96,7 +99,8 @@ impl Counters {
 
     pub(super) fn delivered(&self, panicked: bool) {
         self.delivered.fetch_add(1, Ordering::Relaxed);
-        self.panics.fetch_add(u64::from(panicked), Ordering::Relaxed);
+        self.panics
+            .fetch_add(u64::from(panicked), Ordering::Relaxed);
     }
 
     pub(super) fn read(&self) -> HandlerStats {

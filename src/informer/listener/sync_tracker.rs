@@ -19,7 +19,10 @@ struct State {
 
 impl SyncTracker {
     pub(super) fn new(name: impl Into<String>) -> Self {
-        Self { synced: Done::new(name), state: Mutex::default() }
+        Self {
+            synced: Done::new(name),
+            state: Mutex::default(),
+        }
     }
 
     /// Happens when the handler is synced; stays (SP11).

@@ -34,18 +34,31 @@ fn listener_with(id: u64, recorder: &Recorder, buffer: HandlerBuffer) -> Process
 }
 
 fn things(count: usize) -> Vec<Arc<Thing>> {
-    (1..=count).map(|at| Thing::new(&at.to_string(), at)).collect()
+    (1..=count)
+        .map(|at| Thing::new(&at.to_string(), at))
+        .collect()
 }
 
 fn initial(thing: &Arc<Thing>) -> Notification<Thing> {
-    let event = Event::Added { object: Arc::clone(thing), is_in_initial_list: true };
-    Notification { key: thing.name().into(), event }
+    let event = Event::Added {
+        object: Arc::clone(thing),
+        is_in_initial_list: true,
+    };
+    Notification {
+        key: thing.name().into(),
+        event,
+    }
 }
 
 /// What was delivered are the first of what was handed over, in order; answers how many.
 fn delivered(recorder: &Recorder, things: &[Arc<Thing>]) -> usize {
     recorder.read(|view| {
-        assert!(view.initial.iter().map(String::as_str).eq(things.iter().take(view.told).map(|t| t.name())));
+        assert!(
+            view.initial
+                .iter()
+                .map(String::as_str)
+                .eq(things.iter().take(view.told).map(|t| t.name()))
+        );
         view.told
     })
 }
@@ -57,7 +70,9 @@ fn sp8_sp11_everything_is_delivered_in_order() {
     check(|| {
         let (threads, recorder, things) = (Threads::new(Owner::new()), Recorder::new(), things(4));
         let listener = listener(1, &recorder);
-        listener.start(&threads, &Arc::new(Returns::new("informer".into()))).unwrap();
+        listener
+            .start(&threads, &Arc::new(Returns::new("informer".into())))
+            .unwrap();
         let waiter = thread::spawn({
             let (handler, recorder) = (Arc::clone(&listener.handler), recorder.clone());
             move || {
@@ -86,14 +101,22 @@ fn sp8_sp11_everything_is_delivered_in_order() {
 #[test]
 fn sp12_a_close_at_any_point_ends_the_threads() {
     check(|| {
-        let (threads, recorder, things) = (Arc::new(Threads::new(Owner::new())), Recorder::new(), things(4));
+        let (threads, recorder, things) = (
+            Arc::new(Threads::new(Owner::new())),
+            Recorder::new(),
+            things(4),
+        );
         let listener = listener(1, &recorder);
         let added = any(5);
         let adder = thread::spawn({
             let (threads, things) = (Arc::clone(&threads), things.clone());
             move || {
-                listener.start(&threads, &Arc::new(Returns::new("informer".into()))).unwrap();
-                listener.start(&threads, &Arc::new(Returns::new("informer".into()))).unwrap();
+                listener
+                    .start(&threads, &Arc::new(Returns::new("informer".into())))
+                    .unwrap();
+                listener
+                    .start(&threads, &Arc::new(Returns::new("informer".into())))
+                    .unwrap();
                 things.iter().take(added).for_each(|thing| {
                     listener.add(initial(thing));
                     if any(2) == 0 {
@@ -113,7 +136,10 @@ fn sp12_a_close_at_any_point_ends_the_threads() {
         let joined = join_all(joiners);
         let delivered = delivered(&recorder, &things);
         assert!(delivered <= added);
-        assert_eq!(joined, [delivered; 2], "nothing is called after any of the joins");
+        assert_eq!(
+            joined, [delivered; 2],
+            "nothing is called after any of the joins"
+        );
         assert!(things.iter().all(|thing| Arc::strong_count(thing) == 1));
         assert_eq!(Arc::strong_count(&recorder.shared), 1, "nor the handler");
     });
@@ -151,16 +177,30 @@ fn sp6_a_handler_is_removed_while_others_are_told() {
 /// Events of two objects that belong together, some of them of the initial list.
 fn changes() -> Vec<Notification<Thing>> {
     let thing = |version| Thing::new("a", version);
-    let update = |old, new| Event::Modified { old: thing(old), new: thing(new) };
-    let (other, delete) = (Thing::new("b", 1), |thing| Event::deleted(Deleted::Final(thing), None));
-    let of = |name: &str, event| Notification { key: name.into(), event };
+    let update = |old, new| Event::Modified {
+        old: thing(old),
+        new: thing(new),
+    };
+    let (other, delete) = (Thing::new("b", 1), |thing| {
+        Event::deleted(Deleted::Final(thing), None)
+    });
+    let of = |name: &str, event| Notification {
+        key: name.into(),
+        event,
+    };
     vec![
         initial(&thing(1)),
         initial(&other),
         of("a", update(1, 2)),
         of("b", delete(Arc::clone(&other))),
         of("a", delete(thing(3))),
-        of("a", Event::Added { object: thing(4), is_in_initial_list: false }),
+        of(
+            "a",
+            Event::Added {
+                object: thing(4),
+                is_in_initial_list: false,
+            },
+        ),
         of("a", update(4, 5)),
     ]
 }
@@ -171,8 +211,10 @@ fn changes() -> Vec<Notification<Thing>> {
 #[test]
 fn sp8_sp11_a_coalescing_handler_ends_where_the_others_do() {
     check(|| {
-        let (processor, recorder) =
-            (Arc::new(SharedProcessor::new("informer".into(), Owner::new())), Recorder::new());
+        let (processor, recorder) = (
+            Arc::new(SharedProcessor::new("informer".into(), Owner::new())),
+            Recorder::new(),
+        );
         let listener = listener_with(1, &recorder, HandlerBuffer::Coalescing);
         let handler = Arc::clone(&listener.handler);
         processor.add_listener(listener, []).unwrap();
@@ -186,7 +228,9 @@ fn sp8_sp11_a_coalescing_handler_ends_where_the_others_do() {
         });
         let mut changes = changes();
         let rest = changes.split_off(2);
-        changes.into_iter().for_each(|change| processor.distribute(change, None));
+        changes
+            .into_iter()
+            .for_each(|change| processor.distribute(change, None));
         processor.hand_over();
         let syncing = thread::spawn({
             let processor = Arc::clone(&processor);
@@ -204,7 +248,10 @@ fn sp8_sp11_a_coalescing_handler_ends_where_the_others_do() {
             recorder.wait_for(|view| view.there.iter().eq([(&"a".to_owned(), &5)]));
             let stats = handler.stats();
             let told = recorder.read(|view| view.told);
-            assert!(stats.merged as usize + told == 7 && stats.most_waiting <= 4, "{told} {stats:?}");
+            assert!(
+                stats.merged as usize + told == 7 && stats.most_waiting <= 4,
+                "{told} {stats:?}"
+            );
         }
         syncing.join().unwrap();
         processor.stop();

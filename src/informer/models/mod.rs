@@ -27,7 +27,12 @@ struct Metadata {
 
 impl Thing {
     fn new(name: &str, version: usize) -> Arc<Self> {
-        Arc::new(Self { metadata: Metadata { name: name.to_owned(), version: version.to_string() } })
+        Arc::new(Self {
+            metadata: Metadata {
+                name: name.to_owned(),
+                version: version.to_string(),
+            },
+        })
     }
 
     fn version(&self) -> usize {
@@ -84,12 +89,19 @@ impl View {
 
     fn delete(&mut self, gone: &Deleted<Thing>) {
         self.told += 1;
-        assert!(self.there.remove(gone.name()).is_some(), "a deletion of {}: {self:?}", gone.name());
+        assert!(
+            self.there.remove(gone.name()).is_some(),
+            "a deletion of {}: {self:?}",
+            gone.name()
+        );
     }
 
     fn tell(&mut self, event: &Event<Thing>) {
         match event {
-            Event::Added { object, is_in_initial_list } => self.add(object, *is_in_initial_list),
+            Event::Added {
+                object,
+                is_in_initial_list,
+            } => self.add(object, *is_in_initial_list),
             Event::Modified { old, new } => self.update(old, new),
             Event::Deleted { gone, .. } => self.delete(gone),
         }

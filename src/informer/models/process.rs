@@ -38,9 +38,10 @@ impl Cache {
         let known: Arc<Indexer<Thing>> = Arc::clone(&store);
         let mode = match kind {
             Kind::Delta => None,
-            Kind::Atomic => {
-                Some(RealFifoMode::Atomic { unlock_while_processing: any(2) == 0, bookmarks: false })
-            }
+            Kind::Atomic => Some(RealFifoMode::Atomic {
+                unlock_while_processing: any(2) == 0,
+                bookmarks: false,
+            }),
             Kind::InOrder => Some(RealFifoMode::InOrder(known)),
         };
         let queue: Arc<dyn Queue<Thing>> = match mode {
@@ -51,7 +52,11 @@ impl Cache {
             let (queue, store) = (Arc::clone(&queue), Arc::clone(&store));
             move || consume(&*queue, &store, requeue)
         });
-        Self { queue, store, consumer }
+        Self {
+            queue,
+            store,
+            consumer,
+        }
     }
 
     /// Closes the queue, and answers what was told when it is empty. What was told is what is in the store.
@@ -59,7 +64,9 @@ impl Cache {
         self.queue.close();
         let view = self.consumer.join().unwrap();
         let stored = self.store.list();
-        let stored = stored.iter().map(|thing| (thing.name().to_owned(), thing.version()));
+        let stored = stored
+            .iter()
+            .map(|thing| (thing.name().to_owned(), thing.version()));
         assert_eq!(stored.collect::<BTreeMap<_, _>>(), view.there);
         view
     }
@@ -70,12 +77,19 @@ fn part(store: &Arc<Indexer<Thing>>) -> Arc<Part<Thing>> {
 }
 
 fn build(queue: InformerQueue, store: &Arc<Indexer<Thing>>) -> Arc<dyn Queue<Thing>> {
-    queue.build(&part(store), QueueOptions::new("things".into(), Arc::new(RealClock)))
+    queue.build(
+        &part(store),
+        QueueOptions::new("things".into(), Arc::new(RealClock)),
+    )
 }
 
 /// Pops one by one or, as the schedule decides, as many as go together.
 fn consume(queue: &dyn Queue<Thing>, store: &Arc<Indexer<Thing>>, requeue: usize) -> View {
-    let (part, view, requeue) = (part(store), RefCell::new(View::default()), Cell::new(requeue));
+    let (part, view, requeue) = (
+        part(store),
+        RefCell::new(View::default()),
+        Cell::new(requeue),
+    );
     let goes_back = || {
         let back = requeue.get() > 0 && any(2) == 0;
         requeue.set(requeue.get() - usize::from(back));
@@ -95,8 +109,14 @@ fn consume(queue: &dyn Queue<Thing>, store: &Arc<Indexer<Thing>>, requeue: usize
     };
     loop {
         let closed = match any(2) {
-            0 => queue.pop(&mut one).map(drop).is_err_and(|error| is_closed(&error)),
-            _ => queue.pop_batch(&mut many, &mut one).map(drop).is_err_and(|error| is_closed(&error)),
+            0 => queue
+                .pop(&mut one)
+                .map(drop)
+                .is_err_and(|error| is_closed(&error)),
+            _ => queue
+                .pop_batch(&mut many, &mut one)
+                .map(drop)
+                .is_err_and(|error| is_closed(&error)),
         };
         if closed {
             return view.into_inner();
@@ -127,16 +147,27 @@ impl Server {
         if any(2) == 0 {
             let was_there = self.objects.insert(name, self.version).is_some();
             let Some(queue) = queue else { return };
-            if was_there { queue.update(thing) } else { queue.add(thing) }.unwrap();
+            if was_there {
+                queue.update(thing)
+            } else {
+                queue.add(thing)
+            }
+            .unwrap();
         } else {
             let was_there = self.objects.remove(name).is_some();
-            let Some(queue) = queue.filter(|_| was_there || self.unknown) else { return };
+            let Some(queue) = queue.filter(|_| was_there || self.unknown) else {
+                return;
+            };
             queue.delete(Deleted::Final(thing)).unwrap();
         }
     }
 
     fn list(&self, queue: &dyn Queue<Thing>) {
-        let objects = self.objects.iter().map(|(name, version)| Thing::new(name, *version)).collect();
+        let objects = self
+            .objects
+            .iter()
+            .map(|(name, version)| Thing::new(name, *version))
+            .collect();
         queue.replace(objects, &self.version.to_string()).unwrap();
     }
 }
@@ -150,7 +181,10 @@ fn no_deletion_is_lost_or_told_twice(kind: Kind, requeue: usize) {
         let queue = Arc::clone(&cache.queue);
         move || (0..2).for_each(|_| queue.resync().unwrap())
     });
-    let mut server = Server { unknown: kind == Kind::Delta, ..Server::default() };
+    let mut server = Server {
+        unknown: kind == Kind::Delta,
+        ..Server::default()
+    };
     server.change("a", None);
     server.change("b", None);
     server.list(&*cache.queue);
@@ -166,7 +200,10 @@ fn no_deletion_is_lost_or_told_twice(kind: Kind, requeue: usize) {
     }
     resyncs.join().unwrap();
     let view = cache.end();
-    let objects = server.objects.iter().map(|(name, version)| ((*name).to_owned(), *version));
+    let objects = server
+        .objects
+        .iter()
+        .map(|(name, version)| ((*name).to_owned(), *version));
     assert_eq!(view.there, objects.collect());
 }
 
@@ -206,7 +243,11 @@ fn d3_of_several_deletions_one_is_told() {
         });
         join_all(deletions);
         let view = cache.end();
-        assert_eq!((view.told, view.there.len()), (2, 0), "an add and a deletion");
+        assert_eq!(
+            (view.told, view.there.len()),
+            (2, 0),
+            "an add and a deletion"
+        );
     });
 }
 
@@ -264,7 +305,10 @@ fn d10_synced_when_the_initial_list_is_stored() {
                 assert!(KnownObjects::list_keys(&*store).len() >= 2 && queue.has_synced());
             }
         });
-        cache.queue.replace(vec![Thing::new("a", 1), Thing::new("b", 1)], "1").unwrap();
+        cache
+            .queue
+            .replace(vec![Thing::new("a", 1), Thing::new("b", 1)], "1")
+            .unwrap();
         cache.queue.add(Thing::new("c", 2)).unwrap();
         cache.queue.update(Thing::new("a", 3)).unwrap();
         waiter.join().unwrap();

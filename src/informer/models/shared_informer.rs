@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{Recorder, Thing, View};
 use crate::informer::{
-    HandlerBuffer, HandlerOptions, HandlerRegistration, InformerError, InformerQueue, SharedIndexInformer,
-    SharedIndexInformerOptions,
+    HandlerBuffer, HandlerOptions, HandlerRegistration, InformerError, InformerQueue,
+    SharedIndexInformer, SharedIndexInformerOptions,
 };
 use crate::reflector::{Body, ListWatch};
 use crate::stop::Stop;
@@ -20,7 +20,8 @@ const LIST: &str = r#"{"kind": "List", "metadata": {"resourceVersion": "1"}, "it
     {"metadata": {"name": "a", "resourceVersion": "1"}},
     {"metadata": {"name": "b", "resourceVersion": "1"}}]}"#;
 
-const EVENTS: &[u8] = br#"{"type": "MODIFIED", "object": {"metadata": {"name": "a", "resourceVersion": "2"}}}
+const EVENTS: &[u8] =
+    br#"{"type": "MODIFIED", "object": {"metadata": {"name": "a", "resourceVersion": "2"}}}
 {"type": "ADDED", "object": {"metadata": {"name": "c", "resourceVersion": "3"}}}
 {"type": "DELETED", "object": {"metadata": {"name": "b", "resourceVersion": "4"}}}
 "#;
@@ -43,19 +44,37 @@ impl Read for Watch {
 fn informer() -> SharedIndexInformer<Thing> {
     let server = ListWatch::new(
         |_: &ListOptions, _: &Stop| Ok(Body::from(LIST)),
-        |_: &ListOptions, stop: &Stop| Ok(Body::new(Watch { events: EVENTS, stop: stop.clone() })),
+        |_: &ListOptions, stop: &Stop| {
+            Ok(Body::new(Watch {
+                events: EVENTS,
+                stop: stop.clone(),
+            }))
+        },
     );
-    let queues = [InformerQueue::DeltaFifo, InformerQueue::RealFifoAtomic, InformerQueue::RealFifoInOrder];
-    let options = SharedIndexInformerOptions { queue: queues[any(3)], ..Default::default() };
+    let queues = [
+        InformerQueue::DeltaFifo,
+        InformerQueue::RealFifoAtomic,
+        InformerQueue::RealFifoInOrder,
+    ];
+    let options = SharedIndexInformerOptions {
+        queue: queues[any(3)],
+        ..Default::default()
+    };
     SharedIndexInformer::new(Arc::new(server), options)
 }
 
 /// What there is when all events have come.
 fn is_all(view: &View) -> bool {
-    view.there.iter().map(|(name, version)| (name.as_str(), *version)).eq([("a", 2), ("c", 3)])
+    view.there
+        .iter()
+        .map(|(name, version)| (name.as_str(), *version))
+        .eq([("a", 2), ("c", 3)])
 }
 
-fn run(informer: &SharedIndexInformer<Thing>, stop: &Stop) -> thread::JoinHandle<Result<(), InformerError>> {
+fn run(
+    informer: &SharedIndexInformer<Thing>,
+    stop: &Stop,
+) -> thread::JoinHandle<Result<(), InformerError>> {
     let (informer, stop) = (informer.clone(), stop.clone());
     thread::spawn(move || informer.run(&stop))
 }
@@ -77,7 +96,8 @@ fn add(
 #[test]
 fn i12_a_handler_may_come_at_any_point() {
     check_times(SHARE, || {
-        let (informer, stop, early, late) = (informer(), Stop::new(), Recorder::new(), Recorder::new());
+        let (informer, stop, early, late) =
+            (informer(), Stop::new(), Recorder::new(), Recorder::new());
         let first = informer.add_handler(early.clone()).unwrap();
         let adding = add(&informer, &late);
         let running = run(&informer, &stop);
@@ -98,7 +118,8 @@ fn i12_a_handler_may_come_at_any_point() {
 #[test]
 fn i8_i14_a_stop_at_any_point_ends_everything() {
     check_times(SHARE, || {
-        let (informer, stop, early, late) = (informer(), Stop::new(), Recorder::new(), Recorder::new());
+        let (informer, stop, early, late) =
+            (informer(), Stop::new(), Recorder::new(), Recorder::new());
         let first = informer.add_handler(early.clone()).unwrap();
         let running = run(&informer, &stop);
         let adding = add(&informer, &late);
@@ -114,10 +135,20 @@ fn i8_i14_a_stop_at_any_point_ends_everything() {
         assert!(informer.is_stopped());
         let told = early.read(|view| view.told);
         let added = adding.join().unwrap();
-        assert!(matches!(added, Ok(_) | Err(InformerError::Stopped { .. })), "{added:?}");
+        assert!(
+            matches!(added, Ok(_) | Err(InformerError::Stopped { .. })),
+            "{added:?}"
+        );
         removing.join().unwrap();
-        assert!(matches!(informer.add_handler(Recorder::new()), Err(InformerError::Stopped { .. })));
+        assert!(matches!(
+            informer.add_handler(Recorder::new()),
+            Err(InformerError::Stopped { .. })
+        ));
         assert_eq!(early.read(|view| view.told), told);
-        assert_eq!(Arc::strong_count(&late.shared), 1, "it is gone with its threads");
+        assert_eq!(
+            Arc::strong_count(&late.shared),
+            1,
+            "it is gone with its threads"
+        );
     });
 }

@@ -68,10 +68,25 @@ impl<T: Object> SharedIndexInformer<T> {
         options: HandlerOptions,
         warnings: &mut Vec<String>,
     ) -> Result<HandlerRegistration, InformerError> {
-        let Shared { name: informer, indexer, processor, life, block_deltas, .. } = &*self.shared;
-        let HandlerOptions { name, resync_period, buffer } = options;
+        let Shared {
+            name: informer,
+            indexer,
+            processor,
+            life,
+            block_deltas,
+            ..
+        } = &*self.shared;
+        let HandlerOptions {
+            name,
+            resync_period,
+            buffer,
+        } = options;
         let id = self.shared.next_handler.fetch_add(1, Ordering::Relaxed);
-        let name: Arc<str> = if name.is_empty() { format!("handler-{id}").into() } else { name.into() };
+        let name: Arc<str> = if name.is_empty() {
+            format!("handler-{id}").into()
+        } else {
+            name.into()
+        };
         let clock = Arc::clone(&life.lock().options.reflector.clock);
         // User code: not under a lock.
         let now = clock.now();
@@ -79,7 +94,10 @@ impl<T: Object> SharedIndexInformer<T> {
         let mut life = life.lock();
         if self.is_stopped() {
             let what = "handler was not added to shared informer";
-            return Err(InformerError::Stopped { name: Arc::clone(informer), what });
+            return Err(InformerError::Stopped {
+                name: Arc::clone(informer),
+                what,
+            });
         }
         let requested = self.resync_period(&mut life, resync_period, now, warnings);
         let period = effective_resync_period(requested, life.options.reflector.resync_period);
@@ -103,14 +121,24 @@ impl<T: Object> SharedIndexInformer<T> {
         let handler = Arc::clone(&listener.handler);
         {
             let _blocked = block_deltas.lock();
-            let initial = if life.started { indexer.entries() } else { Vec::new() };
-            processor.add_listener(listener, initial).map_err(|error| thread_error(&name, error))?;
+            let initial = if life.started {
+                indexer.entries()
+            } else {
+                Vec::new()
+            };
+            processor
+                .add_listener(listener, initial)
+                .map_err(|error| thread_error(&name, error))?;
         }
         // The initial list of a late handler is on its way; that of the others is when the queue says so.
         if self.shared.synced.is_done() {
             handler.upstream_has_synced();
         }
-        Ok(HandlerRegistration { id, informer: self.shared.owner, handler })
+        Ok(HandlerRegistration {
+            id,
+            informer: self.shared.owner,
+            handler,
+        })
     }
 
     /// Removes a handler and does not wait for it: the call that it is in goes on, what waits for it is
@@ -185,14 +213,17 @@ impl<T: Object> SharedIndexInformer<T> {
         }
         let period = asked.max(MIN_RESYNC_PERIOD);
         if asked < period {
-            warnings.push(format!("a resync period of {asked:?} is too short; it is {period:?}"));
+            warnings.push(format!(
+                "a resync period of {asked:?} is too short; it is {period:?}"
+            ));
         }
         if period >= check {
             return period;
         }
         if life.started {
-            warnings
-                .push(format!("a resync period of {period:?} can't be had after the start; it is {check:?}"));
+            warnings.push(format!(
+                "a resync period of {period:?} can't be had after the start; it is {check:?}"
+            ));
             return check;
         }
         life.options.reflector.resync_period = period;
@@ -205,9 +236,16 @@ impl<T: Object> SharedIndexInformer<T> {
 
 /// What becomes of a handler's period under an informer's (I10).
 fn effective_resync_period(requested: Duration, check: Duration) -> Duration {
-    if requested.is_zero() || check.is_zero() { Duration::ZERO } else { requested.max(check) }
+    if requested.is_zero() || check.is_zero() {
+        Duration::ZERO
+    } else {
+        requested.max(check)
+    }
 }
 
 pub(super) fn thread_error(name: &Arc<str>, error: std::io::Error) -> InformerError {
-    InformerError::Thread { name: Arc::clone(name), source: Arc::new(error) }
+    InformerError::Thread {
+        name: Arc::clone(name),
+        source: Arc::new(error),
+    }
 }

@@ -114,8 +114,19 @@ struct Life<T> {
 
 impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
     /// Of everything that there is to list. Nothing happens before [`run`](Self::run).
-    pub fn new(lister_watcher: Arc<dyn ListerWatcher>, options: SharedIndexInformerOptions<T>) -> Self {
-        Self::of(vec![Source { namespace: None, only_namespace: None, lister_watcher }], options, None)
+    pub fn new(
+        lister_watcher: Arc<dyn ListerWatcher>,
+        options: SharedIndexInformerOptions<T>,
+    ) -> Self {
+        Self::of(
+            vec![Source {
+                namespace: None,
+                only_namespace: None,
+                lister_watcher,
+            }],
+            options,
+            None,
+        )
     }
 
     /// Of several namespaces, each with what lists and watches it: for who may not list them all together.
@@ -156,12 +167,23 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         for (namespace, lister_watcher) in namespaces {
             let namespace = Some(namespace);
             if sources.iter().all(|source| source.namespace != namespace) {
-                sources.push(Source { namespace, only_namespace: None, lister_watcher });
+                sources.push(Source {
+                    namespace,
+                    only_namespace: None,
+                    lister_watcher,
+                });
             }
         }
-        if let Some(at) = sources.iter().position(|source| source.namespace.as_deref() == Some("")) {
+        if let Some(at) = sources
+            .iter()
+            .position(|source| source.namespace.as_deref() == Some(""))
+        {
             let Source { lister_watcher, .. } = sources.swap_remove(at);
-            sources = vec![Source { namespace: None, only_namespace: None, lister_watcher }];
+            sources = vec![Source {
+                namespace: None,
+                only_namespace: None,
+                lister_watcher,
+            }];
         }
         Self::of(sources, options, None)
     }
@@ -192,7 +214,10 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
                 processor: SharedProcessor::new(Arc::clone(&name), owner),
                 inline: inline.map(Mutex::new),
                 default_resync_period: options.reflector.resync_period,
-                life: Mutex::new(Life { started: false, options }),
+                life: Mutex::new(Life {
+                    started: false,
+                    options,
+                }),
                 controllers: OnceLock::new(),
                 watermarks: OnceLock::new(),
                 started: Done::new(&*name),
@@ -220,7 +245,9 @@ impl Source {
     /// What its part of the informer is called.
     fn name<T>(&self, options: &SharedIndexInformerOptions<T>) -> String {
         match (options.reflector.name.as_str(), &self.namespace) {
-            ("", _) | (_, None) => reflector_name(&options.reflector, &*self.lister_watcher).to_string(),
+            ("", _) | (_, None) => {
+                reflector_name(&options.reflector, &*self.lister_watcher).to_string()
+            }
             (name, Some(namespace)) => format!("{name} in {namespace}"),
         }
     }
@@ -283,7 +310,9 @@ impl<T: Object> SharedIndexInformer<T> {
     ) -> Result<(), InformerError> {
         let mut life = self.shared.life.lock();
         if life.started {
-            return Err(InformerError::AlreadyStarted { name: Arc::clone(&self.shared.name) });
+            return Err(InformerError::AlreadyStarted {
+                name: Arc::clone(&self.shared.name),
+            });
         }
         let replaced = set(&mut life.options);
         drop(life);
@@ -305,7 +334,9 @@ impl<T: Object> SharedIndexInformer<T> {
 
 impl<T> Clone for SharedIndexInformer<T> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
     }
 }
 

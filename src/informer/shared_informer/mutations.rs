@@ -54,7 +54,8 @@ impl<T: Object> SharedIndexInformer<T> {
     ) -> Result<Arc<MutationCache<T>>, InformerError> {
         let indexer = &self.shared.indexer;
         let store: Arc<dyn Store<T>> = Arc::clone(indexer) as _;
-        let cache = MutationCache::builder(indexer.accessor().clone(), store).indexer(Arc::clone(indexer));
+        let cache =
+            MutationCache::builder(indexer.accessor().clone(), store).indexer(Arc::clone(indexer));
         let cache = Arc::new(set(cache).build());
         let options = HandlerOptions {
             name: format!("mutation cache of {}", self.name()),
@@ -64,7 +65,11 @@ impl<T: Object> SharedIndexInformer<T> {
         };
         let own = Arc::default();
         let (informer, told) = (Arc::downgrade(&self.shared), Arc::downgrade(&cache));
-        let overtakes = Overtakes { cache: told, informer, own: Arc::clone(&own) };
+        let overtakes = Overtakes {
+            cache: told,
+            informer,
+            own: Arc::clone(&own),
+        };
         let registration = self.add_handler_with_options(overtakes, options)?;
         own.get_or_init(|| registration);
         Ok(cache)

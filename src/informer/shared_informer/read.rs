@@ -52,7 +52,10 @@ impl<T: Object> SharedIndexInformer<T> {
             let (name, what) = (Arc::clone(&self.shared.name), "the index was not added");
             return Err(InformerError::Stopped { name, what });
         }
-        self.shared.indexer.add_indexers(indexers).map_err(InformerError::Index)
+        self.shared
+            .indexer
+            .add_indexers(indexers)
+            .map_err(InformerError::Index)
     }
 
     /// Whether everything of the initial list is in the cache and on its way to the handlers (I5). It stays
@@ -86,7 +89,11 @@ impl<T: Object> SharedIndexInformer<T> {
     /// If the informer has not synced by then: the error says what went wrong last. Also if it has synced, but
     /// the first list of a source had at least two objects and none could be decoded as `T`: see
     /// [`Unsynced::undecodable`]. A later list that has an object of type `T` ends that state.
-    pub fn wait_for_sync(&self, stop: &Stop, timeout: impl Into<Option<Duration>>) -> Result<(), SyncError> {
+    pub fn wait_for_sync(
+        &self,
+        stop: &Stop,
+        timeout: impl Into<Option<Duration>>,
+    ) -> Result<(), SyncError> {
         self.wait_for(self.synced(), stop, timeout.into())
     }
 
@@ -102,13 +109,22 @@ impl<T: Object> SharedIndexInformer<T> {
         if synced.wait_until(deadline, &stop) {
             return SyncError::undecodable(self.undecodable());
         }
-        Err(SyncError::new(self.unsynced(), timeout.filter(|_| !stop.is_stopped())))
+        Err(SyncError::new(
+            self.unsynced(),
+            timeout.filter(|_| !stop.is_stopped()),
+        ))
     }
 
     /// The sources of whose objects none could be decoded.
     pub(in crate::informer) fn undecodable(&self) -> Vec<Unsynced> {
         let all = self.controllers().iter();
-        all.filter_map(|one| Some(Unsynced::decoded_nothing(one.name(), one.status().undecodable?))).collect()
+        all.filter_map(|one| {
+            Some(Unsynced::decoded_nothing(
+                one.name(),
+                one.status().undecodable?,
+            ))
+        })
+        .collect()
     }
 
     /// What it has not synced with: itself, or those of several namespaces whose list has not come.
@@ -117,8 +133,9 @@ impl<T: Object> SharedIndexInformer<T> {
         if controllers.len() > 1 {
             let all = controllers.iter().map(|one| (one.name(), one.status()));
             let unlisted = all.filter(|(_, status)| !status.listed);
-            let unsynced: Vec<_> =
-                unlisted.map(|(name, status)| Unsynced::new(name, status.last_error)).collect();
+            let unsynced: Vec<_> = unlisted
+                .map(|(name, status)| Unsynced::new(name, status.last_error))
+                .collect();
             if !unsynced.is_empty() {
                 return unsynced;
             }
@@ -137,7 +154,10 @@ impl<T: Object> SharedIndexInformer<T> {
     /// first list. With several namespaces it is the least of theirs: empty before each has one, and if they
     /// can't be compared.
     pub fn last_sync_resource_version(&self) -> String {
-        let mut versions = self.controllers().iter().map(Controller::last_sync_resource_version);
+        let mut versions = self
+            .controllers()
+            .iter()
+            .map(Controller::last_sync_resource_version);
         let first = versions.next().unwrap_or_default();
         let lower = |a: String, b: String| match compare_resource_versions(&a, &b)? {
             Ordering::Greater => Some(b),
@@ -166,12 +186,22 @@ impl<T: Object> SharedIndexInformer<T> {
     /// How each of the reflectors stands, with its namespace: one for each of several namespaces, else one
     /// without. None before the start.
     pub fn statuses(&self) -> Vec<(Option<String>, ReflectorStatus)> {
-        let sources = self.shared.sources.iter().map(|source| source.namespace.clone());
-        sources.zip(self.controllers().iter().map(Controller::status)).collect()
+        let sources = self
+            .shared
+            .sources
+            .iter()
+            .map(|source| source.namespace.clone());
+        sources
+            .zip(self.controllers().iter().map(Controller::status))
+            .collect()
     }
 
     fn controllers(&self) -> &[Controller<T>] {
-        self.shared.controllers.get().map(Vec::as_slice).unwrap_or_default()
+        self.shared
+            .controllers
+            .get()
+            .map(Vec::as_slice)
+            .unwrap_or_default()
     }
 
     /// The threads that have not ended after a stop, by name: reflectors and process loops, or, once these
@@ -182,8 +212,11 @@ impl<T: Object> SharedIndexInformer<T> {
         }
         let controllers = self.controllers().iter().enumerate();
         // The first has its process loop on the thread of the run.
-        let names = controllers.map(|(at, one)| (one, if at == 0 { self.name() } else { one.name() }));
-        names.flat_map(|(controller, name)| controller.running_threads(name)).collect()
+        let names =
+            controllers.map(|(at, one)| (one, if at == 0 { self.name() } else { one.name() }));
+        names
+            .flat_map(|(controller, name)| controller.running_threads(name))
+            .collect()
     }
 
     /// To whom its threads belong.
@@ -197,8 +230,15 @@ fn both(one: ReflectorStatus, other: ReflectorStatus) -> ReflectorStatus {
     use ReflectorState::{BackingOff, Created, Listing, Stopped, Watching};
     let worst = [BackingOff, Listing, Created, Watching, Stopped];
     let rank = |state: ReflectorState| worst.iter().position(|worst| *worst == state);
-    let state = if rank(one.state) <= rank(other.state) { one.state } else { other.state };
-    let expected = one.expected.zip(other.expected).map(|(one, other)| one + other);
+    let state = if rank(one.state) <= rank(other.state) {
+        one.state
+    } else {
+        other.state
+    };
+    let expected = one
+        .expected
+        .zip(other.expected)
+        .map(|(one, other)| one + other);
     let mut both = one;
     both.state = state;
     both.listed &= other.listed;

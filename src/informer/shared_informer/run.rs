@@ -33,7 +33,9 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         self.shared.owner.adopt(|| {
             let mut life = self.shared.life.lock();
             if std::mem::replace(&mut life.started, true) {
-                return Err(InformerError::AlreadyStarted { name: Arc::clone(&self.shared.name) });
+                return Err(InformerError::AlreadyStarted {
+                    name: Arc::clone(&self.shared.name),
+                });
             }
             let _ends = Ends(&self.shared);
             let controllers = self.start(life)?;
@@ -50,12 +52,21 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
 
     /// Takes the lock with it, also when a user's code panics: what ends the informer needs it.
     fn start(&self, mut life: MutexGuard<'_, Life<T>>) -> Result<&[Controller<T>], InformerError> {
-        let Shared { name, sources, processor, controllers, .. } = &*self.shared;
-        processor.start().map_err(|error| super::handlers::thread_error(name, error))?;
+        let Shared {
+            name,
+            sources,
+            processor,
+            controllers,
+            ..
+        } = &*self.shared;
+        processor
+            .start()
+            .map_err(|error| super::handlers::thread_error(name, error))?;
         let metrics = shares(life.options.metrics.as_ref(), sources.len());
         let all = metrics.into_iter().enumerate();
-        let (all, marks): (Vec<_>, Vec<_>) =
-            all.map(|(at, metrics)| self.controller(at, metrics, &mut life)).unzip();
+        let (all, marks): (Vec<_>, Vec<_>) = all
+            .map(|(at, metrics)| self.controller(at, metrics, &mut life))
+            .unzip();
         let all = controllers.get_or_init(|| all);
         self.shared.watermarks.get_or_init(|| marks);
         self.shared.started.set();
@@ -89,9 +100,19 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         life: &mut Life<T>,
     ) -> (Controller<T>, Watermark) {
         let source = &self.shared.sources[at];
-        let SharedIndexInformerOptions { reflector, queue, transform, tell_recreation, .. } = &life.options;
+        let SharedIndexInformerOptions {
+            reflector,
+            queue,
+            transform,
+            tell_recreation,
+            ..
+        } = &life.options;
         let indexer = Arc::clone(&self.shared.indexer);
-        let part = Arc::new(Part::new(indexer, source.namespace.as_deref(), *tell_recreation));
+        let part = Arc::new(Part::new(
+            indexer,
+            source.namespace.as_deref(),
+            *tell_recreation,
+        ));
         let queue = queue.build(
             &part,
             QueueOptions {
@@ -107,14 +128,19 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             Some(wrap) => wrap(queue),
             None => queue,
         };
-        let process =
-            Process { shared: Arc::clone(&self.shared), source: at, part, queue: Arc::clone(&queue) };
+        let process = Process {
+            shared: Arc::clone(&self.shared),
+            source: at,
+            part,
+            queue: Arc::clone(&queue),
+        };
         let process = Arc::new(process);
         let (one, batch) = (Arc::clone(&process), process);
         let lister_watcher = Arc::clone(&source.lister_watcher);
-        let mut config = ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
-            one.run(|tell| one.part.process(deltas, is_in_initial_list, tell))
-        });
+        let mut config =
+            ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
+                one.run(|tell| one.part.process(deltas, is_in_initial_list, tell))
+            });
         config.process_batch = Some(Box::new(move |deltas, is_in_initial_list| {
             batch.run(|tell| batch.part.process_batch(deltas, is_in_initial_list, tell))
         }));
@@ -125,7 +151,9 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         config.reflector.name = source.name(&life.options);
         let (shared, clock) = (Arc::downgrade(&self.shared), Arc::clone(&reflector.clock));
         config.reflector.should_resync = Some(Arc::new(move || {
-            let Some(shared) = shared.upgrade() else { return false };
+            let Some(shared) = shared.upgrade() else {
+                return false;
+            };
             let resyncs = shared.processor.should_resync(at, clock.now());
             if resyncs {
                 log::trace!("{}: forcing a resync", shared.name);
@@ -151,7 +179,13 @@ struct Ends<'a, T: Send + Sync + 'static>(&'a Shared<T>);
 
 impl<T: Send + Sync + 'static> Drop for Ends<'_, T> {
     fn drop(&mut self) {
-        let Shared { life, stopped, processor, ended, .. } = self.0;
+        let Shared {
+            life,
+            stopped,
+            processor,
+            ended,
+            ..
+        } = self.0;
         let metrics = {
             let mut life = life.lock();
             stopped.store(true, Ordering::Release);
@@ -187,7 +221,10 @@ impl<T: Object> Process<T> {
         };
         // A logger is user code: it may add a handler.
         for panic in panics {
-            log::error!("{}: the observer {panic}; the next event follows", self.shared.name);
+            log::error!(
+                "{}: the observer {panic}; the next event follows",
+                self.shared.name
+            );
         }
         Ok(processed?)
     }
@@ -199,7 +236,9 @@ impl<T: Object> Process<T> {
         {
             panics.push(panic);
         }
-        self.shared.processor.distribute(notification, sync.then_some(self.source));
+        self.shared
+            .processor
+            .distribute(notification, sync.then_some(self.source));
         // The observer may take its time with the next one.
         if self.shared.inline.is_some() {
             self.shared.processor.hand_over();
@@ -228,11 +267,18 @@ fn run_all<T: Object>(controllers: &[Controller<T>], stop: &Stop) -> Result<(), 
     let owners = Owners::current();
     thread::scope(|scope| {
         for controller in others {
-            let thread =
-                threads::named(format!("{} process", controller.name()), controller.stack_sizes().others);
-            if let Err(error) = thread.spawn_scoped(scope, || owners.clone().adopt(|| run(controller))) {
+            let thread = threads::named(
+                format!("{} process", controller.name()),
+                controller.stack_sizes().others,
+            );
+            if let Err(error) =
+                thread.spawn_scoped(scope, || owners.clone().adopt(|| run(controller)))
+            {
                 let name = controller.name().into();
-                let _ = failed.set(InformerError::Thread { name, source: Arc::new(error) });
+                let _ = failed.set(InformerError::Thread {
+                    name,
+                    source: Arc::new(error),
+                });
                 stop.stop();
                 break;
             }

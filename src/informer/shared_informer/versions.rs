@@ -93,9 +93,16 @@ impl<T: Object> SharedIndexInformer<T> {
     ///   reason.
     /// - [`WaitError::Timeout`], [`WaitError::Stopped`] and [`WaitError::NotComparable`] as
     ///   [`wait_for_resource_version`](Self::wait_for_resource_version).
-    pub fn wait_for_object(&self, object: &T, timeout: Duration, stop: &Stop) -> Result<(), WaitError> {
+    pub fn wait_for_object(
+        &self,
+        object: &T,
+        timeout: Duration,
+        stop: &Stop,
+    ) -> Result<(), WaitError> {
         let (version, namespace) = (object.resource_version(), object.namespace());
-        let Shared { sources, indexer, .. } = &*self.shared;
+        let Shared {
+            sources, indexer, ..
+        } = &*self.shared;
         if !sources.iter().any(|source| source.may_have(namespace)) {
             let watched = sources
                 .iter()
@@ -109,7 +116,9 @@ impl<T: Object> SharedIndexInformer<T> {
         // What was processed may not have been stored.
         let key = meta_namespace_key(object);
         let cached = indexer.get_by_key(&key);
-        let cached = cached.as_ref().map_or(version, |cached| cached.resource_version());
+        let cached = cached
+            .as_ref()
+            .map_or(version, |cached| cached.resource_version());
         if compare_resource_versions(cached, version) == Some(Ordering::Less) {
             return Err(WaitError::NotStored {
                 key: key.to_string(),
@@ -131,14 +140,21 @@ impl<T: Object> SharedIndexInformer<T> {
     ) -> Result<(), WaitError> {
         let began = Instant::now();
         let (stop, _ends) = self.stop_or_end(stop);
-        self.shared.started.wait_until(began.checked_add(timeout), &stop);
+        self.shared
+            .started
+            .wait_until(began.checked_add(timeout), &stop);
         let rest = timeout.saturating_sub(began.elapsed());
         let Some(watermarks) = self.shared.watermarks.get() else {
             return Watermark::new().wait(version, rest, &stop);
         };
         let sources = self.shared.sources.iter().zip(watermarks);
-        let concerned =
-            sources.filter(|(source, _)| namespace.is_none_or(|namespace| source.may_have(namespace)));
-        Watermark::wait_all(concerned.map(|(_, watermark)| watermark), version, rest, &stop)
+        let concerned = sources
+            .filter(|(source, _)| namespace.is_none_or(|namespace| source.may_have(namespace)));
+        Watermark::wait_all(
+            concerned.map(|(_, watermark)| watermark),
+            version,
+            rest,
+            &stop,
+        )
     }
 }

@@ -102,7 +102,11 @@ impl<T> Compact<T> {
     /// From valid JSON.
     fn of(json: Box<str>) -> Result<Self, serde_json::Error> {
         let outline = Outline::of(&json)?;
-        Ok(Self { json, outline, decodes_to: PhantomData })
+        Ok(Self {
+            json,
+            outline,
+            decodes_to: PhantomData,
+        })
     }
 
     /// All of it, as JSON.
@@ -199,7 +203,9 @@ impl<T> Compact<T> {
     ) -> Result<Option<U>, serde_json::Error> {
         match walk::find(&self.json, pointer) {
             None | Some("null") => Ok(None),
-            Some(value) => stack::decoded(value.as_bytes(), || serde_json::from_str(value)).map(Some),
+            Some(value) => {
+                stack::decoded(value.as_bytes(), || serde_json::from_str(value)).map(Some)
+            }
         }
     }
 
@@ -245,7 +251,8 @@ impl<T: 'static> Object for Compact<T> {
     }
 
     fn label(&self, key: &str) -> Option<&str> {
-        self.labels().find_map(|(label, value)| (label == key).then_some(value))
+        self.labels()
+            .find_map(|(label, value)| (label == key).then_some(value))
     }
 
     fn set_type_meta(&mut self, api_version: &str, kind: &str) {
@@ -275,7 +282,10 @@ impl<T: 'static> Object for Compact<T> {
         walk.enter(b'{');
         for (key, value) in iter::from_fn(|| walk.entry()) {
             let key = &self.json[key];
-            if !given.iter().any(|(field, value)| !value.is_empty() && walk::is_key(key, field)) {
+            if !given
+                .iter()
+                .any(|(field, value)| !value.is_empty() && walk::is_key(key, field))
+            {
                 json.push_str(&format!("\"{key}\":{},", &self.json[value]));
             }
         }
@@ -310,14 +320,24 @@ impl<'de, T> Deserialize<'de> for Compact<T> {
 /// As the JSON that it is, for serde_json to write.
 impl<T> Serialize for Compact<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.decode_as::<&RawValue>().map_err(serde::ser::Error::custom)?.serialize(serializer)
+        self.decode_as::<&RawValue>()
+            .map_err(serde::ser::Error::custom)?
+            .serialize(serializer)
     }
 }
 
 impl<T> Clone for Compact<T> {
     fn clone(&self) -> Self {
-        let Self { json, outline, decodes_to } = self;
-        Self { json: json.clone(), outline: outline.clone(), decodes_to: *decodes_to }
+        let Self {
+            json,
+            outline,
+            decodes_to,
+        } = self;
+        Self {
+            json: json.clone(),
+            outline: outline.clone(),
+            decodes_to: *decodes_to,
+        }
     }
 }
 

@@ -55,7 +55,10 @@ impl Outline {
     pub(super) fn of(json: &str) -> Result<Self, serde_json::Error> {
         if !json.starts_with('{') {
             let other = Unexpected::Other("something else");
-            return Err(serde_json::Error::invalid_type(other, &"a Kubernetes object"));
+            return Err(serde_json::Error::invalid_type(
+                other,
+                &"a Kubernetes object",
+            ));
         }
         if u32::try_from(json.len()).is_err() {
             return Err(serde_json::Error::custom("an object of 4 GiB or more"));
@@ -63,7 +66,10 @@ impl Outline {
         if let Some(outline) = Self::plain(json) {
             return Ok(outline);
         }
-        Ok(Self { odd: Some(Box::new(serde_json::from_str(json)?)), ..Self::default() })
+        Ok(Self {
+            odd: Some(Box::new(serde_json::from_str(json)?)),
+            ..Self::default()
+        })
     }
 
     /// What is plain to see; `None` if something is not.
@@ -135,29 +141,40 @@ impl Outline {
     }
 
     pub(super) fn api_version<'a>(&'a self, json: &'a str) -> &'a str {
-        self.odd.as_ref().map_or_else(|| self.api_version.text(json), |odd| &odd.api_version)
+        self.odd
+            .as_ref()
+            .map_or_else(|| self.api_version.text(json), |odd| &odd.api_version)
     }
 
     pub(super) fn kind<'a>(&'a self, json: &'a str) -> &'a str {
-        self.odd.as_ref().map_or_else(|| self.kind.text(json), |odd| &odd.kind)
+        self.odd
+            .as_ref()
+            .map_or_else(|| self.kind.text(json), |odd| &odd.kind)
     }
 
     pub(super) fn name<'a>(&'a self, json: &'a str) -> &'a str {
-        self.odd.as_ref().map_or_else(|| self.name.text(json), |odd| &odd.metadata.name)
+        self.odd
+            .as_ref()
+            .map_or_else(|| self.name.text(json), |odd| &odd.metadata.name)
     }
 
     pub(super) fn namespace<'a>(&'a self, json: &'a str) -> &'a str {
-        self.odd.as_ref().map_or_else(|| self.namespace.text(json), |odd| &odd.metadata.namespace)
+        self.odd
+            .as_ref()
+            .map_or_else(|| self.namespace.text(json), |odd| &odd.metadata.namespace)
     }
 
     pub(super) fn uid<'a>(&'a self, json: &'a str) -> &'a str {
-        self.odd.as_ref().map_or_else(|| self.uid.text(json), |odd| &odd.metadata.uid)
+        self.odd
+            .as_ref()
+            .map_or_else(|| self.uid.text(json), |odd| &odd.metadata.uid)
     }
 
     pub(super) fn resource_version<'a>(&'a self, json: &'a str) -> &'a str {
-        self.odd
-            .as_ref()
-            .map_or_else(|| self.resource_version.text(json), |odd| &odd.metadata.resource_version)
+        self.odd.as_ref().map_or_else(
+            || self.resource_version.text(json),
+            |odd| &odd.metadata.resource_version,
+        )
     }
 
     pub(super) fn labels<'a>(&'a self, json: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
@@ -193,7 +210,9 @@ fn check_labels(json: &str, walk: &mut Walk<'_>) -> Option<()> {
         is_ascending &= last < key;
         last = key;
     }
-    let text = json.get(start..walk.at()).filter(|text| !text.contains('\\'))?;
+    let text = json
+        .get(start..walk.at())
+        .filter(|text| !text.contains('\\'))?;
     // API servers sort them.
     let mut keys = HashSet::new();
     (is_ascending || labels(text).all(|(key, _)| keys.insert(key))).then_some(())
@@ -205,7 +224,10 @@ fn is_null(json: &str, value: Range<usize>) -> Option<()> {
 
 impl Place {
     fn of(range: Range<usize>) -> Option<Self> {
-        Some(Self { start: range.start.try_into().ok()?, end: range.end.try_into().ok()? })
+        Some(Self {
+            start: range.start.try_into().ok()?,
+            end: range.end.try_into().ok()?,
+        })
     }
 
     fn is_there(self) -> bool {
@@ -230,11 +252,15 @@ impl Place {
         if !self.is_there() {
             return Some(self);
         }
-        Some(Self { start: self.start.checked_add(by)?, end: self.end.checked_add(by)? })
+        Some(Self {
+            start: self.start.checked_add(by)?,
+            end: self.end.checked_add(by)?,
+        })
     }
 
     fn text(self, json: &str) -> &str {
-        json.get(self.start as usize..self.end as usize).unwrap_or_default()
+        json.get(self.start as usize..self.end as usize)
+            .unwrap_or_default()
     }
 }
 

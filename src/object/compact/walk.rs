@@ -16,7 +16,10 @@ pub(super) struct Walk<'a> {
 impl<'a> Walk<'a> {
     /// From the value on that begins here.
     pub(super) fn from(json: &'a str, at: usize) -> Self {
-        Self { json: json.as_bytes(), at }
+        Self {
+            json: json.as_bytes(),
+            at,
+        }
     }
 
     /// Where it is: at the beginning of a value that has not been read, or behind one that has.
@@ -53,12 +56,20 @@ impl<'a> Walk<'a> {
     /// The next element of the array that it is in.
     pub(super) fn element(&mut self) -> Option<Range<usize>> {
         self.pass_over(b",");
-        if self.json.get(self.at) == Some(&b']') { None } else { self.value() }
+        if self.json.get(self.at) == Some(&b']') {
+            None
+        } else {
+            self.value()
+        }
     }
 
     /// Goes on behind white space and these.
     fn pass_over(&mut self, also: &[u8]) {
-        while self.json.get(self.at).is_some_and(|byte| b" \t\r\n".contains(byte) || also.contains(byte)) {
+        while self
+            .json
+            .get(self.at)
+            .is_some_and(|byte| b" \t\r\n".contains(byte) || also.contains(byte))
+        {
             self.at += 1;
         }
     }
@@ -80,12 +91,18 @@ impl<'a> Walk<'a> {
 
     /// Where the string ends that begins here.
     fn string(&self) -> Option<usize> {
-        if self.json.get(self.at) == Some(&b'"') { string_end(self.json, self.at) } else { None }
+        if self.json.get(self.at) == Some(&b'"') {
+            string_end(self.json, self.at)
+        } else {
+            None
+        }
     }
 
     /// Where the object or array ends that begins here.
     fn nested(&self) -> Option<usize> {
-        Scanner::default().end(self.json.get(self.at..)?).map(|length| self.at + length)
+        Scanner::default()
+            .end(self.json.get(self.at..)?)
+            .map(|length| self.at + length)
     }
 }
 
@@ -109,7 +126,8 @@ fn quote_or_backslash(json: &[u8], mut at: usize) -> Option<usize> {
     let zeros = |word: u64| word.wrapping_sub(EACH) & !word & (EACH << 7);
     while let Some(eight) = json.get(at..).and_then(<[u8]>::first_chunk) {
         let word = u64::from_le_bytes(*eight);
-        let found = zeros(word ^ (EACH * u64::from(b'"'))) | zeros(word ^ (EACH * u64::from(b'\\')));
+        let found =
+            zeros(word ^ (EACH * u64::from(b'"'))) | zeros(word ^ (EACH * u64::from(b'\\')));
         if found != 0 {
             // The lowest is exact.
             return Some(at + found.trailing_zeros() as usize / 8);
@@ -117,7 +135,9 @@ fn quote_or_backslash(json: &[u8], mut at: usize) -> Option<usize> {
         at += 8;
     }
     let rest = json.get(at..)?;
-    rest.iter().position(|byte| matches!(byte, b'"' | b'\\')).map(|after| at + after)
+    rest.iter()
+        .position(|byte| matches!(byte, b'"' | b'\\'))
+        .map(|after| at + after)
 }
 
 /// Whether a key that is written like this is that one.
@@ -141,14 +161,24 @@ pub(super) fn find<'a>(json: &'a str, pointer: &str) -> Option<&'a str> {
         let mut walk = Walk::from(json, value.start);
         value = if walk.enter(b'{') {
             let entries = std::iter::from_fn(|| walk.entry());
-            entries.filter(|(key, _)| is_key(&json[key.clone()], &token)).last()?.1
+            entries
+                .filter(|(key, _)| is_key(&json[key.clone()], &token))
+                .last()?
+                .1
         } else if walk.enter(b'[') {
             // Neither "+1" nor "01" is an index.
-            let index = token.parse().ok().filter(|index: &usize| index.to_string() == *token)?;
+            let index = token
+                .parse()
+                .ok()
+                .filter(|index: &usize| index.to_string() == *token)?;
             std::iter::from_fn(|| walk.element()).nth(index)?
         } else {
             return None;
         };
     }
-    if pointer.is_empty() || pointer.starts_with('/') { json.get(value) } else { None }
+    if pointer.is_empty() || pointer.starts_with('/') {
+        json.get(value)
+    } else {
+        None
+    }
 }

@@ -113,8 +113,16 @@ impl<T> DeltaFifoBuilder<T> {
 
     /// The queue, empty and open.
     pub fn build(self) -> DeltaFifo<T> {
-        let Self { accessor, known_objects, emit_replaced, transform, compressor, name, metrics, clock } =
-            self;
+        let Self {
+            accessor,
+            known_objects,
+            emit_replaced,
+            transform,
+            compressor,
+            name,
+            metrics,
+            clock,
+        } = self;
         DeltaFifo {
             accessor,
             known_objects,
@@ -122,7 +130,11 @@ impl<T> DeltaFifoBuilder<T> {
             transform,
             compressor,
             synced: Done::new(name.as_str()),
-            timing: Timing { name, meter: Meter::new(metrics), clock },
+            timing: Timing {
+                name,
+                meter: Meter::new(metrics),
+                clock,
+            },
             state: Mutex::new(State {
                 list: None,
                 items: HashMap::new(),
@@ -144,6 +156,8 @@ impl<T> DeltaFifoBuilder<T> {
 
 impl<T> fmt::Debug for DeltaFifoBuilder<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeltaFifoBuilder").field("emit_replaced", &self.emit_replaced).finish_non_exhaustive()
+        f.debug_struct("DeltaFifoBuilder")
+            .field("emit_replaced", &self.emit_replaced)
+            .finish_non_exhaustive()
     }
 }

@@ -14,9 +14,13 @@ impl<T> DeltaFifo<T> {
     /// Lets the compressor look at keys that have just been written. It runs without the lock: its answer
     /// counts if nobody has written or popped the key meanwhile, else a writer has it asked again.
     pub(super) fn compress(&self, keys: &[Key]) {
-        let Some(compressor) = &self.compressor else { return };
+        let Some(compressor) = &self.compressor else {
+            return;
+        };
         for key in keys {
-            let Some(before) = self.get_by_key(key) else { continue };
+            let Some(before) = self.get_by_key(key) else {
+                continue;
+            };
             let after = match catch(|| compressor(&before)) {
                 Ok(after) => Deltas::new(Key::clone(key), after),
                 Err(panic) => {
@@ -26,7 +30,9 @@ impl<T> DeltaFifo<T> {
             };
             let mut state = self.filed();
             let outdated = match state.items.get_mut(key) {
-                Some(now) if same(now, &before) && !after.is_empty() => Some(std::mem::replace(now, after)),
+                Some(now) if same(now, &before) && !after.is_empty() => {
+                    Some(std::mem::replace(now, after))
+                }
                 Some(now) if same(now, &before) => {
                     let emptied = state.items.remove(key);
                     state.late.take(key);
@@ -49,6 +55,7 @@ fn same<T>(a: &Deltas<T>, b: &Deltas<T>) -> bool {
     let object = |delta: &Delta<T>| delta.object().map(Arc::as_ptr);
     let pairs = || a.iter().zip(b.iter());
     a.len() == b.len()
-        && pairs()
-            .all(|(a, b)| std::mem::discriminant(a) == std::mem::discriminant(b) && object(a) == object(b))
+        && pairs().all(|(a, b)| {
+            std::mem::discriminant(a) == std::mem::discriminant(b) && object(a) == object(b)
+        })
 }

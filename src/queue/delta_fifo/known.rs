@@ -27,7 +27,13 @@ impl<T> Flight<T> {
             Some(Delta::Deleted(_)) | None => None,
             Some(delta) => delta.object().cloned(),
         };
-        Self { key, newest, thread, since, missed: None }
+        Self {
+            key,
+            newest,
+            thread,
+            since,
+            missed: None,
+        }
     }
 
     /// Remembers a deletion, or answers the one that there is no need to remember (D4).
@@ -75,7 +81,11 @@ impl Drop for Problems {
 
 impl<T> Everything<T> {
     pub(super) fn new() -> Self {
-        Self { objects: Vec::new(), leaving: None, problems: Problems(Vec::new()) }
+        Self {
+            objects: Vec::new(),
+            leaving: None,
+            problems: Problems(Vec::new()),
+        }
     }
 }
 
@@ -86,7 +96,9 @@ impl<T> DeltaFifo<T> {
         if state.items.contains_key(key) {
             return Ok(Known::Yes(None));
         }
-        let Some(known) = &self.known_objects else { return Ok(Known::No) };
+        let Some(known) = &self.known_objects else {
+            return Ok(Known::No);
+        };
         Ok(match &state.in_flight {
             Some(flight) if &*flight.key == key => match flight.newest {
                 Some(_) => Known::Yes(None),
@@ -104,7 +116,9 @@ impl<T> DeltaFifo<T> {
         if !state.items.is_empty() || state.in_flight.is_some() {
             return Ok(true);
         }
-        self.known_objects.as_ref().map_or(Ok(false), |known| asking(|| !known.list_keys().is_empty()))
+        self.known_objects
+            .as_ref()
+            .map_or(Ok(false), |known| asking(|| !known.list_keys().is_empty()))
     }
 
     /// Looks the known objects up, but for some. What was found before one of them panics stays in
@@ -115,12 +129,20 @@ impl<T> DeltaFifo<T> {
         skip: impl Fn(&Key) -> bool,
         everything: &mut Everything<T>,
     ) -> Result<(), StoreError> {
-        let Some(known) = &self.known_objects else { return Ok(()) };
+        let Some(known) = &self.known_objects else {
+            return Ok(());
+        };
         let flight = state.in_flight.as_ref();
-        let Everything { objects, leaving, problems } = everything;
+        let Everything {
+            objects,
+            leaving,
+            problems,
+        } = everything;
         let mut look_up = |key: &Key| {
             known.get_by_key(key).unwrap_or_else(|error| {
-                problems.0.push(format!("{}: known object {key}: {error}", self.timing.name));
+                problems
+                    .0
+                    .push(format!("{}: known object {key}: {error}", self.timing.name));
                 None
             })
         };
@@ -131,13 +153,19 @@ impl<T> DeltaFifo<T> {
                     objects.push((key, object));
                 }
             }
-            let Some(Flight { key, newest, .. }) = flight.filter(|flight| !skip(&flight.key)) else { return };
+            let Some(Flight { key, newest, .. }) = flight.filter(|flight| !skip(&flight.key))
+            else {
+                return;
+            };
             let key = Arc::clone(key);
             match newest {
                 Some(newest) => objects.push((key, Some(Arc::clone(newest)))),
                 None => {
                     if let Some(object) = look_up(&key) {
-                        *leaving = Some(Deleted::FinalStateUnknown { key, last_known: Some(object) });
+                        *leaving = Some(Deleted::FinalStateUnknown {
+                            key,
+                            last_known: Some(object),
+                        });
                     }
                 }
             }

@@ -32,7 +32,10 @@ impl<T> Iterator for List<T> {
 
     fn next(&mut self) -> Option<(Place, Deltas<T>)> {
         let (key, object) = self.objects.next()?;
-        let place = Place { key: Arc::clone(&key), number: self.number };
+        let place = Place {
+            key: Arc::clone(&key),
+            number: self.number,
+        };
         self.number += 1;
         Some((place, Deltas::one(Some(key), (self.delta)(object))))
     }
@@ -46,11 +49,18 @@ impl<T> State<T> {
         list: Vec<(Key, Arc<T>)>,
         delta: fn(Arc<T>) -> Delta<T>,
     ) -> Result<(), Vec<(Key, Arc<T>)>> {
-        if self.has_places() || list.is_empty() || !list.is_sorted_by(|(key, _), (next, _)| key < next) {
+        if self.has_places()
+            || list.is_empty()
+            || !list.is_sorted_by(|(key, _), (next, _)| key < next)
+        {
             return Err(list);
         }
         let objects = list.into_iter();
-        self.list = Some(List { number: self.told.places(objects.len()), objects, delta });
+        self.list = Some(List {
+            number: self.told.places(objects.len()),
+            objects,
+            delta,
+        });
         Ok(())
     }
 

@@ -21,7 +21,9 @@ use super::told::Told;
 use super::{Delta, Deltas};
 use crate::object::{Accessor, Deleted, Key};
 use crate::stop::Done;
-use crate::store::{Gaps, KnownObjects, ReflectorStore, StagedList, Staging, StoreError, Transform};
+use crate::store::{
+    Gaps, KnownObjects, ReflectorStore, StagedList, Staging, StoreError, Transform,
+};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Room for this many keys is kept when the queue has run empty; more is given back.
@@ -133,7 +135,8 @@ impl<T> State<T> {
         let mut seen = HashSet::new();
         let first = move |key: &&Key| seen.insert(Arc::clone(key));
         let keys = self.order.iter().map(|place| &place.key);
-        keys.filter(first).filter_map(|key| self.items.get_key_value(key))
+        keys.filter(first)
+            .filter_map(|key| self.items.get_key_value(key))
     }
 
     /// Takes out of `order` what a pop would pass, once it is most of it: not while the initial list is
@@ -198,7 +201,9 @@ impl<T> DeltaFifo<T> {
             return deltas.compress();
         }
         state.queue(key);
-        state.items.insert(Arc::clone(key), Deltas::one(Some(Arc::clone(key)), delta));
+        state
+            .items
+            .insert(Arc::clone(key), Deltas::one(Some(Arc::clone(key)), delta));
         self.wake(state);
         None
     }
@@ -212,7 +217,11 @@ impl<T> DeltaFifo<T> {
 
     /// What the objects of a list come as.
     fn listed(&self) -> fn(Arc<T>) -> Delta<T> {
-        if self.emit_replaced { Delta::Replaced } else { Delta::Sync }
+        if self.emit_replaced {
+            Delta::Replaced
+        } else {
+            Delta::Sync
+        }
     }
 
     /// Queues the part of a list that came before what made it fail.
@@ -235,7 +244,12 @@ impl<T> DeltaFifo<T> {
         gaps: &Gaps,
         resource_version: &str,
     ) -> Result<(), StoreError> {
-        let all_keys = || prepared.iter().map(|(key, _)| Arc::clone(key)).collect::<HashSet<Key>>();
+        let all_keys = || {
+            prepared
+                .iter()
+                .map(|(key, _)| Arc::clone(key))
+                .collect::<HashSet<Key>>()
+        };
         // Built and dropped outside the lock; a first list needs none if nothing else is there.
         let touches = self.compressor.is_some();
         let later = touches || self.state.lock().populated;
@@ -252,11 +266,16 @@ impl<T> DeltaFifo<T> {
         }
         // Asked first: if they panic, nothing has changed.
         if let Some(keys) = &keys {
-            let stays = |key: &Key| keys.contains(key) || state.items.contains_key(key) || gaps.cover(key);
+            let stays =
+                |key: &Key| keys.contains(key) || state.items.contains_key(key) || gaps.cover(key);
             self.known(&state, stays, &mut known)?;
         }
         // A compressor looks at each.
-        let taken = if touches { Err(prepared) } else { state.take_list(prepared, self.listed()) };
+        let taken = if touches {
+            Err(prepared)
+        } else {
+            state.take_list(prepared, self.listed())
+        };
         match taken {
             Ok(()) => self.wake(&state),
             Err(prepared) => {
@@ -273,14 +292,20 @@ impl<T> DeltaFifo<T> {
         let is_gone = |key: &Key| keys.is_some_and(|keys| !keys.contains(key)) && !gaps.cover(key);
         for (key, deltas) in state.items.iter_mut().filter(|(key, _)| is_gone(key)) {
             let last_known = deltas.newest().and_then(Delta::object).cloned();
-            deltas.push(Delta::Deleted(Deleted::FinalStateUnknown { key: Arc::clone(key), last_known }));
+            deltas.push(Delta::Deleted(Deleted::FinalStateUnknown {
+                key: Arc::clone(key),
+                last_known,
+            }));
             left_out.extend(deltas.compress());
             if touches {
                 touched.push(Arc::clone(key));
             }
         }
         for (key, last_known) in known.objects {
-            let tombstone = Deleted::FinalStateUnknown { key: Arc::clone(&key), last_known };
+            let tombstone = Deleted::FinalStateUnknown {
+                key: Arc::clone(&key),
+                last_known,
+            };
             left_out.extend(self.push(&mut state, &key, Delta::Deleted(tombstone)));
             touched.push(key);
         }
@@ -368,7 +393,9 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         let known = self.is_known(&state, &key);
         let (gone, known) = match gone {
             // The transform is not asked about what nobody will be told (D3).
-            Deleted::Final(object) if self.transform.is_some() && !matches!(known, Ok(Known::No)) => {
+            Deleted::Final(object)
+                if self.transform.is_some() && !matches!(known, Ok(Known::No)) =>
+            {
                 self.unlock(state);
                 drop(known);
                 let object = Transform::run(self.transform.as_ref(), &key, object)?;
@@ -443,7 +470,11 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         // of date.
         let mut failed = None;
         let mut keyed = Vec::with_capacity(known.objects.len());
-        for object in known.objects.iter().filter_map(|(_, object)| object.as_ref()) {
+        for object in known
+            .objects
+            .iter()
+            .filter_map(|(_, object)| object.as_ref())
+        {
             match self.accessor.key(object) {
                 Ok(key) => keyed.push((key, object)),
                 Err(error) => {
@@ -507,7 +538,10 @@ impl<T: Send + Sync> Staging<T> for DeltaFifo<T> {
     fn cached(&self, key: &str) -> Option<Arc<T>> {
         let queued = {
             let state = self.filed();
-            state.items.get(key).and_then(|deltas| deltas.newest()?.object().cloned())
+            state
+                .items
+                .get(key)
+                .and_then(|deltas| deltas.newest()?.object().cloned())
         };
         let known = || asking(|| self.known_objects.as_ref()?.get_by_key(key).ok()?).ok()?;
         queued.or_else(known)
@@ -527,7 +561,10 @@ impl<T> fmt::Debug for DeltaFifo<T> {
         let state = self.state.lock();
         f.debug_struct("DeltaFifo")
             .field("len", &state.len())
-            .field("in_flight", &state.in_flight.as_ref().map(|flight| &flight.key))
+            .field(
+                "in_flight",
+                &state.in_flight.as_ref().map(|flight| &flight.key),
+            )
             .field("synced", &state.synced())
             .field("closed", &state.closed)
             .finish_non_exhaustive()

@@ -33,7 +33,8 @@ pub(super) struct Late {
 impl Late {
     pub(super) fn put(&mut self, key: &Key, since: Since) {
         self.of.insert(Arc::clone(key), since.number);
-        self.before.insert((since.number, Arc::clone(key)), since.before);
+        self.before
+            .insert((since.number, Arc::clone(key)), since.before);
     }
 
     pub(super) fn take(&mut self, key: &Key) -> Option<Since> {
@@ -41,11 +42,15 @@ impl Late {
             return None;
         }
         let number = self.of.remove(key)?;
-        self.before.remove(&(number, Arc::clone(key))).map(|before| Since { number, before })
+        self.before
+            .remove(&(number, Arc::clone(key)))
+            .map(|before| Since { number, before })
     }
 
     fn first(&self) -> Option<(u64, &ResourceVersion)> {
-        self.before.first_key_value().map(|((number, _), before)| (*number, before))
+        self.before
+            .first_key_value()
+            .map(|((number, _), before)| (*number, before))
     }
 }
 
@@ -53,13 +58,19 @@ impl<T> State<T> {
     /// A place at the end, for a key that has none or another one.
     pub(super) fn queue(&mut self, key: &Key) {
         let number = self.told.place();
-        self.order.push_back(Place { key: Arc::clone(key), number });
+        self.order.push_back(Place {
+            key: Arc::clone(key),
+            number,
+        });
     }
 
     /// A change that stands here without a place in the order.
     fn stands(&mut self) -> Since {
         let before = self.told.latest().clone();
-        Since { number: self.told.place(), before }
+        Since {
+            number: self.told.place(),
+            before,
+        }
     }
 
     /// Remembers a deletion of the key in flight, which is being deleted. Answers one to drop without the
@@ -77,7 +88,10 @@ impl<T> State<T> {
         let Place { key, number } = place;
         self.late.take(key).unwrap_or_else(|| {
             self.told.pass(Some(*number));
-            Since { number: *number, before: self.told.passed().clone() }
+            Since {
+                number: *number,
+                before: self.told.passed().clone(),
+            }
         })
     }
 
@@ -87,8 +101,14 @@ impl<T> State<T> {
     pub(super) fn publish(&mut self) {
         let first = self.first_in_order();
         self.told.pass(first);
-        let flight = self.in_flight.as_ref().map(|flight| (flight.since.number, &flight.since.before));
-        let early = [flight, self.late.first()].into_iter().flatten().min_by_key(|(number, _)| *number);
+        let flight = self
+            .in_flight
+            .as_ref()
+            .map(|flight| (flight.since.number, &flight.since.before));
+        let early = [flight, self.late.first()]
+            .into_iter()
+            .flatten()
+            .min_by_key(|(number, _)| *number);
         let early = early.filter(|(number, _)| first.is_none_or(|first| *number < first));
         self.told.publish(early.map(|(_, before)| before));
     }
@@ -102,14 +122,19 @@ impl<T> State<T> {
     pub(super) fn is_settled(&self) -> bool {
         let flight = self.in_flight.as_ref().map(|flight| flight.since.number);
         let late = self.late.first().map(|(number, _)| number);
-        let first = [self.first_in_order(), flight, late].into_iter().flatten().min();
+        let first = [self.first_in_order(), flight, late]
+            .into_iter()
+            .flatten()
+            .min();
         self.told.is_settled(first)
     }
 
     /// Takes out of `order` what a pop would pass.
     pub(super) fn pass_over(&mut self) {
         let mut seen = HashSet::new();
-        let Self { order, items, told, .. } = self;
+        let Self {
+            order, items, told, ..
+        } = self;
         order.retain(|place| items.contains_key(&place.key) && seen.insert(Arc::clone(&place.key)));
         told.thin(order.iter().map(|place| place.number));
     }
@@ -150,7 +175,9 @@ mod tests {
             });
             popped.unwrap();
             let state = queue.state.lock();
-            assert!(state.told.kept() <= 3 && state.late.of.len() <= 1 && state.late.before.len() <= 1);
+            assert!(
+                state.told.kept() <= 3 && state.late.of.len() <= 1 && state.late.before.len() <= 1
+            );
         }
         assert!(others > 3000, "{others}");
         assert_eq!(queue.processed().unwrap().current(), "");

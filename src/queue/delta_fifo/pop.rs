@@ -78,7 +78,9 @@ impl<T> DeltaFifo<T> {
     /// What was in flight has been processed.
     fn land(&self, taken: &Taken<T>, processed: &Processed) {
         let mut state = self.state.lock();
-        let Some(mut flight) = state.in_flight.take() else { return };
+        let Some(mut flight) = state.in_flight.take() else {
+            return;
+        };
         let missed = flight.missed.take();
         if processed.result.is_err() && !processed.again {
             state.told.failed(flight.since.number);
@@ -89,13 +91,21 @@ impl<T> DeltaFifo<T> {
             // A deletion that was missed is the one that is told again.
             left_out.extend(missed.map(|(gone, _)| Delta::Deleted(gone)));
             state.late.put(&taken.key, flight.since.clone());
-            left_out.extend(self.put_back(&mut state, &taken.key, taken.deltas.clone(), taken.counts));
+            left_out.extend(self.put_back(
+                &mut state,
+                &taken.key,
+                taken.deltas.clone(),
+                taken.counts,
+            ));
         } else {
             if taken.counts {
                 state.initial = state.initial.saturating_sub(1);
             }
             // The deletion has failed: if the consumer still has the object, he is told of the next one.
-            let known = self.known_objects.as_ref().filter(|_| processed.result.is_err() && missed.is_some());
+            let known = self
+                .known_objects
+                .as_ref()
+                .filter(|_| processed.result.is_err() && missed.is_some());
             known_object = known.map(|known| asking(|| known.get_by_key(&taken.key)));
             match missed {
                 Some((gone, since)) if !matches!(known_object, None | Some(Ok(Ok(None)))) => {
@@ -119,14 +129,26 @@ impl<T> DeltaFifo<T> {
     /// Queues what has been popped before, ahead of what came for its key since; `initial` says whether it
     /// still counts among the initial list. Answers what compression leaves out.
     #[must_use]
-    fn put_back(&self, state: &mut State<T>, key: &Key, deltas: Deltas<T>, initial: bool) -> Vec<Delta<T>> {
+    fn put_back(
+        &self,
+        state: &mut State<T>,
+        key: &Key,
+        deltas: Deltas<T>,
+        initial: bool,
+    ) -> Vec<Delta<T>> {
         state.file();
         let newer = state.items.remove(key);
         if initial {
             let at = state.order.len().min(state.initial - 1);
             // As late as what it is put before.
             match state.order.get(at).map(|place| place.number) {
-                Some(number) => state.order.insert(at, Place { key: Arc::clone(key), number }),
+                Some(number) => state.order.insert(
+                    at,
+                    Place {
+                        key: Arc::clone(key),
+                        number,
+                    },
+                ),
                 None => state.queue(key),
             }
         } else if newer.is_none() {
@@ -151,11 +173,24 @@ impl<T> DeltaFifo<T> {
     /// # Errors
     ///
     /// The deltas, if there are none, or if they have no key.
-    pub fn add_if_not_present(&self, deltas: Deltas<T>) -> Result<Option<Deltas<T>>, Refused<Deltas<T>>> {
+    pub fn add_if_not_present(
+        &self,
+        deltas: Deltas<T>,
+    ) -> Result<Option<Deltas<T>>, Refused<Deltas<T>>> {
         let key = match self.key_of(&deltas) {
             Ok(Some(key)) => key,
-            Ok(None) => return Err(Refused { value: deltas, reason: StoreError::other("no deltas") }),
-            Err(error) => return Err(Refused { value: deltas, reason: error.into() }),
+            Ok(None) => {
+                return Err(Refused {
+                    value: deltas,
+                    reason: StoreError::other("no deltas"),
+                });
+            }
+            Err(error) => {
+                return Err(Refused {
+                    value: deltas,
+                    reason: error.into(),
+                });
+            }
         };
         let mut state = self.filed();
         state.populated = true;
@@ -174,7 +209,9 @@ impl<T> DeltaFifo<T> {
 
 impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
     fn pop(&self, process: &mut Process<'_, T>) -> Result<Deltas<T>, PopError<Deltas<T>>> {
-        let Some(taken) = self.take() else { return Err(PopError::Closed) };
+        let Some(taken) = self.take() else {
+            return Err(PopError::Closed);
+        };
         let process = || catch(|| process(&taken.deltas, taken.in_initial_list));
         let processed = Processed::from(self.timing.run(1, Some(&taken.key), taken.depth, process));
         self.land(&taken, &processed);
@@ -213,7 +250,9 @@ impl<T> State<T> {
             return next;
         }
         let next = loop {
-            let Some(place) = self.order.pop_front() else { break None };
+            let Some(place) = self.order.pop_front() else {
+                break None;
+            };
             if let Some(deltas) = self.items.remove(&place.key) {
                 break Some((place, deltas));
             }

@@ -42,12 +42,18 @@ impl<T> DeltaFifo<T> {
 
     /// All that waits, in the order in which it will be popped.
     pub fn list(&self) -> Vec<Deltas<T>> {
-        self.filed().waiting().map(|(_, deltas)| deltas.clone()).collect()
+        self.filed()
+            .waiting()
+            .map(|(_, deltas)| deltas.clone())
+            .collect()
     }
 
     /// All keys that wait, in the order in which they will be popped.
     pub fn list_keys(&self) -> Vec<Key> {
-        self.filed().waiting().map(|(key, _)| Key::clone(key)).collect()
+        self.filed()
+            .waiting()
+            .map(|(key, _)| Key::clone(key))
+            .collect()
     }
 
     /// The key of what has been popped: the queue's own, or that of its newest object or tombstone; `None` if
@@ -60,8 +66,13 @@ impl<T> DeltaFifo<T> {
         match (deltas.newest(), deltas.key()) {
             (None, _) => Ok(None),
             (Some(_), Some(key)) => Ok(Some(Key::clone(key))),
-            (Some(Delta::Deleted(deleted)), None) => self.accessor.key_of_deleted(deleted).map(Some),
-            (Some(delta), None) => delta.object().map(|object| self.accessor.key(object)).transpose(),
+            (Some(Delta::Deleted(deleted)), None) => {
+                self.accessor.key_of_deleted(deleted).map(Some)
+            }
+            (Some(delta), None) => delta
+                .object()
+                .map(|object| self.accessor.key(object))
+                .transpose(),
         }
     }
 }

@@ -75,11 +75,18 @@ struct State<T> {
 
 impl<T> Heap<T> {
     /// Empty and open. What `compare` calls less comes first.
-    pub fn new(accessor: Accessor<T>, compare: impl Fn(&T, &T) -> Ordering + Send + Sync + 'static) -> Self {
+    pub fn new(
+        accessor: Accessor<T>,
+        compare: impl Fn(&T, &T) -> Ordering + Send + Sync + 'static,
+    ) -> Self {
         Self {
             accessor,
             compare: Box::new(compare),
-            state: Mutex::new(State { order: Order::new(), comparing: None, closed: false }),
+            state: Mutex::new(State {
+                order: Order::new(),
+                comparing: None,
+                closed: false,
+            }),
             filled: Condvar::new(),
             settled: Condvar::new(),
         }
@@ -119,7 +126,11 @@ impl<T> Heap<T> {
         let state = self.state.lock();
         let present = !state.closed && state.order.slot(&key).is_some();
         drop(state);
-        if present { Ok(Some(object)) } else { turn.put(key, object).map(|_| None) }
+        if present {
+            Ok(Some(object))
+        } else {
+            turn.put(key, object).map(|_| None)
+        }
     }
 
     /// [`add`](Self::add)s them one after the other, before any pop gets one of them; of several with one key
@@ -131,16 +142,21 @@ impl<T> Heap<T> {
     /// have been added. If the heap is closed that is the reason, whatever else is wrong.
     pub fn bulk_add(&self, objects: Vec<Arc<T>>) -> Result<(), Refused<Vec<Arc<T>>>> {
         if self.is_closed() {
-            return Err(Refused { value: objects, reason: StoreError::Closed });
+            return Err(Refused {
+                value: objects,
+                reason: StoreError::Closed,
+            });
         }
         let mut failed = None;
-        let keys = objects.iter().map_while(|object| match self.accessor.key(object) {
-            Ok(key) => Some(key),
-            Err(error) => {
-                failed = Some(error.into());
-                None
-            }
-        });
+        let keys = objects
+            .iter()
+            .map_while(|object| match self.accessor.key(object) {
+                Ok(key) => Some(key),
+                Err(error) => {
+                    failed = Some(error.into());
+                    None
+                }
+            });
         let keys: Vec<Key> = keys.collect();
         let mut objects = objects.into_iter();
         let (mut replaced, mut refused) = (Vec::new(), Vec::new());
@@ -157,7 +173,12 @@ impl<T> Heap<T> {
         }
         drop(turn);
         refused.extend(objects);
-        failed.map_or(Ok(()), |reason| Err(Refused { value: refused, reason }))
+        failed.map_or(Ok(()), |reason| {
+            Err(Refused {
+                value: refused,
+                reason,
+            })
+        })
     }
 
     /// Takes out what waits under the key of this object, from a closed heap too.
@@ -228,23 +249,39 @@ impl<T> Heap<T> {
     /// What waits under this key.
     pub fn get_by_key(&self, key: &str) -> Option<Arc<T>> {
         let state = self.state.lock();
-        state.order.slot(key).map(|slot| Arc::clone(state.order.object(slot)))
+        state
+            .order
+            .slot(key)
+            .map(|slot| Arc::clone(state.order.object(slot)))
     }
 
     /// All that waits, in the order in which it will be popped.
     pub fn list(&self) -> Vec<Arc<T>> {
-        self.state.lock().order.iter().map(|(_, object)| Arc::clone(object)).collect()
+        self.state
+            .lock()
+            .order
+            .iter()
+            .map(|(_, object)| Arc::clone(object))
+            .collect()
     }
 
     /// The keys of all that waits, in the order in which it will be popped.
     pub fn list_keys(&self) -> Vec<Key> {
-        self.state.lock().order.iter().map(|(key, _)| Arc::clone(key)).collect()
+        self.state
+            .lock()
+            .order
+            .iter()
+            .map(|(key, _)| Arc::clone(key))
+            .collect()
     }
 
     fn keyed(&self, object: Arc<T>) -> Result<(Key, Arc<T>), Refused<Arc<T>>> {
         match self.accessor.key(&object) {
             Ok(key) => Ok((key, object)),
-            Err(error) => Err(Refused { value: object, reason: error.into() }),
+            Err(error) => Err(Refused {
+                value: object,
+                reason: error.into(),
+            }),
         }
     }
 
@@ -252,7 +289,10 @@ impl<T> Heap<T> {
     fn turn(&self) -> Turn<'_, T> {
         let mut state = self.wait(self.state.lock());
         state.comparing = Some(thread::current().id());
-        Turn { heap: self, added: 0 }
+        Turn {
+            heap: self,
+            added: 0,
+        }
     }
 
     /// Waits until no write compares.
@@ -291,11 +331,22 @@ impl<T> Turn<'_, T> {
         if state.closed {
             return refuse(object, StoreError::Closed);
         }
-        let older = state.order.slot(&key).map(|slot| (slot, Arc::clone(state.order.object(slot))));
+        let older = state
+            .order
+            .slot(&key)
+            .map(|slot| (slot, Arc::clone(state.order.object(slot))));
         drop(state);
         let after = match catch(|| self.place(&object, older.as_ref())) {
             Ok(after) => after,
-            Err(message) => return refuse(object, StoreError::Compare { key, message: message.into() }),
+            Err(message) => {
+                return refuse(
+                    object,
+                    StoreError::Compare {
+                        key,
+                        message: message.into(),
+                    },
+                );
+            }
         };
         let mut state = self.heap.state.lock();
         if state.closed {

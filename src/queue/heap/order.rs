@@ -38,7 +38,12 @@ struct Node<T> {
 
 impl<T> Order<T> {
     pub(super) fn new() -> Self {
-        Self { by_key: HashMap::new(), nodes: Vec::new(), root: NONE, random: Random::new() }
+        Self {
+            by_key: HashMap::new(),
+            nodes: Vec::new(),
+            root: NONE,
+            random: Random::new(),
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -56,7 +61,9 @@ impl<T> Order<T> {
     /// All of them, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &Arc<T>)> {
         let slot = |slot: usize| (slot != NONE).then_some(slot);
-        let slots = iter::successors(slot(self.outermost(self.root, BEFORE)), move |at| slot(self.next(*at)));
+        let slots = iter::successors(slot(self.outermost(self.root, BEFORE)), move |at| {
+            slot(self.next(*at))
+        });
         slots.map(|slot| (&self.nodes[slot].key, &self.nodes[slot].object))
     }
 
@@ -71,7 +78,9 @@ impl<T> Order<T> {
     }
 
     fn found(&self, slot: usize) -> Option<(usize, Arc<T>)> {
-        self.nodes.get(slot).map(|node| (slot, Arc::clone(&node.object)))
+        self.nodes
+            .get(slot)
+            .map(|node| (slot, Arc::clone(&node.object)))
     }
 
     /// A new one, next after another, or first.
@@ -79,7 +88,13 @@ impl<T> Order<T> {
         let slot = self.nodes.len();
         let weight = self.random.unit();
         self.by_key.insert(Arc::clone(&key), slot);
-        self.nodes.push(Node { key, object, parent: NONE, children: [NONE; 2], weight });
+        self.nodes.push(Node {
+            key,
+            object,
+            parent: NONE,
+            children: [NONE; 2],
+            weight,
+        });
         self.link(slot, after);
     }
 
@@ -101,7 +116,13 @@ impl<T> Order<T> {
         self.unlink(slot);
         let removed = self.nodes.swap_remove(slot);
         self.by_key.remove(&removed.key);
-        if let Some(Node { key, parent, children, .. }) = self.nodes.get(slot) {
+        if let Some(Node {
+            key,
+            parent,
+            children,
+            ..
+        }) = self.nodes.get(slot)
+        {
             let (parent, children) = (*parent, *children);
             let last = self.nodes.len();
             if let Some(number) = self.by_key.get_mut(key) {
@@ -119,7 +140,11 @@ impl<T> Order<T> {
     }
 
     fn next(&self, mut slot: usize) -> usize {
-        let Node { mut parent, children, .. } = self.nodes[slot];
+        let Node {
+            mut parent,
+            children,
+            ..
+        } = self.nodes[slot];
         if children[AFTER] != NONE {
             return self.outermost(children[AFTER], BEFORE);
         }
@@ -141,7 +166,10 @@ impl<T> Order<T> {
 
     /// On which side of its parent it hangs.
     fn side(&self, slot: usize, parent: usize) -> usize {
-        let after = self.nodes.get(parent).is_some_and(|parent| parent.children[AFTER] == slot);
+        let after = self
+            .nodes
+            .get(parent)
+            .is_some_and(|parent| parent.children[AFTER] == slot);
         if after { AFTER } else { BEFORE }
     }
 
@@ -159,7 +187,10 @@ impl<T> Order<T> {
     fn link(&mut self, slot: usize, after: Option<usize>) {
         let (parent, side) = match after {
             Some(other) if self.nodes[other].children[AFTER] == NONE => (other, AFTER),
-            Some(other) => (self.outermost(self.nodes[other].children[AFTER], BEFORE), BEFORE),
+            Some(other) => (
+                self.outermost(self.nodes[other].children[AFTER], BEFORE),
+                BEFORE,
+            ),
             None => (self.outermost(self.root, BEFORE), BEFORE),
         };
         self.hang(slot, parent, side);
@@ -173,7 +204,11 @@ impl<T> Order<T> {
     fn unlink(&mut self, slot: usize) {
         loop {
             let [before, after] = self.nodes[slot].children;
-            let heavier = if self.weight(before) > self.weight(after) { before } else { after };
+            let heavier = if self.weight(before) > self.weight(after) {
+                before
+            } else {
+                after
+            };
             if heavier == NONE {
                 break;
             }
@@ -207,10 +242,21 @@ mod tests {
     impl<T> Order<T> {
         /// How deep the tree is, which has to be one.
         fn check(&self, slot: usize, parent: usize) -> usize {
-            let Some(node) = self.nodes.get(slot) else { return 0 };
+            let Some(node) = self.nodes.get(slot) else {
+                return 0;
+            };
             assert_eq!((node.parent, self.by_key[&node.key]), (parent, slot));
-            assert!(self.nodes.get(parent).is_none_or(|parent| parent.weight >= node.weight));
-            1 + node.children.map(|child| self.check(child, slot)).into_iter().max().unwrap_or(0)
+            assert!(
+                self.nodes
+                    .get(parent)
+                    .is_none_or(|parent| parent.weight >= node.weight)
+            );
+            1 + node
+                .children
+                .map(|child| self.check(child, slot))
+                .into_iter()
+                .max()
+                .unwrap_or(0)
         }
     }
 
@@ -221,7 +267,11 @@ mod tests {
         let mut random = Random::new();
         for number in 0..4000 {
             let mut below = |limit: usize| (random.unit() * limit as f64) as usize;
-            let action = if number % 1000 < 700 { below(8) } else { 4 + below(4) };
+            let action = if number % 1000 < 700 {
+                below(8)
+            } else {
+                4 + below(4)
+            };
             let at = below(model.len() + 1);
             let slot = |order: &Order<usize>, number: usize| order.slot(&number.to_string());
             let before = |model: &[usize], at: usize| at.checked_sub(1).map(|before| model[before]);
@@ -250,8 +300,16 @@ mod tests {
                 }
             }
             order.check(order.root, NONE);
-            assert!(order.iter().map(|(_, object)| **object).eq(model.iter().copied()));
-            assert_eq!((order.len(), order.by_key.len()), (model.len(), model.len()));
+            assert!(
+                order
+                    .iter()
+                    .map(|(_, object)| **object)
+                    .eq(model.iter().copied())
+            );
+            assert_eq!(
+                (order.len(), order.by_key.len()),
+                (model.len(), model.len())
+            );
         }
     }
 
@@ -264,6 +322,8 @@ mod tests {
         }
         assert!(order.check(order.root, NONE) < 100, "a balanced one has 17");
         assert!((0..100_000).all(|number| order.pop().is_some_and(|first| *first == number)));
-        assert!(order.pop().is_none() && order.nodes.capacity() == 0 && order.by_key.capacity() == 0);
+        assert!(
+            order.pop().is_none() && order.nodes.capacity() == 0 && order.by_key.capacity() == 0
+        );
     }
 }

@@ -80,7 +80,9 @@ fn f5_f8_synced_although_some_of_it_is_deleted() {
             let queue = Arc::clone(&queue);
             thread::spawn(move || while answer(queue.pop(&mut |_, _| Ok(()))) && comes_back {})
         });
-        queue.replace([("a", 1), ("b", 1)].map(Arc::new).to_vec(), "1").unwrap();
+        queue
+            .replace([("a", 1), ("b", 1)].map(Arc::new).to_vec(), "1")
+            .unwrap();
         let deletions = ["a", "b"].map(|key| {
             let queue = Arc::clone(&queue);
             thread::spawn(move || queue.delete(Deleted::Final(Arc::new((key, 2)))).unwrap())

@@ -34,7 +34,10 @@ fn a_close_at_any_point_loses_nothing() {
 fn heap_of_one_at_a_time() -> Arc<Heap<Item>> {
     let comparing = AtomicBool::new(false);
     Arc::new(Heap::new(accessor(), move |a, b| {
-        assert!(!comparing.swap(true, Ordering::SeqCst), "two writes compare");
+        assert!(
+            !comparing.swap(true, Ordering::SeqCst),
+            "two writes compare"
+        );
         thread::yield_now();
         comparing.store(false, Ordering::SeqCst);
         b.1.cmp(&a.1)
@@ -53,7 +56,10 @@ fn writers_that_compare_keep_the_order() {
             let heap = Arc::clone(&heap);
             thread::spawn(move || match any(3) {
                 0 => heap.bulk_add(arcs(&items)).unwrap(),
-                1 => items.map(Arc::new).into_iter().for_each(|item| heap.add(item).unwrap()),
+                1 => items
+                    .map(Arc::new)
+                    .into_iter()
+                    .for_each(|item| heap.add(item).unwrap()),
                 _ => items.map(Arc::new).into_iter().for_each(|item| {
                     if let Some(item) = heap.add_if_not_present(item).unwrap() {
                         heap.update(item).unwrap();
@@ -65,11 +71,13 @@ fn writers_that_compare_keep_the_order() {
             let (heap, out) = (Arc::clone(&heap), Arc::clone(&out));
             thread::spawn(move || match kind {
                 0 => out.lock().push(*heap.pop().unwrap()),
-                _ => ["a", "b"].iter().for_each(|key| match heap.delete(&(key, 0)) {
-                    Ok(item) => out.lock().push(*item),
-                    Err(StoreError::NotFound { .. }) => {}
-                    Err(error) => panic!("{error}"),
-                }),
+                _ => ["a", "b"]
+                    .iter()
+                    .for_each(|key| match heap.delete(&(key, 0)) {
+                        Ok(item) => out.lock().push(*item),
+                        Err(StoreError::NotFound { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }),
             })
         });
         join_all(writers.into_iter().chain(takers));
@@ -151,7 +159,11 @@ fn nothing_is_added_after_a_close() {
         let taken = join_all(writers).into_iter().max().unwrap_or_default();
         assert_eq!(heap.list(), left);
         left.sort_unstable();
-        let expected = if taken == 0 { arcs(&[("a", 1)]) } else { arcs(&ADDED[..taken]) };
+        let expected = if taken == 0 {
+            arcs(&[("a", 1)])
+        } else {
+            arcs(&ADDED[..taken])
+        };
         assert_eq!(left, expected);
     });
 }
@@ -169,7 +181,8 @@ fn what_is_added_together_is_popped_in_order() {
             let heap = Arc::clone(&heap);
             move || assert!(heap.delete(&("e", 0)).is_err())
         });
-        heap.bulk_add(arcs(&[("a", 1), ("b", 2), ("c", 3)])).unwrap();
+        heap.bulk_add(arcs(&[("a", 1), ("b", 2), ("c", 3)]))
+            .unwrap();
         assert_eq!(popper.join().unwrap(), [3, 2, 1]);
         other.join().unwrap();
     });

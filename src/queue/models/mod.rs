@@ -9,7 +9,9 @@ mod watermark;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::{DeltaFifo, Deltas, Fifo, Heap, PopError, ProcessError, Queue, RealFifo, RealFifoMode, Requeue};
+use super::{
+    DeltaFifo, Deltas, Fifo, Heap, PopError, ProcessError, Queue, RealFifo, RealFifoMode, Requeue,
+};
 use crate::object::{Accessor, KeyError};
 use crate::store::{Indexer, Indexers, ReflectorStore};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -93,7 +95,9 @@ impl<Q: Queue<Item> + 'static> Subject for Q {
     }
 
     fn pop(&self, process: &mut Process<'_>) -> bool {
-        answer(Queue::pop(self, &mut |deltas, _| process(&items_of(deltas))))
+        answer(Queue::pop(self, &mut |deltas, _| {
+            process(&items_of(deltas))
+        }))
     }
 
     fn pop_some(&self, process: &mut Process<'_>) -> bool {
@@ -102,7 +106,9 @@ impl<Q: Queue<Item> + 'static> Subject for Q {
         }
         let process = RefCell::new(process);
         answer(self.pop_batch(
-            &mut |batch, _| (process.borrow_mut())(&batch.iter().flat_map(items_of).collect::<Vec<_>>()),
+            &mut |batch, _| {
+                (process.borrow_mut())(&batch.iter().flat_map(items_of).collect::<Vec<_>>())
+            },
             &mut |deltas, _| (process.borrow_mut())(&items_of(deltas)),
         ))
     }
@@ -117,7 +123,10 @@ fn arcs(items: &[Item]) -> Vec<Arc<Item>> {
 }
 
 fn items_of(deltas: &Deltas<Item>) -> Vec<Item> {
-    deltas.iter().filter_map(|delta| Some(**delta.object()?)).collect()
+    deltas
+        .iter()
+        .filter_map(|delta| Some(**delta.object()?))
+        .collect()
 }
 
 /// A callback of the models does not fail but with [`Requeue`]: another error is a panic of it.
@@ -150,7 +159,10 @@ fn real_fifo_of(accessor: Accessor<Item>) -> Arc<RealFifo<Item>> {
     if any(2) == 0 {
         return Arc::new(RealFifo::atomic(accessor));
     }
-    let mode = RealFifoMode::Atomic { unlock_while_processing: false, bookmarks: true };
+    let mode = RealFifoMode::Atomic {
+        unlock_while_processing: false,
+        bookmarks: true,
+    };
     Arc::new(RealFifo::builder(accessor, mode).build())
 }
 
@@ -182,7 +194,10 @@ enum Promise {
 }
 
 /// What two producers add, each in its order.
-const ADDED: [&[Item]; 2] = [&[("a", 1), ("b", 1), ("a", 2)], &[("c", 1), ("d", 1), ("c", 2)]];
+const ADDED: [&[Item]; 2] = [
+    &[("a", 1), ("b", 1), ("a", 2)],
+    &[("c", 1), ("d", 1), ("c", 2)],
+];
 
 /// What has been popped, in order.
 #[derive(Default)]
@@ -207,7 +222,11 @@ impl Popped {
             self.more.notify_all();
         }
         self.processing.store(false, Ordering::SeqCst);
-        if puts_back { Err(Requeue::new().into()) } else { Ok(()) }
+        if puts_back {
+            Err(Requeue::new().into())
+        } else {
+            Ok(())
+        }
     }
 
     /// Pops until the queue is closed and empty.
@@ -225,10 +244,17 @@ impl Popped {
     /// What each thread has added came as promised, and nothing else did.
     fn assert_is<L: AsRef<[Item]>>(&self, threads: &[L], promise: Promise) {
         let mut popped = self.items.lock().clone();
-        let mut added: Vec<Item> = threads.iter().flat_map(|items| items.as_ref()).copied().collect();
+        let mut added: Vec<Item> = threads
+            .iter()
+            .flat_map(|items| items.as_ref())
+            .copied()
+            .collect();
         if promise == Promise::InOrder {
             for items in threads.iter().map(AsRef::as_ref) {
-                assert!(popped.iter().filter(|item| items.contains(item)).eq(items), "{popped:?}");
+                assert!(
+                    popped.iter().filter(|item| items.contains(item)).eq(items),
+                    "{popped:?}"
+                );
             }
         }
         // Stable: the order within a key stays.
@@ -240,30 +266,52 @@ impl Popped {
             if promise == Promise::NewestAtOnce {
                 popped.sort_unstable();
             }
-            let last: Vec<Item> = added.iter().filter(|item| is_last(&added, item)).copied().collect();
-            assert!(popped.iter().filter(|item| is_last(&added, item)).eq(&last), "{popped:?}");
+            let last: Vec<Item> = added
+                .iter()
+                .filter(|item| is_last(&added, item))
+                .copied()
+                .collect();
+            assert!(
+                popped.iter().filter(|item| is_last(&added, item)).eq(&last),
+                "{popped:?}"
+            );
             assert!(popped.is_sorted_by(|a, b| a < b), "{popped:?}");
             assert!(popped.iter().all(|item| added.contains(item)), "{popped:?}");
         }
         if promise != Promise::NewestAtOnce {
-            assert_eq!(self.overlaps.load(Ordering::SeqCst), 0, "processed at the same time");
+            assert_eq!(
+                self.overlaps.load(Ordering::SeqCst),
+                0,
+                "processed at the same time"
+            );
         }
     }
 }
 
 fn is_last(added: &[Item], item: &Item) -> bool {
-    added.iter().all(|other| other.0 != item.0 || other.1 <= item.1)
+    added
+        .iter()
+        .all(|other| other.0 != item.0 || other.1 <= item.1)
 }
 
 /// Each answers what the queue has taken.
 fn produce<Q: Subject>(queue: &Arc<Q>) -> [thread::JoinHandle<Vec<Item>>; 2] {
     ADDED.map(|items| {
         let queue = Arc::clone(queue);
-        thread::spawn(move || items.iter().copied().filter(|item| queue.add(*item)).collect())
+        thread::spawn(move || {
+            items
+                .iter()
+                .copied()
+                .filter(|item| queue.add(*item))
+                .collect()
+        })
     })
 }
 
-fn consume<const N: usize, Q: Subject>(queue: &Arc<Q>, popped: &Arc<Popped>) -> [thread::JoinHandle<()>; N] {
+fn consume<const N: usize, Q: Subject>(
+    queue: &Arc<Q>,
+    popped: &Arc<Popped>,
+) -> [thread::JoinHandle<()>; N] {
     [(); N].map(|()| {
         let (queue, popped) = (Arc::clone(queue), Arc::clone(popped));
         thread::spawn(move || popped.pop_all(&*queue))
@@ -276,7 +324,12 @@ fn every_item_wakes_a_pop<Q: Subject>(queue: Arc<Q>, promise: Promise) {
     let popped = Arc::new(Popped::default());
     let consumers = consume::<2, _>(&queue, &popped);
     let producers = produce(&queue);
-    let last = |items: &[Item]| ADDED.iter().flat_map(|added| &added[1..]).all(|item| items.contains(item));
+    let last = |items: &[Item]| {
+        ADDED
+            .iter()
+            .flat_map(|added| &added[1..])
+            .all(|item| items.contains(item))
+    };
     popped.wait_for(last);
     queue.close();
     join_all(producers);
@@ -320,7 +373,10 @@ fn every_pop_gets_an_item<Q: Subject>(queue: Arc<Q>, at_once: bool, promise: Pro
 
 /// What is put back does not come in the way of what has been written meanwhile, and is not lost.
 fn what_is_put_back_keeps_the_promise<Q: Subject>(queue: Arc<Q>, promise: Promise) {
-    let popped = Arc::new(Popped { puts_back: true, ..Popped::default() });
+    let popped = Arc::new(Popped {
+        puts_back: true,
+        ..Popped::default()
+    });
     let consumers = consume::<2, _>(&queue, &popped);
     join_all(produce(&queue));
     queue.close();
@@ -335,7 +391,10 @@ fn a_callback_may_add<Q: Subject>(queue: Arc<Q>, promise: Promise) {
         let (queue, popped) = (Arc::clone(&queue), Arc::clone(&popped));
         thread::spawn(move || {
             while queue.pop_some(&mut |items| {
-                for (_, version) in items.iter().filter(|(key, version)| *key == "a" && *version < 3) {
+                for (_, version) in items
+                    .iter()
+                    .filter(|(key, version)| *key == "a" && *version < 3)
+                {
                     queue.add(("a", version + 1));
                 }
                 popped.process(items)

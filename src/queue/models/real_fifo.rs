@@ -50,8 +50,14 @@ fn r19_writers_wait_for_the_processing() {
             0 => (real_fifo_in_order(), false),
             kind => {
                 let unlocked = kind == 1;
-                let mode = RealFifoMode::Atomic { unlock_while_processing: unlocked, bookmarks: true };
-                (Arc::new(RealFifo::builder(accessor(), mode).build()), unlocked)
+                let mode = RealFifoMode::Atomic {
+                    unlock_while_processing: unlocked,
+                    bookmarks: true,
+                };
+                (
+                    Arc::new(RealFifo::builder(accessor(), mode).build()),
+                    unlocked,
+                )
             }
         };
         for key in ["a", "b", "c", "d", "e"] {

@@ -26,10 +26,16 @@ fn a_wait_ends_when_all_before_is_processed(queue: Arc<dyn Queue<Item>>) {
         let (watermark, processed) = (watermark.clone(), Arc::clone(&processed));
         let wanted = 1 + any(TOLD.len());
         thread::spawn(move || {
-            watermark.wait(VERSIONS[wanted], EVER, &Stop::new()).unwrap();
+            watermark
+                .wait(VERSIONS[wanted], EVER, &Stop::new())
+                .unwrap();
             let before = watermark.current();
             let processed = processed.lock().clone();
-            assert!(TOLD.iter().all(|item| item.1 > wanted || processed.contains(item)), "{processed:?}");
+            assert!(
+                TOLD.iter()
+                    .all(|item| item.1 > wanted || processed.contains(item)),
+                "{processed:?}"
+            );
             assert!(watermark.current() >= before);
         })
     });

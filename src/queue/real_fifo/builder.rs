@@ -50,7 +50,10 @@ pub enum RealFifoMode<T> {
 impl<T> fmt::Debug for RealFifoMode<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Atomic { unlock_while_processing, bookmarks } => f
+            Self::Atomic {
+                unlock_while_processing,
+                bookmarks,
+            } => f
                 .debug_struct("Atomic")
                 .field("unlock_while_processing", unlock_while_processing)
                 .field("bookmarks", bookmarks)
@@ -136,14 +139,26 @@ impl<T> RealFifoBuilder<T> {
 
     /// The queue, empty and open.
     pub fn build(self) -> RealFifo<T> {
-        let Self { accessor, mode, transform, cache, name, metrics, clock } = self;
+        let Self {
+            accessor,
+            mode,
+            transform,
+            cache,
+            name,
+            metrics,
+            clock,
+        } = self;
         RealFifo {
             accessor,
             mode,
             transform,
             cache,
             synced: Done::new(name.as_str()),
-            timing: Timing { name, meter: Meter::new(metrics), clock },
+            timing: Timing {
+                name,
+                meter: Meter::new(metrics),
+                clock,
+            },
             state: Mutex::new(State {
                 items: VecDeque::new(),
                 in_flight: None,
@@ -163,6 +178,8 @@ impl<T> RealFifoBuilder<T> {
 
 impl<T> fmt::Debug for RealFifoBuilder<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RealFifoBuilder").field("mode", &self.mode).finish_non_exhaustive()
+        f.debug_struct("RealFifoBuilder")
+            .field("mode", &self.mode)
+            .finish_non_exhaustive()
     }
 }

@@ -65,7 +65,10 @@ impl<T> RealFifo<T> {
             }
             let mut state = self.lock();
             for (key, last_known) in gone {
-                let tombstone = Deleted::FinalStateUnknown { key: Arc::clone(&key), last_known };
+                let tombstone = Deleted::FinalStateUnknown {
+                    key: Arc::clone(&key),
+                    last_known,
+                };
                 self.push(&mut state, Some(key), Delta::Deleted(tombstone));
             }
             for (key, object) in replaced {
@@ -84,12 +87,18 @@ impl<T> RealFifo<T> {
     /// What is known and has nothing queued (R9). The known objects have been transformed already.
     pub(super) fn resync_each(&self, known: &dyn KnownObjects<T>) -> Result<(), StoreError> {
         let result = self.exclusively(|| {
-            let queued: HashSet<Key> = self.newest_of_each()?.into_iter().map(|(key, _)| key).collect();
+            let queued: HashSet<Key> = self
+                .newest_of_each()?
+                .into_iter()
+                .map(|(key, _)| key)
+                .collect();
             for known_key in known.list_keys() {
                 if queued.contains(&known_key) {
                     continue;
                 }
-                let Some(object) = look_up(&self.timing.name, known, &known_key) else { continue };
+                let Some(object) = look_up(&self.timing.name, known, &known_key) else {
+                    continue;
+                };
                 let key = self.accessor.key(&object)?;
                 let mut state = self.lock();
                 self.push(&mut state, Some(key), Delta::Sync(object));
@@ -105,10 +114,16 @@ impl<T> RealFifo<T> {
         let state = self.lock();
         let mut newest: Vec<(Key, Delta<T>)> = Vec::new();
         let mut places = HashMap::new();
-        for (deltas, delta) in state.items.iter().filter_map(|deltas| Some((deltas, deltas.newest()?))) {
+        for (deltas, delta) in state
+            .items
+            .iter()
+            .filter_map(|deltas| Some((deltas, deltas.newest()?)))
+        {
             let Some(key) = deltas.key() else {
                 drop(state);
-                return Err(KeyError::new("a queued object has lost its key in the transform").into());
+                return Err(
+                    KeyError::new("a queued object has lost its key in the transform").into(),
+                );
             };
             match places.get(key) {
                 Some(&place) => newest[place] = (Arc::clone(key), delta.clone()),
@@ -123,7 +138,10 @@ impl<T> RealFifo<T> {
 
     /// Asks the known objects, which are user code: without the lock, while nobody else writes or pops. A
     /// panic in them is an error.
-    fn exclusively(&self, section: impl FnOnce() -> Result<(), StoreError>) -> Result<(), StoreError> {
+    fn exclusively(
+        &self,
+        section: impl FnOnce() -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         let thread = thread::current().id();
         let mut state = self.state.lock();
         let own = loop {
@@ -135,7 +153,10 @@ impl<T> RealFifo<T> {
             }
         };
         if own {
-            state.in_flight = Some(Flight { thread, exclusive: true });
+            state.in_flight = Some(Flight {
+                thread,
+                exclusive: true,
+            });
         }
         drop(state);
         let result = catch(section)

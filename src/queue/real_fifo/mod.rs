@@ -16,7 +16,9 @@ use crate::queue::timing::Timing;
 use crate::queue::told::Told;
 use crate::resource_version::ResourceVersion;
 use crate::stop::Done;
-use crate::store::{Gaps, KnownObjects, ReflectorStore, StagedList, Staging, StoreError, Transform};
+use crate::store::{
+    Gaps, KnownObjects, ReflectorStore, StagedList, Staging, StoreError, Transform,
+};
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
@@ -114,7 +116,10 @@ struct Flight {
 impl<T> RealFifo<T> {
     /// In atomic mode as client-go's informers have it: unlocked, with bookmarks.
     pub fn atomic(accessor: Accessor<T>) -> Self {
-        let mode = RealFifoMode::Atomic { unlock_while_processing: true, bookmarks: true };
+        let mode = RealFifoMode::Atomic {
+            unlock_while_processing: true,
+            bookmarks: true,
+        };
         Self::builder(accessor, mode).build()
     }
 
@@ -127,7 +132,11 @@ impl<T> RealFifo<T> {
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         let this = thread::current().id();
         let mut state = self.state.lock();
-        while state.in_flight.as_ref().is_some_and(|flight| flight.exclusive && flight.thread != this) {
+        while state
+            .in_flight
+            .as_ref()
+            .is_some_and(|flight| flight.exclusive && flight.thread != this)
+        {
             self.landed.wait(&mut state);
         }
         state
@@ -164,7 +173,11 @@ impl<T> RealFifo<T> {
 
     fn upsert(&self, object: Arc<T>, delta: fn(Arc<T>) -> Delta<T>) -> Result<(), StoreError> {
         let version = Told::version_of(&self.accessor, &object);
-        self.write(self.prepare(object).map(|(key, object)| (key, delta(object))), version)
+        self.write(
+            self.prepare(object)
+                .map(|(key, object)| (key, delta(object))),
+            version,
+        )
     }
 
     fn write(
@@ -185,7 +198,11 @@ impl<T> RealFifo<T> {
     }
 
     /// A list as one change (R7).
-    fn replace_all(&self, mut objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
+    fn replace_all(
+        &self,
+        mut objects: Vec<Arc<T>>,
+        resource_version: &str,
+    ) -> Result<(), StoreError> {
         if let Some(transform) = &self.transform {
             for object in &mut objects {
                 let transformed = transform.apply(Arc::clone(object));
@@ -196,7 +213,11 @@ impl<T> RealFifo<T> {
             }
         }
         let gaps = Gaps::default();
-        self.push_list(ReplacedAll { resource_version: resource_version.to_owned(), objects, gaps });
+        self.push_list(ReplacedAll {
+            resource_version: resource_version.to_owned(),
+            objects,
+            gaps,
+        });
         Ok(())
     }
 
@@ -268,7 +289,9 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     /// As for `add`. The transform is not asked about tombstones.
     fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
         match gone {
-            Deleted::Final(object) => self.upsert(object, |object| Delta::Deleted(Deleted::Final(object))),
+            Deleted::Final(object) => {
+                self.upsert(object, |object| Delta::Deleted(Deleted::Final(object)))
+            }
             // What it knows of the object is older than the deletion.
             Deleted::FinalStateUnknown { ref key, .. } => {
                 self.write(Ok((Some(Arc::clone(key)), Delta::Deleted(gone))), None)
@@ -318,7 +341,10 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     ///
     /// None.
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        let mut state = if let RealFifoMode::Atomic { bookmarks: true, .. } = self.mode {
+        let mut state = if let RealFifoMode::Atomic {
+            bookmarks: true, ..
+        } = self.mode
+        {
             let mut state = self.lock();
             self.push(&mut state, None, Delta::Bookmark(resource_version.into()));
             state
@@ -369,16 +395,27 @@ impl<T: Send + Sync> Staging<T> for RealFifo<T> {
     }
 
     fn replace_staged(&self, list: StagedList<T>) -> Result<(), StoreError> {
-        let StagedList { objects, resource_version, gaps } = list;
+        let StagedList {
+            objects,
+            resource_version,
+            gaps,
+        } = list;
         match &self.mode {
             RealFifoMode::Atomic { .. } => {
                 let objects = objects.into_iter().map(|(_, object)| object).collect();
-                self.push_list(ReplacedAll { resource_version, objects, gaps });
+                self.push_list(ReplacedAll {
+                    resource_version,
+                    objects,
+                    gaps,
+                });
                 Ok(())
             }
             RealFifoMode::InOrder(known) => {
                 let listed = objects.iter().map(|(key, _)| Arc::clone(key)).collect();
-                let objects = objects.into_iter().map(|(key, object)| (Some(key), object)).collect();
+                let objects = objects
+                    .into_iter()
+                    .map(|(key, object)| (Some(key), object))
+                    .collect();
                 self.replace_prepared(&**known, &listed, objects, &gaps, Ok(&resource_version))
             }
         }

@@ -46,12 +46,26 @@ impl<T> RealFifo<T> {
         if state.items.is_empty() && state.items.capacity() > KEEP {
             state.items = VecDeque::new();
         }
-        let unlocked = matches!(self.mode, RealFifoMode::Atomic { unlock_while_processing: true, .. });
+        let unlocked = matches!(
+            self.mode,
+            RealFifoMode::Atomic {
+                unlock_while_processing: true,
+                ..
+            }
+        );
         let exclusive = !unlocked || state.items.len() >= 2 * BATCH;
-        state.in_flight = Some(Flight { thread: thread::current().id(), exclusive });
+        state.in_flight = Some(Flight {
+            thread: thread::current().id(),
+            exclusive,
+        });
         let in_initial_list = !state.synced;
         let counted = taken.min(state.initial);
-        let taken = Taken { items: taken, in_initial_list, counted, depth: state.items.len() };
+        let taken = Taken {
+            items: taken,
+            in_initial_list,
+            counted,
+            depth: state.items.len(),
+        };
         drop(state);
         self.timing.depth(|| self.len());
         taken
@@ -91,16 +105,24 @@ impl<T> State<T> {
     /// As many as go together (R14–R16).
     fn batch(&mut self) -> Vec<Deltas<T>> {
         let mut batch: Vec<Deltas<T>> = Vec::new();
-        let most = if self.initial > 0 { self.initial.min(BATCH) } else { BATCH };
+        let most = if self.initial > 0 {
+            self.initial.min(BATCH)
+        } else {
+            BATCH
+        };
         let mut keys = HashSet::new();
         while batch.len() < most {
-            let Some(next) = self.items.front() else { break };
+            let Some(next) = self.items.front() else {
+                break;
+            };
             let single = matches!(
                 next.newest(),
                 None | Some(Delta::ReplacedAll(_) | Delta::SyncAll | Delta::Bookmark(_))
             );
             let closes = single || next.key().is_none();
-            if (single && !batch.is_empty()) || next.key().is_some_and(|key| !keys.insert(key.clone())) {
+            if (single && !batch.is_empty())
+                || next.key().is_some_and(|key| !keys.insert(key.clone()))
+            {
                 break;
             }
             batch.extend(self.items.pop_front());
@@ -114,12 +136,20 @@ impl<T> State<T> {
 
 impl<T: Send + Sync> Queue<T> for RealFifo<T> {
     fn pop(&self, process: &mut Process<'_, T>) -> Result<Deltas<T>, PopError<Deltas<T>>> {
-        let Some(mut state) = self.ready() else { return Err(PopError::Closed) };
-        let Some(deltas) = state.items.pop_front() else { return Err(PopError::Closed) };
+        let Some(mut state) = self.ready() else {
+            return Err(PopError::Closed);
+        };
+        let Some(deltas) = state.items.pop_front() else {
+            return Err(PopError::Closed);
+        };
         let taken = self.fly(state, 1);
         let process = || catch(|| process(&deltas, taken.in_initial_list));
         let processed = Processed::from(self.timing.run(1, deltas.key(), taken.depth, process));
-        self.land(&taken, processed.result.is_err(), processed.again.then(|| deltas.clone()).into_iter());
+        self.land(
+            &taken,
+            processed.result.is_err(),
+            processed.again.then(|| deltas.clone()).into_iter(),
+        );
         processed.answer(deltas)
     }
 
@@ -130,7 +160,9 @@ impl<T: Send + Sync> Queue<T> for RealFifo<T> {
         process_batch: &mut ProcessBatch<'_, T>,
         process: &mut Process<'_, T>,
     ) -> Result<Vec<Deltas<T>>, PopError<Vec<Deltas<T>>>> {
-        let Some(mut state) = self.ready() else { return Err(PopError::Closed) };
+        let Some(mut state) = self.ready() else {
+            return Err(PopError::Closed);
+        };
         let batch = state.batch();
         let taken = self.fly(state, batch.len());
         let process = || {
@@ -141,7 +173,11 @@ impl<T: Send + Sync> Queue<T> for RealFifo<T> {
         };
         let first = batch.first().and_then(Deltas::key);
         let processed = Processed::from(self.timing.run(batch.len(), first, taken.depth, process));
-        let again = if processed.again { batch.clone() } else { Vec::new() };
+        let again = if processed.again {
+            batch.clone()
+        } else {
+            Vec::new()
+        };
         self.land(&taken, processed.result.is_err(), again.into_iter().rev());
         processed.answer(batch)
     }

@@ -31,7 +31,10 @@ impl<T> RealFifo<T> {
     /// [`ReplacedAll`](crate::Delta::ReplacedAll) has for the key is not seen.
     pub fn get_by_key(&self, key: &str) -> Option<Deltas<T>> {
         let state = self.state.lock();
-        let mut waiting = state.items.iter().filter(|deltas| deltas.key().is_some_and(|k| &**k == key));
+        let mut waiting = state
+            .items
+            .iter()
+            .filter(|deltas| deltas.key().is_some_and(|k| &**k == key));
         let mut found = waiting.next()?.clone();
         for deltas in waiting {
             deltas.iter().for_each(|delta| found.push(delta.clone()));
@@ -49,6 +52,8 @@ impl<T> RealFifo<T> {
         let state = self.state.lock();
         let mut seen = HashSet::new();
         let keys = state.items.iter().filter_map(Deltas::key);
-        keys.filter(|key| seen.insert(*key)).map(Arc::clone).collect()
+        keys.filter(|key| seen.insert(*key))
+            .map(Arc::clone)
+            .collect()
     }
 }

@@ -48,7 +48,9 @@ impl<T: Object> Machine<'_, T> {
                 self.report(error, true);
                 self.end_cycle(None);
             }
-            Broken::Event(error) if watching.initial.is_some() => self.watch_list_failed(error, now),
+            Broken::Event(error) if watching.initial.is_some() => {
+                self.watch_list_failed(error, now)
+            }
             Broken::Frame(error) if watching.initial.is_some() => {
                 self.history_is_known = false;
                 self.report(error, false);
@@ -85,7 +87,10 @@ impl<T: Object> Machine<'_, T> {
         let silent = watching.silent.as_secs();
         if watching.initial.is_none() {
             // Half-dead, as an end without a word.
-            self.report(Error::timeout(format!("nothing came for {silent} s")), false);
+            self.report(
+                Error::timeout(format!("nothing came for {silent} s")),
+                false,
+            );
             self.note_health(&watching);
             return self.watch_again(&watching, now);
         }
@@ -108,9 +113,17 @@ impl<T: Object> Machine<'_, T> {
             Some(timeout) => timeout.max(BOOKMARK_INTERVAL),
             None if self.bookmarks_come => QUIET,
             // The longest that a watch may be silent.
-            None => self.settings.min_watch_timeout.saturating_mul(2).saturating_add(SLACK),
+            None => self
+                .settings
+                .min_watch_timeout
+                .saturating_mul(2)
+                .saturating_add(SLACK),
         };
-        if self.quiet < limit.saturating_mul(2).saturating_mul(1 << self.silent_lists.min(31)) {
+        if self.quiet
+            < limit
+                .saturating_mul(2)
+                .saturating_mul(1 << self.silent_lists.min(31))
+        {
             return self.reopen_watch(watching, now);
         }
         (self.quiet, self.bookmarks_come) = (Duration::ZERO, false);
@@ -119,7 +132,12 @@ impl<T: Object> Machine<'_, T> {
         self.end_cycle(None);
     }
 
-    pub(super) fn watch_ended(&mut self, watching: &Watching<T>, result: Result<(), Error>, now: Instant) {
+    pub(super) fn watch_ended(
+        &mut self,
+        watching: &Watching<T>,
+        result: Result<(), Error>,
+        now: Instant,
+    ) {
         self.history_is_known &= result.is_ok() && watching.is_due(now);
         // A connection that broke is an end like any other: the watch goes on from the last version.
         if let Err(error) = result {
@@ -128,7 +146,9 @@ impl<T: Object> Machine<'_, T> {
         let very_short = watching.events == 0 && now.duration_since(watching.started) < VERY_SHORT;
         if very_short {
             self.report(
-                Error::connection("very short watch: it ended within a second and without an event"),
+                Error::connection(
+                    "very short watch: it ended within a second and without an event",
+                ),
                 false,
             );
         }
@@ -146,7 +166,11 @@ impl<T: Object> Machine<'_, T> {
     /// The watch goes on from the last version.
     fn reopen_watch(&mut self, watching: &Watching<T>, now: Instant) {
         let left = VERY_SHORT.saturating_sub(now.saturating_duration_since(watching.started));
-        self.short_watches = if left.is_zero() { 0 } else { self.short_watches.saturating_add(1) };
+        self.short_watches = if left.is_zero() {
+            0
+        } else {
+            self.short_watches.saturating_add(1)
+        };
         self.phase = match self.short_watches > SHORT_WATCHES {
             true => Phase::Wait(left, Next::Watch),
             false => Phase::Watch,

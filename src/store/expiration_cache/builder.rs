@@ -22,7 +22,11 @@ enum Expires<T> {
 
 impl<T> ExpirationCacheBuilder<T> {
     pub(super) fn new(accessor: Accessor<T>) -> Self {
-        Self { accessor, expires: Expires::After(Duration::ZERO), clock: Arc::new(RealClock) }
+        Self {
+            accessor,
+            expires: Expires::After(Duration::ZERO),
+            clock: Arc::new(RealClock),
+        }
     }
 
     /// Objects expire when they are older than this; at just this age they are alive. Zero, the default:
@@ -47,17 +51,30 @@ impl<T> ExpirationCacheBuilder<T> {
 
     /// The cache, empty.
     pub fn build(self) -> ExpirationCache<T> {
-        let Self { accessor, expires, clock } = self;
+        let Self {
+            accessor,
+            expires,
+            clock,
+        } = self;
         let policy = match expires {
-            Expires::After(ttl) => Box::new(TtlPolicy { ttl, clock: Arc::clone(&clock) }),
+            Expires::After(ttl) => Box::new(TtlPolicy {
+                ttl,
+                clock: Arc::clone(&clock),
+            }),
             Expires::By(policy) => policy,
         };
-        ExpirationCache { accessor, policy, clock, storage: ThreadSafeStore::new(Indexers::new()) }
+        ExpirationCache {
+            accessor,
+            policy,
+            clock,
+            storage: ThreadSafeStore::new(Indexers::new()),
+        }
     }
 }
 
 impl<T> fmt::Debug for ExpirationCacheBuilder<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExpirationCacheBuilder").finish_non_exhaustive()
+        f.debug_struct("ExpirationCacheBuilder")
+            .finish_non_exhaustive()
     }
 }

@@ -71,7 +71,11 @@ impl<T> ExpirationCache<T> {
     /// [`StoreError::Key`] if it has no key: nothing has changed then.
     pub fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
         let key = self.accessor.key(&object)?;
-        let entry = TimestampedEntry { key: Arc::clone(&key), object, timestamp: self.clock.now() };
+        let entry = TimestampedEntry {
+            key: Arc::clone(&key),
+            object,
+            timestamp: self.clock.now(),
+        };
         self.storage.add(key, Arc::new(entry)).map(drop)
     }
 
@@ -109,9 +113,19 @@ impl<T> ExpirationCache<T> {
         let timestamp = self.clock.now();
         let stamped = |object: Arc<T>| {
             let key = self.accessor.key(&object)?;
-            Ok((Arc::clone(&key), Arc::new(TimestampedEntry { key, object, timestamp })))
+            Ok((
+                Arc::clone(&key),
+                Arc::new(TimestampedEntry {
+                    key,
+                    object,
+                    timestamp,
+                }),
+            ))
         };
-        let entries = objects.into_iter().map(stamped).collect::<Result<_, StoreError>>()?;
+        let entries = objects
+            .into_iter()
+            .map(stamped)
+            .collect::<Result<_, StoreError>>()?;
         self.storage.replace(entries, resource_version)
     }
 
@@ -241,6 +255,8 @@ impl<T: Send + Sync> Store<T> for ExpirationCache<T> {
 
 impl<T> fmt::Debug for ExpirationCache<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ExpirationCache").field(&self.storage).finish()
+        f.debug_tuple("ExpirationCache")
+            .field(&self.storage)
+            .finish()
     }
 }

@@ -97,12 +97,15 @@ pub struct TtlPolicy {
 
 impl<T> ExpirationPolicy<T> for TtlPolicy {
     fn is_expired(&self, entry: &TimestampedEntry<T>) -> bool {
-        !self.ttl.is_zero() && self.clock.now().saturating_duration_since(entry.timestamp) > self.ttl
+        !self.ttl.is_zero()
+            && self.clock.now().saturating_duration_since(entry.timestamp) > self.ttl
     }
 }
 
 impl fmt::Debug for TtlPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TtlPolicy").field("ttl", &self.ttl).finish_non_exhaustive()
+        f.debug_struct("TtlPolicy")
+            .field("ttl", &self.ttl)
+            .finish_non_exhaustive()
     }
 }

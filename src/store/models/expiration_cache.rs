@@ -18,9 +18,14 @@ impl Aging {
         let oldest = Arc::new(AtomicUsize::new(0));
         let policy = {
             let oldest = Arc::clone(&oldest);
-            move |entry: &TimestampedEntry<Item>| entry.object().version < oldest.load(Ordering::SeqCst)
+            move |entry: &TimestampedEntry<Item>| {
+                entry.object().version < oldest.load(Ordering::SeqCst)
+            }
         };
-        Arc::new(Self { cache: ExpirationCache::builder(accessor()).policy(policy).build(), oldest })
+        Arc::new(Self {
+            cache: ExpirationCache::builder(accessor()).policy(policy).build(),
+            oldest,
+        })
     }
 
     fn expire_below(&self, version: usize) {
@@ -29,7 +34,10 @@ impl Aging {
 
     fn write(&self, version: usize) {
         match any(3) {
-            0 => self.cache.replace(vec![item(0, version), item(1, version)], "1").unwrap(),
+            0 => self
+                .cache
+                .replace(vec![item(0, version), item(1, version)], "1")
+                .unwrap(),
             1 => self.cache.update(item(0, version)).unwrap(),
             _ => self.cache.add(item(0, version)).unwrap(),
         }
@@ -43,7 +51,10 @@ impl Aging {
             1 => self.cache.get_by_key("0").unwrap(),
             _ => self.cache.list().into_iter().find(|item| item.key == 0),
         };
-        assert!(found.as_ref().is_none_or(|item| item.version >= oldest), "{found:?} had expired");
+        assert!(
+            found.as_ref().is_none_or(|item| item.version >= oldest),
+            "{found:?} had expired"
+        );
         found
     }
 }

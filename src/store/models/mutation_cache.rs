@@ -19,7 +19,10 @@ impl Thing {
     }
 
     fn with_uid(uid: &'static str, version: usize) -> Arc<Self> {
-        Arc::new(Self { uid, version: version.to_string() })
+        Arc::new(Self {
+            uid,
+            version: version.to_string(),
+        })
     }
 
     fn version(&self) -> usize {
@@ -55,7 +58,10 @@ impl Cached {
     /// With `adds`, what the store has not got yet is found too.
     fn new(adds: bool) -> Arc<Self> {
         let all = IndexFunc::new(|_: &Thing| vec!["x".to_owned()]);
-        let store = Arc::new(Indexer::new(Accessor::object(), Indexers::new().with("all", all)));
+        let store = Arc::new(Indexer::new(
+            Accessor::object(),
+            Indexers::new().with("all", all),
+        ));
         let cache = MutationCache::builder(Accessor::object(), Arc::clone(&store) as _)
             .indexer(Arc::clone(&store))
             .include_adds(adds)
@@ -66,7 +72,11 @@ impl Cached {
     /// The version that is answered, in one of the ways to read it; 0 if there is none.
     fn read(&self) -> usize {
         if any(2) == 0 {
-            return self.cache.get_by_key("a").unwrap().map_or(0, |thing| thing.version());
+            return self
+                .cache
+                .get_by_key("a")
+                .unwrap()
+                .map_or(0, |thing| thing.version());
         }
         let found = self.cache.by_index("all", "x").unwrap();
         assert!(found.len() <= 1, "one object, answered twice: {found:?}");
@@ -89,7 +99,11 @@ impl Cached {
     ) -> thread::JoinHandle<()> {
         let cached = Arc::clone(self);
         let handler = any(2) == 0;
-        thread::spawn(move || versions.into_iter().for_each(|version| cached.watch(version, handler)))
+        thread::spawn(move || {
+            versions
+                .into_iter()
+                .for_each(|version| cached.watch(version, handler))
+        })
     }
 }
 

@@ -17,7 +17,9 @@ fn generation(keys: std::ops::Range<usize>, version: usize) -> Vec<(Key, Arc<Ite
 
 /// One value that all have, and one for each version.
 fn indexers() -> Indexers<Item> {
-    Indexers::new().with("all", all()).with("version", by_version())
+    Indexers::new()
+        .with("all", all())
+        .with("version", by_version())
 }
 
 fn all() -> IndexFunc<Item> {
@@ -53,10 +55,20 @@ fn assert_consistent(store: &Store) {
     assert_eq!(objects, indexed);
     let mut by_version: BTreeMap<Arc<str>, Vec<Arc<Item>>> = BTreeMap::new();
     for object in objects {
-        by_version.entry(object.version.to_string().into()).or_default().push(object);
+        by_version
+            .entry(object.version.to_string().into())
+            .or_default()
+            .push(object);
     }
-    let values: BTreeSet<Arc<str>> = store.list_index_func_values("version").unwrap().into_iter().collect();
-    assert!(values.iter().eq(by_version.keys()), "{values:?} {by_version:?}");
+    let values: BTreeSet<Arc<str>> = store
+        .list_index_func_values("version")
+        .unwrap()
+        .into_iter()
+        .collect();
+    assert!(
+        values.iter().eq(by_version.keys()),
+        "{values:?} {by_version:?}"
+    );
     for (value, expected) in by_version {
         let mut found = store.by_index("version", &value).unwrap();
         found.sort_unstable();
@@ -78,8 +90,14 @@ fn a_replace_is_never_half_seen() {
                 for _ in 0..2 {
                     let objects = read_all(&store);
                     let version = objects[0].version;
-                    assert!(objects.iter().all(|item| item.version == version), "{objects:?}");
-                    assert_eq!(keys_of(&objects), (version..5 + version).collect::<Vec<_>>());
+                    assert!(
+                        objects.iter().all(|item| item.version == version),
+                        "{objects:?}"
+                    );
+                    assert_eq!(
+                        keys_of(&objects),
+                        (version..5 + version).collect::<Vec<_>>()
+                    );
                     assert!(version >= newest);
                     newest = version;
                     assert!(store.get("4").unwrap().version >= newest);
@@ -90,7 +108,13 @@ fn a_replace_is_never_half_seen() {
         });
         let writer = thread::spawn({
             let store = Arc::clone(&store);
-            move || (1..=3).for_each(|at| store.replace(generation(at..5 + at, at), &at.to_string()).unwrap())
+            move || {
+                (1..=3).for_each(|at| {
+                    store
+                        .replace(generation(at..5 + at, at), &at.to_string())
+                        .unwrap()
+                })
+            }
         });
         writer.join().unwrap();
         join_all(readers);
@@ -110,7 +134,9 @@ fn a_snapshot_is_one_point_in_time() {
             let store = Arc::clone(&store);
             move || {
                 store.replace(generation(0..3, 0), "0").unwrap();
-                let changes = (0..3).map(|at| (key(at), Change::Update(item(at, 1)))).collect();
+                let changes = (0..3)
+                    .map(|at| (key(at), Change::Update(item(at, 1))))
+                    .collect();
                 store.transaction(changes).unwrap();
                 store.replace(generation(0..3, 2), "2").unwrap();
             }
@@ -118,7 +144,12 @@ fn a_snapshot_is_one_point_in_time() {
         for _ in 0..3 {
             let (objects, version) = store.snapshot();
             assert_eq!(objects.len(), if version.is_empty() { 0 } else { 3 });
-            assert!(objects.iter().all(|item| item.version.to_string() == version), "{version}: {objects:?}");
+            assert!(
+                objects
+                    .iter()
+                    .all(|item| item.version.to_string() == version),
+                "{version}: {objects:?}"
+            );
         }
         writer.join().unwrap();
     });
@@ -142,8 +173,14 @@ fn a_list_has_what_stays_once() {
         });
         for _ in 0..2 {
             let keys = keys_of(&read_all(&store));
-            assert!(keys.is_sorted_by(|a, b| a < b), "one of them twice: {keys:?}");
-            assert!([0, 2, 4].iter().all(|stays| keys.contains(stays)), "{keys:?}");
+            assert!(
+                keys.is_sorted_by(|a, b| a < b),
+                "one of them twice: {keys:?}"
+            );
+            assert!(
+                [0, 2, 4].iter().all(|stays| keys.contains(stays)),
+                "{keys:?}"
+            );
         }
         join_all(writers);
         assert_eq!(keys_of(&read_all(&store)), [0, 1, 2, 3, 4, 6, 8]);
@@ -160,7 +197,11 @@ fn an_index_that_is_added_is_whole() {
         store.replace(generation(0..5, 0), "0").unwrap();
         let adder = thread::spawn({
             let store = Arc::clone(&store);
-            move || store.add_indexers(Indexers::new().with("version", by_version())).unwrap()
+            move || {
+                store
+                    .add_indexers(Indexers::new().with("version", by_version()))
+                    .unwrap()
+            }
         });
         let writer = thread::spawn({
             let store = Arc::clone(&store);
@@ -171,7 +212,9 @@ fn an_index_that_is_added_is_whole() {
                 if any(2) == 0 {
                     store.replace(generation(0..4, 2), "2").unwrap();
                 }
-                store.delete_with_object(&key(3), &Deleted::Final(item(3, 1))).unwrap();
+                store
+                    .delete_with_object(&key(3), &Deleted::Final(item(3, 1)))
+                    .unwrap();
             }
         });
         // In the initial content; nobody touches 1 and 4 but the replace, which brings them anew.
@@ -179,7 +222,10 @@ fn an_index_that_is_added_is_whole() {
             Err(IndexError::NoIndex { .. }) => {}
             Err(error) => panic!("{error}"),
             Ok(found) => {
-                let stays = found.iter().filter(|item| [1, 4].contains(&item.key)).count();
+                let stays = found
+                    .iter()
+                    .filter(|item| [1, 4].contains(&item.key))
+                    .count();
                 let replaced = store.get("1").is_some_and(|item| item.version == 2);
                 assert!(stays == 2 || (stays == 0 && replaced), "{found:?}");
             }
@@ -205,11 +251,19 @@ fn an_index_that_is_not_added_leaves_nothing() {
         };
         let adders = [(); 2].map(|()| {
             let store = Arc::clone(&store);
-            thread::spawn(move || store.add_indexers(Indexers::new().with("version", by_version())).is_ok())
+            thread::spawn(move || {
+                store
+                    .add_indexers(Indexers::new().with("version", by_version()))
+                    .is_ok()
+            })
         });
         let failing = thread::spawn({
             let store = Arc::clone(&store);
-            move || store.add_indexers(Indexers::new().with("bad", fails())).unwrap_err()
+            move || {
+                store
+                    .add_indexers(Indexers::new().with("bad", fails()))
+                    .unwrap_err()
+            }
         });
         store.update(key(1), item(1, 1)).unwrap();
         store.delete(&key(3));
@@ -219,7 +273,9 @@ fn an_index_that_is_not_added_leaves_nothing() {
         assert_eq!(store.get_indexers(), ["all".into(), "version".into()]);
         assert!(store.by_index("bad", "y").is_err());
         assert_consistent(&store);
-        store.add_indexers(Indexers::new().with("bad", all())).unwrap();
+        store
+            .add_indexers(Indexers::new().with("bad", all()))
+            .unwrap();
         assert_eq!(store.by_index("bad", "x").unwrap().len(), 4);
         assert!(store.by_index("bad", "y").unwrap().is_empty());
     });

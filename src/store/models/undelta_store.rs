@@ -17,7 +17,10 @@ struct Pushed {
 
 impl Pushed {
     fn push(&self, mut list: Vec<Arc<Item>>) {
-        assert!(!self.pushing.swap(true, Ordering::SeqCst), "pushed at the same time");
+        assert!(
+            !self.pushing.swap(true, Ordering::SeqCst),
+            "pushed at the same time"
+        );
         list.sort_unstable();
         self.lists.lock().push(list);
         self.pushing.store(false, Ordering::SeqCst);
@@ -30,8 +33,11 @@ impl Pushed {
         content.sort_unstable();
         assert_eq!(lists.last(), Some(&content));
         for pair in lists.windows(2) {
-            let older =
-                |new: &Arc<Item>| pair[0].iter().any(|old| old.key == new.key && old.version > new.version);
+            let older = |new: &Arc<Item>| {
+                pair[0]
+                    .iter()
+                    .any(|old| old.key == new.key && old.version > new.version)
+            };
             assert!(!pair[1].iter().any(older), "{pair:?}");
         }
     }

@@ -74,9 +74,24 @@ impl<T> MutationCacheBuilder<T> {
 
     /// The cache, without mutations.
     pub fn build(self) -> MutationCache<T> {
-        let Self { accessor, store, indexer, include_adds, ttl, max_size, clock } = self;
+        let Self {
+            accessor,
+            store,
+            indexer,
+            include_adds,
+            ttl,
+            max_size,
+            clock,
+        } = self;
         let overlay = Mutex::new(Lru::new(max_size, ttl));
-        MutationCache { accessor, store, indexer, include_adds, clock, overlay }
+        MutationCache {
+            accessor,
+            store,
+            indexer,
+            include_adds,
+            clock,
+            overlay,
+        }
     }
 }
 

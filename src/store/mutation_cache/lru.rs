@@ -27,12 +27,23 @@ struct Entry<V> {
 
 impl<V> Lru<V> {
     pub(super) fn new(max_size: usize, ttl: Duration) -> Self {
-        Self { max_size, ttl, entries: HashMap::new(), order: BTreeMap::new(), touches: 0, gone: Vec::new() }
+        Self {
+            max_size,
+            ttl,
+            entries: HashMap::new(),
+            order: BTreeMap::new(),
+            touches: 0,
+            gone: Vec::new(),
+        }
     }
 
     /// The value of a key, not touched. One that has expired goes.
     pub(super) fn get(&mut self, key: &str, now: Instant) -> Option<&Arc<V>> {
-        if self.entries.get(key).is_some_and(|entry| entry.is_expired(self.ttl, now)) {
+        if self
+            .entries
+            .get(key)
+            .is_some_and(|entry| entry.is_expired(self.ttl, now))
+        {
             self.remove(key);
         }
         self.entries.get(key).map(|entry| &entry.value)
@@ -48,7 +59,14 @@ impl<V> Lru<V> {
         }
         self.touches += 1;
         self.order.insert(self.touches, Arc::clone(key));
-        self.entries.insert(Arc::clone(key), Entry { value, since: now, touched: self.touches });
+        self.entries.insert(
+            Arc::clone(key),
+            Entry {
+                value,
+                since: now,
+                touched: self.touches,
+            },
+        );
     }
 
     /// Makes this one the last to go, if it is still there.
@@ -65,7 +83,11 @@ impl<V> Lru<V> {
 
     /// Takes this one out, if it is still there.
     pub(super) fn remove_same(&mut self, key: &str, value: &Arc<V>) {
-        if self.entries.get(key).is_some_and(|entry| Arc::ptr_eq(&entry.value, value)) {
+        if self
+            .entries
+            .get(key)
+            .is_some_and(|entry| Arc::ptr_eq(&entry.value, value))
+        {
             self.remove(key);
         }
     }
@@ -74,7 +96,11 @@ impl<V> Lru<V> {
     pub(super) fn alive(&self, now: Instant) -> Vec<(Key, Arc<V>)> {
         let mut alive = Vec::with_capacity(self.order.len());
         for key in self.order.values() {
-            if let Some(entry) = self.entries.get(key).filter(|entry| !entry.is_expired(self.ttl, now)) {
+            if let Some(entry) = self
+                .entries
+                .get(key)
+                .filter(|entry| !entry.is_expired(self.ttl, now))
+            {
                 alive.push((Arc::clone(key), Arc::clone(&entry.value)));
             }
         }
@@ -154,7 +180,10 @@ mod tests {
                 }
                 _ => now += Duration::from_secs(below(4) as u64),
             }
-            let expected: Vec<_> = model.iter().filter(|entry| now.duration_since(entry.2) <= TTL).collect();
+            let expected: Vec<_> = model
+                .iter()
+                .filter(|entry| now.duration_since(entry.2) <= TTL)
+                .collect();
             let alive = lru.alive(now);
             assert!(
                 alive

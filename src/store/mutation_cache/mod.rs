@@ -105,7 +105,8 @@ impl<T: Object> MutationCache<T> {
         self.locked(|overlay| {
             if let Some(known) = overlay.get(&key, now).cloned() {
                 let gone = known.object.is_none();
-                let known_gone = gone && (mutation.version == known.version || mutation.uid == known.uid);
+                let known_gone =
+                    gone && (mutation.version == known.version || mutation.uid == known.uid);
                 if mutation.version < known.version || known_gone {
                     overlay.touch(&key, &known);
                     return;
@@ -128,7 +129,9 @@ impl<T: Object> MutationCache<T> {
         let mutation = self.locked(|overlay| overlay.get(key, now).cloned());
         let stored = catch(|| self.store.get_by_key(key))
             .unwrap_or_else(|message| Err(StoreError::other(format!("the store {message}"))))?;
-        let Some(mutation) = mutation else { return Ok(stored) };
+        let Some(mutation) = mutation else {
+            return Ok(stored);
+        };
         match stored {
             Some(stored) if self.supersedes(key, &stored, &mutation) => {
                 self.locked(|overlay| overlay.remove_same(key, &mutation));
@@ -167,8 +170,10 @@ impl<T: Object> MutationCache<T> {
         // The order in which mutations are touched, as in client-go.
         stored.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let has = |key: &Key, object: &T| has_value(&function, name, value, key, object);
-        let mutations: HashMap<&Key, &Arc<Mutation<T>>> =
-            overlay.iter().map(|(key, mutation)| (key, mutation)).collect();
+        let mutations: HashMap<&Key, &Arc<Mutation<T>>> = overlay
+            .iter()
+            .map(|(key, mutation)| (key, mutation))
+            .collect();
         let mut objects = Vec::with_capacity(stored.len());
         let mut superseded = Vec::new();
         let mut met = Vec::new();
@@ -194,7 +199,9 @@ impl<T: Object> MutationCache<T> {
         if self.include_adds {
             let known: HashSet<&Key> = stored.iter().map(|(key, _)| key).collect();
             for (key, mutation) in overlay.iter().filter(|(key, _)| !known.contains(key)) {
-                let Some(object) = &mutation.object else { continue };
+                let Some(object) = &mutation.object else {
+                    continue;
+                };
                 if has(key, object) != Some(true) {
                     continue;
                 }
@@ -209,8 +216,11 @@ impl<T: Object> MutationCache<T> {
             }
         }
         self.locked(|overlay| {
-            superseded.iter().for_each(|(key, mutation)| overlay.remove_same(key, mutation));
-            met.iter().for_each(|(key, mutation)| overlay.touch(key, mutation));
+            superseded
+                .iter()
+                .for_each(|(key, mutation)| overlay.remove_same(key, mutation));
+            met.iter()
+                .for_each(|(key, mutation)| overlay.touch(key, mutation));
         });
         Ok(objects)
     }
@@ -247,7 +257,9 @@ impl<T: Object> MutationCache<T> {
     ///
     /// As [`mutation`](Self::mutation): nothing has changed then.
     pub fn on_delete(&self, gone: &Deleted<T>) -> Result<(), StoreError> {
-        let Some(object) = gone.object() else { return Ok(()) };
+        let Some(object) = gone.object() else {
+            return Ok(());
+        };
         let key = self.accessor.key_of_deleted(gone)?;
         let mutation = self.read(&key, object, None)?;
         let now = self.clock.now();
@@ -265,11 +277,20 @@ impl<T: Object> MutationCache<T> {
     }
 
     /// What there is to know of an object, read under no lock.
-    fn read(&self, key: &Key, object: &Arc<T>, kept: Option<Arc<T>>) -> Result<Arc<Mutation<T>>, StoreError> {
+    fn read(
+        &self,
+        key: &Key,
+        object: &Arc<T>,
+        kept: Option<Arc<T>>,
+    ) -> Result<Arc<Mutation<T>>, StoreError> {
         let version = self.version(key, object)?;
         let uid = catch(|| object.uid().into())
             .map_err(|message| StoreError::other(format!("the UID of {key}: {message}")))?;
-        Ok(Arc::new(Mutation { version, uid, object: kept }))
+        Ok(Arc::new(Mutation {
+            version,
+            uid,
+            object: kept,
+        }))
     }
 
     /// The resourceVersion as a number; an empty one is 0 (M1).
@@ -311,7 +332,13 @@ impl<T: Object> MutationCache<T> {
 }
 
 /// Whether a mutation has this value in an index; `None` if its index function fails.
-fn has_value<T>(function: &IndexFunc<T>, name: &str, value: &str, key: &Key, object: &T) -> Option<bool> {
+fn has_value<T>(
+    function: &IndexFunc<T>,
+    name: &str,
+    value: &str,
+    key: &Key,
+    object: &T,
+) -> Option<bool> {
     match function.values(object) {
         Ok(values) => Some(values.iter().any(|one| one == value)),
         Err(message) => {

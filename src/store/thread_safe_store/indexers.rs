@@ -44,8 +44,16 @@ impl<T> ThreadSafeStore<T> {
     fn register(&self, indexers: Indexers<T>) -> Result<Vec<Registered<T>>, AddIndexersError> {
         let functions = indexers.into_functions();
         let mut state = self.state.write();
-        let taken: BTreeSet<&Arc<str>> = state.functions.iter().map(|registered| &registered.name).collect();
-        let names: Vec<Arc<str>> = functions.keys().filter(|name| taken.contains(name)).cloned().collect();
+        let taken: BTreeSet<&Arc<str>> = state
+            .functions
+            .iter()
+            .map(|registered| &registered.name)
+            .collect();
+        let names: Vec<Arc<str>> = functions
+            .keys()
+            .filter(|name| taken.contains(name))
+            .cloned()
+            .collect();
         if !names.is_empty() {
             drop(state);
             return Err(AddIndexersError::Conflict { names });
@@ -55,7 +63,12 @@ impl<T> ThreadSafeStore<T> {
             let id = state.next_index;
             state.next_index += 1;
             state.slots.add_index(id);
-            new.push(Registered { id, name, function, ready: false });
+            new.push(Registered {
+                id,
+                name,
+                function,
+                ready: false,
+            });
         }
         state.functions = state.functions.iter().chain(&new).cloned().collect();
         Ok(new)
@@ -73,7 +86,9 @@ impl<T> ThreadSafeStore<T> {
                     return Ok(());
                 }
                 let slots = state.slots.range(from, CHUNK);
-                slots.map(|slot| (Arc::clone(&slot.key), Arc::clone(&slot.object))).collect()
+                slots
+                    .map(|slot| (Arc::clone(&slot.key), Arc::clone(&slot.object)))
+                    .collect()
             };
             from += CHUNK;
             let mut computed = Vec::with_capacity(chunk.len());
@@ -109,10 +124,14 @@ impl<T> ThreadSafeStore<T> {
     fn change_functions(&self, mut keep: impl FnMut(&mut Registered<T>) -> bool) {
         let outdated = {
             let mut state = self.state.write();
-            let functions = state.functions.iter().cloned().filter_map(|mut registered| {
-                let keep = keep(&mut registered);
-                keep.then_some(registered)
-            });
+            let functions = state
+                .functions
+                .iter()
+                .cloned()
+                .filter_map(|mut registered| {
+                    let keep = keep(&mut registered);
+                    keep.then_some(registered)
+                });
             let functions = functions.collect();
             std::mem::replace(&mut state.functions, functions)
         };
@@ -122,7 +141,15 @@ impl<T> ThreadSafeStore<T> {
 
 fn failed(error: StoreError, key: &Key) -> AddIndexersError {
     match error {
-        StoreError::Index { index, key, message } => AddIndexersError::Function { name: index, key, message },
+        StoreError::Index {
+            index,
+            key,
+            message,
+        } => AddIndexersError::Function {
+            name: index,
+            key,
+            message,
+        },
         other => AddIndexersError::Function {
             name: "".into(),
             key: Arc::clone(key),

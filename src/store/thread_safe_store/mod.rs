@@ -84,7 +84,11 @@ impl<T> State<T> {
     }
 
     fn ready(&self, name: &str) -> Result<u32, IndexError> {
-        match self.functions.iter().find(|registered| registered.ready && &*registered.name == name) {
+        match self
+            .functions
+            .iter()
+            .find(|registered| registered.ready && &*registered.name == name)
+        {
             Some(registered) => Ok(registered.id),
             None => Err(IndexError::NoIndex { name: name.into() }),
         }
@@ -97,7 +101,12 @@ impl<T> ThreadSafeStore<T> {
     pub fn new(indexers: Indexers<T>) -> Self {
         let functions: Arc<[Registered<T>]> = (0..)
             .zip(indexers.into_functions())
-            .map(|(id, (name, function))| Registered { id, name, function, ready: true })
+            .map(|(id, (name, function))| Registered {
+                id,
+                name,
+                function,
+                ready: true,
+            })
             .collect();
         Self {
             resource_version: None,
@@ -188,7 +197,10 @@ impl<T> ThreadSafeStore<T> {
     pub(super) fn delete_same(&self, key: &str, object: &Arc<T>) -> bool {
         let removed = {
             let mut state = self.state.write();
-            let same = state.slots.get(key).is_some_and(|slot| Arc::ptr_eq(&slot.object, object));
+            let same = state
+                .slots
+                .get(key)
+                .is_some_and(|slot| Arc::ptr_eq(&slot.object, object));
             same.then(|| state.slots.remove(key))
         };
         removed.is_some()
@@ -202,7 +214,11 @@ impl<T> ThreadSafeStore<T> {
     ///
     /// [`StoreError::Index`] if an index function fails or panics on one of them: nothing has changed then
     /// (X6).
-    pub fn replace(&self, objects: Vec<(Key, Arc<T>)>, resource_version: &str) -> Result<(), StoreError> {
+    pub fn replace(
+        &self,
+        objects: Vec<(Key, Arc<T>)>,
+        resource_version: &str,
+    ) -> Result<(), StoreError> {
         let old = {
             let (mut state, mut slots) = self.write(|functions| build(functions, &objects))?;
             std::mem::swap(&mut state.slots, &mut slots);
@@ -244,7 +260,10 @@ impl<T> ThreadSafeStore<T> {
         mut changes: Vec<(usize, (Key, Change<T>))>,
     ) -> (Vec<usize>, Vec<(usize, StoreError)>) {
         let mut errors = Vec::new();
-        let held: Vec<Change<T>> = changes.iter().map(|(_, (_, change))| change.clone()).collect();
+        let held: Vec<Change<T>> = changes
+            .iter()
+            .map(|(_, (_, change))| change.clone())
+            .collect();
         let mut versions = Vec::with_capacity(held.len());
         let mut held = held.iter();
         changes.retain(|(position, _)| {
@@ -294,8 +313,17 @@ impl<T> ThreadSafeStore<T> {
             state.set_resource_version(last);
         }
         let took = began.elapsed();
-        if took > slow(made.len().max(1), Duration::from_millis(500), Duration::from_secs(5)) {
-            log::info!("a transaction of {} changes took {took:?}: too many at once", made.len());
+        if took
+            > slow(
+                made.len().max(1),
+                Duration::from_millis(500),
+                Duration::from_secs(5),
+            )
+        {
+            log::info!(
+                "a transaction of {} changes took {took:?}: too many at once",
+                made.len()
+            );
         }
         self.tell();
         errors.sort_by_key(|(position, _)| *position);
@@ -304,7 +332,9 @@ impl<T> ThreadSafeStore<T> {
 
     /// Everything up to this resourceVersion has been seen.
     pub fn bookmark(&self, resource_version: &str) {
-        self.state.write().set_resource_version(Some(resource_version));
+        self.state
+            .write()
+            .set_resource_version(Some(resource_version));
         self.tell();
     }
 
@@ -360,8 +390,14 @@ impl<T> ThreadSafeStore<T> {
 }
 
 /// A generation of a store, with everything indexed.
-fn build<T>(functions: &[Registered<T>], objects: &[(Key, Arc<T>)]) -> Result<Slots<T>, StoreError> {
-    let mut slots = Slots::with_capacity(objects.len(), functions.iter().map(|registered| registered.id));
+fn build<T>(
+    functions: &[Registered<T>],
+    objects: &[(Key, Arc<T>)],
+) -> Result<Slots<T>, StoreError> {
+    let mut slots = Slots::with_capacity(
+        objects.len(),
+        functions.iter().map(|registered| registered.id),
+    );
     // Index functions run only on the object that stays of several with one key.
     for (key, object) in objects {
         slots.put(Arc::clone(key), Arc::clone(object), Computed::new());

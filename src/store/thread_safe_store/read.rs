@@ -16,7 +16,11 @@ const RESTARTS: usize = 2;
 impl<T> ThreadSafeStore<T> {
     /// The object with this key.
     pub fn get(&self, key: &str) -> Option<Arc<T>> {
-        self.state.read().slots.get(key).map(|slot| Arc::clone(&slot.object))
+        self.state
+            .read()
+            .slots
+            .get(key)
+            .map(|slot| Arc::clone(&slot.object))
     }
 
     /// How many objects there are.
@@ -49,7 +53,12 @@ impl<T> ThreadSafeStore<T> {
     pub fn snapshot(&self) -> (Vec<Arc<T>>, String) {
         let state = self.state.read();
         let mut objects = Vec::with_capacity(state.slots.len());
-        objects.extend(state.slots.range(0, usize::MAX).map(|slot| Arc::clone(&slot.object)));
+        objects.extend(
+            state
+                .slots
+                .range(0, usize::MAX)
+                .map(|slot| Arc::clone(&slot.object)),
+        );
         (objects, state.resource_version.clone())
     }
 
@@ -82,7 +91,10 @@ impl<T> ThreadSafeStore<T> {
         let function = self.index_func(name)?;
         let mut values = function
             .values(object)
-            .map_err(|message| IndexError::Function { name: name.into(), message: message.into() })?;
+            .map_err(|message| IndexError::Function {
+                name: name.into(),
+                message: message.into(),
+            })?;
         values.sort_unstable();
         values.dedup();
         let values: Vec<&str> = values.iter().map(String::as_str).collect();
@@ -95,13 +107,17 @@ impl<T> ThreadSafeStore<T> {
         name: &str,
         value: &str,
     ) -> Result<Vec<(Key, Arc<T>)>, IndexError> {
-        self.lookup(name, &[value], |slot| (Arc::clone(&slot.key), Arc::clone(&slot.object)))
+        self.lookup(name, &[value], |slot| {
+            (Arc::clone(&slot.key), Arc::clone(&slot.object))
+        })
     }
 
     /// The function of an index.
     pub(in crate::store) fn index_func(&self, name: &str) -> Result<IndexFunc<T>, IndexError> {
         let functions = Arc::clone(&self.state.read().functions);
-        let registered = functions.iter().find(|registered| registered.ready && &*registered.name == name);
+        let registered = functions
+            .iter()
+            .find(|registered| registered.ready && &*registered.name == name);
         match registered {
             Some(registered) => Ok(registered.function.clone()),
             None => Err(IndexError::NoIndex { name: name.into() }),
@@ -126,7 +142,9 @@ impl<T> ThreadSafeStore<T> {
                 let id = state.ready(name)?;
                 let mut parts = state.slots.values(id).skip(part);
                 let more = loop {
-                    let Some(values) = parts.next() else { break false };
+                    let Some(values) = parts.next() else {
+                        break false;
+                    };
                     found.extend(values.cloned());
                     part += 1;
                     if found.len() >= end {
@@ -151,7 +169,9 @@ impl<T> ThreadSafeStore<T> {
     pub fn get_indexers(&self) -> Vec<Arc<str>> {
         let functions = Arc::clone(&self.state.read().functions);
         let ready = functions.iter().filter(|registered| registered.ready);
-        let mut names: Vec<Arc<str>> = ready.map(|registered| Arc::clone(&registered.name)).collect();
+        let mut names: Vec<Arc<str>> = ready
+            .map(|registered| Arc::clone(&registered.name))
+            .collect();
         names.sort_unstable();
         names
     }
@@ -171,7 +191,10 @@ impl<T> ThreadSafeStore<T> {
                 if restarts == 0 {
                     chunk = usize::MAX;
                 }
-                let slots = state.slots.range(from, chunk).filter(|slot| slot.born <= began);
+                let slots = state
+                    .slots
+                    .range(from, chunk)
+                    .filter(|slot| slot.born <= began);
                 found.extend(slots.map(&of));
                 from = from.saturating_add(chunk);
                 if from >= state.slots.extent() {

@@ -56,7 +56,9 @@ pub(crate) fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 impl<T> State<T> {
     /// Hands the value to somebody who blocks in `recv`; without one it comes back.
     fn serve(&mut self, value: T) -> Option<T> {
-        let Some(waiter) = self.requests.pop_front() else { return Some(value) };
+        let Some(waiter) = self.requests.pop_front() else {
+            return Some(value);
+        };
         self.served.push((waiter.id(), value));
         waiter.unpark();
         None
@@ -70,8 +72,12 @@ impl<T> State<T> {
     }
 
     fn wake_all(&self) {
-        for waiter in
-            self.offers.iter().map(|(waiter, _)| waiter).chain(&self.requests).chain(&self.selecting)
+        for waiter in self
+            .offers
+            .iter()
+            .map(|(waiter, _)| waiter)
+            .chain(&self.requests)
+            .chain(&self.selecting)
         {
             waiter.unpark();
         }
@@ -86,17 +92,26 @@ impl<T> Sender<T> {
             if !state.receiving {
                 return Err(SendError(value));
             }
-            let Some(value) = state.serve(value) else { return Ok(()) };
+            let Some(value) = state.serve(value) else {
+                return Ok(());
+            };
             state.offers.push_back((me.clone(), value));
             state.selecting.iter().for_each(thread::Thread::unpark);
         }
         loop {
             let mut state = self.0.0.lock();
-            let Some(at) = state.offers.iter().position(|(waiter, _)| waiter.id() == me.id()) else {
+            let Some(at) = state
+                .offers
+                .iter()
+                .position(|(waiter, _)| waiter.id() == me.id())
+            else {
                 return Ok(());
             };
             if !state.receiving {
-                return state.offers.remove(at).map_or(Ok(()), |(_, value)| Err(SendError(value)));
+                return state
+                    .offers
+                    .remove(at)
+                    .map_or(Ok(()), |(_, value)| Err(SendError(value)));
             }
             drop(state);
             thread::park();
@@ -191,13 +206,18 @@ impl<T> Selected for Channel<T> {
     }
 
     fn leave(&self, waiter: &Waiter) {
-        self.0.lock().selecting.retain(|other| other.id() != waiter.id());
+        self.0
+            .lock()
+            .selecting
+            .retain(|other| other.id() != waiter.id());
     }
 }
 
 impl<'a> Select<'a> {
     pub(crate) fn new() -> Self {
-        Self { operations: Vec::new() }
+        Self {
+            operations: Vec::new(),
+        }
     }
 
     pub(crate) fn send<T>(&mut self, sender: &'a Sender<T>) -> usize {
@@ -213,7 +233,9 @@ impl<'a> Select<'a> {
     pub(crate) fn select(&mut self) -> SelectedOperation {
         let me = thread::current();
         // Entered before it looks: what becomes ready after that wakes it.
-        self.operations.iter().for_each(|(channel, _)| channel.enter(&me));
+        self.operations
+            .iter()
+            .for_each(|(channel, _)| channel.enter(&me));
         let ready = loop {
             let ready: Vec<usize> = (0..self.operations.len())
                 .filter(|&at| {
@@ -226,7 +248,9 @@ impl<'a> Select<'a> {
             }
             thread::park();
         };
-        self.operations.iter().for_each(|(channel, _)| channel.leave(&me));
+        self.operations
+            .iter()
+            .for_each(|(channel, _)| channel.leave(&me));
         SelectedOperation(ready)
     }
 }
@@ -241,7 +265,10 @@ impl SelectedOperation {
         if !state.receiving {
             return Err(SendError(value));
         }
-        assert!(state.serve(value).is_none(), "somebody else has served who was found ready");
+        assert!(
+            state.serve(value).is_none(),
+            "somebody else has served who was found ready"
+        );
         Ok(())
     }
 
@@ -250,7 +277,10 @@ impl SelectedOperation {
         match state.take() {
             Some(value) => Ok(value),
             None => {
-                assert!(!state.sending, "somebody else has taken what was found ready");
+                assert!(
+                    !state.sending,
+                    "somebody else has taken what was found ready"
+                );
                 Err(RecvError)
             }
         }

@@ -22,7 +22,10 @@ impl<T> Mutex<T> {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        MutexGuard { mutex: &self.0, held: Some(held) }
+        MutexGuard {
+            mutex: &self.0,
+            held: Some(held),
+        }
     }
 }
 
@@ -64,7 +67,11 @@ impl Condvar {
 
     /// Lets others run and comes back, with the time over or with a wake-up that has no reason: so it ends
     /// whether or not anybody wakes it, and whoever waits has to look again.
-    pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, _: Instant) -> WaitTimeoutResult {
+    pub(crate) fn wait_until<T>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        _: Instant,
+    ) -> WaitTimeoutResult {
         guard.held = None;
         thread::yield_now();
         guard.held = Some(guard.mutex.lock().unwrap_or_else(PoisonError::into_inner));

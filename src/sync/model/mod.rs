@@ -30,7 +30,9 @@ pub(crate) fn check(model: fn()) {
 
 /// As [`check`], with this much of the usual number of schedules: for models with long runs.
 pub(crate) fn check_times(share: f64, model: fn()) {
-    let schedules = std::env::var("SCHEDULES").ok().and_then(|number| number.parse().ok());
+    let schedules = std::env::var("SCHEDULES")
+        .ok()
+        .and_then(|number| number.parse().ok());
     let schedules = (schedules.unwrap_or(SCHEDULES) as f64 * share) as usize;
     run(RandomScheduler::new(schedules), model);
     run(PctScheduler::new(DEPTH, schedules), model);
@@ -51,7 +53,10 @@ pub(crate) fn catch_unwind<R>(work: impl FnOnce() -> R) -> std::thread::Result<R
 
 /// What the threads of a model came to.
 pub(crate) fn join_all<R>(threads: impl IntoIterator<Item = thread::JoinHandle<R>>) -> Vec<R> {
-    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    threads
+        .into_iter()
+        .map(|thread| thread.join().unwrap())
+        .collect()
 }
 
 /// A number below this one, as the schedule decides.

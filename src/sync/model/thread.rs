@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Result;
 
-pub(crate) use shuttle::thread::{Scope, ScopedJoinHandle, Thread, ThreadId, current, park, yield_now};
+pub(crate) use shuttle::thread::{
+    Scope, ScopedJoinHandle, Thread, ThreadId, current, park, yield_now,
+};
 
 pub(crate) fn spawn<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> JoinHandle<R> {
     Builder::new().spawn(work).unwrap()

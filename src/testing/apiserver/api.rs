@@ -33,7 +33,9 @@ impl From<StatusError> for Response {
         let mut response = Self::json(status.code(), status.body());
         response.body.push(b'\n');
         if let Some(seconds) = status.retry_after() {
-            response.headers.push(("Retry-After".to_owned(), seconds.to_string()));
+            response
+                .headers
+                .push(("Retry-After".to_owned(), seconds.to_string()));
         }
         response
     }
@@ -41,7 +43,9 @@ impl From<StatusError> for Response {
 
 /// What a request wants, judged by method and path alone.
 pub(crate) fn verb(head: &Head, route: &Route) -> Verb {
-    let Route::Object(target) = route else { return Verb::Other };
+    let Route::Object(target) = route else {
+        return Verb::Other;
+    };
     let one = target.name.is_some();
     match head.method.as_str() {
         "GET" if one => Verb::Get,
@@ -73,7 +77,10 @@ impl Auth {
     }
 
     pub(crate) fn add_without_rights(&self, token: String, user: String) {
-        self.tokens.lock().get_or_insert_default().insert(token, Some(user));
+        self.tokens
+            .lock()
+            .get_or_insert_default()
+            .insert(token, Some(user));
     }
 
     fn check(
@@ -83,13 +90,19 @@ impl Auth {
         resources: &Resources,
     ) -> Result<(), StatusError> {
         let tokens = self.tokens.lock();
-        let Some(tokens) = tokens.as_ref() else { return Ok(()) };
-        let bearer = request.header("authorization").and_then(|value| value.split_once(' '));
-        let token =
-            bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
+        let Some(tokens) = tokens.as_ref() else {
+            return Ok(());
+        };
+        let bearer = request
+            .header("authorization")
+            .and_then(|value| value.split_once(' '));
+        let token = bearer
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .map(|(_, token)| token.trim());
         // Who has all rights may act as anybody; of those only this group has any.
         let acts_as = request.header("impersonate-user");
-        let acts_as = acts_as.filter(|_| request.header("impersonate-group") != Some("system:masters"));
+        let acts_as =
+            acts_as.filter(|_| request.header("impersonate-group") != Some("system:masters"));
         let user = match token.map(|token| tokens.get(token)) {
             Some(None) => return Err(StatusError::unauthorized()),
             Some(Some(None)) => match acts_as {
@@ -105,7 +118,10 @@ impl Auth {
             // Whoever has a name may ask what there is.
             Route::Discovery(_) if user != "system:anonymous" => return Ok(()),
             Route::Discovery(_) | Route::NoSuchResource | Route::NotFound => {
-                let why = format!("forbidden: User \"{user}\" cannot get path \"{}\"", request.path());
+                let why = format!(
+                    "forbidden: User \"{user}\" cannot get path \"{}\"",
+                    request.path()
+                );
                 return Err(StatusError::plain(403, Some(why)));
             }
         };
@@ -124,7 +140,12 @@ impl Auth {
         let why = format!(
             "User \"{user}\" cannot {verb} resource \"{plural}{part}\" in API group \"{group}\" {place}"
         );
-        Err(StatusError::forbidden(target.name.as_deref().unwrap_or_default(), group, plural, &why))
+        Err(StatusError::forbidden(
+            target.name.as_deref().unwrap_or_default(),
+            group,
+            plural,
+            &why,
+        ))
     }
 }
 
@@ -138,7 +159,9 @@ pub(crate) fn answer<'a>(
     if let Err(status) = shared.auth.check(request, route, &shared.resources) {
         let mut response = Response::from(status);
         if response.status == 403 {
-            response.headers.push(("X-Content-Type-Options".to_owned(), "nosniff".to_owned()));
+            response
+                .headers
+                .push(("X-Content-Type-Options".to_owned(), "nosniff".to_owned()));
         }
         return Answer::Response(response);
     }
@@ -148,7 +171,10 @@ pub(crate) fn answer<'a>(
         Route::Discovery(document) => {
             discovery::answer(&shared.resources, document, request.head()).map(Answer::Response)
         }
-        Route::NotFound => Ok(Answer::Response(Response::text(404, "404 page not found\n"))),
+        Route::NotFound => Ok(Answer::Response(Response::text(
+            404,
+            "404 page not found\n",
+        ))),
         Route::NoSuchResource => Err(StatusError::no_such_resource()),
         Route::Object(target) => answer_object(shared, request, target, body),
     };
@@ -166,7 +192,15 @@ fn answer_object<'a>(
     let accepted = accepted(head)?;
     let form = accepted.form();
     if let Some(sub) = target.sub {
-        let answer = subresources::answer(shared, request.verb(), head, media_type(head), target, sub, body);
+        let answer = subresources::answer(
+            shared,
+            request.verb(),
+            head,
+            media_type(head),
+            target,
+            sub,
+            body,
+        );
         return answer.map(Answer::Response);
     }
     let mut warnings = Warnings::none();
@@ -181,7 +215,14 @@ fn answer_object<'a>(
         Verb::Watch => {
             let options = Options::parse(head)?;
             let (collection, selection) = selected(shared, target, &options)?;
-            let watch = Watch::open(shared, collection, selection, form, &options, request.clone())?;
+            let watch = Watch::open(
+                shared,
+                collection,
+                selection,
+                form,
+                &options,
+                request.clone(),
+            )?;
             return Ok(Answer::Watch(watch));
         }
         Verb::List => {
@@ -196,7 +237,10 @@ fn answer_object<'a>(
             let validation = Validation::parse(head, "CreateOptions")?;
             let mut content = parse_object(body, resource)?;
             warnings = validation.of_object(resource, &mut content)?;
-            object(201, &*shared.write(true, dry_run, |writer| writer.create(target, content))?)?
+            object(
+                201,
+                &*shared.write(true, dry_run, |writer| writer.create(target, content))?,
+            )?
         }
         Verb::Update => {
             check_content_type(head)?;
@@ -204,12 +248,18 @@ fn answer_object<'a>(
             let validation = Validation::parse(head, "UpdateOptions")?;
             let mut content = parse_object(body, resource)?;
             warnings = validation.of_object(resource, &mut content)?;
-            object(200, &*shared.write(true, dry_run, |writer| writer.update(target, content))?)?
+            object(
+                200,
+                &*shared.write(true, dry_run, |writer| writer.update(target, content))?,
+            )?
         }
-        Verb::Patch if target.name.is_some() && media_type(head) == "application/apply-patch+yaml" => {
+        Verb::Patch
+            if target.name.is_some() && media_type(head) == "application/apply-patch+yaml" =>
+        {
             let dry_run = is_dry_run(head, "PatchOptions")?;
             let apply = Apply::parse(head, body)?;
-            let (applied, created) = shared.write(true, dry_run, |writer| writer.apply(target, apply))?;
+            let (applied, created) =
+                shared.write(true, dry_run, |writer| writer.apply(target, apply))?;
             object(if created { 201 } else { 200 }, &applied)?
         }
         Verb::Patch if target.name.is_some() => {
@@ -226,14 +276,22 @@ fn answer_object<'a>(
                     field: "force",
                 }));
             }
-            object(200, &*shared.write(true, dry_run, |writer| writer.patch(target, patch))?)?
+            object(
+                200,
+                &*shared.write(true, dry_run, |writer| writer.patch(target, patch))?,
+            )?
         }
         Verb::Delete if !target.status => {
             let preconditions = Preconditions::parse(body)?;
             let dry_run = is_dry_deletion(head, body)?;
-            let deleted = shared.write(true, dry_run, |writer| writer.delete(target, &preconditions))?;
+            let deleted = shared.write(true, dry_run, |writer| {
+                writer.delete(target, &preconditions)
+            })?;
             match deleted {
-                Deleted { object: last, gone: true } if !resource.delete_returns_object => {
+                Deleted {
+                    object: last,
+                    gone: true,
+                } if !resource.delete_returns_object => {
                     Response::json(200, success(resource, &last))
                 }
                 Deleted { object: last, .. } => object(200, &last)?,
@@ -244,8 +302,9 @@ fn answer_object<'a>(
             let dry_run = is_dry_deletion(head, body)?;
             let options = Options::parse(head)?;
             let (collection, selection) = selected(shared, target, &options)?;
-            let page = shared
-                .write(true, dry_run, |writer| writer.delete_collection(&collection, &selection, &options))?;
+            let page = shared.write(true, dry_run, |writer| {
+                writer.delete_collection(&collection, &selection, &options)
+            })?;
             accepted.check(resource, true)?;
             Response::json(200, page.body(resource, form))
         }
@@ -262,14 +321,22 @@ fn selected(
     options: &Options,
 ) -> Result<(Collection, Selection), StatusError> {
     let resource = shared.resources.get(target.resource);
-    let mut selection = Selection::parse(&options.label_selector, &options.field_selector, resource)?;
+    let mut selection =
+        Selection::parse(&options.label_selector, &options.field_selector, resource)?;
     if shared.settings.shards && !options.shard_selector.is_empty() {
         selection = selection.of_shards(&options.shard_selector)?;
     }
-    Ok((Collection::new(target.resource, target.namespace.as_deref()), selection))
+    Ok((
+        Collection::new(target.resource, target.namespace.as_deref()),
+        selection,
+    ))
 }
 
-pub(crate) fn list_page(shared: &Shared, target: &Target, options: &Options) -> Result<Page, StatusError> {
+pub(crate) fn list_page(
+    shared: &Shared,
+    target: &Target,
+    options: &Options,
+) -> Result<Page, StatusError> {
     let (collection, selection) = selected(shared, target, options)?;
     list::list(&shared.state.lock().store, &collection, &selection, options)
 }
@@ -280,14 +347,27 @@ pub(crate) fn get(
     version: Option<&str>,
 ) -> Result<std::sync::Arc<Object>, StatusError> {
     let resource = shared.resources.get(target.resource);
-    let name = target.name.as_deref().ok_or_else(StatusError::method_not_allowed)?;
+    let name = target
+        .name
+        .as_deref()
+        .ok_or_else(StatusError::method_not_allowed)?;
     let asked = parse_version(version.unwrap_or_default())
         .map_err(|why| StatusError::bad_request(format!("invalid resource version: {why}")))?;
     let state = shared.state.lock();
     if asked > state.store.version() {
-        return Err(StatusError::too_large_resource_version(asked, state.store.version()));
+        return Err(StatusError::too_large_resource_version(
+            asked,
+            state.store.version(),
+        ));
     }
-    let found = state.store.get(&Key::new(target.resource, target.namespace.as_deref(), name)).cloned();
+    let found = state
+        .store
+        .get(&Key::new(
+            target.resource,
+            target.namespace.as_deref(),
+            name,
+        ))
+        .cloned();
     found.ok_or_else(|| StatusError::not_found(name, &resource.group, &resource.plural))
 }
 
@@ -319,7 +399,11 @@ impl Accepted {
             None | Some("") => ("core", &*resource.kind),
             Some(group) => (group, &*resource.kind),
         };
-        let list = if is_list { format!("*{package}.{list}List") } else { format!("*{package}.{list}") };
+        let list = if is_list {
+            format!("*{package}.{list}List")
+        } else {
+            format!("*{package}.{list}")
+        };
         Err(StatusError::not_acceptable_form(asked, is_list, &list))
     }
 }
@@ -329,7 +413,10 @@ fn accepted(head: &Head) -> Result<Accepted, StatusError> {
     if accept.trim().is_empty() {
         return Ok(Accepted::Full);
     }
-    accept.split(',').find_map(accepted_range).ok_or_else(StatusError::not_acceptable)
+    accept
+        .split(',')
+        .find_map(accepted_range)
+        .ok_or_else(StatusError::not_acceptable)
 }
 
 fn accepted_range(range: &str) -> Option<Accepted> {
@@ -352,7 +439,12 @@ fn accepted_range(range: &str) -> Option<Accepted> {
 }
 
 fn media_type(head: &Head) -> &str {
-    head.header("content-type").unwrap_or_default().split(';').next().unwrap_or_default().trim()
+    head.header("content-type")
+        .unwrap_or_default()
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
 }
 
 fn check_content_type(head: &Head) -> Result<(), StatusError> {
@@ -365,7 +457,8 @@ fn check_content_type(head: &Head) -> Result<(), StatusError> {
 
 fn success(resource: &ApiResource, last: &Object) -> Vec<u8> {
     let field = |name: &str| super::store::meta_str(last.content(), name);
-    let mut details = json!({ "name": field("name"), "kind": resource.plural, "uid": field("uid") });
+    let mut details =
+        json!({ "name": field("name"), "kind": resource.plural, "uid": field("uid") });
     if !resource.group.is_empty() {
         details["group"] = resource.group.as_str().into();
     }

@@ -48,12 +48,21 @@ impl Apply {
                 field: "fieldManager",
             }));
         }
-        Ok(Self { wanted, manager, force: flag(head, "force").unwrap_or(false) })
+        Ok(Self {
+            wanted,
+            manager,
+            force: flag(head, "force").unwrap_or(false),
+        })
     }
 
     /// Checks what the body says of itself.
     pub(crate) fn check(&self, resource: &ApiResource, name: &str) -> Result<(), StatusError> {
-        let text = |field: &str| self.wanted.get(field).and_then(Value::as_str).unwrap_or_default();
+        let text = |field: &str| {
+            self.wanted
+                .get(field)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
         let (version, kind) = (text("apiVersion"), text("kind"));
         if version != resource.api_version() || kind != resource.kind {
             let slash = if version.contains('/') { "" } else { "/" };
@@ -61,8 +70,15 @@ impl Apply {
                 "invalid object type: {slash}{version}, Kind={kind}"
             )));
         }
-        if self.wanted.get("metadata").and_then(|metadata| metadata.get("managedFields")).is_some() {
-            return Err(StatusError::bad_request("metadata.managedFields must be nil"));
+        if self
+            .wanted
+            .get("metadata")
+            .and_then(|metadata| metadata.get("managedFields"))
+            .is_some()
+        {
+            return Err(StatusError::bad_request(
+                "metadata.managedFields must be nil",
+            ));
         }
         match meta_str(&self.wanted, "name") {
             "" => Err(StatusError::bad_request(format!(
@@ -83,12 +99,18 @@ impl Apply {
         resource: &ApiResource,
         now: String,
     ) -> Result<Value, StatusError> {
-        let Self { mut wanted, manager, force } = self;
+        let Self {
+            mut wanted,
+            manager,
+            force,
+        } = self;
         remove_nulls(&mut wanted);
         let subresource = if target.status { "status" } else { "" };
         // Each door is for its own part.
         if target.status {
-            wanted.retain(|field, _| ["apiVersion", "kind", "metadata", "status"].contains(&&**field));
+            wanted.retain(|field, _| {
+                ["apiVersion", "kind", "metadata", "status"].contains(&&**field)
+            });
             if let Some(Value::Object(metadata)) = wanted.get_mut("metadata") {
                 metadata.retain(|field, _| NOT_OWNED.contains(&&**field));
             }
@@ -101,16 +123,22 @@ impl Apply {
         let leaves = leaves(&new);
         let (place, old) = managers.take(&manager, subresource);
 
-        let taken: Vec<&Vec<String>> =
-            leaves.iter().filter(|leaf| !is_same(&object, &wanted, leaf)).collect();
+        let taken: Vec<&Vec<String>> = leaves
+            .iter()
+            .filter(|leaf| !is_same(&object, &wanted, leaf))
+            .collect();
         let conflicts = managers.conflicts(&taken);
         if !conflicts.is_empty() && !force {
             return Err(StatusError::apply_conflict(&conflicts));
         }
         managers.release(&taken);
         // What it has applied before, leaves out now, and nobody else has applied.
-        for leaf in old.iter().flat_map(|entry| self::leaves(&entry["fieldsV1"])) {
-            let holds_more = at(&object, &leaf).is_some_and(|value| value.is_object() && !is_empty(value));
+        for leaf in old
+            .iter()
+            .flat_map(|entry| self::leaves(&entry["fieldsV1"]))
+        {
+            let holds_more =
+                at(&object, &leaf).is_some_and(|value| value.is_object() && !is_empty(value));
             if !holds_more && !owns(&new, &leaf) && !managers.own(&leaf) {
                 remove(&mut object, &leaf);
             }
@@ -132,7 +160,13 @@ struct Managers(Vec<Value>);
 
 impl Managers {
     fn of(object: &Value) -> Self {
-        Self(object.pointer("/metadata/managedFields").and_then(Value::as_array).cloned().unwrap_or_default())
+        Self(
+            object
+                .pointer("/metadata/managedFields")
+                .and_then(Value::as_array)
+                .cloned()
+                .unwrap_or_default(),
+        )
     }
 
     /// The place of a manager's entry, and the entry, if there is one.
@@ -170,12 +204,17 @@ impl Managers {
 
     /// Nobody owns these any more.
     fn release(&mut self, leaves: &[&Vec<String>]) {
-        for entry in self.0.iter_mut().filter(|entry| entry["operation"] == "Apply") {
+        for entry in self
+            .0
+            .iter_mut()
+            .filter(|entry| entry["operation"] == "Apply")
+        {
             for leaf in leaves {
                 disown(&mut entry["fieldsV1"], leaf);
             }
         }
-        self.0.retain(|entry| entry["operation"] != "Apply" || !is_empty(&entry["fieldsV1"]));
+        self.0
+            .retain(|entry| entry["operation"] != "Apply" || !is_empty(&entry["fieldsV1"]));
     }
 
     fn put(&mut self, place: usize, entry: Value) {
@@ -185,7 +224,13 @@ impl Managers {
     }
 }
 
-fn entry(manager: &str, subresource: &str, resource: &ApiResource, fields: Value, now: String) -> Value {
+fn entry(
+    manager: &str,
+    subresource: &str,
+    resource: &ApiResource,
+    fields: Value,
+    now: String,
+) -> Value {
     let mut entry = json!({
         "manager": manager,
         "operation": "Apply",
@@ -208,9 +253,12 @@ fn owned_of(wanted: &Content) -> Value {
         match (name.as_str(), value) {
             ("apiVersion" | "kind", _) => {}
             ("metadata", Value::Object(metadata)) => {
-                let owned = metadata.iter().filter(|(name, _)| !NOT_OWNED.contains(&name.as_str()));
-                let owned: Map<_, _> =
-                    owned.map(|(name, value)| (format!("f:{name}"), tree(value))).collect();
+                let owned = metadata
+                    .iter()
+                    .filter(|(name, _)| !NOT_OWNED.contains(&name.as_str()));
+                let owned: Map<_, _> = owned
+                    .map(|(name, value)| (format!("f:{name}"), tree(value)))
+                    .collect();
                 if !owned.is_empty() {
                     fields.insert("f:metadata".to_owned(), Value::Object(owned));
                 }
@@ -225,9 +273,10 @@ fn owned_of(wanted: &Content) -> Value {
 
 fn tree(value: &Value) -> Value {
     match value {
-        Value::Object(fields) => {
-            fields.iter().map(|(name, value)| (format!("f:{name}"), tree(value))).collect()
-        }
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(name, value)| (format!("f:{name}"), tree(value)))
+            .collect(),
         _ => json!({}),
     }
 }
@@ -239,7 +288,9 @@ fn is_empty(tree: &Value) -> bool {
 fn leaves(tree: &Value) -> Vec<Vec<String>> {
     fn walk(tree: &Value, path: &mut Vec<String>, leaves: &mut Vec<Vec<String>>) {
         for (key, below) in tree.as_object().into_iter().flatten() {
-            let Some(name) = key.strip_prefix("f:") else { continue };
+            let Some(name) = key.strip_prefix("f:") else {
+                continue;
+            };
             path.push(name.to_owned());
             if is_empty(below) {
                 leaves.push(path.clone());
@@ -256,14 +307,20 @@ fn leaves(tree: &Value) -> Vec<Vec<String>> {
 
 /// Whether a tree has this field as a leaf: owning a field is not owning what is in it.
 fn owns(tree: &Value, path: &[String]) -> bool {
-    let below = path.iter().try_fold(tree, |tree, name| tree.get(format!("f:{name}")));
+    let below = path
+        .iter()
+        .try_fold(tree, |tree, name| tree.get(format!("f:{name}")));
     !path.is_empty() && below.is_some_and(is_empty)
 }
 
 fn disown(tree: &mut Value, path: &[String]) {
-    let (Some((first, rest)), Value::Object(fields)) = (path.split_first(), tree) else { return };
+    let (Some((first, rest)), Value::Object(fields)) = (path.split_first(), tree) else {
+        return;
+    };
     let key = format!("f:{first}");
-    let Some(below) = fields.get_mut(&key) else { return };
+    let Some(below) = fields.get_mut(&key) else {
+        return;
+    };
     // What is empty before is a leaf, and only the one that is meant goes.
     if is_empty(below) != rest.is_empty() {
         return;
@@ -280,7 +337,9 @@ fn at<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
 
 /// Whether the object has what is wanted there; of a field that is wanted empty, that it is there.
 fn is_same(object: &Value, wanted: &Content, leaf: &[String]) -> bool {
-    let wanted = leaf.split_first().and_then(|(first, rest)| at(wanted.get(first)?, rest));
+    let wanted = leaf
+        .split_first()
+        .and_then(|(first, rest)| at(wanted.get(first)?, rest));
     match (at(object, leaf), wanted) {
         (Some(Value::Object(_)), Some(Value::Object(_))) => true,
         (live, wanted) => live == wanted,
@@ -299,7 +358,9 @@ fn remove_nulls(fields: &mut Content) {
 
 /// Removes a field, and what is empty without it.
 fn remove(value: &mut Value, path: &[String]) {
-    let (Some((first, rest)), Value::Object(fields)) = (path.split_first(), value) else { return };
+    let (Some((first, rest)), Value::Object(fields)) = (path.split_first(), value) else {
+        return;
+    };
     if rest.is_empty() {
         fields.remove(first);
     } else if let Some(below) = fields.get_mut(first) {

@@ -119,7 +119,11 @@ impl ApiServerBuilder {
 
     /// Asks for a bearer token from now on, and knows this one as that of a user who may do nothing: 403.
     #[must_use]
-    pub fn token_without_rights(mut self, token: impl Into<String>, user: impl Into<String>) -> Self {
+    pub fn token_without_rights(
+        mut self,
+        token: impl Into<String>,
+        user: impl Into<String>,
+    ) -> Self {
         self.powerless.push((token.into(), user.into()));
         self
     }
@@ -130,9 +134,21 @@ impl ApiServerBuilder {
     ///
     /// When the port can't be had or no thread can be started.
     pub fn start(self) -> io::Result<ApiServer> {
-        let Self { resources, settings, history, seed, port, tokens, powerless } = self;
+        let Self {
+            resources,
+            settings,
+            history,
+            seed,
+            port,
+            tokens,
+            powerless,
+        } = self;
         let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0));
-        let shared = Arc::new(Shared::new(Resources::new(resources), settings, Store::new(seed, history)));
+        let shared = Arc::new(Shared::new(
+            Resources::new(resources),
+            settings,
+            Store::new(seed, history),
+        ));
         if !tokens.is_empty() {
             shared.auth.allow_only(tokens);
         }
@@ -142,7 +158,10 @@ impl ApiServerBuilder {
         let server = ApiServer::listen(shared, TcpListener::bind((Ipv4Addr::LOCALHOST, port))?)?;
         for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
             server
-                .create("/api/v1/namespaces", json!({ "metadata": { "name": name } }))
+                .create(
+                    "/api/v1/namespaces",
+                    json!({ "metadata": { "name": name } }),
+                )
                 .map_err(io::Error::other)?;
         }
         Ok(server)
@@ -152,7 +171,15 @@ impl ApiServerBuilder {
 /// Without the tokens, which are secrets even if they open nothing.
 impl fmt::Debug for ApiServerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { resources, settings, history, seed, port, tokens: _, powerless: _ } = self;
+        let Self {
+            resources,
+            settings,
+            history,
+            seed,
+            port,
+            tokens: _,
+            powerless: _,
+        } = self;
         f.debug_struct("ApiServerBuilder")
             .field("resources", resources)
             .field("settings", settings)

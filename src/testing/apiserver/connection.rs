@@ -59,14 +59,23 @@ impl Connections {
         let shared = shared.clone();
         let gone = Arc::new(AtomicBool::new(false));
         let its_gone = gone.clone();
-        let thread = thread::Builder::new().name("api-server-conn".to_owned()).spawn(move || {
-            let line = Line::new(&shared, &stream, its_gone);
-            // Even a panic must leave no dead connection behind.
-            let _finish = Finish { line: &line, id };
-            serve(&line);
-        })?;
+        let thread = thread::Builder::new()
+            .name("api-server-conn".to_owned())
+            .spawn(move || {
+                let line = Line::new(&shared, &stream, its_gone);
+                // Even a panic must leave no dead connection behind.
+                let _finish = Finish { line: &line, id };
+                serve(&line);
+            })?;
         // The thread can't have finished before this: finishing takes the lock.
-        open.by_id.insert(id, Connection { stream: handle, gone, thread });
+        open.by_id.insert(
+            id,
+            Connection {
+                stream: handle,
+                gone,
+                thread,
+            },
+        );
         self.changed.notify_all();
         let finished = std::mem::take(&mut open.finished);
         drop(open);
@@ -187,9 +196,18 @@ fn serve_one(line: &Line<'_>, reader: &mut Reader<'_>) -> Result<bool, Refusal> 
     let strike = shared.faults.strike(&request);
     shared.log.push(request.clone());
     let takes_time = strike.is_some() || verb == Verb::Watch;
-    let exchange = Exchange { line, request, route, body, keep_alive };
-    let answered =
-        if takes_time { beside(line, reader, || exchange.answer(strike)) } else { exchange.answer(None) };
+    let exchange = Exchange {
+        line,
+        request,
+        route,
+        body,
+        keep_alive,
+    };
+    let answered = if takes_time {
+        beside(line, reader, || exchange.answer(strike))
+    } else {
+        exchange.answer(None)
+    };
     // However it came to its end: nothing more may be written.
     answered.map_err(|_| Refusal::Gone)
 }
@@ -202,8 +220,9 @@ fn beside(
     answer: impl FnOnce() -> Result<bool, End> + Send,
 ) -> Result<bool, End> {
     thread::scope(|scope| {
-        let writer =
-            thread::Builder::new().name("api-server-answer".to_owned()).spawn_scoped(scope, move || {
+        let writer = thread::Builder::new()
+            .name("api-server-answer".to_owned())
+            .spawn_scoped(scope, move || {
                 let answered = answer();
                 match answered {
                     Ok(true) => {}
@@ -212,7 +231,9 @@ fn beside(
                 }
                 answered
             });
-        let Ok(writer) = writer else { return Err(End::Cut) };
+        let Ok(writer) = writer else {
+            return Err(End::Cut);
+        };
         if !reader.wait() {
             line.hang_up();
         }
@@ -291,7 +312,9 @@ impl Exchange<'_> {
     fn watch(&self, outlet: &mut Outlet<'_>, mut watch: Watch<'_>) -> Result<bool, End> {
         let chunked = self.request.head().http11;
         let keep_alive = self.keep_alive && chunked;
-        let begun = outlet.head(&stream_head(chunked, keep_alive), chunked).and_then(|()| outlet.flush());
+        let begun = outlet
+            .head(&stream_head(chunked, keep_alive), chunked)
+            .and_then(|()| outlet.flush());
         let end = match begun {
             Ok(()) => watch.run(outlet),
             Err(end) => end,
@@ -309,7 +332,9 @@ impl Exchange<'_> {
 fn linger(mut stream: &TcpStream) {
     const LIMIT: usize = 1 << 20;
     if stream.shutdown(Shutdown::Write).is_err()
-        || stream.set_read_timeout(Some(Duration::from_millis(500))).is_err()
+        || stream
+            .set_read_timeout(Some(Duration::from_millis(500)))
+            .is_err()
     {
         return;
     }

@@ -82,7 +82,8 @@ pub(crate) fn answer(
             }
             match document {
                 Document::Api => {
-                    let address = json!({ "clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:0" });
+                    let address =
+                        json!({ "clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:0" });
                     let versions = groups.iter().filter(|group| group.name.is_empty());
                     let versions: Vec<_> = versions.flat_map(Group::versions).collect();
                     json!({ "kind": "APIVersions", "versions": versions, "serverAddressByClientCIDRs": [address] })
@@ -104,10 +105,13 @@ pub(crate) fn answer(
             value["apiVersion"] = "v1".into();
             value
         }
-        Document::Version(..) if head.method != "GET" => return Err(StatusError::method_not_allowed()),
+        Document::Version(..) if head.method != "GET" => {
+            return Err(StatusError::method_not_allowed());
+        }
         Document::Version(group, version) => {
             let served = groups.iter().find(|own| own.name == *group);
-            let resources = served.and_then(|group| group.versions.iter().find(|own| own.0 == *version));
+            let resources =
+                served.and_then(|group| group.versions.iter().find(|own| own.0 == *version));
             let Some((_, resources)) = resources else {
                 return Ok(Response::text(404, "404 page not found\n"));
             };
@@ -138,8 +142,7 @@ impl Group {
     }
 
     fn to_value(&self) -> Value {
-        let version =
-            |version| json!({ "groupVersion": format!("{}/{version}", self.name), "version": version });
+        let version = |version| json!({ "groupVersion": format!("{}/{version}", self.name), "version": version });
         let versions: Vec<Value> = self.versions().map(version).collect();
         json!({ "name": self.name, "preferredVersion": versions[0], "versions": versions })
     }
@@ -148,25 +151,46 @@ impl Group {
 fn groups(resources: &Resources) -> Vec<Group> {
     let mut groups = Vec::<Group>::new();
     for (_, resource) in resources.served() {
-        let group = match groups.iter_mut().position(|group| group.name == resource.group) {
+        let group = match groups
+            .iter_mut()
+            .position(|group| group.name == resource.group)
+        {
             Some(place) => &mut groups[place],
             None => {
-                groups.push(Group { name: resource.group.clone(), versions: Vec::new() });
+                groups.push(Group {
+                    name: resource.group.clone(),
+                    versions: Vec::new(),
+                });
                 let last = groups.len() - 1;
                 &mut groups[last]
             }
         };
-        match group.versions.iter_mut().find(|(version, _)| *version == resource.version) {
-            None => group.versions.push((resource.version.clone(), vec![resource.clone()])),
+        match group
+            .versions
+            .iter_mut()
+            .find(|(version, _)| *version == resource.version)
+        {
+            None => group
+                .versions
+                .push((resource.version.clone(), vec![resource.clone()])),
             // One that is declared in the place of a built-in one hides it.
             Some((_, known)) if known.iter().any(|known| known.plural == resource.plural) => {}
             Some((_, known)) => known.push(resource.clone()),
         }
     }
-    let place = |name: &str| GROUPS.iter().position(|known| *known == name).unwrap_or(GROUPS.len());
-    groups.sort_by(|one, other| (place(&one.name), &one.name).cmp(&(place(&other.name), &other.name)));
+    let place = |name: &str| {
+        GROUPS
+            .iter()
+            .position(|known| *known == name)
+            .unwrap_or(GROUPS.len())
+    };
+    groups.sort_by(|one, other| {
+        (place(&one.name), &one.name).cmp(&(place(&other.name), &other.name))
+    });
     for group in &mut groups {
-        group.versions.sort_by_cached_key(|(version, _)| priority(version));
+        group
+            .versions
+            .sort_by_cached_key(|(version, _)| priority(version));
         for (_, resources) in &mut group.versions {
             resources.sort_by(|one, other| one.plural.cmp(&other.plural));
         }
@@ -178,16 +202,25 @@ fn groups(resources: &Resources) -> Vec<Group> {
 fn priority(version: &str) -> (bool, Reverse<(u8, u64, u64)>, String) {
     let parse = || {
         let rest = version.strip_prefix('v')?;
-        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let end = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
         let (major, rest) = (rest[..end].parse().ok()?, &rest[end..]);
         let stages = [("alpha", 0), ("beta", 1)];
-        match stages.iter().find_map(|(name, stage)| Some((*stage, rest.strip_prefix(name)?))) {
+        match stages
+            .iter()
+            .find_map(|(name, stage)| Some((*stage, rest.strip_prefix(name)?)))
+        {
             Some((stage, minor)) => Some((stage, major, minor.parse().ok()?)),
             None => rest.is_empty().then_some((2, major, 0)),
         }
     };
     let parsed = parse();
-    (parsed.is_none(), Reverse(parsed.unwrap_or_default()), version.to_owned())
+    (
+        parsed.is_none(),
+        Reverse(parsed.unwrap_or_default()),
+        version.to_owned(),
+    )
 }
 
 /// Whether all is asked for in one answer before anything else is. That is `v2`, as `v2beta1` has gone.
@@ -199,7 +232,12 @@ fn wants_all_in_one(head: &Head) -> bool {
             return None;
         }
         let parameters: Vec<_> = parts.filter_map(|part| part.split_once('=')).collect();
-        let parameter = |name| parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
+        let parameter = |name| {
+            parameters
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| *value)
+        };
         match (parameter("g"), parameter("v"), parameter("as")) {
             (Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList")) => Some(true),
             (None, None, None) => Some(false),
@@ -210,14 +248,20 @@ fn wants_all_in_one(head: &Head) -> bool {
 }
 
 fn all_in_one(groups: &[Group], document: &Document) -> Vec<u8> {
-    let own = groups.iter().filter(|group| group.name.is_empty() == (*document == Document::Api));
+    let own = groups
+        .iter()
+        .filter(|group| group.name.is_empty() == (*document == Document::Api));
     let items: Vec<Value> = own
         .map(|group| {
             let versions = group.versions.iter().map(|(version, resources)| {
                 let resources: Vec<Value> = resources.iter().map(with_subresources).collect();
                 json!({ "version": version, "resources": resources, "freshness": "Current" })
             });
-            let metadata = if group.name.is_empty() { json!({}) } else { json!({ "name": group.name }) };
+            let metadata = if group.name.is_empty() {
+                json!({})
+            } else {
+                json!({ "name": group.name })
+            };
             json!({ "metadata": metadata, "versions": versions.collect::<Vec<_>>() })
         })
         .collect();
@@ -233,18 +277,42 @@ fn with_etag(body: Vec<u8>, head: &Head) -> Response {
     body.hash(&mut hasher);
     let etag = format!("\"{:016X}\"", hasher.finish());
     let known = head.header("if-none-match") == Some(&*etag);
-    let mut response = Response::json(if known { 304 } else { 200 }, if known { Vec::new() } else { body });
-    response.content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList".to_owned();
+    let mut response = Response::json(
+        if known { 304 } else { 200 },
+        if known { Vec::new() } else { body },
+    );
+    response.content_type =
+        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList".to_owned();
     response.headers.push(("Etag".to_owned(), etag));
-    response.headers.push(("Vary".to_owned(), "Accept".to_owned()));
+    response
+        .headers
+        .push(("Vary".to_owned(), "Accept".to_owned()));
     response
 }
 
 fn verbs(resource: &ApiResource) -> Vec<&'static str> {
     if resource.custom {
-        return vec!["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+        return vec![
+            "delete",
+            "deletecollection",
+            "get",
+            "list",
+            "patch",
+            "create",
+            "update",
+            "watch",
+        ];
     }
-    let mut verbs = vec!["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+    let mut verbs = vec![
+        "create",
+        "delete",
+        "deletecollection",
+        "get",
+        "list",
+        "patch",
+        "update",
+        "watch",
+    ];
     if resource.group.is_empty() && resource.plural == "namespaces" {
         verbs.retain(|verb| *verb != "deletecollection");
     }
@@ -252,14 +320,20 @@ fn verbs(resource: &ApiResource) -> Vec<&'static str> {
 }
 
 fn singular(resource: &ApiResource) -> String {
-    if resource.singular.is_empty() { resource.kind.to_lowercase() } else { resource.singular.clone() }
+    if resource.singular.is_empty() {
+        resource.kind.to_lowercase()
+    } else {
+        resource.singular.clone()
+    }
 }
 
 fn short_names(resource: &ApiResource) -> Vec<&str> {
     if resource.custom {
         return resource.short_names.iter().map(String::as_str).collect();
     }
-    built_in(resource).map(|(_, short, _)| short.to_vec()).unwrap_or_default()
+    built_in(resource)
+        .map(|(_, short, _)| short.to_vec())
+        .unwrap_or_default()
 }
 
 fn categories(resource: &ApiResource) -> Vec<&str> {
@@ -274,7 +348,9 @@ fn categories(resource: &ApiResource) -> Vec<&str> {
     }
 }
 
-fn built_in(resource: &ApiResource) -> Option<&'static (&'static str, &'static [&'static str], bool)> {
+fn built_in(
+    resource: &ApiResource,
+) -> Option<&'static (&'static str, &'static [&'static str], bool)> {
     NAMES.iter().find(|(plural, ..)| *plural == resource.plural)
 }
 
@@ -289,18 +365,30 @@ struct Subresource {
 fn subresources(resource: &ApiResource) -> Vec<Subresource> {
     const WRITES: &[&str] = &["get", "patch", "update"];
     let core = |plural| resource.group.is_empty() && resource.plural == plural;
-    let of_its_kind = |name, verbs| Subresource { name, kind: None, verbs };
+    let of_its_kind = |name, verbs| Subresource {
+        name,
+        kind: None,
+        verbs,
+    };
     let mut all = Vec::new();
     if core("pods") {
         let kind = Some(("policy", "v1", "Eviction"));
-        all.push(Subresource { name: "eviction", kind, verbs: &["create"] });
+        all.push(Subresource {
+            name: "eviction",
+            kind,
+            verbs: &["create"],
+        });
     }
     if core("namespaces") {
         all.push(of_its_kind("finalize", &["update"]));
     }
     if resource.scale.is_some() {
         let kind = Some(("autoscaling", "v1", "Scale"));
-        all.push(Subresource { name: "scale", kind, verbs: WRITES });
+        all.push(Subresource {
+            name: "scale",
+            kind,
+            verbs: WRITES,
+        });
     }
     if resource.status {
         all.push(of_its_kind("status", WRITES));
@@ -309,7 +397,11 @@ fn subresources(resource: &ApiResource) -> Vec<Subresource> {
 }
 
 fn with_subresources(resource: &ApiResource) -> Value {
-    let (group, version) = if resource.custom { (&*resource.group, &*resource.version) } else { ("", "") };
+    let (group, version) = if resource.custom {
+        (&*resource.group, &*resource.version)
+    } else {
+        ("", "")
+    };
     let kind = json!({ "group": group, "version": version, "kind": resource.kind });
     let mut value = json!({
         "resource": resource.plural,
@@ -343,20 +435,22 @@ fn one_by_one(resource: &ApiResource) -> Vec<Value> {
     });
     set_unless_empty(&mut value, "shortNames", short_names(resource));
     set_unless_empty(&mut value, "categories", categories(resource));
-    let below = subresources(resource).into_iter().map(|Subresource { name, kind, verbs }| {
-        let mut value = json!({
-            "name": format!("{}/{name}", resource.plural),
-            "singularName": "",
-            "namespaced": resource.namespaced,
-            "kind": kind.map_or(&*resource.kind, |(_, _, kind)| kind),
-            "verbs": verbs,
+    let below = subresources(resource)
+        .into_iter()
+        .map(|Subresource { name, kind, verbs }| {
+            let mut value = json!({
+                "name": format!("{}/{name}", resource.plural),
+                "singularName": "",
+                "namespaced": resource.namespaced,
+                "kind": kind.map_or(&*resource.kind, |(_, _, kind)| kind),
+                "verbs": verbs,
+            });
+            if let Some((group, version, _)) = kind {
+                value["group"] = group.into();
+                value["version"] = version.into();
+            }
+            value
         });
-        if let Some((group, version, _)) = kind {
-            value["group"] = group.into();
-            value["version"] = version.into();
-        }
-        value
-    });
     std::iter::once(value).chain(below).collect()
 }
 
@@ -372,9 +466,15 @@ mod tests {
 
     #[test]
     fn versions_are_sorted_by_how_stable_they_are() {
-        let mut versions =
-            vec!["v1alpha1", "foo10", "v1", "v1beta1", "v10", "v1beta2", "bar", "v2", "v1beta"];
+        let mut versions = vec![
+            "v1alpha1", "foo10", "v1", "v1beta1", "v10", "v1beta2", "bar", "v2", "v1beta",
+        ];
         versions.sort_by_cached_key(|version| priority(version));
-        assert_eq!(versions, ["v10", "v2", "v1", "v1beta2", "v1beta1", "v1alpha1", "bar", "foo10", "v1beta"]);
+        assert_eq!(
+            versions,
+            [
+                "v10", "v2", "v1", "v1beta2", "v1beta1", "v1alpha1", "bar", "foo10", "v1beta"
+            ]
+        );
     }
 }

@@ -136,14 +136,20 @@ impl Fault {
 
     /// Like [`Fault::status`] with a message of its own.
     pub fn status_with_message(code: u16, message: impl Into<String>) -> Self {
-        Self::new(Action::Status(StatusError::plain(code, Some(message.into())), Vec::new()))
+        Self::new(Action::Status(
+            StatusError::plain(code, Some(message.into())),
+            Vec::new(),
+        ))
     }
 
     /// Answers with this body, whatever it is: plain text, half a list, nothing. Only
     /// [`after`](Self::after) tells it where; it is an answer of its own.
     pub fn response(code: u16, content_type: impl Into<String>, body: impl Into<Vec<u8>>) -> Self {
         let content_type = content_type.into();
-        Self::new(Action::Respond(Response { content_type, ..Response::json(code, body.into()) }))
+        Self::new(Action::Respond(Response {
+            content_type,
+            ..Response::json(code, body.into())
+        }))
     }
 
     /// Closes the connection in order (FIN). Before the answer, once the request has been read, it is one
@@ -195,8 +201,20 @@ impl Fault {
     }
 
     fn new(action: Action) -> Self {
-        let strike = Strike { action, events: None, bytes: None, delay: None };
-        Self { strike, verb: None, resource: None, condition: None, skip: 0, times: Some(1) }
+        let strike = Strike {
+            action,
+            events: None,
+            bytes: None,
+            delay: None,
+        };
+        Self {
+            strike,
+            verb: None,
+            resource: None,
+            condition: None,
+            skip: 0,
+            times: Some(1),
+        }
     }
 
     /// Adds a header to an answer of the fault's own. It is sent as given; faults of other kinds send none.
@@ -264,7 +282,10 @@ impl Fault {
     /// Strikes only requests of which `condition` says so. It runs on the threads of the server, with a lock
     /// held: it must not call the server.
     #[must_use]
-    pub fn when(mut self, condition: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static) -> Self {
+    pub fn when(
+        mut self,
+        condition: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static,
+    ) -> Self {
         self.condition = Some(Arc::new(condition));
         self
     }
@@ -297,14 +318,27 @@ impl Fault {
     pub(crate) fn matches(&self, request: &RequestRecord) -> bool {
         (request.verb() == Verb::Watch || !self.strike.for_watches())
             && self.verb.is_none_or(|verb| verb == request.verb())
-            && self.resource.as_deref().is_none_or(|plural| request.resource() == Some(plural))
-            && self.condition.as_ref().is_none_or(|condition| condition(request))
+            && self
+                .resource
+                .as_deref()
+                .is_none_or(|plural| request.resource() == Some(plural))
+            && self
+                .condition
+                .as_ref()
+                .is_none_or(|condition| condition(request))
     }
 }
 
 impl fmt::Debug for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { strike, verb, resource, condition: _, skip, times } = self;
+        let Self {
+            strike,
+            verb,
+            resource,
+            condition: _,
+            skip,
+            times,
+        } = self;
         f.debug_struct("Fault")
             .field("strike", strike)
             .field("verb", verb)

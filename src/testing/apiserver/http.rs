@@ -47,18 +47,31 @@ impl From<io::Error> for Refusal {
 impl Head {
     /// The first header of that name (lower case).
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(key, _)| key.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
     }
 
     pub(crate) fn param(&self, name: &str) -> Option<&str> {
-        self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.query
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// Whether the client wants to send another request on this connection.
     pub(crate) fn keep_alive(&self) -> bool {
-        let tokens = self.header("connection").unwrap_or_default().to_ascii_lowercase();
+        let tokens = self
+            .header("connection")
+            .unwrap_or_default()
+            .to_ascii_lowercase();
         let has = |token: &str| tokens.split(',').any(|t| t.trim() == token);
-        if self.http11 { !has("close") } else { has("keep-alive") }
+        if self.http11 {
+            !has("close")
+        } else {
+            has("keep-alive")
+        }
     }
 }
 
@@ -71,7 +84,10 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(stream: &'a TcpStream) -> Self {
-        Self { stream, buffer: Vec::new() }
+        Self {
+            stream,
+            buffer: Vec::new(),
+        }
     }
 
     /// Waits until something unconsumed is there; false if the client has closed instead.
@@ -149,7 +165,9 @@ impl<'a> Reader<'a> {
     }
 
     fn expect_continue(&mut self, head: &Head) -> Result<(), Refusal> {
-        let expected = head.header("expect").is_some_and(|value| value.eq_ignore_ascii_case("100-continue"));
+        let expected = head
+            .header("expect")
+            .is_some_and(|value| value.eq_ignore_ascii_case("100-continue"));
         if expected && head.http11 {
             let mut stream = self.stream;
             stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
@@ -234,7 +252,12 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, Refusal> {
         headers: request
             .headers
             .iter()
-            .map(|h| (h.name.to_owned(), String::from_utf8_lossy(h.value).into_owned()))
+            .map(|h| {
+                (
+                    h.name.to_owned(),
+                    String::from_utf8_lossy(h.value).into_owned(),
+                )
+            })
             .collect(),
         http11: request.version == Some(1),
     };
@@ -248,7 +271,10 @@ pub(crate) fn parse_query(query: &str) -> Vec<(String, String)> {
         .filter(|pair| !pair.is_empty())
         .map(|pair| {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (percent_decode(&key.replace('+', " ")), percent_decode(&value.replace('+', " ")))
+            (
+                percent_decode(&key.replace('+', " ")),
+                percent_decode(&value.replace('+', " ")),
+            )
         })
         .collect()
 }
@@ -284,7 +310,12 @@ pub(crate) struct Response {
 
 impl Response {
     pub(crate) fn json(status: u16, body: Vec<u8>) -> Self {
-        Self { status, content_type: "application/json".to_owned(), headers: Vec::new(), body }
+        Self {
+            status,
+            content_type: "application/json".to_owned(),
+            headers: Vec::new(),
+            body,
+        }
     }
 
     pub(crate) fn text(status: u16, body: &str) -> Self {
@@ -297,7 +328,12 @@ impl Response {
     }
 
     /// Writes the response; `keep_alive` says whether the connection stays open after it.
-    pub(crate) fn write(&self, outlet: &mut Outlet<'_>, head: &Head, keep_alive: bool) -> Result<(), End> {
+    pub(crate) fn write(
+        &self,
+        outlet: &mut Outlet<'_>,
+        head: &Head,
+        keep_alive: bool,
+    ) -> Result<(), End> {
         let chunked = head.http11 && self.body.len() >= CHUNKED_FROM;
         let mut start = start_line(self.status, head.http11, keep_alive);
         start.extend_from_slice(format!("Content-Type: {}\r\n", self.content_type).as_bytes());
@@ -314,8 +350,14 @@ impl Response {
         if head.method == "HEAD" {
             return outlet.flush();
         }
-        let size = if chunked { CHUNK } else { self.body.len().max(1) };
-        self.body.chunks(size).try_for_each(|part| outlet.send(&[part]))?;
+        let size = if chunked {
+            CHUNK
+        } else {
+            self.body.len().max(1)
+        };
+        self.body
+            .chunks(size)
+            .try_for_each(|part| outlet.send(&[part]))?;
         outlet.finish()
     }
 }
@@ -402,7 +444,10 @@ mod tests {
         assert_eq!(percent_decode("%zz%4"), "%zz%4");
         assert_eq!(percent_decode("%ff"), "\u{fffd}");
         let query = parse_query("a=1&b&c=x+y%2Bz&&d==");
-        let pairs: Vec<(&str, &str)> = query.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        let pairs: Vec<(&str, &str)> = query
+            .iter()
+            .map(|(k, v)| (k.as_str(), v.as_str()))
+            .collect();
         assert_eq!(pairs, [("a", "1"), ("b", ""), ("c", "x y+z"), ("d", "=")]);
     }
 
@@ -418,9 +463,18 @@ mod tests {
 
     #[test]
     fn malformed_heads_are_refused() {
-        assert!(matches!(parse_head(b"\0\0\0\r\n\r\n"), Err(Refusal::Bad(400, _))));
+        assert!(matches!(
+            parse_head(b"\0\0\0\r\n\r\n"),
+            Err(Refusal::Bad(400, _))
+        ));
         assert!(parse_head(b"GET / HTTP/1.1\r\nA: b\r\n").unwrap().is_none());
-        let many = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(MAX_HEADERS + 1));
-        assert!(matches!(parse_head(many.as_bytes()), Err(Refusal::Bad(431, _))));
+        let many = format!(
+            "GET / HTTP/1.1\r\n{}\r\n",
+            "A: b\r\n".repeat(MAX_HEADERS + 1)
+        );
+        assert!(matches!(
+            parse_head(many.as_bytes()),
+            Err(Refusal::Bad(431, _))
+        ));
     }
 }

@@ -31,9 +31,14 @@ impl Options {
         // Go's ParseInt says no more than this; negative numbers count as absent.
         let number = |name: &str| match head.param(name).unwrap_or_default() {
             "" => Ok(0),
-            value => value.parse::<i64>().map(|n| u64::try_from(n).unwrap_or(0)).map_err(|_| {
-                StatusError::bad_request(format!("strconv.ParseInt: parsing \"{value}\": invalid syntax"))
-            }),
+            value => value
+                .parse::<i64>()
+                .map(|n| u64::try_from(n).unwrap_or(0))
+                .map_err(|_| {
+                    StatusError::bad_request(format!(
+                        "strconv.ParseInt: parsing \"{value}\": invalid syntax"
+                    ))
+                }),
         };
         Ok(Self {
             label_selector: text("labelSelector"),
@@ -60,20 +65,23 @@ impl Options {
                 causes.push(forbidden(MATCH, why));
             }
             if !watch_list {
-                let why =
-                    "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+                let why = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
                 causes.push(forbidden("sendInitialEvents", why));
             }
             if wrong_match && !self.version_match.is_empty() {
                 causes.push(self.unsupported_match("\"NotOlderThan\""));
             }
         } else if !self.version_match.is_empty() {
-            let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            let why =
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
             causes.push(forbidden(MATCH, why));
         }
         // The message speaks of the wrong field; so does kube-apiserver's.
         if !self.token.is_empty() {
-            causes.push(forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+            causes.push(forbidden(
+                MATCH,
+                "resourceVersionMatch is forbidden when continue is provided",
+            ));
         }
         refuse(&causes)
     }
@@ -82,7 +90,10 @@ impl Options {
     fn validate_list(&self) -> Result<(), StatusError> {
         let mut causes = Vec::new();
         if self.initial_events.is_some() {
-            causes.push(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+            causes.push(forbidden(
+                "sendInitialEvents",
+                "sendInitialEvents is forbidden for list",
+            ));
         }
         if !self.version_match.is_empty() {
             if self.resource_version.is_empty() {
@@ -90,7 +101,10 @@ impl Options {
                 causes.push(forbidden(MATCH, why));
             }
             if !self.token.is_empty() {
-                causes.push(forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+                causes.push(forbidden(
+                    MATCH,
+                    "resourceVersionMatch is forbidden when continue is provided",
+                ));
             }
             if !matches!(self.version_match.as_str(), "Exact" | "NotOlderThan") {
                 causes.push(self.unsupported_match("\"Exact\", \"NotOlderThan\", \"\""));
@@ -104,8 +118,15 @@ impl Options {
     }
 
     fn unsupported_match(&self, supported: &str) -> Cause {
-        let message = format!("Unsupported value: \"{}\": supported values: {supported}", self.version_match);
-        Cause { reason: "FieldValueNotSupported", message, field: MATCH }
+        let message = format!(
+            "Unsupported value: \"{}\": supported values: {supported}",
+            self.version_match
+        );
+        Cause {
+            reason: "FieldValueNotSupported",
+            message,
+            field: MATCH,
+        }
     }
 
     /// The resourceVersion as a number, 0 if absent.
@@ -117,16 +138,25 @@ impl Options {
 const MATCH: &str = "resourceVersionMatch";
 
 fn forbidden(field: &'static str, why: &str) -> Cause {
-    Cause { reason: "FieldValueForbidden", message: format!("Forbidden: {why}"), field }
+    Cause {
+        reason: "FieldValueForbidden",
+        message: format!("Forbidden: {why}"),
+        field,
+    }
 }
 
 fn refuse(causes: &[Cause]) -> Result<(), StatusError> {
-    if causes.is_empty() { Ok(()) } else { Err(StatusError::invalid_options(causes)) }
+    if causes.is_empty() {
+        Ok(())
+    } else {
+        Err(StatusError::invalid_options(causes))
+    }
 }
 
 /// A boolean parameter, as Go's conversion reads it: anything but `false` and `0` is true.
 pub(crate) fn flag(head: &Head, name: &str) -> Option<bool> {
-    head.param(name).map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+    head.param(name)
+        .map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
 }
 
 pub(crate) fn parse_version(text: &str) -> Result<u64, String> {
@@ -176,7 +206,10 @@ pub(crate) fn list(
                 return Err(StatusError::too_large_resource_version(version, current));
             }
             if version < store.floor() {
-                let inconsistent = Token { version: -1, start: token.start };
+                let inconsistent = Token {
+                    version: -1,
+                    start: token.start,
+                };
                 return Err(StatusError::continue_expired(inconsistent.encode()));
             }
         }
@@ -204,14 +237,28 @@ pub(crate) fn list(
     let remaining = items.len();
     items.retain(|(_, object)| selection.matches(object.content()));
     let shards = selection.shards();
-    let mut page = Page { items: Vec::new(), version, token: None, remaining: None, shards };
+    let mut page = Page {
+        items: Vec::new(),
+        version,
+        token: None,
+        remaining: None,
+        shards,
+    };
     if let Some(limit) = limit.filter(|&limit| limit < items.len()) {
         items.truncate(limit);
         if let (Some((last, _)), Ok(version)) = (items.last(), i64::try_from(version)) {
-            page.token = Some(Token { version, start: name(last) + "\0" }.encode());
+            page.token = Some(
+                Token {
+                    version,
+                    start: name(last) + "\0",
+                }
+                .encode(),
+            );
         }
         // Counting would mean to look at everything, so the real one doesn't either.
-        page.remaining = selection.is_all_of_its_shards().then_some(remaining - limit);
+        page.remaining = selection
+            .is_all_of_its_shards()
+            .then_some(remaining - limit);
     }
     page.items = items.into_iter().map(|(_, object)| object).collect();
     Ok(page)
@@ -238,9 +285,14 @@ impl Page {
         }
         let (kind, version) = match form {
             Form::Full => (format!("{}List", resource.kind), resource.api_version()),
-            Form::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
+            Form::Metadata => (
+                "PartialObjectMetadataList".to_owned(),
+                "meta.k8s.io/v1".to_owned(),
+            ),
         };
-        let head = format!(r#"{{"kind":"{kind}","apiVersion":"{version}","metadata":{metadata},"items":["#);
+        let head = format!(
+            r#"{{"kind":"{kind}","apiVersion":"{version}","metadata":{metadata},"items":["#
+        );
         let mut body = head.into_bytes();
         for (index, item) in self.items.iter().enumerate() {
             if index > 0 {
@@ -267,7 +319,10 @@ impl Token {
         // The real ones differ in this too: the slash is there only while the version is.
         let slash = if self.version < 0 { "" } else { "/" };
         let start = serde_json::Value::from(format!("{slash}{}", self.start));
-        let json = format!(r#"{{"v":"meta.k8s.io/v1","rv":{},"start":{start}}}"#, self.version);
+        let json = format!(
+            r#"{{"v":"meta.k8s.io/v1","rv":{},"start":{start}}}"#,
+            self.version
+        );
         base64url(json.as_bytes())
     }
 
@@ -278,14 +333,24 @@ impl Token {
             serde_json::from_slice(&bytes).map_err(|error| not_valid(&error.to_string()))?;
         let encoding = token["v"].as_str().unwrap_or_default();
         if encoding != "meta.k8s.io/v1" {
-            return Err(not_valid(&format!("server does not recognize this encoded version {encoding}")));
+            return Err(not_valid(&format!(
+                "server does not recognize this encoded version {encoding}"
+            )));
         }
-        let version = token["rv"].as_i64().filter(|&version| version == -1 || version > 0);
-        let version = version
-            .ok_or_else(|| not_valid("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"))?;
+        let version = token["rv"]
+            .as_i64()
+            .filter(|&version| version == -1 || version > 0);
+        let version = version.ok_or_else(|| {
+            not_valid("incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
+        })?;
         match token["start"].as_str() {
-            None | Some("") => Err(not_valid("encoded start key empty (version meta.k8s.io/v1)")),
-            Some(start) => Ok(Self { version, start: start.strip_prefix('/').unwrap_or(start).to_owned() }),
+            None | Some("") => Err(not_valid(
+                "encoded start key empty (version meta.k8s.io/v1)",
+            )),
+            Some(start) => Ok(Self {
+                version,
+                start: start.strip_prefix('/').unwrap_or(start).to_owned(),
+            }),
         }
     }
 }
@@ -296,9 +361,14 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 fn base64url(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
-        let bits = group.iter().fold(0_u32, |bits, &b| bits << 8 | u32::from(b)) << (8 * (3 - group.len()));
+        let bits = group
+            .iter()
+            .fold(0_u32, |bits, &b| bits << 8 | u32::from(b))
+            << (8 * (3 - group.len()));
         for index in 0..=group.len() {
-            text.push(char::from(ALPHABET[(bits >> (18 - 6 * index) & 63) as usize]));
+            text.push(char::from(
+                ALPHABET[(bits >> (18 - 6 * index) & 63) as usize],
+            ));
         }
     }
     text
@@ -326,25 +396,57 @@ mod tests {
     #[test]
     fn tokens_survive_the_trip_and_read_those_of_a_real_server() {
         for start in ["a\0", "ns/a\0", "", "ab", "abc"] {
-            let token = Token { version: 257, start: start.to_owned() };
+            let token = Token {
+                version: 257,
+                start: start.to_owned(),
+            };
             match Token::decode(&token.encode()) {
                 Ok(back) => assert_eq!(back, token),
                 Err(why) => panic!("{start:?}: {why}"),
             }
         }
         let real = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MjU3LCJzdGFydCI6Ii9jbS0wOVx1MDAwMCJ9";
-        assert_eq!(Token::decode(real), Ok(Token { version: 257, start: "cm-09\0".to_owned() }));
-        assert_eq!(Token { version: 257, start: "cm-09\0".to_owned() }.encode(), real);
+        assert_eq!(
+            Token::decode(real),
+            Ok(Token {
+                version: 257,
+                start: "cm-09\0".to_owned()
+            })
+        );
+        assert_eq!(
+            Token {
+                version: 257,
+                start: "cm-09\0".to_owned()
+            }
+            .encode(),
+            real
+        );
         let inconsistent = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiY20tMDlcdTAwMDAifQ";
-        assert_eq!(Token::decode(inconsistent), Ok(Token { version: -1, start: "cm-09\0".to_owned() }));
-        assert_eq!(Token { version: -1, start: "cm-09\0".to_owned() }.encode(), inconsistent);
+        assert_eq!(
+            Token::decode(inconsistent),
+            Ok(Token {
+                version: -1,
+                start: "cm-09\0".to_owned()
+            })
+        );
+        assert_eq!(
+            Token {
+                version: -1,
+                start: "cm-09\0".to_owned()
+            }
+            .encode(),
+            inconsistent
+        );
     }
 
     #[test]
     fn garbage_is_no_token() {
         for garbage in ["garbage", "!", "a", "e30", "eyJ2IjoieCJ9", "ä"] {
             let error = Token::decode(garbage).unwrap_err();
-            assert!(error.starts_with("continue key is not valid: "), "{garbage}: {error}");
+            assert!(
+                error.starts_with("continue key is not valid: "),
+                "{garbage}: {error}"
+            );
         }
     }
 }

@@ -64,7 +64,11 @@ struct Record {
 
 impl RequestRecord {
     pub(crate) fn new(head: Head, verb: Verb, resource: Option<String>) -> Self {
-        Self(Arc::new(Record { head, verb, resource }))
+        Self(Arc::new(Record {
+            head,
+            verb,
+            resource,
+        }))
     }
 
     /// The HTTP method, as sent.
@@ -164,7 +168,11 @@ impl Log {
     }
 
     /// Waits until `enough` says so of all requests so far; false if that takes longer than `timeout`.
-    pub(crate) fn wait(&self, mut enough: impl FnMut(&[RequestRecord]) -> bool, timeout: Duration) -> bool {
+    pub(crate) fn wait(
+        &self,
+        mut enough: impl FnMut(&[RequestRecord]) -> bool,
+        timeout: Duration,
+    ) -> bool {
         let deadline = Instant::now().checked_add(timeout);
         loop {
             let (seen, total) = {

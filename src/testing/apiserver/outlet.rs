@@ -24,7 +24,12 @@ pub(crate) struct Line<'a> {
 
 impl<'a> Line<'a> {
     pub(crate) fn new(shared: &'a Shared, stream: &'a TcpStream, gone: Arc<AtomicBool>) -> Self {
-        Self { shared, stream, gone, reset: AtomicBool::new(false) }
+        Self {
+            shared,
+            stream,
+            gone,
+            reset: AtomicBool::new(false),
+        }
     }
 
     /// Whether nobody reads any more.
@@ -41,7 +46,11 @@ impl<'a> Line<'a> {
     pub(crate) fn close(&self) {
         // A FIN in front of the reset would be an end in order; so that comes from the last handle on the
         // socket as it is dropped, and this wakes the reader only.
-        let how = if self.reset.load(Ordering::Acquire) { Shutdown::Read } else { Shutdown::Both };
+        let how = if self.reset.load(Ordering::Acquire) {
+            Shutdown::Read
+        } else {
+            Shutdown::Both
+        };
         let _ = self.stream.shutdown(how);
     }
 
@@ -106,7 +115,13 @@ struct Planned {
 
 impl<'a> Outlet<'a> {
     pub(crate) fn new(line: &'a Line<'a>) -> Self {
-        Self { line, chunked: false, out: Vec::new(), planned: None, drip: None }
+        Self {
+            line,
+            chunked: false,
+            out: Vec::new(),
+            planned: None,
+            drip: None,
+        }
     }
 
     pub(crate) fn line(&self) -> &'a Line<'a> {
@@ -115,8 +130,15 @@ impl<'a> Outlet<'a> {
 
     /// Plans a fault for an answer whose head is still to come.
     pub(crate) fn plan(&mut self, strike: Strike) {
-        let (events, bytes) = (strike.events.unwrap_or_default(), strike.bytes.unwrap_or_default());
-        self.planned = Some(Planned { events, bytes, strike });
+        let (events, bytes) = (
+            strike.events.unwrap_or_default(),
+            strike.bytes.unwrap_or_default(),
+        );
+        self.planned = Some(Planned {
+            events,
+            bytes,
+            strike,
+        });
     }
 
     /// Plans a fault from here on, where the answer has begun already.
@@ -129,11 +151,15 @@ impl<'a> Outlet<'a> {
     /// The bytes that a fault will add to a body of this length.
     pub(crate) fn extra(&self, length: usize) -> usize {
         match &self.planned {
-            Some(Planned { bytes, strike: Strike { action: Action::Garbage(garbage), .. }, .. })
-                if *bytes <= length =>
-            {
-                garbage.len()
-            }
+            Some(Planned {
+                bytes,
+                strike:
+                    Strike {
+                        action: Action::Garbage(garbage),
+                        ..
+                    },
+                ..
+            }) if *bytes <= length => garbage.len(),
             _ => 0,
         }
     }
@@ -147,7 +173,11 @@ impl<'a> Outlet<'a> {
 
     /// Writes pieces of the body, or events: each a chunk of its own, but one write takes them all.
     pub(crate) fn send<P: AsRef<[u8]>>(&mut self, pieces: &[P]) -> Result<(), End> {
-        for piece in pieces.iter().map(AsRef::as_ref).filter(|piece| !piece.is_empty()) {
+        for piece in pieces
+            .iter()
+            .map(AsRef::as_ref)
+            .filter(|piece| !piece.is_empty())
+        {
             self.piece(piece)?;
         }
         self.flush()
@@ -173,7 +203,9 @@ impl<'a> Outlet<'a> {
     /// Writes these bytes as they are.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), End> {
         let mut stream = self.line.stream;
-        let Some((count, every)) = self.drip else { return Ok(stream.write_all(bytes)?) };
+        let Some((count, every)) = self.drip else {
+            return Ok(stream.write_all(bytes)?);
+        };
         for drop in bytes.chunks(count.max(1)) {
             stream.write_all(drop)?;
             self.line.pause(Some(every))?;
@@ -198,10 +230,14 @@ impl<'a> Outlet<'a> {
 
     /// A piece in the middle of which a fault strikes.
     fn piece_around_strike(&mut self, before: &[u8], after: &[u8]) -> Result<(), End> {
-        let breaks = self.planned.as_ref().is_some_and(|planned| planned.strike.action.breaks_off());
+        let breaks = self
+            .planned
+            .as_ref()
+            .is_some_and(|planned| planned.strike.action.breaks_off());
         if breaks && self.chunked {
             // A connection breaks in the middle of what a chunk has promised.
-            self.out.extend_from_slice(format!("{:x}\r\n", before.len() + after.len()).as_bytes());
+            self.out
+                .extend_from_slice(format!("{:x}\r\n", before.len() + after.len()).as_bytes());
             self.out.extend_from_slice(before);
         } else {
             self.push(before);
@@ -220,8 +256,12 @@ impl<'a> Outlet<'a> {
     }
 
     fn strike_if_due(&mut self) -> Result<(), End> {
-        let due = self.planned.take_if(|planned| planned.events == 0 && planned.bytes == 0);
-        let Some(Planned { strike, .. }) = due else { return Ok(()) };
+        let due = self
+            .planned
+            .take_if(|planned| planned.events == 0 && planned.bytes == 0);
+        let Some(Planned { strike, .. }) = due else {
+            return Ok(());
+        };
         self.flush()?;
         self.delay(&strike)?;
         match strike.action {
@@ -238,7 +278,9 @@ impl<'a> Outlet<'a> {
 
     /// Waits as long as the fault says.
     pub(crate) fn delay(&self, strike: &Strike) -> Result<(), End> {
-        strike.delay.map_or(Ok(()), |delay| self.line.pause(Some(delay)))
+        strike
+            .delay
+            .map_or(Ok(()), |delay| self.line.pause(Some(delay)))
     }
 
     /// Does what can be done at any place of an answer, before it included.

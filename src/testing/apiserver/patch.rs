@@ -37,7 +37,11 @@ enum Action {
 
 impl Patch {
     /// Reads a patch of this media type.
-    pub(crate) fn parse(media: &str, body: &[u8], resource: &ApiResource) -> Result<Self, StatusError> {
+    pub(crate) fn parse(
+        media: &str,
+        body: &[u8],
+        resource: &ApiResource,
+    ) -> Result<Self, StatusError> {
         let json = || {
             serde_json::from_slice::<Value>(body).map_err(|error| {
                 let what = if error.is_eof() {
@@ -53,7 +57,11 @@ impl Patch {
             "application/strategic-merge-patch+json" if !resource.custom => {
                 let patch = json()?;
                 // Lists merge by keys that only a schema knows, and directives are a language of their own.
-                if is_plain(&patch) { Ok(Self::Merge(patch)) } else { Err(StatusError::unsupported_patch()) }
+                if is_plain(&patch) {
+                    Ok(Self::Merge(patch))
+                } else {
+                    Err(StatusError::unsupported_patch())
+                }
             }
             "application/json-patch+json" => Self::json_patch(json()?),
             _ => Err(StatusError::unsupported_patch()),
@@ -69,7 +77,9 @@ impl Patch {
             return Err(StatusError::too_large(MAX_OPERATIONS));
         }
         let operations: Option<Vec<Operation>> = operations.into_iter().map(operation).collect();
-        operations.map(Self::Json).ok_or_else(StatusError::unprocessable_patch)
+        operations
+            .map(Self::Json)
+            .ok_or_else(StatusError::unprocessable_patch)
     }
 
     /// What `target` becomes.
@@ -79,7 +89,9 @@ impl Patch {
             Self::Json(operations) => {
                 let mut copied = 0;
                 for operation in operations {
-                    operation.apply(&mut target, &mut copied).ok_or_else(StatusError::unprocessable_patch)?;
+                    operation
+                        .apply(&mut target, &mut copied)
+                        .ok_or_else(StatusError::unprocessable_patch)?;
                 }
             }
         }
@@ -90,7 +102,9 @@ impl Patch {
 fn is_plain(patch: &Value) -> bool {
     match patch {
         Value::Array(_) => false,
-        Value::Object(fields) => fields.iter().all(|(key, value)| !key.starts_with('$') && is_plain(value)),
+        Value::Object(fields) => fields
+            .iter()
+            .all(|(key, value)| !key.starts_with('$') && is_plain(value)),
         _ => true,
     }
 }
@@ -103,7 +117,9 @@ fn merge(target: &mut Value, patch: Value) {
     if !target.is_object() {
         *target = Value::Object(Map::new());
     }
-    let Value::Object(target) = target else { return };
+    let Value::Object(target) = target else {
+        return;
+    };
     for (key, value) in fields {
         if value.is_null() {
             target.remove(&key);
@@ -114,7 +130,9 @@ fn merge(target: &mut Value, patch: Value) {
 }
 
 fn operation(value: Value) -> Option<Operation> {
-    let Value::Object(mut fields) = value else { return None };
+    let Value::Object(mut fields) = value else {
+        return None;
+    };
     let path = pointer(fields.get("path")?.as_str()?)?;
     let from = |fields: &Map<String, Value>| pointer(fields.get("from")?.as_str()?);
     let action = match fields.get("op")?.as_str()? {
@@ -135,7 +153,10 @@ fn pointer(text: &str) -> Option<Vec<String>> {
         return Some(Vec::new());
     }
     let keys = text.strip_prefix('/')?.split('/');
-    Some(keys.map(|key| key.replace("~1", "/").replace("~0", "~")).collect())
+    Some(
+        keys.map(|key| key.replace("~1", "/").replace("~0", "~"))
+            .collect(),
+    )
 }
 
 impl Operation {
@@ -163,7 +184,9 @@ impl Operation {
                 }
                 add(target, &path, value)
             }
-            Action::Test(value) => (find(target, &path).map(|found| &*found) == Some(&value)).then_some(()),
+            Action::Test(value) => {
+                (find(target, &path).map(|found| &*found) == Some(&value)).then_some(())
+            }
         }
     }
 }
@@ -222,7 +245,9 @@ fn fits(path: &[String], value: &Value) -> Option<()> {
     fn within(value: &Value, depth: usize) -> bool {
         match value {
             Value::Array(items) => depth > 0 && items.iter().all(|item| within(item, depth - 1)),
-            Value::Object(fields) => depth > 0 && fields.values().all(|field| within(field, depth - 1)),
+            Value::Object(fields) => {
+                depth > 0 && fields.values().all(|field| within(field, depth - 1))
+            }
             _ => true,
         }
     }
@@ -236,10 +261,17 @@ mod tests {
     use serde_json::json;
 
     fn apply(kind: &str, patch: Value, target: Value) -> Result<Value, u16> {
-        let resource = ApiResource { custom: false, ..ApiResource::new("", "v1", "things", "Thing") };
-        Patch::parse(&format!("application/{kind}+json"), patch.to_string().as_bytes(), &resource)
-            .and_then(|patch| patch.apply(target))
-            .map_err(|error| error.code())
+        let resource = ApiResource {
+            custom: false,
+            ..ApiResource::new("", "v1", "things", "Thing")
+        };
+        Patch::parse(
+            &format!("application/{kind}+json"),
+            patch.to_string().as_bytes(),
+            &resource,
+        )
+        .and_then(|patch| patch.apply(target))
+        .map_err(|error| error.code())
     }
 
     #[test]
@@ -261,7 +293,11 @@ mod tests {
             [{}, {"a": {"bb": {"ccc": null}}}, {"a": {"bb": {}}}],
         ]);
         for case in cases.as_array().unwrap() {
-            assert_eq!(apply("merge-patch", case[1].clone(), case[0].clone()), Ok(case[2].clone()), "{case}");
+            assert_eq!(
+                apply("merge-patch", case[1].clone(), case[0].clone()),
+                Ok(case[2].clone()),
+                "{case}"
+            );
         }
     }
 
@@ -299,7 +335,11 @@ mod tests {
             json!(3),
         ] {
             let target = json!({ "a": 1, "l": [1] });
-            assert_eq!(apply("json-patch", json!([operation]), target), Err(422), "{operation}");
+            assert_eq!(
+                apply("json-patch", json!([operation]), target),
+                Err(422),
+                "{operation}"
+            );
         }
         assert_eq!(apply("json-patch", json!({}), json!({})), Err(400));
     }
@@ -307,25 +347,46 @@ mod tests {
     #[test]
     fn json_patches_can_not_nest_or_multiply_without_bound() {
         let copy = json!({ "op": "copy", "from": "/a", "path": "/a/-" });
-        assert_eq!(apply("json-patch", Value::Array(vec![copy; 64]), json!({ "a": ["x"] })), Err(422));
+        assert_eq!(
+            apply(
+                "json-patch",
+                Value::Array(vec![copy; 64]),
+                json!({ "a": ["x"] })
+            ),
+            Err(422)
+        );
         let mut nest = Vec::new();
         for _ in 0..MAX_DEPTH {
             nest.push(json!({ "op": "add", "path": "/b", "value": {} }));
             nest.push(json!({ "op": "move", "from": "/a", "path": "/b/a" }));
             nest.push(json!({ "op": "move", "from": "/b", "path": "/a" }));
         }
-        assert_eq!(apply("json-patch", Value::Array(nest), json!({ "a": {} })), Err(422));
+        assert_eq!(
+            apply("json-patch", Value::Array(nest), json!({ "a": {} })),
+            Err(422)
+        );
     }
 
     #[test]
     fn strategic_patches_are_taken_where_they_mean_the_same() {
         assert_eq!(
-            apply("strategic-merge-patch", json!({ "a": { "b": 1 } }), json!({})),
+            apply(
+                "strategic-merge-patch",
+                json!({ "a": { "b": 1 } }),
+                json!({})
+            ),
             Ok(json!({ "a": { "b": 1 } }))
         );
-        assert_eq!(apply("strategic-merge-patch", json!({ "a": [1] }), json!({})), Err(415));
         assert_eq!(
-            apply("strategic-merge-patch", json!({ "a": { "$patch": "delete" } }), json!({})),
+            apply("strategic-merge-patch", json!({ "a": [1] }), json!({})),
+            Err(415)
+        );
+        assert_eq!(
+            apply(
+                "strategic-merge-patch",
+                json!({ "a": { "$patch": "delete" } }),
+                json!({})
+            ),
             Err(415)
         );
         assert_eq!(apply("unknown", json!({}), json!({})), Err(415));

@@ -128,29 +128,57 @@ impl ApiResource {
         label_selector_path: impl Into<String>,
     ) -> Self {
         let (spec, status) = (spec_replicas_path.into(), status_replicas_path.into());
-        self.scale = Some(Scale { spec, status, selector: label_selector_path.into() });
+        self.scale = Some(Scale {
+            spec,
+            status,
+            selector: label_selector_path.into(),
+        });
         self
     }
 
     /// Whether the objects of one are those of the other.
     fn has_place_of(&self, other: &Self) -> bool {
-        let what = |r: &Self| (r.group.clone(), r.version.clone(), r.plural.clone(), r.namespaced);
+        let what = |r: &Self| {
+            (
+                r.group.clone(),
+                r.version.clone(),
+                r.plural.clone(),
+                r.namespaced,
+            )
+        };
         what(self) == what(other)
     }
 
     /// `v1`, `apps/v1`.
     pub(crate) fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            self.version.clone()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 }
 
 /// Options of a built-in resource, one letter each: `c` cluster-scoped, `s` status subresource, `g`
 /// generation, `o` DELETE returns the object, `r` scale subresource.
-type BuiltIn =
-    (&'static str, &'static str, &'static str, &'static str, &'static str, &'static [&'static str]);
+type BuiltIn = (
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static [&'static str],
+);
 
 const BUILT_IN: &[BuiltIn] = &[
-    ("", "v1", "namespaces", "Namespace", "cso", &["status.phase"]),
+    (
+        "",
+        "v1",
+        "namespaces",
+        "Namespace",
+        "cso",
+        &["status.phase"],
+    ),
     (
         "",
         "v1",
@@ -170,13 +198,41 @@ const BUILT_IN: &[BuiltIn] = &[
     ),
     ("", "v1", "configmaps", "ConfigMap", "", &[]),
     ("", "v1", "secrets", "Secret", "", &["type"]),
-    ("", "v1", "services", "Service", "so", &["spec.clusterIP", "spec.type"]),
+    (
+        "",
+        "v1",
+        "services",
+        "Service",
+        "so",
+        &["spec.clusterIP", "spec.type"],
+    ),
     ("", "v1", "serviceaccounts", "ServiceAccount", "o", &[]),
     ("", "v1", "endpoints", "Endpoints", "", &[]),
     ("", "v1", "nodes", "Node", "cs", &["spec.unschedulable"]),
-    ("", "v1", "persistentvolumes", "PersistentVolume", "cso", &[]),
-    ("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", "so", &[]),
-    ("", "v1", "replicationcontrollers", "ReplicationController", "sgr", &["status.replicas"]),
+    (
+        "",
+        "v1",
+        "persistentvolumes",
+        "PersistentVolume",
+        "cso",
+        &[],
+    ),
+    (
+        "",
+        "v1",
+        "persistentvolumeclaims",
+        "PersistentVolumeClaim",
+        "so",
+        &[],
+    ),
+    (
+        "",
+        "v1",
+        "replicationcontrollers",
+        "ReplicationController",
+        "sgr",
+        &["status.replicas"],
+    ),
     ("", "v1", "resourcequotas", "ResourceQuota", "so", &[]),
     ("", "v1", "limitranges", "LimitRange", "", &[]),
     (
@@ -203,21 +259,91 @@ const BUILT_IN: &[BuiltIn] = &[
     ("apps", "v1", "replicasets", "ReplicaSet", "sgr", &[]),
     ("apps", "v1", "statefulsets", "StatefulSet", "sgr", &[]),
     ("apps", "v1", "daemonsets", "DaemonSet", "sg", &[]),
-    ("apps", "v1", "controllerrevisions", "ControllerRevision", "", &[]),
+    (
+        "apps",
+        "v1",
+        "controllerrevisions",
+        "ControllerRevision",
+        "",
+        &[],
+    ),
     ("batch", "v1", "jobs", "Job", "sg", &["status.successful"]),
     ("batch", "v1", "cronjobs", "CronJob", "sg", &[]),
     ("coordination.k8s.io", "v1", "leases", "Lease", "", &[]),
-    ("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", "g", &[]),
+    (
+        "discovery.k8s.io",
+        "v1",
+        "endpointslices",
+        "EndpointSlice",
+        "g",
+        &[],
+    ),
     ("networking.k8s.io", "v1", "ingresses", "Ingress", "sg", &[]),
-    ("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", "g", &[]),
-    ("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", "sg", &[]),
-    ("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", "s", &[]),
-    ("storage.k8s.io", "v1", "storageclasses", "StorageClass", "c", &[]),
+    (
+        "networking.k8s.io",
+        "v1",
+        "networkpolicies",
+        "NetworkPolicy",
+        "g",
+        &[],
+    ),
+    (
+        "policy",
+        "v1",
+        "poddisruptionbudgets",
+        "PodDisruptionBudget",
+        "sg",
+        &[],
+    ),
+    (
+        "autoscaling",
+        "v2",
+        "horizontalpodautoscalers",
+        "HorizontalPodAutoscaler",
+        "s",
+        &[],
+    ),
+    (
+        "storage.k8s.io",
+        "v1",
+        "storageclasses",
+        "StorageClass",
+        "c",
+        &[],
+    ),
     ("rbac.authorization.k8s.io", "v1", "roles", "Role", "", &[]),
-    ("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", "", &[]),
-    ("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", "c", &[]),
-    ("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", "c", &[]),
-    ("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", "csg", &[]),
+    (
+        "rbac.authorization.k8s.io",
+        "v1",
+        "rolebindings",
+        "RoleBinding",
+        "",
+        &[],
+    ),
+    (
+        "rbac.authorization.k8s.io",
+        "v1",
+        "clusterroles",
+        "ClusterRole",
+        "c",
+        &[],
+    ),
+    (
+        "rbac.authorization.k8s.io",
+        "v1",
+        "clusterrolebindings",
+        "ClusterRoleBinding",
+        "c",
+        &[],
+    ),
+    (
+        "apiextensions.k8s.io",
+        "v1",
+        "customresourcedefinitions",
+        "CustomResourceDefinition",
+        "csg",
+        &[],
+    ),
 ];
 
 /// How many resources a server can come to know by CustomResourceDefinitions.
@@ -262,7 +388,10 @@ impl Slot {
 
 impl Revision {
     fn new(resource: ApiResource) -> Self {
-        Self { resource, next: OnceLock::new() }
+        Self {
+            resource,
+            next: OnceLock::new(),
+        }
     }
 }
 
@@ -305,22 +434,28 @@ pub(crate) enum Sub {
 impl Resources {
     /// The built-in resources and `custom` ones, which win over built-in ones of the same name.
     pub(crate) fn new(custom: Vec<ApiResource>) -> Self {
-        let built_in = BUILT_IN.iter().map(|&(group, version, plural, kind, options, fields)| ApiResource {
-            namespaced: !options.contains('c'),
-            fields: fields.iter().map(|&field| field.to_owned()).collect(),
-            status: options.contains('s'),
-            generation: options.contains('g'),
-            custom: false,
-            delete_returns_object: options.contains('o'),
-            scale: options.contains('r').then(|| Scale {
-                spec: ".spec.replicas".to_owned(),
-                status: ".status.replicas".to_owned(),
-                selector: ".spec.selector".to_owned(),
-            }),
-            ..ApiResource::new(group, version, plural, kind)
-        });
+        let built_in =
+            BUILT_IN.iter().map(
+                |&(group, version, plural, kind, options, fields)| ApiResource {
+                    namespaced: !options.contains('c'),
+                    fields: fields.iter().map(|&field| field.to_owned()).collect(),
+                    status: options.contains('s'),
+                    generation: options.contains('g'),
+                    custom: false,
+                    delete_returns_object: options.contains('o'),
+                    scale: options.contains('r').then(|| Scale {
+                        spec: ".spec.replicas".to_owned(),
+                        status: ".status.replicas".to_owned(),
+                        selector: ".spec.selector".to_owned(),
+                    }),
+                    ..ApiResource::new(group, version, plural, kind)
+                },
+            );
         let slots = (0..SLOTS).map(|_| OnceLock::new()).collect();
-        Self { fixed: custom.into_iter().chain(built_in).collect(), slots }
+        Self {
+            fixed: custom.into_iter().chain(built_in).collect(),
+            slots,
+        }
     }
 
     /// One that is or was served.
@@ -336,25 +471,35 @@ impl Resources {
 
     fn slots(&self) -> impl Iterator<Item = (usize, &Slot)> {
         let slots = self.slots.iter().map_while(|slot| slot.get());
-        slots.enumerate().map(|(index, slot)| (self.fixed.len() + index, &**slot))
+        slots
+            .enumerate()
+            .map(|(index, slot)| (self.fixed.len() + index, &**slot))
     }
 
     /// All that are served now.
     pub(crate) fn served(&self) -> impl Iterator<Item = (usize, &ApiResource)> {
-        let slots = self.slots().filter(|(_, slot)| slot.is_served.load(Ordering::Acquire));
-        self.fixed.iter().enumerate().chain(slots.map(|(index, slot)| (index, slot.resource())))
+        let slots = self
+            .slots()
+            .filter(|(_, slot)| slot.is_served.load(Ordering::Acquire));
+        self.fixed
+            .iter()
+            .enumerate()
+            .chain(slots.map(|(index, slot)| (index, slot.resource())))
     }
 
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<usize> {
         let mut served = self.served();
-        let found = served.find(|(_, r)| r.group == group && r.version == version && r.plural == plural);
+        let found =
+            served.find(|(_, r)| r.group == group && r.version == version && r.plural == plural);
         found.map(|(index, _)| index)
     }
 
     /// The place of one that came at some time, in whatever revision.
     pub(crate) fn slot_of(&self, resource: &ApiResource) -> Option<usize> {
         let is_its = |slot: &Slot| slot.resource().has_place_of(resource);
-        self.slots().find(|(_, slot)| is_its(slot)).map(|(index, _)| index)
+        self.slots()
+            .find(|(_, slot)| is_its(slot))
+            .map(|(index, _)| index)
     }
 
     /// Takes in one that is new or has changed; its place, unless there is no more room. Only one thread at a
@@ -362,7 +507,10 @@ impl Resources {
     pub(crate) fn add(&self, resource: ApiResource) -> Option<usize> {
         let Some(index) = self.slot_of(&resource) else {
             let index = self.slots().count();
-            let new = Slot { first: Revision::new(resource), is_served: AtomicBool::new(false) };
+            let new = Slot {
+                first: Revision::new(resource),
+                is_served: AtomicBool::new(false),
+            };
             self.slots.get(index)?.set(Box::new(new)).ok()?;
             return Some(self.fixed.len() + index);
         };
@@ -387,7 +535,11 @@ impl Resources {
 
     /// Those that it knows, in their places.
     pub(crate) fn known(&self) -> Vec<ApiResource> {
-        self.fixed.iter().chain(self.slots().map(|(_, slot)| slot.resource())).cloned().collect()
+        self.fixed
+            .iter()
+            .chain(self.slots().map(|(_, slot)| slot.resource()))
+            .cloned()
+            .collect()
     }
 
     /// Whether `known` of another server have the same places here, where room is made for those that are
@@ -395,16 +547,28 @@ impl Resources {
     pub(crate) fn has_place_for(&self, known: &[ApiResource]) -> bool {
         let (mine, fixed) = (self.known(), self.fixed.len());
         known.get(..fixed) == Some(&self.fixed[..])
-            && mine.iter().zip(known).skip(fixed).all(|(mine, known)| mine.has_place_of(known))
-            && known.iter().skip(mine.len()).all(|known| self.add(known.clone()).is_some())
+            && mine
+                .iter()
+                .zip(known)
+                .skip(fixed)
+                .all(|(mine, known)| mine.has_place_of(known))
+            && known
+                .iter()
+                .skip(mine.len())
+                .all(|known| self.add(known.clone()).is_some())
     }
 
     /// Finds out where `path` (still percent-encoded, without query) leads.
     pub(crate) fn route(&self, path: &str) -> Route {
-        let segments: Option<Vec<String>> = path
-            .strip_prefix('/')
-            .map(|rest| rest.trim_end_matches('/').split('/').map(percent_decode).collect());
-        let Some(segments) = segments else { return Route::NotFound };
+        let segments: Option<Vec<String>> = path.strip_prefix('/').map(|rest| {
+            rest.trim_end_matches('/')
+                .split('/')
+                .map(percent_decode)
+                .collect()
+        });
+        let Some(segments) = segments else {
+            return Route::NotFound;
+        };
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         match segments.as_slice() {
             ["version"] => Route::Version,
@@ -417,9 +581,9 @@ impl Resources {
             ["apis", group] if self.serves(group, None) => {
                 Route::Discovery(Document::Group((*group).to_owned()))
             }
-            ["apis", group, version] if self.serves(group, Some(version)) => {
-                Route::Discovery(Document::Version((*group).to_owned(), (*version).to_owned()))
-            }
+            ["apis", group, version] if self.serves(group, Some(version)) => Route::Discovery(
+                Document::Version((*group).to_owned(), (*version).to_owned()),
+            ),
             ["api", version, rest @ ..] => self.route_in("", version, rest),
             ["apis", group, version, rest @ ..] => self.route_in(group, version, rest),
             _ => Route::NotFound,
@@ -447,24 +611,36 @@ impl Resources {
             [plural, name, subresource] => (plural, Some((*name).to_owned()), Some(*subresource)),
             _ => return Route::NoSuchResource,
         };
-        let Some(index) = self.find(group, version, plural) else { return Route::NoSuchResource };
+        let Some(index) = self.find(group, version, plural) else {
+            return Route::NoSuchResource;
+        };
         let resource = self.get(index);
         let in_namespace = namespace.is_some();
         // An object of a namespaced resource needs its namespace in the path; a cluster-scoped one can't have
         // any.
-        if in_namespace && !resource.namespaced || !in_namespace && resource.namespaced && name.is_some() {
+        if in_namespace && !resource.namespaced
+            || !in_namespace && resource.namespaced && name.is_some()
+        {
             return Route::NoSuchResource;
         }
         let (status, sub) = match subresource {
             None => (false, None),
             Some("status") if resource.status => (true, None),
             Some("scale") if resource.scale.is_some() => (false, Some(Sub::Scale)),
-            Some("eviction") if group.is_empty() && *plural == "pods" => (false, Some(Sub::Eviction)),
+            Some("eviction") if group.is_empty() && *plural == "pods" => {
+                (false, Some(Sub::Eviction))
+            }
             // What a namespace controller would call in the end: an update of everything.
             Some("finalize") if *plural == "namespaces" => (false, None),
             Some(_) => return Route::NoSuchResource,
         };
-        Route::Object(Target { resource: index, namespace, name, status, sub })
+        Route::Object(Target {
+            resource: index,
+            namespace,
+            name,
+            status,
+            sub,
+        })
     }
 }
 
@@ -474,11 +650,25 @@ mod tests {
     use super::*;
 
     fn target(path: &str) -> (String, Option<String>, Option<String>, bool) {
-        let resources = Resources::new(vec![ApiResource::new("example.com", "v1", "widgets", "Widget")]);
+        let resources = Resources::new(vec![ApiResource::new(
+            "example.com",
+            "v1",
+            "widgets",
+            "Widget",
+        )]);
         match resources.route(path) {
-            Route::Object(Target { resource, namespace, name, status, sub: None }) => {
-                (resources.get(resource).kind.clone(), namespace, name, status)
-            }
+            Route::Object(Target {
+                resource,
+                namespace,
+                name,
+                status,
+                sub: None,
+            }) => (
+                resources.get(resource).kind.clone(),
+                namespace,
+                name,
+                status,
+            ),
             other => panic!("{path}: {other:?}"),
         }
     }
@@ -487,23 +677,55 @@ mod tests {
     fn paths_lead_to_collections_objects_and_status() {
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(target("/api/v1/pods"), ("Pod".into(), None, None, false));
-        assert_eq!(target("/api/v1/namespaces/a/pods"), ("Pod".into(), some("a"), None, false));
-        assert_eq!(target("/api/v1/namespaces/a/pods/b"), ("Pod".into(), some("a"), some("b"), false));
-        assert_eq!(target("/api/v1/namespaces/a/pods/b/status"), ("Pod".into(), some("a"), some("b"), true));
-        assert_eq!(target("/api/v1/namespaces/a"), ("Namespace".into(), None, some("a"), false));
-        assert_eq!(target("/api/v1/namespaces/a/status"), ("Namespace".into(), None, some("a"), true));
-        assert_eq!(target("/api/v1/nodes/n%31"), ("Node".into(), None, some("n1"), false));
-        assert_eq!(target("/apis/example.com/v1/widgets"), ("Widget".into(), None, None, false));
+        assert_eq!(
+            target("/api/v1/namespaces/a/pods"),
+            ("Pod".into(), some("a"), None, false)
+        );
+        assert_eq!(
+            target("/api/v1/namespaces/a/pods/b"),
+            ("Pod".into(), some("a"), some("b"), false)
+        );
+        assert_eq!(
+            target("/api/v1/namespaces/a/pods/b/status"),
+            ("Pod".into(), some("a"), some("b"), true)
+        );
+        assert_eq!(
+            target("/api/v1/namespaces/a"),
+            ("Namespace".into(), None, some("a"), false)
+        );
+        assert_eq!(
+            target("/api/v1/namespaces/a/status"),
+            ("Namespace".into(), None, some("a"), true)
+        );
+        assert_eq!(
+            target("/api/v1/nodes/n%31"),
+            ("Node".into(), None, some("n1"), false)
+        );
+        assert_eq!(
+            target("/apis/example.com/v1/widgets"),
+            ("Widget".into(), None, None, false)
+        );
     }
 
     #[test]
     fn what_is_not_served_is_told_apart() {
         let resources = Resources::new(Vec::new());
-        for path in ["/api/v1/nothings", "/api/v1/pods/b", "/api/v1/namespaces/a/nodes", "/apis/apps/v1/pods"]
-        {
+        for path in [
+            "/api/v1/nothings",
+            "/api/v1/pods/b",
+            "/api/v1/namespaces/a/nodes",
+            "/apis/apps/v1/pods",
+        ] {
             assert_eq!(resources.route(path), Route::NoSuchResource, "{path}");
         }
-        for path in ["", "/", "pods", "/nope", "/apis/nope.example.com/v1/things", "/api/v2/pods"] {
+        for path in [
+            "",
+            "/",
+            "pods",
+            "/nope",
+            "/apis/nope.example.com/v1/things",
+            "/api/v2/pods",
+        ] {
             assert_eq!(resources.route(path), Route::NotFound, "{path}");
         }
         assert_eq!(resources.route("/readyz/ping"), Route::Health);

@@ -23,7 +23,11 @@ struct FieldRequirement {
 }
 
 impl Selection {
-    pub(crate) fn parse(labels: &str, fields: &str, resource: &ApiResource) -> Result<Self, StatusError> {
+    pub(crate) fn parse(
+        labels: &str,
+        fields: &str,
+        resource: &ApiResource,
+    ) -> Result<Self, StatusError> {
         Ok(Self {
             labels: labels
                 .parse()
@@ -37,7 +41,10 @@ impl Selection {
     pub(crate) fn of_shards(self, selector: &str) -> Result<Self, StatusError> {
         let shards = Shards::parse(selector)
             .map_err(|why| StatusError::internal(format!("invalid shard selector: {why}")))?;
-        Ok(Self { shards: Some(shards), ..self })
+        Ok(Self {
+            shards: Some(shards),
+            ..self
+        })
     }
 
     /// Whether everything matches, but for the shards.
@@ -52,12 +59,16 @@ impl Selection {
 
     pub(crate) fn matches(&self, object: &Map<String, Value>) -> bool {
         let labels = || object.get("metadata")?.get("labels")?.as_object();
-        self.labels.matches_labels(|key| labels()?.get(key)?.as_str())
+        self.labels
+            .matches_labels(|key| labels()?.get(key)?.as_str())
             && self
                 .fields
                 .iter()
                 .all(|field| (field_value(object, &field.path) == field.value) == field.equal)
-            && self.shards.as_ref().is_none_or(|shards| shards.contain(object))
+            && self
+                .shards
+                .as_ref()
+                .is_none_or(|shards| shards.contain(object))
     }
 }
 
@@ -85,7 +96,9 @@ fn parse_fields(text: &str, resource: &ApiResource) -> Result<Vec<FieldRequireme
         } else if let Some((path, value)) = term.split_once('=') {
             (path, value, true)
         } else {
-            return Err(format!("invalid selector: '{text}'; can't understand '{term}'"));
+            return Err(format!(
+                "invalid selector: '{text}'; can't understand '{term}'"
+            ));
         };
         let known = path == "metadata.name"
             || path == "metadata.namespace" && resource.namespaced
@@ -99,7 +112,11 @@ fn parse_fields(text: &str, resource: &ApiResource) -> Result<Vec<FieldRequireme
                 format!("field label not supported: {path}")
             });
         }
-        requirements.push(FieldRequirement { path: path.to_owned(), value: unescape(value), equal });
+        requirements.push(FieldRequirement {
+            path: path.to_owned(),
+            value: unescape(value),
+            equal,
+        });
     }
     Ok(requirements)
 }
@@ -183,20 +200,44 @@ mod tests {
 
     fn refusal(selector: &str) -> String {
         let resource = ApiResource::new("", "v1", "things", "Thing");
-        Selection::parse(selector, "", &resource).unwrap_err().message().to_owned()
+        Selection::parse(selector, "", &resource)
+            .unwrap_err()
+            .message()
+            .to_owned()
     }
 
     #[test]
     fn bad_label_selectors_are_refused_in_the_words_of_kubernetes() {
         for (bad, message) in [
-            ("a b c", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
-            ("a in x", "unable to parse requirement: found 'x' expected: '('"),
+            (
+                "a b c",
+                "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt",
+            ),
+            (
+                "a in x",
+                "unable to parse requirement: found 'x' expected: '('",
+            ),
             ("a,", "found '', expected: identifier after ','"),
-            (",", "found ',', expected: !, identifier, or 'end of string'"),
+            (
+                ",",
+                "found ',', expected: !, identifier, or 'end of string'",
+            ),
         ] {
             assert_eq!(refusal(bad), message);
         }
-        for bad in ["-a", "a=-b", "a in (", "a in (b", "!", "!a=b", "a>x", "a=b c", "(", "a in (b c)", "ä"] {
+        for bad in [
+            "-a",
+            "a=-b",
+            "a in (",
+            "a in (b",
+            "!",
+            "!a=b",
+            "a>x",
+            "a=b c",
+            "(",
+            "a in (b c)",
+            "ä",
+        ] {
             assert!(!refusal(bad).is_empty(), "{bad:?}");
         }
     }
@@ -204,15 +245,22 @@ mod tests {
     #[test]
     fn field_selectors_know_declared_fields_only() {
         let resource = ApiResource::new("", "v1", "things", "Thing").field("spec.node");
-        let object = json!({ "metadata": { "name": "a,b", "namespace": "n" }, "spec": { "node": 5 } });
+        let object =
+            json!({ "metadata": { "name": "a,b", "namespace": "n" }, "spec": { "node": 5 } });
         let matches = |text: &str| {
             Selection::parse("", text, &resource).map(|s| s.matches(object.as_object().unwrap()))
         };
         assert_eq!(matches("spec.node=5,metadata.namespace==n"), Ok(true));
         assert_eq!(matches("spec.node!=5"), Ok(false));
         assert_eq!(matches("metadata.name=a\\,b"), Ok(true));
-        assert_eq!(matches("spec.other=5").unwrap_err().message(), "field label not supported: spec.other");
-        assert_eq!(matches("xx").unwrap_err().message(), "invalid selector: 'xx'; can't understand 'xx'");
+        assert_eq!(
+            matches("spec.other=5").unwrap_err().message(),
+            "field label not supported: spec.other"
+        );
+        assert_eq!(
+            matches("xx").unwrap_err().message(),
+            "invalid selector: 'xx'; can't understand 'xx'"
+        );
         assert_eq!(matches("").map_err(|e| e.code()), Ok(true));
     }
 }

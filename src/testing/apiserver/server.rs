@@ -62,7 +62,10 @@ impl Shared {
         Self {
             resources,
             settings,
-            state: Mutex::new(State { store, watches: Watches::default() }),
+            state: Mutex::new(State {
+                store,
+                watches: Watches::default(),
+            }),
             changed: Condvar::new(),
             watches_changed: Condvar::new(),
             auth: Auth::default(),
@@ -82,7 +85,12 @@ impl Shared {
         let mut state = self.state.lock();
         let before = state.store.version();
         let store = &mut state.store;
-        let result = write(&mut Writer { store, resources: &self.resources, client, dry_run });
+        let result = write(&mut Writer {
+            store,
+            resources: &self.resources,
+            client,
+            dry_run,
+        });
         if state.store.version() != before {
             self.reconcile(&mut state);
             self.changed.notify_all();
@@ -97,7 +105,12 @@ impl Shared {
             return;
         }
         let is_gone = |request: &RequestRecord| {
-            let resource = request.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+            let resource = request
+                .path()
+                .trim_end_matches('/')
+                .rsplit('/')
+                .next()
+                .unwrap_or_default();
             gone.iter().any(|index| {
                 let gone = self.resources.get(*index);
                 let root = format!("/apis/{}/", gone.api_version());
@@ -105,15 +118,21 @@ impl Shared {
             })
         };
         let open = state.watches.requests();
-        let ended: Vec<u64> =
-            open.into_iter().filter(|(_, request)| is_gone(request)).map(|(id, _)| id).collect();
-        state.watches.fail(&ended, state.store.version(), &Fault::end_watch());
+        let ended: Vec<u64> = open
+            .into_iter()
+            .filter(|(_, request)| is_gone(request))
+            .map(|(id, _)| id)
+            .collect();
+        state
+            .watches
+            .fail(&ended, state.store.version(), &Fault::end_watch());
     }
 
     /// Wakes the threads of these connections from any sleep: nobody reads from them any more.
     pub(crate) fn hang_up<'a>(&self, gone: impl IntoIterator<Item = &'a AtomicBool>) {
         let _state = self.state.lock();
-        gone.into_iter().for_each(|gone| gone.store(true, Ordering::Release));
+        gone.into_iter()
+            .for_each(|gone| gone.store(true, Ordering::Release));
         self.changed.notify_all();
     }
 }
@@ -153,7 +172,11 @@ impl ApiServer {
     pub(crate) fn listen(shared: Arc<Shared>, listener: TcpListener) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let acceptor = Acceptor::start(&shared, listener)?;
-        Ok(Self { shared, address, acceptor: Mutex::new(Some(acceptor)) })
+        Ok(Self {
+            shared,
+            address,
+            acceptor: Mutex::new(Some(acceptor)),
+        })
     }
 
     /// Where it is: `http://127.0.0.1:41234`. The same through all pauses.
@@ -175,7 +198,9 @@ impl ApiServer {
     /// collection.
     pub fn create(&self, collection: &str, object: Value) -> Result<Value, StatusError> {
         let (target, _) = self.target(collection)?;
-        let stored = self.shared.write(false, false, |writer| writer.create(&target, object))?;
+        let stored = self
+            .shared
+            .write(false, false, |writer| writer.create(&target, object))?;
         Ok(stored.to_value(self.resource(&target)))
     }
 
@@ -187,7 +212,9 @@ impl ApiServer {
     /// Those of the API: 404 if it is not there, 409 if it has been changed, 400 for another name.
     pub fn update(&self, path: &str, object: Value) -> Result<Value, StatusError> {
         let (target, _) = self.target(path)?;
-        let stored = self.shared.write(false, false, |writer| writer.update(&target, object))?;
+        let stored = self
+            .shared
+            .write(false, false, |writer| writer.update(&target, object))?;
         Ok(stored.to_value(self.resource(&target)))
     }
 
@@ -199,7 +226,9 @@ impl ApiServer {
     pub fn patch(&self, path: &str, merge_patch: Value) -> Result<Value, StatusError> {
         let (target, _) = self.target(path)?;
         let patch = Patch::Merge(merge_patch);
-        let stored = self.shared.write(false, false, |writer| writer.patch(&target, patch))?;
+        let stored = self
+            .shared
+            .write(false, false, |writer| writer.patch(&target, patch))?;
         Ok(stored.to_value(self.resource(&target)))
     }
 
@@ -213,7 +242,9 @@ impl ApiServer {
     pub fn delete(&self, path: &str) -> Result<Value, StatusError> {
         let (target, _) = self.target(path)?;
         let all = Preconditions::default();
-        let deleted = self.shared.write(false, false, |writer| writer.delete(&target, &all))?;
+        let deleted = self
+            .shared
+            .write(false, false, |writer| writer.delete(&target, &all))?;
         Ok(deleted.object.to_value(self.resource(&target)))
     }
 
@@ -262,7 +293,10 @@ impl ApiServer {
     /// A copy of all that is stored, its version and its history.
     pub fn backup(&self) -> Backup {
         let store = self.shared.state.lock().store.clone();
-        Backup { store, resources: self.shared.resources.known() }
+        Backup {
+            store,
+            resources: self.shared.resources.known(),
+        }
     }
 
     /// Puts everything back to what it was at the backup, as when etcd is restored: the resourceVersion goes
@@ -320,7 +354,10 @@ impl ApiServer {
     pub fn resume(&self) -> io::Result<()> {
         let mut acceptor = self.acceptor.lock();
         if acceptor.is_none() {
-            *acceptor = Some(Acceptor::start(&self.shared, TcpListener::bind(self.address)?)?);
+            *acceptor = Some(Acceptor::start(
+                &self.shared,
+                TcpListener::bind(self.address)?,
+            )?);
         }
         Ok(())
     }
@@ -328,7 +365,9 @@ impl ApiServer {
     /// From now on only these tokens have rights; [`ApiServerBuilder::token`] tells the rest. For tests of
     /// tokens that expire. Requests under way and open watches are not affected.
     pub fn set_tokens<T: Into<String>>(&self, tokens: impl IntoIterator<Item = T>) {
-        self.shared.auth.allow_only(tokens.into_iter().map(Into::into));
+        self.shared
+            .auth
+            .allow_only(tokens.into_iter().map(Into::into));
     }
 
     /// Plants a fault for the next requests that match. Of several it is the one planted first that strikes,
@@ -371,8 +410,11 @@ impl ApiServer {
     pub fn fail_watches(&self, fault: &Fault) -> usize {
         let open = self.shared.state.lock().watches.requests();
         // Conditions are the user's own code, so without the lock.
-        let struck: Vec<u64> =
-            open.into_iter().filter(|(_, request)| fault.matches(request)).map(|(id, _)| id).collect();
+        let struck: Vec<u64> = open
+            .into_iter()
+            .filter(|(_, request)| fault.matches(request))
+            .map(|(id, _)| id)
+            .collect();
         let mut state = self.shared.state.lock();
         let after = state.store.version();
         let count = state.watches.fail(&struck, after, fault);
@@ -442,7 +484,11 @@ impl ApiServer {
     /// Waits until `enough` says so of the requests received so far; false if that takes longer than
     /// `timeout`. It is called once at the start and again after every request, on this thread and
     /// without any lock. A fault that strikes a request is no longer pending by then.
-    pub fn wait_for_requests(&self, enough: impl FnMut(&[RequestRecord]) -> bool, timeout: Duration) -> bool {
+    pub fn wait_for_requests(
+        &self,
+        enough: impl FnMut(&[RequestRecord]) -> bool,
+        timeout: Duration,
+    ) -> bool {
         self.shared.log.wait(enough, timeout)
     }
 
@@ -477,7 +523,9 @@ impl Drop for ApiServer {
 
 impl fmt::Debug for ApiServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApiServer").field("url", &self.url()).finish_non_exhaustive()
+        f.debug_struct("ApiServer")
+            .field("url", &self.url())
+            .finish_non_exhaustive()
     }
 }
 
@@ -498,7 +546,9 @@ impl Backup {
 
 impl fmt::Debug for Backup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Backup").field("resource_version", &self.resource_version()).finish_non_exhaustive()
+        f.debug_struct("Backup")
+            .field("resource_version", &self.resource_version())
+            .finish_non_exhaustive()
     }
 }
 
@@ -512,24 +562,26 @@ impl Acceptor {
     fn start(shared: &Arc<Shared>, listener: TcpListener) -> io::Result<Self> {
         let stopping = Arc::new(AtomicBool::new(false));
         let (shared, stop) = (shared.clone(), stopping.clone());
-        let thread = thread::Builder::new().name("api-server".to_owned()).spawn(move || {
-            while !stop.load(Ordering::Acquire) {
-                // Both fail when the process is out of files or threads; then others need time to give some
-                // back.
-                let served = listener.accept().and_then(|(stream, _)| {
-                    // What stopping sends to wake this thread is no client.
-                    if stop.load(Ordering::Acquire) {
-                        Ok(())
-                    } else {
-                        shared.connections.start(&shared, stream)
+        let thread = thread::Builder::new()
+            .name("api-server".to_owned())
+            .spawn(move || {
+                while !stop.load(Ordering::Acquire) {
+                    // Both fail when the process is out of files or threads; then others need time to give some
+                    // back.
+                    let served = listener.accept().and_then(|(stream, _)| {
+                        // What stopping sends to wake this thread is no client.
+                        if stop.load(Ordering::Acquire) {
+                            Ok(())
+                        } else {
+                            shared.connections.start(&shared, stream)
+                        }
+                    });
+                    if let Err(error) = served {
+                        log::warn!("the embedded API server can't accept a connection: {error}");
+                        thread::park_timeout(Duration::from_millis(50));
                     }
-                });
-                if let Err(error) = served {
-                    log::warn!("the embedded API server can't accept a connection: {error}");
-                    thread::park_timeout(Duration::from_millis(50));
                 }
-            }
-        })?;
+            })?;
         Ok(Self { stopping, thread })
     }
 

@@ -31,7 +31,8 @@ impl Shards {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text.trim().is_empty() {
             return Err(
-                "empty shard selector is not allowed; omit the parameter for unfiltered lists".to_owned()
+                "empty shard selector is not allowed; omit the parameter for unfiltered lists"
+                    .to_owned(),
             );
         }
         let mut field = None;
@@ -57,7 +58,9 @@ impl Shards {
             Field::Namespace => meta_str(object, "namespace"),
         };
         let hash = u128::from(fnv1a(value));
-        self.ranges.iter().any(|&Range { start, end }| (start..end).contains(&hash))
+        self.ranges
+            .iter()
+            .any(|&Range { start, end }| (start..end).contains(&hash))
     }
 }
 
@@ -76,39 +79,63 @@ fn parse_call(call: &str) -> Result<(Field, Range), String> {
     let arguments = rest.trim_end().strip_suffix(')').ok_or_else(syntax)?;
     if function.trim() != "shardRange" {
         let function = function.trim();
-        return Err(format!("unsupported function \"{function}\"; only shardRange() and || are allowed"));
+        return Err(format!(
+            "unsupported function \"{function}\"; only shardRange() and || are allowed"
+        ));
     }
     let arguments: Vec<_> = arguments.split(',').map(str::trim).collect();
     let &[path, start, end] = arguments.as_slice() else {
-        return Err(format!("shardRange() requires exactly 3 arguments, got {}", arguments.len()));
+        return Err(format!(
+            "shardRange() requires exactly 3 arguments, got {}",
+            arguments.len()
+        ));
     };
-    let field = [Field::Uid, Field::Namespace].into_iter().find(|field| field.path() == path);
+    let field = [Field::Uid, Field::Namespace]
+        .into_iter()
+        .find(|field| field.path() == path);
     let field = field.ok_or_else(|| {
         let [uid, namespace] = [Field::Uid, Field::Namespace].map(Field::path);
         format!("unsupported field path \"{path}\"; supported: {uid}, {namespace}")
     })?;
-    let range = Range { start: parse_bound(start, "hexStart")?, end: parse_bound(end, "hexEnd")? };
+    let range = Range {
+        start: parse_bound(start, "hexStart")?,
+        end: parse_bound(end, "hexEnd")?,
+    };
     if range.start >= range.end {
         let [start, end] = [range.start, range.end].map(|bound| format!("0x{bound:016x}"));
-        return Err(format!("shard range start {start} must be less than end {end}"));
+        return Err(format!(
+            "shard range start {start} must be less than end {end}"
+        ));
     }
     Ok((field, range))
 }
 
 fn parse_bound(literal: &str, name: &str) -> Result<u128, String> {
-    let text = ['\'', '"'].into_iter().find_map(|quote| literal.strip_prefix(quote)?.strip_suffix(quote));
+    let text = ['\'', '"']
+        .into_iter()
+        .find_map(|quote| literal.strip_prefix(quote)?.strip_suffix(quote));
     let text = text.ok_or_else(|| format!("{name} must be a string literal (e.g. '0xff')"))?;
-    let digits =
-        text.strip_prefix("0x").ok_or_else(|| format!("{name} must have '0x' prefix, got \"{text}\""))?;
-    if let Some(other) = digits.chars().find(|digit| !matches!(digit, '0'..='9' | 'a'..='f')) {
-        return Err(format!("{name}: invalid hex character \"{other}\" in \"{text}\""));
+    let digits = text
+        .strip_prefix("0x")
+        .ok_or_else(|| format!("{name} must have '0x' prefix, got \"{text}\""))?;
+    if let Some(other) = digits
+        .chars()
+        .find(|digit| !matches!(digit, '0'..='9' | 'a'..='f'))
+    {
+        return Err(format!(
+            "{name}: invalid hex character \"{other}\" in \"{text}\""
+        ));
     }
     match digits.len() {
         0 => Err(format!("{name}: hex value is required after '0x'")),
         16 => Ok(u128::from_str_radix(digits, 16).unwrap_or_default()),
         17 if digits == "10000000000000000" => Ok(1 << 64),
-        17 => Err(format!("{name}: 17-digit hex value must be '0x10000000000000000' (2^64), got \"{text}\"")),
-        count @ 18.. => Err(format!("{name}: hex value too long ({count} chars, max 17): \"{digits}\"")),
+        17 => Err(format!(
+            "{name}: 17-digit hex value must be '0x10000000000000000' (2^64), got \"{text}\""
+        )),
+        count @ 18.. => Err(format!(
+            "{name}: hex value too long ({count} chars, max 17): \"{digits}\""
+        )),
         _ => Err(format!(
             "{name} must be a 0x-prefixed 16-digit hex value, got \"{text}\" (did you mean \"0x{digits:0>16}\"?)"
         )),
@@ -121,7 +148,10 @@ impl fmt::Display for Shards {
         let path = self.field.path();
         for (index, Range { start, end }) in self.ranges.iter().enumerate() {
             let or = if index > 0 { " || " } else { "" };
-            write!(f, "{or}shardRange({path}, '0x{start:016x}', '0x{end:016x}')")?;
+            write!(
+                f,
+                "{or}shardRange({path}, '0x{start:016x}', '0x{end:016x}')"
+            )?;
         }
         Ok(())
     }
@@ -133,30 +163,64 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const LOWER: &str = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')";
-    const UPPER: &str = "shardRange(object.metadata.uid, '0x8000000000000000', '0x10000000000000000')";
+    const LOWER: &str =
+        "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')";
+    const UPPER: &str =
+        "shardRange(object.metadata.uid, '0x8000000000000000', '0x10000000000000000')";
 
     #[test]
     fn sh1_selectors_are_read_and_written() {
-        for text in [LOWER, UPPER, &format!("{UPPER} || {LOWER}"), &LOWER.replace("uid", "namespace")] {
+        for text in [
+            LOWER,
+            UPPER,
+            &format!("{UPPER} || {LOWER}"),
+            &LOWER.replace("uid", "namespace"),
+        ] {
             assert_eq!(Shards::parse(text).unwrap().to_string(), *text);
         }
-        let loose = UPPER.replace(", ", ",").replace('\'', "\"").replace('(', " ( ") + "||" + LOWER;
-        assert_eq!(Shards::parse(&loose).unwrap().to_string(), format!("{UPPER} || {LOWER}"));
+        let loose = UPPER
+            .replace(", ", ",")
+            .replace('\'', "\"")
+            .replace('(', " ( ")
+            + "||"
+            + LOWER;
+        assert_eq!(
+            Shards::parse(&loose).unwrap().to_string(),
+            format!("{UPPER} || {LOWER}")
+        );
     }
 
     #[test]
     fn sh2_an_object_is_where_the_hash_of_its_field_is() {
         // The hash of "abc" begins with e7, that of "ab" with 08, that of nothing with cb.
-        for (metadata, upper) in
-            [(json!({ "uid": "abc" }), true), (json!({ "uid": "ab" }), false), (json!({}), true)]
-        {
+        for (metadata, upper) in [
+            (json!({ "uid": "abc" }), true),
+            (json!({ "uid": "ab" }), false),
+            (json!({}), true),
+        ] {
             let object = json!({ "metadata": metadata });
             let object = object.as_object().unwrap();
-            assert_eq!(Shards::parse(UPPER).unwrap().contain(object), upper, "{metadata}");
-            assert_eq!(Shards::parse(LOWER).unwrap().contain(object), !upper, "{metadata}");
-            assert!(Shards::parse(&format!("{LOWER}||{UPPER}")).unwrap().contain(object), "{metadata}");
-            assert!(!Shards::parse(&LOWER.replace("uid", "namespace")).unwrap().contain(object));
+            assert_eq!(
+                Shards::parse(UPPER).unwrap().contain(object),
+                upper,
+                "{metadata}"
+            );
+            assert_eq!(
+                Shards::parse(LOWER).unwrap().contain(object),
+                !upper,
+                "{metadata}"
+            );
+            assert!(
+                Shards::parse(&format!("{LOWER}||{UPPER}"))
+                    .unwrap()
+                    .contain(object),
+                "{metadata}"
+            );
+            assert!(
+                !Shards::parse(&LOWER.replace("uid", "namespace"))
+                    .unwrap()
+                    .contain(object)
+            );
         }
     }
 
@@ -165,9 +229,18 @@ mod tests {
         let of = |arguments: &str| format!("shardRange({arguments})");
         let zero = "'0x0000000000000000'";
         for (bad, message) in [
-            (" ".to_owned(), "empty shard selector is not allowed; omit the parameter for unfiltered lists"),
-            ("other(1)".to_owned(), "unsupported function \"other\"; only shardRange() and || are allowed"),
-            (of("object.metadata.uid, '0x0'"), "shardRange() requires exactly 3 arguments, got 2"),
+            (
+                " ".to_owned(),
+                "empty shard selector is not allowed; omit the parameter for unfiltered lists",
+            ),
+            (
+                "other(1)".to_owned(),
+                "unsupported function \"other\"; only shardRange() and || are allowed",
+            ),
+            (
+                of("object.metadata.uid, '0x0'"),
+                "shardRange() requires exactly 3 arguments, got 2",
+            ),
             (
                 LOWER.replace("uid", "name"),
                 "unsupported field path \"object.metadata.name\"; supported: object.metadata.uid, object.metadata.namespace",
@@ -176,16 +249,24 @@ mod tests {
                 of(&format!("object.metadata.uid, '0x0', {zero}")),
                 "hexStart must be a 0x-prefixed 16-digit hex value, got \"0x0\" (did you mean \"0x0000000000000000\"?)",
             ),
-            (of(&format!("object.metadata.uid, '8', {zero}")), "hexStart must have '0x' prefix, got \"8\""),
+            (
+                of(&format!("object.metadata.uid, '8', {zero}")),
+                "hexStart must have '0x' prefix, got \"8\"",
+            ),
             (
                 of(&format!("object.metadata.uid, {zero}, {zero}")),
                 "shard range start 0x0000000000000000 must be less than end 0x0000000000000000",
             ),
             (
-                of(&format!("object.metadata.uid, {zero}, '0x20000000000000000'")),
+                of(&format!(
+                    "object.metadata.uid, {zero}, '0x20000000000000000'"
+                )),
                 "hexEnd: 17-digit hex value must be '0x10000000000000000' (2^64), got \"0x20000000000000000\"",
             ),
-            (LOWER.replace("'0x8", "'0xG"), "hexEnd: invalid hex character \"G\" in \"0xG000000000000000\""),
+            (
+                LOWER.replace("'0x8", "'0xG"),
+                "hexEnd: invalid hex character \"G\" in \"0xG000000000000000\"",
+            ),
             (
                 format!("{LOWER} || {}", UPPER.replace("uid", "namespace")),
                 "all shard ranges must use the same field, got \"object.metadata.uid\" and \"object.metadata.namespace\"",
@@ -193,9 +274,15 @@ mod tests {
         ] {
             assert_eq!(Shards::parse(&bad), Err(message.to_owned()), "{bad}");
         }
-        for bad in
-            ["x", "shardRange(", "shardRange", "||", "shardRange(object.metadata.uid, 0, 1)", "ä(", "()"]
-        {
+        for bad in [
+            "x",
+            "shardRange(",
+            "shardRange",
+            "||",
+            "shardRange(object.metadata.uid, 0, 1)",
+            "ä(",
+            "()",
+        ] {
             assert!(Shards::parse(bad).is_err(), "{bad}");
         }
     }

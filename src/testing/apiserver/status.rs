@@ -61,13 +61,23 @@ impl StatusError {
 
     /// Says when to come again, by the header and in the details.
     pub(crate) fn set_retry_after(&mut self, seconds: u32) {
-        self.0.details.get_or_insert_default().insert("retryAfterSeconds".to_owned(), seconds.into());
+        self.0
+            .details
+            .get_or_insert_default()
+            .insert("retryAfterSeconds".to_owned(), seconds.into());
         self.0.retry_after = Some(seconds);
     }
 
     /// The body, in the order of fields that kube-apiserver writes.
     pub(crate) fn body(&self) -> Vec<u8> {
-        let Inner { code, reason, message, details, continue_token, retry_after: _ } = &*self.0;
+        let Inner {
+            code,
+            reason,
+            message,
+            details,
+            continue_token,
+            retry_after: _,
+        } = &*self.0;
         let metadata = match continue_token {
             Some(token) => json!({ "continue": token }),
             None => json!({}),
@@ -99,7 +109,10 @@ impl StatusError {
     }
 
     fn detail(mut self, key: &str, value: impl Into<Value>) -> Self {
-        self.0.details.get_or_insert_default().insert(key.to_owned(), value.into());
+        self.0
+            .details
+            .get_or_insert_default()
+            .insert(key.to_owned(), value.into());
         self
     }
 
@@ -119,21 +132,48 @@ impl StatusError {
     /// The reason and message that a bare HTTP status stands for: what an injected fault carries.
     pub(crate) fn plain(code: u16, message: Option<String>) -> Self {
         let (reason, default) = match code {
-            400 => ("BadRequest", "the server rejected our request for an unknown reason"),
+            400 => (
+                "BadRequest",
+                "the server rejected our request for an unknown reason",
+            ),
             401 => ("Unauthorized", "Unauthorized"),
             403 => ("Forbidden", "forbidden: the server does not allow this"),
-            404 => ("NotFound", "the server could not find the requested resource"),
-            405 => ("MethodNotAllowed", "the server does not allow this method on the requested resource"),
-            406 => ("NotAcceptable", "only the following media types are accepted: application/json"),
+            404 => (
+                "NotFound",
+                "the server could not find the requested resource",
+            ),
+            405 => (
+                "MethodNotAllowed",
+                "the server does not allow this method on the requested resource",
+            ),
+            406 => (
+                "NotAcceptable",
+                "only the following media types are accepted: application/json",
+            ),
             409 => ("Conflict", "the server reported a conflict"),
-            410 => ("Expired", "The resourceVersion for the provided list is too old."),
+            410 => (
+                "Expired",
+                "The resourceVersion for the provided list is too old.",
+            ),
             413 => ("RequestEntityTooLarge", "the request is too large"),
             415 => ("UnsupportedMediaType", "415: Unsupported Media Type"),
-            422 => ("Invalid", "the server rejected our request due to an error in our request"),
-            429 => ("TooManyRequests", "Too many requests, please try again later."),
+            422 => (
+                "Invalid",
+                "the server rejected our request due to an error in our request",
+            ),
+            429 => (
+                "TooManyRequests",
+                "Too many requests, please try again later.",
+            ),
             500 => ("InternalError", "Internal error occurred: injected"),
-            503 => ("ServiceUnavailable", "the server is currently unable to handle the request"),
-            504 => ("Timeout", "the server was unable to return a response in the time allotted"),
+            503 => (
+                "ServiceUnavailable",
+                "the server is currently unable to handle the request",
+            ),
+            504 => (
+                "Timeout",
+                "the server was unable to return a response in the time allotted",
+            ),
             _ => ("", "the server has answered as it was told to"),
         };
         Self::new(code, reason, message.unwrap_or_else(|| default.to_owned()))
@@ -153,13 +193,24 @@ impl StatusError {
     }
 
     pub(crate) fn forbidden(name: &str, group: &str, plural: &str, why: &str) -> Self {
-        let subject = if name.is_empty() { qualified(plural, group) } else { quoted(plural, group, name) };
-        Self::new(403, "Forbidden", format!("{subject} is forbidden: {why}")).about(name, group, plural)
+        let subject = if name.is_empty() {
+            qualified(plural, group)
+        } else {
+            quoted(plural, group, name)
+        };
+        Self::new(403, "Forbidden", format!("{subject} is forbidden: {why}"))
+            .about(name, group, plural)
     }
 
-    pub(crate) fn namespace_terminating(name: &str, group: &str, plural: &str, namespace: &str) -> Self {
-        let why =
-            format!("unable to create new content in namespace {namespace} because it is being terminated");
+    pub(crate) fn namespace_terminating(
+        name: &str,
+        group: &str,
+        plural: &str,
+        namespace: &str,
+    ) -> Self {
+        let why = format!(
+            "unable to create new content in namespace {namespace} because it is being terminated"
+        );
         let cause = json!([{
             "reason": "NamespaceTerminating",
             "message": format!("namespace {namespace} is being terminated"),
@@ -169,8 +220,12 @@ impl StatusError {
     }
 
     pub(crate) fn not_found(name: &str, group: &str, plural: &str) -> Self {
-        Self::new(404, "NotFound", format!("{} not found", quoted(plural, group, name)))
-            .about(name, group, plural)
+        Self::new(
+            404,
+            "NotFound",
+            format!("{} not found", quoted(plural, group, name)),
+        )
+        .about(name, group, plural)
     }
 
     /// The group and version exist, the resource does not.
@@ -199,19 +254,30 @@ impl StatusError {
     }
 
     pub(crate) fn already_exists(name: &str, group: &str, plural: &str) -> Self {
-        Self::new(409, "AlreadyExists", format!("{} already exists", quoted(plural, group, name)))
-            .about(name, group, plural)
+        Self::new(
+            409,
+            "AlreadyExists",
+            format!("{} already exists", quoted(plural, group, name)),
+        )
+        .about(name, group, plural)
     }
 
     /// `kind` is the plural for updates and the kind for deletions: kube-apiserver is not of one mind.
     pub(crate) fn conflict(name: &str, group: &str, kind: &str, why: &str) -> Self {
         let subject = quoted(kind, group, name);
-        Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {subject}: {why}"))
-            .about(name, group, kind)
+        Self::new(
+            409,
+            "Conflict",
+            format!("Operation cannot be fulfilled on {subject}: {why}"),
+        )
+        .about(name, group, kind)
     }
 
     pub(crate) fn invalid(name: &str, group: &str, kind: &str, causes: &[Cause]) -> Self {
-        let each: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
+        let each: Vec<String> = causes
+            .iter()
+            .map(|c| format!("{}: {}", c.field, c.message))
+            .collect();
         let why = match each.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -220,9 +286,13 @@ impl StatusError {
             .iter()
             .map(|c| json!({ "reason": c.reason, "message": c.message, "field": c.field }))
             .collect();
-        Self::new(422, "Invalid", format!("{} is invalid: {why}", quoted(kind, group, name)))
-            .about(name, group, kind)
-            .detail("causes", causes)
+        Self::new(
+            422,
+            "Invalid",
+            format!("{} is invalid: {why}", quoted(kind, group, name)),
+        )
+        .about(name, group, kind)
+        .detail("causes", causes)
     }
 
     /// Options of a list or watch that don't go together.
@@ -254,12 +324,20 @@ impl StatusError {
             many => {
                 let mut managers: BTreeMap<&str, String> = BTreeMap::new();
                 for (manager, field) in many {
-                    managers.entry(manager).or_default().push_str(&format!("\n- {field}"));
+                    managers
+                        .entry(manager)
+                        .or_default()
+                        .push_str(&format!("\n- {field}"));
                 }
-                let each =
-                    managers.iter().map(|(manager, fields)| format!("conflicts with \"{manager}\":{fields}"));
+                let each = managers
+                    .iter()
+                    .map(|(manager, fields)| format!("conflicts with \"{manager}\":{fields}"));
                 let each: Vec<String> = each.collect();
-                format!("Apply failed with {} conflicts: {}", many.len(), each.join("\n"))
+                format!(
+                    "Apply failed with {} conflicts: {}",
+                    many.len(),
+                    each.join("\n")
+                )
             }
         };
         Self::new(409, "Conflict", message).detail("causes", causes)
@@ -267,7 +345,11 @@ impl StatusError {
 
     /// Metadata was asked for in the form that an answer of this kind has not.
     pub(crate) fn not_acceptable_form(asked: &str, is_list: bool, go_type: &str) -> Self {
-        let what = if is_list { "is a list" } else { "is not a list" };
+        let what = if is_list {
+            "is a list"
+        } else {
+            "is not a list"
+        };
         let message = format!("you requested {asked}, but the requested object {what} ({go_type})");
         Self::new(406, "NotAcceptable", message)
     }
@@ -279,7 +361,8 @@ impl StatusError {
 
     /// A pod's budget allows no eviction.
     pub(crate) fn disruption_budget(why: &str, retry_after: Option<u32>) -> Self {
-        let message = "Cannot evict pod as it would violate the pod's disruption budget.".to_owned();
+        let message =
+            "Cannot evict pod as it would violate the pod's disruption budget.".to_owned();
         let causes = json!([{ "reason": "DisruptionBudget", "message": why }]);
         let mut status = Self::plain(429, Some(message)).detail("causes", causes);
         if let Some(seconds) = retry_after {
@@ -293,7 +376,11 @@ impl StatusError {
     }
 
     pub(crate) fn watch_expired(asked: u64, oldest: u64) -> Self {
-        Self::new(410, "Expired", format!("too old resource version: {asked} ({oldest})"))
+        Self::new(
+            410,
+            "Expired",
+            format!("too old resource version: {asked} ({oldest})"),
+        )
     }
 
     pub(crate) fn continue_expired(inconsistent: String) -> Self {
@@ -321,14 +408,22 @@ impl StatusError {
     }
 
     pub(crate) fn too_large(limit: usize) -> Self {
-        Self::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {limit}"))
-            .empty_details()
+        Self::new(
+            413,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: limit is {limit}"),
+        )
+        .empty_details()
     }
 }
 
 /// `pods`, `widgets.sample.example.com`.
 fn qualified(plural: &str, group: &str) -> String {
-    if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
+    if group.is_empty() {
+        plural.to_owned()
+    } else {
+        format!("{plural}.{group}")
+    }
 }
 
 /// `pods "a"`, `widgets.sample.example.com "a"`.

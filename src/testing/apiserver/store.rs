@@ -132,17 +132,26 @@ impl Object {
 
 /// A string of `metadata`, empty if absent.
 pub(crate) fn meta_str<'a>(content: &'a Content, field: &str) -> &'a str {
-    content.get("metadata").and_then(|m| m.get(field)).and_then(Value::as_str).unwrap_or_default()
+    content
+        .get("metadata")
+        .and_then(|m| m.get(field))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 /// A field of `metadata` that is neither absent nor null.
 pub(crate) fn meta<'a>(content: &'a Content, field: &str) -> Option<&'a Value> {
-    content.get("metadata").and_then(|m| m.get(field)).filter(|value| !value.is_null())
+    content
+        .get("metadata")
+        .and_then(|m| m.get(field))
+        .filter(|value| !value.is_null())
 }
 
 /// Sets a field of `metadata`, which is made if there is none.
 pub(crate) fn set_meta(content: &mut Content, field: &str, value: impl Into<Value>) {
-    let metadata = content.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    let metadata = content
+        .entry("metadata")
+        .or_insert_with(|| Value::Object(Map::new()));
     if let Value::Object(metadata) = metadata {
         metadata.insert(field.to_owned(), value.into());
     }
@@ -166,7 +175,12 @@ impl Key {
 
 impl Collection {
     pub(crate) fn new(resource: usize, namespace: Option<&str>) -> Self {
-        Self { resource, prefix: namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default() }
+        Self {
+            resource,
+            prefix: namespace
+                .map(|namespace| format!("{namespace}/"))
+                .unwrap_or_default(),
+        }
     }
 
     pub(crate) fn contains(&self, key: &Key) -> bool {
@@ -215,7 +229,11 @@ impl Store {
 
     /// Goes back to what `then` has. Identifiers still don't repeat.
     pub(crate) fn restore(&mut self, then: &Self) {
-        *self = Self { random: self.random, history_limit: self.history_limit, ..then.clone() };
+        *self = Self {
+            random: self.random,
+            history_limit: self.history_limit,
+            ..then.clone()
+        };
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<&Arc<Object>> {
@@ -223,8 +241,15 @@ impl Store {
     }
 
     /// The objects of a collection in order, as they were at `version`, which must not lie below the floor.
-    pub(crate) fn snapshot(&self, collection: &Collection, version: u64) -> Vec<(Arc<str>, Arc<Object>)> {
-        let start = Key { resource: collection.resource, path: collection.prefix.as_str().into() };
+    pub(crate) fn snapshot(
+        &self,
+        collection: &Collection,
+        version: u64,
+    ) -> Vec<(Arc<str>, Arc<Object>)> {
+        let start = Key {
+            resource: collection.resource,
+            path: collection.prefix.as_str().into(),
+        };
         let current = self
             .objects
             .range(start..)
@@ -234,7 +259,11 @@ impl Store {
             return current.collect();
         }
         let mut then: BTreeMap<Arc<str>, Arc<Object>> = current.collect();
-        let later = self.history.iter().rev().take_while(|change| change.version > version);
+        let later = self
+            .history
+            .iter()
+            .rev()
+            .take_while(|change| change.version > version);
         for change in later.filter(|change| collection.contains(&change.key)) {
             match &change.old {
                 Some(old) => then.insert(change.key.path.clone(), old.clone()),
@@ -246,11 +275,16 @@ impl Store {
 
     /// Up to `limit` changes after `version`, oldest first. `None` if some of them are gone.
     pub(crate) fn changes_after(&self, version: u64, limit: usize) -> Option<Vec<Arc<Change>>> {
-        let first = self.history.front().map_or(self.version + 1, |change| change.version);
+        let first = self
+            .history
+            .front()
+            .map_or(self.version + 1, |change| change.version);
         if version.saturating_add(1) < first {
             return None;
         }
-        let start = self.history.partition_point(|change| change.version <= version);
+        let start = self
+            .history
+            .partition_point(|change| change.version <= version);
         Some(self.history.range(start..).take(limit).cloned().collect())
     }
 
@@ -274,7 +308,12 @@ impl Store {
     }
 
     fn record(&mut self, key: Key, old: Option<Arc<Object>>, new: NewState) {
-        self.history.push_back(Arc::new(Change { version: self.version, key, old, new }));
+        self.history.push_back(Arc::new(Change {
+            version: self.version,
+            key,
+            old,
+            new,
+        }));
         while self.history.len() > self.history_limit {
             if let Some(forgotten) = self.history.pop_front() {
                 self.floor = self.floor.max(forgotten.version);
@@ -298,10 +337,16 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const ALL: Collection = Collection { resource: 0, prefix: String::new() };
+    const ALL: Collection = Collection {
+        resource: 0,
+        prefix: String::new(),
+    };
 
     fn content(name: &str, value: u32) -> Content {
-        json!({ "metadata": { "name": name }, "value": value }).as_object().unwrap().clone()
+        json!({ "metadata": { "name": name }, "value": value })
+            .as_object()
+            .unwrap()
+            .clone()
     }
 
     fn key(name: &str) -> Key {
@@ -310,7 +355,11 @@ mod tests {
 
     fn state(store: &Store, version: u64) -> Vec<(String, u64)> {
         let value = |object: &Object| object.content()["value"].as_u64().unwrap();
-        store.snapshot(&ALL, version).iter().map(|(path, o)| (path.to_string(), value(o))).collect()
+        store
+            .snapshot(&ALL, version)
+            .iter()
+            .map(|(path, o)| (path.to_string(), value(o)))
+            .collect()
     }
 
     #[test]
@@ -335,7 +384,12 @@ mod tests {
         store.remove(&key("b"));
         store.put(key("c"), content("c", 5));
         store.put(Key::new(1, None, "other"), content("other", 6));
-        let at = |version| state(&store, version).into_iter().map(|(_, value)| value).collect::<Vec<_>>();
+        let at = |version| {
+            state(&store, version)
+                .into_iter()
+                .map(|(_, value)| value)
+                .collect::<Vec<_>>()
+        };
         assert!(at(0).is_empty());
         assert_eq!(at(1), [1]);
         assert_eq!(at(2), [1, 2]);
@@ -343,7 +397,10 @@ mod tests {
         assert_eq!(at(4), [3]);
         assert_eq!(at(6), [3, 5]);
         let one = Collection::new(0, Some("n"));
-        assert!(store.snapshot(&one, 6).is_empty(), "a namespace is not a prefix of another one's name");
+        assert!(
+            store.snapshot(&one, 6).is_empty(),
+            "a namespace is not a prefix of another one's name"
+        );
     }
 
     #[test]

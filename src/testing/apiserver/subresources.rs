@@ -37,11 +37,15 @@ pub(crate) fn answer(
         }
     };
     match (sub, verb) {
-        (Sub::Scale, Verb::Get) => scale(&*api::get(shared, target, head.param("resourceVersion"))?),
+        (Sub::Scale, Verb::Get) => {
+            scale(&*api::get(shared, target, head.param("resourceVersion"))?)
+        }
         (Sub::Scale, Verb::Update) => {
             let wanted = parse_object(body, &scales())?;
             let dry_run = is_dry_run(head, "UpdateOptions")?;
-            scale(&*shared.write(true, dry_run, |writer| rescale(writer, target, |_| Ok(wanted)))?)
+            scale(&*shared.write(true, dry_run, |writer| {
+                rescale(writer, target, |_| Ok(wanted))
+            })?)
         }
         (Sub::Scale, Verb::Patch) => {
             let dry_run = is_dry_run(head, "PatchOptions")?;
@@ -53,7 +57,9 @@ pub(crate) fn answer(
                 }
                 _ => Patch::parse(media_type, body, resource)?,
             };
-            scale(&*shared.write(true, dry_run, |writer| rescale(writer, target, |old| patch.apply(old)))?)
+            scale(&*shared.write(true, dry_run, |writer| {
+                rescale(writer, target, |old| patch.apply(old))
+            })?)
         }
         (Sub::Eviction, Verb::Create) => evict(shared, head, target, body),
         _ => Err(StatusError::method_not_allowed()),
@@ -75,15 +81,25 @@ fn at<'a>(content: &'a super::store::Content, path: &str) -> Option<&'a Value> {
 }
 
 fn no_replicas(resource: &ApiResource) -> StatusError {
-    let field = resource.scale.as_ref().map(|scale| &*scale.spec).unwrap_or_default();
-    let why = format!("Internal error occurred: the spec replicas field \"{field}\" does not exist");
+    let field = resource
+        .scale
+        .as_ref()
+        .map(|scale| &*scale.spec)
+        .unwrap_or_default();
+    let why =
+        format!("Internal error occurred: the spec replicas field \"{field}\" does not exist");
     StatusError::plain(500, Some(why))
 }
 
 /// The scale of an object; its `spec` is null where a custom resource does not say what is wanted, which is
 /// all right for who changes it.
 fn scale_of(resource: &ApiResource, content: &super::store::Content) -> Result<Value, StatusError> {
-    let Some(resources::Scale { spec, status, selector }) = &resource.scale else {
+    let Some(resources::Scale {
+        spec,
+        status,
+        selector,
+    }) = &resource.scale
+    else {
         return Err(StatusError::no_such_resource());
     };
     // What it is where nothing is said.
@@ -94,12 +110,19 @@ fn scale_of(resource: &ApiResource, content: &super::store::Content) -> Result<V
         Some(replicas) => json!({ "replicas": replicas }),
     };
     let mut metadata = json!({});
-    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+    for field in [
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+    ] {
         if let Some(value) = meta(content, field) {
             metadata[field] = value.clone();
         }
     }
-    let mut observed = json!({ "replicas": at(content, status).and_then(Value::as_u64).unwrap_or(0) });
+    let mut observed =
+        json!({ "replicas": at(content, status).and_then(Value::as_u64).unwrap_or(0) });
     let selector = at(content, selector).map(selector_text).unwrap_or_default();
     if !selector.is_empty() {
         observed["selector"] = selector.into();
@@ -115,16 +138,28 @@ fn scale_of(resource: &ApiResource, content: &super::store::Content) -> Result<V
 fn selector_text(selector: &Value) -> String {
     let equal = |labels: &Value| {
         let labels = labels.as_object().cloned().unwrap_or_default();
-        labels.into_iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+        labels
+            .into_iter()
+            .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
     };
-    let Value::Object(fields) = selector else { return selector.as_str().unwrap_or_default().to_owned() };
+    let Value::Object(fields) = selector else {
+        return selector.as_str().unwrap_or_default().to_owned();
+    };
     if !fields.contains_key("matchLabels") && !fields.contains_key("matchExpressions") {
         return equal(selector).collect::<Vec<_>>().join(",");
     }
     let mut terms: Vec<String> = equal(&selector["matchLabels"]).collect();
-    for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
+    for expression in selector["matchExpressions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
         let key = expression["key"].as_str().unwrap_or_default();
-        let values = expression["values"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let values = expression["values"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
         let values = values.collect::<Vec<_>>().join(",");
         terms.push(match expression["operator"].as_str().unwrap_or_default() {
             "NotIn" => format!("{key} notin ({values})"),
@@ -169,11 +204,19 @@ fn rescale(
     };
     if replicas < 0 {
         let message = format!("Invalid value: {replicas}: must be greater than or equal to 0");
-        let cause = Cause { reason: "FieldValueInvalid", message, field: "spec.replicas" };
+        let cause = Cause {
+            reason: "FieldValueInvalid",
+            message,
+            field: "spec.replicas",
+        };
         return Err(StatusError::invalid(name, "autoscaling", "Scale", &[cause]));
     }
     let mut changed = old.to_value(resource);
-    let path = resource.scale.as_ref().map(|scale| scale.spec.trim_start_matches('.')).unwrap_or_default();
+    let path = resource
+        .scale
+        .as_ref()
+        .map(|scale| scale.spec.trim_start_matches('.'))
+        .unwrap_or_default();
     let place = path.split('.').fold(&mut changed, |value, field| {
         if !value.is_object() {
             *value = json!({});
@@ -188,25 +231,44 @@ fn rescale(
         "" => meta_str(old.content(), "resourceVersion").into(),
         version => version.into(),
     };
-    writer.update(&Target { sub: None, ..target.clone() }, changed)
+    writer.update(
+        &Target {
+            sub: None,
+            ..target.clone()
+        },
+        changed,
+    )
 }
 
 /// Deletes a pod, unless a disruption budget speaks against it.
-fn evict(shared: &Shared, head: &Head, target: &Target, body: &[u8]) -> Result<Response, StatusError> {
-    let eviction = parse_object(body, &ApiResource::new("policy", "v1", "evictions", "Eviction"))?;
+fn evict(
+    shared: &Shared,
+    head: &Head,
+    target: &Target,
+    body: &[u8],
+) -> Result<Response, StatusError> {
+    let eviction = parse_object(
+        body,
+        &ApiResource::new("policy", "v1", "evictions", "Eviction"),
+    )?;
     let name = target.name.as_deref().unwrap_or_default();
     if eviction["metadata"]["name"].as_str() != Some(name) {
-        return Err(StatusError::bad_request("name in URL does not match name in Eviction object"));
+        return Err(StatusError::bad_request(
+            "name in URL does not match name in Eviction object",
+        ));
     }
     let options = match &eviction["deleteOptions"] {
         Value::Null => Vec::new(),
         options => options.to_string().into_bytes(),
     };
     let preconditions = Preconditions::parse(&options)?;
-    let dry_run =
-        is_dry_run(head, "CreateOptions")? || !options.is_empty() && is_dry_deletion(head, &options)?;
+    let dry_run = is_dry_run(head, "CreateOptions")?
+        || !options.is_empty() && is_dry_deletion(head, &options)?;
     shared.write(true, dry_run, |writer| {
-        let pod = Target { sub: None, ..target.clone() };
+        let pod = Target {
+            sub: None,
+            ..target.clone()
+        };
         ask_budget(writer, &pod, name)?;
         writer.delete(&pod, &preconditions)
     })?;
@@ -219,43 +281,74 @@ fn evict(shared: &Shared, head: &Head, target: &Target, body: &[u8]) -> Result<R
 /// Takes one of the disruptions that the pod's budget allows.
 fn ask_budget(writer: &mut Writer<'_>, target: &Target, name: &str) -> Result<(), StatusError> {
     let namespace = target.namespace.as_deref();
-    let Some(pod) = writer.store.get(&Key::new(target.resource, namespace, name)).cloned() else {
+    let Some(pod) = writer
+        .store
+        .get(&Key::new(target.resource, namespace, name))
+        .cloned()
+    else {
         return Err(StatusError::not_found(name, "", "pods"));
     };
-    let phase = at(pod.content(), "status.phase").and_then(Value::as_str).unwrap_or_default();
+    let phase = at(pod.content(), "status.phase")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     if ["Pending", "Succeeded", "Failed"].contains(&phase)
         || meta(pod.content(), "deletionTimestamp").is_some()
     {
         return Ok(());
     }
-    let Some(budgets) = writer.resources.find("policy", "v1", "poddisruptionbudgets") else { return Ok(()) };
-    let resource = writer.resources.get(budgets);
-    let all = writer.store.snapshot(&Collection::new(budgets, namespace), writer.store.version());
-    let selects = |budget: &Object| {
-        let selector = at(budget.content(), "spec.selector").map(selector_text).unwrap_or_default();
-        Selection::parse(&selector, "", resource).is_ok_and(|selection| selection.matches(pod.content()))
+    let Some(budgets) = writer
+        .resources
+        .find("policy", "v1", "poddisruptionbudgets")
+    else {
+        return Ok(());
     };
-    let mut ours = all.into_iter().filter(|(_, budget)| selects(budget)).map(|(_, budget)| budget);
-    let Some(budget) = ours.next() else { return Ok(()) };
+    let resource = writer.resources.get(budgets);
+    let all = writer
+        .store
+        .snapshot(&Collection::new(budgets, namespace), writer.store.version());
+    let selects = |budget: &Object| {
+        let selector = at(budget.content(), "spec.selector")
+            .map(selector_text)
+            .unwrap_or_default();
+        Selection::parse(&selector, "", resource)
+            .is_ok_and(|selection| selection.matches(pod.content()))
+    };
+    let mut ours = all
+        .into_iter()
+        .filter(|(_, budget)| selects(budget))
+        .map(|(_, budget)| budget);
+    let Some(budget) = ours.next() else {
+        return Ok(());
+    };
     if ours.next().is_some() {
         return Err(StatusError::internal(
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
         ));
     }
     let budget_name = meta_str(budget.content(), "name").to_owned();
-    let number = |path: &str| at(budget.content(), path).and_then(Value::as_u64).unwrap_or(0);
-    let (healthy, desired) = (number("status.currentHealthy"), number("status.desiredHealthy"));
+    let number = |path: &str| {
+        at(budget.content(), path)
+            .and_then(Value::as_u64)
+            .unwrap_or(0)
+    };
+    let (healthy, desired) = (
+        number("status.currentHealthy"),
+        number("status.desiredHealthy"),
+    );
     let conditions = at(pod.content(), "status.conditions").and_then(Value::as_array);
-    let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+    let is_ready =
+        |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
     if !conditions.is_some_and(|conditions| conditions.iter().any(is_ready)) {
         // It is not what keeps the budget.
-        let policy = at(budget.content(), "spec.unhealthyPodEvictionPolicy").and_then(Value::as_str);
+        let policy =
+            at(budget.content(), "spec.unhealthyPodEvictionPolicy").and_then(Value::as_str);
         if policy == Some("AlwaysAllow") || healthy >= desired && desired > 0 {
             return Ok(());
         }
     }
     if number("status.observedGeneration") < number("metadata.generation") {
-        let why = format!("The disruption budget {budget_name} is still being processed by the server.");
+        let why =
+            format!("The disruption budget {budget_name} is still being processed by the server.");
         return Err(StatusError::disruption_budget(&why, Some(10)));
     }
     match number("status.disruptionsAllowed") {
@@ -266,7 +359,9 @@ fn ask_budget(writer: &mut Writer<'_>, target: &Target, name: &str) -> Result<()
             Err(StatusError::disruption_budget(&why, None))
         }
         0 => {
-            let why = format!("The disruption budget {budget_name} does not allow evicting pods currently");
+            let why = format!(
+                "The disruption budget {budget_name} does not allow evicting pods currently"
+            );
             Err(StatusError::disruption_budget(&why, None))
         }
         allowed => {
@@ -280,7 +375,9 @@ fn ask_budget(writer: &mut Writer<'_>, target: &Target, name: &str) -> Result<()
                 status: true,
                 sub: None,
             };
-            writer.patch(&place, Patch::Merge(json!({ "status": status }))).map(drop)
+            writer
+                .patch(&place, Patch::Merge(json!({ "status": status })))
+                .map(drop)
         }
     }
 }

@@ -21,7 +21,11 @@ pub(crate) fn parse_object(body: &[u8], resource: &ApiResource) -> Result<Value,
 }
 
 pub(crate) fn go_error(error: &serde_json::Error) -> String {
-    if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() }
+    if error.is_eof() {
+        "unexpected end of JSON input".to_owned()
+    } else {
+        error.to_string()
+    }
 }
 
 /// Checks the parts of an object that the server itself reads, and takes `kind` and `apiVersion` off.
@@ -38,7 +42,10 @@ pub(crate) fn check_object(
         )));
     };
     let cannot = |kind: &str, version: &str, why: String| {
-        let what = format!("{kind} in version \"{version}\" cannot be handled as a {}: {why}", resource.kind);
+        let what = format!(
+            "{kind} in version \"{version}\" cannot be handled as a {}: {why}",
+            resource.kind
+        );
         Err(StatusError::bad_request(what))
     };
     let text = |value: Option<Value>| match value {
@@ -52,7 +59,8 @@ pub(crate) fn check_object(
     let given_kind = text(content.remove("kind"))?.unwrap_or_else(|| kind.clone());
     let given_version = text(content.remove("apiVersion"))?.unwrap_or_else(|| version.clone());
     if given_kind != *kind {
-        let why = format!("converting ({given_version}.{given_kind}) to ({kind}): unknown conversion");
+        let why =
+            format!("converting ({given_version}.{given_kind}) to ({kind}): unknown conversion");
         return cannot(&given_kind, &given_version, why);
     }
     if given_version != version {
@@ -60,13 +68,15 @@ pub(crate) fn check_object(
         return cannot(&given_kind, &given_version, why);
     }
     if let Err((field, wanted, found)) = check_metadata(&mut content) {
-        let why = format!("json: cannot unmarshal {found} into Go struct field {field} of type {wanted}");
+        let why =
+            format!("json: cannot unmarshal {found} into Go struct field {field} of type {wanted}");
         return cannot(kind, &version, why);
     }
     let namespace = meta_str(&content, "namespace");
     let expected = target.namespace.as_deref().unwrap_or_default();
     if !namespace.is_empty() && namespace != expected {
-        let what = "the namespace of the provided object does not match the namespace sent on the request";
+        let what =
+            "the namespace of the provided object does not match the namespace sent on the request";
         return Err(StatusError::bad_request(what));
     }
     Ok(content)
@@ -83,8 +93,10 @@ fn check_metadata(content: &mut Content) -> Result<(), (String, &'static str, &'
     };
     for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
         let (wanted, found) = match name.as_str() {
-            "name" | "generateName" | "namespace" | "uid" | "resourceVersion" | "creationTimestamp"
-            | "deletionTimestamp" => ("string", Some(value).filter(|v| !v.is_string())),
+            "name" | "generateName" | "namespace" | "uid" | "resourceVersion"
+            | "creationTimestamp" | "deletionTimestamp" => {
+                ("string", Some(value).filter(|v| !v.is_string()))
+            }
             "labels" | "annotations" => (
                 "map[string]string",
                 match value {
@@ -103,7 +115,11 @@ fn check_metadata(content: &mut Content) -> Result<(), (String, &'static str, &'
             _ => continue,
         };
         if let Some(found) = found {
-            return Err((format!("ObjectMeta.metadata.{name}"), wanted, type_name(found)));
+            return Err((
+                format!("ObjectMeta.metadata.{name}"),
+                wanted,
+                type_name(found),
+            ));
         }
     }
     Ok(())
@@ -122,17 +138,32 @@ fn type_name(value: &Value) -> &'static str {
 
 pub(crate) fn check_name(resource: &ApiResource, name: &str) -> Result<(), StatusError> {
     let (reason, message) = if name.is_empty() {
-        ("FieldValueRequired", "Required value: name or generateName is required".to_owned())
+        (
+            "FieldValueRequired",
+            "Required value: name or generateName is required".to_owned(),
+        )
     } else if is_valid_name(resource, name) {
         return Ok(());
     } else {
         let rule = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
                     and must start and end with an alphanumeric character (e.g. 'example.com', regex used for \
                     validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-        ("FieldValueInvalid", format!("Invalid value: \"{name}\": {rule}"))
+        (
+            "FieldValueInvalid",
+            format!("Invalid value: \"{name}\": {rule}"),
+        )
     };
-    let cause = Cause { reason, message, field: "metadata.name" };
-    Err(StatusError::invalid(name, &resource.group, &resource.kind, &[cause]))
+    let cause = Cause {
+        reason,
+        message,
+        field: "metadata.name",
+    };
+    Err(StatusError::invalid(
+        name,
+        &resource.group,
+        &resource.kind,
+        &[cause],
+    ))
 }
 
 fn is_valid_name(resource: &ApiResource, name: &str) -> bool {
@@ -141,6 +172,7 @@ fn is_valid_name(resource: &ApiResource, name: &str) -> bool {
     }
     let end = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';
-    let is_label = |label: &[u8]| label.iter().all(inner) && end(label.first()) && end(label.last());
+    let is_label =
+        |label: &[u8]| label.iter().all(inner) && end(label.first()) && end(label.last());
     name.len() <= 253 && name.as_bytes().split(|&b| b == b'.').all(is_label)
 }

@@ -39,7 +39,10 @@ impl Watches {
 
     /// Which are open, and what was asked for.
     pub(crate) fn requests(&self) -> Vec<(u64, RequestRecord)> {
-        self.open.iter().map(|(&id, entry)| (id, entry.request.clone())).collect()
+        self.open
+            .iter()
+            .map(|(&id, entry)| (id, entry.request.clone()))
+            .collect()
     }
 
     /// Lets the fault strike these watches, behind the changes up to `after`; how many there are.
@@ -102,7 +105,9 @@ impl<'a> Watch<'a> {
     ) -> Result<Self, StatusError> {
         options.validate_watch(shared.settings.watch_list)?;
         let asked = options.version().map_err(StatusError::internal)?;
-        let timeout = options.timeout_seconds.map_or(shared.settings.watch_timeout, Duration::from_secs);
+        let timeout = options
+            .timeout_seconds
+            .map_or(shared.settings.watch_timeout, Duration::from_secs);
         let now = Instant::now();
         let mut watch = Self {
             shared,
@@ -113,7 +118,9 @@ impl<'a> Watch<'a> {
             cursor: asked,
             bookmarks: options.bookmarks,
             // A timeout that no clock can hold is none.
-            deadline: now.checked_add(timeout).unwrap_or_else(|| now + Duration::from_secs(u32::MAX.into())),
+            deadline: now
+                .checked_add(timeout)
+                .unwrap_or_else(|| now + Duration::from_secs(u32::MAX.into())),
             initial: Vec::new(),
             after_initial: None,
             failed: false,
@@ -122,7 +129,11 @@ impl<'a> Watch<'a> {
         watch.prepare(&state.store, asked, options.initial_events);
         state.watches.last_id += 1;
         watch.id = state.watches.last_id;
-        let entry = Entry { request, faults: VecDeque::new(), cancelled: false };
+        let entry = Entry {
+            request,
+            faults: VecDeque::new(),
+            cancelled: false,
+        };
         state.watches.open.insert(watch.id, entry);
         shared.watches_changed.notify_all();
         drop(state);
@@ -152,8 +163,13 @@ impl<'a> Watch<'a> {
 
     fn add_initial(&mut self, store: &Store) {
         self.cursor = store.version();
-        let all = store.snapshot(&self.collection, self.cursor).into_iter().map(|(_, object)| object);
-        self.initial = all.filter(|object| self.selection.matches(object.content())).collect();
+        let all = store
+            .snapshot(&self.collection, self.cursor)
+            .into_iter()
+            .map(|(_, object)| object);
+        self.initial = all
+            .filter(|object| self.selection.matches(object.content()))
+            .collect();
     }
 
     fn fail(&mut self, status: &StatusError) {
@@ -178,7 +194,10 @@ impl<'a> Watch<'a> {
 
     fn send_events(&mut self, outlet: &mut Outlet<'_>) -> Result<End, End> {
         for objects in std::mem::take(&mut self.initial).chunks(BATCH) {
-            let lines: Vec<Vec<u8>> = objects.iter().map(|object| self.line("ADDED", object)).collect();
+            let lines: Vec<Vec<u8>> = objects
+                .iter()
+                .map(|object| self.line("ADDED", object))
+                .collect();
             outlet.send(&lines)?;
         }
         if let Some(line) = self.after_initial.take() {
@@ -192,8 +211,10 @@ impl<'a> Watch<'a> {
         loop {
             match self.next_work(next_bookmark.filter(|_| self.bookmarks), outlet.line()) {
                 Work::Changes(changes) => {
-                    let lines: Vec<Vec<u8>> =
-                        changes.iter().filter_map(|change| self.event(change)).collect();
+                    let lines: Vec<Vec<u8>> = changes
+                        .iter()
+                        .filter_map(|change| self.event(change))
+                        .collect();
                     if let Some(last) = changes.last() {
                         self.cursor = last.version;
                     }
@@ -203,7 +224,10 @@ impl<'a> Watch<'a> {
                     next_bookmark = Instant::now().checked_add(interval);
                     outlet.send(&[self.bookmark(version, false)])?;
                 }
-                Work::Fault(Strike { action: Action::NoBookmarks, .. }) => self.forget_bookmarks(),
+                Work::Fault(Strike {
+                    action: Action::NoBookmarks,
+                    ..
+                }) => self.forget_bookmarks(),
                 Work::Fault(strike) => outlet.plan_now(strike)?,
                 Work::Behind => return Ok(End::Clean),
                 Work::TimeIsUp(version) => {
@@ -222,8 +246,12 @@ impl<'a> Watch<'a> {
         let mut state = self.shared.state.lock();
         loop {
             let version = state.store.version();
-            let Some(changes) = state.store.changes_after(self.cursor, BATCH) else { return Work::Behind };
-            let Some(entry) = state.watches.open.get_mut(&self.id) else { return Work::Cancelled };
+            let Some(changes) = state.store.changes_after(self.cursor, BATCH) else {
+                return Work::Behind;
+            };
+            let Some(entry) = state.watches.open.get_mut(&self.id) else {
+                return Work::Cancelled;
+            };
             if entry.cancelled || line.is_gone() {
                 return Work::Cancelled;
             }
@@ -259,7 +287,10 @@ impl<'a> Watch<'a> {
         if !self.collection.contains(&change.key) {
             return None;
         }
-        let old = change.old.as_ref().filter(|old| self.selection.matches(old.content()));
+        let old = change
+            .old
+            .as_ref()
+            .filter(|old| self.selection.matches(old.content()));
         match &change.new {
             NewState::Deleted(last) => old.map(|_| self.line("DELETED", last)),
             NewState::Stored(new) => match (old, self.selection.matches(new.content())) {
@@ -273,7 +304,11 @@ impl<'a> Watch<'a> {
 
     fn line(&self, event: &str, object: &Object) -> Vec<u8> {
         let mut line = format!(r#"{{"type":"{event}","object":"#).into_bytes();
-        object.write(self.shared.resources.get(self.collection.resource), self.form, &mut line);
+        object.write(
+            self.shared.resources.get(self.collection.resource),
+            self.form,
+            &mut line,
+        );
         line.extend_from_slice(b"}\n");
         line
     }
@@ -284,12 +319,20 @@ impl<'a> Watch<'a> {
             Form::Full => (resource.kind.as_str(), resource.api_version()),
             Form::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
         };
-        let end =
-            if initial_events_end { r#","annotations":{"k8s.io/initial-events-end":"true"}"# } else { "" };
-        let rest = if self.form == Form::Full { empty_fields(resource) } else { "" };
+        let end = if initial_events_end {
+            r#","annotations":{"k8s.io/initial-events-end":"true"}"#
+        } else {
+            ""
+        };
+        let rest = if self.form == Form::Full {
+            empty_fields(resource)
+        } else {
+            ""
+        };
         let metadata = format!(r#"{{"resourceVersion":"{version}"{end}}}"#);
-        let object =
-            format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{metadata}{rest}}}"#);
+        let object = format!(
+            r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{metadata}{rest}}}"#
+        );
         format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n").into_bytes()
     }
 }
@@ -323,7 +366,9 @@ fn empty_fields(resource: &ApiResource) -> &'static str {
             r#","spec":{"replicas":0,"selector":null,"template":{"metadata":{},"spec":{"containers":null}},"#,
             r#""strategy":{}},"status":{}"#,
         ),
-        ("batch", "jobs") => r#","spec":{"template":{"metadata":{},"spec":{"containers":null}}},"status":{}"#,
+        ("batch", "jobs") => {
+            r#","spec":{"template":{"metadata":{},"spec":{"containers":null}}},"status":{}"#
+        }
         ("coordination.k8s.io", "leases") => r#","spec":{}"#,
         _ => "",
     }

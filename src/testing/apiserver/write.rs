@@ -11,7 +11,9 @@ use super::patch::Patch;
 use super::resources::{ApiResource, Resources, Target};
 use super::select::Selection;
 use super::status::{Cause, StatusError};
-use super::store::{Collection, Content, Key, Object, Store, meta, meta_str, remove_meta, set_meta};
+use super::store::{
+    Collection, Content, Key, Object, Store, meta, meta_str, remove_meta, set_meta,
+};
 use super::validate::{check_name, check_object, go_error};
 
 /// One write. Whoever makes one holds the lock on the store, so it is atomic.
@@ -51,7 +53,10 @@ impl Preconditions {
                 go_error(&error)
             ))
         })?;
-        let policy = options.get("propagationPolicy").and_then(Value::as_str).unwrap_or("Background");
+        let policy = options
+            .get("propagationPolicy")
+            .and_then(Value::as_str)
+            .unwrap_or("Background");
         if !["Foreground", "Background", "Orphan"].contains(&policy) {
             let cause = Cause {
                 reason: "FieldValueNotSupported",
@@ -61,10 +66,26 @@ impl Preconditions {
                 ),
                 field: "propagationPolicy",
             };
-            return Err(StatusError::invalid("", "meta.k8s.io", "DeleteOptions", &[cause]));
+            return Err(StatusError::invalid(
+                "",
+                "meta.k8s.io",
+                "DeleteOptions",
+                &[cause],
+            ));
         }
-        let text = |field: &str| Some(options.get("preconditions")?.get(field)?.as_str()?.to_owned());
-        Ok(Self { uid: text("uid"), resource_version: text("resourceVersion") })
+        let text = |field: &str| {
+            Some(
+                options
+                    .get("preconditions")?
+                    .get(field)?
+                    .as_str()?
+                    .to_owned(),
+            )
+        };
+        Ok(Self {
+            uid: text("uid"),
+            resource_version: text("resourceVersion"),
+        })
     }
 }
 
@@ -73,14 +94,20 @@ pub(crate) fn now() -> String {
 }
 
 impl Writer<'_> {
-    pub(crate) fn create(&mut self, target: &Target, body: Value) -> Result<Arc<Object>, StatusError> {
+    pub(crate) fn create(
+        &mut self,
+        target: &Target,
+        body: Value,
+    ) -> Result<Arc<Object>, StatusError> {
         let resource = self.resources.get(target.resource);
         if target.name.is_some() || target.namespace.is_none() && resource.namespaced {
             return Err(StatusError::method_not_allowed());
         }
         let mut content = check_object(resource, target, body)?;
         if self.client && !meta_str(&content, "resourceVersion").is_empty() {
-            return Err(StatusError::internal("resourceVersion should not be set on objects to be created"));
+            return Err(StatusError::internal(
+                "resourceVersion should not be set on objects to be created",
+            ));
         }
         if meta_str(&content, "name").is_empty() && !meta_str(&content, "generateName").is_empty() {
             let name = self.generated_name(target, meta_str(&content, "generateName"));
@@ -93,7 +120,11 @@ impl Writer<'_> {
         }
         let key = Key::new(target.resource, target.namespace.as_deref(), &name);
         if self.store.get(&key).is_some() {
-            return Err(StatusError::already_exists(&name, &resource.group, &resource.plural));
+            return Err(StatusError::already_exists(
+                &name,
+                &resource.group,
+                &resource.plural,
+            ));
         }
 
         if let Some(namespace) = &target.namespace {
@@ -109,7 +140,12 @@ impl Writer<'_> {
             set_meta(&mut content, "creationTimestamp", now());
         }
         if self.client {
-            for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"] {
+            for field in [
+                "deletionTimestamp",
+                "deletionGracePeriodSeconds",
+                "generation",
+                "selfLink",
+            ] {
                 remove_meta(&mut content, field);
             }
             if resource.status {
@@ -123,7 +159,11 @@ impl Writer<'_> {
         Ok(self.store(key, content))
     }
 
-    pub(crate) fn update(&mut self, target: &Target, body: Value) -> Result<Arc<Object>, StatusError> {
+    pub(crate) fn update(
+        &mut self,
+        target: &Target,
+        body: Value,
+    ) -> Result<Arc<Object>, StatusError> {
         let resource = self.resources.get(target.resource);
         let (key, name) = self.key(target)?;
         let mut content = check_object(resource, target, body)?;
@@ -145,7 +185,12 @@ impl Writer<'_> {
                 message: "Invalid value: 0: must be specified for an update".to_owned(),
                 field: "metadata.resourceVersion",
             };
-            return Err(StatusError::invalid(name, &resource.group, &resource.kind, &[cause]));
+            return Err(StatusError::invalid(
+                name,
+                &resource.group,
+                &resource.kind,
+                &[cause],
+            ));
         }
         let (uid, old_uid) = (meta_str(&content, "uid"), meta_str(old.content(), "uid"));
         if !uid.is_empty() && uid != old_uid {
@@ -154,12 +199,21 @@ impl Writer<'_> {
                  AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {old_uid}",
                 resource.plural, key.path
             );
-            return Err(StatusError::conflict(name, &resource.group, &resource.plural, &why));
+            return Err(StatusError::conflict(
+                name,
+                &resource.group,
+                &resource.plural,
+                &why,
+            ));
         }
         self.replace(target, key, name, &old, content)
     }
 
-    pub(crate) fn patch(&mut self, target: &Target, patch: Patch) -> Result<Arc<Object>, StatusError> {
+    pub(crate) fn patch(
+        &mut self,
+        target: &Target,
+        patch: Patch,
+    ) -> Result<Arc<Object>, StatusError> {
         let resource = self.resources.get(target.resource);
         let (key, name) = self.key(target)?;
         let old = self.stored(&key, name, resource)?;
@@ -172,10 +226,18 @@ impl Writer<'_> {
         let uid = meta_str(&content, "uid");
         if uid != meta_str(old.content(), "uid") {
             let message = format!("Invalid value: \"{uid}\": field is immutable");
-            let cause =
-                || Cause { reason: "FieldValueInvalid", message: message.clone(), field: "metadata.uid" };
+            let cause = || Cause {
+                reason: "FieldValueInvalid",
+                message: message.clone(),
+                field: "metadata.uid",
+            };
             // Twice, as validation of the metadata and of the update both find it.
-            return Err(StatusError::invalid(name, &resource.group, &resource.kind, &[cause(), cause()]));
+            return Err(StatusError::invalid(
+                name,
+                &resource.group,
+                &resource.kind,
+                &[cause(), cause()],
+            ));
         }
         self.replace(target, key, name, &old, content)
     }
@@ -191,22 +253,41 @@ impl Writer<'_> {
         apply.check(resource, name)?;
         let Some(old) = self.store.get(&key).cloned() else {
             if target.status {
-                return Err(StatusError::not_found(name, &resource.group, &resource.plural));
+                return Err(StatusError::not_found(
+                    name,
+                    &resource.group,
+                    &resource.plural,
+                ));
             }
             let mut object = apply.apply(Content::new(), target, resource, now())?;
             if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
                 metadata.remove("resourceVersion");
             }
-            let collection = Target { name: None, ..target.clone() };
+            let collection = Target {
+                name: None,
+                ..target.clone()
+            };
             return Ok((self.create(&collection, object)?, true));
         };
-        let content =
-            check_object(resource, target, apply.apply(old.content().clone(), target, resource, now())?)?;
+        let content = check_object(
+            resource,
+            target,
+            apply.apply(old.content().clone(), target, resource, now())?,
+        )?;
         let uid = meta_str(&content, "uid");
         if uid != meta_str(old.content(), "uid") {
             let message = format!("Invalid value: \"{uid}\": field is immutable");
-            let cause = Cause { reason: "FieldValueInvalid", message, field: "metadata.uid" };
-            return Err(StatusError::invalid(name, &resource.group, &resource.kind, &[cause]));
+            let cause = Cause {
+                reason: "FieldValueInvalid",
+                message,
+                field: "metadata.uid",
+            };
+            return Err(StatusError::invalid(
+                name,
+                &resource.group,
+                &resource.kind,
+                &[cause],
+            ));
         }
         Ok((self.replace(target, key, name, &old, content)?, false))
     }
@@ -235,9 +316,13 @@ impl Writer<'_> {
         let before = old.content();
         let version = meta_str(&content, "resourceVersion");
         if !version.is_empty() && version != meta_str(before, "resourceVersion") {
-            let why =
-                "the object has been modified; please apply your changes to the latest version and try again";
-            return Err(StatusError::conflict(name, &resource.group, &resource.plural, why));
+            let why = "the object has been modified; please apply your changes to the latest version and try again";
+            return Err(StatusError::conflict(
+                name,
+                &resource.group,
+                &resource.plural,
+                why,
+            ));
         }
         if target.status {
             let status = content.remove("status");
@@ -255,8 +340,14 @@ impl Writer<'_> {
         } else if self.client && resource.status {
             set_or_remove(&mut content, "status", before.get("status").cloned());
         }
-        let mut kept =
-            vec!["uid", "creationTimestamp", "resourceVersion", "generation", "namespace", "generateName"];
+        let mut kept = vec![
+            "uid",
+            "creationTimestamp",
+            "resourceVersion",
+            "generation",
+            "namespace",
+            "generateName",
+        ];
         if self.client || meta(&content, "deletionTimestamp").is_none() {
             kept.extend(["deletionTimestamp", "deletionGracePeriodSeconds"]);
         }
@@ -267,7 +358,13 @@ impl Writer<'_> {
             }
         }
         // What is absent, null or empty is all the same to an object that passes through Go.
-        for field in ["finalizers", "labels", "annotations", "ownerReferences", "managedFields"] {
+        for field in [
+            "finalizers",
+            "labels",
+            "annotations",
+            "ownerReferences",
+            "managedFields",
+        ] {
             let empty = match meta(&content, field) {
                 None => true,
                 Some(Value::Array(items)) => items.is_empty(),
@@ -303,14 +400,20 @@ impl Writer<'_> {
         let resource = self.resources.get(target.resource);
         let (key, name) = self.key(target)?;
         let old = self.stored(&key, name, resource)?;
-        let (uid, version) = (meta_str(old.content(), "uid"), meta_str(old.content(), "resourceVersion"));
-        let why = if let Some(wanted) = preconditions.uid.as_deref().filter(|&wanted| wanted != uid) {
+        let (uid, version) = (
+            meta_str(old.content(), "uid"),
+            meta_str(old.content(), "resourceVersion"),
+        );
+        let why = if let Some(wanted) = preconditions.uid.as_deref().filter(|&wanted| wanted != uid)
+        {
             format!(
                 "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might \
                  have been deleted and then recreated"
             )
-        } else if let Some(wanted) =
-            preconditions.resource_version.as_deref().filter(|&wanted| wanted != version)
+        } else if let Some(wanted) = preconditions
+            .resource_version
+            .as_deref()
+            .filter(|&wanted| wanted != version)
         {
             format!(
                 "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
@@ -319,7 +422,12 @@ impl Writer<'_> {
         } else {
             return Ok(self.delete_object(resource, key, &old));
         };
-        Err(StatusError::conflict(name, &resource.group, &resource.kind, &why))
+        Err(StatusError::conflict(
+            name,
+            &resource.group,
+            &resource.kind,
+            &why,
+        ))
     }
 
     /// Deletes what a list with these options has, and returns it as it was before.
@@ -332,8 +440,13 @@ impl Writer<'_> {
         let resource = self.resources.get(collection.resource);
         let page = list(self.store, collection, selection, options)?;
         for listed in page.items() {
-            let namespace = Some(meta_str(listed.content(), "namespace")).filter(|it| !it.is_empty());
-            let key = Key::new(collection.resource, namespace, meta_str(listed.content(), "name"));
+            let namespace =
+                Some(meta_str(listed.content(), "namespace")).filter(|it| !it.is_empty());
+            let key = Key::new(
+                collection.resource,
+                namespace,
+                meta_str(listed.content(), "name"),
+            );
             // A page may show what was there some time ago.
             if let Some(object) = self.store.get(&key).cloned() {
                 self.delete_object(resource, key, &object);
@@ -342,15 +455,30 @@ impl Writer<'_> {
         Ok(page)
     }
 
-    pub(super) fn delete_object(&mut self, resource: &ApiResource, key: Key, old: &Arc<Object>) -> Deleted {
+    pub(super) fn delete_object(
+        &mut self,
+        resource: &ApiResource,
+        key: Key,
+        old: &Arc<Object>,
+    ) -> Deleted {
         let is_definition =
             crd::is_definition(resource) && meta(old.content(), "deletionTimestamp").is_none();
         if !is_definition && !is_held(resource, old.content()) {
-            let last = if self.dry_run { None } else { self.store.remove(&key) };
-            return Deleted { object: last.unwrap_or_else(|| old.clone()), gone: true };
+            let last = if self.dry_run {
+                None
+            } else {
+                self.store.remove(&key)
+            };
+            return Deleted {
+                object: last.unwrap_or_else(|| old.clone()),
+                gone: true,
+            };
         }
         if meta(old.content(), "deletionTimestamp").is_some() {
-            return Deleted { object: old.clone(), gone: false };
+            return Deleted {
+                object: old.clone(),
+                gone: false,
+            };
         }
         let mut content = old.content().clone();
         set_meta(&mut content, "deletionTimestamp", now());
@@ -365,13 +493,18 @@ impl Writer<'_> {
         } else {
             set_meta(&mut content, "deletionGracePeriodSeconds", 0);
         }
-        Deleted { object: self.store(key, content), gone: false }
+        Deleted {
+            object: self.store(key, content),
+            gone: false,
+        }
     }
 
     fn store(&mut self, key: Key, mut content: Content) -> Arc<Object> {
         if self.dry_run {
-            let version =
-                self.store.get(&key).map(|old| meta_str(old.content(), "resourceVersion").to_owned());
+            let version = self
+                .store
+                .get(&key)
+                .map(|old| meta_str(old.content(), "resourceVersion").to_owned());
             match version {
                 Some(version) => set_meta(&mut content, "resourceVersion", version),
                 None => remove_meta(&mut content, "resourceVersion"),
@@ -383,11 +516,22 @@ impl Writer<'_> {
 
     /// The key and name of the object that `target` must name.
     fn key<'t>(&self, target: &'t Target) -> Result<(Key, &'t str), StatusError> {
-        let name = target.name.as_deref().ok_or_else(StatusError::method_not_allowed)?;
-        Ok((Key::new(target.resource, target.namespace.as_deref(), name), name))
+        let name = target
+            .name
+            .as_deref()
+            .ok_or_else(StatusError::method_not_allowed)?;
+        Ok((
+            Key::new(target.resource, target.namespace.as_deref(), name),
+            name,
+        ))
     }
 
-    fn stored(&self, key: &Key, name: &str, resource: &ApiResource) -> Result<Arc<Object>, StatusError> {
+    fn stored(
+        &self,
+        key: &Key,
+        name: &str,
+        resource: &ApiResource,
+    ) -> Result<Arc<Object>, StatusError> {
         let found = self.store.get(key).cloned();
         found.ok_or_else(|| StatusError::not_found(name, &resource.group, &resource.plural))
     }
@@ -398,13 +542,18 @@ impl Writer<'_> {
         namespace: &str,
         name: &str,
     ) -> Result<(), StatusError> {
-        let terminating = self.resources.find("", "v1", "namespaces").is_some_and(|namespaces| {
-            let found = self.store.get(&Key::new(namespaces, None, namespace));
-            found.is_some_and(|found| meta(found.content(), "deletionTimestamp").is_some())
-        });
+        let terminating = self
+            .resources
+            .find("", "v1", "namespaces")
+            .is_some_and(|namespaces| {
+                let found = self.store.get(&Key::new(namespaces, None, namespace));
+                found.is_some_and(|found| meta(found.content(), "deletionTimestamp").is_some())
+            });
         if terminating {
             let (group, plural) = (&resource.group, &resource.plural);
-            return Err(StatusError::namespace_terminating(name, group, plural, namespace));
+            return Err(StatusError::namespace_terminating(
+                name, group, plural, namespace,
+            ));
         }
         Ok(())
     }
@@ -456,20 +605,28 @@ fn is_namespace(resource: &ApiResource) -> bool {
 
 /// Whether finalizers keep the object from going. A namespace has some in its spec too.
 fn is_held(resource: &ApiResource, content: &Content) -> bool {
-    let filled = |list: Option<&Value>| list.and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    let filled = |list: Option<&Value>| {
+        list.and_then(Value::as_array)
+            .is_some_and(|list| !list.is_empty())
+    };
     filled(meta(content, "finalizers"))
-        || is_namespace(resource) && filled(content.get("spec").and_then(|spec| spec.get("finalizers")))
+        || is_namespace(resource)
+            && filled(content.get("spec").and_then(|spec| spec.get("finalizers")))
 }
 
 fn is_new_generation(resource: &ApiResource, before: &Content, after: &Content) -> bool {
     let counts = |key: &&String| *key != "metadata" && !(*key == "status" && resource.status);
     let keys = |content: &Content| content.keys().filter(counts).count();
     keys(before) != keys(after)
-        || after.iter().any(|(key, value)| counts(&key) && before.get(key) != Some(value))
+        || after
+            .iter()
+            .any(|(key, value)| counts(&key) && before.get(key) != Some(value))
 }
 
 fn bump_generation(content: &mut Content) {
-    let generation = meta(content, "generation").and_then(Value::as_u64).unwrap_or(0);
+    let generation = meta(content, "generation")
+        .and_then(Value::as_u64)
+        .unwrap_or(0);
     set_meta(content, "generation", generation.saturating_add(1));
 }
 
@@ -492,13 +649,22 @@ fn set_defaults(resource: &ApiResource, name: &str, content: &mut Content) {
         if meta(content, "labels").is_none() {
             set_meta(content, "labels", json!({}));
         }
-        if let Some(labels) = content.get_mut("metadata").and_then(|m| m.get_mut("labels")) {
+        if let Some(labels) = content
+            .get_mut("metadata")
+            .and_then(|m| m.get_mut("labels"))
+        {
             labels["kubernetes.io/metadata.name"] = name.into();
         }
-        content.entry("spec").or_insert_with(|| json!({ "finalizers": ["kubernetes"] }));
-        content.entry("status").or_insert_with(|| json!({ "phase": "Active" }));
+        content
+            .entry("spec")
+            .or_insert_with(|| json!({ "finalizers": ["kubernetes"] }));
+        content
+            .entry("status")
+            .or_insert_with(|| json!({ "phase": "Active" }));
     } else if resource.group.is_empty() && resource.plural == "pods" {
-        content.entry("status").or_insert_with(|| json!({ "phase": "Pending" }));
+        content
+            .entry("status")
+            .or_insert_with(|| json!({ "phase": "Pending" }));
     } else if resource.group.is_empty() && resource.plural == "secrets" {
         content.entry("type").or_insert_with(|| "Opaque".into());
     } else if crd::is_definition(resource) {

@@ -8,7 +8,13 @@ use super::status::{Cause, StatusError};
 
 /// Whether all is to be done but the storing.
 pub(crate) fn is_dry_run(head: &Head, options: &'static str) -> Result<bool, StatusError> {
-    check_dry_run(head.query.iter().filter(|(key, _)| key == "dryRun").map(|(_, value)| &**value), options)
+    check_dry_run(
+        head.query
+            .iter()
+            .filter(|(key, _)| key == "dryRun")
+            .map(|(_, value)| &**value),
+        options,
+    )
 }
 
 /// The same of a deletion: if it has a body, that is all that counts.
@@ -18,15 +24,27 @@ pub(crate) fn is_dry_deletion(head: &Head, body: &[u8]) -> Result<bool, StatusEr
     if options.is_null() {
         return is_dry_run(head, "DeleteOptions");
     }
-    let all = options["dryRun"].as_array().into_iter().flatten().map(|one| one.as_str().unwrap_or_default());
+    let all = options["dryRun"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|one| one.as_str().unwrap_or_default());
     check_dry_run(all, "DeleteOptions")
 }
 
-fn check_dry_run<'a>(all: impl Iterator<Item = &'a str>, options: &'static str) -> Result<bool, StatusError> {
+fn check_dry_run<'a>(
+    all: impl Iterator<Item = &'a str>,
+    options: &'static str,
+) -> Result<bool, StatusError> {
     let mut dry = false;
     for one in all.filter(|one| !one.is_empty()) {
         if one != "All" {
-            return Err(unsupported(options, "dryRun", &format!("[\"{one}\"]"), "\"All\""));
+            return Err(unsupported(
+                options,
+                "dryRun",
+                &format!("[\"{one}\"]"),
+                "\"All\"",
+            ));
         }
         dry = true;
     }
@@ -35,7 +53,11 @@ fn check_dry_run<'a>(all: impl Iterator<Item = &'a str>, options: &'static str) 
 
 fn unsupported(options: &str, field: &'static str, value: &str, supported: &str) -> StatusError {
     let message = format!("Unsupported value: {value}: supported values: {supported}");
-    let cause = Cause { reason: "FieldValueNotSupported", message, field };
+    let cause = Cause {
+        reason: "FieldValueNotSupported",
+        message,
+        field,
+    };
     StatusError::invalid("", "meta.k8s.io", options, &[cause])
 }
 
@@ -58,7 +80,12 @@ impl Validation {
             "Strict" => Ok(Self::Strict),
             other => {
                 let supported = "\"\", \"Ignore\", \"Strict\", \"Warn\"";
-                Err(unsupported(options, "fieldValidation", &format!("\"{other}\""), supported))
+                Err(unsupported(
+                    options,
+                    "fieldValidation",
+                    &format!("\"{other}\""),
+                    supported,
+                ))
             }
         }
     }
@@ -71,13 +98,18 @@ impl Validation {
     ) -> Result<Warnings, StatusError> {
         self.of(resource, object, |why| {
             let (kind, version) = (&resource.kind, resource.api_version());
-            let what = format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}");
+            let what =
+                format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}");
             StatusError::bad_request(what)
         })
     }
 
     /// The same of a merge patch.
-    pub(crate) fn of_patch(self, resource: &ApiResource, patch: &mut Value) -> Result<Warnings, StatusError> {
+    pub(crate) fn of_patch(
+        self,
+        resource: &ApiResource,
+        patch: &mut Value,
+    ) -> Result<Warnings, StatusError> {
         let shown = patch.to_string();
         self.of(resource, patch, |why| {
             let message = format!("Invalid value: \"{}\": {why}", shown.escape_default());
@@ -85,7 +117,11 @@ impl Validation {
                 "",
                 "",
                 "",
-                &[Cause { reason: "FieldValueInvalid", message, field: "patch" }],
+                &[Cause {
+                    reason: "FieldValueInvalid",
+                    message,
+                    field: "patch",
+                }],
             )
         })
     }
@@ -97,11 +133,15 @@ impl Validation {
         refused: impl FnOnce(String) -> StatusError,
     ) -> Result<Warnings, StatusError> {
         let unknown = take_unknown(resource, object);
-        let told: Vec<String> = unknown.iter().map(|field| format!("unknown field \"{field}\"")).collect();
+        let told: Vec<String> = unknown
+            .iter()
+            .map(|field| format!("unknown field \"{field}\""))
+            .collect();
         match self {
-            Self::Strict if !told.is_empty() => {
-                Err(refused(format!("strict decoding error: {}", told.join(", "))))
-            }
+            Self::Strict if !told.is_empty() => Err(refused(format!(
+                "strict decoding error: {}",
+                told.join(", ")
+            ))),
             Self::Ignore => Ok(Warnings(Vec::new())),
             _ => Ok(Warnings(told)),
         }
@@ -116,7 +156,9 @@ impl Warnings {
     pub(crate) fn add_to(self, response: &mut Response) {
         for warning in self.0 {
             let escaped = warning.replace('\\', "\\\\").replace('"', "\\\"");
-            response.headers.push(("Warning".to_owned(), format!("299 - \"{escaped}\"")));
+            response
+                .headers
+                .push(("Warning".to_owned(), format!("299 - \"{escaped}\"")));
         }
     }
 }
@@ -145,7 +187,11 @@ fn fields(resource: &ApiResource) -> &'static [&'static str] {
     match resource.plural.as_str() {
         "configmaps" => &["binaryData", "data", "immutable"],
         "secrets" => &["data", "immutable", "stringData", "type"],
-        "serviceaccounts" => &["automountServiceAccountToken", "imagePullSecrets", "secrets"],
+        "serviceaccounts" => &[
+            "automountServiceAccountToken",
+            "imagePullSecrets",
+            "secrets",
+        ],
         "endpoints" => &["subsets"],
         "events" => &[
             "action",
@@ -185,14 +231,16 @@ fn fields(resource: &ApiResource) -> &'static [&'static str] {
 /// Takes off what the kind has not, and tells their paths. A null is none: it takes away.
 fn take_unknown(resource: &ApiResource, object: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
-    let Value::Object(content) = object else { return unknown };
+    let Value::Object(content) = object else {
+        return unknown;
+    };
     if resource.custom {
         return unknown;
     }
     let known = fields(resource);
     content.retain(|field, value| {
-        let is_known =
-            matches!(field.as_str(), "apiVersion" | "kind" | "metadata") || known.contains(&&**field);
+        let is_known = matches!(field.as_str(), "apiVersion" | "kind" | "metadata")
+            || known.contains(&&**field);
         if !is_known && !value.is_null() {
             unknown.push(field.clone());
         }

@@ -23,7 +23,10 @@ struct Counted {
 
 impl<'a> Counts<'a> {
     pub(super) fn new(json: &'a [u8]) -> Self {
-        Self { json, counted: RefCell::default() }
+        Self {
+            json,
+            counted: RefCell::default(),
+        }
     }
 
     /// Where this key ends, if it stands in the bytes.
@@ -36,13 +39,23 @@ impl<'a> Counts<'a> {
     /// How many elements the array has that is the value of the key that ends here: never more than there
     /// are, fewer where some of them are not strings, arrays or objects, and `None` if none of them is.
     pub(super) fn array_behind(&self, key_end: usize) -> Option<usize> {
-        let value = self.json.get(key_end..)?.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
+        let value = self
+            .json
+            .get(key_end..)?
+            .trim_ascii_start()
+            .strip_prefix(b":")?
+            .trim_ascii_start();
         let start = self.json.len() - value.len();
         if value.first() != Some(&b'[') {
             return None;
         }
         let mut counted = self.counted.borrow_mut();
-        let Counted { arrays, next, until, open } = &mut *counted;
+        let Counted {
+            arrays,
+            next,
+            until,
+            open,
+        } = &mut *counted;
         if start >= *until {
             arrays.clear();
             *next = 0;
@@ -50,8 +63,13 @@ impl<'a> Counts<'a> {
         }
         let rest = &arrays[*next..];
         // Those before it won't be asked for any more, also if there are none behind them.
-        *next += rest.iter().position(|array| array.start >= start).unwrap_or(rest.len());
-        let array = arrays.get(*next).filter(|array| array.start == start && array.elements > 0)?;
+        *next += rest
+            .iter()
+            .position(|array| array.start >= start)
+            .unwrap_or(rest.len());
+        let array = arrays
+            .get(*next)
+            .filter(|array| array.start == start && array.elements > 0)?;
         Some(array.elements)
     }
 }

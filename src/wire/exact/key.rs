@@ -17,8 +17,16 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Key<'_, S> {
 
     #[inline]
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
-        let Self { inner: seed, counts, end } = self;
-        seed.deserialize(Key { inner: deserializer, counts, end })
+        let Self {
+            inner: seed,
+            counts,
+            end,
+        } = self;
+        seed.deserialize(Key {
+            inner: deserializer,
+            counts,
+            end,
+        })
     }
 }
 

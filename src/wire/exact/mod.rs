@@ -17,7 +17,8 @@ mod tests;
 use std::fmt;
 
 use serde::de::{
-    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, Visitor,
+    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess,
+    Visitor,
 };
 
 use self::counts::Counts;
@@ -27,7 +28,11 @@ use self::key::Key;
 pub(crate) fn from_slice<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
     let counts = Counts::new(json);
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let value = T::deserialize(Exact { inner: &mut deserializer, counts: &counts, key_end: None })?;
+    let value = T::deserialize(Exact {
+        inner: &mut deserializer,
+        counts: &counts,
+        key_end: None,
+    })?;
     deserializer.end()?;
     Ok(value)
 }
@@ -43,7 +48,11 @@ struct Exact<'c, X> {
 impl<'c, X> Exact<'c, X> {
     /// Something else of the same value.
     fn of<Y>(&self, inner: Y) -> Exact<'c, Y> {
-        Exact { inner, counts: self.counts, key_end: self.key_end }
+        Exact {
+            inner,
+            counts: self.counts,
+            key_end: self.key_end,
+        }
     }
 }
 
@@ -119,15 +128,27 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Exact<'_, V> {
     }
 
     #[inline]
-    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
+    fn visit_newtype_struct<D: Deserializer<'de>>(
+        self,
+        deserializer: D,
+    ) -> Result<V::Value, D::Error> {
         let deserializer = self.of(deserializer);
         self.inner.visit_newtype_struct(deserializer)
     }
 
     #[inline]
     fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<V::Value, A::Error> {
-        let Self { inner: visitor, counts, key_end } = self;
-        visitor.visit_seq(Elements { inner: elements, counts, key_end, read: 0 })
+        let Self {
+            inner: visitor,
+            counts,
+            key_end,
+        } = self;
+        visitor.visit_seq(Elements {
+            inner: elements,
+            counts,
+            key_end,
+            read: 0,
+        })
     }
 
     #[inline]
@@ -146,9 +167,16 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Exact<'_, A> {
     type Error = A::Error;
 
     #[inline]
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, A::Error> {
         self.key_end = None;
-        self.inner.next_key_seed(Key { inner: seed, counts: self.counts, end: &mut self.key_end })
+        self.inner.next_key_seed(Key {
+            inner: seed,
+            counts: self.counts,
+            end: &mut self.key_end,
+        })
     }
 
     #[inline]
@@ -186,14 +214,25 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, A> {
     type Error = A::Error;
 
     #[inline]
-    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, A::Error> {
         self.read += 1;
-        self.inner.next_element_seed(Exact { inner: seed, counts: self.counts, key_end: None })
+        self.inner.next_element_seed(Exact {
+            inner: seed,
+            counts: self.counts,
+            key_end: None,
+        })
     }
 
     /// Counts them: so it costs nothing where nobody wants to know, as with `serde_json::Value`.
     fn size_hint(&self) -> Option<usize> {
-        let counted = self.key_end.and_then(|key_end| self.counts.array_behind(key_end));
-        counted.map(|counted| counted.saturating_sub(self.read)).or_else(|| self.inner.size_hint())
+        let counted = self
+            .key_end
+            .and_then(|key_end| self.counts.array_behind(key_end));
+        counted
+            .map(|counted| counted.saturating_sub(self.read))
+            .or_else(|| self.inner.size_hint())
     }
 }

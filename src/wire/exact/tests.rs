@@ -67,10 +67,17 @@ const DOCUMENTS: &[&str] = &[
 
 fn same<T: DeserializeOwned + Debug>(json: &[u8]) {
     let told = |result: Result<T, serde_json::Error>| {
-        result.map(|value| format!("{value:?}")).map_err(|error| error.to_string())
+        result
+            .map(|value| format!("{value:?}"))
+            .map_err(|error| error.to_string())
     };
     let expected = told(serde_json::from_slice(json));
-    assert_eq!(told(from_slice(json)), expected, "{:?}", String::from_utf8_lossy(json));
+    assert_eq!(
+        told(from_slice(json)),
+        expected,
+        "{:?}",
+        String::from_utf8_lossy(json)
+    );
 }
 
 #[test]
@@ -108,12 +115,18 @@ fn vectors_have_no_room_to_spare() {
     for elements in 0..200 {
         let list = |element: &str| vec![element; elements].join(",");
         let named = format!(r#"{{"names":[{}],"name":"x"}}"#, list(r#""a [\\\"{\\""#));
-        let inner = format!(r#"{{"maybe":[{}],"more":{{"k": [{named},{{}}]}}}}"#, list(&named[..]));
+        let inner = format!(
+            r#"{{"maybe":[{}],"more":{{"k": [{named},{{}}]}}}}"#,
+            list(&named[..])
+        );
         let strict: Strict =
             from_slice(format!(r#"{{"more":{{"a":[{inner}],"b":[]}}}}"#).as_bytes()).unwrap();
         let inner = &strict.more["a"][0];
         assert_eq!(inner.maybe.as_ref().map(Vec::len), Some(elements));
-        assert!(is_exact(&strict) && inner.more["k"][0].names.len() == elements, "{elements}");
+        assert!(
+            is_exact(&strict) && inner.more["k"][0].names.len() == elements,
+            "{elements}"
+        );
     }
 }
 
@@ -152,10 +165,16 @@ fn brackets_without_end_do_not_become_memory() {
         let json = format!(r#"{{"maybe":[{asked}{{"x":[{passed}"#);
         same::<Strict>(json.as_bytes());
     }
-    let json = format!(r#"{{"all":[{{"x":[{}[]]}},{asked}{{}}]}}"#, "[],".repeat(100_000));
+    let json = format!(
+        r#"{{"all":[{{"x":[{}[]]}},{asked}{{}}]}}"#,
+        "[],".repeat(100_000)
+    );
     same::<Tree>(json.as_bytes());
     // More arrays than are counted: those behind grow as ever.
-    let many = format!(r#"{{"maybe":[{}{{"names":["a","b","c"]}}]}}"#, r#"{"names":[]},"#.repeat(70_000));
+    let many = format!(
+        r#"{{"maybe":[{}{{"names":["a","b","c"]}}]}}"#,
+        r#"{"names":[]},"#.repeat(70_000)
+    );
     let strict: Strict = from_slice(many.as_bytes()).unwrap();
     let maybe = strict.maybe.unwrap();
     assert_eq!(maybe.len(), 70_001);

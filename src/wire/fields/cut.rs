@@ -12,7 +12,13 @@ pub(super) fn cut<'a>(paths: &[Vec<Step>], object: &'a [u8], room: &'a mut Vec<u
     // Each mostly leads on once: as many more are added.
     let mut followed = Vec::with_capacity(2 * paths.len());
     followed.extend(paths.iter().map(Vec::as_slice));
-    let mut cutter = Cutter { bytes: object, at: 0, paths: followed, room: &mut *room, copied: 0 };
+    let mut cutter = Cutter {
+        bytes: object,
+        at: 0,
+        paths: followed,
+        room: &mut *room,
+        copied: 0,
+    };
     cutter.white_space();
     let understood = cutter.walk(0, false).is_some();
     let copied = cutter.copied;
@@ -80,7 +86,11 @@ impl<'a> Cutter<'a> {
                     self.paths.truncate(left);
                     if left == first {
                         // Nothing is sought in here any more.
-                        return if later { self.pass_with(Scanner::inside()) } else { Some(()) };
+                        return if later {
+                            self.pass_with(Scanner::inside())
+                        } else {
+                            Some(())
+                        };
                     }
                 }
                 (Turn::Cut, left) => {
@@ -152,7 +162,10 @@ impl<'a> Cutter<'a> {
         self.at += 1;
         self.white_space();
         Some(if escaped {
-            serde_json::from_slice::<String>(key).ok()?.into_bytes().into()
+            serde_json::from_slice::<String>(key)
+                .ok()?
+                .into_bytes()
+                .into()
         } else {
             key[1..key.len() - 1].into()
         })
@@ -182,7 +195,10 @@ impl<'a> Cutter<'a> {
             b'{' | b'[' => self.pass_with(Scanner::default()),
             _ => {
                 let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
-                let length = self.bytes[self.at..].iter().take_while(|byte| is_part(byte)).count();
+                let length = self.bytes[self.at..]
+                    .iter()
+                    .take_while(|byte| is_part(byte))
+                    .count();
                 self.at += length;
                 (length > 0).then_some(())
             }
@@ -195,7 +211,8 @@ impl<'a> Cutter<'a> {
     }
 
     fn leave_out(&mut self, range: Range<usize>) {
-        self.room.extend_from_slice(&self.bytes[self.copied..range.start]);
+        self.room
+            .extend_from_slice(&self.bytes[self.copied..range.start]);
         self.copied = range.end;
     }
 

@@ -25,7 +25,10 @@ fn a_field_goes_with_its_comma() {
         (r#"{"x":{},"b":2}"#, r#"{"b":2}"#),
         (r#"{"a":1,"x":{}}"#, r#"{"a":1}"#),
         (r#"{"x":{}}"#, "{}"),
-        (" { \"a\" : 1 , \"x\" : [ ] , \"b\" : 2 } ", " { \"a\" : 1  , \"b\" : 2 } "),
+        (
+            " { \"a\" : 1 , \"x\" : [ ] , \"b\" : 2 } ",
+            " { \"a\" : 1  , \"b\" : 2 } ",
+        ),
         ("\n{\t\"x\"\r\n:null ,\n\"b\":2}", "\n{\t\n\"b\":2}"),
         (r#"{"x":"},\"{\\","b":2}"#, r#"{"b":2}"#),
         (r#"{"x":-1.5e+3,"b":2}"#, r#"{"b":2}"#),
@@ -58,22 +61,37 @@ fn a_path_leads_through_objects_and_arrays() {
         cut(&["/spec/containers/0"], pod),
         r#"{"spec":{"containers":[{"name":"b","env":null}],"env":1}}"#
     );
-    assert_eq!(cut(&["/spec/*/*"], pod), r#"{"spec":{"containers":[],"env":1}}"#);
+    assert_eq!(
+        cut(&["/spec/*/*"], pod),
+        r#"{"spec":{"containers":[],"env":1}}"#
+    );
     assert_eq!(cut(&["/*"], pod), "{}");
 }
 
 #[test]
 fn only_a_number_as_json_writes_it_is_an_index() {
     for step in ["01", "+1", "-", "1.0", "", "18446744073709551616"] {
-        assert!(is_uncut(&[&format!("/a/{step}")], br#"{"a":[1,2]}"#), "{step}");
+        assert!(
+            is_uncut(&[&format!("/a/{step}")], br#"{"a":[1,2]}"#),
+            "{step}"
+        );
     }
-    assert_eq!(cut(&["/a/01"], r#"{"a":{"1":1,"01":2}}"#), r#"{"a":{"1":1}}"#);
+    assert_eq!(
+        cut(&["/a/01"], r#"{"a":{"1":1,"01":2}}"#),
+        r#"{"a":{"1":1}}"#
+    );
 }
 
 #[test]
 fn keys_are_compared_as_they_are_meant() {
-    assert_eq!(cut(&["/a/b"], r#"{"\u0061":{"\u0062":1}}"#), r#"{"\u0061":{}}"#);
-    assert_eq!(cut(&["/a~1b/~0"], r#"{"a\/b":{"~":1,"~0":2}}"#), r#"{"a\/b":{"~0":2}}"#);
+    assert_eq!(
+        cut(&["/a/b"], r#"{"\u0061":{"\u0062":1}}"#),
+        r#"{"\u0061":{}}"#
+    );
+    assert_eq!(
+        cut(&["/a~1b/~0"], r#"{"a\/b":{"~":1,"~0":2}}"#),
+        r#"{"a\/b":{"~0":2}}"#
+    );
     assert_eq!(cut(&["/é\"😀"], r#"{"\u00e9\"\ud83d\ude00":1}"#), "{}");
     assert_eq!(cut(&["/"], r#"{"":1,"a":{"":2}}"#), r#"{"a":{"":2}}"#);
 }
@@ -91,7 +109,10 @@ fn an_object_without_these_fields_is_not_copied() {
     ] {
         let mut room = Vec::new();
         let object = object.as_bytes();
-        assert!(std::ptr::eq(FieldPaths::managed_fields().cut(object, &mut room), object));
+        assert!(std::ptr::eq(
+            FieldPaths::managed_fields().cut(object, &mut room),
+            object
+        ));
         assert!(is_uncut(&[], object));
     }
 }
@@ -99,7 +120,10 @@ fn an_object_without_these_fields_is_not_copied() {
 #[test]
 fn what_comes_after_the_last_field_is_not_looked_at() {
     let object = r#"{"metadata":{"managedFields":[{}]},"spec":]]]"#;
-    assert_eq!(cut(&["/metadata/managedFields"], object), r#"{"metadata":{},"spec":]]]"#);
+    assert_eq!(
+        cut(&["/metadata/managedFields"], object),
+        r#"{"metadata":{},"spec":]]]"#
+    );
     let object = r#"{"a":{"b":1},"a":{"b":2}}"#;
     assert_eq!(cut(&["/a/b"], object), r#"{"a":{},"a":{"b":2}}"#);
     assert_eq!(cut(&["/*/b"], object), r#"{"a":{},"a":{}}"#);
@@ -141,19 +165,25 @@ fn a_pointer_begins_with_a_slash_and_escapes_as_rfc_6901_says() {
     assert_eq!(error(""), format!("\"\" {no_slash}"));
     for pointer in ["/a~", "/~2", "/a~/b", "/~0~"] {
         assert!(
-            error(pointer).ends_with(": a tilde has to be followed by 0, for a tilde, or 1, for a slash")
+            error(pointer)
+                .ends_with(": a tilde has to be followed by 0, for a tilde, or 1, for a slash")
         );
     }
     let pointers = ["/a~1b/~01/*", "/", "//x"];
     assert_eq!(format!("{:?}", paths(&pointers)), format!("{pointers:?}"));
-    assert_eq!(format!("{:?}", FieldPaths::managed_fields()), r#"["/metadata/managedFields"]"#);
+    assert_eq!(
+        format!("{:?}", FieldPaths::managed_fields()),
+        r#"["/metadata/managedFields"]"#
+    );
 }
 
 fn one_of<'a>(random: &mut Random, all: &[&'a str]) -> &'a str {
     all[random.below(all.len())]
 }
 
-const KEYS: &[&str] = &["a", "b", "", "*", "0", "1", "01", "a/b", "~", "k\"ey\\", "é😀"];
+const KEYS: &[&str] = &[
+    "a", "b", "", "*", "0", "1", "01", "a/b", "~", "k\"ey\\", "é😀",
+];
 
 fn document(random: &mut Random, depth: usize) -> Value {
     let size = random.below(5);
@@ -168,7 +198,8 @@ fn document(random: &mut Random, depth: usize) -> Value {
 }
 
 fn object(random: &mut Random, depth: usize) -> Value {
-    let fields = (0..random.below(5)).map(|_| (one_of(random, KEYS).to_owned(), document(random, depth)));
+    let fields =
+        (0..random.below(5)).map(|_| (one_of(random, KEYS).to_owned(), document(random, depth)));
     Value::Object(fields.collect::<Map<_, _>>())
 }
 
@@ -181,7 +212,10 @@ fn write(value: &Value, random: &mut Random, json: &mut String) {
     }
     fn string(text: &str, random: &mut Random, json: &mut String) {
         if random.below(3) == 0 {
-            let escaped = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
+            let escaped = text
+                .encode_utf16()
+                .map(|unit| format!("\\u{unit:04x}"))
+                .collect::<String>();
             json.push_str(&format!("\"{escaped}\""));
         } else {
             json.push_str(&Value::from(text).to_string());
@@ -220,14 +254,21 @@ fn write(value: &Value, random: &mut Random, json: &mut String) {
 }
 
 fn step(random: &mut Random) -> &'static str {
-    if random.below(3) == 0 { "*" } else { one_of(random, KEYS) }
+    if random.below(3) == 0 {
+        "*"
+    } else {
+        one_of(random, KEYS)
+    }
 }
 
 fn pointers(random: &mut Random) -> (Vec<String>, Vec<Vec<&'static str>>) {
-    let paths: Vec<Vec<&str>> =
-        (0..1 + random.below(4)).map(|_| (0..1 + random.below(4)).map(|_| step(random)).collect()).collect();
+    let paths: Vec<Vec<&str>> = (0..1 + random.below(4))
+        .map(|_| (0..1 + random.below(4)).map(|_| step(random)).collect())
+        .collect();
     let pointer = |path: &Vec<&str>| {
-        path.iter().map(|step| format!("/{}", step.replace('~', "~0").replace('/', "~1"))).collect()
+        path.iter()
+            .map(|step| format!("/{}", step.replace('~', "~0").replace('/', "~1")))
+            .collect()
     };
     (paths.iter().map(pointer).collect(), paths)
 }
@@ -242,11 +283,15 @@ fn remove(value: Value, paths: &[&[&str]]) -> Value {
     match value {
         Value::Object(fields) => {
             let fields = fields.into_iter();
-            fields.filter_map(|(key, value)| kept(&key, value).map(|value| (key, value))).collect()
+            fields
+                .filter_map(|(key, value)| kept(&key, value).map(|value| (key, value)))
+                .collect()
         }
         Value::Array(elements) => {
             let elements = elements.into_iter().enumerate();
-            elements.filter_map(|(at, value)| kept(&at.to_string(), value)).collect()
+            elements
+                .filter_map(|(at, value)| kept(&at.to_string(), value))
+                .collect()
         }
         scalar => scalar,
     }
@@ -265,10 +310,14 @@ fn cutting_and_parsing_is_parsing_and_removing() {
         let steps: Vec<&[&str]> = steps.iter().map(Vec::as_slice).collect();
         let expected = remove(tree.clone(), &steps);
         let bytes = paths.cut(json.as_bytes(), &mut room);
-        let cut: Value =
-            serde_json::from_slice(bytes).unwrap_or_else(|error| panic!("{json} {paths:?}: {error}"));
+        let cut: Value = serde_json::from_slice(bytes)
+            .unwrap_or_else(|error| panic!("{json} {paths:?}: {error}"));
         assert_eq!(cut, expected, "{json} {paths:?}");
-        assert_eq!(std::ptr::eq(bytes, json.as_bytes()), expected == tree, "{json} {paths:?}");
+        assert_eq!(
+            std::ptr::eq(bytes, json.as_bytes()),
+            expected == tree,
+            "{json} {paths:?}"
+        );
         cuts += usize::from(expected != tree);
     }
     assert!((5_000..15_000).contains(&cuts), "{cuts}");
@@ -285,7 +334,11 @@ fn a_document_that_ends_too_early_stays_one() {
         let json = json.trim_end().as_bytes();
         for end in 0..json.len() {
             let bytes = paths.cut(&json[..end], &mut room);
-            assert!(serde_json::from_slice::<Value>(bytes).is_err(), "{:?} {paths:?}", &json[..end]);
+            assert!(
+                serde_json::from_slice::<Value>(bytes).is_err(),
+                "{:?} {paths:?}",
+                &json[..end]
+            );
         }
     }
 }
@@ -307,16 +360,25 @@ fn bytes_of_any_kind_are_cut_as_a_tree_or_not_at_all_and_never_panic() {
         let cut = paths.cut(&bytes, &mut room);
         // Two keys that are the same are another test's.
         if let Ok(tree) = serde_json::from_slice::<Value>(&bytes)
-            && tree.to_string().matches(':').count() == bytes.iter().filter(|byte| **byte == b':').count()
+            && tree.to_string().matches(':').count()
+                == bytes.iter().filter(|byte| **byte == b':').count()
         {
             let steps: Vec<&[&str]> = steps.iter().map(Vec::as_slice).collect();
             let cut: Value = serde_json::from_slice(cut).unwrap();
-            assert_eq!(cut, remove(tree, &steps), "{} {paths:?}", String::from_utf8_lossy(&bytes));
+            assert_eq!(
+                cut,
+                remove(tree, &steps),
+                "{} {paths:?}",
+                String::from_utf8_lossy(&bytes)
+            );
         }
-        let noise: Vec<u8> = (0..random.below(40)).map(|_| b"{}[]\",:\\ a*01"[random.below(13)]).collect();
+        let noise: Vec<u8> = (0..random.below(40))
+            .map(|_| b"{}[]\",:\\ a*01"[random.below(13)])
+            .collect();
         let cut = paths.cut(&noise, &mut room);
         assert!(
-            serde_json::from_slice::<Value>(&noise).is_err() || serde_json::from_slice::<Value>(cut).is_ok()
+            serde_json::from_slice::<Value>(&noise).is_err()
+                || serde_json::from_slice::<Value>(cut).is_ok()
         );
     }
 }

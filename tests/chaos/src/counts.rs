@@ -9,11 +9,20 @@ pub(crate) struct Counts(Mutex<BTreeMap<&'static str, u64>>);
 
 impl Counts {
     pub(crate) fn add(&self, what: &'static str) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(what).or_default() += 1;
+        *self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(what)
+            .or_default() += 1;
     }
 
     pub(crate) fn total(&self) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .sum()
     }
 }
 

@@ -85,9 +85,20 @@ pub(crate) struct Known {
 }
 
 impl Follower {
-    pub(crate) fn new(start: Instant, slow: Duration, random: Random, restored: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(
+        start: Instant,
+        slow: Duration,
+        random: Random,
+        restored: Arc<AtomicBool>,
+    ) -> Self {
         let random = Arc::new(random);
-        Self { start, slow, random, restored, known: Arc::default() }
+        Self {
+            start,
+            slow,
+            random,
+            restored,
+            known: Arc::default(),
+        }
     }
 
     pub(crate) fn known(&self) -> MutexGuard<'_, Known> {
@@ -110,10 +121,16 @@ impl Follower {
         if known.events.len() == KEPT_EVENTS {
             known.events.pop_front();
         }
-        known.events.push_back(format!("{:9.3} {event}", self.start.elapsed().as_secs_f64()));
+        known.events.push_back(format!(
+            "{:9.3} {event}",
+            self.start.elapsed().as_secs_f64()
+        ));
         let mut broken = check(&mut known);
         if let Some(new) = new {
-            let last = known.versions.insert(key.to_owned(), new.number()).unwrap_or_default();
+            let last = known
+                .versions
+                .insert(key.to_owned(), new.number())
+                .unwrap_or_default();
             if new.number() < last && !self.restored.load(SeqCst) {
                 broken.get_or_insert_with(|| format!("the version goes back from {last}"));
             }
@@ -127,14 +144,22 @@ impl Follower {
 impl Known {
     /// Etcd was restored: versions ascend from those that the handler holds now.
     pub(crate) fn forget_versions(&mut self) {
-        self.versions = self.view.iter().map(|(key, state)| (key.clone(), state.number())).collect();
+        self.versions = self
+            .view
+            .iter()
+            .map(|(key, state)| (key.clone(), state.number()))
+            .collect();
     }
 
     /// What happened to an object.
     pub(crate) fn history(&self, key: &str) -> Vec<&str> {
         let key = format!(" {key} ");
-        let events: Vec<&str> =
-            self.events.iter().map(String::as_str).filter(|event| event.contains(&key)).collect();
+        let events: Vec<&str> = self
+            .events
+            .iter()
+            .map(String::as_str)
+            .filter(|event| event.contains(&key))
+            .collect();
         events[events.len().saturating_sub(5)..].to_vec()
     }
 }
@@ -147,21 +172,29 @@ impl<T: Object> ResourceEventHandler<T> for Follower {
     fn on_add(&mut self, object: &Arc<T>, is_in_initial_list: bool) {
         let (key, new) = (key_of(&**object), State::of(&**object));
         let initial = if is_in_initial_list { " initial" } else { "" };
-        self.event(format!("add {key} {new}{initial}"), &key, Some(&new), |known| {
-            let held = known.view.insert(key.clone(), new.clone());
-            held.map(|held| format!("the handler holds it already, {held:?}"))
-        });
+        self.event(
+            format!("add {key} {new}{initial}"),
+            &key,
+            Some(&new),
+            |known| {
+                let held = known.view.insert(key.clone(), new.clone());
+                held.map(|held| format!("the handler holds it already, {held:?}"))
+            },
+        );
     }
 
     fn on_update(&mut self, old: &Arc<T>, new: &Arc<T>) {
         let (key, old, new) = (key_of(&**new), State::of(&**old), State::of(&**new));
-        self.event(format!("update {key} {new} from {old}"), &key, Some(&new), |known| {
-            match known.view.insert(key.clone(), new.clone()) {
+        self.event(
+            format!("update {key} {new} from {old}"),
+            &key,
+            Some(&new),
+            |known| match known.view.insert(key.clone(), new.clone()) {
                 None => Some("the handler does not hold it".to_owned()),
                 Some(held) if held != old => Some(format!("the handler was given {held:?} last")),
                 Some(_) => None,
-            }
-        });
+            },
+        );
     }
 
     fn on_delete(&mut self, gone: &Deleted<T>) {
@@ -179,18 +212,27 @@ impl Follower {
     fn deleted<T: Object>(&mut self, gone: &Deleted<T>, last: Option<State>) {
         let key = gone.key().to_string();
         let state = gone.object().map(|object| State::of(&**object));
-        let what = if gone.is_final_state_unknown() { "delete unseen" } else { "delete" };
+        let what = if gone.is_final_state_unknown() {
+            "delete unseen"
+        } else {
+            "delete"
+        };
         let event = match &state {
             Some(state) => format!("{what} {key} {state}"),
             None => format!("{what} {key} without an object"),
         };
         let is_final = !gone.is_final_state_unknown();
-        self.event(event, &key, state.as_ref().filter(|_| is_final), |known| match known.view.remove(&key) {
-            None => Some("the handler does not hold it".to_owned()),
-            Some(held) if last.as_ref().is_some_and(|last| *last != held) => {
-                Some(format!("the handler was given {held:?} last"))
-            }
-            Some(_) => None,
-        });
+        self.event(
+            event,
+            &key,
+            state.as_ref().filter(|_| is_final),
+            |known| match known.view.remove(&key) {
+                None => Some("the handler does not hold it".to_owned()),
+                Some(held) if last.as_ref().is_some_and(|last| *last != held) => {
+                    Some(format!("the handler was given {held:?} last"))
+                }
+                Some(_) => None,
+            },
+        );
     }
 }

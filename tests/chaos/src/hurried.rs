@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use k8s_informer::{
-    Body, Client, Clock, Error, GroupVersionResource, ListOptions, ListerWatcher, ListerWatcherSource,
-    Request, Stop,
+    Body, Client, Clock, Error, GroupVersionResource, ListOptions, ListerWatcher,
+    ListerWatcherSource, Request, Stop,
 };
 
 /// How many times faster.
@@ -45,7 +45,11 @@ impl ListerWatcherSource for Hurried {
         namespace: Option<&str>,
     ) -> Arc<dyn ListerWatcher> {
         let path = resource.path(namespace).expect("a path");
-        Arc::new(Resource { client: self.0.clone(), path, inner: self.0.lister_watcher(resource, namespace) })
+        Arc::new(Resource {
+            client: self.0.clone(),
+            path,
+            inner: self.0.lister_watcher(resource, namespace),
+        })
     }
 }
 
@@ -68,7 +72,9 @@ impl<L: ListerWatcher> ListerWatcher for Resource<L> {
         let set = Arc::clone(&patience);
         let body = Patient { body, patience };
         Ok(Body::new(body).with_read_timeout(move |timeout| {
-            let micros = timeout.map_or(u64::MAX, |timeout| timeout.as_micros() as u64 / u64::from(SPEED));
+            let micros = timeout.map_or(u64::MAX, |timeout| {
+                timeout.as_micros() as u64 / u64::from(SPEED)
+            });
             set.store(micros, Relaxed);
         }))
     }

@@ -17,14 +17,19 @@ struct Logs {
 static LOGS: OnceLock<Logs> = OnceLock::new();
 
 pub(crate) fn install(start: Instant) {
-    let logs = LOGS.get_or_init(|| Logs { start, lines: Mutex::default() });
+    let logs = LOGS.get_or_init(|| Logs {
+        start,
+        lines: Mutex::default(),
+    });
     log::set_logger(logs).expect("the first logger");
     log::set_max_level(LevelFilter::Debug);
 }
 
 /// The last lines of an informer, which its name begins.
 pub(crate) fn of(name: &str) -> Vec<String> {
-    let Some(logs) = LOGS.get() else { return Vec::new() };
+    let Some(logs) = LOGS.get() else {
+        return Vec::new();
+    };
     let lines = logs.lines.lock().unwrap_or_else(PoisonError::into_inner);
     lines.get(name).into_iter().flatten().cloned().collect()
 }
@@ -32,7 +37,10 @@ pub(crate) fn of(name: &str) -> Vec<String> {
 /// Forgets an informer that has ended.
 pub(crate) fn forget(name: &str) {
     if let Some(logs) = LOGS.get() {
-        logs.lines.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        logs.lines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(name);
     }
 }
 
@@ -46,7 +54,12 @@ impl Log for Logs {
             return;
         }
         let message = record.args().to_string();
-        let Some(name) = message.find("informer-").and_then(|at| message.get(at..at + 12)) else { return };
+        let Some(name) = message
+            .find("informer-")
+            .and_then(|at| message.get(at..at + 12))
+        else {
+            return;
+        };
         let at = self.start.elapsed().as_secs_f64();
         let line = format!("{at:9.3} {} {message}", record.level());
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);

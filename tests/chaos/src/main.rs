@@ -148,10 +148,14 @@ impl Options {
                 if !Accident::ALL.iter().any(named) {
                     return Err(format!("there is no accident {text}"));
                 }
-                options.accidents.retain(|accident| named(accident) == (name == "--only"));
+                options
+                    .accidents
+                    .retain(|accident| named(accident) == (name == "--only"));
                 continue;
             }
-            let value = text.parse::<u64>().map_err(|_| format!("{name} takes a number"))?;
+            let value = text
+                .parse::<u64>()
+                .map_err(|_| format!("{name} takes a number"))?;
             match name.as_str() {
                 "--seed" => options.seed = value,
                 "--writes" => options.writes = value,
@@ -208,7 +212,10 @@ impl Chaos {
         let server = Server::start(assets);
         let world = World::create(server.client());
         world.start_writers(WRITERS, &random);
-        let setting = Arc::new(Setting { start, restored: Arc::new(AtomicBool::new(false)) });
+        let setting = Arc::new(Setting {
+            start,
+            restored: Arc::new(AtomicBool::new(false)),
+        });
         let tls = Arc::new(tls(&server));
         let (faults, subjects) = (Arc::default(), Vec::new());
         let mut chaos = Self {
@@ -238,7 +245,15 @@ impl Chaos {
 
     /// Another informer.
     fn subject(&mut self) -> Arc<dyn Subject> {
-        let Self { random, server, tls, setting, faults, numbers, .. } = self;
+        let Self {
+            random,
+            server,
+            tls,
+            setting,
+            faults,
+            numbers,
+            ..
+        } = self;
         let number = *numbers;
         *numbers += 1;
         let proxy = |http: bool| {
@@ -246,8 +261,12 @@ impl Chaos {
             Proxy::start(server.port(), tls, random.fork(), Arc::clone(faults))
         };
         let client = |proxy: &Proxy, clock: Option<Arc<dyn Clock>>| {
-            let config = server.config(proxy.url()).response_timeout(Duration::from_secs(4));
-            let config = clock.into_iter().fold(config, |config, clock| config.clock(clock));
+            let config = server
+                .config(proxy.url())
+                .response_timeout(Duration::from_secs(4));
+            let config = clock
+                .into_iter()
+                .fold(config, |config, clock| config.clock(clock));
             Client::new(config).expect("a client")
         };
         subject::start(number, random, setting, proxy, client).into()
@@ -256,8 +275,10 @@ impl Chaos {
     fn run(&mut self) {
         let mut accidents = Vec::new();
         for round in 1.. {
-            let late =
-                self.options.seconds.is_some_and(|most| self.setting.start.elapsed().as_secs() >= most);
+            let late = self
+                .options
+                .seconds
+                .is_some_and(|most| self.setting.start.elapsed().as_secs() >= most);
             if self.world.written() >= self.options.writes || late {
                 return;
             }
@@ -290,7 +311,9 @@ impl Chaos {
                 self.restore(accident);
                 // Later writes would cover what went wrong.
                 found = self.settle(round, accident);
-                self.subjects.iter().for_each(|subject| subject.forget_versions());
+                self.subjects
+                    .iter()
+                    .for_each(|subject| subject.forget_versions());
                 self.setting.restored.store(false, SeqCst);
                 disturber = Disturber::start(&self.subjects, level, self.random.fork());
                 self.world.gate(false);
@@ -325,7 +348,10 @@ impl Chaos {
             if now != last {
                 (last, since) = (now, Instant::now());
             }
-            assert!(since.elapsed() < STUCK, "the server takes no writes any more");
+            assert!(
+                since.elapsed() < STUCK,
+                "the server takes no writes any more"
+            );
         }
     }
 
@@ -337,7 +363,8 @@ impl Chaos {
             Accident::EtcdKilled => self.server.kill_etcd(),
             Accident::Compaction => {
                 let revision = self.server.revision();
-                self.server.compact(revision.saturating_sub(self.random.size(6) as u64));
+                self.server
+                    .compact(revision.saturating_sub(self.random.size(6) as u64));
                 self.server.kill_api();
             }
             _ => return,
@@ -388,7 +415,11 @@ impl Chaos {
         let began = Instant::now();
         loop {
             let now = self.server.revision();
-            let ahead: Vec<_> = self.subjects.iter().filter(|subject| is_ahead(&***subject, now)).collect();
+            let ahead: Vec<_> = self
+                .subjects
+                .iter()
+                .filter(|subject| is_ahead(&***subject, now))
+                .collect();
             if ahead.is_empty() {
                 return;
             }
@@ -441,14 +472,20 @@ impl Chaos {
         let mut found = BTreeSet::new();
         for (at, subject) in self.subjects.iter().enumerate() {
             let broken = subject.broken();
-            let differences =
-                if pending.contains(&at) { last.remove(&at).unwrap_or_default() } else { Vec::new() };
+            let differences = if pending.contains(&at) {
+                last.remove(&at).unwrap_or_default()
+            } else {
+                Vec::new()
+            };
             if broken.is_empty() && differences.is_empty() {
                 continue;
             }
             found.insert(at);
             let complete = subject.statuses().iter().all(|status| status.complete);
-            let what: Vec<&str> = differences.iter().map(|difference| difference.what.as_str()).collect();
+            let what: Vec<&str> = differences
+                .iter()
+                .map(|difference| difference.what.as_str())
+                .collect();
             let finding = format!(
                 "round {round} ({}): {}, complete: {complete}, differing: {what:?}, broken invariants: {}; {}",
                 accident.name(),
@@ -478,7 +515,11 @@ impl Chaos {
     fn end(&mut self, subject: &dyn Subject) {
         let took = subject.stop();
         if took > STOP {
-            let finding = format!("{} took {took:?} to stop; {}", subject.name(), subject.plan());
+            let finding = format!(
+                "{} took {took:?} to stop; {}",
+                subject.name(),
+                subject.plan()
+            );
             println!("  {finding}");
             self.findings.push(finding);
         }
@@ -491,10 +532,17 @@ impl Chaos {
         for subject in std::mem::take(&mut self.subjects) {
             self.end(&*subject);
         }
-        println!("seed {}, {:.0?}", self.options.seed, self.setting.start.elapsed());
+        println!(
+            "seed {}, {:.0?}",
+            self.options.seed,
+            self.setting.start.elapsed()
+        );
         println!("{} writes: {}", self.world.written(), self.world.counts());
         println!("{} faults: {}", self.faults.total(), *self.faults);
-        println!("{} informers, whose handlers got {} events", self.numbers, self.events);
+        println!(
+            "{} informers, whose handlers got {} events",
+            self.numbers, self.events
+        );
         if self.findings.is_empty() {
             println!("no difference");
             return ExitCode::SUCCESS;
@@ -509,8 +557,13 @@ impl Chaos {
 
 /// Whether one of an informer's reflectors is at a version that the server does not have yet.
 fn is_ahead(subject: &dyn Subject, now: u64) -> bool {
-    let versions = subject.statuses().into_iter().map(|status| status.resource_version);
-    versions.filter_map(|version| version.parse::<u64>().ok()).any(|version| version > now)
+    let versions = subject
+        .statuses()
+        .into_iter()
+        .map(|status| status.resource_version);
+    versions
+        .filter_map(|version| version.parse::<u64>().ok())
+        .any(|version| version > now)
 }
 
 /// Disturbs connections, and adds and removes handlers, until it is dropped.
@@ -538,7 +591,10 @@ impl Disturber {
                 }
             }
         };
-        Self { over, thread: Some(thread::spawn(disturb)) }
+        Self {
+            over,
+            thread: Some(thread::spawn(disturb)),
+        }
     }
 }
 
@@ -553,7 +609,10 @@ impl Drop for Disturber {
 
 fn report(subject: &dyn Subject, differences: &[Difference], broken: &[String]) {
     for status in subject.statuses() {
-        let error = status.last_error.as_ref().map_or("none".to_owned(), ToString::to_string);
+        let error = status
+            .last_error
+            .as_ref()
+            .map_or("none".to_owned(), ToString::to_string);
         println!(
             "    {:?} at {}, {} lists, {} watches, {} relists, complete: {}, last error: {error}",
             status.state,
@@ -566,14 +625,22 @@ fn report(subject: &dyn Subject, differences: &[Difference], broken: &[String]) 
     }
     for difference in differences {
         println!("    {} differs:", difference.what);
-        difference.lines.iter().for_each(|line| println!("      {line}"));
+        difference
+            .lines
+            .iter()
+            .for_each(|line| println!("      {line}"));
     }
     if !broken.is_empty() {
         println!("    broken invariants:");
-        broken.iter().take(10).for_each(|line| println!("      {line}"));
+        broken
+            .iter()
+            .take(10)
+            .for_each(|line| println!("      {line}"));
     }
     println!("    log:");
-    logs::of(subject.name()).iter().for_each(|line| println!("      {line}"));
+    logs::of(subject.name())
+        .iter()
+        .for_each(|line| println!("      {line}"));
 }
 
 /// Trusts the authority that the server has made.
@@ -583,6 +650,10 @@ fn tls(server: &Server) -> ClientConfig {
         CertificateDer::pem_file_iter(server.certificates()).expect("the server's certificates");
     roots.add_parsable_certificates(certificates.flatten());
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    config.expect("versions of TLS").with_root_certificates(roots).with_no_client_auth()
+    let config =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    config
+        .expect("versions of TLS")
+        .with_root_certificates(roots)
+        .with_no_client_auth()
 }

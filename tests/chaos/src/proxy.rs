@@ -175,7 +175,11 @@ impl Proxy {
     }
 
     pub(crate) fn url(&self) -> String {
-        let scheme = if self.shared.tls.is_some() { "http" } else { "https" };
+        let scheme = if self.shared.tls.is_some() {
+            "http"
+        } else {
+            "https"
+        };
         format!("{scheme}://{}", self.address)
     }
 
@@ -263,8 +267,12 @@ impl Shared {
     fn link(&self, client: TcpStream) -> io::Result<Arc<Link>> {
         let server = TcpStream::connect(self.server)?;
         server.set_nodelay(true)?;
-        let link =
-            Arc::new(Link { client, server, stalled: AtomicBool::default(), ended: AtomicBool::default() });
+        let link = Arc::new(Link {
+            client,
+            server,
+            stalled: AtomicBool::default(),
+            ended: AtomicBool::default(),
+        });
         self.links().push(Arc::clone(&link));
         // It may have been missed.
         if self.down.load(SeqCst) || self.closing.load(SeqCst) {
@@ -311,7 +319,10 @@ impl Shared {
             head.extend_from_slice(&buffer[..length]);
         }
         let head = String::from_utf8_lossy(&head).into_owned();
-        let is_watch = head.lines().next().is_some_and(|line| line.contains("watch=true"));
+        let is_watch = head
+            .lines()
+            .next()
+            .is_some_and(|line| line.contains("watch=true"));
         let fault = self.fault(|random| Fault::of_http(random, is_watch));
         if let Some(Fault::Answer(_, answer)) = fault {
             return (&client).write_all(answer.as_bytes());
@@ -325,7 +336,9 @@ impl Shared {
         let name = ServerName::from(self.server.ip());
         let session = ClientConnection::new(Arc::clone(tls), name).map_err(io::Error::other)?;
         let mut server = StreamOwned::new(session, link.server.try_clone()?);
-        let sent = server.write_all(head.as_bytes()).and_then(|()| server.flush());
+        let sent = server
+            .write_all(head.as_bytes())
+            .and_then(|()| server.flush());
         if sent.is_ok() {
             let up = Arc::clone(&link);
             // The client sends nothing more: what comes is its end.
@@ -348,7 +361,11 @@ impl Link {
         if let Some(Fault::Delay(delay)) = fault {
             thread::sleep(delay);
         }
-        let most = if matches!(fault, Some(Fault::Drip)) { 100 } else { buffer.len() };
+        let most = if matches!(fault, Some(Fault::Drip)) {
+            100
+        } else {
+            buffer.len()
+        };
         while let Ok(length @ 1..) = from.read(&mut buffer[..most]) {
             if self.stalled.load(SeqCst) {
                 continue;
@@ -365,7 +382,10 @@ impl Link {
                 ) => at.checked_sub(carried).filter(|left| *left < length),
                 _ => None,
             };
-            if carried == 0 && matches!(fault, Some(Fault::Truncate(_))) && bytes.starts_with(b"HTTP/1.0") {
+            if carried == 0
+                && matches!(fault, Some(Fault::Truncate(_)))
+                && bytes.starts_with(b"HTTP/1.0")
+            {
                 bytes[7] = b'1';
             }
             carried += length;

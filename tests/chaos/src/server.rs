@@ -29,17 +29,22 @@ impl Server {
     /// Where both binaries are, if they are anywhere.
     pub(crate) fn assets() -> Option<PathBuf> {
         let folder = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS")?);
-        ["etcd", "kube-apiserver"].iter().all(|name| folder.join(name).is_file()).then_some(folder)
+        ["etcd", "kube-apiserver"]
+            .iter()
+            .all(|name| folder.join(name).is_file())
+            .then_some(folder)
     }
 
     /// Starts both.
     pub(crate) fn start(assets: PathBuf) -> Self {
-        let folder = std::env::temp_dir().join(format!("k8s-informer-chaos-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("k8s-informer-chaos-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("a folder for the servers");
         let [etcd_port, peer_port, port] = free_ports();
-        let write =
-            |name: &str, text: &str| fs::write(folder.join(name), text).expect("a file for the servers");
+        let write = |name: &str, text: &str| {
+            fs::write(folder.join(name), text).expect("a file for the servers")
+        };
         let etcd = json!({
             "name": "chaos",
             "data-dir": folder.join("etcd-data"),
@@ -52,9 +57,22 @@ impl Server {
             "unsafe-no-fsync": true,
         });
         write("etcd.json", &etcd.to_string());
-        write("accounts.key", include_str!("../../client/keys/ec.sec1.pem"));
-        write("tokens.csv", &format!("{TOKEN},{TOKEN},1,\"system:masters\"\n"));
-        let mut server = Self { folder, assets, etcd_port, port, etcd: None, api: None };
+        write(
+            "accounts.key",
+            include_str!("../../client/keys/ec.sec1.pem"),
+        );
+        write(
+            "tokens.csv",
+            &format!("{TOKEN},{TOKEN},1,\"system:masters\"\n"),
+        );
+        let mut server = Self {
+            folder,
+            assets,
+            etcd_port,
+            port,
+            etcd: None,
+            api: None,
+        };
         server.up();
         server
     }
@@ -91,18 +109,31 @@ impl Server {
     pub(crate) fn up(&mut self) {
         if self.etcd.is_none() {
             let program = self.assets.join("etcd");
-            let config = ["--config-file".to_owned(), self.folder.join("etcd.json").display().to_string()];
-            self.etcd = Some(Process::start(&program, &config, &self.folder.join("etcd.log")));
-            wait_for("etcd", &self.folder, || self.etcd("/v3/maintenance/status", &json!({})).is_some());
+            let config = [
+                "--config-file".to_owned(),
+                self.folder.join("etcd.json").display().to_string(),
+            ];
+            self.etcd = Some(Process::start(
+                &program,
+                &config,
+                &self.folder.join("etcd.log"),
+            ));
+            wait_for("etcd", &self.folder, || {
+                self.etcd("/v3/maintenance/status", &json!({})).is_some()
+            });
         }
         if self.api.is_none() {
             self.api = Some(self.serve());
             // It makes its certificates when it first starts, and writes the key last.
-            wait_for("kube-apiserver", &self.folder, || self.folder.join("apiserver.key").exists());
+            wait_for("kube-apiserver", &self.folder, || {
+                self.folder.join("apiserver.key").exists()
+            });
         }
         let client = self.client();
         let ready = Request::get("/readyz").retries(0);
-        wait_for("kube-apiserver", &self.folder, || client.request(&ready, &Stop::new()).is_ok());
+        wait_for("kube-apiserver", &self.folder, || {
+            client.request(&ready, &Stop::new()).is_ok()
+        });
     }
 
     fn serve(&self) -> Process {
@@ -117,7 +148,10 @@ impl Server {
             format!("--token-auth-file={}", file("tokens.csv")),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
             format!("--service-account-key-file={}", file("accounts.key")),
-            format!("--service-account-signing-key-file={}", file("accounts.key")),
+            format!(
+                "--service-account-signing-key-file={}",
+                file("accounts.key")
+            ),
             "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
             "--authorization-mode=AlwaysAllow".to_owned(),
             "--disable-admission-plugins=ServiceAccount".to_owned(),
@@ -147,28 +181,43 @@ impl Server {
     fn copy(&self, from: &str, to: &str) {
         let [from, to] = [from, to].map(|name| self.folder.join(name));
         let _ = fs::remove_dir_all(&to);
-        let status = Command::new("cp").arg("-r").args([from, to]).status().expect("cp");
+        let status = Command::new("cp")
+            .arg("-r")
+            .args([from, to])
+            .status()
+            .expect("cp");
         assert!(status.success(), "etcd's data could not be copied");
     }
 
     /// Etcd's revision, which is the newest resourceVersion.
     pub(crate) fn revision(&self) -> u64 {
-        let answer = self.etcd("/v3/kv/range", &json!({ "key": "AA==" })).unwrap_or_default();
-        answer["header"]["revision"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default()
+        let answer = self
+            .etcd("/v3/kv/range", &json!({ "key": "AA==" }))
+            .unwrap_or_default();
+        answer["header"]["revision"]
+            .as_str()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_default()
     }
 
     /// Has etcd forget what was before this revision.
     pub(crate) fn compact(&self, revision: u64) {
-        self.etcd("/v3/kv/compaction", &json!({ "revision": revision.to_string(), "physical": true }));
+        self.etcd(
+            "/v3/kv/compaction",
+            &json!({ "revision": revision.to_string(), "physical": true }),
+        );
     }
 
     /// A request to etcd's JSON gateway.
     fn etcd(&self, path: &str, body: &Value) -> Option<Value> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.etcd_port)).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .ok()?;
         let body = body.to_string();
         let length = body.len();
-        let head = format!("POST {path} HTTP/1.0\r\nHost: etcd\r\nContent-Length: {length}\r\n\r\n{body}");
+        let head =
+            format!("POST {path} HTTP/1.0\r\nHost: etcd\r\nContent-Length: {length}\r\n\r\n{body}");
         stream.write_all(head.as_bytes()).ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
@@ -189,7 +238,11 @@ impl Drop for Server {
 fn wait_for(what: &str, logs: &Path, mut ready: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !ready() {
-        assert!(Instant::now() < deadline, "{what} does not become ready; its log is in {}", logs.display());
+        assert!(
+            Instant::now() < deadline,
+            "{what} does not become ready; its log is in {}",
+            logs.display()
+        );
         thread::sleep(Duration::from_millis(50));
     }
 }
@@ -197,7 +250,8 @@ fn wait_for(what: &str, logs: &Path, mut ready: impl FnMut() -> bool) {
 /// Below the ports that the system gives to connections, so that none is taken while its server is down.
 fn free_ports() -> [u16; 3] {
     let start = 18_000 + (std::process::id() % 500 * 8) as u16;
-    let mut free = (start..start + 4000).filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    let mut free =
+        (start..start + 4000).filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
     [(); 3].map(|()| free.next().expect("a free port"))
 }
 
@@ -212,7 +266,11 @@ impl Process {
             "$@" </dev/null & server=$!
             read -r _
             kill -KILL "$server"; wait "$server""#;
-        let log = File::options().create(true).append(true).open(log).expect("a log");
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .expect("a log");
         let shell = Command::new("sh")
             .args(["-c", SCRIPT, "chaos"])
             .arg(program)

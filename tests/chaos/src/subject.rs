@@ -8,10 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::{
-    Backoff, Client, Clock, Compact, DynamicObject, FieldPaths, FilteringHandler, GroupVersionResource,
-    HandlerBuffer, HandlerOptions, HandlerRegistration, InformerQueue, InformerScope, ListerWatcherSource,
-    Object, ObjectMeta, PartialObjectMetadata, ReflectorOptions, ReflectorStatus, Shard, SharedIndexInformer,
-    SharedInformerFactory, Stop, impl_object,
+    Backoff, Client, Clock, Compact, DynamicObject, FieldPaths, FilteringHandler,
+    GroupVersionResource, HandlerBuffer, HandlerOptions, HandlerRegistration, InformerQueue,
+    InformerScope, ListerWatcherSource, Object, ObjectMeta, PartialObjectMetadata,
+    ReflectorOptions, ReflectorStatus, Shard, SharedIndexInformer, SharedInformerFactory, Stop,
+    impl_object,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -123,11 +124,18 @@ struct Plan {
 impl Plan {
     /// The queue, and how it lists, go by the number: a dozen in a row have each combination.
     fn new(number: usize, random: &Random) -> Self {
-        let queues =
-            [InformerQueue::DeltaFifo, InformerQueue::RealFifoAtomic, InformerQueue::RealFifoInOrder];
+        let queues = [
+            InformerQueue::DeltaFifo,
+            InformerQueue::RealFifoAtomic,
+            InformerQueue::RealFifoInOrder,
+        ];
         let hurried = random.one_in(2);
         Self {
-            resource: if random.one_in(4) { Resource::Widgets } else { Resource::Maps },
+            resource: if random.one_in(4) {
+                Resource::Widgets
+            } else {
+                Resource::Maps
+            },
             form: match random.below(4) {
                 0 => Form::Dynamic,
                 1 => Form::Compact,
@@ -163,13 +171,18 @@ impl Plan {
             options.resync_period = Duration::from_secs(if self.hurried { 120 } else { 3 });
         }
         if self.watch_idle_timeout {
-            options.watch_idle_timeout = Some(Duration::from_secs(if self.hurried { 40 } else { 2 }));
+            options.watch_idle_timeout =
+                Some(Duration::from_secs(if self.hurried { 40 } else { 2 }));
         }
         match clock {
             Some(clock) => options.clock = clock,
             None => {
-                options.backoff =
-                    Backoff::new(Duration::from_millis(50), 2.0, Duration::from_millis(800), 1.0);
+                options.backoff = Backoff::new(
+                    Duration::from_millis(50),
+                    2.0,
+                    Duration::from_millis(800),
+                    1.0,
+                );
             }
         }
         options
@@ -178,9 +191,25 @@ impl Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { resource, form, scope, queue, watch_list, page_size, .. } = self;
+        let Self {
+            resource,
+            form,
+            scope,
+            queue,
+            watch_list,
+            page_size,
+            ..
+        } = self;
         write!(f, "{resource:?} as {form:?}, {scope:?}, {queue:?}")?;
-        write!(f, "{}", if *watch_list { ", watch-list" } else { ", list" })?;
+        write!(
+            f,
+            "{}",
+            if *watch_list {
+                ", watch-list"
+            } else {
+                ", list"
+            }
+        )?;
         if let Some(size) = page_size {
             write!(f, " in pages of {size}")?;
         }
@@ -268,10 +297,15 @@ pub(crate) fn start(
     let plan = Plan::new(number, random);
     let name = format!("informer-{number:03}");
     let proxy = proxy(plan.http);
-    let clock = plan.hurried.then(|| Arc::new(HurriedClock::new()) as Arc<dyn Clock>);
+    let clock = plan
+        .hurried
+        .then(|| Arc::new(HurriedClock::new()) as Arc<dyn Clock>);
     let client = client(&proxy, clock.clone());
-    let source: Box<dyn ListerWatcherSource> =
-        if plan.hurried { Box::new(Hurried(client)) } else { Box::new(client) };
+    let source: Box<dyn ListerWatcherSource> = if plan.hurried {
+        Box::new(Hurried(client))
+    } else {
+        Box::new(client)
+    };
     let factory = SharedInformerFactory::builder(Source(source))
         .reflector_options(plan.reflector_options(&name, clock))
         .queue(plan.queue)
@@ -299,7 +333,9 @@ pub(crate) fn start(
         }
         (Form::Metadata, _) => {
             let informer = factory.metadata(resource);
-            Informer::<PartialObjectMetadata>::start(name, plan, proxy, factory, informer, random, setting)
+            Informer::<PartialObjectMetadata>::start(
+                name, plan, proxy, factory, informer, random, setting,
+            )
         }
     }
 }
@@ -344,7 +380,15 @@ impl<T: Object + DeserializeOwned> Informer<T> {
         };
         informer.add_index("colour", index).expect("an index");
         let handlers = Mutex::default();
-        let this = Self { name, plan, proxy, factory, informer, handlers, setting };
+        let this = Self {
+            name,
+            plan,
+            proxy,
+            factory,
+            informer,
+            handlers,
+            setting,
+        };
         this.add_handler(random);
         this.add_handler(random);
         this.factory.start(&Stop::new()).expect("threads");
@@ -358,14 +402,28 @@ impl<T: Object + DeserializeOwned> Informer<T> {
     fn add_handler(&self, random: &Random) {
         let (coalesces, filters) = (random.one_in(2), random.one_in(2));
         // A handler that gets every event must keep up.
-        let most = if coalesces { random.pick(&[1, 10, 40]) } else { random.pick(&[0, 0, 1]) };
+        let most = if coalesces {
+            random.pick(&[1, 10, 40])
+        } else {
+            random.pick(&[0, 0, 1])
+        };
         let Setting { start, restored } = &*self.setting;
-        let follower =
-            Follower::new(*start, Duration::from_millis(most), random.fork(), Arc::clone(restored));
+        let follower = Follower::new(
+            *start,
+            Duration::from_millis(most),
+            random.fork(),
+            Arc::clone(restored),
+        );
         let mut handlers = self.handlers();
         let mut options = HandlerOptions::default();
-        let (c, f) = (if coalesces { " coalescing" } else { "" }, if filters { " filtering" } else { "" });
-        options.name = format!("handler{c}{f} {most} ms, at {:.1} s", start.elapsed().as_secs_f64());
+        let (c, f) = (
+            if coalesces { " coalescing" } else { "" },
+            if filters { " filtering" } else { "" },
+        );
+        options.name = format!(
+            "handler{c}{f} {most} ms, at {:.1} s",
+            start.elapsed().as_secs_f64()
+        );
         if coalesces {
             options.buffer = HandlerBuffer::Coalescing;
         }
@@ -374,10 +432,16 @@ impl<T: Object + DeserializeOwned> Informer<T> {
             let handler = FilteringHandler::new(passes::<T>, follower.clone());
             self.informer.add_handler_with_options(handler, options)
         } else {
-            self.informer.add_handler_with_options(follower.clone(), options)
+            self.informer
+                .add_handler_with_options(follower.clone(), options)
         };
         let registration = registration.expect("threads");
-        handlers.push(Handler { name, filters, follower, registration });
+        handlers.push(Handler {
+            name,
+            filters,
+            follower,
+            registration,
+        });
     }
 }
 
@@ -399,14 +463,22 @@ impl<T: Object + DeserializeOwned> Subject for Informer<T> {
     }
 
     fn statuses(&self) -> Vec<ReflectorStatus> {
-        self.informer.statuses().into_iter().map(|(_, status)| status).collect()
+        self.informer
+            .statuses()
+            .into_iter()
+            .map(|(_, status)| status)
+            .collect()
     }
 
     fn change_handlers(&self, random: &Random) {
         self.add_handler(random);
         let removed = {
             let mut handlers = self.handlers();
-            if handlers.len() < 4 { None } else { Some(handlers.remove(random.below(4))) }
+            if handlers.len() < 4 {
+                None
+            } else {
+                Some(handlers.remove(random.below(4)))
+            }
         };
         if let Some(handler) = removed {
             self.informer.remove_event_handler(&handler.registration);
@@ -414,7 +486,10 @@ impl<T: Object + DeserializeOwned> Subject for Informer<T> {
     }
 
     fn events(&self) -> u64 {
-        self.handlers().iter().map(|handler| handler.follower.known().count).sum()
+        self.handlers()
+            .iter()
+            .map(|handler| handler.follower.known().count)
+            .sum()
     }
 
     fn differences(&self, truth: &Truth) -> Vec<Difference> {
@@ -436,19 +511,36 @@ impl<T: Object + DeserializeOwned> Subject for Informer<T> {
         let lister = self.informer.lister();
         let view = |objects: &[Arc<T>]| -> View {
             let key = |object: &T| format!("{}/{}", object.namespace(), object.name());
-            objects.iter().map(|object| (key(object), State::of(&**object))).collect()
+            objects
+                .iter()
+                .map(|object| (key(object), State::of(&**object)))
+                .collect()
         };
-        let cache_differs = compare("cache".to_owned(), &view(&lister.list()), &expected, &|_| Vec::new());
+        let cache_differs = compare(
+            "cache".to_owned(),
+            &view(&lister.list()),
+            &expected,
+            &|_| Vec::new(),
+        );
         let mut colours: BTreeMap<&str, View> = BTreeMap::new();
         for (key, state) in &expected {
-            colours.entry(&state.colour).or_default().insert(key.clone(), state.clone());
+            colours
+                .entry(&state.colour)
+                .or_default()
+                .insert(key.clone(), state.clone());
         }
         // An index of a cache that differs does, too.
-        let indices: &[&str] = if cache_differs { &[] } else { &["", "red", "green", "blue"] };
+        let indices: &[&str] = if cache_differs {
+            &[]
+        } else {
+            &["", "red", "green", "blue"]
+        };
         for colour in indices {
             let found = view(&lister.by_index("colour", colour).expect("an index"));
             let expected = colours.remove(colour).unwrap_or_default();
-            compare(format!("index of {colour:?}"), &found, &expected, &|_| Vec::new());
+            compare(format!("index of {colour:?}"), &found, &expected, &|_| {
+                Vec::new()
+            });
         }
         for handler in &*self.handlers() {
             let mut expected = expected.clone();
@@ -461,22 +553,33 @@ impl<T: Object + DeserializeOwned> Subject for Informer<T> {
         }
         let status = self.informer.status();
         if !status.complete {
-            let why = status.last_error.map_or("no error".to_owned(), |error| error.to_string());
+            let why = status
+                .last_error
+                .map_or("no error".to_owned(), |error| error.to_string());
             let lines = vec![format!("{} unreadable so far; {why}", status.unreadable)];
-            differences.push(Difference { what: "not complete".to_owned(), lines });
+            differences.push(Difference {
+                what: "not complete".to_owned(),
+                lines,
+            });
         }
         differences
     }
 
     fn forget_versions(&self) {
-        self.handlers().iter().for_each(|handler| handler.follower.known().forget_versions());
+        self.handlers()
+            .iter()
+            .for_each(|handler| handler.follower.known().forget_versions());
     }
 
     fn broken(&self) -> Vec<String> {
         let mut all = Vec::new();
         for handler in &*self.handlers() {
             let broken = std::mem::take(&mut handler.follower.known().broken);
-            all.extend(broken.into_iter().map(|broken| format!("{}: {broken}", handler.name)));
+            all.extend(
+                broken
+                    .into_iter()
+                    .map(|broken| format!("{}: {broken}", handler.name)),
+            );
         }
         all
     }
@@ -501,9 +604,12 @@ fn compare(found: &View, expected: &View, history: &dyn Fn(&str) -> Vec<String>)
         .iter()
         .take(REPORTED)
         .flat_map(|(key, found, expected)| {
-            let text = |state: &Option<&State>| state.map_or("nothing".to_owned(), |state| state.to_string());
+            let text = |state: &Option<&State>| {
+                state.map_or("nothing".to_owned(), |state| state.to_string())
+            };
             let line = format!("{key}: {}, the server has {}", text(found), text(expected));
-            std::iter::once(line).chain(history(key).into_iter().map(|event| format!("    {event}")))
+            std::iter::once(line)
+                .chain(history(key).into_iter().map(|event| format!("    {event}")))
         })
         .collect();
     if differing.len() > REPORTED {

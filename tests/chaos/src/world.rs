@@ -41,12 +41,15 @@ impl Resource {
     }
 
     fn path(self, namespace: Option<&str>) -> String {
-        self.group_version_resource().path(namespace).expect("a path")
+        self.group_version_resource()
+            .path(namespace)
+            .expect("a path")
     }
 
     /// An object, or a merge patch for one.
     fn body(self, name: &str, token: u64, colour: &str, size: usize) -> Value {
-        let metadata = json!({ "name": name, "labels": { "token": format!("t{token}"), "colour": colour } });
+        let metadata =
+            json!({ "name": name, "labels": { "token": format!("t{token}"), "colour": colour } });
         let payload = json!({ "payload": "x".repeat(size) });
         match self {
             Self::Maps => json!({ "metadata": metadata, "data": payload }),
@@ -126,13 +129,20 @@ impl World {
                 }],
             },
         });
-        let world = Self { client, shared: Arc::default() };
+        let world = Self {
+            client,
+            shared: Arc::default(),
+        };
         world
-            .send(Request::post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").json(&crd))
+            .send(
+                Request::post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").json(&crd),
+            )
             .expect("a CRD");
         for name in NAMESPACES {
             let body = json!({ "metadata": { "name": name } });
-            world.send(Request::post("/api/v1/namespaces").json(&body)).expect("a namespace");
+            world
+                .send(Request::post("/api/v1/namespaces").json(&body))
+                .expect("a namespace");
         }
         // A kind takes a moment to be served.
         while world.try_list(Resource::Widgets).is_err() {
@@ -143,7 +153,9 @@ impl World {
     }
 
     fn send(&self, request: Result<Request, Error>) -> Result<Value, Error> {
-        self.client.request(&request?.retries(0), &Stop::new())?.json()
+        self.client
+            .request(&request?.retries(0), &Stop::new())?
+            .json()
     }
 
     /// Starts threads that write whenever the gate is open.
@@ -163,29 +175,49 @@ impl World {
     }
 
     fn enter(&self) -> bool {
-        let mut gate = self.shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gate = self
+            .shared
+            .gate
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         while gate.closed {
             if self.shared.over.load(SeqCst) {
                 return false;
             }
-            gate = self.shared.changed.wait(gate).unwrap_or_else(PoisonError::into_inner);
+            gate = self
+                .shared
+                .changed
+                .wait(gate)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         gate.writing += 1;
         true
     }
 
     fn leave(&self) {
-        self.shared.gate.lock().unwrap_or_else(PoisonError::into_inner).writing -= 1;
+        self.shared
+            .gate
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .writing -= 1;
         self.shared.changed.notify_all();
     }
 
     /// Opens the gate, or closes it and waits until no write is under way.
     pub(crate) fn gate(&self, closed: bool) {
-        let mut gate = self.shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gate = self
+            .shared
+            .gate
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         gate.closed = closed;
         self.shared.changed.notify_all();
         while closed && gate.writing > 0 {
-            gate = self.shared.changed.wait(gate).unwrap_or_else(PoisonError::into_inner);
+            gate = self
+                .shared
+                .changed
+                .wait(gate)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -223,25 +255,65 @@ impl World {
     /// One change of one object, or what it takes to make it possible.
     fn write(&self, random: &Random) -> Result<(), Error> {
         let beats = random.one_in(if self.shared.quiet.load(SeqCst) { 1 } else { 6 });
-        let resource = if !beats && random.one_in(4) { Resource::Widgets } else { Resource::Maps };
-        let collection = resource.path(Some(if beats { NAMESPACES[0] } else { random.pick(&NAMESPACES) }));
+        let resource = if !beats && random.one_in(4) {
+            Resource::Widgets
+        } else {
+            Resource::Maps
+        };
+        let collection = resource.path(Some(if beats {
+            NAMESPACES[0]
+        } else {
+            random.pick(&NAMESPACES)
+        }));
         // Some change all the time, and some hardly ever.
-        let name = if beats { random.pick(&BEATS).to_owned() } else { format!("{:02}", random.size(5)) };
+        let name = if beats {
+            random.pick(&BEATS).to_owned()
+        } else {
+            format!("{:02}", random.size(5))
+        };
         let colour = random.pick(&["red", "green", "blue"]);
-        let size = if random.one_in(50) { 30_000 } else { random.size(12) };
+        let size = if random.one_in(50) {
+            30_000
+        } else {
+            random.size(12)
+        };
         let body = || resource.body(&name, self.token(), colour, size);
         let path = format!("{collection}/{name}");
         let create = || self.count("create", Request::post(&collection).json(&body()));
         let update = || self.count("update", merge_patch(&path, &body()));
         let delete = || self.count("delete", Ok(Request::delete(&path)));
         match if beats { 9 } else { random.below(10) } {
-            0 | 1 => delete().or_else(|error| if error.is_not_found() { create() } else { Err(error) }),
+            0 | 1 => delete().or_else(|error| {
+                if error.is_not_found() {
+                    create()
+                } else {
+                    Err(error)
+                }
+            }),
             2 => {
-                delete().or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })?;
+                delete().or_else(|error| {
+                    if error.is_not_found() {
+                        Ok(())
+                    } else {
+                        Err(error)
+                    }
+                })?;
                 create()
             }
-            3 => create().or_else(|error| if error.is_already_exists() { update() } else { Err(error) }),
-            _ => update().or_else(|error| if error.is_not_found() { create() } else { Err(error) }),
+            3 => create().or_else(|error| {
+                if error.is_already_exists() {
+                    update()
+                } else {
+                    Err(error)
+                }
+            }),
+            _ => update().or_else(|error| {
+                if error.is_not_found() {
+                    create()
+                } else {
+                    Err(error)
+                }
+            }),
         }
     }
 
@@ -270,8 +342,10 @@ impl World {
     /// A fresh LIST of everything, straight from the server.
     pub(crate) fn truth(&self) -> Truth {
         loop {
-            if let (Ok(maps), Ok(widgets)) = (self.try_list(Resource::Maps), self.try_list(Resource::Widgets))
-            {
+            if let (Ok(maps), Ok(widgets)) = (
+                self.try_list(Resource::Maps),
+                self.try_list(Resource::Widgets),
+            ) {
                 return Truth { maps, widgets };
             }
             thread::sleep(Duration::from_millis(100));
@@ -290,12 +364,21 @@ impl World {
                 token: text(&metadata["labels"]["token"]),
                 colour: text(&metadata["labels"]["colour"]),
             };
-            (format!("{}/{}", text(&metadata["namespace"]), text(&metadata["name"])), state)
+            (
+                format!(
+                    "{}/{}",
+                    text(&metadata["namespace"]),
+                    text(&metadata["name"])
+                ),
+                state,
+            )
         };
         Ok(items.map(entry).collect())
     }
 }
 
 fn merge_patch(path: &str, body: &Value) -> Result<Request, Error> {
-    Ok(Request::patch(path).json(body)?.content_type("application/merge-patch+json"))
+    Ok(Request::patch(path)
+        .json(body)?
+        .content_type("application/merge-patch+json"))
 }

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use k8s_informer::{Client, Config, GroupVersionResource, ListOptions, ListerWatcher, Request, Stop};
+use k8s_informer::{
+    Client, Config, GroupVersionResource, ListOptions, ListerWatcher, Request, Stop,
+};
 
 use crate::server::{Reply, SOON, Seen, Server, answer, first_chunk, read_request};
 
@@ -15,7 +17,11 @@ fn client(server: &Server) -> Client {
 }
 
 fn get(client: &Client) {
-    client.request(&Request::get("/"), &Stop::new()).unwrap().bytes().unwrap();
+    client
+        .request(&Request::get("/"), &Stop::new())
+        .unwrap()
+        .bytes()
+        .unwrap();
 }
 
 #[test]
@@ -38,11 +44,25 @@ fn it_is_used_again_after_lists_watches_writes_and_failures() {
     let stop = Stop::new();
     let pods = client.lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None);
     for _ in 0..3 {
-        pods.list(&ListOptions::default(), &stop).unwrap().read_to_end(&mut Vec::new()).unwrap();
-        pods.watch(&ListOptions::default(), &stop).unwrap().read_to_end(&mut Vec::new()).unwrap();
+        pods.list(&ListOptions::default(), &stop)
+            .unwrap()
+            .read_to_end(&mut Vec::new())
+            .unwrap();
+        pods.watch(&ListOptions::default(), &stop)
+            .unwrap()
+            .read_to_end(&mut Vec::new())
+            .unwrap();
         get(&client);
-        client.request(&Request::post("/").body("body"), &stop).unwrap().bytes().unwrap();
-        client.request(&Request::delete("/"), &stop).unwrap().bytes().unwrap();
+        client
+            .request(&Request::post("/").body("body"), &stop)
+            .unwrap()
+            .bytes()
+            .unwrap();
+        client
+            .request(&Request::delete("/"), &stop)
+            .unwrap()
+            .bytes()
+            .unwrap();
         for path in ["/401", "/500", "/empty"] {
             client.request(&Request::get(path), &stop).unwrap_err();
         }
@@ -58,7 +78,11 @@ fn it_is_not_used_again_after_a_body_that_was_not_read_or_is_too_large() {
     drop(client.request(&Request::get("/"), &Stop::new()).unwrap());
     get(&client);
     assert_eq!(server.accepted(), 2);
-    client.request(&Request::get("/").body_limit(2), &Stop::new()).unwrap().bytes().unwrap_err();
+    client
+        .request(&Request::get("/").body_limit(2), &Stop::new())
+        .unwrap()
+        .bytes()
+        .unwrap_err();
     get(&client);
     assert_eq!(server.accepted(), 3);
     get(&client);
@@ -80,8 +104,17 @@ fn it_is_not_used_again_when_the_server_says_so() {
 fn one_that_the_server_closed_while_it_was_idle_costs_nobody_anything() {
     let server = Server::start(|_| Reply::WriteAndClose(answer("200 OK", "", "{}")));
     let client = client(&server);
-    for request in [Request::get("/"), Request::post("/"), Request::patch("/"), Request::delete("/")] {
-        client.request(&request, &Stop::new()).unwrap().bytes().unwrap();
+    for request in [
+        Request::get("/"),
+        Request::post("/"),
+        Request::patch("/"),
+        Request::delete("/"),
+    ] {
+        client
+            .request(&request, &Stop::new())
+            .unwrap()
+            .bytes()
+            .unwrap();
         server.request();
         // What closes it is on its way before the next request is.
         assert_eq!(server.next(), Seen::Closed);
@@ -116,7 +149,8 @@ fn threads_that_ask_at_once_have_their_own_and_share_them_afterwards() {
             }
         }
     });
-    let client = Client::new(Config::new(format!("http://{address}")).response_timeout(SOON)).unwrap();
+    let client =
+        Client::new(Config::new(format!("http://{address}")).response_timeout(SOON)).unwrap();
     let workers: Vec<_> = (0..THREADS)
         .map(|worker| {
             let client = client.clone();
@@ -124,7 +158,11 @@ fn threads_that_ask_at_once_have_their_own_and_share_them_afterwards() {
                 for n in 0..50 {
                     let path = format!("/{worker}/{n}");
                     let response = client.request(&Request::get(&path), &Stop::new()).unwrap();
-                    assert_eq!(response.bytes().unwrap(), path.as_bytes(), "everybody has his own answer");
+                    assert_eq!(
+                        response.bytes().unwrap(),
+                        path.as_bytes(),
+                        "everybody has his own answer"
+                    );
                 }
             })
         })

@@ -8,13 +8,14 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use k8s_informer::{
-    Client, ClientMetrics, Config, Error, GroupVersionResource, ListOptions, ListerWatcher, ReflectorOptions,
-    Request, SharedInformerFactory, Stop,
+    Client, ClientMetrics, Config, Error, GroupVersionResource, ListOptions, ListerWatcher,
+    ReflectorOptions, Request, SharedInformerFactory, Stop,
 };
 
 use crate::server::{Reply, SOON, Server, answer};
 
-const LIST: &str = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}"#;
+const LIST: &str =
+    r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}"#;
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
@@ -55,7 +56,9 @@ fn client(server: &Server) -> Client {
 }
 
 fn list(client: &Client) -> Result<String, Error> {
-    let body = client.lister_watcher(&pods(), None).list(&ListOptions::default(), &Stop::new())?;
+    let body = client
+        .lister_watcher(&pods(), None)
+        .list(&ListOptions::default(), &Stop::new())?;
     Ok(io::read_to_string(body)?)
 }
 
@@ -64,7 +67,9 @@ fn lists_ask_for_it_and_nothing_else_does() {
     let server = Server::start(|_| Reply::Write(answer("200 OK", "", LIST)));
     let asked = || {
         let request = server.request();
-        let mut lines = request.lines().filter_map(|line| line.strip_prefix("accept-encoding: "));
+        let mut lines = request
+            .lines()
+            .filter_map(|line| line.strip_prefix("accept-encoding: "));
         let asked = lines.next().unwrap().to_owned();
         assert_eq!(lines.next(), None, "{request}");
         asked
@@ -73,9 +78,21 @@ fn lists_ask_for_it_and_nothing_else_does() {
     list(&client).unwrap();
     assert_eq!(asked(), "gzip");
     let (options, stop) = (ListOptions::default(), Stop::new());
-    io::read_to_string(client.metadata_lister_watcher(&pods(), None).list(&options, &stop).unwrap()).unwrap();
+    io::read_to_string(
+        client
+            .metadata_lister_watcher(&pods(), None)
+            .list(&options, &stop)
+            .unwrap(),
+    )
+    .unwrap();
     assert_eq!(asked(), "gzip");
-    io::read_to_string(client.lister_watcher(&pods(), None).watch(&options, &stop).unwrap()).unwrap();
+    io::read_to_string(
+        client
+            .lister_watcher(&pods(), None)
+            .watch(&options, &stop)
+            .unwrap(),
+    )
+    .unwrap();
     assert_eq!(asked(), "identity");
     for request in [Request::get("/api/v1/pods"), Request::post("/api/v1/pods")] {
         client.request(&request, &stop).unwrap().bytes().unwrap();
@@ -119,40 +136,78 @@ fn what_is_cut_short_or_damaged_is_an_error_that_says_so() {
     wrong_inside[12] ^= 0xff;
     let trailed = [&*body, b"s3cret"].concat();
     for (what, bytes, expected) in [
-        ("half of it", body[..body.len() / 2].to_vec(), "its compressed body ends before its end"),
-        ("without its sum", body[..body.len() - 4].to_vec(), "its compressed body ends before its end"),
-        ("nothing", Vec::new(), "its compressed body ends before its end"),
+        (
+            "half of it",
+            body[..body.len() / 2].to_vec(),
+            "its compressed body ends before its end",
+        ),
+        (
+            "without its sum",
+            body[..body.len() - 4].to_vec(),
+            "its compressed body ends before its end",
+        ),
+        (
+            "nothing",
+            Vec::new(),
+            "its compressed body ends before its end",
+        ),
         ("another sum", wrong_sum, "its compressed body is damaged"),
         ("other bits", wrong_inside, "its compressed body "),
         ("something behind it", trailed, "its compressed body "),
-        ("no gzip", b"{\"s3cret\": true, \"and\": \"more\"}".to_vec(), "its compressed body is damaged"),
+        (
+            "no gzip",
+            b"{\"s3cret\": true, \"and\": \"more\"}".to_vec(),
+            "its compressed body is damaged",
+        ),
     ] {
         let server = Server::start(move |_| Reply::Write(compressed(&bytes)));
         let error = list(&client(&server)).unwrap_err();
         assert!(error.is_decode(), "{what}: {error:?}");
         let begin = format!("GET {}/api/v1/pods: ", server.url());
         let text = error.to_string();
-        assert!(text.starts_with(&begin) && text.contains(expected), "{what}: {text}");
-        assert!(!format!("{error} {error:?}").contains("s3cret"), "{what}: {error:?}");
+        assert!(
+            text.starts_with(&begin) && text.contains(expected),
+            "{what}: {text}"
+        );
+        assert!(
+            !format!("{error} {error:?}").contains("s3cret"),
+            "{what}: {error:?}"
+        );
     }
     // One whose connection ends is that.
     let bytes = compressed(&body);
     let server = Server::start(move |_| Reply::WriteAndClose(bytes[..bytes.len() - 20].to_vec()));
     let error = list(&client(&server)).unwrap_err();
-    assert!(error.is_connection() && error.to_string().contains("closed the connection"), "{error:?}");
+    assert!(
+        error.is_connection() && error.to_string().contains("closed the connection"),
+        "{error:?}"
+    );
 }
 
 #[test]
 fn a_failure_may_come_compressed_too() {
-    let status = r#"{"kind": "Status", "message": "no pods for you", "reason": "Forbidden", "code": 403}"#;
+    let status =
+        r#"{"kind": "Status", "message": "no pods for you", "reason": "Forbidden", "code": 403}"#;
     let bytes = compressed(&gzip(status.as_bytes()));
-    let bytes = [b"HTTP/1.1 403 No\r\n", bytes.split_at(b"HTTP/1.1 200 OK\r\n".len()).1].concat();
+    let bytes = [
+        b"HTTP/1.1 403 No\r\n",
+        bytes.split_at(b"HTTP/1.1 200 OK\r\n".len()).1,
+    ]
+    .concat();
     let server = Server::start(move |_| Reply::Write(bytes.clone()));
     let error = list(&client(&server)).unwrap_err();
-    assert!(error.is_forbidden() && error.to_string().contains("no pods for you"), "{error:?}");
+    assert!(
+        error.is_forbidden() && error.to_string().contains("no pods for you"),
+        "{error:?}"
+    );
     // Not asked for, it is a failure without a reason.
-    let error = client(&server).request(&Request::get("/"), &Stop::new()).unwrap_err();
-    assert!(error.is_forbidden() && error.to_string().contains("403 and no reason"), "{error:?}");
+    let error = client(&server)
+        .request(&Request::get("/"), &Stop::new())
+        .unwrap_err();
+    assert!(
+        error.is_forbidden() && error.to_string().contains("403 and no reason"),
+        "{error:?}"
+    );
 }
 
 #[test]
@@ -166,7 +221,10 @@ fn what_did_not_ask_for_it_refuses_it() {
         pods.watch(&ListOptions::default(), &stop).unwrap_err(),
         client.request(&Request::get("/"), &stop).unwrap_err(),
     ] {
-        assert!(error.is_decode() && error.to_string().contains("gzip, which was not asked for"), "{error}");
+        assert!(
+            error.is_decode() && error.to_string().contains("gzip, which was not asked for"),
+            "{error}"
+        );
     }
 }
 
@@ -207,7 +265,10 @@ fn bomb_of_many_objects_ends_at_the_body_limit() {
     const LIMIT: u64 = 1 << 20;
     let items = |count: usize, of: &dyn Fn(usize) -> String| {
         let items: Vec<_> = (0..count).map(of).collect();
-        format!(r#"{{"kind":"PodList","metadata":{{"resourceVersion":"7"}},"items":[{}]}}"#, items.join(","))
+        format!(
+            r#"{{"kind":"PodList","metadata":{{"resourceVersion":"7"}},"items":[{}]}}"#,
+            items.join(",")
+        )
     };
     let alike = items(200_000, &|_| r#"{"metadata":{"name":"a"}}"#.to_owned());
     let various = items(40_000, &|at| {
@@ -220,12 +281,18 @@ fn bomb_of_many_objects_ends_at_the_body_limit() {
         assert_eq!(packed.len() * 100 < text.len(), is_bomb);
         for bytes in [compressed(&packed), chunked(&packed, 1000)] {
             let server = Server::start(move |_| Reply::Write(bytes.clone()));
-            let config = Config::new(server.url()).response_timeout(SOON).body_limit(LIMIT);
+            let config = Config::new(server.url())
+                .response_timeout(SOON)
+                .body_limit(LIMIT);
             match list(&Client::new(config).unwrap()) {
                 Ok(whole) => assert!(!is_bomb && whole == text),
                 Err(error) => {
-                    let expected = "unpacks to more than 1048576 bytes, and to more than 100 times its size";
-                    assert!(is_bomb && error.is_decode() && error.to_string().ends_with(expected), "{error}");
+                    let expected =
+                        "unpacks to more than 1048576 bytes, and to more than 100 times its size";
+                    assert!(
+                        is_bomb && error.is_decode() && error.to_string().ends_with(expected),
+                        "{error}"
+                    );
                 }
             }
         }
@@ -236,7 +303,9 @@ fn bomb_of_many_objects_ends_at_the_body_limit() {
 fn a_bomb_is_an_object_that_is_too_large() {
     // One string of a gigabyte is a megabyte of gzip; this one is written a piece at a time.
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(br#"{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{"a":""#).unwrap();
+    encoder
+        .write_all(br#"{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{"a":""#)
+        .unwrap();
     for _ in 0..1024 {
         encoder.write_all(&[b'x'; 256 << 10]).unwrap();
     }
@@ -260,8 +329,9 @@ fn a_bomb_is_an_object_that_is_too_large() {
         let _ = errors.send(error.clone());
     }));
     let config = Config::new(server.url()).metrics(Arc::new(Sizes(sizes)));
-    let factory =
-        SharedInformerFactory::builder(Client::new(config).unwrap()).reflector_options(options).build();
+    let factory = SharedInformerFactory::builder(Client::new(config).unwrap())
+        .reflector_options(options)
+        .build();
     factory.dynamic(pods());
     factory.start(&Stop::new()).unwrap();
     let error = said.recv_timeout(SOON).unwrap();

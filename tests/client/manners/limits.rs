@@ -16,7 +16,10 @@ use crate::server::{Reply, SOON, Server, answer, first_chunk, read_request};
 const BODY: &str = r#"{"a":"bc"}"#;
 
 fn bytes(config: Config, request: &Request) -> Result<Vec<u8>, Error> {
-    Client::new(config).unwrap().request(request, &Stop::new())?.bytes()
+    Client::new(config)
+        .unwrap()
+        .request(request, &Stop::new())?
+        .bytes()
 }
 
 #[test]
@@ -24,8 +27,14 @@ fn a_body_has_as_many_bytes_as_the_request_or_the_client_allows() {
     let server = Server::answering(BODY);
     let config = || Config::new(server.url());
     let get = || Request::get("/path");
-    assert_eq!(bytes(config().body_limit(10), &get()).unwrap(), BODY.as_bytes());
-    assert_eq!(bytes(config().body_limit(9), &get().body_limit(10)).unwrap(), BODY.as_bytes());
+    assert_eq!(
+        bytes(config().body_limit(10), &get()).unwrap(),
+        BODY.as_bytes()
+    );
+    assert_eq!(
+        bytes(config().body_limit(9), &get().body_limit(10)).unwrap(),
+        BODY.as_bytes()
+    );
     bytes(config().body_limit(u64::MAX), &get()).unwrap();
     for (config, request) in [
         (config().body_limit(9), get()),
@@ -34,12 +43,17 @@ fn a_body_has_as_many_bytes_as_the_request_or_the_client_allows() {
     ] {
         let error = bytes(config, &request).unwrap_err();
         assert!(error.is_decode(), "{error:?}");
-        let expected =
-            format!("GET {}/path: unexpected answer: the body is larger than 9 bytes", server.url());
+        let expected = format!(
+            "GET {}/path: unexpected answer: the body is larger than 9 bytes",
+            server.url()
+        );
         assert_eq!(error.to_string(), expected);
     }
     let error = bytes(config().body_limit(0), &get()).unwrap_err();
-    assert!(error.to_string().ends_with("larger than 0 bytes"), "{error}");
+    assert!(
+        error.to_string().ends_with("larger than 0 bytes"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -47,8 +61,15 @@ fn a_body_that_says_that_it_is_too_large_is_not_waited_for() {
     let server = Server::start(|_| {
         Reply::WriteAndHang(b"HTTP/1.1 200 OK\r\nContent-Length: 1048577\r\n\r\n".to_vec())
     });
-    let error = bytes(Config::new(server.url()).body_limit(1 << 20), &Request::get("/")).unwrap_err();
-    assert!(error.to_string().ends_with("the body is larger than 1 MiB"), "{error}");
+    let error = bytes(
+        Config::new(server.url()).body_limit(1 << 20),
+        &Request::get("/"),
+    )
+    .unwrap_err();
+    assert!(
+        error.to_string().ends_with("the body is larger than 1 MiB"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -57,7 +78,10 @@ fn a_body_without_a_length_is_read_up_to_the_limit() {
     let client = Client::new(Config::new(server.url()).body_limit(4)).unwrap();
     let response = client.request(&Request::get("/"), &Stop::new()).unwrap();
     let error = response.json::<serde_json::Value>().unwrap_err();
-    assert!(error.is_decode() && error.to_string().ends_with("larger than 4 bytes"), "{error}");
+    assert!(
+        error.is_decode() && error.to_string().ends_with("larger than 4 bytes"),
+        "{error}"
+    );
     // As a stream it has none.
     let response = client.request(&Request::get("/"), &Stop::new()).unwrap();
     let mut text = [0; BODY.len()];
@@ -76,16 +100,27 @@ fn an_api_has_the_limit_of_its_client() {
     });
     let pods = GroupVersionResource::new("", "v1", "pods");
     let api = |config: Config| -> Api<DynamicObject> {
-        Client::new(config).unwrap().dynamic_api(&pods, Some("default"))
+        Client::new(config)
+            .unwrap()
+            .dynamic_api(&pods, Some("default"))
     };
-    api(Config::new(server.url())).get("a", &Stop::new()).unwrap();
-    let error = api(Config::new(server.url()).body_limit(9)).get("a", &Stop::new()).unwrap_err();
-    assert!(error.is_decode() && error.to_string().contains("larger than 9 bytes"), "{error}");
+    api(Config::new(server.url()))
+        .get("a", &Stop::new())
+        .unwrap();
+    let error = api(Config::new(server.url()).body_limit(9))
+        .get("a", &Stop::new())
+        .unwrap_err();
+    assert!(
+        error.is_decode() && error.to_string().contains("larger than 9 bytes"),
+        "{error}"
+    );
 }
 
 fn pod_list(server: &Server, config: impl FnOnce(Config) -> Config) -> Api<DynamicObject> {
     let pods = GroupVersionResource::new("", "v1", "pods");
-    Client::new(config(Config::new(server.url()))).unwrap().dynamic_api(&pods, None)
+    Client::new(config(Config::new(server.url())))
+        .unwrap()
+        .dynamic_api(&pods, None)
 }
 
 #[test]
@@ -97,8 +132,10 @@ fn api_list_above_the_body_limit_is_refused() {
     let chunked = Server::start(|_| Reply::WriteAndHang(first_chunk(PAGE)));
     for server in [&whole, &chunked] {
         let api = pod_list(server, |config| config.body_limit(PAGE.len() as u64 - 1));
-        for error in [api.list(&all, &stop).unwrap_err(), api.pages(&all, &stop).next().unwrap().unwrap_err()]
-        {
+        for error in [
+            api.list(&all, &stop).unwrap_err(),
+            api.pages(&all, &stop).next().unwrap().unwrap_err(),
+        ] {
             assert!(error.is_decode(), "{error:?}");
             let expected = format!("the body is larger than {} bytes", PAGE.len() - 1);
             assert!(error.to_string().ends_with(&expected), "{error}");
@@ -106,10 +143,15 @@ fn api_list_above_the_body_limit_is_refused() {
     }
     // The limit is that of one page.
     let mut tokens = 0..;
-    let next = Mutex::new(move || PAGE.replace("\"x\"", &format!("\"{}\"", tokens.next().unwrap() % 10)));
+    let next =
+        Mutex::new(move || PAGE.replace("\"x\"", &format!("\"{}\"", tokens.next().unwrap() % 10)));
     let pages = Server::start(move |_| Reply::Write(answer("200 OK", "", &next.lock().unwrap()())));
     let api = pod_list(&pages, |config| config.body_limit(PAGE.len() as u64));
-    let sizes: Vec<_> = api.pages(&all, &stop).take(3).map(|page| page.unwrap().items.len()).collect();
+    let sizes: Vec<_> = api
+        .pages(&all, &stop)
+        .take(3)
+        .map(|page| page.unwrap().items.len())
+        .collect();
     assert_eq!(sizes, [1, 1, 1]);
 }
 
@@ -127,7 +169,10 @@ fn dripping(first: &'static str) -> String {
                 stream.set_read_timeout(Some(Duration::from_millis(5)))?;
                 loop {
                     stream.write_all(b"1\r\n \r\n")?;
-                    if !stream.read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                    if !stream
+                        .read(&mut [0])
+                        .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+                    {
                         return Ok(());
                     }
                 }
@@ -150,18 +195,38 @@ fn body_that_drips_ends_at_the_response_timeout() {
     let api: Api<DynamicObject> = client.dynamic_api(&pods, Some("n"));
     let (all, none) = (ListOptions::default(), DeleteOptions::default());
     type Call = Box<dyn FnOnce(&Stop) -> Result<(), Error> + Send>;
-    let of =
-        |call: fn(&Api<DynamicObject>, &ListOptions, &DeleteOptions, &Stop) -> Result<(), Error>| -> Call {
-            let (api, all, none) = (api.clone(), all.clone(), none.clone());
-            Box::new(move |stop| call(&api, &all, &none, stop))
-        };
+    let of = |call: fn(
+        &Api<DynamicObject>,
+        &ListOptions,
+        &DeleteOptions,
+        &Stop,
+    ) -> Result<(), Error>|
+     -> Call {
+        let (api, all, none) = (api.clone(), all.clone(), none.clone());
+        Box::new(move |stop| call(&api, &all, &none, stop))
+    };
     let calls: [(&str, Call); 9] = [
-        ("list", of(|api, all, _, stop| api.list(all, stop).map(drop))),
-        ("page", of(|api, all, _, stop| api.pages(all, stop).next().unwrap().map(drop))),
+        (
+            "list",
+            of(|api, all, _, stop| api.list(all, stop).map(drop)),
+        ),
+        (
+            "page",
+            of(|api, all, _, stop| api.pages(all, stop).next().unwrap().map(drop)),
+        ),
         ("get", of(|api, _, _, stop| api.get("a", stop).map(drop))),
-        ("delete", of(|api, _, none, stop| api.delete("a", none, stop))),
-        ("delete all", of(|api, all, none, stop| api.delete_collection(none, all, stop))),
-        ("create", of(|api, _, _, stop| api.create_subresource("a", "b", &0, stop).map(drop))),
+        (
+            "delete",
+            of(|api, _, none, stop| api.delete("a", none, stop)),
+        ),
+        (
+            "delete all",
+            of(|api, all, none, stop| api.delete_collection(none, all, stop)),
+        ),
+        (
+            "create",
+            of(|api, _, _, stop| api.create_subresource("a", "b", &0, stop).map(drop)),
+        ),
         (
             "bytes",
             Box::new({
@@ -169,12 +234,17 @@ fn body_that_drips_ends_at_the_response_timeout() {
                 move |_| get()?.bytes().map(drop)
             }),
         ),
-        ("json", Box::new(move |_| get()?.json::<serde_json::Value>().map(drop))),
+        (
+            "json",
+            Box::new(move |_| get()?.json::<serde_json::Value>().map(drop)),
+        ),
         // Ten times as long, as it can be of any size.
         (
             "informer",
             Box::new(move |stop| {
-                let body = client.lister_watcher(&pods, None).list(&ListOptions::default(), stop)?;
+                let body = client
+                    .lister_watcher(&pods, None)
+                    .list(&ListOptions::default(), stop)?;
                 io::copy(&mut { body }, &mut io::sink())?;
                 Ok(())
             }),
@@ -183,8 +253,10 @@ fn body_that_drips_ends_at_the_response_timeout() {
     for (what, call) in calls {
         let (sender, done) = channel();
         thread::spawn(move || sender.send(call(&Stop::new())));
-        let error =
-            done.recv_timeout(SOON).unwrap_or_else(|_| panic!("{what} does not end")).expect_err(what);
+        let error = done
+            .recv_timeout(SOON)
+            .unwrap_or_else(|_| panic!("{what} does not end"))
+            .expect_err(what);
         assert!(error.is_timeout(), "{what}: {error}");
     }
 }

@@ -21,7 +21,10 @@ struct Told {
 
 impl Told {
     fn of(server: &Server) -> Arc<Self> {
-        Arc::new(Self { host: server.address.to_string(), ..Self::default() })
+        Arc::new(Self {
+            host: server.address.to_string(),
+            ..Self::default()
+        })
     }
 
     fn note(&self, line: String, host: &str) {
@@ -62,7 +65,9 @@ impl ClientMetrics for Told {
 }
 
 fn client(server: &Server, told: &Arc<Told>, clock: &FakeClock) -> Client {
-    let config = Config::new(server.url()).metrics(told.clone()).clock(Arc::new(clock.clone()));
+    let config = Config::new(server.url())
+        .metrics(told.clone())
+        .clock(Arc::new(clock.clone()));
     Client::new(config.response_timeout(SOON)).unwrap()
 }
 
@@ -71,7 +76,9 @@ fn a_request_is_told_when_it_was_sent_and_when_its_answer_has_been_read() {
     let server = Server::answering("{\"a\": 1}");
     let (told, clock) = (Told::of(&server), FakeClock::new());
     let client = client(&server, &told, &clock);
-    let response = client.request(&Request::post("/").body("body"), &Stop::new()).unwrap();
+    let response = client
+        .request(&Request::post("/").body("body"), &Stop::new())
+        .unwrap();
     assert_eq!(told.take(), ["POST sent 4", "POST 200"]);
     clock.advance(Duration::from_secs(3));
     response.bytes().unwrap();
@@ -79,10 +86,16 @@ fn a_request_is_told_when_it_was_sent_and_when_its_answer_has_been_read() {
     // Given up before anything of it was read, and after some of it was.
     drop(client.request(&Request::get("/"), &Stop::new()).unwrap());
     assert_eq!(told.take(), ["GET sent 0", "GET 200", "GET 0ns"]);
-    let mut body = client.request(&Request::get("/"), &Stop::new()).unwrap().into_body();
+    let mut body = client
+        .request(&Request::get("/"), &Stop::new())
+        .unwrap()
+        .into_body();
     body.read_exact(&mut [0; 3]).unwrap();
     drop(body);
-    assert_eq!(told.take(), ["GET sent 0", "GET 200", "GET 0ns", "GET got 3"]);
+    assert_eq!(
+        told.take(),
+        ["GET sent 0", "GET 200", "GET 0ns", "GET got 3"]
+    );
 }
 
 #[test]
@@ -93,9 +106,16 @@ fn failures_are_told_by_their_code_and_what_is_no_answer_as_an_error() {
     });
     let (told, clock) = (Told::of(&server), FakeClock::new());
     let client = client(&server, &told, &clock);
-    client.request(&Request::get("/"), &Stop::new()).unwrap_err();
-    assert_eq!(told.take(), ["GET sent 0", "GET 404", "GET 0ns", "GET got 7"]);
-    client.request(&Request::put("/"), &Stop::new()).unwrap_err();
+    client
+        .request(&Request::get("/"), &Stop::new())
+        .unwrap_err();
+    assert_eq!(
+        told.take(),
+        ["GET sent 0", "GET 404", "GET 0ns", "GET got 7"]
+    );
+    client
+        .request(&Request::put("/"), &Stop::new())
+        .unwrap_err();
     assert_eq!(told.take(), ["PUT sent 0", "PUT <error>", "PUT 0ns"]);
 }
 
@@ -109,7 +129,11 @@ fn what_is_sent_again_counts_twice_and_takes_as_long_as_all_of_it() {
     let (told, clock) = (Told::of(&server), FakeClock::new());
     let client = client(&server, &told, &clock);
     let waiting = thread::spawn(move || {
-        client.request(&Request::delete("/"), &Stop::new()).unwrap().bytes().unwrap();
+        client
+            .request(&Request::delete("/"), &Stop::new())
+            .unwrap()
+            .bytes()
+            .unwrap();
     });
     assert!(clock.until_waits(1, SOON));
     clock.advance(Duration::from_secs(2));
@@ -132,38 +156,74 @@ fn what_is_sent_again_counts_twice_and_takes_as_long_as_all_of_it() {
 fn of_a_watch_only_the_code_is_told() {
     let server = Server::answering("{}");
     let (told, clock) = (Told::of(&server), FakeClock::new());
-    let pods =
-        client(&server, &told, &clock).lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None);
-    pods.watch(&ListOptions::default(), &Stop::new()).unwrap().read_to_end(&mut Vec::new()).unwrap();
+    let pods = client(&server, &told, &clock)
+        .lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None);
+    pods.watch(&ListOptions::default(), &Stop::new())
+        .unwrap()
+        .read_to_end(&mut Vec::new())
+        .unwrap();
     assert_eq!(told.take(), ["GET 200"]);
-    pods.list(&ListOptions::default(), &Stop::new()).unwrap().read_to_end(&mut Vec::new()).unwrap();
-    assert_eq!(told.take(), ["GET sent 0", "GET 200", "GET 0ns", "GET got 2"]);
+    pods.list(&ListOptions::default(), &Stop::new())
+        .unwrap()
+        .read_to_end(&mut Vec::new())
+        .unwrap();
+    assert_eq!(
+        told.take(),
+        ["GET sent 0", "GET 200", "GET 0ns", "GET got 2"]
+    );
 }
 
 #[test]
 fn the_wait_for_the_rate_limit_is_told_each_time() {
     let server = Server::answering("{}");
     let (told, clock) = (Told::of(&server), FakeClock::new());
-    let config = Config::new(server.url()).metrics(told.clone()).clock(Arc::new(clock.clone()));
+    let config = Config::new(server.url())
+        .metrics(told.clone())
+        .clock(Arc::new(clock.clone()));
     let client = Client::new(config.rate_limit(4.0, 1)).unwrap();
-    client.request(&Request::get("/"), &Stop::new()).unwrap().bytes().unwrap();
+    client
+        .request(&Request::get("/"), &Stop::new())
+        .unwrap()
+        .bytes()
+        .unwrap();
     assert_eq!(told.take()[0], "GET waited 0ns");
     let waiting = thread::spawn(move || {
-        client.request(&Request::get("/"), &Stop::new()).unwrap().bytes().unwrap();
+        client
+            .request(&Request::get("/"), &Stop::new())
+            .unwrap()
+            .bytes()
+            .unwrap();
     });
     assert!(clock.until_waits(1, SOON));
     clock.advance(Duration::from_millis(250));
     waiting.join().unwrap();
-    assert_eq!(told.take(), ["GET waited 250ms", "GET sent 0", "GET 200", "GET 250ms", "GET got 2"]);
+    assert_eq!(
+        told.take(),
+        [
+            "GET waited 250ms",
+            "GET sent 0",
+            "GET 200",
+            "GET 250ms",
+            "GET got 2"
+        ]
+    );
 }
 
 #[test]
 fn a_panic_of_the_metrics_costs_nothing() {
     let server = Server::answering("{}");
-    let told = Arc::new(Told { host: server.address.to_string(), panics: true, ..Told::default() });
+    let told = Arc::new(Told {
+        host: server.address.to_string(),
+        panics: true,
+        ..Told::default()
+    });
     let client = client(&server, &told, &FakeClock::new());
     for _ in 0..2 {
-        client.request(&Request::get("/"), &Stop::new()).unwrap().bytes().unwrap();
+        client
+            .request(&Request::get("/"), &Stop::new())
+            .unwrap()
+            .bytes()
+            .unwrap();
         assert_eq!(told.take().len(), 4);
     }
     assert_eq!(server.accepted(), 1);

@@ -33,7 +33,10 @@ impl log::Log for Log {
 
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) {
-            self.0.lock().unwrap().push(format!("{} {}", record.level(), record.args()));
+            self.0
+                .lock()
+                .unwrap()
+                .push(format!("{} {}", record.level(), record.args()));
         }
     }
 
@@ -53,7 +56,13 @@ fn logged_of(about: &str) -> Vec<String> {
         log::set_max_level(log::LevelFilter::Debug);
         log
     });
-    log.0.lock().unwrap().iter().filter(|line| line.contains(about)).cloned().collect()
+    log.0
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|line| line.contains(about))
+        .cloned()
+        .collect()
 }
 
 #[test]
@@ -65,12 +74,36 @@ fn credentials_without_tls_are_not_sent_in_silence() {
     };
     let token = |server: &str| Config::new(server).token("s3cret");
     // Without a scheme it is http, where nothing of TLS is configured.
-    assert_eq!(warnings(token("plain.test:6443"), "http://plain.test:6443"), 1);
-    assert_eq!(warnings(Config::new("http://jane.test").basic_auth("jane", "s3cret"), "http://jane.test"), 1);
+    assert_eq!(
+        warnings(token("plain.test:6443"), "http://plain.test:6443"),
+        1
+    );
+    assert_eq!(
+        warnings(
+            Config::new("http://jane.test").basic_auth("jane", "s3cret"),
+            "http://jane.test"
+        ),
+        1
+    );
     let away = token("http://127.0.0.1:6").proxy_url("http://proxy.test");
     assert_eq!(warnings(away, "http://127.0.0.1:6"), 1);
-    assert_eq!(warnings(token("http://127.0.0.1:7"), "http://127.0.0.1:7"), 0);
-    assert_eq!(warnings(token("http://localhost:8"), "http://localhost:8"), 0);
-    assert_eq!(warnings(Config::new("http://nobody.test"), "http://nobody.test"), 0);
-    assert_eq!(warnings(token("https://tls.test").insecure_skip_tls_verify(true), "tls.test"), 0);
+    assert_eq!(
+        warnings(token("http://127.0.0.1:7"), "http://127.0.0.1:7"),
+        0
+    );
+    assert_eq!(
+        warnings(token("http://localhost:8"), "http://localhost:8"),
+        0
+    );
+    assert_eq!(
+        warnings(Config::new("http://nobody.test"), "http://nobody.test"),
+        0
+    );
+    assert_eq!(
+        warnings(
+            token("https://tls.test").insecure_skip_tls_verify(true),
+            "tls.test"
+        ),
+        0
+    );
 }

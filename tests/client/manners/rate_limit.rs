@@ -3,7 +3,9 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::testing::FakeClock;
-use k8s_informer::{Client, Config, GroupVersionResource, ListOptions, ListerWatcher, Request, Stop};
+use k8s_informer::{
+    Client, Config, GroupVersionResource, ListOptions, ListerWatcher, Request, Stop,
+};
 
 use super::{client_by, logged};
 use crate::server::{Reply, SOON, Server, answer};
@@ -14,7 +16,11 @@ fn limited(clock: &FakeClock, server: &Server, qps: f64, burst: usize) -> Client
 }
 
 fn get(client: &Client) {
-    client.request(&Request::get("/path"), &Stop::new()).unwrap().bytes().unwrap();
+    client
+        .request(&Request::get("/path"), &Stop::new())
+        .unwrap()
+        .bytes()
+        .unwrap();
 }
 
 #[test]
@@ -58,9 +64,15 @@ fn after_a_burst_requests_wait_for_their_turn() {
     clock.advance(Duration::from_millis(600));
     another.join().unwrap();
     let line = |level: &str, waited: &str| {
-        format!("{level} GET {}/path: waited {waited} for the client's own rate limit", server.url())
+        format!(
+            "{level} GET {}/path: waited {waited} for the client's own rate limit",
+            server.url()
+        )
     };
-    assert_eq!(logged(&server), [line("DEBUG", "500ms"), line("INFO", "1.1s")]);
+    assert_eq!(
+        logged(&server),
+        [line("DEBUG", "500ms"), line("INFO", "1.1s")]
+    );
     // The bucket fills again.
     clock.advance(Duration::from_secs(60));
     for _ in 0..3 {
@@ -98,8 +110,17 @@ fn a_stop_ends_the_wait_and_nothing_is_sent() {
     stop.stop();
     let error = waiting.join().unwrap();
     assert!(error.is_stopped(), "{error:?}");
-    assert!(client.request(&Request::get("/"), &stop).unwrap_err().is_stopped());
-    assert_eq!(clock.waits().len(), 1, "who is stopped already does not wait at all");
+    assert!(
+        client
+            .request(&Request::get("/"), &stop)
+            .unwrap_err()
+            .is_stopped()
+    );
+    assert_eq!(
+        clock.waits().len(),
+        1,
+        "who is stopped already does not wait at all"
+    );
     server.request();
     clock.advance(Duration::from_secs(60));
     get(&client);

@@ -37,7 +37,9 @@ fn send(server: &Server, request: Request) -> (Result<(), Error>, Vec<Duration>)
             }
         }
     });
-    let result = client.request(&request, &Stop::new()).and_then(|response| response.bytes().map(drop));
+    let result = client
+        .request(&request, &Stop::new())
+        .and_then(|response| response.bytes().map(drop));
     done.stop();
     turning.join().unwrap();
     (result, clock.waits())
@@ -55,7 +57,9 @@ fn a_busy_server_is_asked_again_when_it_says_with_the_same_body() {
             Request::get("/p"),
             Request::post("/p").body("body"),
             Request::put("/p").body("body"),
-            Request::patch("/p").body("body").content_type("application/merge-patch+json"),
+            Request::patch("/p")
+                .body("body")
+                .content_type("application/merge-patch+json"),
             Request::delete("/p").body("body"),
         ] {
             let server = busy(2, status, headers, "");
@@ -63,7 +67,11 @@ fn a_busy_server_is_asked_again_when_it_says_with_the_same_body() {
             result.unwrap();
             assert_eq!(waits, [Duration::from_secs(1); 2], "{status}");
             let first = server.request();
-            assert_eq!([server.request(), server.request()], [first.clone(), first], "{status}");
+            assert_eq!(
+                [server.request(), server.request()],
+                [first.clone(), first],
+                "{status}"
+            );
             assert_eq!(server.accepted(), 1, "on the same connection");
         }
     }
@@ -82,7 +90,10 @@ fn what_does_not_ask_for_it_is_not_sent_again() {
     ] {
         let server = busy(1, code, headers, body);
         let (result, waits) = send(&server, Request::get("/"));
-        assert!(result.is_err() && waits.is_empty(), "{code} {headers}: {waits:?}");
+        assert!(
+            result.is_err() && waits.is_empty(),
+            "{code} {headers}: {waits:?}"
+        );
     }
 }
 
@@ -92,7 +103,10 @@ fn the_details_of_a_status_say_when_where_no_header_does() {
     let (result, waits) = send(&busy(1, BUSY, "", body), Request::get("/"));
     result.unwrap();
     assert_eq!(waits, [Duration::from_secs(2)]);
-    let (result, waits) = send(&busy(1, BUSY, "Retry-After: 3\r\n", body), Request::get("/"));
+    let (result, waits) = send(
+        &busy(1, BUSY, "Retry-After: 3\r\n", body),
+        Request::get("/"),
+    );
     result.unwrap();
     assert_eq!(waits, [Duration::from_secs(3)]);
 }
@@ -100,14 +114,23 @@ fn the_details_of_a_status_say_when_where_no_header_does() {
 #[test]
 fn it_is_asked_ten_times_more_or_as_often_as_wanted() {
     assert_eq!(Request::DEFAULT_RETRIES, 10);
-    for (request, retries) in
-        [(Request::get("/"), 10), (Request::get("/").retries(3), 3), (Request::get("/").retries(0), 0)]
-    {
+    for (request, retries) in [
+        (Request::get("/"), 10),
+        (Request::get("/").retries(3), 3),
+        (Request::get("/").retries(0), 0),
+    ] {
         let server = busy(usize::MAX, BUSY, "Retry-After: 0\r\n", "still busy");
         let (result, waits) = send(&server, request);
         let error = result.unwrap_err();
-        assert!(error.is_too_many_requests() && error.to_string().ends_with("still busy (429)"), "{error}");
-        assert_eq!(waits, vec![Duration::ZERO; retries], "at once, if it says so");
+        assert!(
+            error.is_too_many_requests() && error.to_string().ends_with("still busy (429)"),
+            "{error}"
+        );
+        assert_eq!(
+            waits,
+            vec![Duration::ZERO; retries],
+            "at once, if it says so"
+        );
         for _ in 0..=retries {
             server.request();
         }
@@ -119,17 +142,23 @@ fn it_is_asked_ten_times_more_or_as_often_as_wanted() {
 fn a_wait_that_is_longer_than_an_answer_may_take_is_the_callers() {
     let server = busy(1, BUSY, "Retry-After: 6\r\n", "");
     let (result, waits) = send(&server, Request::get("/"));
-    assert_eq!(result.unwrap_err().retry_after(), Some(Duration::from_secs(6)));
+    assert_eq!(
+        result.unwrap_err().retry_after(),
+        Some(Duration::from_secs(6))
+    );
     assert!(waits.is_empty());
-    for request in
-        [Request::get("/").response_timeout(Duration::from_secs(6)), Request::get("/").response_timeout(None)]
-    {
+    for request in [
+        Request::get("/").response_timeout(Duration::from_secs(6)),
+        Request::get("/").response_timeout(None),
+    ] {
         let (result, waits) = send(&busy(1, BUSY, "Retry-After: 6\r\n", ""), request);
         result.unwrap();
         assert_eq!(waits, [Duration::from_secs(6)]);
     }
-    let (result, waits) =
-        send(&busy(1, BUSY, "Retry-After: 18446744073709551615\r\n", ""), Request::get("/"));
+    let (result, waits) = send(
+        &busy(1, BUSY, "Retry-After: 18446744073709551615\r\n", ""),
+        Request::get("/"),
+    );
     assert!(result.unwrap_err().is_too_many_requests() && waits.is_empty());
 }
 

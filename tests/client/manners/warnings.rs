@@ -10,7 +10,11 @@ use crate::server::{Reply, Server, answer};
 const DEPRECATED: &str = "Warning: 299 - \"v1 ComponentStatus is deprecated in v1.19+\"\r\n";
 
 fn get(client: &Client, path: &str) {
-    client.request(&Request::get(path), &Stop::new()).unwrap().bytes().unwrap();
+    client
+        .request(&Request::get(path), &Stop::new())
+        .unwrap()
+        .bytes()
+        .unwrap();
 }
 
 /// Everything that the handler of a client is given.
@@ -26,7 +30,11 @@ fn noting(server: &Server) -> (Client, Arc<Mutex<Vec<Warning>>>) {
 #[test]
 fn each_text_is_logged_once_a_client() {
     let server = Server::start(|request| {
-        let other = if request.contains("/other") { "Warning: 299 - \"another\"\r\n" } else { "" };
+        let other = if request.contains("/other") {
+            "Warning: 299 - \"another\"\r\n"
+        } else {
+            ""
+        };
         Reply::Write(answer("200 OK", &format!("{DEPRECATED}{other}"), "{}"))
     });
     logged(&server);
@@ -34,9 +42,14 @@ fn each_text_is_logged_once_a_client() {
     for path in ["/first?token=s3cret", "/second", "/other", "/other"] {
         get(&client.clone(), path);
     }
-    let line = |path: &str, text: &str| format!("WARN GET {}{path}: the server warns: {text}", server.url());
+    let line = |path: &str, text: &str| {
+        format!("WARN GET {}{path}: the server warns: {text}", server.url())
+    };
     let deprecated = "v1 ComponentStatus is deprecated in v1.19+";
-    assert_eq!(logged(&server), [line("/first", deprecated), line("/other", "another")]);
+    assert_eq!(
+        logged(&server),
+        [line("/first", deprecated), line("/other", "another")]
+    );
     get(&Client::new(Config::new(server.url())).unwrap(), "/third");
     assert_eq!(logged(&server).last(), Some(&line("/third", deprecated)));
 }
@@ -53,7 +66,11 @@ fn what_is_logged_is_short_and_has_no_control_characters() {
     get(&Client::new(Config::new(server.url())).unwrap(), "/");
     let lines = logged(&server);
     let [line] = &*lines else { panic!("{lines:?}") };
-    assert!(line.ends_with(&format!(": {}…", "x".repeat(1024))), "{} bytes", line.len());
+    assert!(
+        line.ends_with(&format!(": {}…", "x".repeat(1024))),
+        "{} bytes",
+        line.len()
+    );
 }
 
 #[test]
@@ -73,8 +90,12 @@ fn a_handler_is_told_of_everything_each_time_and_nothing_is_logged() {
         .iter()
         .map(|warning| (warning.code, warning.agent.clone(), warning.text.clone()))
         .collect();
-    let expected = [(299, "-", "one"), (299, "me", "t\"wo"), (110, "proxy:80", "stale")]
-        .map(|(code, agent, text)| (code, agent.to_owned(), text.to_owned()));
+    let expected = [
+        (299, "-", "one"),
+        (299, "me", "t\"wo"),
+        (110, "proxy:80", "stale"),
+    ]
+    .map(|(code, agent, text)| (code, agent.to_owned(), text.to_owned()));
     assert_eq!(noted, [expected.clone(), expected].concat());
     assert!(logged(&server).is_empty(), "{:?}", logged(&server));
 }
@@ -86,7 +107,9 @@ fn failures_lists_and_watches_have_warnings_too() {
         _ => Reply::Write(answer("200 OK", DEPRECATED, "{}")),
     });
     let (client, noted) = noting(&server);
-    client.request(&Request::post("/"), &Stop::new()).unwrap_err();
+    client
+        .request(&Request::post("/"), &Stop::new())
+        .unwrap_err();
     assert_eq!(noted.lock().unwrap().len(), 1);
     let pods = client.lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None);
     pods.list(&ListOptions::default(), &Stop::new()).unwrap();
@@ -99,19 +122,30 @@ fn failures_lists_and_watches_have_warnings_too() {
 fn a_panic_of_the_handler_costs_nothing_but_a_line() {
     let server = Server::start(|_| Reply::Write(answer("200 OK", DEPRECATED, "{}")));
     logged(&server);
-    let client = Client::new(Config::new(server.url()).on_warning(|_| panic!("not {}", "today"))).unwrap();
+    let client =
+        Client::new(Config::new(server.url()).on_warning(|_| panic!("not {}", "today"))).unwrap();
     get(&client, "/");
     get(&client, "/");
     assert_eq!(server.accepted(), 1, "the connection is as good as before");
-    let line = format!("ERROR GET {}/: the handler of warnings panicked: not today", server.url());
+    let line = format!(
+        "ERROR GET {}/: the handler of warnings panicked: not today",
+        server.url()
+    );
     assert_eq!(logged(&server), [line.clone(), line]);
 }
 
 #[test]
 fn a_handler_and_metrics_are_not_shown() {
-    let config = Config::new("http://127.0.0.1:1").on_warning(|_| {}).rate_limit(1.5, 2).body_limit(7);
+    let config = Config::new("http://127.0.0.1:1")
+        .on_warning(|_| {})
+        .rate_limit(1.5, 2)
+        .body_limit(7);
     let text = format!("{config:?}");
-    for part in ["on_warning: Some(Handler)", "rate_limit: Some((1.5, 2))", "body_limit: 7"] {
+    for part in [
+        "on_warning: Some(Handler)",
+        "rate_limit: Some((1.5, 2))",
+        "body_limit: 7",
+    ] {
         assert!(text.contains(part), "{part} in {text}");
     }
 }

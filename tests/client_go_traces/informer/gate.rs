@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use k8s_informer::{
-    Deleted, Deltas, Done, InformerMetrics, PopError, Process, ProcessBatch, Queue, ReflectorStore, Staging,
-    Stop, StoreError,
+    Deleted, Deltas, Done, InformerMetrics, PopError, Process, ProcessBatch, Queue, ReflectorStore,
+    Staging, Stop, StoreError,
 };
 
 use super::source::Item;
@@ -32,17 +32,18 @@ impl Gated {
     fn pass<P>(&self) -> Result<(), PopError<P>> {
         self.world.change(|state| state.waits_to_pop = true);
         // Not until the stop: the queue is closed then, a moment later.
-        self.world.wait_until(&Stop::new(), State::may_pop, |state| {
-            state.waits_to_pop = false;
-            match &mut state.gate {
-                Gate::Open => Ok(()),
-                Gate::Closed { .. } if state.closed => Err(PopError::Closed),
-                Gate::Closed { passes } => {
-                    *passes = passes.saturating_sub(1);
-                    Ok(())
+        self.world
+            .wait_until(&Stop::new(), State::may_pop, |state| {
+                state.waits_to_pop = false;
+                match &mut state.gate {
+                    Gate::Open => Ok(()),
+                    Gate::Closed { .. } if state.closed => Err(PopError::Closed),
+                    Gate::Closed { passes } => {
+                        *passes = passes.saturating_sub(1);
+                        Ok(())
+                    }
                 }
-            }
-        })
+            })
     }
 }
 
@@ -100,7 +101,8 @@ impl ReflectorStore<Item> for Gated {
         self.queue.bookmark(resource_version)?;
         // The metrics don't count it when it is queued (R22). Nothing is popped meanwhile: the process loop
         // has settled before the source says anything.
-        self.world.change(|state| state.queued += usize::from(self.keeps_bookmarks));
+        self.world
+            .change(|state| state.queued += usize::from(self.keeps_bookmarks));
         Ok(())
     }
 

@@ -12,16 +12,27 @@ use crate::object::text;
 /// What a trace says of a handler, as the informer is given it.
 pub(super) fn handler(world: &World, config: &Value) -> impl ResourceEventHandler<Item> + use<> {
     let id = text(&config["id"]).to_owned();
-    let recorder = Recorder { world: world.clone(), id: id.clone() };
+    let recorder = Recorder {
+        world: world.clone(),
+        id: id.clone(),
+    };
     let handler: Box<dyn ResourceEventHandler<Item>> = match config["filter"].as_str() {
         None => Box::new(recorder),
         Some(filter) => {
             let (label, value) = filter.split_once('=').unwrap();
             let (label, value) = (label.to_owned(), value.to_owned());
-            Box::new(FilteringHandler::new(move |item: &Item| item.label(&label) == Some(&value), recorder))
+            Box::new(FilteringHandler::new(
+                move |item: &Item| item.label(&label) == Some(&value),
+                recorder,
+            ))
         }
     };
-    Counted { world: world.clone(), id, handler, watches_removal: None }
+    Counted {
+        world: world.clone(),
+        id,
+        handler,
+        watches_removal: None,
+    }
 }
 
 struct Recorder {
@@ -77,7 +88,8 @@ struct Counted<H> {
 impl<H> Counted<H> {
     fn counted(&mut self, call: impl FnOnce(&mut H)) {
         call(&mut self.handler);
-        self.world.change(|state| state.handlers.get_mut(&self.id).unwrap().returned += 1);
+        self.world
+            .change(|state| state.handlers.get_mut(&self.id).unwrap().returned += 1);
     }
 }
 
@@ -108,7 +120,9 @@ pub(super) fn sorted(mut events: Vec<Value>, late: bool, resyncs: bool) -> Vec<V
     let kind = |event: &Value| match () {
         () if event["tombstone"].is_object() => Some("tombstone"),
         () if late && event["type"] == "add" && event["initial"] == true => Some("initial"),
-        () if resyncs && event["type"] == "update" && event["old"] == event["new"] => Some("resync"),
+        () if resyncs && event["type"] == "update" && event["old"] == event["new"] => {
+            Some("resync")
+        }
         () => None,
     };
     let key = |event: &Value| {

@@ -58,7 +58,11 @@ pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
         transform: source::transform(&config["transform"]),
         metrics: Some(Arc::new(Depth(world.clone()))),
         wrap_queue: Some(Arc::new(move |queue| {
-            Arc::new(Gated { world: gated.clone(), queue, keeps_bookmarks: is_real }) as Arc<dyn Queue<Item>>
+            Arc::new(Gated {
+                world: gated.clone(),
+                queue,
+                keeps_bookmarks: is_real,
+            }) as Arc<dyn Queue<Item>>
         })),
         ..SharedIndexInformerOptions::default()
     };
@@ -134,14 +138,17 @@ impl Replay for Subject {
                 Ok(())
             }
             "tick" => {
-                self.world.advance_to(self.world.elapsed() + millis(&step["ms"]));
+                self.world
+                    .advance_to(self.world.elapsed() + millis(&step["ms"]));
                 Ok(())
             }
             "hold" => {
                 // Who is in a pop already gets one more.
                 self.world.change(|state| {
                     if state.gate == Gate::Open {
-                        state.gate = Gate::Closed { passes: usize::from(state.waits_to_pop) };
+                        state.gate = Gate::Closed {
+                            passes: usize::from(state.waits_to_pop),
+                        };
                     }
                 });
                 self.emit(step);
@@ -153,20 +160,29 @@ impl Replay for Subject {
             }
             "add_handler" => self.add_handler(&step["handler"], true),
             "remove_handler" => {
-                let told = |state: &State| state.handlers[text(&step["h"])].registration.clone().unwrap();
+                let told = |state: &State| {
+                    state.handlers[text(&step["h"])]
+                        .registration
+                        .clone()
+                        .unwrap()
+                };
                 self.informer.remove_event_handler(&self.world.look(told));
                 Ok(())
             }
             "block_handler" | "unblock_handler" => {
                 let (handler, blocked) = (text(&step["h"]), op == "block_handler");
-                self.world.change(|state| state.handlers.get_mut(handler).unwrap().blocked = blocked);
+                self.world
+                    .change(|state| state.handlers.get_mut(handler).unwrap().blocked = blocked);
                 Ok(())
             }
             "add_indexers" => self.informer.add_indexers(source::indexers(&step["names"])),
             "set_transform" => self.informer.set_transform(Transform::new(Ok::<_, String>)),
             "run_again" => {
                 let again = self.informer.run(&Stop::new());
-                assert!(matches!(again, Err(InformerError::AlreadyStarted { .. })), "{again:?}");
+                assert!(
+                    matches!(again, Err(InformerError::AlreadyStarted { .. })),
+                    "{again:?}"
+                );
                 Ok(())
             }
             "stop" => {
@@ -218,8 +234,18 @@ impl Subject {
         let mut options = HandlerOptions::default();
         id.clone_into(&mut options.name);
         options.resync_period = config["resync_ms"].as_u64().map(Duration::from_millis);
-        self.world.change(|state| state.handlers.insert(id.to_owned(), Told { late, ..Told::default() }));
-        let added = self.informer.add_handler_with_options(handler(&self.world, config), options.clone());
+        self.world.change(|state| {
+            state.handlers.insert(
+                id.to_owned(),
+                Told {
+                    late,
+                    ..Told::default()
+                },
+            )
+        });
+        let added = self
+            .informer
+            .add_handler_with_options(handler(&self.world, config), options.clone());
         let registration = match added {
             Ok(registration) => registration,
             Err(error) => {
@@ -234,8 +260,9 @@ impl Subject {
             (told.registration, told.wakes) = (Some(registration), Some(wakes));
         });
         // Before the start the shortest period becomes the informer's (I9).
-        if let Some(period) =
-            options.resync_period.filter(|period| !period.is_zero() && self.running.is_none())
+        if let Some(period) = options
+            .resync_period
+            .filter(|period| !period.is_zero() && self.running.is_none())
         {
             self.period = self.period.min(period.max(Duration::from_secs(1)));
         }
@@ -250,7 +277,8 @@ impl Subject {
 
     /// On the watch.
     fn say(&self, frame: &str) {
-        self.world.change(|state| state.bytes.extend(frame.as_bytes()));
+        self.world
+            .change(|state| state.bytes.extend(frame.as_bytes()));
         self.world.settle();
     }
 
@@ -262,14 +290,16 @@ impl Subject {
         }
         if step["list"].is_object() {
             self.expect(Reflector::Lists);
-            self.world.change(|state| state.answer = Some(Ok(source::list(&step["list"]))));
+            self.world
+                .change(|state| state.answer = Some(Ok(source::list(&step["list"]))));
             self.world.settle();
         }
     }
 
     fn fail(&self, class: &str) {
         self.expect(Reflector::Lists);
-        self.world.change(|state| state.answer = Some(Err(source::error(class))));
+        self.world
+            .change(|state| state.answer = Some(Err(source::error(class))));
         self.world.settle();
     }
 
@@ -314,7 +344,8 @@ impl Subject {
         let informer_synced = self.informer.has_synced();
         let index = |name: &str| {
             let values = indexer.list_index_func_values(name).unwrap().into_iter();
-            let found = values.map(|value| (value.to_string(), indexer.index_keys(name, &value).unwrap()));
+            let found =
+                values.map(|value| (value.to_string(), indexer.index_keys(name, &value).unwrap()));
             Value::Object(
                 found
                     .filter(|(_, found)| !found.is_empty())
@@ -322,17 +353,36 @@ impl Subject {
                     .collect(),
             )
         };
-        let index: serde_json::Map<_, _> =
-            indexer.get_indexers().iter().map(|name| (name.to_string(), index(name))).collect();
-        let store = self.informer.lister().list().iter().map(|item| Arc::new(item.0.clone())).collect();
+        let index: serde_json::Map<_, _> = indexer
+            .get_indexers()
+            .iter()
+            .map(|name| (name.to_string(), index(name)))
+            .collect();
+        let store = self
+            .informer
+            .lister()
+            .list()
+            .iter()
+            .map(|item| Arc::new(item.0.clone()))
+            .collect();
         let (now, resyncs) = (self.world.elapsed().as_millis() as u64, self.resyncs);
         let (running, requests, errors, told) = self.world.change(|state| {
             let told = state.handlers.iter_mut().map(|(id, told)| {
                 let events = handlers::sorted(std::mem::take(&mut told.events), told.late, resyncs);
-                (id.clone(), events, told.is_through(), told.registration.clone().unwrap())
+                (
+                    id.clone(),
+                    events,
+                    told.is_through(),
+                    told.registration.clone().unwrap(),
+                )
             });
             let told: Vec<_> = told.collect();
-            (state.running, std::mem::take(&mut state.requests), std::mem::take(&mut state.errors), told)
+            (
+                state.running,
+                std::mem::take(&mut state.requests),
+                std::mem::take(&mut state.errors),
+                told,
+            )
         });
         let handlers: serde_json::Map<_, _> = told
             .into_iter()
@@ -368,10 +418,17 @@ impl Subject {
 impl Drop for Subject {
     fn drop(&mut self) {
         self.stop();
-        self.world.change(|state| state.handlers.values_mut().for_each(|told| told.blocked = false));
+        self.world.change(|state| {
+            state
+                .handlers
+                .values_mut()
+                .for_each(|told| told.blocked = false)
+        });
         let ended = self.running.take().map(JoinHandle::join);
         // They and the world keep each other.
-        let told = self.world.change(|state| std::mem::take(&mut state.handlers));
+        let told = self
+            .world
+            .change(|state| std::mem::take(&mut state.handlers));
         drop(told);
         if let Some(Err(panic)) = ended
             && !thread::panicking()
@@ -383,8 +440,16 @@ impl Drop for Subject {
 
 /// Each wait has a jitter: up to twice as long.
 fn nominal(delays: &[Duration], wanted: &Value) -> Value {
-    let wanted = wanted.as_array().into_iter().flatten().map(Some).chain(std::iter::repeat(None));
-    let nominal = delays.iter().map(|delay| delay.as_millis() as u64).zip(wanted);
+    let wanted = wanted
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(Some)
+        .chain(std::iter::repeat(None));
+    let nominal = delays
+        .iter()
+        .map(|delay| delay.as_millis() as u64)
+        .zip(wanted);
     let nominal = nominal.map(|(delay, wanted)| match wanted.and_then(Value::as_u64) {
         Some(wanted) if (wanted..2 * wanted).contains(&delay) => wanted,
         _ => delay,

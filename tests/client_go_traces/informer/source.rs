@@ -20,8 +20,16 @@ pub(super) struct Item(pub(super) Obj);
 impl<'de> Deserialize<'de> for Item {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let sent = Value::deserialize(deserializer)?;
-        let field = |pointer| sent.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let labels = sent.pointer("/metadata/labels").cloned().unwrap_or_else(|| json!({}));
+        let field = |pointer| {
+            sent.pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let labels = sent
+            .pointer("/metadata/labels")
+            .cloned()
+            .unwrap_or_else(|| json!({}));
         Ok(Self(Obj {
             ns: field("/metadata/namespace"),
             name: field("/metadata/name"),
@@ -67,22 +75,34 @@ fn sent(object: &Value) -> Value {
             ("uid", "uid"),
             ("labels", "labels"),
         ];
-        let given = fields.into_iter().filter(|(field, _)| !object[*field].is_null());
-        sent["metadata"] =
-            given.map(|(field, name)| (name.to_owned(), object[field].clone())).collect::<Map<_, _>>().into();
+        let given = fields
+            .into_iter()
+            .filter(|(field, _)| !object[*field].is_null());
+        sent["metadata"] = given
+            .map(|(field, name)| (name.to_owned(), object[field].clone()))
+            .collect::<Map<_, _>>()
+            .into();
     }
     sent
 }
 
 pub(super) fn list(list: &Value) -> Vec<u8> {
-    let items: Vec<Value> = list["items"].as_array().into_iter().flatten().map(sent).collect();
+    let items: Vec<Value> = list["items"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(sent)
+        .collect();
     let metadata = json!({"resourceVersion": list["rv"]});
     let list = json!({"apiVersion": "traces/v1", "kind": "ObjectList", "metadata": metadata, "items": items});
     list.to_string().into_bytes()
 }
 
 pub(super) fn event(event: &Value) -> String {
-    format!("{}\n", json!({"type": event["type"], "object": sent(&event["obj"])}))
+    format!(
+        "{}\n",
+        json!({"type": event["type"], "object": sent(&event["obj"])})
+    )
 }
 
 /// A watch says that it is over.
@@ -119,7 +139,8 @@ pub(super) struct Source(pub(super) World);
 
 impl Source {
     fn asked(&self, kind: &str, options: &ListOptions) {
-        let mut request = json!({"kind": kind, "rv": options.resource_version.clone().unwrap_or_default()});
+        let mut request =
+            json!({"kind": kind, "rv": options.resource_version.clone().unwrap_or_default()});
         if let Some(limit) = options.limit {
             request["limit"] = json!(limit);
         }
@@ -142,7 +163,9 @@ impl ListerWatcher for Source {
                 state.answer.take()
             },
         );
-        answer.unwrap_or_else(|| Err(Error::other("stopped"))).map(Body::from)
+        answer
+            .unwrap_or_else(|| Err(Error::other("stopped")))
+            .map(Body::from)
     }
 
     fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<Body, Error> {
@@ -151,7 +174,10 @@ impl ListerWatcher for Source {
             state.bytes.clear();
             state.watch_ends = false;
         });
-        Ok(Body::new(Watch { world: self.0.clone(), stop: stop.clone() }))
+        Ok(Body::new(Watch {
+            world: self.0.clone(),
+            stop: stop.clone(),
+        }))
     }
 
     fn description(&self) -> String {
@@ -166,7 +192,8 @@ struct Watch {
 
 impl Read for Watch {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.world.change(|state| state.reflector = Reflector::Watches);
+        self.world
+            .change(|state| state.reflector = Reflector::Watches);
         let come = |state: &State| state.watch_ends || !state.bytes.is_empty();
         self.world.wait_until(&self.stop, come, |state| {
             state.reflector = Reflector::Busy;
@@ -194,17 +221,27 @@ pub(super) fn transform(name: &Value) -> Option<Transform<Item>> {
 /// `ns`, `label:K` or `words`.
 fn index_func(name: &str) -> IndexFunc<Item> {
     match name.strip_prefix("label:").map(str::to_owned) {
-        Some(label) => {
-            IndexFunc::new(move |item: &Item| item.0.labels.get(&label).cloned().into_iter().collect())
-        }
+        Some(label) => IndexFunc::new(move |item: &Item| {
+            item.0.labels.get(&label).cloned().into_iter().collect()
+        }),
         None if name == "ns" => IndexFunc::new(|item: &Item| vec![item.0.ns.clone()]),
         None if name == "words" => IndexFunc::new(|item: &Item| {
-            item.0.val.split('+').filter(|word| !word.is_empty()).map(str::to_owned).collect()
+            item.0
+                .val
+                .split('+')
+                .filter(|word| !word.is_empty())
+                .map(str::to_owned)
+                .collect()
         }),
         None => panic!("index function {name}"),
     }
 }
 
 pub(super) fn indexers(names: &Value) -> Indexers<Item> {
-    names.as_array().into_iter().flatten().map(|name| (text(name), index_func(text(name)))).collect()
+    names
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|name| (text(name), index_func(text(name))))
+        .collect()
 }

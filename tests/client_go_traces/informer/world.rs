@@ -112,7 +112,9 @@ impl Told {
 
     /// Whether it has been called for everything that was handed to it.
     pub(super) fn is_through(&self) -> bool {
-        self.registration.as_ref().is_some_and(|registration| registration.stats().received == self.returned)
+        self.registration
+            .as_ref()
+            .is_some_and(|registration| registration.stats().received == self.returned)
     }
 }
 
@@ -130,14 +132,19 @@ impl State {
         }
         if self.stopped {
             // A callback that hangs is what keeps it from returning.
-            return self.handlers.values().any(|told| told.hangs && told.blocked)
+            return self
+                .handlers
+                .values()
+                .any(|told| told.hangs && told.blocked)
                 && handlers.all(|told| told.is_settled(true));
         }
         let reflector = match self.reflector {
             Reflector::Busy => false,
             Reflector::Lists => self.answer.is_none(),
             Reflector::Watches => {
-                self.bytes.is_empty() && !self.watch_ends && self.sleepers.len() == usize::from(self.resyncs)
+                self.bytes.is_empty()
+                    && !self.watch_ends
+                    && self.sleepers.len() == usize::from(self.resyncs)
             }
             Reflector::BacksOff => true,
         };
@@ -176,7 +183,12 @@ impl State {
 impl World {
     pub(super) fn new() -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        Self(Arc::new(Shared { start: Instant::now(), stop: Stop::new(), state, changed }))
+        Self(Arc::new(Shared {
+            start: Instant::now(),
+            stop: Stop::new(),
+            state,
+            changed,
+        }))
     }
 
     /// What ends the informer.
@@ -218,11 +230,18 @@ impl World {
     /// Blocks until all threads have settled.
     pub(super) fn settle(&self) {
         let state = self.0.state.lock().unwrap();
-        let waited = self.0.changed.wait_timeout_while(state, PATIENCE, |state| !state.is_settled());
+        let waited = self
+            .0
+            .changed
+            .wait_timeout_while(state, PATIENCE, |state| !state.is_settled());
         let (state, timeout) = waited.unwrap();
         let described = timeout.timed_out().then(|| state.describe());
         drop(state);
-        assert!(described.is_none(), "the informer does not settle: {}", described.unwrap_or_default());
+        assert!(
+            described.is_none(),
+            "the informer does not settle: {}",
+            described.unwrap_or_default()
+        );
     }
 
     pub(super) fn elapsed(&self) -> Duration {

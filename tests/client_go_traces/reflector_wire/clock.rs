@@ -53,7 +53,10 @@ impl VirtualClock {
     }
 
     /// To be set before anybody waits.
-    pub(super) fn on_wait(&self, on_wait: impl Fn(Duration, &Stop) -> bool + Send + Sync + 'static) {
+    pub(super) fn on_wait(
+        &self,
+        on_wait: impl Fn(Duration, &Stop) -> bool + Send + Sync + 'static,
+    ) {
         let _ = self.0.on_wait.set(Box::new(on_wait));
     }
 
@@ -80,7 +83,10 @@ impl VirtualClock {
     /// Lets time pass. Resyncs that are due meanwhile happen at their times; `stop` ends it early.
     pub(super) fn advance(&self, by: Duration, stop: &Stop) {
         let until = self.elapsed() + by;
-        while let Some(due) = self.next_resync().filter(|due| *due <= until && !stop.is_stopped()) {
+        while let Some(due) = self
+            .next_resync()
+            .filter(|due| *due <= until && !stop.is_stopped())
+        {
             self.resync_at(due, stop);
         }
         let mut state = self.0.state.lock().unwrap();
@@ -96,7 +102,9 @@ impl VirtualClock {
     fn resync_at(&self, due: Duration, stop: &Stop) {
         self.0.state.lock().unwrap().now = due;
         self.0.changed.notify_all();
-        if self.settle(|resync| resync != Resync::Waiting(due) && resync != Resync::Busy) == Resync::Off {
+        if self.settle(|resync| resync != Resync::Waiting(due) && resync != Resync::Busy)
+            == Resync::Off
+        {
             // It failed: the watch is about to be stopped.
             stop.wait_timeout(PATIENCE);
         }
@@ -111,7 +119,10 @@ impl VirtualClock {
 
     fn settle(&self, settled: impl Fn(Resync) -> bool) -> Resync {
         let state = self.0.state.lock().unwrap();
-        let waited = self.0.changed.wait_timeout_while(state, PATIENCE, |state| !settled(state.resync));
+        let waited = self
+            .0
+            .changed
+            .wait_timeout_while(state, PATIENCE, |state| !settled(state.resync));
         waited.unwrap().0.resync
     }
 }

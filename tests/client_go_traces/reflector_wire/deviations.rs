@@ -11,12 +11,24 @@ pub(super) fn own(steps: &[Value]) -> Vec<Option<&'static str>> {
 }
 
 /// How many steps there are before the first one that differs on purpose.
-pub(super) fn cut(steps: &[Value], own: &[Option<&'static str>], deviations: &BTreeSet<String>) -> usize {
+pub(super) fn cut(
+    steps: &[Value],
+    own: &[Option<&'static str>],
+    deviations: &BTreeSet<String>,
+) -> usize {
     let differs = |(step, own): (&Value, &Option<&'static str>)| {
-        let quirks = step["quirks"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let quirks = step["quirks"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
         quirks.chain(*own).any(|rule| deviations.contains(rule))
     };
-    steps.iter().zip(own).position(differs).unwrap_or(steps.len())
+    steps
+        .iter()
+        .zip(own)
+        .position(differs)
+        .unwrap_or(steps.len())
 }
 
 /// What the steps so far have brought.
@@ -36,7 +48,13 @@ struct Before {
 
 impl Before {
     fn rule(&mut self, step: &Value) -> Option<&'static str> {
-        let Self { refused, unavailable, short_watches, version_refused, told_to_wait } = *self;
+        let Self {
+            refused,
+            unavailable,
+            short_watches,
+            version_refused,
+            told_to_wait,
+        } = *self;
         let request = &step["want"]["request"];
         let (query, response) = (&request["query"], &step["response"]);
         let is_watch_list = query["sendInitialEvents"] == "true";
@@ -46,15 +64,21 @@ impl Before {
         let version = query["resourceVersion"].as_str().unwrap_or("0");
         let is_page_at_a_version = version != "0" && query["limit"].is_string();
 
-        let calls = step["want"]["store"].as_array().map_or(&[][..], Vec::as_slice);
+        let calls = step["want"]["store"]
+            .as_array()
+            .map_or(&[][..], Vec::as_slice);
         let replaced = |fails: bool| {
-            calls.iter().any(|call| call["call"] == "replace" && (call["error"] == true) == fails)
+            calls
+                .iter()
+                .any(|call| call["call"] == "replace" && (call["error"] == true) == fails)
         };
         let is_snapshot_refused = is_watch_list && replaced(true);
         let fails = is_watch_list && !replaced(false);
         let status = failure(response).filter(|_| fails);
 
-        self.refused |= status.as_ref().is_some_and(|status| matches!(code(status, response), 400 | 422));
+        self.refused |= status
+            .as_ref()
+            .is_some_and(|status| matches!(code(status, response), 400 | 422));
         self.unavailable |= is_most_recent && (is_list || is_watch_list && at_once);
         self.unavailable &= !replaced(false);
         self.short_watches = match () {
@@ -66,8 +90,11 @@ impl Before {
             && version != "0"
             && failure(response)
                 .is_some_and(|status| [400, 414, 422, 431].contains(&code(&status, response)));
-        self.told_to_wait =
-            status.is_some_and(|it| it["details"]["retryAfterSeconds"].as_u64().is_some_and(|it| it > 0));
+        self.told_to_wait = status.is_some_and(|it| {
+            it["details"]["retryAfterSeconds"]
+                .as_u64()
+                .is_some_and(|it| it > 0)
+        });
         match () {
             // Who was told that there is no watch-list does not ask for one again soon.
             () if is_watch_list && refused => Some("L6"),
@@ -90,20 +117,32 @@ impl Before {
 }
 
 fn is_over_within_a_second(response: &Value) -> bool {
-    let pauses =
-        response["stream"].as_array().into_iter().flatten().filter_map(|item| item["pause_ms"].as_u64());
+    let pauses = response["stream"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|item| item["pause_ms"].as_u64());
     pauses.sum::<u64>() < 1000
 }
 
 /// The `Status` that a request failed with, or its stream ended.
 fn failure(response: &Value) -> Option<Value> {
-    if response["status"].as_u64().is_some_and(|status| status >= 400) {
+    if response["status"]
+        .as_u64()
+        .is_some_and(|status| status >= 400)
+    {
         let body = response["body"].as_str().unwrap_or_default();
         return Some(serde_json::from_str(body).unwrap_or_default());
     }
-    let lines = response["stream"].as_array().into_iter().flatten().filter_map(|item| item["line"].as_str());
+    let lines = response["stream"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|item| item["line"].as_str());
     let mut events = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    events.find(|event| event["type"] == "ERROR").map(|event| event["object"].clone())
+    events
+        .find(|event| event["type"] == "ERROR")
+        .map(|event| event["object"].clone())
 }
 
 fn code(status: &Value, response: &Value) -> u64 {
@@ -112,7 +151,8 @@ fn code(status: &Value, response: &Value) -> u64 {
 }
 
 fn has_nameless_item(response: &Value) -> bool {
-    let list: Value = serde_json::from_str(response["body"].as_str().unwrap_or_default()).unwrap_or_default();
+    let list: Value =
+        serde_json::from_str(response["body"].as_str().unwrap_or_default()).unwrap_or_default();
     let mut items = list["items"].as_array().into_iter().flatten();
     items.any(|item| {
         item["metadata"].is_object() && item["metadata"]["name"].as_str().is_none_or(str::is_empty)

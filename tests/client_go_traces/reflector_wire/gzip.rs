@@ -3,16 +3,26 @@
 
 /// The content of a gzip file without optional fields, if it is one. Its checksum is not looked at.
 pub(super) fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
-    let mut bits = Bits { bytes: packed.strip_prefix(&[0x1f, 0x8b, 8, 0])?.get(6..)?, at: 0 };
+    let mut bits = Bits {
+        bytes: packed.strip_prefix(&[0x1f, 0x8b, 8, 0])?.get(6..)?,
+        at: 0,
+    };
     let mut out = Vec::new();
     loop {
         let is_last = bits.take(1)?;
         match bits.take(2)? {
             0 => stored(&mut bits, &mut out)?,
             1 => {
-                let lengths: Vec<u8> =
-                    [(8, 144), (9, 112), (7, 24), (8, 8)].iter().flat_map(|&(l, n)| vec![l; n]).collect();
-                compressed(&mut bits, &mut out, &Huffman::new(&lengths), &Huffman::new(&[5; 30]))?;
+                let lengths: Vec<u8> = [(8, 144), (9, 112), (7, 24), (8, 8)]
+                    .iter()
+                    .flat_map(|&(l, n)| vec![l; n])
+                    .collect();
+                compressed(
+                    &mut bits,
+                    &mut out,
+                    &Huffman::new(&lengths),
+                    &Huffman::new(&[5; 30]),
+                )?;
             }
             2 => {
                 let (literals, distances) = dynamic(&mut bits)?;
@@ -51,9 +61,13 @@ struct Huffman {
 impl Huffman {
     fn new(lengths: &[u8]) -> Self {
         let mut counts = [0; 16];
-        lengths.iter().for_each(|&length| counts[usize::from(length)] += 1);
+        lengths
+            .iter()
+            .for_each(|&length| counts[usize::from(length)] += 1);
         counts[0] = 0;
-        let mut symbols: Vec<usize> = (0..lengths.len()).filter(|&symbol| lengths[symbol] > 0).collect();
+        let mut symbols: Vec<usize> = (0..lengths.len())
+            .filter(|&symbol| lengths[symbol] > 0)
+            .collect();
         symbols.sort_by_key(|&symbol| lengths[symbol]);
         Self { counts, symbols }
     }
@@ -84,7 +98,9 @@ fn stored(bits: &mut Bits<'_>, out: &mut Vec<u8>) -> Option<()> {
 }
 
 fn dynamic(bits: &mut Bits<'_>) -> Option<(Huffman, Huffman)> {
-    const ORDER: [usize; 19] = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
+    const ORDER: [usize; 19] = [
+        16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15,
+    ];
     let (literals, distances, codes) = (bits.take(5)? + 257, bits.take(5)? + 1, bits.take(4)? + 4);
     let mut lengths = [0; 19];
     for &place in &ORDER[..codes] {
@@ -101,10 +117,18 @@ fn dynamic(bits: &mut Bits<'_>) -> Option<(Huffman, Huffman)> {
         };
         lengths.extend(std::iter::repeat_n(length, times));
     }
-    Some((Huffman::new(&lengths[..literals]), Huffman::new(lengths.get(literals..)?)))
+    Some((
+        Huffman::new(&lengths[..literals]),
+        Huffman::new(lengths.get(literals..)?),
+    ))
 }
 
-fn compressed(bits: &mut Bits<'_>, out: &mut Vec<u8>, literals: &Huffman, distances: &Huffman) -> Option<()> {
+fn compressed(
+    bits: &mut Bits<'_>,
+    out: &mut Vec<u8>,
+    literals: &Huffman,
+    distances: &Huffman,
+) -> Option<()> {
     loop {
         let length = match literals.decode(bits)? {
             literal @ 0..256 => {
@@ -142,7 +166,11 @@ pub(super) fn base64(encoded: &str) -> Vec<u8> {
         .map(|digit| digit.try_into().unwrap())
         .collect();
     let group = |group: &[u32]| {
-        let bits = group.iter().chain(&[0; 3]).take(4).fold(0, |bits, digit| bits << 6 | digit);
+        let bits = group
+            .iter()
+            .chain(&[0; 3])
+            .take(4)
+            .fold(0, |bits, digit| bits << 6 | digit);
         bits.to_be_bytes()[1..group.len()].to_vec()
     };
     digits.chunks(4).flat_map(group).collect()
@@ -152,8 +180,15 @@ pub(super) fn base64(encoded: &str) -> Vec<u8> {
 fn what_was_packed_comes_out() {
     // `printf 'hello hello hello\n' | gzip -n`; and a stored block.
     let packed = base64("H4sIAAAAAAAAA8tIzcnJV8hAkFwAO3yK3xIAAAA=");
-    assert_eq!(unpack(&packed).as_deref(), Some(&b"hello hello hello\n"[..]));
-    let stored = [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 2, 0, 0xfd, 0xff][..], b"hi"].concat();
+    assert_eq!(
+        unpack(&packed).as_deref(),
+        Some(&b"hello hello hello\n"[..])
+    );
+    let stored = [
+        &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 2, 0, 0xfd, 0xff][..],
+        b"hi",
+    ]
+    .concat();
     assert_eq!(unpack(&stored).as_deref(), Some(&b"hi"[..]));
     assert_eq!(unpack(b"{}"), None);
     assert_eq!(unpack(&packed[..packed.len() - 12]), None);

@@ -22,7 +22,11 @@ pub(super) fn run(config: &Value, script: &Arc<Script>) -> Vec<Value> {
     let reflector = options(config, clock, &script.recorder);
     let informer = SharedIndexInformer::new(
         script.lister_watcher(),
-        SharedIndexInformerOptions { queue: InformerQueue::RealFifoAtomic, reflector, ..Default::default() },
+        SharedIndexInformerOptions {
+            queue: InformerQueue::RealFifoAtomic,
+            reflector,
+            ..Default::default()
+        },
     );
 
     let told = Arc::new(Told::default());
@@ -34,7 +38,8 @@ pub(super) fn run(config: &Value, script: &Arc<Script>) -> Vec<Value> {
                     adds.push(json!({"type": "add", "obj": written(object), "initial": initial}));
                 })
                 .on_update(move |old: &Arc<DynamicObject>, new: &Arc<DynamicObject>| {
-                    updates.push(json!({"type": "update", "old": written(old), "new": written(new)}));
+                    updates
+                        .push(json!({"type": "update", "old": written(old), "new": written(new)}));
                 })
                 .on_delete(move |gone: &Deleted<DynamicObject>| {
                     deletes.push(match gone {
@@ -64,7 +69,10 @@ pub(super) fn run(config: &Value, script: &Arc<Script>) -> Vec<Value> {
             "handler_synced": synced(handler.synced(), &informer["handler_synced"]),
         });
         let version = looked_at.last_sync_resource_version();
-        Map::from_iter([("last_rv".to_owned(), json!(version)), ("informer".to_owned(), observed)])
+        Map::from_iter([
+            ("last_rv".to_owned(), json!(version)),
+            ("informer".to_owned(), observed),
+        ])
     });
     informer.run(&script.stop).unwrap();
     told.take(0)
@@ -88,7 +96,9 @@ impl Told {
     /// What there is when there are so many, or none come any more.
     fn take(&self, count: usize) -> Vec<Value> {
         let events = self.events.lock().unwrap();
-        let waited = self.changed.wait_timeout_while(events, PATIENCE, |events| events.len() < count);
+        let waited = self
+            .changed
+            .wait_timeout_while(events, PATIENCE, |events| events.len() < count);
         std::mem::take(&mut waited.unwrap().0)
     }
 }
@@ -104,7 +114,10 @@ fn cache(informer: &SharedIndexInformer<DynamicObject>) -> Value {
 }
 
 fn written(object: &DynamicObject) -> Value {
-    let value = object.pointer("/data/i").and_then(Value::as_str).unwrap_or_default();
+    let value = object
+        .pointer("/data/i")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     let fields = [
         ("ns", object.namespace()),
         ("name", object.name()),
@@ -112,7 +125,11 @@ fn written(object: &DynamicObject) -> Value {
         ("val", value),
     ];
     let given = fields.into_iter().filter(|(_, text)| !text.is_empty());
-    Value::Object(given.map(|(field, text)| (field.to_owned(), json!(text))).collect())
+    Value::Object(
+        given
+            .map(|(field, text)| (field.to_owned(), json!(text)))
+            .collect(),
+    )
 }
 
 /// Of a watch-list all events have no order among keys, elsewhere neighbouring tombstones have none.
@@ -125,8 +142,9 @@ fn sorted(mut events: Vec<Value>, is_watch_list: bool) -> Vec<Value> {
             format!("{}/{}", field("ns"), field("name"))
         }
     };
-    let are_alike =
-        |a: &Value, b: &Value| is_watch_list || a["tombstone"].is_object() && b["tombstone"].is_object();
+    let are_alike = |a: &Value, b: &Value| {
+        is_watch_list || a["tombstone"].is_object() && b["tombstone"].is_object()
+    };
     for run in events.chunk_by_mut(are_alike) {
         run.sort_by_key(key);
     }

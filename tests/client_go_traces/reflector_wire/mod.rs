@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_informer::{
-    Backoff, Clock, DynamicObject, Error, GroupVersionKind, Reflector, ReflectorOptions, ReflectorStore,
+    Backoff, Clock, DynamicObject, Error, GroupVersionKind, Reflector, ReflectorOptions,
+    ReflectorStore,
 };
 use serde_json::{Map, Value, json};
 
@@ -27,7 +28,12 @@ use super::Replay;
 use super::object::text;
 
 pub(crate) fn build(config: &Value) -> Box<dyn Replay> {
-    Box::new(Subject { config: config.clone(), deviations: Vec::new(), answers: Vec::new(), done: 0 })
+    Box::new(Subject {
+        config: config.clone(),
+        deviations: Vec::new(),
+        answers: Vec::new(),
+        done: 0,
+    })
 }
 
 /// One run covers a whole trace; its steps only hand out what was observed.
@@ -41,7 +47,11 @@ struct Subject {
 impl Replay for Subject {
     fn begin(&mut self, steps: &[Value], listed: &BTreeSet<String>) {
         self.deviations = deviations::own(steps);
-        let script = Script::new(&self.config, steps, deviations::cut(steps, &self.deviations, listed));
+        let script = Script::new(
+            &self.config,
+            steps,
+            deviations::cut(steps, &self.deviations, listed),
+        );
         let more = match text(&self.config["sink"]) {
             "store" => run_reflector(&self.config, &script),
             "informer" => informer::run(&self.config, &script),
@@ -97,11 +107,16 @@ fn run_reflector(config: &Value, script: &Arc<Script>) -> Vec<Value> {
     let reflector = Arc::new(Reflector::new(script.lister_watcher(), store, options));
     let looked_at = Arc::downgrade(&reflector);
     script.look(move |_| {
-        let version = looked_at.upgrade().map(|reflector| reflector.last_sync_resource_version());
+        let version = looked_at
+            .upgrade()
+            .map(|reflector| reflector.last_sync_resource_version());
         Map::from_iter([("last_rv".to_owned(), json!(version))])
     });
     reflector.run(&script.stop);
-    script.recorder.take()["store"].as_array().cloned().unwrap_or_default()
+    script.recorder.take()["store"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default()
 }
 
 /// What a trace configures.
@@ -111,7 +126,9 @@ fn options(config: &Value, clock: Arc<dyn Clock>, recorder: &Arc<Recorder>) -> R
     options.watch_list = config["watch_list"] == true;
     options.resync_period = millis("resync_ms").unwrap_or_default();
     options.internal_error_retry = millis("internal_retry_ms").unwrap_or_default();
-    options.page_size = config["page_size"].as_u64().map(|size| size.try_into().unwrap());
+    options.page_size = config["page_size"]
+        .as_u64()
+        .map(|size| size.try_into().unwrap());
     if let Some(seconds) = config["min_watch_timeout_s"].as_u64() {
         options.min_watch_timeout = Duration::from_secs(seconds);
     }

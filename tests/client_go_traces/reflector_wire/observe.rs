@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
-use k8s_informer::{Deleted, DynamicObject, Error, Object, ReflectorStore, StoreError, meta_namespace_key};
+use k8s_informer::{
+    Deleted, DynamicObject, Error, Object, ReflectorStore, StoreError, meta_namespace_key,
+};
 use serde_json::{Map, Value, json};
 
 use crate::object::text;
@@ -38,8 +40,15 @@ struct State {
 impl Recorder {
     pub(super) fn new(config: &Value) -> Self {
         let failing = config["store_errors"].as_array().into_iter().flatten();
-        let failing = failing.map(|it| (text(&it["call"]).to_owned(), it["n"].as_u64().unwrap())).collect();
-        Self { failing, state: Mutex::default(), changed: Condvar::new(), on_phase: OnceLock::new() }
+        let failing = failing
+            .map(|it| (text(&it["call"]).to_owned(), it["n"].as_u64().unwrap()))
+            .collect();
+        Self {
+            failing,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            on_phase: OnceLock::new(),
+        }
     }
 
     pub(super) fn on_phase(&self, told: impl Fn(Phase) + Send + Sync + 'static) {
@@ -60,17 +69,29 @@ impl Recorder {
     /// What happened since the last call.
     pub(super) fn take(&self) -> Map<String, Value> {
         let mut state = self.state.lock().unwrap();
-        let (store, errors) = (std::mem::take(&mut state.store), std::mem::take(&mut state.errors));
-        Map::from_iter([("store".to_owned(), json!(store)), ("errors".to_owned(), json!(errors))])
+        let (store, errors) = (
+            std::mem::take(&mut state.store),
+            std::mem::take(&mut state.errors),
+        );
+        Map::from_iter([
+            ("store".to_owned(), json!(store)),
+            ("errors".to_owned(), json!(errors)),
+        ])
     }
 
     /// Waits until the next [`take`](Self::take) has as much to answer as is wanted, or until `timeout`.
-    #[cfg_attr(not(feature = "client"), expect(dead_code, reason = "only sockets need it"))]
+    #[cfg_attr(
+        not(feature = "client"),
+        expect(dead_code, reason = "only sockets need it")
+    )]
     pub(super) fn wait_for(&self, want: &Value, timeout: Duration) {
         let count = |field: &str| want[field].as_array().map_or(0, Vec::len);
         let (store, errors) = (count("store"), count("errors"));
         let is_less = |state: &mut State| state.store.len() < store || state.errors.len() < errors;
-        drop(self.changed.wait_timeout_while(self.state.lock().unwrap(), timeout, is_less));
+        drop(
+            self.changed
+                .wait_timeout_while(self.state.lock().unwrap(), timeout, is_less),
+        );
     }
 
     fn call(&self, kind: &'static str, details: Value) -> Result<(), StoreError> {
@@ -79,7 +100,10 @@ impl Recorder {
             let mut state = self.state.lock().unwrap();
             let count = state.counts.entry(kind).or_default();
             *count += 1;
-            let fails = self.failing.iter().any(|(call, n)| call == kind && (*n == 0 || n == count));
+            let fails = self
+                .failing
+                .iter()
+                .any(|(call, n)| call == kind && (*n == 0 || n == count));
             for (field, value) in details.as_object().into_iter().flatten() {
                 call[field] = value.clone();
             }
@@ -104,7 +128,11 @@ impl Recorder {
         if let (Some(phase), Some(told)) = (phase, self.on_phase.get()) {
             told(phase);
         }
-        if fails { Err(StoreError::other("no")) } else { Ok(()) }
+        if fails {
+            Err(StoreError::other("no"))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -130,14 +158,23 @@ impl ReflectorStore<DynamicObject> for Recorder {
     fn delete(&self, object: Deleted<DynamicObject>) -> Result<(), StoreError> {
         match object {
             Deleted::Final(object) => self.call("delete", key_and_version(&object)),
-            Deleted::FinalStateUnknown { key, .. } => self.call("delete", json!({"tombstone": &*key})),
+            Deleted::FinalStateUnknown { key, .. } => {
+                self.call("delete", json!({"tombstone": &*key}))
+            }
         }
     }
 
-    fn replace(&self, objects: Vec<Arc<DynamicObject>>, resource_version: &str) -> Result<(), StoreError> {
+    fn replace(
+        &self,
+        objects: Vec<Arc<DynamicObject>>,
+        resource_version: &str,
+    ) -> Result<(), StoreError> {
         let mut details = json!({"rv": resource_version});
         if !objects.is_empty() {
-            details["items"] = objects.iter().map(|object| key_and_version(object)).collect();
+            details["items"] = objects
+                .iter()
+                .map(|object| key_and_version(object))
+                .collect();
         }
         self.call("replace", details)
     }
@@ -159,10 +196,17 @@ pub(super) fn request(config: &Value, path: &str, query: &str, waited: Option<Du
         .filter(|pair| !pair.is_empty())
         .map(|pair| {
             let (name, value) = pair.split_once('=').unwrap();
-            (name.to_owned(), json!(masked(config, name, percent_decoded(value))))
+            (
+                name.to_owned(),
+                json!(masked(config, name, percent_decoded(value))),
+            )
         })
         .collect();
-    let kind = if query.contains_key("watch") { "watch" } else { "list" };
+    let kind = if query.contains_key("watch") {
+        "watch"
+    } else {
+        "list"
+    };
     let mut written = json!({"kind": kind, "path": path, "after": after(config, waited)});
     if !query.is_empty() {
         written["query"] = Value::Object(query);
@@ -182,7 +226,9 @@ pub(super) fn path(config: &Value) -> String {
 /// seconds (W3).
 pub(super) fn after(config: &Value, waited: Option<Duration>) -> String {
     let backoff = config["backoff_ms"].as_u64().map(Duration::from_millis);
-    let Some(waited) = waited else { return "start".to_owned() };
+    let Some(waited) = waited else {
+        return "start".to_owned();
+    };
     let is_backoff = match backoff {
         Some(backoff) => waited == backoff || waited > backoff && waited.subsec_nanos() == 0,
         None => waited >= Duration::from_millis(780),
@@ -196,9 +242,20 @@ pub(super) fn after(config: &Value, waited: Option<Duration>) -> String {
 
 /// W1: between the shortest time, which is never under 5 minutes, and twice that.
 fn masked(config: &Value, name: &str, value: String) -> String {
-    let shortest = config["min_watch_timeout_s"].as_u64().unwrap_or_default().max(300);
-    let is_timeout = |value: &str| value.parse().is_ok_and(|it| (shortest..2 * shortest).contains(&it));
-    if name == "timeoutSeconds" && is_timeout(&value) { "T".to_owned() } else { value }
+    let shortest = config["min_watch_timeout_s"]
+        .as_u64()
+        .unwrap_or_default()
+        .max(300);
+    let is_timeout = |value: &str| {
+        value
+            .parse()
+            .is_ok_and(|it| (shortest..2 * shortest).contains(&it))
+    };
+    if name == "timeoutSeconds" && is_timeout(&value) {
+        "T".to_owned()
+    } else {
+        value
+    }
 }
 
 fn percent_decoded(text: &str) -> String {
@@ -215,10 +272,12 @@ fn percent_decoded(text: &str) -> String {
 pub(crate) fn class(error: &Error) -> &'static str {
     let says = |words| error.to_string().contains(words);
     let is_status = |code, reason| {
-        error.status().is_some_and(|status| match status.reason.as_str() {
-            "" => status.code == code,
-            given => given == reason,
-        })
+        error
+            .status()
+            .is_some_and(|status| match status.reason.as_str() {
+                "" => status.code == code,
+                given => given == reason,
+            })
     };
     let code = error.status().map_or(0, |status| status.code);
     match () {
@@ -230,7 +289,9 @@ pub(crate) fn class(error: &Error) -> &'static str {
         () if (201..300).contains(&code) => "unexpected_status",
         () if error.is_gone() => "expired",
         // Also where L12 overlooks it.
-        () if error.is_too_large_resource_version() || says("Too large resource version") => "too_large_rv",
+        () if error.is_too_large_resource_version() || says("Too large resource version") => {
+            "too_large_rv"
+        }
         () if error.is_timeout() => "timeout",
         () if error.is_too_many_requests() => "too_many_requests",
         () if error.is_forbidden() => "forbidden",

@@ -72,7 +72,9 @@ impl Answer {
         let headers = response["headers"].as_object().into_iter().flatten();
         let mut answer = Self {
             status: response["status"].as_u64().unwrap().try_into().unwrap(),
-            headers: headers.map(|(name, value)| (name.clone(), text(value).to_owned())).collect(),
+            headers: headers
+                .map(|(name, value)| (name.clone(), text(value).to_owned()))
+                .collect(),
             chunked: response["chunked"] == true || response["stream"].is_array(),
             length: None,
             parts: VecDeque::new(),
@@ -90,7 +92,11 @@ impl Answer {
         } else {
             let body = match response["body_b64"].as_str() {
                 Some(encoded) => gzip::base64(encoded),
-                None => response["body"].as_str().unwrap_or_default().as_bytes().to_vec(),
+                None => response["body"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .as_bytes()
+                    .to_vec(),
             };
             answer.whole(&body, response["cut_after"].as_u64());
         }
@@ -125,7 +131,10 @@ impl Answer {
     }
 
     /// The status line and the headers.
-    #[cfg_attr(not(feature = "client"), expect(dead_code, reason = "only sockets need it"))]
+    #[cfg_attr(
+        not(feature = "client"),
+        expect(dead_code, reason = "only sockets need it")
+    )]
     pub(super) fn head(&self) -> Vec<u8> {
         let mut head = format!("HTTP/1.1 {} Scripted\r\nConnection: close\r\n", self.status);
         for (name, value) in &self.headers {
@@ -141,7 +150,10 @@ impl Answer {
     }
 
     pub(super) fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().find(|(given, _)| given.eq_ignore_ascii_case(name));
+        let found = self
+            .headers
+            .iter()
+            .find(|(given, _)| given.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 
@@ -174,7 +186,9 @@ impl Answer {
     /// What a client makes of the response: of one that is no answer, an error. The crate's own does not ask
     /// for compressed bodies; here they are unpacked, for what stands in them.
     pub(super) fn received(self, is_watch: bool) -> Result<(VecDeque<Part>, End), Error> {
-        let media_type = self.header("Content-Type").map(|value| value.split(';').next().unwrap_or_default());
+        let media_type = self
+            .header("Content-Type")
+            .map(|value| value.split(';').next().unwrap_or_default());
         let is_json = media_type.is_none_or(|media_type| media_type.trim() == "application/json");
         match self.status {
             200 => {}
@@ -182,7 +196,9 @@ impl Answer {
             _ => return Err(self.failure()),
         }
         if !is_json {
-            return Err(Error::other("unexpected answer: its content type is not JSON"));
+            return Err(Error::other(
+                "unexpected answer: its content type is not JSON",
+            ));
         }
         if self.header("Content-Encoding") != Some("gzip") {
             return Ok(self.unframed());
@@ -192,13 +208,17 @@ impl Answer {
             End::Close => gzip::unpack(&packed),
             _ => Some(Vec::new()),
         };
-        let bytes = unpacked.ok_or_else(|| Error::other("unexpected answer: it can't be unpacked"))?;
+        let bytes =
+            unpacked.ok_or_else(|| Error::other("unexpected answer: it can't be unpacked"))?;
         Ok((VecDeque::from([Part::Bytes(bytes)]), end))
     }
 
     /// The body's `Status`, or one that says the same.
     fn failure(self) -> Error {
-        let (code, retry_after) = (self.status, self.header("Retry-After").and_then(|it| it.parse().ok()));
+        let (code, retry_after) = (
+            self.status,
+            self.header("Retry-After").and_then(|it| it.parse().ok()),
+        );
         let (body, _) = self.bytes();
         let mut status = serde_json::from_slice(&body).unwrap_or(Value::Null);
         if status["kind"] != "Status" {
@@ -274,7 +294,8 @@ impl Chunked {
             } else if !self.is_at_its_end && !self.is_broken {
                 self.size_line.push(byte);
                 if byte == b'\n' {
-                    let line = String::from_utf8_lossy(&std::mem::take(&mut self.size_line)).into_owned();
+                    let line =
+                        String::from_utf8_lossy(&std::mem::take(&mut self.size_line)).into_owned();
                     match usize::from_str_radix(line.trim(), 16) {
                         Ok(0) => self.is_at_its_end = true,
                         Ok(size) => self.left = size + 2,
@@ -291,7 +312,9 @@ impl Chunked {
 fn what_is_framed_comes_out_as_it_was() {
     let whole = "0123456789".repeat(25);
     let response = json!({"status": 200, "body": whole, "chunked": true});
-    let Response::Answered(answer) = Response::parse(&response) else { panic!() };
+    let Response::Answered(answer) = Response::parse(&response) else {
+        panic!()
+    };
     let (parts, end) = answer.unframed();
     assert_eq!((parts.len(), end), (4, End::Close));
 
@@ -300,13 +323,21 @@ fn what_is_framed_comes_out_as_it_was() {
         _ => panic!(),
     };
     assert_eq!(body(&response), whole);
-    assert_eq!(body(&json!({"status": 200, "body": whole, "chunked": true, "cut_after": 120})), whole[..120]);
-    assert_eq!(body(&json!({"status": 200, "body": whole, "cut_after": 7})), whole[..7]);
+    assert_eq!(
+        body(&json!({"status": 200, "body": whole, "chunked": true, "cut_after": 120})),
+        whole[..120]
+    );
+    assert_eq!(
+        body(&json!({"status": 200, "body": whole, "cut_after": 7})),
+        whole[..7]
+    );
 
     let stream = json!([{"line": "a"}, {"pause_ms": 1}, {"raw": "b"}, {"short": "c"}]);
     let response = json!({"status": 200, "stream": stream, "end": "close"});
     // The last chunk stands where the rest of the short one should.
     assert_eq!(body(&response), "a\nbc0\r\n\r\n");
-    let Response::Answered(answer) = Response::parse(&response) else { panic!() };
+    let Response::Answered(answer) = Response::parse(&response) else {
+        panic!()
+    };
     assert_eq!(answer.unframed().1, End::Cut);
 }

@@ -76,7 +76,9 @@ impl Script {
         });
         let waiting = Arc::downgrade(&script);
         script.clock.on_wait(move |duration, stop| {
-            waiting.upgrade().is_some_and(|script| script.reflector_waits(duration, stop))
+            waiting
+                .upgrade()
+                .is_some_and(|script| script.reflector_waits(duration, stop))
         });
         script
     }
@@ -90,7 +92,9 @@ impl Script {
         Arc::new(
             ListWatch::new(
                 move |options: &ListOptions, stop: &Stop| list.request(&options.to_query(), stop),
-                move |options: &ListOptions, stop: &Stop| watch.request(&options.to_watch_query(), stop),
+                move |options: &ListOptions, stop: &Stop| {
+                    watch.request(&options.to_watch_query(), stop)
+                },
             )
             .with_watch_list(),
         )
@@ -113,7 +117,13 @@ impl Script {
     fn request(self: &Arc<Self>, query: &str, stop: &Stop) -> Result<Body, Error> {
         let (mut path, mut query) = (observe::path(&self.config), query.to_owned());
         loop {
-            let overlaps = self.run.lock().unwrap().current.as_ref().is_some_and(Current::is_open);
+            let overlaps = self
+                .run
+                .lock()
+                .unwrap()
+                .current
+                .as_ref()
+                .is_some_and(Current::is_open);
             let (step, waited) = self.arrived();
             let mut request = observe::request(&self.config, &path, &query, waited);
             if overlaps {
@@ -127,7 +137,8 @@ impl Script {
             if matches!(response, Response::Refused) {
                 request = json!({"kind": "refused", "after": request["after"]});
             }
-            let is_held = matches!(&response, Response::Answered(answer) if answer.end == End::Hold);
+            let is_held =
+                matches!(&response, Response::Answered(answer) if answer.end == End::Hold);
             {
                 let mut run = self.run.lock().unwrap();
                 if step.is_none() {
@@ -136,14 +147,23 @@ impl Script {
                     self.stop();
                     return Err(Error::other("the script is over"));
                 }
-                run.current = Some(Current { request, is_held, hung_up: Arc::clone(&hung_up) });
+                run.current = Some(Current {
+                    request,
+                    is_held,
+                    hung_up: Arc::clone(&hung_up),
+                });
                 run.ended_at = self.clock.elapsed();
             }
-            self.recorder.requested(query.contains("sendInitialEvents=true"));
+            self.recorder
+                .requested(query.contains("sendInitialEvents=true"));
             let answer = match response {
-                Response::Refused => return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into()),
+                Response::Refused => {
+                    return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
+                }
                 Response::Dropped(end) => {
-                    return Err(end.read().map_or_else(Error::from, |_| Error::other("nothing came")));
+                    return Err(end
+                        .read()
+                        .map_or_else(Error::from, |_| Error::other("nothing came")));
                 }
                 Response::Answered(answer) => answer,
             };
@@ -155,7 +175,13 @@ impl Script {
             }
             let (parts, end) = answer.received(query.starts_with("watch=true"))?;
             let (script, stop) = (Arc::clone(self), stop.clone());
-            return Ok(Body::new(Reader { parts, end, stop, hung_up, script }));
+            return Ok(Body::new(Reader {
+                parts,
+                end,
+                stop,
+                hung_up,
+                script,
+            }));
         }
     }
 
@@ -165,7 +191,12 @@ impl Script {
         self.step_is_over();
         let mut run = self.run.lock().unwrap();
         let waited = run.waited.replace(Duration::ZERO);
-        (self.next(&run).filter(|step| step["op"] == "respond").cloned(), waited)
+        (
+            self.next(&run)
+                .filter(|step| step["op"] == "respond")
+                .cloned(),
+            waited,
+        )
     }
 
     fn next(&self, run: &Run) -> Option<&Value> {
@@ -176,12 +207,19 @@ impl Script {
     fn step_is_over(&self) {
         let (current, step) = {
             let mut run = self.run.lock().unwrap();
-            let Some(current) = run.current.take() else { return };
+            let Some(current) = run.current.take() else {
+                return;
+            };
             (current, self.next(&run).cloned())
         };
         let wanted = step.map_or(Value::Null, |step| step["want"].clone());
         let mut answer = self.recorder.take();
-        answer.extend(self.look.get().map(|look| look(&wanted)).unwrap_or_default());
+        answer.extend(
+            self.look
+                .get()
+                .map(|look| look(&wanted))
+                .unwrap_or_default(),
+        );
         answer.insert("request".to_owned(), current.request);
         if current.is_held && current.hung_up.load(Ordering::Relaxed) {
             answer.insert("hung_up".to_owned(), json!(true));
@@ -191,14 +229,19 @@ impl Script {
 
     fn stop(&self) {
         self.step_is_over();
-        self.run.lock().unwrap().stopped_at.get_or_insert(self.clock.elapsed());
+        self.run
+            .lock()
+            .unwrap()
+            .stopped_at
+            .get_or_insert(self.clock.elapsed());
         self.stop.stop();
     }
 
     /// When the next step stops the reflector, if it does so by time.
     fn stops_at(&self) -> Option<Duration> {
         let run = self.run.lock().unwrap();
-        let next = self.steps[..self.until].get(run.answers.len() + usize::from(run.current.is_some()))?;
+        let next =
+            self.steps[..self.until].get(run.answers.len() + usize::from(run.current.is_some()))?;
         let by_time = next["op"] == "stop" && next["when"] == "after";
         by_time.then(|| run.ended_at + Duration::from_millis(next["ms"].as_u64().unwrap()))
     }
@@ -222,14 +265,20 @@ impl Script {
     fn quiet(&self, stop: &Stop) {
         let next = {
             let run = self.run.lock().unwrap();
-            self.steps[..self.until].get(run.answers.len() + 1).map(|step| text(&step["op"]).to_owned())
+            self.steps[..self.until]
+                .get(run.answers.len() + 1)
+                .map(|step| text(&step["op"]).to_owned())
         };
         if let Some(at) = self.stops_at() {
-            self.clock.advance(at.saturating_sub(self.clock.elapsed()), stop);
+            self.clock
+                .advance(at.saturating_sub(self.clock.elapsed()), stop);
         } else if next.is_none_or(|op| op == "respond") {
             // Only a resync that fails can end the watch.
             let mut resyncs = 0..RESYNCS;
-            while !stop.is_stopped() && resyncs.next().is_some() && self.clock.advance_to_resync(stop) {}
+            while !stop.is_stopped()
+                && resyncs.next().is_some()
+                && self.clock.advance_to_resync(stop)
+            {}
             if stop.is_stopped() {
                 return;
             }

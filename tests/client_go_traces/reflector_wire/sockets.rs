@@ -34,7 +34,9 @@ const THREADS: usize = 4;
 #[test]
 fn scripts_replay_over_tcp() {
     let listed = crate::deviations();
-    let files = crate::files().into_iter().filter(|(suite, _)| suite.name == "reflector_wire");
+    let files = crate::files()
+        .into_iter()
+        .filter(|(suite, _)| suite.name == "reflector_wire");
     let traces: Vec<Value> = files.flat_map(|(_, path)| crate::traces(&path)).collect();
     let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
     thread::scope(|scope| {
@@ -56,8 +58,16 @@ fn scripts_replay_over_tcp() {
         tally.replayed,
         tally.steps
     );
-    assert!(tally.failed.is_empty(), "{} failed:\n{}", tally.failed.len(), tally.failed.join("\n"));
-    assert!(share >= FLOOR, "only {share:.1} % replayed, the floor is {FLOOR} %");
+    assert!(
+        tally.failed.is_empty(),
+        "{} failed:\n{}",
+        tally.failed.len(),
+        tally.failed.join("\n")
+    );
+    assert!(
+        share >= FLOOR,
+        "only {share:.1} % replayed, the floor is {FLOOR} %"
+    );
 }
 
 #[derive(Default)]
@@ -90,7 +100,11 @@ fn is_for_sockets(trace: &Value) -> bool {
             let response = &step["response"];
             let mut stream = response["stream"].as_array().map_or(&[][..], Vec::as_slice);
             if let Some((_, before)) = stream.split_last().filter(|(last, _)| is_pause(last)) {
-                stream = if response["end"] == "reset" { before } else { stream };
+                stream = if response["end"] == "reset" {
+                    before
+                } else {
+                    stream
+                };
             }
             response["refuse"] != true && step["when"] != "after" && !stream.iter().any(is_pause)
         })
@@ -114,7 +128,10 @@ fn replay(trace: &Value, listed: &BTreeSet<String>) -> Result<usize, String> {
         let (got, want) = (answers.get(number), checked(&step["want"]));
         if got != Some(&want) {
             let nothing = json!("nothing");
-            return Err(format!("step {number}: {step}\n  got {}", got.unwrap_or(&nothing)));
+            return Err(format!(
+                "step {number}: {step}\n  got {}",
+                got.unwrap_or(&nothing)
+            ));
         }
     }
     Ok(until)
@@ -146,7 +163,11 @@ fn run(config: &Value, steps: &[Value], until: usize) -> Vec<Value> {
     let client = Client::new(Config::new(format!("http://{address}"))).unwrap();
     let resource = GroupVersionResource::new("", "v1", "configmaps");
     let lister_watcher = client.lister_watcher(&resource, Some(text(&config["namespace"])));
-    let (recorder, clock, stop) = (Arc::new(Recorder::new(config)), Immediate::default(), Stop::new());
+    let (recorder, clock, stop) = (
+        Arc::new(Recorder::new(config)),
+        Immediate::default(),
+        Stop::new(),
+    );
     let store: Arc<dyn ReflectorStore<DynamicObject>> = recorder.clone();
     let options = options(config, Arc::new(clock.clone()), &recorder);
     let reflector = Reflector::new(Arc::new(lister_watcher), store, options);
@@ -162,7 +183,14 @@ fn run(config: &Value, steps: &[Value], until: usize) -> Vec<Value> {
         });
         let running = scope.spawn(|| reflector.run(&stop));
         let config = config.clone();
-        let mut server = Server { config, recorder, clock, arrived, answers: Vec::new(), current: None };
+        let mut server = Server {
+            config,
+            recorder,
+            clock,
+            arrived,
+            answers: Vec::new(),
+            current: None,
+        };
         let version = || reflector.last_sync_resource_version();
         let further = server.serve(steps, until, &version);
         stop.stop();
@@ -170,24 +198,41 @@ fn run(config: &Value, steps: &[Value], until: usize) -> Vec<Value> {
         server.step_is_over(&version);
         is_over.store(true, Ordering::Relaxed);
         drop(TcpStream::connect(address));
-        server.answers.push(json!({"request": further, "stopped": "now"}));
+        server
+            .answers
+            .push(json!({"request": further, "stopped": "now"}));
         server.answers
     })
 }
 
 impl Server {
     /// Answers the requests; the one that is too many, if the last step wants one.
-    fn serve(&mut self, steps: &[Value], until: usize, version: &dyn Fn() -> String) -> Option<Value> {
-        for step in steps[..until].iter().take_while(|step| step["op"] == "respond") {
+    fn serve(
+        &mut self,
+        steps: &[Value],
+        until: usize,
+        version: &dyn Fn() -> String,
+    ) -> Option<Value> {
+        for step in steps[..until]
+            .iter()
+            .take_while(|step| step["op"] == "respond")
+        {
             let resets = step["response"]["end"] == "reset" || step["response"]["drop"] == "reset";
             let (connection, request) = self.request(!resets)?;
             self.step_is_over(version);
             let want = checked(&step["want"]);
             let held = self.respond(&Response::parse(&step["response"]), connection, &want);
-            self.current = Some(Current { request, want, held });
+            self.current = Some(Current {
+                request,
+                want,
+                held,
+            });
         }
         let next = self.answers.len() + usize::from(self.current.is_some());
-        if steps.get(next).is_none_or(|step| step["want"]["request"].is_null()) {
+        if steps
+            .get(next)
+            .is_none_or(|step| step["want"]["request"].is_null())
+        {
             if let Some(current) = &self.current {
                 self.recorder.wait_for(&current.want, PATIENCE);
             }
@@ -216,13 +261,24 @@ impl Server {
         let head = String::from_utf8(head).unwrap();
         let target = head.strip_prefix("GET ")?.split(' ').next()?;
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        self.recorder.requested(query.contains("sendInitialEvents=true"));
-        Some((connection, observe::request(&self.config, path, query, self.clock.waited())))
+        self.recorder
+            .requested(query.contains("sendInitialEvents=true"));
+        Some((
+            connection,
+            observe::request(&self.config, path, query, self.clock.waited()),
+        ))
     }
 
     /// Sends a response; the connection, if it is left open.
-    fn respond(&self, response: &Response, mut connection: TcpStream, want: &Value) -> Option<TcpStream> {
-        let Response::Answered(answer) = response else { return None };
+    fn respond(
+        &self,
+        response: &Response,
+        mut connection: TcpStream,
+        want: &Value,
+    ) -> Option<TcpStream> {
+        let Response::Answered(answer) = response else {
+            return None;
+        };
         // Who has heard enough may have hung up meanwhile.
         let _ = connection.write_all(&answer.head());
         for part in &answer.parts {
@@ -239,7 +295,14 @@ impl Server {
 
     /// All that came of the last request is there.
     fn step_is_over(&mut self, version: &dyn Fn() -> String) {
-        let Some(Current { request, want, held }) = self.current.take() else { return };
+        let Some(Current {
+            request,
+            want,
+            held,
+        }) = self.current.take()
+        else {
+            return;
+        };
         let mut answer = self.recorder.take();
         answer.insert("request".to_owned(), request);
         answer.insert("last_rv".to_owned(), json!(version()));
@@ -265,7 +328,10 @@ struct Immediate {
 
 impl Default for Immediate {
     fn default() -> Self {
-        Self { start: Instant::now(), waits: Arc::default() }
+        Self {
+            start: Instant::now(),
+            waits: Arc::default(),
+        }
     }
 }
 

@@ -7,11 +7,17 @@ use super::{Thing, accessor, pairs, plain, thing, valued, with_adds};
 #[test]
 fn m3_newer_mutations_are_found_by_index() {
     let subject = plain();
-    subject.indexer.replace(vec![thing("a", 1), thing("b", 5), thing("c", 1)], "9").unwrap();
+    subject
+        .indexer
+        .replace(vec![thing("a", 1), thing("b", 5), thing("c", 1)], "9")
+        .unwrap();
     subject.cache.mutation(thing("a", 2)).unwrap();
     subject.cache.mutation(thing("b", 4)).unwrap();
     subject.cache.mutation(thing("new", 4)).unwrap();
-    assert_eq!(subject.by_value("x"), pairs(&[("a", 2), ("b", 5), ("c", 1)]));
+    assert_eq!(
+        subject.by_value("x"),
+        pairs(&[("a", 2), ("b", 5), ("c", 1)])
+    );
     assert_eq!(with_adds().by_value("x"), []);
     let subject = with_adds();
     subject.cache.mutation(valued("new", 4, "x y x")).unwrap();
@@ -44,7 +50,10 @@ fn m3_a_mutation_that_the_store_is_ahead_of_is_not_found() {
     let subject = with_adds();
     subject.cache.mutation(valued("a", 2, "x")).unwrap();
     subject.indexer.add(valued("a", 3, "y")).unwrap();
-    assert_eq!((subject.by_value("x"), subject.by_value("y")), (pairs(&[]), pairs(&[("a", 3)])));
+    assert_eq!(
+        (subject.by_value("x"), subject.by_value("y")),
+        (pairs(&[]), pairs(&[("a", 3)]))
+    );
 }
 
 #[test]
@@ -64,12 +73,20 @@ fn m3_an_index_function_that_fails_on_a_mutation_leaves_it_out() {
 #[test]
 fn m3_without_the_index_there_is_an_error() {
     let subject = with_adds();
-    assert_eq!(subject.cache.by_index("nope", "x").unwrap_err(), IndexError::NoIndex { name: "nope".into() });
+    assert_eq!(
+        subject.cache.by_index("nope", "x").unwrap_err(),
+        IndexError::NoIndex {
+            name: "nope".into()
+        }
+    );
     let cache = MutationCache::builder(accessor(), subject.indexer.clone() as _).build();
     let error = cache.by_index("value", "x").unwrap_err();
     assert_eq!(
         (error.to_string().as_str(), error),
-        ("no indexer was given to the mutation cache", IndexError::NoIndexer)
+        (
+            "no indexer was given to the mutation cache",
+            IndexError::NoIndexer
+        )
     );
     assert!(cache.get_by_key("a").unwrap().is_none());
 }
@@ -81,7 +98,9 @@ fn m3_an_index_answers_what_reads_by_key_answer() {
     let subject = with_adds();
     let mut random = 1u64;
     let mut below = |limit: u64| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         (random >> 33) % limit
     };
     let mut version = 0;
@@ -101,14 +120,21 @@ fn m3_an_index_answers_what_reads_by_key_answer() {
         let found = ["x", "y"].map(|value| subject.by_value(value));
         let answers: Vec<_> = NAMES.iter().filter_map(|name| subject.get(name)).collect();
         for (value, found) in ["x", "y"].into_iter().zip(found) {
-            let with_value = answers.iter().filter(|thing| thing.value.split(' ').any(|one| one == value));
-            let expected: Vec<_> =
-                with_value.map(|thing| (thing.name.clone(), thing.version.clone())).collect();
+            let with_value = answers
+                .iter()
+                .filter(|thing| thing.value.split(' ').any(|one| one == value));
+            let expected: Vec<_> = with_value
+                .map(|thing| (thing.name.clone(), thing.version.clone()))
+                .collect();
             assert_eq!(found, expected);
         }
         for stored in subject.indexer.list() {
             let number = |thing: &Thing| thing.version.parse::<u64>().unwrap();
-            assert!(subject.get(&stored.name).is_none_or(|thing| number(&thing) >= number(&stored)));
+            assert!(
+                subject
+                    .get(&stored.name)
+                    .is_none_or(|thing| number(&thing) >= number(&stored))
+            );
         }
     }
 }

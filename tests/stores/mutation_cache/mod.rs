@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use k8s_informer::testing::FakeClock;
 use k8s_informer::{
-    Accessor, Deleted, IndexFunc, Indexer, Indexers, KeyError, MutationCache, MutationCacheBuilder, Object,
-    StoreError, meta_namespace_key,
+    Accessor, Deleted, IndexFunc, Indexer, Indexers, KeyError, MutationCache, MutationCacheBuilder,
+    Object, StoreError, meta_namespace_key,
 };
 
 const A_MOMENT: Duration = Duration::from_nanos(1);
@@ -49,11 +49,21 @@ fn thing(name: &str, version: impl ToString) -> Arc<Thing> {
 }
 
 fn valued(name: &str, version: impl ToString, value: &'static str) -> Arc<Thing> {
-    Arc::new(Thing { name: name.to_owned(), version: version.to_string(), uid: "", value })
+    Arc::new(Thing {
+        name: name.to_owned(),
+        version: version.to_string(),
+        uid: "",
+        value,
+    })
 }
 
 fn with_uid(name: &str, version: impl ToString, uid: &'static str) -> Arc<Thing> {
-    Arc::new(Thing { name: name.to_owned(), version: version.to_string(), uid, value: "x" })
+    Arc::new(Thing {
+        name: name.to_owned(),
+        version: version.to_string(),
+        uid,
+        value: "x",
+    })
 }
 
 fn accessor() -> Accessor<Thing> {
@@ -80,13 +90,22 @@ struct Subject {
     clock: FakeClock,
 }
 
-fn subject(options: impl FnOnce(MutationCacheBuilder<Thing>) -> MutationCacheBuilder<Thing>) -> Subject {
+fn subject(
+    options: impl FnOnce(MutationCacheBuilder<Thing>) -> MutationCacheBuilder<Thing>,
+) -> Subject {
     let clock = FakeClock::new();
-    let indexer = Arc::new(Indexer::new(accessor(), Indexers::new().with("value", by_value())));
+    let indexer = Arc::new(Indexer::new(
+        accessor(),
+        Indexers::new().with("value", by_value()),
+    ));
     let builder = MutationCache::builder(accessor(), Arc::clone(&indexer) as _)
         .indexer(Arc::clone(&indexer))
         .clock(Arc::new(clock.clone()));
-    Subject { cache: options(builder).build(), indexer, clock }
+    Subject {
+        cache: options(builder).build(),
+        indexer,
+        clock,
+    }
 }
 
 fn plain() -> Subject {
@@ -108,20 +127,28 @@ impl Subject {
 
     fn by_value(&self, value: &str) -> Vec<(String, String)> {
         let things = self.cache.by_index("value", value).unwrap();
-        let mut found: Vec<_> =
-            things.iter().map(|thing| (thing.name.clone(), thing.version.clone())).collect();
+        let mut found: Vec<_> = things
+            .iter()
+            .map(|thing| (thing.name.clone(), thing.version.clone()))
+            .collect();
         found.sort();
         found
     }
 }
 
 fn pairs(pairs: &[(&str, u32)]) -> Vec<(String, String)> {
-    pairs.iter().map(|(name, version)| ((*name).to_owned(), version.to_string())).collect()
+    pairs
+        .iter()
+        .map(|(name, version)| ((*name).to_owned(), version.to_string()))
+        .collect()
 }
 
 fn refused(result: Result<(), StoreError>, bad: &str) {
     match result {
-        Err(StoreError::ResourceVersion { key, resource_version }) => {
+        Err(StoreError::ResourceVersion {
+            key,
+            resource_version,
+        }) => {
             assert_eq!((&*key, resource_version.as_deref()), ("a", Some(bad)));
         }
         other => panic!("{bad:?}: {other:?}"),
@@ -134,11 +161,23 @@ fn m1_the_newest_mutation_is_kept() {
     subject.indexer.add(thing("a", 9)).unwrap();
     subject.cache.mutation(thing("a", 11)).unwrap();
     subject.cache.mutation(thing("a", 10)).unwrap();
-    assert_eq!(subject.version("a").unwrap(), "11", "an older one is ignored");
+    assert_eq!(
+        subject.version("a").unwrap(),
+        "11",
+        "an older one is ignored"
+    );
     subject.cache.mutation(thing("a", 100)).unwrap();
-    assert_eq!(subject.version("a").unwrap(), "100", "as numbers, not as text");
+    assert_eq!(
+        subject.version("a").unwrap(),
+        "100",
+        "as numbers, not as text"
+    );
     subject.cache.mutation(valued("a", 100, "other")).unwrap();
-    assert_eq!(subject.get("a").unwrap().value, "other", "an equal one takes the place");
+    assert_eq!(
+        subject.get("a").unwrap().value,
+        "other",
+        "an equal one takes the place"
+    );
     subject.cache.mutation(thing("a", u64::MAX)).unwrap();
     assert_eq!(subject.version("a").unwrap(), u64::MAX.to_string());
 }
@@ -158,14 +197,32 @@ fn m1_a_version_that_is_no_number_is_refused() {
     let subject = plain();
     subject.indexer.add(thing("a", 1)).unwrap();
     subject.cache.mutation(thing("a", 5)).unwrap();
-    for bad in ["abc", "-1", "+7", "7.0", " 7", "0x7", "18446744073709551616"] {
+    for bad in [
+        "abc",
+        "-1",
+        "+7",
+        "7.0",
+        " 7",
+        "0x7",
+        "18446744073709551616",
+    ] {
         refused(subject.cache.mutation(thing("a", bad)), bad);
         refused(subject.cache.on_add_or_update(&thing("a", bad)), bad);
-        refused(subject.cache.on_delete(&Deleted::Final(thing("a", bad))), bad);
+        refused(
+            subject.cache.on_delete(&Deleted::Final(thing("a", bad))),
+            bad,
+        );
         assert_eq!(subject.version("a").unwrap(), "5", "what was known stays");
     }
-    let error = subject.cache.mutation(thing("a", "abc")).unwrap_err().to_string();
-    assert_eq!(error, r#"the resourceVersion "abc" of a is not a whole number"#);
+    let error = subject
+        .cache
+        .mutation(thing("a", "abc"))
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        r#"the resourceVersion "abc" of a is not a whole number"#
+    );
     // The store is what counts where nothing can be compared.
     subject.indexer.update(thing("a", "abc")).unwrap();
     assert_eq!(subject.by_value("x"), [("a".to_owned(), "abc".to_owned())]);
@@ -193,7 +250,11 @@ fn m1_a_mutation_is_remembered_for_the_ttl() {
         assert_eq!(subject.by_value("x"), pairs(&[("a", 2)]));
         subject.clock.advance(A_MOMENT);
         assert_eq!(subject.by_value("x"), pairs(&[("a", 1)]));
-        assert_eq!(subject.version("a").unwrap(), "1", "reads do not prolong it");
+        assert_eq!(
+            subject.version("a").unwrap(),
+            "1",
+            "reads do not prolong it"
+        );
         subject.cache.mutation(thing("a", 2)).unwrap();
         subject.clock.advance(FIVE_MINUTES);
         subject.cache.mutation(thing("a", 2)).unwrap();
@@ -217,7 +278,11 @@ fn m1_a_hundred_mutations_are_remembered_and_the_least_recently_used_goes() {
         for at in 0..100 {
             subject.cache.mutation(thing(&at.to_string(), 1)).unwrap();
         }
-        assert_eq!(subject.by_value("x").len(), 100, "which leaves the order as it is");
+        assert_eq!(
+            subject.by_value("x").len(),
+            100,
+            "which leaves the order as it is"
+        );
         assert!(subject.get("0").is_some(), "which touches it");
         subject.cache.mutation(thing("100", 1)).unwrap();
         assert_eq!((subject.get("0").is_some(), subject.get("1")), (true, None));
@@ -239,7 +304,11 @@ fn m2_the_newer_of_store_and_mutation_is_answered() {
     subject.indexer.update(valued("a", 2, "stored")).unwrap();
     assert_eq!(subject.get("a").unwrap().value, "stored");
     subject.indexer.update(thing("a", 1)).unwrap();
-    assert_eq!(subject.version("a").unwrap(), "1", "what the store has caught up with is forgotten");
+    assert_eq!(
+        subject.version("a").unwrap(),
+        "1",
+        "what the store has caught up with is forgotten"
+    );
 }
 
 #[test]
@@ -252,8 +321,15 @@ fn m2_an_object_that_the_store_has_not_yet_is_there_for_every_read() {
     }
     subject.indexer.add(thing("a", 3)).unwrap();
     assert_eq!(subject.version("a").unwrap(), "3");
-    subject.indexer.delete(&Deleted::Final(thing("a", 4))).unwrap();
-    assert_eq!(subject.get("a"), None, "the mutation was forgotten when the store had caught up");
+    subject
+        .indexer
+        .delete(&Deleted::Final(thing("a", 4)))
+        .unwrap();
+    assert_eq!(
+        subject.get("a"),
+        None,
+        "the mutation was forgotten when the store had caught up"
+    );
 }
 
 /// A writer, an informer that follows it, and readers: nobody sees an older object than before, and the
@@ -262,7 +338,8 @@ fn m2_an_object_that_the_store_has_not_yet_is_there_for_every_read() {
 fn m2_who_writes_reads_what_he_wrote() {
     const ROUNDS: u64 = 300;
     const WRITES: u64 = 10;
-    let version = |thing: Option<Arc<Thing>>| thing.map_or(0, |thing| thing.version.parse::<u64>().unwrap());
+    let version =
+        |thing: Option<Arc<Thing>>| thing.map_or(0, |thing| thing.version.parse::<u64>().unwrap());
     for _ in 0..ROUNDS {
         let subject = with_adds();
         let read = |at: u64| match at % 2 {
@@ -306,9 +383,15 @@ fn m4_what_the_store_has_caught_up_with_is_forgotten() {
     subject.cache.mutation(thing("a", 5)).unwrap();
     subject.cache.on_add_or_update(&thing("a", 4)).unwrap();
     assert_eq!(subject.version("a").unwrap(), "5");
-    subject.cache.on_add_or_update(&with_uid("a", 5, "another")).unwrap();
+    subject
+        .cache
+        .on_add_or_update(&with_uid("a", 5, "another"))
+        .unwrap();
     assert_eq!(subject.get("a"), None);
-    subject.cache.on_add_or_update(&thing("never seen", 5)).unwrap();
+    subject
+        .cache
+        .on_add_or_update(&thing("never seen", 5))
+        .unwrap();
 }
 
 #[test]
@@ -316,40 +399,74 @@ fn m4_a_deletion_forgets_the_object_and_what_comes_late_of_it() {
     let subject = with_adds();
     // By its UID, though the mutation is newer than what the deletion knows.
     subject.cache.mutation(with_uid("a", 9, "u1")).unwrap();
-    subject.cache.on_delete(&Deleted::Final(with_uid("a", 7, "u1"))).unwrap();
-    assert_eq!((subject.get("a"), subject.by_value("x")), (None, pairs(&[])));
+    subject
+        .cache
+        .on_delete(&Deleted::Final(with_uid("a", 7, "u1")))
+        .unwrap();
+    assert_eq!(
+        (subject.get("a"), subject.by_value("x")),
+        (None, pairs(&[]))
+    );
     for (version, uid) in [(10, "u1"), (7, "u2"), (6, "u2")] {
         subject.cache.mutation(with_uid("a", version, uid)).unwrap();
-        assert_eq!((subject.get("a"), subject.by_value("x")), (None, pairs(&[])), "{version} {uid}");
+        assert_eq!(
+            (subject.get("a"), subject.by_value("x")),
+            (None, pairs(&[])),
+            "{version} {uid}"
+        );
     }
     subject.cache.mutation(with_uid("a", 8, "u2")).unwrap();
     assert_eq!(subject.version("a").unwrap(), "8", "created anew");
     // By its version, though it is another object.
-    subject.cache.on_delete(&Deleted::Final(with_uid("a", 8, "u3"))).unwrap();
+    subject
+        .cache
+        .on_delete(&Deleted::Final(with_uid("a", 8, "u3")))
+        .unwrap();
     assert_eq!(subject.get("a"), None);
     subject.clock.advance(FIVE_MINUTES + A_MOMENT);
     subject.cache.mutation(with_uid("a", 1, "u1")).unwrap();
-    assert_eq!(subject.version("a").unwrap(), "1", "that it is gone is remembered as long as a mutation");
+    assert_eq!(
+        subject.version("a").unwrap(),
+        "1",
+        "that it is gone is remembered as long as a mutation"
+    );
 }
 
 #[test]
 fn m4_a_deletion_of_an_older_object_leaves_the_newer_one() {
     let subject = with_adds();
     subject.cache.mutation(with_uid("a", 9, "u2")).unwrap();
-    subject.cache.on_delete(&Deleted::Final(with_uid("a", 8, "u1"))).unwrap();
+    subject
+        .cache
+        .on_delete(&Deleted::Final(with_uid("a", 8, "u1")))
+        .unwrap();
     assert_eq!(subject.version("a").unwrap(), "9");
     subject.cache.mutation(with_uid("a", 10, "u1")).unwrap();
-    assert_eq!(subject.version("a").unwrap(), "10", "nothing is remembered of that deletion");
+    assert_eq!(
+        subject.version("a").unwrap(),
+        "10",
+        "nothing is remembered of that deletion"
+    );
 }
 
 #[test]
 fn m4_a_deletion_that_was_missed_is_one_too() {
     let subject = with_adds();
-    let missed = |last_known| Deleted::FinalStateUnknown { key: "a".into(), last_known };
+    let missed = |last_known| Deleted::FinalStateUnknown {
+        key: "a".into(),
+        last_known,
+    };
     subject.cache.mutation(with_uid("a", 9, "u1")).unwrap();
     subject.cache.on_delete(&missed(None)).unwrap();
-    assert_eq!(subject.version("a").unwrap(), "9", "nobody knows which object that was");
-    subject.cache.on_delete(&missed(Some(with_uid("a", 3, "u1")))).unwrap();
+    assert_eq!(
+        subject.version("a").unwrap(),
+        "9",
+        "nobody knows which object that was"
+    );
+    subject
+        .cache
+        .on_delete(&missed(Some(with_uid("a", 3, "u1"))))
+        .unwrap();
     assert_eq!(subject.get("a"), None);
 }
 
@@ -357,10 +474,19 @@ fn m4_a_deletion_that_was_missed_is_one_too() {
 fn m4_a_deletion_that_is_known_before_the_store_knows_it_hides_the_object() {
     let subject = plain();
     subject.indexer.add(thing("a", 1)).unwrap();
-    subject.cache.on_delete(&Deleted::Final(thing("a", 2))).unwrap();
-    assert_eq!((subject.by_value("x"), subject.get("a")), (pairs(&[]), None));
+    subject
+        .cache
+        .on_delete(&Deleted::Final(thing("a", 2)))
+        .unwrap();
+    assert_eq!(
+        (subject.by_value("x"), subject.get("a")),
+        (pairs(&[]), None)
+    );
     subject.indexer.update(thing("a", 2)).unwrap();
-    assert_eq!((subject.by_value("x"), subject.version("a").unwrap()), (pairs(&[("a", 2)]), "2".to_owned()));
+    assert_eq!(
+        (subject.by_value("x"), subject.version("a").unwrap()),
+        (pairs(&[("a", 2)]), "2".to_owned())
+    );
     subject.indexer.update(thing("a", 1)).unwrap();
     assert_eq!(subject.version("a").unwrap(), "1", "and is forgotten then");
 }

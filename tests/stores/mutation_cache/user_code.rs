@@ -16,18 +16,34 @@ fn what_has_no_key_changes_nothing() {
     let subject = with_adds();
     subject.cache.mutation(thing("a", 5)).unwrap();
     for name in ["unkeyable", "panic"] {
-        let key_error = |result: Result<(), StoreError>| assert!(matches!(result, Err(StoreError::Key(_))));
+        let key_error =
+            |result: Result<(), StoreError>| assert!(matches!(result, Err(StoreError::Key(_))));
         key_error(subject.cache.mutation(thing(name, 1)));
         key_error(subject.cache.on_add_or_update(&thing(name, 9)));
         key_error(subject.cache.on_delete(&Deleted::Final(thing(name, 9))));
     }
-    assert!(matches!(subject.cache.mutation(with_uid("a", 6, "panic")), Err(StoreError::Other(_))));
     assert!(matches!(
-        subject.cache.on_delete(&Deleted::Final(with_uid("a", 6, "panic"))),
+        subject.cache.mutation(with_uid("a", 6, "panic")),
         Err(StoreError::Other(_))
     ));
-    assert!(matches!(subject.cache.mutation(thing("a", "panic")), Err(StoreError::ResourceVersion { .. })));
-    assert_eq!((subject.version("a").unwrap(), subject.get(""), subject.get("b")), ("5".into(), None, None));
+    assert!(matches!(
+        subject
+            .cache
+            .on_delete(&Deleted::Final(with_uid("a", 6, "panic"))),
+        Err(StoreError::Other(_))
+    ));
+    assert!(matches!(
+        subject.cache.mutation(thing("a", "panic")),
+        Err(StoreError::ResourceVersion { .. })
+    ));
+    assert_eq!(
+        (
+            subject.version("a").unwrap(),
+            subject.get(""),
+            subject.get("b")
+        ),
+        ("5".into(), None, None)
+    );
     subject.cache.mutation(thing("", 5)).unwrap();
     assert_eq!(subject.version("").unwrap(), "5", "an empty key is a key");
     let huge = "k".repeat(1 << 20);
@@ -83,12 +99,20 @@ fn a_store_that_fails_or_panics_costs_this_one_read() {
         "panics" => panic!("out of order"),
         _ => Ok(None),
     }));
-    let cache = MutationCache::builder(accessor(), Arc::new(store)).include_adds(true).build();
+    let cache = MutationCache::builder(accessor(), Arc::new(store))
+        .include_adds(true)
+        .build();
     for name in ["fails", "panics", "fine"] {
         cache.mutation(thing(name, 1)).unwrap();
     }
-    assert_eq!(cache.get_by_key("fails").unwrap_err().to_string(), "out of order");
-    assert_eq!(cache.get_by_key("panics").unwrap_err().to_string(), "the store panicked: out of order");
+    assert_eq!(
+        cache.get_by_key("fails").unwrap_err().to_string(),
+        "out of order"
+    );
+    assert_eq!(
+        cache.get_by_key("panics").unwrap_err().to_string(),
+        "the store panicked: out of order"
+    );
     assert_eq!(cache.get_by_key("fine").unwrap(), Some(thing("fine", 1)));
 }
 
@@ -125,7 +149,11 @@ fn m2_a_mutation_that_comes_during_a_read_stays() {
     let cache = Arc::new(MutationCache::builder(accessor(), Arc::new(store)).build());
     assert!(cell.set(Arc::clone(&cache)).is_ok());
     cache.mutation(thing("a", 2)).unwrap();
-    assert_eq!(cache.get_by_key("a").unwrap(), Some(thing("a", 2)), "what there was when it was asked");
+    assert_eq!(
+        cache.get_by_key("a").unwrap(),
+        Some(thing("a", 2)),
+        "what there was when it was asked"
+    );
     assert_eq!(cache.get_by_key("a").unwrap(), Some(thing("a", 3)));
 }
 
@@ -143,7 +171,10 @@ fn m3_nothing_falls_between_the_mutations_and_the_index() {
                 vec![thing.value.to_owned()]
             }
         });
-        let indexer = Arc::new(Indexer::new(accessor(), Indexers::new().with("value", index)));
+        let indexer = Arc::new(Indexer::new(
+            accessor(),
+            Indexers::new().with("value", index),
+        ));
         assert!(cell.set(Arc::clone(&indexer)).is_ok());
         let cache = MutationCache::builder(accessor(), Arc::clone(&indexer) as _);
         let cache = cache.indexer(indexer).include_adds(true).build();
@@ -193,9 +224,18 @@ fn user_code_runs_under_no_lock() {
     thread::spawn(move || {
         let cell = Arc::new(OnceLock::<Arc<MutationCache<Nosy>>>::new());
         let index = IndexFunc::new(|nosy: &Nosy| vec![nosy.look().len().to_string()]);
-        let indexer = Arc::new(Indexer::new(Accessor::object(), Indexers::new().with("length", index)));
+        let indexer = Arc::new(Indexer::new(
+            Accessor::object(),
+            Indexers::new().with("length", index),
+        ));
         let cache = MutationCache::builder(Accessor::object(), Arc::clone(&indexer) as _);
-        let cache = Arc::new(cache.indexer(Arc::clone(&indexer)).include_adds(true).max_size(1).build());
+        let cache = Arc::new(
+            cache
+                .indexer(Arc::clone(&indexer))
+                .include_adds(true)
+                .max_size(1)
+                .build(),
+        );
         assert!(cell.set(Arc::clone(&cache)).is_ok());
         let nosy = |version: &str| Arc::new(Nosy(version.to_owned(), Arc::clone(&cell)));
         cache.mutation(nosy("1")).unwrap();
@@ -209,5 +249,7 @@ fn user_code_runs_under_no_lock() {
         cache.on_delete(&Deleted::Final(nosy("4"))).unwrap();
         done.send(()).unwrap();
     });
-    finished.recv_timeout(Duration::from_secs(20)).expect("a lock is held, or an assertion failed");
+    finished
+        .recv_timeout(Duration::from_secs(20))
+        .expect("a lock is held, or an assertion failed");
 }

@@ -8,8 +8,10 @@ use serde_json::{Map, Value};
 use crate::client::material::Secret;
 
 /// The two versions that there are.
-pub(super) const API_VERSIONS: [&str; 2] =
-    ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
+pub(super) const API_VERSIONS: [&str; 2] = [
+    "client.authentication.k8s.io/v1",
+    "client.authentication.k8s.io/v1beta1",
+];
 
 type Object = Map<String, Value>;
 
@@ -49,10 +51,14 @@ pub(super) fn parse(output: &[u8], api_version: &str) -> Result<Answer, String> 
                 None => "none",
                 // Only what can't be anything else is quoted.
                 Some(known) if API_VERSIONS.contains(&known) => known,
-                Some("client.authentication.k8s.io/v1alpha1") => "client.authentication.k8s.io/v1alpha1",
+                Some("client.authentication.k8s.io/v1alpha1") => {
+                    "client.authentication.k8s.io/v1alpha1"
+                }
                 Some(_) => "another one",
             };
-            return Err(format!("is configured to use apiVersion {api_version}, and returned {returned}"));
+            return Err(format!(
+                "is configured to use apiVersion {api_version}, and returned {returned}"
+            ));
         }
     }
     let status = match answer.get("status") {
@@ -75,7 +81,11 @@ pub(super) fn parse(output: &[u8], api_version: &str) -> Result<Answer, String> 
         None | Some(Value::Null) => None,
         Some(time) => expiry(time.as_str().unwrap_or_default())?,
     };
-    Ok(Answer { token, certificate, expires })
+    Ok(Answer {
+        token,
+        certificate,
+        expires,
+    })
 }
 
 /// A field that is as good as absent when it is empty.
@@ -97,7 +107,11 @@ fn decode(output: &[u8]) -> Result<Object, String> {
         return yaml(output);
     }
     serde_json::from_slice(output).map_err(|error| {
-        format!("returned what is not JSON at line {}, column {}", error.line(), error.column())
+        format!(
+            "returned what is not JSON at line {}, column {}",
+            error.line(),
+            error.column()
+        )
     })
 }
 
@@ -106,8 +120,13 @@ fn yaml(output: &[u8]) -> Result<Object, String> {
     let text = str::from_utf8(output).map_err(|_| "returned what is not UTF-8")?;
     let options = serde_saphyr::options! { with_snippet: false };
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-        let place = error.location().map(|at| format!(" at line {}, column {}", at.line(), at.column()));
-        format!("returned what is neither JSON nor YAML of an ExecCredential{}", place.unwrap_or_default())
+        let place = error
+            .location()
+            .map(|at| format!(" at line {}, column {}", at.line(), at.column()));
+        format!(
+            "returned what is neither JSON nor YAML of an ExecCredential{}",
+            place.unwrap_or_default()
+        )
     })
 }
 
@@ -117,12 +136,18 @@ pub fn exec_credential(output: &[u8], api_version: &str) -> Result<Shown, String
     let answer = parse(output, api_version)?;
     Ok((
         answer.token.map(|token| token.0),
-        answer.certificate.map(|identity| (identity.chain, identity.key)),
+        answer
+            .certificate
+            .map(|identity| (identity.chain, identity.key)),
         answer.expires,
     ))
 }
 
-type Shown = (Option<String>, Option<(Vec<u8>, Vec<u8>)>, Option<SystemTime>);
+type Shown = (
+    Option<String>,
+    Option<(Vec<u8>, Vec<u8>)>,
+    Option<SystemTime>,
+);
 
 /// RFC 3339. Go's zero time is none.
 fn expiry(text: &str) -> Result<Option<SystemTime>, &'static str> {
@@ -158,8 +183,17 @@ mod tests {
         );
         let both = parse(both.as_bytes(), V1).unwrap();
         assert_eq!(both.token.unwrap().0, "t");
-        assert!(both.certificate == Some(Identity { chain: b"c".to_vec(), key: b"k".to_vec() }));
-        assert_eq!(both.expires, Some(UNIX_EPOCH + Duration::from_millis(1_893_549_845_500)));
+        assert!(
+            both.certificate
+                == Some(Identity {
+                    chain: b"c".to_vec(),
+                    key: b"k".to_vec()
+                })
+        );
+        assert_eq!(
+            both.expires,
+            Some(UNIX_EPOCH + Duration::from_millis(1_893_549_845_500))
+        );
         let token = answer(r#"{"token":"t","clientKeyData":"","clientCertificateData":null}"#);
         let token = parse(token.as_bytes(), V1).unwrap();
         assert!(token.certificate.is_none() && token.expires.is_none());
@@ -176,34 +210,60 @@ mod tests {
         assert_eq!(expires("null"), Ok(None));
         assert_eq!(expires(r#""0001-01-01T00:00:00Z""#), Ok(None));
         assert_eq!(expires(r#""1903-01-01T00:00:00Z""#), Ok(Some(UNIX_EPOCH)));
-        for wrong in ["", "tomorrow", "2030-01-02", "2030-13-02T00:00:00Z", "99999-01-01T00:00:00Z"] {
+        for wrong in [
+            "",
+            "tomorrow",
+            "2030-01-02",
+            "2030-13-02T00:00:00Z",
+            "99999-01-01T00:00:00Z",
+        ] {
             let expected = "returned an expirationTimestamp that is not a time of RFC 3339";
-            assert_eq!(expires(&format!("{wrong:?}")).unwrap_err(), expected, "{wrong}");
+            assert_eq!(
+                expires(&format!("{wrong:?}")).unwrap_err(),
+                expected,
+                "{wrong}"
+            );
         }
     }
 
     #[test]
     fn what_is_wrong_is_said_without_a_word_of_it() {
-        let kind = format!(r#"{{"apiVersion":"{V1}","kind":"s3cret","status":{{"token":"s3cret"}}}}"#);
+        let kind =
+            format!(r#"{{"apiVersion":"{V1}","kind":"s3cret","status":{{"token":"s3cret"}}}}"#);
         let time = "returned an expirationTimestamp that is not a time of RFC 3339";
         let data = answer(r#"{"token":["s3cret"]}"#);
         for (output, expected) in [
             ("", "returned nothing"),
             (" \n", "returned nothing"),
-            (r#"{"s3cret"#, "returned what is not JSON at line 1, column 8"),
-            (r#"{"token": s3cret}"#, "returned what is not JSON at line 1, column 11"),
+            (
+                r#"{"s3cret"#,
+                "returned what is not JSON at line 1, column 8",
+            ),
+            (
+                r#"{"token": s3cret}"#,
+                "returned what is not JSON at line 1, column 11",
+            ),
             ("{} s3cret", "returned what is not JSON at line 1, column 4"),
             (&data, "returned a token that is not a string"),
-            (&answer(r#"["s3cret"]"#), "returned a status that is not an object"),
+            (
+                &answer(r#"["s3cret"]"#),
+                "returned a status that is not an object",
+            ),
             (&answer(r#"{"token":"t","expirationTimestamp":5}"#), time),
-            (&kind, "returned an object of another kind than ExecCredential"),
+            (
+                &kind,
+                "returned an object of another kind than ExecCredential",
+            ),
             (&answer("null"), "returned no status"),
             (&answer("{}"), "returned neither a token nor a certificate"),
             (
                 &answer(r#"{"token":"t","clientCertificateData":"s3cret"}"#),
                 "returned a certificate without its key",
             ),
-            (&answer(r#"{"token":"t","clientKeyData":"s3cret"}"#), "returned a key without its certificate"),
+            (
+                &answer(r#"{"token":"t","clientKeyData":"s3cret"}"#),
+                "returned a key without its certificate",
+            ),
         ] {
             assert_eq!(problem(output), expected, "{output}");
         }
@@ -212,8 +272,10 @@ mod tests {
         assert!(parse(b"{\"apiVersion\":\"\xff\"}", V1).is_err());
         assert!(parse(b"\xff\xfe", V1).is_err());
         let shown = parse(
-            answer(r#"{"token":"s3cret","clientCertificateData":"s3cret","clientKeyData":"s3cret"}"#)
-                .as_bytes(),
+            answer(
+                r#"{"token":"s3cret","clientCertificateData":"s3cret","clientKeyData":"s3cret"}"#,
+            )
+            .as_bytes(),
             V1,
         );
         assert!(!format!("{shown:?}").contains("s3cret"), "{shown:?}");
@@ -222,18 +284,28 @@ mod tests {
     #[test]
     fn the_version_has_to_be_the_one_that_is_asked_for_and_the_kind_may_be_missing() {
         let of = |version: &str| format!(r#"{{{version}"status":{{"token":"t"}}}}"#);
-        let configured = "is configured to use apiVersion client.authentication.k8s.io/v1, and returned";
+        let configured =
+            "is configured to use apiVersion client.authentication.k8s.io/v1, and returned";
         for (version, expected) in [
             (String::new(), "none"),
             (r#""apiVersion":"","#.to_owned(), "none"),
             (format!(r#""apiVersion":"{V1BETA1}","#), V1BETA1),
-            (format!(r#""apiVersion":"{V1}alpha1","#), "client.authentication.k8s.io/v1alpha1"),
+            (
+                format!(r#""apiVersion":"{V1}alpha1","#),
+                "client.authentication.k8s.io/v1alpha1",
+            ),
             (r#""apiVersion":"s3cret","#.to_owned(), "another one"),
         ] {
             assert_eq!(problem(&of(&version)), format!("{configured} {expected}"));
         }
         assert!(parse(of(&format!(r#""apiVersion":"{V1}","#)).as_bytes(), V1).is_ok());
-        assert!(parse(of(&format!(r#""apiVersion":"{V1BETA1}","#)).as_bytes(), V1BETA1).is_ok());
+        assert!(
+            parse(
+                of(&format!(r#""apiVersion":"{V1BETA1}","#)).as_bytes(),
+                V1BETA1
+            )
+            .is_ok()
+        );
     }
 
     #[cfg(feature = "kubeconfig")]
@@ -251,9 +323,18 @@ mod tests {
             bomb.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
         }
         let deep = "[".repeat(100_000);
-        for garbage in ["s3cret", "status: [s3cret", "Please log in: s3cret: 1", &bomb, &deep] {
+        for garbage in [
+            "s3cret",
+            "status: [s3cret",
+            "Please log in: s3cret: 1",
+            &bomb,
+            &deep,
+        ] {
             let problem = problem(garbage);
-            assert!(problem.starts_with("returned what is neither JSON nor YAML"), "{problem}");
+            assert!(
+                problem.starts_with("returned what is neither JSON nor YAML"),
+                "{problem}"
+            );
             assert!(!problem.contains("s3cret"), "{problem}");
         }
     }
@@ -261,6 +342,9 @@ mod tests {
     #[cfg(not(feature = "kubeconfig"))]
     #[test]
     fn yaml_needs_the_feature_that_reads_it() {
-        assert_eq!(problem("status: {token: t}"), "returned what is not JSON at line 1, column 1");
+        assert_eq!(
+            problem("status: {token: t}"),
+            "returned what is not JSON at line 1, column 1"
+        );
     }
 }

@@ -57,7 +57,10 @@ pub(super) fn encode(
     serde_json::to_string(&ExecCredential {
         kind: "ExecCredential",
         api_version,
-        spec: Spec { cluster, interactive },
+        spec: Spec {
+            cluster,
+            interactive,
+        },
     })
 }
 
@@ -77,7 +80,10 @@ mod tests {
             encode(version, true, None).unwrap(),
             r#"{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","spec":{"interactive":true}}"#
         );
-        let bare = ClusterInfo { server: "https://api".to_owned(), ..ClusterInfo::default() };
+        let bare = ClusterInfo {
+            server: "https://api".to_owned(),
+            ..ClusterInfo::default()
+        };
         assert_eq!(
             encode(version, false, Some((&bare, None))).unwrap(),
             r#"{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","spec":{"cluster":{"server":"https://api","config":null},"interactive":false}}"#
@@ -92,7 +98,8 @@ mod tests {
         };
         let config = json!({"audience": "snorlax"});
         let written: Value =
-            serde_json::from_str(&encode(version, false, Some((&full, Some(&config)))).unwrap()).unwrap();
+            serde_json::from_str(&encode(version, false, Some((&full, Some(&config)))).unwrap())
+                .unwrap();
         assert_eq!(
             written["spec"]["cluster"],
             json!({

@@ -71,7 +71,9 @@ fn named(config: &ExecConfig) -> String {
 
 /// Nobody knows how long it takes to answer a question.
 fn limit(config: &ExecConfig, interactive: bool) -> Option<Duration> {
-    config.time_limit.unwrap_or((!interactive).then_some(ExecConfig::DEFAULT_TIME_LIMIT))
+    config
+        .time_limit
+        .unwrap_or((!interactive).then_some(ExecConfig::DEFAULT_TIME_LIMIT))
 }
 
 impl Plugin {
@@ -81,19 +83,27 @@ impl Plugin {
     ///
     /// The configuration can't be used: no command, a version that is not known, a variable without a name.
     pub(in crate::client) fn new(config: &ExecConfig, cluster: ClusterInfo) -> Result<Self, Error> {
-        let surroundings =
-            Surroundings { now: Box::new(SystemTime::now), is_terminal: || io::stdin().is_terminal() };
+        let surroundings = Surroundings {
+            now: Box::new(SystemTime::now),
+            is_terminal: || io::stdin().is_terminal(),
+        };
         Self::within(surroundings, config, cluster)
     }
 
-    fn within(surroundings: Surroundings, config: &ExecConfig, cluster: ClusterInfo) -> Result<Self, Error> {
+    fn within(
+        surroundings: Surroundings,
+        config: &ExecConfig,
+        cluster: ClusterInfo,
+    ) -> Result<Self, Error> {
         if config.command.as_os_str().is_empty() {
             return Err(config_error("an exec plugin has no command"));
         }
         let name = named(config);
         if !answer::API_VERSIONS.contains(&config.api_version.as_str()) {
             let advice = match config.api_version.ends_with("/v1alpha1") {
-                true => ": it is gone from Kubernetes, let the tool that wrote the kubeconfig write it anew",
+                true => {
+                    ": it is gone from Kubernetes, let the tool that wrote the kubeconfig write it anew"
+                }
                 false => "",
             };
             return Err(config_error(format!(
@@ -103,15 +113,26 @@ impl Plugin {
             )));
         }
         if config.env.iter().any(|(variable, _)| variable.is_empty()) {
-            return Err(config_error(format!("{name}: an environment variable has no name")));
+            return Err(config_error(format!(
+                "{name}: an environment variable has no name"
+            )));
         }
         let meter = Meter::new(None);
-        Ok(Self { config: config.clone(), cluster, surroundings, meter, state: Mutex::default() })
+        Ok(Self {
+            config: config.clone(),
+            cluster,
+            surroundings,
+            meter,
+            state: Mutex::default(),
+        })
     }
 
     /// Tells these metrics, too.
     pub(in crate::client) fn told(self, metrics: Option<Arc<dyn ClientMetrics>>) -> Self {
-        Self { meter: Meter::new(metrics), ..self }
+        Self {
+            meter: Meter::new(metrics),
+            ..self
+        }
     }
 
     /// The last credential, or, if there is none, or it has expired or was rejected, one of a new run. One
@@ -136,7 +157,10 @@ impl Plugin {
                 match &state.run {
                     Some(run) => run.clone(),
                     None => {
-                        let run = Arc::new(Run { outcome: OnceLock::new(), ended: Done::new("exec plugin") });
+                        let run = Arc::new(Run {
+                            outcome: OnceLock::new(),
+                            ended: Done::new("exec plugin"),
+                        });
                         state.run = Some(run.clone());
                         drop(state);
                         return self.run(&run, stop);
@@ -156,13 +180,19 @@ impl Plugin {
     /// been since.
     pub(in crate::client) fn reject(&self, used: &Arc<Credential>) {
         let mut state = self.state.lock();
-        if state.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, used)) {
+        if state
+            .last
+            .as_ref()
+            .is_some_and(|last| Arc::ptr_eq(last, used))
+        {
             state.rejected = true;
         }
     }
 
     fn has_expired(&self, credential: &Credential) -> bool {
-        credential.expires.is_some_and(|expires| (self.surroundings.now)() > expires)
+        credential
+            .expires
+            .is_some_and(|expires| (self.surroundings.now)() > expires)
     }
 
     /// The run that is noted in the state as being under way.
@@ -199,24 +229,45 @@ impl Plugin {
                 )));
             }
         };
-        let cluster = config.provide_cluster_info.then_some((&self.cluster, config.cluster_config.as_ref()));
-        let info = info::encode(&config.api_version, interactive, cluster)
-            .map_err(|_| config_error(format!("{name}: its cluster's configuration is not JSON")))?;
-        let output =
-            process::run(config, &info, interactive, limit(config, interactive), stop, |(code, status)| {
-                self.meter.event(|metrics| metrics.exec_plugin_call(code, status));
-            })?;
+        let cluster = config
+            .provide_cluster_info
+            .then_some((&self.cluster, config.cluster_config.as_ref()));
+        let info = info::encode(&config.api_version, interactive, cluster).map_err(|_| {
+            config_error(format!("{name}: its cluster's configuration is not JSON"))
+        })?;
+        let output = process::run(
+            config,
+            &info,
+            interactive,
+            limit(config, interactive),
+            stop,
+            |(code, status)| {
+                self.meter
+                    .event(|metrics| metrics.exec_plugin_call(code, status));
+            },
+        )?;
         answer::parse(&output, &config.api_version)
             .map_err(|problem| credentials_error(format!("{name} {problem}")))
     }
 
     fn keep(&self, answer: answer::Answer) -> Arc<Credential> {
-        let answer::Answer { token, certificate, expires } = answer;
-        let credential = Arc::new(Credential { token, certificate, expires });
+        let answer::Answer {
+            token,
+            certificate,
+            expires,
+        } = answer;
+        let credential = Arc::new(Credential {
+            token,
+            certificate,
+            expires,
+        });
         let now = (self.surroundings.now)();
         let mut age = None;
         let mut state = self.state.lock();
-        let before = state.last.as_ref().and_then(|last| last.certificate.as_ref());
+        let before = state
+            .last
+            .as_ref()
+            .and_then(|last| last.certificate.as_ref());
         if credential.certificate.is_some() && credential.certificate.as_ref() != before {
             let is_other = before.is_some();
             let since = state.certified.replace(now).filter(|_| is_other);
@@ -226,10 +277,12 @@ impl Plugin {
         state.rejected = false;
         drop(state);
         if let Some(age) = age {
-            self.meter.event(|metrics| metrics.certificate_rotation_age(age));
+            self.meter
+                .event(|metrics| metrics.certificate_rotation_age(age));
         }
         if credential.certificate.is_some() {
-            self.meter.event(|metrics| metrics.certificate_expiry(credential.expires));
+            self.meter
+                .event(|metrics| metrics.certificate_expiry(credential.expires));
         }
         credential
     }
@@ -238,6 +291,8 @@ impl Plugin {
 /// Without any credential.
 impl fmt::Debug for Plugin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Plugin").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("Plugin")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }

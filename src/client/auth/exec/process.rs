@@ -55,15 +55,21 @@ pub(super) fn run(
         told(INTERNAL_ERROR);
         credentials_error(format!("{name} can't be listened to: {error}"))
     };
-    let ended = match child.output(deadline, stop).map_err(|error| unreadable(&error))? {
+    let ended = match child
+        .output(deadline, stop)
+        .map_err(|error| unreadable(&error))?
+    {
         Err(end) => Err(end),
         Ok(bytes) if bytes.len() > OUTPUT_LIMIT => {
             told((NO_EXIT_CODE, EXECUTION_ERROR));
-            return Err(credentials_error(format!("{name} returned more than {OUTPUT_LIMIT} bytes")));
+            return Err(credentials_error(format!(
+                "{name} returned more than {OUTPUT_LIMIT} bytes"
+            )));
         }
-        Ok(bytes) => {
-            child.exit(deadline, stop).map_err(|error| unreadable(&error))?.map(|status| (bytes, status))
-        }
+        Ok(bytes) => child
+            .exit(deadline, stop)
+            .map_err(|error| unreadable(&error))?
+            .map(|status| (bytes, status)),
     };
     let (bytes, status) = match ended {
         Ok(ended) => ended,
@@ -76,7 +82,9 @@ pub(super) fn run(
             };
             log::warn!("{name} {problem}, after {limit:?}");
             told((NO_EXIT_CODE, EXECUTION_ERROR));
-            return Err(Error::timeout(format!("{name} {problem}: the limit is {limit:?}")));
+            return Err(Error::timeout(format!(
+                "{name} {problem}: the limit is {limit:?}"
+            )));
         }
     };
     log::debug!("{name} ran for {:?}", begun.elapsed());
@@ -86,7 +94,9 @@ pub(super) fn run(
     });
     match (status.success(), status.code()) {
         (true, _) => Ok(bytes),
-        (false, Some(code)) => Err(credentials_error(format!("{name} failed with exit code {code}"))),
+        (false, Some(code)) => Err(credentials_error(format!(
+            "{name} failed with exit code {code}"
+        ))),
         (false, None) => Err(credentials_error(format!("{name} was ended by a {status}"))),
     }
 }
@@ -98,8 +108,16 @@ fn command(config: &ExecConfig, info: &str, interactive: bool) -> Result<Command
     std::os::unix::process::CommandExt::arg0(&mut command, &config.command);
     command.args(&config.args);
     // Standard error, like the environment, is inherited.
-    command.envs(config.env.iter().map(|(name, value)| (name, value))).env(info::VARIABLE, info);
-    command.stdin(if interactive { Stdio::inherit() } else { Stdio::null() }).stdout(Stdio::piped());
+    command
+        .envs(config.env.iter().map(|(name, value)| (name, value)))
+        .env(info::VARIABLE, info);
+    command
+        .stdin(if interactive {
+            Stdio::inherit()
+        } else {
+            Stdio::null()
+        })
+        .stdout(Stdio::piped());
     Ok(command)
 }
 
@@ -107,10 +125,14 @@ fn missing(config: &ExecConfig) -> Error {
     let name = named(config);
     let hint = &config.install_hint;
     if hint.is_empty() {
-        return credentials_error(format!("{name} is not installed: there is no such executable"));
+        return credentials_error(format!(
+            "{name} is not installed: there is no such executable"
+        ));
     }
     let hint = printable(hint.trim());
-    credentials_error(format!("{name} is not installed: there is no such executable; {hint}"))
+    credentials_error(format!(
+        "{name} is not installed: there is no such executable; {hint}"
+    ))
 }
 
 /// A text from a file without what could put a terminal into another state: characters of control show their
@@ -139,7 +161,8 @@ fn find(command: &Path) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt;
 
     let executable = |path: &PathBuf| {
-        path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+        path.metadata()
+            .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
     };
     if command.as_os_str().as_bytes().contains(&b'/') {
         return Some(command.to_owned()).filter(executable);
@@ -165,7 +188,11 @@ enum End {
 
 impl End {
     fn of(stop: &Stop) -> Self {
-        if stop.is_stopped() { Self::Stopped } else { Self::Late }
+        if stop.is_stopped() {
+            Self::Stopped
+        } else {
+            Self::Late
+        }
     }
 }
 
@@ -181,11 +208,16 @@ impl Pause {
     const LONGEST: Duration = Duration::from_millis(20);
 
     fn new(deadline: Option<Instant>) -> Self {
-        Self { next: Self::FIRST, deadline }
+        Self {
+            next: Self::FIRST,
+            deadline,
+        }
     }
 
     fn wait(&mut self, stop: &Stop) -> Result<(), End> {
-        let left = self.deadline.map_or(self.next, |at| at.saturating_duration_since(Instant::now()));
+        let left = self
+            .deadline
+            .map_or(self.next, |at| at.saturating_duration_since(Instant::now()));
         if left.is_zero() || stop.wait_timeout(self.next.min(left)) {
             return Err(End::of(stop));
         }
@@ -199,7 +231,11 @@ impl Pause {
 /// It never blocks in a read: what the process has started may hold the pipe open for ever, and a thread that
 /// reads it with it. It stays a pipe, as `/dev/stdout` can't be opened where that is a socket.
 #[cfg(unix)]
-fn read(mut from: ChildStdout, deadline: Option<Instant>, stop: &Stop) -> io::Result<Result<Vec<u8>, End>> {
+fn read(
+    mut from: ChildStdout,
+    deadline: Option<Instant>,
+    stop: &Stop,
+) -> io::Result<Result<Vec<u8>, End>> {
     socket2::SockRef::from(&from).set_nonblocking(true)?;
     let (mut bytes, mut chunk) = (Vec::new(), vec![0; 16 << 10]);
     let mut pause = Pause::new(deadline);
@@ -224,17 +260,26 @@ fn read(mut from: ChildStdout, deadline: Option<Instant>, stop: &Stop) -> io::Re
 
 /// Reads the output of a process to its end, or to more than the limit: on a thread, which ends with the output.
 #[cfg(not(unix))]
-fn read(from: ChildStdout, deadline: Option<Instant>, stop: &Stop) -> io::Result<Result<Vec<u8>, End>> {
+fn read(
+    from: ChildStdout,
+    deadline: Option<Instant>,
+    stop: &Stop,
+) -> io::Result<Result<Vec<u8>, End>> {
     use std::sync::{Arc, OnceLock};
 
-    let output = Arc::new((OnceLock::new(), crate::stop::Done::new("output of a plugin")));
+    let output = Arc::new((
+        OnceLock::new(),
+        crate::stop::Done::new("output of a plugin"),
+    ));
     let theirs = output.clone();
-    thread::Builder::new().name("k8s-informer exec".to_owned()).spawn(move || {
-        let mut bytes = Vec::new();
-        let read = from.take(OUTPUT_LIMIT as u64 + 1).read_to_end(&mut bytes);
-        let _ = theirs.0.set(read.map(|_| bytes));
-        theirs.1.set();
-    })?;
+    thread::Builder::new()
+        .name("k8s-informer exec".to_owned())
+        .spawn(move || {
+            let mut bytes = Vec::new();
+            let read = from.take(OUTPUT_LIMIT as u64 + 1).read_to_end(&mut bytes);
+            let _ = theirs.0.set(read.map(|_| bytes));
+            theirs.1.set();
+        })?;
     output.1.wait_until(deadline, stop);
     match output.0.get() {
         None => Ok(Err(End::of(stop))),
@@ -247,7 +292,11 @@ fn read(from: ChildStdout, deadline: Option<Instant>, stop: &Stop) -> io::Result
 struct Running(Option<Child>);
 
 impl Running {
-    fn output(&mut self, deadline: Option<Instant>, stop: &Stop) -> io::Result<Result<Vec<u8>, End>> {
+    fn output(
+        &mut self,
+        deadline: Option<Instant>,
+        stop: &Stop,
+    ) -> io::Result<Result<Vec<u8>, End>> {
         let output = self.0.as_mut().and_then(|child| child.stdout.take());
         read(output.ok_or(io::ErrorKind::BrokenPipe)?, deadline, stop)
     }
@@ -261,7 +310,11 @@ impl Running {
     }
 
     /// Waits for the exit of a process that has closed its output, so usually is about to.
-    fn exit(&mut self, deadline: Option<Instant>, stop: &Stop) -> io::Result<Result<ExitStatus, End>> {
+    fn exit(
+        &mut self,
+        deadline: Option<Instant>,
+        stop: &Stop,
+    ) -> io::Result<Result<ExitStatus, End>> {
         let mut pause = Pause::new(deadline);
         loop {
             if let Some(status) = self.status()? {
@@ -279,7 +332,9 @@ impl Drop for Running {
         if self.has_exited() {
             return;
         }
-        let Some(mut child) = self.0.take() else { return };
+        let Some(mut child) = self.0.take() else {
+            return;
+        };
         let _ = child.kill();
         // It is dead at once, unless it hangs in the kernel, on a file system for one: nobody waits for that.
         let reaper = thread::Builder::new().name("k8s-informer exec".to_owned());

@@ -25,7 +25,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("k8s-informer-exec-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("k8s-informer-exec-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -33,12 +34,21 @@ impl Folder {
 
     /// How often the script has said `echo >> runs`.
     fn runs(&self) -> usize {
-        fs::read_to_string(self.0.join("runs")).unwrap_or_default().lines().count()
+        fs::read_to_string(self.0.join("runs"))
+            .unwrap_or_default()
+            .lines()
+            .count()
     }
 
     /// Something that a script can write into; it does not go on before that is read.
     fn pipe(&self, name: &str) {
-        assert!(Command::new("mkfifo").arg(self.0.join(name)).status().unwrap().success());
+        assert!(
+            Command::new("mkfifo")
+                .arg(self.0.join(name))
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 
     /// What the script writes there.
@@ -46,7 +56,10 @@ impl Folder {
         let (sender, read) = channel();
         let path = self.0.join(name);
         thread::spawn(move || sender.send(fs::read_to_string(path).unwrap()));
-        read.recv_timeout(SOON).expect("the script does not write").trim().to_owned()
+        read.recv_timeout(SOON)
+            .expect("the script does not write")
+            .trim()
+            .to_owned()
     }
 }
 
@@ -59,7 +72,9 @@ impl Drop for Folder {
 /// A script that runs in a folder.
 fn script(folder: &Folder, text: &str) -> ExecConfig {
     let text = format!("cd '{}'; {text}", folder.0.display());
-    ExecConfig::new("sh").args(["-c", &text]).interactive_mode(InteractiveMode::Never)
+    ExecConfig::new("sh")
+        .args(["-c", &text])
+        .interactive_mode(InteractiveMode::Never)
 }
 
 fn plugin(config: &ExecConfig) -> Plugin {
@@ -67,7 +82,9 @@ fn plugin(config: &ExecConfig) -> Plugin {
 }
 
 fn token(plugin: &Plugin) -> Result<String, String> {
-    let credential = plugin.credential(&Stop::new()).map_err(|error| error.to_string())?;
+    let credential = plugin
+        .credential(&Stop::new())
+        .map_err(|error| error.to_string())?;
     Ok(credential.token.as_ref().unwrap().0.clone())
 }
 
@@ -116,9 +133,14 @@ fn a_token_that_has_expired_is_asked_for_again() {
     );
     let now = Arc::new(Mutex::new(UNIX_EPOCH));
     let clock = now.clone();
-    let surroundings = Surroundings { now: Box::new(move || *clock.lock()), is_terminal: || false };
+    let surroundings = Surroundings {
+        now: Box::new(move || *clock.lock()),
+        is_terminal: || false,
+    };
     let plugin = Plugin::within(surroundings, &config, ClusterInfo::default()).unwrap();
-    let at = |seconds| *now.lock() = UNIX_EPOCH + Duration::from_secs(3600) + Duration::from_millis(seconds);
+    let at = |seconds| {
+        *now.lock() = UNIX_EPOCH + Duration::from_secs(3600) + Duration::from_millis(seconds)
+    };
     assert_eq!(token(&plugin).unwrap(), "1");
     at(1000);
     assert_eq!(token(&plugin).unwrap(), "1", "to the last moment");
@@ -141,7 +163,10 @@ fn after_a_401_it_is_run_again_unless_it_was_since() {
     let second = plugin.credential(&Stop::new()).unwrap();
     assert_eq!(folder.runs(), 2);
     plugin.reject(&first);
-    assert!(Arc::ptr_eq(&second, &plugin.credential(&Stop::new()).unwrap()));
+    assert!(Arc::ptr_eq(
+        &second,
+        &plugin.credential(&Stop::new()).unwrap()
+    ));
     assert_eq!(folder.runs(), 2);
 }
 
@@ -149,13 +174,25 @@ fn after_a_401_it_is_run_again_unless_it_was_since() {
 fn callers_at_the_same_time_wait_for_one_run() {
     let folder = Folder::new("concurrent");
     folder.pipe("started");
-    let plugin = plugin(&script(&folder, &format!("echo >> runs; echo > started; {TOKEN}")));
+    let plugin = plugin(&script(
+        &folder,
+        &format!("echo >> runs; echo > started; {TOKEN}"),
+    ));
     let credentials: Vec<_> = thread::scope(|scope| {
-        let callers: Vec<_> = (0..8).map(|_| scope.spawn(|| plugin.credential(&Stop::new()))).collect();
+        let callers: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| plugin.credential(&Stop::new())))
+            .collect();
         folder.read("started");
-        callers.into_iter().map(|caller| caller.join().unwrap().unwrap()).collect()
+        callers
+            .into_iter()
+            .map(|caller| caller.join().unwrap().unwrap())
+            .collect()
     });
-    assert!(credentials.iter().all(|credential| Arc::ptr_eq(credential, &credentials[0])));
+    assert!(
+        credentials
+            .iter()
+            .all(|credential| Arc::ptr_eq(credential, &credentials[0]))
+    );
     assert_eq!(folder.runs(), 1);
 }
 
@@ -163,7 +200,8 @@ fn callers_at_the_same_time_wait_for_one_run() {
 fn who_waits_for_a_run_ends_with_his_own_stop_and_runs_it_when_that_is_stopped() {
     let folder = Folder::new("next");
     folder.pipe("started");
-    let first_hangs = format!("[ -e runs ] || {{ echo >> runs; echo > started; exec sleep 60; }}; {TOKEN}");
+    let first_hangs =
+        format!("[ -e runs ] || {{ echo >> runs; echo > started; exec sleep 60; }}; {TOKEN}");
     let plugin = plugin(&script(&folder, &first_hangs));
     let (first, second) = (Stop::new(), Stop::new());
     thread::scope(|scope| {
@@ -184,7 +222,9 @@ fn who_waits_for_a_run_ends_with_his_own_stop_and_runs_it_when_that_is_stopped()
 fn a_failure_is_told_to_those_who_waited_for_it_and_the_next_one_tries_again() {
     let folder = Folder::new("failure");
     let config = script(&folder, "echo >> runs; echo s3cret; exit 73");
-    assert!(failure(&config).ends_with(r#"credentials: exec plugin "sh" failed with exit code 73"#));
+    assert!(
+        failure(&config).ends_with(r#"credentials: exec plugin "sh" failed with exit code 73"#)
+    );
     let failing = plugin(&config);
     assert!(token(&failing).is_err() && token(&failing).is_err());
     assert_eq!(folder.runs(), 3);
@@ -194,9 +234,20 @@ fn a_failure_is_told_to_those_who_waited_for_it_and_the_next_one_tries_again() {
     thread::scope(|scope| {
         let callers: Vec<_> = (0..4).map(|_| scope.spawn(|| token(&plugin))).collect();
         // All of them have hold of one run: who has it run has two, and the plugin one.
-        wait_until(|| plugin.state.lock().run.as_ref().is_some_and(|run| Arc::strong_count(run) == 5));
+        wait_until(|| {
+            plugin
+                .state
+                .lock()
+                .run
+                .as_ref()
+                .is_some_and(|run| Arc::strong_count(run) == 5)
+        });
         fs::write(folder.0.join("go"), "").unwrap();
-        assert!(callers.into_iter().all(|caller| caller.join().unwrap().is_err()));
+        assert!(
+            callers
+                .into_iter()
+                .all(|caller| caller.join().unwrap().is_err())
+        );
     });
     assert_eq!(folder.runs(), 4);
 }
@@ -204,7 +255,10 @@ fn a_failure_is_told_to_those_who_waited_for_it_and_the_next_one_tries_again() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_stop_ends_a_plugin_that_hangs_at_once_and_leaves_no_zombie() {
-    for (name, hang) in [("silent", "exec sleep 60"), ("closed", "exec >&-; exec sleep 60")] {
+    for (name, hang) in [
+        ("silent", "exec sleep 60"),
+        ("closed", "exec >&-; exec sleep 60"),
+    ] {
         let folder = Folder::new(name);
         folder.pipe("pid");
         let plugin = plugin(&script(&folder, &format!("echo $$ > pid; {hang}")));
@@ -227,7 +281,10 @@ fn a_stop_ends_a_plugin_that_hangs_at_once_and_leaves_no_zombie() {
 #[test]
 fn a_plugin_that_hangs_is_killed_at_its_limit() {
     let limit = Duration::from_millis(200);
-    for (name, hang) in [("late-silent", "exec sleep 60"), ("late-closed", "exec >&-; exec sleep 60")] {
+    for (name, hang) in [
+        ("late-silent", "exec sleep 60"),
+        ("late-closed", "exec >&-; exec sleep 60"),
+    ] {
         let folder = Folder::new(name);
         let plugin = plugin(&script(&folder, &format!("echo $$ > pid; {hang}")).time_limit(limit));
         let error = plugin.credential(&Stop::new()).unwrap_err();
@@ -247,18 +304,36 @@ fn what_a_plugin_has_started_does_not_hold_it_past_the_limit() {
     folder.pipe("end");
     // It sleeps until this test opens the pipe.
     let config = script(&folder, &format!("{{ read x < end; }} & {TOKEN}"));
-    let error = plugin(&config.time_limit(Duration::from_millis(500))).credential(&Stop::new()).unwrap_err();
+    let error = plugin(&config.time_limit(Duration::from_millis(500)))
+        .credential(&Stop::new())
+        .unwrap_err();
     assert!(error.is_timeout(), "{error}");
-    assert!(error.to_string().contains("what it has started still holds its output"), "{error}");
-    drop(fs::OpenOptions::new().write(true).open(folder.0.join("end")).unwrap());
+    assert!(
+        error
+            .to_string()
+            .contains("what it has started still holds its output"),
+        "{error}"
+    );
+    drop(
+        fs::OpenOptions::new()
+            .write(true)
+            .open(folder.0.join("end"))
+            .unwrap(),
+    );
 }
 
 #[test]
 fn output_has_a_limit() {
     let folder = Folder::new("huge");
     let endless = script(&folder, "exec yes s3cret");
-    assert_eq!(failure(&endless), r#"credentials: exec plugin "sh" returned more than 1048576 bytes"#);
-    let most = script(&folder, &format!("{TOKEN}; head -c 1000000 /dev/zero | tr '\\0' ' '"));
+    assert_eq!(
+        failure(&endless),
+        r#"credentials: exec plugin "sh" returned more than 1048576 bytes"#
+    );
+    let most = script(
+        &folder,
+        &format!("{TOKEN}; head -c 1000000 /dev/zero | tr '\\0' ' '"),
+    );
     assert_eq!(token(&plugin(&most)).unwrap(), "s3cret");
 }
 
@@ -267,8 +342,14 @@ fn what_can_not_be_used_is_said() {
     let folder = Folder::new("garbage");
     for (text, expected) in [
         ("true", r#"credentials: exec plugin "sh" returned nothing"#),
-        ("echo '{ s3cret'", r#"credentials: exec plugin "sh" returned what is not JSON at line 1, column 3"#),
-        ("kill -9 $$", r#"credentials: exec plugin "sh" was ended by a signal: 9 (SIGKILL)"#),
+        (
+            "echo '{ s3cret'",
+            r#"credentials: exec plugin "sh" returned what is not JSON at line 1, column 3"#,
+        ),
+        (
+            "kill -9 $$",
+            r#"credentials: exec plugin "sh" was ended by a signal: 9 (SIGKILL)"#,
+        ),
     ] {
         assert_eq!(failure(&script(&folder, text)), expected);
     }
@@ -282,13 +363,22 @@ fn what_can_not_be_used_is_said() {
 
 #[test]
 fn a_command_that_is_missing_comes_with_its_hint() {
-    for command in ["k8s-informer-no-such-plugin", "/no/such/k8s-informer-plugin", "/tmp", "/etc/passwd"] {
+    for command in [
+        "k8s-informer-no-such-plugin",
+        "/no/such/k8s-informer-plugin",
+        "/tmp",
+        "/etc/passwd",
+    ] {
         let config = ExecConfig::new(command).args(["s3cret"]).env("A", "s3cret");
-        let expected =
-            format!("credentials: exec plugin {command:?} is not installed: there is no such executable");
+        let expected = format!(
+            "credentials: exec plugin {command:?} is not installed: there is no such executable"
+        );
         assert_eq!(failure(&config), expected);
         let hinted = config.install_hint("brew install it,\nand \u{1b}[31mlog in\n");
-        assert_eq!(failure(&hinted), format!("{expected}; brew install it,\nand U+001B[31mlog in"));
+        assert_eq!(
+            failure(&hinted),
+            format!("{expected}; brew install it,\nand U+001B[31mlog in")
+        );
     }
 }
 
@@ -299,19 +389,35 @@ fn configurations_that_can_not_be_used_are_refused_at_once() {
         assert!(error.is_config());
         error.to_string()
     };
-    assert_eq!(refused(ExecConfig::new("")), "configuration: an exec plugin has no command");
+    assert_eq!(
+        refused(ExecConfig::new("")),
+        "configuration: an exec plugin has no command"
+    );
     let gone = ": it is gone from Kubernetes, let the tool that wrote the kubeconfig write it anew";
-    for (version, advice) in [("", ""), ("v1", ""), ("client.authentication.k8s.io/v1alpha1", gone)] {
+    for (version, advice) in [
+        ("", ""),
+        ("v1", ""),
+        ("client.authentication.k8s.io/v1alpha1", gone),
+    ] {
         let expected = format!(
             "configuration: exec plugin \"aws\": the apiVersion {version:?} is not supported; \
              client.authentication.k8s.io/v1 and client.authentication.k8s.io/v1beta1 are{advice}"
         );
-        assert_eq!(refused(ExecConfig::new("aws").api_version(version)), expected);
+        assert_eq!(
+            refused(ExecConfig::new("aws").api_version(version)),
+            expected
+        );
     }
     let nameless = refused(ExecConfig::new("aws").env("", "s3cret"));
-    assert_eq!(nameless, "configuration: exec plugin \"aws\": an environment variable has no name");
+    assert_eq!(
+        nameless,
+        "configuration: exec plugin \"aws\": an environment variable has no name"
+    );
     // Refused by the system, and no panic.
-    for config in [ExecConfig::new("sh").env("A\0", "s3cret"), ExecConfig::new("sh").args(["s3cret\0"])] {
+    for config in [
+        ExecConfig::new("sh").env("A\0", "s3cret"),
+        ExecConfig::new("sh").args(["s3cret\0"]),
+    ] {
         assert!(
             failure(&config).starts_with("credentials: exec plugin \"sh\" can't be run: "),
             "{}",
@@ -322,8 +428,14 @@ fn configurations_that_can_not_be_used_are_refused_at_once() {
 
 /// What a script is told, and whether its input is this process's.
 fn told(folder: &Folder, config: ExecConfig, is_terminal: fn() -> bool) -> Result<Value, String> {
-    let surroundings = Surroundings { now: Box::new(SystemTime::now), is_terminal };
-    let cluster = ClusterInfo { server: "https://api:6443".to_owned(), ..ClusterInfo::default() };
+    let surroundings = Surroundings {
+        now: Box::new(SystemTime::now),
+        is_terminal,
+    };
+    let cluster = ClusterInfo {
+        server: "https://api:6443".to_owned(),
+        ..ClusterInfo::default()
+    };
     let plugin = Plugin::within(surroundings, &config, cluster).unwrap();
     token(&plugin)?;
     Ok(serde_json::from_slice(&fs::read(folder.0.join("told")).unwrap()).unwrap())
@@ -332,7 +444,10 @@ fn told(folder: &Folder, config: ExecConfig, is_terminal: fn() -> bool) -> Resul
 #[test]
 fn what_it_is_told_and_when_it_may_ask() {
     let folder = Folder::new("told");
-    let config = script(&folder, &format!("printf %s \"$KUBERNETES_EXEC_INFO\" > told; {TOKEN}"));
+    let config = script(
+        &folder,
+        &format!("printf %s \"$KUBERNETES_EXEC_INFO\" > told; {TOKEN}"),
+    );
     let plain = |interactive| {
         json!({
             "kind": "ExecCredential",
@@ -349,13 +464,29 @@ fn what_it_is_told_and_when_it_may_ask() {
         (InteractiveMode::Always, terminal, true),
     ] {
         let config = config.clone().interactive_mode(mode);
-        assert_eq!(told(&folder, config, is_terminal).unwrap(), plain(interactive), "{mode:?}");
+        assert_eq!(
+            told(&folder, config, is_terminal).unwrap(),
+            plain(interactive),
+            "{mode:?}"
+        );
     }
-    let error = told(&folder, config.clone().interactive_mode(InteractiveMode::Always), no_terminal);
-    assert!(error.unwrap_err().contains("but standard input is not a terminal"));
+    let error = told(
+        &folder,
+        config.clone().interactive_mode(InteractiveMode::Always),
+        no_terminal,
+    );
+    assert!(
+        error
+            .unwrap_err()
+            .contains("but standard input is not a terminal")
+    );
 
     let config = config.cluster_config(json!({"audience": "snorlax"}));
-    assert_eq!(told(&folder, config.clone(), no_terminal).unwrap(), plain(false), "only if it is to be told");
+    assert_eq!(
+        told(&folder, config.clone(), no_terminal).unwrap(),
+        plain(false),
+        "only if it is to be told"
+    );
     let told = told(&folder, config.provide_cluster_info(true), no_terminal).unwrap();
     let cluster = json!({"server": "https://api:6443", "config": {"audience": "snorlax"}});
     assert_eq!(told["spec"]["cluster"], cluster);
@@ -364,7 +495,10 @@ fn what_it_is_told_and_when_it_may_ask() {
 #[test]
 fn without_questions_its_input_is_empty() {
     let folder = Folder::new("input");
-    assert_eq!(token(&plugin(&script(&folder, &format!("cat && {TOKEN}")))).unwrap(), "s3cret");
+    assert_eq!(
+        token(&plugin(&script(&folder, &format!("cat && {TOKEN}")))).unwrap(),
+        "s3cret"
+    );
 }
 
 #[test]
@@ -383,16 +517,26 @@ fn the_environment_is_merged_and_the_last_value_of_a_name_wins() {
     let path = std::env::var("PATH").unwrap();
     assert_eq!(seen, format!("2 x=y z {path}\n{{\"kind\""));
     // The command is looked for where this process would.
-    assert_eq!(token(&plugin(&script(&folder, TOKEN).env("PATH", "/nowhere"))).unwrap(), "s3cret");
+    assert_eq!(
+        token(&plugin(&script(&folder, TOKEN).env("PATH", "/nowhere"))).unwrap(),
+        "s3cret"
+    );
 }
 
 #[test]
 fn default_time_limits() {
     assert_eq!(ExecConfig::DEFAULT_TIME_LIMIT, Duration::from_secs(60));
-    let limit = |config: &ExecConfig, interactive| limit(config, interactive).map(|limit| limit.as_secs());
+    let limit =
+        |config: &ExecConfig, interactive| limit(config, interactive).map(|limit| limit.as_secs());
     let config = ExecConfig::new("aws");
-    assert_eq!((limit(&config, false), limit(&config, true)), (Some(60), None));
+    assert_eq!(
+        (limit(&config, false), limit(&config, true)),
+        (Some(60), None)
+    );
     let config = config.time_limit(Duration::from_secs(5));
-    assert_eq!((limit(&config, false), limit(&config, true)), (Some(5), Some(5)));
+    assert_eq!(
+        (limit(&config, false), limit(&config, true)),
+        (Some(5), Some(5))
+    );
     assert_eq!(limit(&config.time_limit(None), false), None);
 }

@@ -13,7 +13,9 @@ impl Entry<Cluster> {
     pub(super) fn way(&self, config: &mut Config) -> Result<(), String> {
         if let Some(url) = filled(&self.value.proxy_url) {
             // What else it has to be is checked when it is used.
-            let scheme = url.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
+            let scheme = url
+                .split_once(':')
+                .map(|(scheme, _)| scheme.to_ascii_lowercase());
             if !matches!(scheme.as_deref(), Some("http" | "https" | "socks5")) {
                 return Err(format!(
                     "the proxy-url of the cluster {:?} does not begin with http://, https:// or socks5://",

@@ -8,8 +8,10 @@ use super::file::filled;
 use crate::client::material::Material;
 
 /// As Go's, which does not look at the bits that the last character has too many.
-const BASE64: GeneralPurpose =
-    GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
 
 /// A cluster, a user or a context by its name, and what relative paths in it are relative to.
 pub(super) struct Entry<T> {
@@ -25,7 +27,11 @@ pub(super) fn folder_of(path: &Path) -> PathBuf {
 
 pub(super) fn absolute(folder: &Path) -> PathBuf {
     // The only one that it can't make of the empty path is the current one.
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let folder = if folder.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        folder
+    };
     std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned())
 }
 
@@ -61,11 +67,17 @@ impl<T> Entry<T> {
             return Ok(filled(file).map(|file| Material::file(what, self.path(file))));
         };
         if filled(file).is_some() {
-            return Err(format!("the {owner} {:?} has both {field} and {field}-data", self.name));
+            return Err(format!(
+                "the {owner} {:?} has both {field} and {field}-data",
+                self.name
+            ));
         }
         let what = format!("{field}-data of {owner} {:?}", self.name);
         // A block scalar has line breaks.
-        let data: Vec<u8> = data.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
+        let data: Vec<u8> = data
+            .bytes()
+            .filter(|byte| !matches!(byte, b'\r' | b'\n'))
+            .collect();
         match BASE64.decode(data) {
             Ok(bytes) if bytes.is_empty() => Ok(None),
             Ok(bytes) => Ok(Some(Material::bytes(what, bytes))),

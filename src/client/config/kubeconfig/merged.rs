@@ -111,7 +111,12 @@ impl Kubeconfig {
             named(file.clusters, |named| (named.name, named.cluster)),
             folder,
         )?;
-        merge("user", &mut self.users, named(file.users, |named| (named.name, named.user)), folder)?;
+        merge(
+            "user",
+            &mut self.users,
+            named(file.users, |named| (named.name, named.user)),
+            folder,
+        )?;
         merge(
             "context",
             &mut self.contexts,
@@ -124,15 +129,27 @@ impl Kubeconfig {
     /// `DirectClientConfig.ClientConfig`.
     pub(super) fn resolve(&self, options: &KubeconfigOptions) -> Result<(Config, bool), Problem> {
         // Destructured so that a new choice can't be forgotten.
-        let KubeconfigOptions { files: _, context, cluster, user, namespace, server } = options;
+        let KubeconfigOptions {
+            files: _,
+            context,
+            cluster,
+            user,
+            namespace,
+            server,
+        } = options;
         let server = server.as_deref().filter(|url| !url.is_empty());
         let name = filled(context).or(self.current_context());
         let context = match name {
             Some(name) => Some(&find("context", name, &self.contexts)?.value),
             // clientcmd's: one without a name is the current one of a file that names none.
-            None => self.contexts.iter().find(|entry| entry.name.is_empty()).map(|entry| &entry.value),
+            None => self
+                .contexts
+                .iter()
+                .find(|entry| entry.name.is_empty())
+                .map(|entry| &entry.value),
         };
-        let chosen = filled(cluster).or_else(|| context.and_then(|context| filled(&context.cluster)));
+        let chosen =
+            filled(cluster).or_else(|| context.and_then(|context| filled(&context.cluster)));
         // clientcmd's again: one without a name is that of a context that names none.
         let nameless = || self.clusters.iter().find(|entry| entry.name.is_empty());
         let cluster = match chosen {
@@ -143,7 +160,9 @@ impl Kubeconfig {
             None => nameless(),
         };
         if let (None, None, Some(name)) = (cluster, server, name) {
-            return Err(Problem::Wrong(format!("the context {name:?} names no cluster")));
+            return Err(Problem::Wrong(format!(
+                "the context {name:?} names no cluster"
+            )));
         }
         // Before it may be found that nothing names a cluster: who asks for a user does not want another one.
         let chosen = filled(user).or_else(|| context.and_then(|context| filled(&context.user)));
@@ -158,7 +177,9 @@ impl Kubeconfig {
                 .ok_or_else(|| format!("the cluster {:?} has no server", cluster.name))?,
             (None, None) => {
                 let contexts = known("contexts", &self.contexts);
-                return Err(Problem::Empty(format!("no current-context is set; {contexts}")));
+                return Err(Problem::Empty(format!(
+                    "no current-context is set; {contexts}"
+                )));
             }
         };
 
@@ -179,7 +200,8 @@ impl Kubeconfig {
         if let Some(user) = user {
             config.impersonation = user.impersonation()?;
         }
-        let namespace = filled(namespace).or_else(|| context.and_then(|context| filled(&context.namespace)));
+        let namespace =
+            filled(namespace).or_else(|| context.and_then(|context| filled(&context.namespace)));
         if let Some(namespace) = namespace {
             config.default_namespace = namespace.to_owned();
         }
@@ -199,7 +221,9 @@ impl fmt::Debug for Kubeconfig {
 }
 
 fn is_https(url: &str) -> bool {
-    url.trim().get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"))
+    url.trim()
+        .get(..8)
+        .is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"))
 }
 
 /// What of a configuration is for a server without TLS. As in kubectl no secret goes where others can read
@@ -224,7 +248,9 @@ fn named<T: Default, V>(
     list: List<T>,
     split: impl Fn(T) -> (Option<String>, Option<V>),
 ) -> impl Iterator<Item = (Option<String>, Option<V>)> {
-    list.into_iter().flatten().map(move |item| split(item.unwrap_or_default()))
+    list.into_iter()
+        .flatten()
+        .map(move |item| split(item.unwrap_or_default()))
 }
 
 /// The entries of one more file.
@@ -242,7 +268,11 @@ fn merge<T: Default>(
             return Err(format!("the {what} {name:?} is there twice"));
         }
         if before.insert(name.clone()) {
-            entries.push(Entry { name, folder: folder.to_owned(), value: value.unwrap_or_default() });
+            entries.push(Entry {
+                name,
+                folder: folder.to_owned(),
+                value: value.unwrap_or_default(),
+            });
         }
     }
     Ok(())
@@ -252,7 +282,12 @@ fn find<'a, T>(what: &str, name: &str, entries: &'a [Entry<T>]) -> Result<&'a En
     entries
         .iter()
         .find(|entry| entry.name == name)
-        .ok_or_else(|| format!("there is no {what} {name:?}; {}", known(&format!("{what}s"), entries)))
+        .ok_or_else(|| {
+            format!(
+                "there is no {what} {name:?}; {}",
+                known(&format!("{what}s"), entries)
+            )
+        })
 }
 
 fn known<T>(what: &str, entries: &[Entry<T>]) -> String {
@@ -260,7 +295,11 @@ fn known<T>(what: &str, entries: &[Entry<T>]) -> String {
     if entries.is_empty() {
         return format!("there are no {what}");
     }
-    let names: Vec<_> = entries.iter().take(SHOWN).map(|entry| format!("{:?}", entry.name)).collect();
+    let names: Vec<_> = entries
+        .iter()
+        .take(SHOWN)
+        .map(|entry| format!("{:?}", entry.name))
+        .collect();
     let more = match entries.len().saturating_sub(SHOWN) {
         0 => String::new(),
         more => format!(" and {more} more"),

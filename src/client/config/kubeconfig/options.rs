@@ -145,7 +145,11 @@ impl KubeconfigOptions {
     /// assert_eq!(client.server(), "https://api:6443");
     /// # Ok::<(), k8s_informer::Error>(())
     /// ```
-    pub fn load_bytes(&self, text: impl AsRef<[u8]>, folder: impl AsRef<Path>) -> Result<Config, Error> {
+    pub fn load_bytes(
+        &self,
+        text: impl AsRef<[u8]>,
+        folder: impl AsRef<Path>,
+    ) -> Result<Config, Error> {
         match Kubeconfig::parse(text, folder)?.resolve(self) {
             Ok((config, _)) => Ok(config),
             Err(Problem::Empty(problem) | Problem::Wrong(problem)) => {
@@ -177,7 +181,10 @@ impl KubeconfigOptions {
         let missing = merged.files.is_empty();
         let place = match (&self.files, &files[..]) {
             (Files::One(path), _) if missing => {
-                return Err(config_error(format!("{}: there is no such file", path.display())));
+                return Err(config_error(format!(
+                    "{}: there is no such file",
+                    path.display()
+                )));
             }
             (_, []) => origin.to_owned(),
             _ if missing => format!("{origin} ({})", names(&files)),
@@ -202,7 +209,9 @@ impl KubeconfigOptions {
             }
         };
         let mut config = places.in_cluster().map_err(|in_cluster| {
-            config_error(format!("nothing to connect to: {problem}; in-cluster: {in_cluster}"))
+            config_error(format!(
+                "nothing to connect to: {problem}; in-cluster: {in_cluster}"
+            ))
         })?;
         if let Some(namespace) = filled(&self.namespace) {
             config.default_namespace = namespace.to_owned();
@@ -212,5 +221,9 @@ impl KubeconfigOptions {
 }
 
 fn names(files: &[PathBuf]) -> String {
-    files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ")
+    files
+        .iter()
+        .map(|file| file.display().to_string())
+        .collect::<Vec<_>>()
+        .join(", ")
 }

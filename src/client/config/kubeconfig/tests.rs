@@ -23,7 +23,10 @@ fn with(options: &KubeconfigOptions, text: &str) -> Result<Config, String> {
     options.load_bytes(text, "/home").map_err(|error| {
         assert!(error.is_config());
         let error = error.to_string();
-        error.strip_prefix("configuration: kubeconfig: ").unwrap_or(&error).to_owned()
+        error
+            .strip_prefix("configuration: kubeconfig: ")
+            .unwrap_or(&error)
+            .to_owned()
     })
 }
 
@@ -32,7 +35,9 @@ fn with_user(user: &str) -> Result<Config, String> {
 }
 
 fn with_cluster(cluster: &str) -> Result<Config, String> {
-    one(&MINIMAL.replace("server: 'https://api:6443'", cluster).replace("user: u, ", ""))
+    one(&MINIMAL
+        .replace("server: 'https://api:6443'", cluster)
+        .replace("user: u, ", ""))
 }
 
 fn nowhere() -> Places {
@@ -66,64 +71,137 @@ users:
 ";
     let meant = |options: KubeconfigOptions| {
         let config = with(&options, text).unwrap();
-        (config.server.0, config.token.unwrap().0, config.default_namespace)
+        (
+            config.server.0,
+            config.token.unwrap().0,
+            config.default_namespace,
+        )
     };
-    let is = |server: &str, token: &str, namespace: &str| (server.into(), token.into(), namespace.into());
+    let is = |server: &str, token: &str, namespace: &str| {
+        (server.into(), token.into(), namespace.into())
+    };
     let options = KubeconfigOptions::new;
     assert_eq!(meant(options()), is("https://a", "token-of-a", "team-a"));
-    assert_eq!(meant(options().context("b")), is("https://b", "token-of-b", "default"));
-    assert_eq!(meant(options().cluster("b")), is("https://b", "token-of-a", "team-a"));
-    assert_eq!(meant(options().user("b")), is("https://a", "token-of-b", "team-a"));
-    assert_eq!(meant(options().namespace("other")), is("https://a", "token-of-a", "other"));
+    assert_eq!(
+        meant(options().context("b")),
+        is("https://b", "token-of-b", "default")
+    );
+    assert_eq!(
+        meant(options().cluster("b")),
+        is("https://b", "token-of-a", "team-a")
+    );
+    assert_eq!(
+        meant(options().user("b")),
+        is("https://a", "token-of-b", "team-a")
+    );
+    assert_eq!(
+        meant(options().namespace("other")),
+        is("https://a", "token-of-a", "other")
+    );
     assert_eq!(
         meant(options().context("b").namespace("o").server("https://x")),
         is("https://x", "token-of-b", "o")
     );
     // Nothing is as good as not set.
     assert_eq!(
-        meant(options().context("").cluster("").user("").namespace("").server("")),
+        meant(
+            options()
+                .context("")
+                .cluster("")
+                .user("")
+                .namespace("")
+                .server("")
+        ),
         is("https://a", "token-of-a", "team-a")
     );
-    assert_eq!(with(&options(), text).unwrap().tls_server_name.as_deref(), Some("name-of-a"));
+    assert_eq!(
+        with(&options(), text).unwrap().tls_server_name.as_deref(),
+        Some("name-of-a")
+    );
     let moved = with(&options().server("https://b"), text).unwrap();
-    assert_eq!(moved.tls_server_name, None, "another server has another name");
+    assert_eq!(
+        moved.tls_server_name, None,
+        "another server has another name"
+    );
     for (options, expected) in [
-        (options().context("x"), r#"there is no context "x"; the contexts are "a", "b""#),
-        (options().cluster("x"), r#"there is no cluster "x"; the clusters are "a", "b""#),
-        (options().user("x"), r#"there is no user "x"; the users are "a", "b""#),
+        (
+            options().context("x"),
+            r#"there is no context "x"; the contexts are "a", "b""#,
+        ),
+        (
+            options().cluster("x"),
+            r#"there is no cluster "x"; the clusters are "a", "b""#,
+        ),
+        (
+            options().user("x"),
+            r#"there is no user "x"; the users are "a", "b""#,
+        ),
     ] {
         assert_eq!(with(&options, text).unwrap_err(), expected);
     }
-    assert_eq!(with(&options().server("https://x"), "").unwrap().server.0, "https://x");
+    assert_eq!(
+        with(&options().server("https://x"), "").unwrap().server.0,
+        "https://x"
+    );
 }
 
 #[test]
 fn kubeconfig_a_cluster_or_user_that_is_not_there_is_named_with_what_is() {
-    assert_eq!(one(MINIMAL).unwrap_err(), r#"there is no user "u"; there are no users"#);
+    assert_eq!(
+        one(MINIMAL).unwrap_err(),
+        r#"there is no user "u"; there are no users"#
+    );
     let none = "contexts: [{name: a}, {name: b}]";
-    assert_eq!(one(none).unwrap_err(), r#"no current-context is set; the contexts are "a", "b""#);
+    assert_eq!(
+        one(none).unwrap_err(),
+        r#"no current-context is set; the contexts are "a", "b""#
+    );
     let a = KubeconfigOptions::new().context("a");
-    assert_eq!(with(&a, none).unwrap_err(), r#"the context "a" names no cluster"#);
-    assert_eq!(with_cluster("server: ''").unwrap_err(), r#"the cluster "c" has no server"#);
-    assert_eq!(one("").unwrap_err(), "no current-context is set; there are no contexts");
+    assert_eq!(
+        with(&a, none).unwrap_err(),
+        r#"the context "a" names no cluster"#
+    );
+    assert_eq!(
+        with_cluster("server: ''").unwrap_err(),
+        r#"the cluster "c" has no server"#
+    );
+    assert_eq!(
+        one("").unwrap_err(),
+        "no current-context is set; there are no contexts"
+    );
     let other = MINIMAL.replace("cluster: c,", "cluster: d,");
-    assert_eq!(one(&other).unwrap_err(), r#"there is no cluster "d"; the clusters are "c""#);
-    let names: Vec<_> = (0..30).map(|number| format!("{{name: n{number}}}")).collect();
-    let many = one(&format!("current-context: x\ncontexts: [{}]", names.join(", "))).unwrap_err();
+    assert_eq!(
+        one(&other).unwrap_err(),
+        r#"there is no cluster "d"; the clusters are "c""#
+    );
+    let names: Vec<_> = (0..30)
+        .map(|number| format!("{{name: n{number}}}"))
+        .collect();
+    let many = one(&format!(
+        "current-context: x\ncontexts: [{}]",
+        names.join(", ")
+    ))
+    .unwrap_err();
     assert!(many.ends_with(r#""n18", "n19" and 10 more"#), "{many}");
 }
 
 #[test]
 fn kubeconfig_certificates_are_given_once_and_files_are_relative() {
     let config =
-        with_user("{client-certificate: ../a, client-key-data: 'Y2VydA==', tokenFile: ./t}").unwrap();
+        with_user("{client-certificate: ../a, client-key-data: 'Y2VydA==', tokenFile: ./t}")
+            .unwrap();
     assert_eq!(debug(config.client_certificate), r#""/a""#);
     let key = config.client_key.unwrap();
     assert_eq!(key.to_string(), r#"client-key-data of user "u""#);
     assert_eq!(config.token_file.unwrap(), Path::new("/home/t"));
     assert_eq!(config.default_namespace, "team");
-    let config = with_cluster("server: 'https://a', certificate-authority: /pki/../ca.crt").unwrap();
-    assert_eq!(debug(config.ca), r#""/pki/../ca.crt""#, "as it stands there");
+    let config =
+        with_cluster("server: 'https://a', certificate-authority: /pki/../ca.crt").unwrap();
+    assert_eq!(
+        debug(config.ca),
+        r#""/pki/../ca.crt""#,
+        "as it stands there"
+    );
     for (user, expected) in [
         (
             "{client-certificate: a, client-certificate-data: 'YQ==', client-key: k}",
@@ -137,20 +215,32 @@ fn kubeconfig_certificates_are_given_once_and_files_are_relative() {
             "{client-certificate: a}",
             "the user \"u\" has a client-certificate but neither client-key nor client-key-data",
         ),
-        ("{client-certificate-data: 'a b'}", "client-certificate-data of user \"u\" is not base64"),
+        (
+            "{client-certificate-data: 'a b'}",
+            "client-certificate-data of user \"u\" is not base64",
+        ),
     ] {
         assert_eq!(with_user(user).unwrap_err(), expected);
     }
-    assert!(with_user("{client-key-data: s3cret!}").unwrap().client_key.is_none(), "alone it says nothing");
+    assert!(
+        with_user("{client-key-data: s3cret!}")
+            .unwrap()
+            .client_key
+            .is_none(),
+        "alone it says nothing"
+    );
     // As Go reads it: with line breaks, and whatever the last bits are.
-    let config = with_user("{client-certificate-data: \"a2\\n\\r\\nV5\", client-key-data: YR==}").unwrap();
+    let config =
+        with_user("{client-certificate-data: \"a2\\n\\r\\nV5\", client-key-data: YR==}").unwrap();
     assert_eq!(
         (debug(config.client_certificate), debug(config.client_key)),
         ("3 bytes".into(), "1 bytes".into())
     );
     assert_eq!(
-        with_cluster("server: 'https://a', certificate-authority: a, certificate-authority-data: 'YQ=='")
-            .unwrap_err(),
+        with_cluster(
+            "server: 'https://a', certificate-authority: a, certificate-authority-data: 'YQ=='"
+        )
+        .unwrap_err(),
         "the cluster \"c\" has both certificate-authority and certificate-authority-data"
     );
 }
@@ -159,21 +249,37 @@ fn kubeconfig_certificates_are_given_once_and_files_are_relative() {
 fn how_a_user_authenticates() {
     let config = with_user("{token: s3cret, tokenFile: t}").unwrap();
     assert_eq!(config.token.unwrap().0, "s3cret");
-    assert!(config.token_file.is_some(), "which of them wins is another's business");
-    let (user, password) = with_user("{username: admin, password: s3cret}").unwrap().basic.unwrap();
+    assert!(
+        config.token_file.is_some(),
+        "which of them wins is another's business"
+    );
+    let (user, password) = with_user("{username: admin, password: s3cret}")
+        .unwrap()
+        .basic
+        .unwrap();
     assert_eq!((user.as_str(), password.0.as_str()), ("admin", "s3cret"));
-    assert!(with_user("{password: s3cret}").unwrap().basic.is_none(), "nobody");
+    assert!(
+        with_user("{password: s3cret}").unwrap().basic.is_none(),
+        "nobody"
+    );
     assert_eq!(
         with_user("{token: s3cret, username: admin}").unwrap_err(),
         "the user \"u\" has both a token and a username or password: only one of them may be"
     );
-    let token = with_user("{auth-provider: {name: oidc, config: {id-token: s3cret, client-id: a}}}")
-        .unwrap()
-        .id_token;
+    let token =
+        with_user("{auth-provider: {name: oidc, config: {id-token: s3cret, client-id: a}}}")
+            .unwrap()
+            .id_token;
     let token = token.unwrap();
-    assert_eq!((token.what.as_str(), token.token.0.as_str()), ("the id-token of user \"u\"", "s3cret"));
+    assert_eq!(
+        (token.what.as_str(), token.token.0.as_str()),
+        ("the id-token of user \"u\"", "s3cret")
+    );
     for (provider, expected) in [
-        ("{name: oidc}", "without an id-token, and this crate does not get one"),
+        (
+            "{name: oidc}",
+            "without an id-token, and this crate does not get one",
+        ),
         ("{name: oidc, config: {id-token: ''}}", "kubelogin"),
         (
             "{name: gcp, config: {access-token: s3cret, expiry: 2020-01-01T00:00:00Z}}",
@@ -183,23 +289,40 @@ fn how_a_user_authenticates() {
             "{name: azure}",
             "has the auth-provider azure, which is gone from Kubernetes: let the exec plugin kubelogin",
         ),
-        ("{name: openstack}", "has the auth-provider \"openstack\", which is not supported"),
+        (
+            "{name: openstack}",
+            "has the auth-provider \"openstack\", which is not supported",
+        ),
         ("{}", "has the auth-provider \"\", which is not supported"),
     ] {
         let error = with_user(&format!("{{auth-provider: {provider}}}")).unwrap_err();
-        assert!(error.starts_with("the user \"u\" has") && error.contains(expected), "{error}");
+        assert!(
+            error.starts_with("the user \"u\" has") && error.contains(expected),
+            "{error}"
+        );
         assert!(!error.contains("s3cret"), "{error}");
     }
 }
 
 #[test]
 fn whom_a_user_acts_as() {
-    let all = "{as: jane, as-uid: '7', as-groups: [a, b], as-user-extra: {k: [v, w], l: [], m: null}}";
+    let all =
+        "{as: jane, as-uid: '7', as-groups: [a, b], as-user-extra: {k: [v, w], l: [], m: null}}";
     let jane = with_user(all).unwrap().impersonation.unwrap();
-    assert_eq!((jane.user.as_str(), jane.uid.as_deref()), ("jane", Some("7")));
+    assert_eq!(
+        (jane.user.as_str(), jane.uid.as_deref()),
+        ("jane", Some("7"))
+    );
     assert_eq!(jane.groups, ["a", "b"]);
-    assert_eq!(jane.extra, [("k".into(), "v".into()), ("k".into(), "w".into())]);
-    for without in ["{as-uid: '7'}", "{as-groups: [a]}", "{as-user-extra: {k: []}}"] {
+    assert_eq!(
+        jane.extra,
+        [("k".into(), "v".into()), ("k".into(), "w".into())]
+    );
+    for without in [
+        "{as-uid: '7'}",
+        "{as-groups: [a]}",
+        "{as-user-extra: {k: []}}",
+    ] {
         let error = with_user(without).unwrap_err();
         assert!(
             error.starts_with("the user \"u\" has as-uid, as-groups or as-user-extra, but not as"),
@@ -207,7 +330,10 @@ fn whom_a_user_acts_as() {
         );
     }
     assert!(
-        with_user("{as: '', as-uid: '', as-groups: [], as-user-extra: {}}").unwrap().impersonation.is_none()
+        with_user("{as: '', as-uid: '', as-groups: [], as-user-extra: {}}")
+            .unwrap()
+            .impersonation
+            .is_none()
     );
 }
 
@@ -240,30 +366,49 @@ users:
     let plugin = config.exec.unwrap();
     assert_eq!(plugin.command, Path::new("/home/plugin"));
     assert_eq!(plugin.args, ["get", "1", ""]);
-    assert_eq!(plugin.env, [("A".into(), "s3cret".into()), ("B".into(), String::new())]);
+    assert_eq!(
+        plugin.env,
+        [("A".into(), "s3cret".into()), ("B".into(), String::new())]
+    );
     assert_eq!(plugin.api_version, "client.authentication.k8s.io/v1");
     assert_eq!(plugin.interactive_mode, InteractiveMode::Never);
     assert!(plugin.provide_cluster_info);
     assert_eq!(plugin.install_hint, "\u{1b}[1minstall\nit");
-    assert_eq!(plugin.cluster_config, Some(json!({"audience": "s3cret", "more": [1, true, null]})));
+    assert_eq!(
+        plugin.cluster_config,
+        Some(json!({"audience": "s3cret", "more": [1, true, null]}))
+    );
 
-    let plugin = |exec: &str| with_user(&format!("{{exec: {exec}}}")).map(|config| config.exec.unwrap());
+    let plugin =
+        |exec: &str| with_user(&format!("{{exec: {exec}}}")).map(|config| config.exec.unwrap());
     let beta = plugin("{command: aws, apiVersion: client.authentication.k8s.io/v1beta1}").unwrap();
     assert_eq!(beta.command, Path::new("aws"), "from PATH");
     assert_eq!(beta.interactive_mode, InteractiveMode::IfAvailable);
     for (exec, expected) in [
         ("{}", "without a command"),
         ("{command: s3cret}", "without an apiVersion"),
-        ("{command: s3cret, apiVersion: client.authentication.k8s.io/v1}", "without an interactiveMode"),
+        (
+            "{command: s3cret, apiVersion: client.authentication.k8s.io/v1}",
+            "without an interactiveMode",
+        ),
         (
             "{command: s3cret, apiVersion: a, interactiveMode: s3cret}",
             "none of Never, IfAvailable and Always",
         ),
-        ("{command: s3cret, apiVersion: a, interactiveMode: Never, env: [{value: s3cret}]}", "has no name"),
-        ("{command: s3cret, apiVersion: a, interactiveMode: Never, env: [null]}", "has no name"),
+        (
+            "{command: s3cret, apiVersion: a, interactiveMode: Never, env: [{value: s3cret}]}",
+            "has no name",
+        ),
+        (
+            "{command: s3cret, apiVersion: a, interactiveMode: Never, env: [null]}",
+            "has no name",
+        ),
     ] {
         let error = plugin(exec).unwrap_err();
-        assert!(error.starts_with("the user \"u\" has exec") && error.contains(expected), "{error}");
+        assert!(
+            error.starts_with("the user \"u\" has exec") && error.contains(expected),
+            "{error}"
+        );
         assert!(!error.contains("s3cret"), "{error}");
     }
     assert_eq!(
@@ -286,7 +431,13 @@ fn how_a_cluster_is_reached() {
     assert_eq!(config.tls_server_name.as_deref(), Some("b"));
     let config = with_cluster("server: 'https://a', proxy-url: ''").unwrap();
     assert!(config.compression && matches!(config.proxy, ProxyChoice::Environment));
-    for url in ["s3cret", "p:3128", "ftp://s3cret", "//u:s3cret@p", "socks5h://p"] {
+    for url in [
+        "s3cret",
+        "p:3128",
+        "ftp://s3cret",
+        "//u:s3cret@p",
+        "socks5h://p",
+    ] {
         let error = with_cluster(&format!("server: 'https://a', proxy-url: '{url}'")).unwrap_err();
         assert_eq!(
             error,
@@ -303,18 +454,26 @@ fn kubeconfig_no_credentials_leave_this_machine_without_tls() {
              client-key-data: YQ==, as: jane}}}}]",
             MINIMAL.replace(
                 "https://api:6443'",
-                &format!("{server}', certificate-authority-data: YQ==, insecure-skip-tls-verify: true")
+                &format!(
+                    "{server}', certificate-authority-data: YQ==, insecure-skip-tls-verify: true"
+                )
             )
         )
     };
     for server in ["http://api:6443", "api:6443", "HTTP://api"] {
         let config = one(&text(server)).unwrap();
-        assert!(config.token.is_none() && !config.mentions_tls(), "{config:?}");
+        assert!(
+            config.token.is_none() && !config.mentions_tls(),
+            "{config:?}"
+        );
         assert!(config.impersonation.is_some());
     }
     for server in ["http://127.0.0.1:8080/a", "localhost:8080", "http://[::1]"] {
         let config = one(&text(server)).unwrap();
-        assert!(config.token.is_some() && !config.mentions_tls(), "{config:?}");
+        assert!(
+            config.token.is_some() && !config.mentions_tls(),
+            "{config:?}"
+        );
     }
     for server in [
         "http://127.0.0.1.example.com",
@@ -334,7 +493,8 @@ fn kubeconfig_no_credentials_leave_this_machine_without_tls() {
 
 #[test]
 fn the_namespace_of_a_pod_is_that_of_a_context_without_one() {
-    let folder = std::env::temp_dir().join(format!("k8s-informer-kubeconfig-{}", std::process::id()));
+    let folder =
+        std::env::temp_dir().join(format!("k8s-informer-kubeconfig-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("token"), "x").unwrap();
     std::fs::write(folder.join("namespace"), "pods").unwrap();
@@ -348,29 +508,64 @@ fn the_namespace_of_a_pod_is_that_of_a_context_without_one() {
     };
     let is = |server: &str, namespace: &str| (server.to_owned(), namespace.to_owned());
     let explicit = || KubeconfigOptions::new().path(&path);
-    let text = std::fs::read_to_string(&path).unwrap().replace(", namespace: team", "");
+    let text = std::fs::read_to_string(&path)
+        .unwrap()
+        .replace(", namespace: team", "");
     assert_eq!(load(explicit(), &places), is("https://api:6443", "team"));
     std::fs::write(&path, text).unwrap();
-    assert_eq!(load(explicit(), &places), is("https://api:6443", "default"), "no pod");
+    assert_eq!(
+        load(explicit(), &places),
+        is("https://api:6443", "default"),
+        "no pod"
+    );
     places.service_host = Some("10.0.0.1".to_owned());
     places.service_port = Some("443".to_owned());
     assert_eq!(load(explicit(), &places), is("https://api:6443", "pods"));
-    assert_eq!(load(explicit().namespace("mine"), &places), is("https://api:6443", "mine"));
+    assert_eq!(
+        load(explicit().namespace("mine"), &places),
+        is("https://api:6443", "mine")
+    );
     places.pod_namespace = Some("downward".to_owned());
-    assert_eq!(load(explicit(), &places), is("https://api:6443", "downward"));
+    assert_eq!(
+        load(explicit(), &places),
+        is("https://api:6443", "downward")
+    );
 
     // Where no file says which cluster, it is that of the pod; not so if a file or a context is asked for.
     std::fs::write(&path, MINIMAL.replace("current-context: here", "")).unwrap();
     let several = || KubeconfigOptions::new().paths([&path, &folder.join("missing")]);
-    assert_eq!(load(several(), &places), is("https://10.0.0.1:443", "downward"));
-    assert_eq!(load(several().server("https://x").namespace("y"), &places), is("https://x", "y"));
+    assert_eq!(
+        load(several(), &places),
+        is("https://10.0.0.1:443", "downward")
+    );
+    assert_eq!(
+        load(several().server("https://x").namespace("y"), &places),
+        is("https://x", "y")
+    );
     let error = explicit().load_from(&places).unwrap_err().to_string();
-    assert!(error.ends_with("/config: no current-context is set; the contexts are \"here\""), "{error}");
-    let error = several().context("x").load_from(&places).unwrap_err().to_string();
-    assert!(error.ends_with("/config: there is no context \"x\"; the contexts are \"here\""), "{error}");
+    assert!(
+        error.ends_with("/config: no current-context is set; the contexts are \"here\""),
+        "{error}"
+    );
+    let error = several()
+        .context("x")
+        .load_from(&places)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.ends_with("/config: there is no context \"x\"; the contexts are \"here\""),
+        "{error}"
+    );
     let missing = KubeconfigOptions::new().paths(["/nowhere/a", "/nowhere/b"]);
-    assert_eq!(load(missing.clone(), &places), is("https://10.0.0.1:443", "downward"));
-    let error = missing.context("x").load_from(&places).unwrap_err().to_string();
+    assert_eq!(
+        load(missing.clone(), &places),
+        is("https://10.0.0.1:443", "downward")
+    );
+    let error = missing
+        .context("x")
+        .load_from(&places)
+        .unwrap_err()
+        .to_string();
     assert_eq!(
         error,
         "configuration: kubeconfig (/nowhere/a, /nowhere/b): there is no context \"x\"; there are no contexts"
@@ -381,7 +576,10 @@ fn the_namespace_of_a_pod_is_that_of_a_context_without_one() {
         is("https://10.0.0.1:443", "downward")
     );
     let error = none().user("x").load_from(&places).unwrap_err().to_string();
-    assert!(error.ends_with(": there is no user \"x\"; there are no users"), "{error}");
+    assert!(
+        error.ends_with(": there is no user \"x\"; there are no users"),
+        "{error}"
+    );
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -405,8 +603,10 @@ fn what_kubectl_accepts_is_accepted() {
     assert!(one(&with_nulls).is_err(), "two without a name");
     assert!(one(&with_nulls.replace(", {}", "")).is_ok());
     // A context without a name is the current one, if none is.
-    let nameless =
-        MINIMAL.replace("name: here,", "").replace("current-context: here", "").replace("user: u, ", "");
+    let nameless = MINIMAL
+        .replace("name: here,", "")
+        .replace("current-context: here", "")
+        .replace("user: u, ", "");
     assert_eq!(one(&nameless).unwrap().server.0, "https://api:6443");
     let text = format!("{MINIMAL}users: [{{name: u, user: null}}]\n");
     for text in [
@@ -418,13 +618,35 @@ fn what_kubectl_accepts_is_accepted() {
         assert_eq!(one(&text).unwrap().server.0, "https://api:6443");
     }
     for bytes in [u16::to_le_bytes, u16::to_be_bytes] {
-        let bytes: Vec<u8> = format!("\u{feff}{text}").encode_utf16().flat_map(bytes).collect();
-        assert_eq!(KubeconfigOptions::new().load_bytes(bytes, "").unwrap().server.0, "https://api:6443");
+        let bytes: Vec<u8> = format!("\u{feff}{text}")
+            .encode_utf16()
+            .flat_map(bytes)
+            .collect();
+        assert_eq!(
+            KubeconfigOptions::new()
+                .load_bytes(bytes, "")
+                .unwrap()
+                .server
+                .0,
+            "https://api:6443"
+        );
     }
-    for empty in
-        ["", " \n", "\u{feff}", "---\n", "null", "# none", "{}", "kind: Config", "clusters: []\nusers: null"]
-    {
+    for empty in [
+        "",
+        " \n",
+        "\u{feff}",
+        "---\n",
+        "null",
+        "# none",
+        "{}",
+        "kind: Config",
+        "clusters: []\nusers: null",
+    ] {
         let kubeconfig = Kubeconfig::parse(empty, "").unwrap();
-        assert_eq!((kubeconfig.contexts().count(), kubeconfig.current_context()), (0, None), "{empty:?}");
+        assert_eq!(
+            (kubeconfig.contexts().count(), kubeconfig.current_context()),
+            (0, None),
+            "{empty:?}"
+        );
     }
 }

@@ -21,14 +21,19 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
     };
     let mut bytes = Vec::new();
     // One more than allowed, so that what is too large shows; and no endless file is read to its end.
-    file.take(MAX_SIZE as u64 + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    file.take(MAX_SIZE as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| error.to_string())?;
     Ok(Some(bytes))
 }
 
 /// What stands in it; `None` if nothing does.
 pub(super) fn parse(bytes: &[u8]) -> Result<Option<File>, String> {
     if bytes.len() > MAX_SIZE {
-        return Err(format!("is larger than {} MiB, too large for a kubeconfig", MAX_SIZE >> 20));
+        return Err(format!(
+            "is larger than {} MiB, too large for a kubeconfig",
+            MAX_SIZE >> 20
+        ));
     }
     let text = decode(bytes)?;
     // The mark of a next document that does not come.
@@ -96,7 +101,11 @@ fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
             _ => "not YAML, or not the form of a kubeconfig".to_owned(),
         };
         match error.location() {
-            Some(place) => format!("{problem} at line {}, column {}", place.line(), place.column()),
+            Some(place) => format!(
+                "{problem} at line {}, column {}",
+                place.line(),
+                place.column()
+            ),
             None => problem,
         }
     })

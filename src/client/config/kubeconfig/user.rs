@@ -8,7 +8,11 @@ use crate::client::material::Secret;
 impl Entry<User> {
     /// How the user authenticates; `cluster` is what the cluster tells the user's plugin. client-go's
     /// `validateAuthInfo` and `getUserIdentificationPartialConfig`.
-    pub(super) fn authenticate(&self, config: &mut Config, cluster: Option<Value>) -> Result<(), String> {
+    pub(super) fn authenticate(
+        &self,
+        config: &mut Config,
+        cluster: Option<Value>,
+    ) -> Result<(), String> {
         // Destructured so that a new field can't be forgotten.
         let User {
             client_certificate,
@@ -28,43 +32,65 @@ impl Entry<User> {
         } = &self.value;
         let basic = filled(username).is_some() || filled(password).is_some();
         if basic && filled(token).is_some() {
-            return Err(self.problem("has both a token and a username or password: only one of them may be"));
+            return Err(self
+                .problem("has both a token and a username or password: only one of them may be"));
         }
         if exec.is_some() && auth_provider.is_some() {
             return Err(self.problem("has both exec and auth-provider: only one of them may be"));
         }
-        config.client_certificate =
-            self.material("user", "client-certificate", client_certificate_data, client_certificate)?;
+        config.client_certificate = self.material(
+            "user",
+            "client-certificate",
+            client_certificate_data,
+            client_certificate,
+        )?;
         // As in kubectl, a key alone says nothing.
         if config.client_certificate.is_some() {
             config.client_key = self.material("user", "client-key", client_key_data, client_key)?;
             if config.client_key.is_none() {
-                return Err(
-                    self.problem("has a client-certificate but neither client-key nor client-key-data")
-                );
+                return Err(self.problem(
+                    "has a client-certificate but neither client-key nor client-key-data",
+                ));
             }
         }
         config.token = filled(token).map(|token| Secret(token.to_owned()));
         config.token_file = filled(token_file).map(|file| self.path(file));
-        config.basic =
-            filled(username).map(|name| (name.to_owned(), Secret(password.clone().unwrap_or_default())));
-        config.exec = exec.as_ref().map(|exec| self.plugin(exec, cluster)).transpose()?;
-        config.id_token = auth_provider.as_ref().map(|provider| self.id_token(provider)).transpose()?;
+        config.basic = filled(username).map(|name| {
+            (
+                name.to_owned(),
+                Secret(password.clone().unwrap_or_default()),
+            )
+        });
+        config.exec = exec
+            .as_ref()
+            .map(|exec| self.plugin(exec, cluster))
+            .transpose()?;
+        config.id_token = auth_provider
+            .as_ref()
+            .map(|provider| self.id_token(provider))
+            .transpose()?;
         Ok(())
     }
 
     /// Whom the user acts as.
     pub(super) fn impersonation(&self) -> Result<Option<Impersonation>, String> {
-        let User { impersonate, as_uid, as_groups, as_user_extra, .. } = &self.value;
+        let User {
+            impersonate,
+            as_uid,
+            as_groups,
+            as_user_extra,
+            ..
+        } = &self.value;
         let Some(user) = filled(impersonate) else {
             let more = filled(as_uid).is_some()
                 || items(as_groups).next().is_some()
-                || as_user_extra.as_ref().is_some_and(|extra| !extra.is_empty());
+                || as_user_extra
+                    .as_ref()
+                    .is_some_and(|extra| !extra.is_empty());
             return match more {
-                true => {
-                    Err(self
-                        .problem("has as-uid, as-groups or as-user-extra, but not as: the user to act as"))
-                }
+                true => Err(self.problem(
+                    "has as-uid, as-groups or as-user-extra, but not as: the user to act as",
+                )),
                 false => Ok(None),
             };
         };
@@ -72,14 +98,22 @@ impl Entry<User> {
         impersonation.uid = filled(as_uid).map(str::to_owned);
         impersonation.groups = texts(as_groups).map(str::to_owned).collect();
         for (key, values) in as_user_extra.iter().flatten() {
-            impersonation = texts(values).fold(impersonation, |so_far, value| so_far.extra(key, value));
+            impersonation =
+                texts(values).fold(impersonation, |so_far, value| so_far.extra(key, value));
         }
         Ok(Some(impersonation))
     }
 
     fn plugin(&self, exec: &Exec, cluster: Option<Value>) -> Result<ExecConfig, String> {
-        let Exec { command, args, env, api_version, install_hint, provide_cluster_info, interactive_mode } =
-            exec;
+        let Exec {
+            command,
+            args,
+            env,
+            api_version,
+            install_hint,
+            provide_cluster_info,
+            interactive_mode,
+        } = exec;
         let Some(command) = filled(command) else {
             return Err(self.problem("has exec without a command"));
         };
@@ -95,9 +129,10 @@ impl Entry<User> {
                     "has exec with an interactiveMode that is none of Never, IfAvailable and Always",
                 ));
             }
-            (None, "client.authentication.k8s.io/v1beta1" | "client.authentication.k8s.io/v1alpha1") => {
-                InteractiveMode::IfAvailable
-            }
+            (
+                None,
+                "client.authentication.k8s.io/v1beta1" | "client.authentication.k8s.io/v1alpha1",
+            ) => InteractiveMode::IfAvailable,
             (None, _) => {
                 return Err(self.problem(
                     "has exec without an interactiveMode, which its apiVersion asks for: Never, IfAvailable \
@@ -117,8 +152,8 @@ impl Entry<User> {
             .install_hint(install_hint.as_deref().unwrap_or_default())
             .provide_cluster_info(is_set(provide_cluster_info));
         for variable in items(env) {
-            let Some((name, value)) =
-                variable.and_then(|variable| Some((filled(&variable.name)?, variable.value.as_deref())))
+            let Some((name, value)) = variable
+                .and_then(|variable| Some((filled(&variable.name)?, variable.value.as_deref())))
             else {
                 return Err(self.problem("has exec with a variable in env that has no name"));
             };

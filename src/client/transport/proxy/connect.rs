@@ -35,14 +35,18 @@ pub(super) fn open(
         None => Err(io::Error::other("it does not answer in HTTP")),
         Some(200) => Ok(()),
         Some(code) => {
-            let reason = StatusCode::from_u16(code).ok().and_then(|code| code.canonical_reason());
+            let reason = StatusCode::from_u16(code)
+                .ok()
+                .and_then(|code| code.canonical_reason());
             let hint = match (code, user) {
                 (407, None) => ": it wants a user and a password, which its URL can hold",
                 (407, Some(_)) => ": it does not take this user and password",
                 _ => "",
             };
             let reason = reason.map_or(String::new(), |reason| format!(" {reason}"));
-            Err(io::Error::other(format!("it refuses a tunnel to {host}:{port} with {code}{reason}{hint}")))
+            Err(io::Error::other(format!(
+                "it refuses a tunnel to {host}:{port} with {code}{reason}{hint}"
+            )))
         }
     }
 }
@@ -56,19 +60,27 @@ fn read_head(way: &mut impl Read) -> io::Result<Vec<u8>> {
         way.read_exact(&mut byte)?;
         head.extend(byte);
         // The end of something else need not be waited for.
-        let is_other = !START.iter().zip(&head).all(|(expected, byte)| expected == byte);
+        let is_other = !START
+            .iter()
+            .zip(&head)
+            .all(|(expected, byte)| expected == byte);
         if is_other || head.ends_with(b"\r\n\r\n") || head.ends_with(b"\n\n") {
             return Ok(head);
         }
     }
-    Err(io::Error::other(format!("the head of its answer is larger than {} KiB", HEAD_LIMIT / 1024)))
+    Err(io::Error::other(format!(
+        "the head of its answer is larger than {} KiB",
+        HEAD_LIMIT / 1024
+    )))
 }
 
 /// The code in `HTTP/1.x code reason`.
 fn status(head: &[u8]) -> Option<u16> {
     let line = head.split(|byte| matches!(byte, b'\r' | b'\n')).next()?;
     let rest = line.strip_prefix(b"HTTP/1.")?;
-    let [b'0'..=b'9', b' ', code @ ..] = rest else { return None };
+    let [b'0'..=b'9', b' ', code @ ..] = rest else {
+        return None;
+    };
     let code = code.split(|byte| *byte == b' ').next()?;
     let is_code = code.len() == 3 && code.iter().all(u8::is_ascii_digit);
     is_code.then(|| std::str::from_utf8(code).ok()?.parse().ok())?
@@ -100,17 +112,28 @@ mod tests {
     fn open_with(answer: &[u8], user: Option<&User>) -> (io::Result<()>, String, usize) {
         let mut peer = Peer(io::Cursor::new(answer.to_vec()), Vec::new());
         let opened = open(&mut peer, "[fd00::1]", 6443, user);
-        (opened, String::from_utf8(peer.1).unwrap(), peer.0.position() as usize)
+        (
+            opened,
+            String::from_utf8(peer.1).unwrap(),
+            peer.0.position() as usize,
+        )
     }
 
     #[test]
     fn a_tunnel_is_asked_for_by_host_and_port() {
         let (opened, request, _) = open_with(b"HTTP/1.0 200 Connection established\r\n\r\n", None);
         opened.unwrap();
-        let head = "CONNECT [fd00::1]:6443 HTTP/1.1\r\nHost: [fd00::1]:6443\r\nUser-Agent: k8s-informer/";
-        assert!(request.starts_with(head) && request.ends_with("\r\n\r\n"), "{request:?}");
+        let head =
+            "CONNECT [fd00::1]:6443 HTTP/1.1\r\nHost: [fd00::1]:6443\r\nUser-Agent: k8s-informer/";
+        assert!(
+            request.starts_with(head) && request.ends_with("\r\n\r\n"),
+            "{request:?}"
+        );
         assert!(!request.contains("Proxy-Authorization"), "{request}");
-        let user = User { name: b"Aladdin".to_vec(), password: b"open sesame".to_vec() };
+        let user = User {
+            name: b"Aladdin".to_vec(),
+            password: b"open sesame".to_vec(),
+        };
         let (_, request, _) = open_with(b"", Some(&user));
         assert!(
             request.contains("\r\nProxy-Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\n"),
@@ -120,7 +143,11 @@ mod tests {
 
     #[test]
     fn what_comes_behind_the_head_is_left_there() {
-        for head in ["HTTP/1.1 200 OK\r\nX: y\r\n\r\n", "HTTP/1.1 200\n\n", "HTTP/1.1 200\r\n\r\n"] {
+        for head in [
+            "HTTP/1.1 200 OK\r\nX: y\r\n\r\n",
+            "HTTP/1.1 200\n\n",
+            "HTTP/1.1 200\r\n\r\n",
+        ] {
             let (opened, _, read) = open_with(format!("{head}rest").as_bytes(), None);
             opened.unwrap();
             assert_eq!(read, head.len());
@@ -129,11 +156,22 @@ mod tests {
 
     #[test]
     fn anything_else_is_an_error_that_repeats_nothing_of_it() {
-        let user = User { name: b"me".to_vec(), password: b"s3cret".to_vec() };
+        let user = User {
+            name: b"me".to_vec(),
+            password: b"s3cret".to_vec(),
+        };
         let huge = format!("HTTP/1.1 200 OK\r\nX: {}", "s3cret".repeat(10_000));
         for (answer, user, expected) in [
-            ("HTTP/1.1 407 s3cret\r\n\r\ns3cret", None, "407 Proxy Authentication Required: it wants a user"),
-            ("HTTP/1.1 407 s3cret\r\n\r\n", Some(&user), "it does not take this user"),
+            (
+                "HTTP/1.1 407 s3cret\r\n\r\ns3cret",
+                None,
+                "407 Proxy Authentication Required: it wants a user",
+            ),
+            (
+                "HTTP/1.1 407 s3cret\r\n\r\n",
+                Some(&user),
+                "it does not take this user",
+            ),
             (
                 "HTTP/1.1 502 s3cret\r\n\r\n",
                 None,

@@ -28,9 +28,11 @@ impl Proxy {
             names.into_iter().find_map(value)
         };
         let is_http = server.scheme_str() == Some("http");
-        let Some((name, url)) =
-            get(if is_http { ["HTTP_PROXY", "http_proxy"] } else { ["HTTPS_PROXY", "https_proxy"] })
-        else {
+        let Some((name, url)) = get(if is_http {
+            ["HTTP_PROXY", "http_proxy"]
+        } else {
+            ["HTTPS_PROXY", "https_proxy"]
+        }) else {
             return Ok(None);
         };
         if is_http && variable("REQUEST_METHOD").is_some_and(|method| !method.is_empty()) {
@@ -42,7 +44,9 @@ impl Proxy {
         if !uses_proxy(server, &except) {
             return Ok(None);
         }
-        Self::parse_lenient(&url).map(Some).map_err(|error| error.context(name))
+        Self::parse_lenient(&url)
+            .map(Some)
+            .map_err(|error| error.context(name))
     }
 }
 
@@ -53,7 +57,10 @@ fn uses_proxy(server: &Uri, except: &str) -> bool {
     if host == "localhost" {
         return false;
     }
-    let address = host.split('%').next().and_then(|bare| bare.parse::<IpAddr>().ok());
+    let address = host
+        .split('%')
+        .next()
+        .and_then(|bare| bare.parse::<IpAddr>().ok());
     let address = address.map(|address| address.to_canonical());
     if address.is_some_and(|address| address.is_loopback()) {
         return false;
@@ -74,7 +81,8 @@ fn matches_address(entry: &str, address: IpAddr, port: &str) -> bool {
         return contains(network, bits, address);
     }
     let (host, wanted) = split_host_port(entry).unwrap_or((entry, ""));
-    host.parse::<IpAddr>().is_ok_and(|host| host.to_canonical() == address)
+    host.parse::<IpAddr>()
+        .is_ok_and(|host| host.to_canonical() == address)
         && (wanted.is_empty() || wanted == port)
 }
 
@@ -84,10 +92,15 @@ fn matches_name(entry: &str, host: &str, port: &str) -> bool {
     if domain.is_empty() || cidr(entry).is_some() || domain.parse::<IpAddr>().is_ok() {
         return false;
     }
-    let domain = domain.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(domain);
+    let domain = domain
+        .strip_prefix('*')
+        .filter(|rest| rest.starts_with('.'))
+        .unwrap_or(domain);
     let matches = match domain.strip_prefix('.') {
         Some(_) => host.ends_with(domain),
-        None => host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')),
+        None => host
+            .strip_suffix(domain)
+            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.')),
     };
     matches && (wanted.is_empty() || wanted == port)
 }
@@ -96,10 +109,15 @@ fn matches_name(entry: &str, host: &str, port: &str) -> bool {
 fn cidr(entry: &str) -> Option<(IpAddr, u32)> {
     let (address, bits) = entry.split_once('/')?;
     let address: IpAddr = address.parse().ok()?;
-    let bits: u32 = bits.bytes().all(|byte| byte.is_ascii_digit()).then(|| bits.parse().ok())??;
+    let bits: u32 = bits
+        .bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| bits.parse().ok())??;
     match (address, address.to_canonical()) {
         (IpAddr::V4(_), _) if bits <= 32 => Some((address, bits)),
-        (IpAddr::V6(_), IpAddr::V4(mapped)) if (96..=128).contains(&bits) => Some((mapped.into(), bits - 96)),
+        (IpAddr::V6(_), IpAddr::V4(mapped)) if (96..=128).contains(&bits) => {
+            Some((mapped.into(), bits - 96))
+        }
         (IpAddr::V6(_), _) if bits <= 128 => Some((address, bits)),
         _ => None,
     }
@@ -154,14 +172,42 @@ mod tests {
     #[test]
     fn the_table_of_go() {
         for (variables, server, expected) in [
-            (&["HTTP_PROXY=127.0.0.1:8080"][..], HTTP, "http://127.0.0.1:8080"),
-            (&["HTTP_PROXY=cache.corp.example.com:1234"], HTTP, "http://cache.corp.example.com:1234"),
-            (&["HTTP_PROXY=cache.corp.example.com"], HTTP, "http://cache.corp.example.com:80"),
+            (
+                &["HTTP_PROXY=127.0.0.1:8080"][..],
+                HTTP,
+                "http://127.0.0.1:8080",
+            ),
+            (
+                &["HTTP_PROXY=cache.corp.example.com:1234"],
+                HTTP,
+                "http://cache.corp.example.com:1234",
+            ),
+            (
+                &["HTTP_PROXY=cache.corp.example.com"],
+                HTTP,
+                "http://cache.corp.example.com:80",
+            ),
             (&["HTTP_PROXY=localhost"], HTTP, "http://localhost:80"),
-            (&["HTTP_PROXY=https://cache.corp.example.com"], HTTP, "https://cache.corp.example.com:443"),
-            (&["HTTP_PROXY=http://127.0.0.1:8080"], HTTP, "http://127.0.0.1:8080"),
-            (&["HTTP_PROXY=https://127.0.0.1:8080"], HTTP, "https://127.0.0.1:8080"),
-            (&["HTTP_PROXY=socks5://127.0.0.1"], HTTP, "socks5://127.0.0.1:1080"),
+            (
+                &["HTTP_PROXY=https://cache.corp.example.com"],
+                HTTP,
+                "https://cache.corp.example.com:443",
+            ),
+            (
+                &["HTTP_PROXY=http://127.0.0.1:8080"],
+                HTTP,
+                "http://127.0.0.1:8080",
+            ),
+            (
+                &["HTTP_PROXY=https://127.0.0.1:8080"],
+                HTTP,
+                "https://127.0.0.1:8080",
+            ),
+            (
+                &["HTTP_PROXY=socks5://127.0.0.1"],
+                HTTP,
+                "socks5://127.0.0.1:1080",
+            ),
             (
                 &["HTTP_PROXY=http.proxy.tld", "HTTPS_PROXY=secure.proxy.tld"],
                 "http://insecure.tld/",
@@ -173,39 +219,98 @@ mod tests {
                 "http://secure.proxy.tld:80",
             ),
             (
-                &["HTTP_PROXY=http.proxy.tld", "HTTPS_PROXY=https://secure.proxy.tld"],
+                &[
+                    "HTTP_PROXY=http.proxy.tld",
+                    "HTTPS_PROXY=https://secure.proxy.tld",
+                ],
                 "https://secure.tld/",
                 "https://secure.proxy.tld:443",
             ),
-            (&["HTTP_PROXY=http.proxy.tld"], "https://secure.tld/", "direct"),
+            (
+                &["HTTP_PROXY=http.proxy.tld"],
+                "https://secure.tld/",
+                "direct",
+            ),
             (
                 &["HTTPS_PROXY=https://secure.proxy.tld", "REQUEST_METHOD=GET"],
                 "https://secure.tld/",
                 "https://secure.proxy.tld:443",
             ),
             (&[], HTTP, "direct"),
-            (&["NO_PROXY=example.com", "HTTP_PROXY=proxy"], "http://example.com/", "direct"),
-            (&["NO_PROXY=.example.com", "HTTP_PROXY=proxy"], "http://example.com/", "http://proxy:80"),
-            (&["NO_PROXY=ample.com", "HTTP_PROXY=proxy"], "http://example.com/", "http://proxy:80"),
-            (&["NO_PROXY=example.com", "HTTP_PROXY=proxy"], "http://foo.example.com/", "direct"),
-            (&["NO_PROXY=.foo.com", "HTTP_PROXY=proxy"], "http://example.com/", "http://proxy:80"),
+            (
+                &["NO_PROXY=example.com", "HTTP_PROXY=proxy"],
+                "http://example.com/",
+                "direct",
+            ),
+            (
+                &["NO_PROXY=.example.com", "HTTP_PROXY=proxy"],
+                "http://example.com/",
+                "http://proxy:80",
+            ),
+            (
+                &["NO_PROXY=ample.com", "HTTP_PROXY=proxy"],
+                "http://example.com/",
+                "http://proxy:80",
+            ),
+            (
+                &["NO_PROXY=example.com", "HTTP_PROXY=proxy"],
+                "http://foo.example.com/",
+                "direct",
+            ),
+            (
+                &["NO_PROXY=.foo.com", "HTTP_PROXY=proxy"],
+                "http://example.com/",
+                "http://proxy:80",
+            ),
         ] {
-            assert_eq!(proxy(variables, server).unwrap(), expected, "{variables:?} {server}");
+            assert_eq!(
+                proxy(variables, server).unwrap(),
+                expected,
+                "{variables:?} {server}"
+            );
         }
     }
 
     #[test]
     fn names_in_capitals_come_first_and_empty_ones_do_not_count() {
         for (variables, server, expected) in [
-            (&["HTTPS_PROXY=a", "https_proxy=b"][..], "https://api:6443", "http://a:80"),
-            (&["HTTPS_PROXY=", "https_proxy=b"], "https://api:6443", "http://b:80"),
+            (
+                &["HTTPS_PROXY=a", "https_proxy=b"][..],
+                "https://api:6443",
+                "http://a:80",
+            ),
+            (
+                &["HTTPS_PROXY=", "https_proxy=b"],
+                "https://api:6443",
+                "http://b:80",
+            ),
             (&["http_proxy=b"], HTTP, "http://b:80"),
-            (&["https_proxy=b", "NO_PROXY=", "no_proxy=api"], "https://api:6443", "direct"),
-            (&["https_proxy=b", "NO_PROXY=x", "no_proxy=api"], "https://api:6443", "http://b:80"),
-            (&["ALL_PROXY=a", "all_proxy=a"], "https://api:6443", "direct"),
-            (&["HTTPS_PROXY=me:s3cret@a:1"], "https://api:6443", "http://a:1"),
+            (
+                &["https_proxy=b", "NO_PROXY=", "no_proxy=api"],
+                "https://api:6443",
+                "direct",
+            ),
+            (
+                &["https_proxy=b", "NO_PROXY=x", "no_proxy=api"],
+                "https://api:6443",
+                "http://b:80",
+            ),
+            (
+                &["ALL_PROXY=a", "all_proxy=a"],
+                "https://api:6443",
+                "direct",
+            ),
+            (
+                &["HTTPS_PROXY=me:s3cret@a:1"],
+                "https://api:6443",
+                "http://a:1",
+            ),
         ] {
-            assert_eq!(proxy(variables, server).unwrap(), expected, "{variables:?} {server}");
+            assert_eq!(
+                proxy(variables, server).unwrap(),
+                expected,
+                "{variables:?} {server}"
+            );
         }
     }
 
@@ -244,7 +349,11 @@ mod tests {
             ("nested.wildcard.io", false),
             ("awildcard.io", true),
         ] {
-            for (except, expected) in [(EXCEPT, expected), ("NO_PROXY=*", false), ("NO_PROXY=a,*", false)] {
+            for (except, expected) in [
+                (EXCEPT, expected),
+                ("NO_PROXY=*", false),
+                ("NO_PROXY=a,*", false),
+            ] {
                 let proxy = proxy(&["HTTP_PROXY=p", except], &format!("http://{host}:80")).unwrap();
                 assert_eq!(proxy == "http://p:80", expected, "{host} {except}");
             }
@@ -295,8 +404,20 @@ mod tests {
     #[test]
     fn what_can_not_be_used_is_an_error_that_names_the_variable() {
         for (variables, server, expected) in [
-            (&["HTTP_PROXY=http://10.1.2.3:8080", "REQUEST_METHOD=GET"][..], HTTP, "CGI"),
-            (&["http_proxy=10.1.2.3:8080", "REQUEST_METHOD=GET", "NO_PROXY=*"], HTTP, "CGI"),
+            (
+                &["HTTP_PROXY=http://10.1.2.3:8080", "REQUEST_METHOD=GET"][..],
+                HTTP,
+                "CGI",
+            ),
+            (
+                &[
+                    "http_proxy=10.1.2.3:8080",
+                    "REQUEST_METHOD=GET",
+                    "NO_PROXY=*",
+                ],
+                HTTP,
+                "CGI",
+            ),
             (
                 &["HTTPS_PROXY=foo://me:s3cret@host"],
                 "https://api",
@@ -319,6 +440,9 @@ mod tests {
             assert!(!format!("{error:?}").contains("s3cret"), "{error:?}");
         }
         // One that is not needed is not looked at.
-        assert_eq!(proxy(&["HTTPS_PROXY=foo://host", "NO_PROXY=api"], "https://api").unwrap(), "direct");
+        assert_eq!(
+            proxy(&["HTTPS_PROXY=foo://host", "NO_PROXY=api"], "https://api").unwrap(),
+            "direct"
+        );
     }
 }

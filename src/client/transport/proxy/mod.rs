@@ -50,12 +50,19 @@ struct User {
 impl Proxy {
     /// With what an `https` proxy needs: its certificate is for its own name, signed by an authority of the
     /// system or the configured one. The client certificate is for the server alone.
-    pub(in crate::client) fn secured(&self, insecure: bool, ca: Option<&Pem>) -> Result<Self, Error> {
+    pub(in crate::client) fn secured(
+        &self,
+        insecure: bool,
+        ca: Option<&Pem>,
+    ) -> Result<Self, Error> {
         let tls = match self.scheme {
             Scheme::Https => Some(Arc::new(tls::tls_to_proxy(&self.host, insecure, ca)?)),
             _ => None,
         };
-        Ok(Self { tls, ..self.clone() })
+        Ok(Self {
+            tls,
+            ..self.clone()
+        })
     }
 
     pub(super) fn is_https(&self) -> bool {
@@ -71,30 +78,32 @@ impl Proxy {
     /// ours, which `failure::from_io` takes out again.
     pub(super) fn failed(&self, error: ureq::Error) -> ureq::Error {
         let kind = match error {
-            ureq::Error::Timeout(ureq::Timeout::Resolve) => {
-                ErrorKind::Timeout(format!("the name of the proxy {self} was not resolved in time"))
-            }
+            ureq::Error::Timeout(ureq::Timeout::Resolve) => ErrorKind::Timeout(format!(
+                "the name of the proxy {self} was not resolved in time"
+            )),
             ureq::Error::Timeout(_) => {
                 ErrorKind::Timeout(format!("no tunnel through the proxy {self} in time"))
             }
             ureq::Error::HostNotFound => {
                 ErrorKind::Connection(format!("the name of the proxy {self} has no address"))
             }
-            ureq::Error::Io(error) => match error.get_ref().and_then(|inner| inner.downcast_ref()) {
-                Some(rustls::Error::InvalidMessage(_)) => {
-                    ErrorKind::Tls(format!("the proxy {self} does not speak TLS; is its URL http://?"))
-                }
-                Some(error) => ErrorKind::Tls(format!("the proxy {self}: {error}")),
-                None => match error.kind() {
-                    io::ErrorKind::ConnectionRefused => {
-                        ErrorKind::Refused(format!("the proxy {self}: {error}"))
-                    }
-                    io::ErrorKind::UnexpectedEof => ErrorKind::Connection(format!(
-                        "the proxy {self} closed the connection before its answer"
+            ureq::Error::Io(error) => {
+                match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+                    Some(rustls::Error::InvalidMessage(_)) => ErrorKind::Tls(format!(
+                        "the proxy {self} does not speak TLS; is its URL http://?"
                     )),
-                    _ => ErrorKind::Connection(format!("the proxy {self}: {error}")),
-                },
-            },
+                    Some(error) => ErrorKind::Tls(format!("the proxy {self}: {error}")),
+                    None => match error.kind() {
+                        io::ErrorKind::ConnectionRefused => {
+                            ErrorKind::Refused(format!("the proxy {self}: {error}"))
+                        }
+                        io::ErrorKind::UnexpectedEof => ErrorKind::Connection(format!(
+                            "the proxy {self} closed the connection before its answer"
+                        )),
+                        _ => ErrorKind::Connection(format!("the proxy {self}: {error}")),
+                    },
+                }
+            }
             other => ErrorKind::Connection(format!("the proxy {self}: {other}")),
         };
         io::Error::other(Error::new(kind)).into()
@@ -106,10 +115,18 @@ impl Proxy {
     }
 
     /// Blocks until the tunnel is there.
-    fn tunnel(&self, socket: TcpTransport, details: &ConnectionDetails<'_>) -> Result<Way, ureq::Error> {
+    fn tunnel(
+        &self,
+        socket: TcpTransport,
+        details: &ConnectionDetails<'_>,
+    ) -> Result<Way, ureq::Error> {
         let way = match (self.scheme, &self.tls) {
             (Scheme::Https, Some(tls)) => {
-                let output = if details.needs_tls() { RECORD_BUFFER } else { BUFFER };
+                let output = if details.needs_tls() {
+                    RECORD_BUFFER
+                } else {
+                    BUFFER
+                };
                 Either::B(Box::new(handshake(tls, socket, details, output)?))
             }
             (Scheme::Https, None) => return Err(ureq::Error::TlsRequired),
@@ -118,8 +135,12 @@ impl Proxy {
         let (host, port) = place(details.uri);
         let mut way = adapter(way, details)?;
         match self.scheme {
-            Scheme::Http | Scheme::Https => connect::open(&mut way, host, port, self.user.as_ref())?,
-            Scheme::Socks5 | Scheme::Socks5h => socks::open(&mut way, host, port, self.user.as_ref())?,
+            Scheme::Http | Scheme::Https => {
+                connect::open(&mut way, host, port, self.user.as_ref())?
+            }
+            Scheme::Socks5 | Scheme::Socks5h => {
+                socks::open(&mut way, host, port, self.user.as_ref())?
+            }
         }
         let mut way = way.into_inner();
         // The server does not speak before it is spoken to.
@@ -163,8 +184,12 @@ impl Connector<TcpTransport> for ProxyConnector {
         details: &ConnectionDetails<'_>,
         chained: Option<TcpTransport>,
     ) -> Result<Option<Way>, ureq::Error> {
-        let Some(socket) = chained else { return Err(ureq::Error::ConnectionFailed) };
-        let Some(proxy) = &self.proxy else { return Ok(Some(Either::A(socket))) };
+        let Some(socket) = chained else {
+            return Err(ureq::Error::ConnectionFailed);
+        };
+        let Some(proxy) = &self.proxy else {
+            return Ok(Some(Either::A(socket)));
+        };
         match proxy.tunnel(socket, details) {
             Ok(way) => Ok(Some(way)),
             Err(error) => Err(proxy.failed(error)),

@@ -34,17 +34,28 @@ pub(super) fn open(
         (NO_AUTHENTICATION, _) => {}
         (USER_AND_PASSWORD, Some(user)) => authenticate(way, user)?,
         (NONE_ACCEPTABLE, None) => {
-            return Err(io::Error::other("it wants a user and a password, which its URL can hold"));
+            return Err(io::Error::other(
+                "it wants a user and a password, which its URL can hold",
+            ));
         }
-        (NONE_ACCEPTABLE, Some(_)) => return Err(io::Error::other("it takes no user and password")),
-        _ => return Err(io::Error::other("it wants a way to authenticate that was not offered")),
+        (NONE_ACCEPTABLE, Some(_)) => {
+            return Err(io::Error::other("it takes no user and password"));
+        }
+        _ => {
+            return Err(io::Error::other(
+                "it wants a way to authenticate that was not offered",
+            ));
+        }
     }
 
     way.write_all(&request(host, port)?)?;
     let [version, reply, reserved, kind] = read(way)?;
     check_version(version)?;
     if reply != 0 {
-        return Err(io::Error::other(format!("it opens no tunnel to {host}:{port}: {}", reason(reply))));
+        return Err(io::Error::other(format!(
+            "it opens no tunnel to {host}:{port}: {}",
+            reason(reply)
+        )));
     }
     if reserved != 0 {
         return Err(io::Error::other("it does not answer in SOCKS5"));
@@ -85,8 +96,8 @@ fn request(host: &str, port: u16) -> io::Result<Vec<u8>> {
             request.extend(address.octets());
         }
         Err(_) => {
-            let length =
-                u8::try_from(bare.len()).map_err(|_| io::Error::other("the server's name is too long"))?;
+            let length = u8::try_from(bare.len())
+                .map_err(|_| io::Error::other("the server's name is too long"))?;
             request.extend([NAME, length]);
             request.extend(bare.bytes());
         }

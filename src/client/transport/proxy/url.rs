@@ -57,7 +57,11 @@ impl Proxy {
         let user = match user.map(User::parse) {
             None => None,
             Some(Some(user)) => Some(user),
-            Some(None) => return Err(config_error("the proxy's URL has a broken % escape before the @")),
+            Some(None) => {
+                return Err(config_error(
+                    "the proxy's URL has a broken % escape before the @",
+                ));
+            }
         };
         // A password with a / in it ends up in the place of host and port: not shown.
         let (host, port) = host_and_port(place)
@@ -70,7 +74,13 @@ impl Proxy {
                 "a SOCKS proxy takes a user of 1 to 255 bytes and a password of up to 255",
             ));
         }
-        Ok(Self { scheme, host, port: port.unwrap_or(scheme.default_port()), user, tls: None })
+        Ok(Self {
+            scheme,
+            host,
+            port: port.unwrap_or(scheme.default_port()),
+            user,
+            tls: None,
+        })
     }
 
     /// A value of the environment, where a scheme may be missing: it is `http` then.
@@ -90,7 +100,9 @@ impl Proxy {
 fn split(url: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = url.split_once("://")?;
     let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
-        && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+        && scheme
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
     is_scheme.then_some((scheme, rest))
 }
 
@@ -100,7 +112,10 @@ fn authority(rest: &str) -> &str {
 }
 
 fn host_and_port(place: &str) -> Option<(String, Option<u16>)> {
-    let (host, port) = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+    let (host, port) = match place
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once(']'))
+    {
         Some((address, port)) => {
             // The % in front of a zone is escaped.
             let address = address.replacen("%25", "%", 1);
@@ -129,7 +144,10 @@ fn host_and_port(place: &str) -> Option<(String, Option<u16>)> {
 impl User {
     fn parse(text: &str) -> Option<Self> {
         let (name, password) = text.split_once(':').unwrap_or((text, ""));
-        Some(Self { name: decoded(name)?, password: decoded(password)? })
+        Some(Self {
+            name: decoded(name)?,
+            password: decoded(password)?,
+        })
     }
 }
 
@@ -154,14 +172,20 @@ mod tests {
     use super::*;
 
     fn user(proxy: &Proxy) -> Option<(&[u8], &[u8])> {
-        proxy.user.as_ref().map(|user| (&*user.name, &*user.password))
+        proxy
+            .user
+            .as_ref()
+            .map(|user| (&*user.name, &*user.password))
     }
 
     #[test]
     fn a_url_is_a_scheme_a_host_and_the_schemes_port() {
         for (url, expected) in [
             ("http://proxy", "http://proxy:80"),
-            ("HTTP://Proxy.corp:3128/path?query#fragment", "http://Proxy.corp:3128"),
+            (
+                "HTTP://Proxy.corp:3128/path?query#fragment",
+                "http://Proxy.corp:3128",
+            ),
             ("https://proxy", "https://proxy:443"),
             ("https://proxy:", "https://proxy:443"),
             ("socks5://10.0.0.1", "socks5://10.0.0.1:1080"),
@@ -183,7 +207,10 @@ mod tests {
             ("http://me@proxy", Some((&b"me"[..], &b""[..]))),
             ("http://me:@proxy", Some((b"me", b""))),
             ("http://:pass@proxy", Some((b"", b"pass"))),
-            ("http://m%40e:a%3Ab%2f+%ff:c@proxy", Some((b"m@e", b"a:b/+\xff:c"))),
+            (
+                "http://m%40e:a%3Ab%2f+%ff:c@proxy",
+                Some((b"m@e", b"a:b/+\xff:c")),
+            ),
             ("http://me:p@ss@proxy", Some((b"me", b"p@ss"))),
         ] {
             assert_eq!(user(&Proxy::parse(url).unwrap()), expected, "{url}");
@@ -227,7 +254,9 @@ mod tests {
             assert!(!text.contains("s3cret"), "{text}");
         }
         // A / in a password ends the host, and the rest could be one.
-        let error = Proxy::parse("http://me:s3cret/s3cret@proxy:3128").unwrap_err().to_string();
+        let error = Proxy::parse("http://me:s3cret/s3cret@proxy:3128")
+            .unwrap_err()
+            .to_string();
         assert!(!error.contains("s3cret"), "{error}");
     }
 }

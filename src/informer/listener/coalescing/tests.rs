@@ -9,15 +9,24 @@ use crate::informer::handler::{FilteringHandler, HandlerFuncs};
 use crate::object::Deleted;
 
 fn add(version: u32) -> Event<u32> {
-    Event::Added { object: Arc::new(version), is_in_initial_list: false }
+    Event::Added {
+        object: Arc::new(version),
+        is_in_initial_list: false,
+    }
 }
 
 fn initial(version: u32) -> Event<u32> {
-    Event::Added { object: Arc::new(version), is_in_initial_list: true }
+    Event::Added {
+        object: Arc::new(version),
+        is_in_initial_list: true,
+    }
 }
 
 fn update(old: u32, new: u32) -> Event<u32> {
-    Event::Modified { old: Arc::new(old), new: Arc::new(new) }
+    Event::Modified {
+        old: Arc::new(old),
+        new: Arc::new(new),
+    }
 }
 
 fn delete(version: u32) -> Event<u32> {
@@ -25,22 +34,44 @@ fn delete(version: u32) -> Event<u32> {
 }
 
 fn gone(version: u32) -> Event<u32> {
-    Event::deleted(Deleted::FinalStateUnknown { key: "a".into(), last_known: Some(Arc::new(version)) }, None)
+    Event::deleted(
+        Deleted::FinalStateUnknown {
+            key: "a".into(),
+            last_known: Some(Arc::new(version)),
+        },
+        None,
+    )
 }
 
 fn of(key: &str, event: Event<u32>) -> Notification<u32> {
-    Notification { key: key.into(), event }
+    Notification {
+        key: key.into(),
+        event,
+    }
 }
 
 /// `+3`, `initial +3`, `1>2`, `-3`, `gone 3`, `-3 after 1` if updates of 1 were merged into it.
 fn text(event: &Event<u32>) -> String {
     match event {
-        Event::Added { object, is_in_initial_list: false } => format!("+{object}"),
-        Event::Added { object, is_in_initial_list: true } => format!("initial +{object}"),
+        Event::Added {
+            object,
+            is_in_initial_list: false,
+        } => format!("+{object}"),
+        Event::Added {
+            object,
+            is_in_initial_list: true,
+        } => format!("initial +{object}"),
         Event::Modified { old, new } => format!("{old}>{new}"),
-        Event::Deleted { gone, last_delivered } => {
+        Event::Deleted {
+            gone,
+            last_delivered,
+        } => {
             let object = gone.object().unwrap();
-            let gone = if gone.is_final_state_unknown() { "gone " } else { "-" };
+            let gone = if gone.is_final_state_unknown() {
+                "gone "
+            } else {
+                "-"
+            };
             let after = last_delivered.as_ref().map(|last| format!(" after {last}"));
             format!("{gone}{object}{}", after.unwrap_or_default())
         }
@@ -58,34 +89,57 @@ fn become_of(events: impl IntoIterator<Item = Event<u32>>) -> (String, usize, us
         initial += merged.initial;
         assert_eq!(came, coalescing.len() + fewer);
     }
-    let read = std::iter::from_fn(|| coalescing.read()).map(|told| text(&told.event)).collect::<Vec<_>>();
+    let read = std::iter::from_fn(|| coalescing.read())
+        .map(|told| text(&told.event))
+        .collect::<Vec<_>>();
     assert!(coalescing.places.is_empty() && coalescing.waiting.is_empty());
     (read.join(" "), fewer, initial)
 }
 
 #[test]
 fn added_and_modified_is_added_in_the_new_state() {
-    assert_eq!(become_of([add(1), update(1, 2), update(2, 3)]), ("+3".into(), 2, 0));
+    assert_eq!(
+        become_of([add(1), update(1, 2), update(2, 3)]),
+        ("+3".into(), 2, 0)
+    );
 }
 
 #[test]
 fn added_and_deleted_is_nothing() {
     assert_eq!(become_of([add(1), delete(2)]), (String::new(), 2, 0));
-    assert_eq!(become_of([add(1), update(1, 2), gone(2)]), (String::new(), 3, 0));
+    assert_eq!(
+        become_of([add(1), update(1, 2), gone(2)]),
+        (String::new(), 3, 0)
+    );
 }
 
 #[test]
 fn modified_and_modified_is_modified_from_the_oldest_to_the_newest() {
-    assert_eq!(become_of([update(1, 2), update(2, 3), update(3, 4)]), ("1>4".into(), 2, 0));
+    assert_eq!(
+        become_of([update(1, 2), update(2, 3), update(3, 4)]),
+        ("1>4".into(), 2, 0)
+    );
     // A resync, which tells the same once more, is no more than any other.
-    assert_eq!(become_of([update(1, 2), update(2, 2)]), ("1>2".into(), 1, 0));
+    assert_eq!(
+        become_of([update(1, 2), update(2, 2)]),
+        ("1>2".into(), 1, 0)
+    );
 }
 
 #[test]
 fn modified_and_deleted_is_deleted() {
-    assert_eq!(become_of([update(1, 2), delete(3)]), ("-3 after 1".into(), 1, 0));
-    assert_eq!(become_of([update(1, 2), gone(2)]), ("gone 2 after 1".into(), 1, 0));
-    assert_eq!(become_of([update(1, 2), update(2, 3), delete(4)]), ("-4 after 1".into(), 2, 0));
+    assert_eq!(
+        become_of([update(1, 2), delete(3)]),
+        ("-3 after 1".into(), 1, 0)
+    );
+    assert_eq!(
+        become_of([update(1, 2), gone(2)]),
+        ("gone 2 after 1".into(), 1, 0)
+    );
+    assert_eq!(
+        become_of([update(1, 2), update(2, 3), delete(4)]),
+        ("-4 after 1".into(), 2, 0)
+    );
     let (deleted, ..) = become_of([update(1, 2), gone(2), delete(3), add(4), delete(5)]);
     assert_eq!(deleted, "-3 after 1");
 }
@@ -93,34 +147,61 @@ fn modified_and_deleted_is_deleted() {
 #[test]
 fn deleted_and_added_stay_two() {
     assert_eq!(become_of([delete(1), add(2)]), ("-1 +2".into(), 0, 0));
-    assert_eq!(become_of([delete(1), add(2), update(2, 3)]), ("-1 +3".into(), 1, 0));
-    assert_eq!(become_of([update(0, 1), delete(1), add(2), update(2, 3)]), ("-1 after 0 +3".into(), 2, 0));
+    assert_eq!(
+        become_of([delete(1), add(2), update(2, 3)]),
+        ("-1 +3".into(), 1, 0)
+    );
+    assert_eq!(
+        become_of([update(0, 1), delete(1), add(2), update(2, 3)]),
+        ("-1 after 0 +3".into(), 2, 0)
+    );
 }
 
 #[test]
 fn deleted_added_and_deleted_is_deleted_as_it_was_first() {
-    assert_eq!(become_of([delete(1), add(2), delete(3)]), ("-1".into(), 2, 0));
-    assert_eq!(become_of([gone(1), add(2), update(2, 3), delete(3), add(4)]), ("gone 1 +4".into(), 3, 0));
+    assert_eq!(
+        become_of([delete(1), add(2), delete(3)]),
+        ("-1".into(), 2, 0)
+    );
+    assert_eq!(
+        become_of([gone(1), add(2), update(2, 3), delete(3), add(4)]),
+        ("gone 1 +4".into(), 3, 0)
+    );
 }
 
 #[test]
 fn an_initial_add_stays_one_and_counts_as_told_when_it_comes_to_nothing() {
-    assert_eq!(become_of([initial(1), update(1, 2)]), ("initial +2".into(), 1, 0));
+    assert_eq!(
+        become_of([initial(1), update(1, 2)]),
+        ("initial +2".into(), 1, 0)
+    );
     assert_eq!(become_of([initial(1), delete(2)]), (String::new(), 2, 1));
-    assert_eq!(become_of([initial(1), update(1, 2), delete(2), initial(3)]), ("initial +3".into(), 3, 1));
-    assert_eq!(become_of([delete(1), initial(2), delete(3)]), ("-1".into(), 2, 1));
+    assert_eq!(
+        become_of([initial(1), update(1, 2), delete(2), initial(3)]),
+        ("initial +3".into(), 3, 1)
+    );
+    assert_eq!(
+        become_of([delete(1), initial(2), delete(3)]),
+        ("-1".into(), 2, 1)
+    );
 }
 
 #[test]
 fn what_makes_no_sense_comes_to_the_last_state_and_is_counted_all_the_same() {
-    assert_eq!(become_of([initial(1), initial(2)]), ("initial +2".into(), 1, 1));
+    assert_eq!(
+        become_of([initial(1), initial(2)]),
+        ("initial +2".into(), 1, 1)
+    );
     assert_eq!(become_of([add(1), initial(2)]), ("initial +2".into(), 1, 0));
     assert_eq!(become_of([update(1, 2), initial(3)]), ("1>3".into(), 1, 1));
     assert_eq!(become_of([delete(1), delete(2)]), ("-1".into(), 1, 0));
     // D4: the one that knows more.
     assert_eq!(become_of([gone(1), delete(2)]), ("-2 after 1".into(), 1, 0));
     assert_eq!(become_of([delete(1), update(1, 2)]), ("-1 +2".into(), 0, 0));
-    assert_eq!(become_of([delete(1), update(1, 2), delete(2), delete(3), add(4)]), ("-1 +4".into(), 3, 0));
+    assert_eq!(
+        become_of([delete(1), update(1, 2), delete(2), delete(3), add(4)]),
+        ("-1 +4".into(), 3, 0)
+    );
 }
 
 #[test]
@@ -139,7 +220,9 @@ fn an_event_takes_the_place_of_what_waits_of_its_object() {
     ] {
         coalescing.write(of(key, event));
     }
-    let read = std::iter::from_fn(|| coalescing.read()).map(|told| text(&told.event)).collect::<Vec<_>>();
+    let read = std::iter::from_fn(|| coalescing.read())
+        .map(|told| text(&told.event))
+        .collect::<Vec<_>>();
     assert_eq!(read, ["-4 after 1", "-1", "+2", "+3", "+5"]);
 }
 
@@ -147,13 +230,22 @@ fn an_event_takes_the_place_of_what_waits_of_its_object() {
 fn what_has_been_read_is_not_merged_with() {
     let mut coalescing = Coalescing::default();
     coalescing.write(of("a", add(1)));
-    assert_eq!(coalescing.read().map(|told| text(&told.event)).as_deref(), Some("+1"));
+    assert_eq!(
+        coalescing.read().map(|told| text(&told.event)).as_deref(),
+        Some("+1")
+    );
     coalescing.write(of("a", delete(2)));
     coalescing.write(of("a", add(3)));
-    assert_eq!(coalescing.read().map(|told| text(&told.event)).as_deref(), Some("-2"));
+    assert_eq!(
+        coalescing.read().map(|told| text(&told.event)).as_deref(),
+        Some("-2")
+    );
     // The add that was behind it is the first now.
     assert_eq!(coalescing.write(of("a", update(3, 4))).events, 1);
-    assert_eq!(coalescing.read().map(|told| text(&told.event)).as_deref(), Some("+4"));
+    assert_eq!(
+        coalescing.read().map(|told| text(&told.event)).as_deref(),
+        Some("+4")
+    );
     assert!(coalescing.read().is_none());
 }
 
@@ -165,14 +257,28 @@ fn a_million_updates_of_ten_objects_are_ten_events_and_what_is_merged_is_dropped
     let mut merged = 0;
     for (at, pair) in objects.windows(2).enumerate() {
         for key in &keys {
-            let event = Event::Modified { old: Arc::clone(&pair[0]), new: Arc::clone(&pair[1]) };
-            merged += coalescing.write(Notification { key: Key::clone(key), event }).events;
+            let event = Event::Modified {
+                old: Arc::clone(&pair[0]),
+                new: Arc::clone(&pair[1]),
+            };
+            merged += coalescing
+                .write(Notification {
+                    key: Key::clone(key),
+                    event,
+                })
+                .events;
         }
         assert!(coalescing.len() <= 10, "after {at}");
     }
     assert_eq!((coalescing.len(), merged), (10, 999_990));
-    assert!(objects[1..100_000].iter().all(|object| Arc::strong_count(object) == 1));
-    let read = std::iter::from_fn(|| coalescing.read()).map(|told| text(&told.event)).collect::<Vec<_>>();
+    assert!(
+        objects[1..100_000]
+            .iter()
+            .all(|object| Arc::strong_count(object) == 1)
+    );
+    let read = std::iter::from_fn(|| coalescing.read())
+        .map(|told| text(&told.event))
+        .collect::<Vec<_>>();
     assert_eq!(read, ["0>100000"; 10]);
 }
 
@@ -197,7 +303,10 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % below
     }
 }
@@ -213,8 +322,14 @@ impl View {
             Event::Modified { old, new } => (Some(**old), Some(**new)),
             Event::Deleted { last_delivered, .. } => {
                 let known = self.0.remove(key);
-                assert!(known.is_some(), "{key}: a deletion of what is not there, {why}");
-                assert!(last_delivered.is_none() || last_delivered.as_deref().copied() == known, "{why}");
+                assert!(
+                    known.is_some(),
+                    "{key}: a deletion of what is not there, {why}"
+                );
+                assert!(
+                    last_delivered.is_none() || last_delivered.as_deref().copied() == known,
+                    "{why}"
+                );
                 return;
             }
         };
@@ -239,7 +354,9 @@ fn filtered(events: &[(String, Event<u32>)], why: &str) -> [View; 2] {
         let mut view = View::default();
         for (key, event) in events {
             event.deliver(&mut handler);
-            passed.try_iter().for_each(|event| view.tell(key, &event, why));
+            passed
+                .try_iter()
+                .for_each(|event| view.tell(key, &event, why));
         }
         view
     })
@@ -263,7 +380,11 @@ impl Checked {
         self.came += 1;
         self.initial += usize::from(event.is_in_initial_list());
         let deletes = matches!(event, Event::Deleted { .. });
-        let added = self.coalescing.waiting.values().rfind(|waits| &*waits.key == key);
+        let added = self
+            .coalescing
+            .waiting
+            .values()
+            .rfind(|waits| &*waits.key == key);
         let added = added.is_some_and(|waits| matches!(waits.event, Event::Added { .. }));
         let since = self.since.entry(key.to_owned()).or_default();
         match since.back_mut() {
@@ -279,28 +400,51 @@ impl Checked {
     }
 
     fn read(&mut self) -> Option<(String, Event<u32>)> {
-        let key = self.coalescing.waiting.values().next().map(|waits| waits.key.to_string());
+        let key = self
+            .coalescing
+            .waiting
+            .values()
+            .next()
+            .map(|waits| waits.key.to_string());
         let event = self.coalescing.read().map(|told| told.event);
         assert_eq!(key.is_some(), event.is_some());
         let (key, event) = key.zip(event)?;
         self.read += 1;
         self.initial -= usize::from(event.is_in_initial_list());
-        let oldest = self.since.iter().filter_map(|(key, since)| Some((since.front()?.0, key))).min();
-        assert_eq!(oldest.map(|(_, key)| key), Some(&key), "the change that has waited longest comes first");
+        let oldest = self
+            .since
+            .iter()
+            .filter_map(|(key, since)| Some((since.front()?.0, key)))
+            .min();
+        assert_eq!(
+            oldest.map(|(_, key)| key),
+            Some(&key),
+            "the change that has waited longest comes first"
+        );
         self.since.get_mut(&key).unwrap().pop_front();
         self.check();
         Some((key, event))
     }
 
     fn check(&self) {
-        let Coalescing { waiting, places, .. } = &self.coalescing;
+        let Coalescing {
+            waiting, places, ..
+        } = &self.coalescing;
         assert_eq!(self.came, self.read + self.fewer + waiting.len());
         let mut counts = BTreeMap::<&str, usize>::new();
-        waiting.values().for_each(|waits| *counts.entry(&waits.key).or_default() += 1);
+        waiting
+            .values()
+            .for_each(|waits| *counts.entry(&waits.key).or_default() += 1);
         assert!(counts.values().all(|count| *count <= 2), "{counts:?}");
         assert_eq!(counts.len(), places.len());
-        let initial = waiting.values().filter(|waits| waits.event.is_in_initial_list()).count();
-        assert_eq!(self.initial, initial, "synced if and only if nothing initial waits");
+        let initial = waiting
+            .values()
+            .filter(|waits| waits.event.is_in_initial_list())
+            .count();
+        assert_eq!(
+            self.initial, initial,
+            "synced if and only if nothing initial waits"
+        );
     }
 }
 
@@ -332,8 +476,14 @@ fn for_any_sequence(next: impl Fn(&mut Random, Option<u32>, u32) -> Event<u32>, 
         told.extend(std::iter::from_fn(|| checked.read()));
         let why = format!("seed {seed}");
         if views {
-            told.iter().for_each(|(key, event)| spared.tell(key, event, &why));
-            let truth = View(server.into_iter().filter(|(_, version)| version % 2 == 1).collect());
+            told.iter()
+                .for_each(|(key, event)| spared.tell(key, event, &why));
+            let truth = View(
+                server
+                    .into_iter()
+                    .filter(|(_, version)| version % 2 == 1)
+                    .collect(),
+            );
             assert_eq!(filtered(&told, &why), [truth.clone(), truth], "{why}");
         }
         assert_eq!((spared, checked.initial), (all, 0), "{why}");
@@ -347,7 +497,11 @@ fn the_last_word_is_the_same_as_without_and_every_word_makes_sense() {
         None => add(version),
         Some(known) => match random.below(6) {
             // A deletion changes nothing that filters look at.
-            0 | 1 => delete(if (version - known).is_multiple_of(2) { version } else { known }),
+            0 | 1 => delete(if (version - known).is_multiple_of(2) {
+                version
+            } else {
+                known
+            }),
             2 => gone(known),
             3 => update(known, known),
             _ => update(known, version),
