@@ -164,7 +164,7 @@ fn measure<C: Cache>(work: Work, rounds: usize, objects: &[Arc<Named>], shared: 
                 Work::Values => drop(works.time(&round, || worked.values("itself"))),
                 Work::Replace => works.time(&round, || worked.replace(objects)),
                 Work::AddIndex => works.time(&round, || {
-                    worked.add_index(&format!("itself {now}"), itself)
+                    worked.add_index(&format!("itself {now}"), itself);
                 }),
                 Work::Fill | Work::FillIndexed => {
                     there.store(1, Ordering::Relaxed);

@@ -5,6 +5,19 @@ use std::time::Duration;
 
 use crate::status::Status;
 
+/// Implements `Debug` by `Display`: a `main` that returns an error prints it by `Debug`.
+macro_rules! debug_as_display {
+    ($($error:ty),+) => {$(
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(self, f)
+            }
+        }
+    )+};
+}
+
+pub(crate) use debug_as_display;
+
 /// Why talking to an API server failed.
 ///
 /// One opaque type with predicates, because what a caller does depends on the class and not on the words:
@@ -117,6 +130,7 @@ impl Error {
         })
     }
 
+    #[cfg(any(feature = "client", feature = "testing"))]
     pub(crate) fn stopped() -> Self {
         Self::new(ErrorKind::Stopped)
     }
@@ -320,6 +334,19 @@ impl Error {
             || self.is_config()
     }
 
+    /// Whether the same request will fail again until the request, the user's rights or the cluster change: 400,
+    /// 401, 403, 404, 405, 422, TLS, and configurations that cannot be used.
+    pub(crate) fn is_permanent(&self) -> bool {
+        self.is_bad_request()
+            || self.is_unauthorized()
+            || self.is_forbidden()
+            || self.is_not_found()
+            || self.is_method_not_allowed()
+            || self.is_invalid()
+            || self.is_tls()
+            || self.is_config()
+    }
+
     /// A `Status` tells by its reason; one without a reason tells by its code.
     fn is_api(&self, code: u16, reason: &str) -> bool {
         match self.reason() {
@@ -364,14 +391,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Error")
-            .field("kind", &self.inner.kind)
-            .field("context", &self.inner.context)
-            .finish()
-    }
-}
+debug_as_display!(Error);
 
 impl std::error::Error for Error {}
 

@@ -79,7 +79,7 @@
 //! - **How fresh**: [`store_resource_version`] tells how far the cache has come;
 //!   [`wait_for_resource_version`] and [`wait_for_object`] wait for what you wrote.
 //! - **Its life**: [`status`](SharedIndexInformer::status) has state, progress, last contact and last error
-//!   at any time; waits for a sync take a deadline and [say](SyncError) what each informer lacks; one
+//!   at any time, and prints as [one line](ReflectorStatus); waits for a sync take a deadline and [say](SyncError) what each informer lacks; one
 //!   informer [can be stopped](SharedInformerFactory::stop_informer), and [a
 //!   shutdown](SharedInformerFactory::shutdown_timeout) names the threads that are stuck in a callback of
 //!   yours. A panic in one is caught, logged and counted.
@@ -111,6 +111,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 // From here down each module may use those above it.
+mod decode_error;
 mod error;
 mod metrics;
 mod object;
@@ -147,7 +148,7 @@ pub use client::{
     Api, Client, Config, DeleteOptions, DiscoveredGroup, DiscoveredResource, DiscoveredSubresource,
     Discovery, DiscoveryFailure, ExecConfig, Fetched, FieldValidation, Impersonation,
     InteractiveMode, LogOptions, ObjectList, Pages, Patch, PropagationPolicy, Request,
-    ResourceListerWatcher, Response, Scale, ScaleApi, ScaleSpec, ScaleStatus, StatusApi, Warning,
+    ResourceListerWatcher, Response, Scale, ScaleSpec, ScaleStatus, Subresource, Warning,
     WatchEvent, WatchEvents, retry_on_conflict,
 };
 #[cfg(feature = "kubeconfig")]
@@ -160,9 +161,9 @@ pub use informer::{
     HandlerFuncs, HandlerOptions, HandlerRegistration, HandlerStats, InformerError,
     InformerOptions, InformerQueue, InformerScope, Observation, Observe, ProcessBatchFn, ProcessFn,
     ResourceEventHandler, RingGrowing, SharedIndexInformer, SharedIndexInformerOptions,
-    SharedInformerFactory, SharedInformerFactoryBuilder, ShutdownError, SyncError, Unsynced,
-    WrapQueue, new_indexer_informer, new_informer, observe, observe_dynamic, wait_for_cache_sync,
-    wait_for_cache_sync_timeout,
+    SharedInformerFactory, SharedInformerFactoryBuilder, ShutdownError, SyncError, SyncOptions,
+    Unsynced, WrapQueue, new_indexer_informer, new_informer, observe, observe_dynamic,
+    wait_for_cache_sync, wait_for_cache_sync_timeout,
 };
 #[cfg(feature = "client")]
 pub use metrics::ClientMetrics;
@@ -176,13 +177,13 @@ pub use object::{
     meta_namespace_key, split_meta_namespace_key,
 };
 pub use queue::{
-    Delta, DeltaFifo, DeltaFifoBuilder, Deltas, Fifo, Heap, PopError, Process, ProcessBatch,
-    ProcessError, Queue, RealFifo, RealFifoBuilder, RealFifoMode, Refused, ReplacedAll, Requeue,
-    WaitError, Watermark,
+    BatchError, Delta, DeltaFifo, DeltaFifoBuilder, Deltas, Fifo, Heap, PopError, Process,
+    ProcessBatch, ProcessError, Queue, RealFifo, RealFifoBuilder, RealFifoMode, Refused,
+    ReplacedAll, Requeue, WaitError, Watermark,
 };
 pub use reflector::{
     Body, ListWatch, ListerWatcher, ListerWatcherSource, Reflector, ReflectorOptions,
-    ReflectorState, ReflectorStatus, UndecodableList, WatchErrorHandler,
+    ReflectorState, ReflectorStatus, TimedRead, UndecodableList, WatchErrorHandler,
 };
 pub use selector::{Selector, SelectorError};
 pub use status::{Status, StatusCause, StatusDetails};
@@ -190,9 +191,9 @@ pub use stop::{Done, Stop, Subscription};
 pub use store::{
     AddIndexersError, Change, ExpirationCache, ExpirationCacheBuilder, ExpirationPolicy, Gaps,
     IndexError, IndexFunc, Indexer, Indexers, KnownObjects, Lister, MutationCache,
-    MutationCacheBuilder, NAMESPACE_INDEX, NamespaceLister, ReflectorStore, StagedList, Staging,
-    Store, StoreError, ThreadSafeStore, TimestampedEntry, TransactionError, Transform, TtlPolicy,
-    UndeltaStore, meta_namespace_index,
+    MutationCacheBuilder, NAMESPACE_INDEX, NamespaceLister, ReflectorStore, Rejected, StagedList,
+    Staging, Store, StoreError, ThreadSafeStore, TimestampedEntry, TransactionError, Transform,
+    TtlPolicy, UndeltaStore, meta_namespace_index,
 };
 pub use threads::StackSizes;
 pub use time::{Backoff, Clock, RealClock};
@@ -220,5 +221,5 @@ struct Readme;
 pub mod __private {
     #[cfg(feature = "client")]
     pub use crate::client::exec_credential;
-    pub use crate::object::{api_version_group, api_version_version};
+    pub use crate::object::{ObjectMetadata, api_version_group, api_version_version};
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::error::debug_as_display;
 use crate::object::Object;
 
 /// Selects objects by their labels. Go's `labels.Selector`.
@@ -97,7 +98,7 @@ impl fmt::Display for Selector {
 }
 
 /// A text is no label selector. It says so in the words of Kubernetes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct SelectorError {
     message: String,
 }
@@ -117,6 +118,8 @@ impl fmt::Display for SelectorError {
 }
 
 impl std::error::Error for SelectorError {}
+
+debug_as_display!(SelectorError);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Requirement {

@@ -11,11 +11,15 @@ pub(crate) const SHALLOW: usize = 32;
 /// Room for all levels that serde_json decodes, several times.
 const STACK: usize = 8 << 20;
 
-/// Runs `work`, which recurses for each level of `json`: on a thread with room for that, if there are many.
-/// Hardly any object of a cluster has.
-pub(crate) fn with_room<R: Send>(json: &[u8], work: impl FnOnce() -> R + Send) -> io::Result<R> {
+/// Runs `work`, which recurses for each level of `json`: on a thread with room for that, if there are more than
+/// `levels`. Hardly any object of a cluster has so many.
+pub(crate) fn with_room<R: Send>(
+    json: &[u8],
+    levels: usize,
+    work: impl FnOnce() -> R + Send,
+) -> io::Result<R> {
     // A level is two bytes at least.
-    if json.len() <= 2 * SHALLOW || nesting(json) <= SHALLOW {
+    if json.len() <= 2 * levels || nesting(json) <= levels {
         Ok(work())
     } else {
         roomy(work)
@@ -40,12 +44,15 @@ pub(crate) fn decoded<R: Send>(
     json: &[u8],
     decode: impl FnOnce() -> Result<R, serde_json::Error> + Send,
 ) -> Result<R, serde_json::Error> {
-    with_room(json, decode).unwrap_or_else(|error| Err(no_thread(&error)))
+    with_room(json, SHALLOW, decode).unwrap_or_else(|error| Err(no_thread(&error)))
 }
 
 /// Says that a deeply nested object has no thread to be decoded on.
 pub(crate) fn no_thread(error: &io::Error) -> serde_json::Error {
-    serde::de::Error::custom(format!(
-        "it is nested deeply, and there is no thread to decode it on: {error}"
-    ))
+    serde::de::Error::custom(no_thread_text(error))
+}
+
+/// The same as a text.
+pub(crate) fn no_thread_text(error: &io::Error) -> String {
+    format!("it is nested deeply, and there is no thread to decode it on: {error}")
 }

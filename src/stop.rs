@@ -369,7 +369,7 @@ impl fmt::Debug for Stop {
 
 #[cfg(test)]
 #[cfg(shuttle)]
-mod models;
+mod shuttle_tests;
 
 #[cfg(test)]
 mod tests {

@@ -45,9 +45,9 @@ impl fmt::Display for Prose<'_> {
             };
             left = rest;
             if plain {
-                f.write_char(character)?
+                f.write_char(character)?;
             } else {
-                write!(f, "{escaped}")?
+                write!(f, "{escaped}")?;
             }
         }
         Ok(())

@@ -1,8 +1,6 @@
 //! Compact objects: what is known of them beforehand, what shows when they are read, and what they cost. That
 //! they say what a tree of the same bytes says is the fuzz target `compact`, in `tests/fuzz_corpus.rs`.
 
-#![allow(clippy::unwrap_used)]
-
 use std::borrow::Cow;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -36,7 +34,7 @@ fn known(object: &Compact) -> String {
 }
 
 #[test]
-fn what_a_cache_asks_for_is_known_wherever_and_however_it_is_written() {
+fn metadata_is_found_at_any_position_and_spelling() {
     for (json, expected) in [
         (
             r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7","labels":{"app":"web","tier":"1"}},"spec":{}}"#,
@@ -94,35 +92,35 @@ fn what_a_cache_asks_for_is_known_wherever_and_however_it_is_written() {
 }
 
 #[test]
-fn what_a_cache_asks_for_and_can_not_be_told_is_refused_with_its_place() {
+fn unreadable_metadata_is_refused_with_its_position() {
     for (json, expected) in [
         (
             r#"{"metadata":{"name":5}}"#,
-            "invalid type: integer `5`, expected a string at line 1 column 21",
+            "metadata.name: invalid type: integer, expected a string at line 1 column 21",
         ),
         (
             r#"{"metadata":{"labels":{"a":{}}}}"#,
-            "invalid type: map, expected a string at line 1 column 27",
+            "metadata.labels[…]: invalid type: map, expected a string at line 1 column 27",
         ),
         (
             r#"{"metadata":{"labels":{"a":null}}}"#,
-            "invalid type: null, expected a string at line 1 column 31",
+            "metadata.labels[…]: invalid type: null, expected a string at line 1 column 31",
         ),
         (
             r#"{"metadata":{"labels":["a"]}}"#,
-            "invalid type: sequence, expected a map at line 1 column 22",
+            "metadata.labels: invalid type: sequence, expected a map at line 1 column 22",
         ),
         (
             r#"{"metadata":["a"]}"#,
-            "invalid type: sequence, expected an object as metadata at line 1 column 13",
+            "metadata: invalid type: sequence, expected an object as metadata at line 1 column 13",
         ),
         (
             r#"{"kind":["Pod"]}"#,
-            "invalid type: sequence, expected a string at line 1 column 8",
+            "kind: invalid type: sequence, expected a string at line 1 column 8",
         ),
         (
             r#"{"metadata":{"uid":"a","uid":"a"}}"#,
-            "duplicate field `uid` at line 1 column 28",
+            "metadata: duplicate field `uid` at line 1 column 28",
         ),
         (
             r#"{"metadata":{},"metadata":{}}"#,
@@ -164,7 +162,7 @@ fn what_is_cut_off_anywhere_is_refused() {
 }
 
 #[test]
-fn an_item_of_a_list_takes_over_what_it_is_and_says_so_in_its_json() {
+fn list_item_inherits_type_and_serializes_it() {
     for (json, expected) in [
         ("{}", r#"{"kind":"Pod","apiVersion":"v1"}"#),
         ("{ }", r#"{"kind":"Pod","apiVersion":"v1"}"#),
@@ -267,7 +265,7 @@ fn a_text_is_borrowed_if_it_can_be() {
 }
 
 #[test]
-fn what_is_nested_without_end_is_passed_over_and_refused_by_who_decodes_it() {
+fn deep_nesting_is_skipped_but_refused_when_decoded() {
     let depth = 200_000;
     let json = format!(
         r#"{{"spec":{}{},"metadata":{{"name":"a"}}}}"#,
@@ -301,7 +299,7 @@ fn two_are_equal_if_they_are_the_same_text() {
 }
 
 #[test]
-fn it_costs_eighty_bytes_beside_its_json_and_shares_what_its_type_is() {
+fn compact_overhead_is_80_bytes_and_type_is_shared() {
     assert_eq!(size_of::<Compact>(), size_of::<Compact<Pod>>());
     if size_of::<usize>() == 8 {
         assert_eq!(size_of::<Compact>(), 80);
@@ -325,7 +323,7 @@ const CHANGED: &str = r#"{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":
 "#;
 
 #[test]
-fn an_informer_holds_typed_ones_skips_indexes_filters_and_tells_them() {
+fn informer_of_typed_compact_objects_indexes_and_filters() {
     let stop = Stop::new();
     let until = stop.clone();
     let lister_watcher = ListWatch::new(

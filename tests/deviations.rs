@@ -1,7 +1,5 @@
 //! DEVIATIONS.md is read by people and by the replay: its rows have to be true as far as a program can tell.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;

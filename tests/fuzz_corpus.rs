@@ -1,8 +1,6 @@
 //! The bodies of the fuzz targets without a fuzzer: on their corpora, and on random bytes that are the same
 //! each time. A fuzzer finds more; this finds, with a stable compiler, what breaks what it has found.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::panic::resume_unwind;

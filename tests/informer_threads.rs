@@ -20,7 +20,7 @@ use k8s_informer::{
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 const QUICK: Duration = Duration::from_secs(2);
 
 type Informer = SharedIndexInformer<DynamicObject>;
@@ -77,8 +77,8 @@ const TESTS: &[&str] = &[
     "an_informer_leaves_no_thread_behind",
     "a_late_or_removed_handler_leaves_no_thread_behind",
     "what_never_ran_has_no_threads",
-    "several_namespaces_have_the_threads_that_they_say_and_end_with_a_handler_that_waits",
-    "the_threads_of_a_mutation_cache_that_nobody_has_end_with_the_next_event",
+    "several_namespaces_have_documented_threads_and_end",
+    "dropped_mutation_cache_threads_end_with_next_event",
     "a_stop_is_quick_in_every_phase",
     "a_factory_with_a_client_leaves_no_thread_behind",
     "a_controller_leaves_no_thread_behind",
@@ -86,7 +86,7 @@ const TESTS: &[&str] = &[
     "a_system_without_threads_is_an_error",
     "names_with_a_nul_are_no_panic",
     "a_stack_that_the_system_has_not_is_an_error_and_no_panic",
-    "a_stack_that_the_resyncs_can_t_have_is_a_failure_that_is_told",
+    "resync_thread_without_stack_is_a_reported_failure",
 ];
 
 impl Drop for Alone {
@@ -224,7 +224,7 @@ fn an_idle_informer_has_the_threads_that_it_says() {
 }
 
 #[test]
-fn several_namespaces_have_the_threads_that_they_say_and_end_with_a_handler_that_waits() {
+fn several_namespaces_have_documented_threads_and_end() {
     let alone = Alone::new();
     let script = |namespace| ScriptedListerWatcher::new([list_in(namespace, &["a", "b"])]);
     let scripts = ["blue", "green"].map(|namespace| (namespace, script(namespace)));
@@ -265,7 +265,7 @@ fn several_namespaces_have_the_threads_that_they_say_and_end_with_a_handler_that
 }
 
 #[test]
-fn the_threads_of_a_mutation_cache_that_nobody_has_end_with_the_next_event() {
+fn dropped_mutation_cache_threads_end_with_next_event() {
     const LIST: &str = r#"{"kind": "List", "metadata": {"resourceVersion": "10"}, "items": []}"#;
     const EVENT: &str =
         r#"{"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": "11"}}}"#;
@@ -555,7 +555,7 @@ fn a_stack_that_the_system_has_not_is_an_error_and_no_panic() {
 }
 
 #[test]
-fn a_stack_that_the_resyncs_can_t_have_is_a_failure_that_is_told() {
+fn resync_thread_without_stack_is_a_reported_failure() {
     let _alone = Alone::new();
     let clock = FakeClock::new();
     let script = ScriptedListerWatcher::new([list(&["a"]), Answer::open("")]);

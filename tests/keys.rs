@@ -1,7 +1,5 @@
 //! Keys, tombstones and transforms in stores and queues: the K rules.
 
-#![allow(clippy::unwrap_used)]
-
 use std::sync::{Arc, Mutex};
 
 use k8s_informer::{
@@ -64,7 +62,7 @@ fn k1_a_key_is_what_the_key_function_says_also_an_empty_one() {
 
 /// In everything that is a store of its own; the queues have theirs in `bad_input`.
 #[test]
-fn k1_empty_and_huge_keys_names_and_index_values_are_as_good_as_any() {
+fn k1_empty_and_huge_keys_names_and_index_values_work() {
     let huge: &'static str = "k".repeat(1 << 20).leak();
     let by_key =
         || Indexers::new().with("", IndexFunc::new(|thing: &Thing| vec![thing.0.to_owned()]));
@@ -194,7 +192,7 @@ fn k4_the_key_is_that_of_the_object_before_its_transform() {
 }
 
 #[test]
-fn k5_transforms_see_what_is_told_but_no_tombstones_and_no_resyncs() {
+fn k5_transforms_see_objects_not_tombstones_or_resyncs() {
     let (transform, seen) = recording();
     let store = Arc::new(indexer());
     store
@@ -259,7 +257,7 @@ fn k7_what_a_transform_fails_on_is_not_stored_and_not_queued() {
 }
 
 #[test]
-fn k8_a_transform_that_takes_the_metadata_away_leaves_the_version() {
+fn k8_transform_removing_metadata_keeps_the_version() {
     let store = indexer().with_transform(Transform::in_place(|thing: &mut Thing| thing.1 = None));
     store.replace(vec![thing("a", "x")], "1").unwrap();
     store.update(thing("a", "y")).unwrap();

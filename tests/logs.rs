@@ -1,9 +1,7 @@
 //! What an informer logs in its life, at which level, and what it never does.
 
-#![allow(clippy::unwrap_used)]
-
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_informer::testing::{ApiServer, Fault};
 use k8s_informer::{
@@ -12,6 +10,8 @@ use k8s_informer::{
 };
 use serde_json::json;
 
+use crate::{log_capture, own_process};
+
 /// No test waits longer.
 const SOON: Duration = Duration::from_secs(20);
 
@@ -19,8 +19,14 @@ const TOKEN: &str = "a-token-that-nobody-may-see";
 const CONTENT: &str = "content-that-nobody-may-see";
 
 #[test]
-fn each_line_says_whose_it_is_once_and_nothing_of_what_is_secret() {
-    log();
+fn each_log_line_names_its_informer_once_and_no_secret() {
+    if !own_process::is_alone(
+        module_path!(),
+        "each_log_line_names_its_informer_once_and_no_secret",
+    ) {
+        return;
+    }
+    log_capture::start();
     let server = ApiServer::builder().token(TOKEN).start().unwrap();
     let secrets = "/api/v1/namespaces/default/secrets";
     let secret =
@@ -43,7 +49,7 @@ fn each_line_says_whose_it_is_once_and_nothing_of_what_is_secret() {
     let handler = informer.add_handler_with_options(handler, options).unwrap();
     let stop = Stop::new();
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync_timeout(&stop, SOON).unwrap();
+    factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
     assert!(handler.synced().wait_timeout(SOON));
     server.create(secrets, secret("b")).unwrap();
     let name = informer.name();
@@ -52,12 +58,12 @@ fn each_line_says_whose_it_is_once_and_nothing_of_what_is_secret() {
     factory.shutdown();
 
     logged(&format!("DEBUG {name}: starting"));
-    logged(&format!("DEBUG {name}: cache populated"));
+    logged(&format!("INFO {name}: synced, "));
     logged(&format!(
         "ERROR {name}: handler \"broken\" panicked: not a; the next event follows"
     ));
     logged(&format!("DEBUG {name}: stopped"));
-    let lines = log().lines.lock().unwrap().clone();
+    let lines = log_capture::lines_with(&[]);
     let warnings: Vec<_> = lines
         .iter()
         .filter(|line| line.starts_with("WARN "))
@@ -78,48 +84,7 @@ fn each_line_says_whose_it_is_once_and_nothing_of_what_is_secret() {
     }
 }
 
-#[derive(Default)]
-struct Log {
-    lines: Mutex<Vec<String>>,
-    changed: Condvar,
-}
-
-impl log::Log for Log {
-    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.target().starts_with("k8s_informer")
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        if self.enabled(record.metadata()) {
-            self.lines
-                .lock()
-                .unwrap()
-                .push(format!("{} {}", record.level(), record.args()));
-            self.changed.notify_all();
-        }
-    }
-
-    fn flush(&self) {}
-}
-
-fn log() -> &'static Log {
-    static LOG: OnceLock<&'static Log> = OnceLock::new();
-    LOG.get_or_init(|| {
-        let log: &'static Log = Box::leak(Box::default());
-        log::set_logger(log).unwrap();
-        log::set_max_level(log::LevelFilter::Trace);
-        log
-    })
-}
-
-/// Waits for a line that begins so.
+/// Waits for a line that contains this.
 fn logged(line: &str) {
-    let deadline = Instant::now() + SOON;
-    let log = log();
-    let mut lines = log.lines.lock().unwrap();
-    while !lines.iter().any(|one| one.starts_with(line)) {
-        let left = deadline.saturating_duration_since(Instant::now());
-        assert!(!left.is_zero(), "no {line:?} in {lines:#?}");
-        lines = log.changed.wait_timeout(lines, left).unwrap().0;
-    }
+    log_capture::wait_for(&[line]);
 }

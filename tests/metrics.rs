@@ -1,19 +1,17 @@
 //! Metrics of informers: who is asked, under which name, and what is told; and what `examples/metrics` makes
 //! of it.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "../examples/metrics/http.rs"]
+#[path = "../examples/metrics/src/http.rs"]
 mod http;
-#[path = "../examples/metrics/prometheus.rs"]
+#[path = "../examples/metrics/src/prometheus.rs"]
 mod prometheus;
-#[path = "../examples/metrics/rest_client.rs"]
+#[path = "../examples/metrics/src/rest_client.rs"]
 mod rest_client;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Barrier, Mutex, OnceLock};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,6 +28,7 @@ use serde_json::json;
 
 use self::prometheus::Exporter;
 use self::rest_client::RestClient;
+use crate::log_capture;
 
 /// No test waits longer.
 const SOON: Duration = Duration::from_secs(20);
@@ -172,7 +171,7 @@ fn two_pods() -> Arc<dyn ListerWatcher> {
 }
 
 #[test]
-fn id1_a_name_is_taken_once_and_free_again_when_it_is_released_or_dropped() {
+fn id1_name_is_unique_until_released_or_dropped() {
     assert_eq!(InformerName::new("").unwrap_err(), InformerNameError::Empty);
     let name = InformerName::new("id1").unwrap();
     let taken = InformerName::new("id1").unwrap_err();
@@ -193,7 +192,7 @@ fn id1_a_name_is_taken_once_and_free_again_when_it_is_released_or_dropped() {
 }
 
 #[test]
-fn id2_the_first_of_a_resource_has_metrics_and_the_next_an_error_in_the_log() {
+fn id2_first_informer_has_metrics_next_logs_an_error() {
     logging();
     let server = ApiServer::start().unwrap();
     let noted = Arc::new(Noted::default());
@@ -217,7 +216,7 @@ fn id2_the_first_of_a_resource_has_metrics_and_the_next_an_error_in_the_log() {
 }
 
 #[test]
-fn id2_threads_that_ask_for_one_informer_at_once_get_it_with_metrics() {
+fn id2_concurrent_requests_get_one_informer_with_metrics() {
     let server = ApiServer::start().unwrap();
     create(&server, "default", "a");
     for round in 0..20 {
@@ -236,14 +235,14 @@ fn id2_threads_that_ask_for_one_informer_at_once_get_it_with_metrics() {
         assert!(noted.asked.lock().unwrap().last().unwrap().is_reserved());
         let stop = Stop::new();
         factory.start(&stop).unwrap();
-        factory.wait_for_cache_sync_timeout(&stop, SOON).unwrap();
+        factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
         assert!(!noted.told.versions.lock().unwrap().is_empty());
         factory.shutdown();
     }
 }
 
 #[test]
-fn id3_a_release_ends_what_is_told_and_a_shutdown_releases_the_name() {
+fn id3_release_ends_metrics_and_shutdown_releases_name() {
     let server = ApiServer::start().unwrap();
     let noted = Arc::new(Noted::default());
     let name = InformerName::new("id3").unwrap();
@@ -291,7 +290,7 @@ fn factory_sees(
         .unwrap();
     let stop = Stop::new();
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync_timeout(&stop, SOON).unwrap();
+    factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
     seen
 }
 
@@ -305,7 +304,7 @@ fn id3_an_informer_that_has_ended_makes_room_for_the_next() {
     let first = factory.dynamic(pods());
     let stop = Stop::new();
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync_timeout(&stop, SOON).unwrap();
+    factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
     assert!(factory.stop_informer(&first));
     assert_eq!(*noted.told.ends.lock().unwrap(), 1);
     let second = factory.dynamic(pods());
@@ -332,7 +331,7 @@ fn id3_an_informer_that_has_ended_makes_room_for_the_next() {
 }
 
 #[test]
-fn id3_an_informer_that_is_told_to_end_makes_room_for_the_next_before_it_has() {
+fn id3_stopping_informer_frees_its_name_before_it_ended() {
     let server = ApiServer::start().unwrap();
     create(&server, "default", "a");
     let noted = Arc::new(Noted::default());
@@ -420,9 +419,9 @@ fn an_unshared_informer_has_metrics_too() {
 }
 
 #[test]
-fn what_waits_in_the_queues_of_several_namespaces_is_told_as_one_sum() {
+fn queue_depth_of_several_namespaces_is_one_sum() {
     let noted = Arc::new(Noted::default());
-    // Each process loop comes to a stand at its first Pod.
+    // Each process loop blocks in its first batch, of 64 Pods.
     let gate = Arc::new(Mutex::new(()));
     let gates = gate.clone();
     let indexers = Indexers::new().with(
@@ -440,8 +439,8 @@ fn what_waits_in_the_queues_of_several_namespaces_is_told_as_one_sum() {
     };
     let informer = SharedIndexInformer::for_namespaces(
         [
-            ("blue".to_owned(), pods_of("blue", 2)),
-            ("green".to_owned(), pods_of("green", 3)),
+            ("blue".to_owned(), pods_of("blue", 66)),
+            ("green".to_owned(), pods_of("green", 67)),
         ],
         options,
     );
@@ -451,7 +450,7 @@ fn what_waits_in_the_queues_of_several_namespaces_is_told_as_one_sum() {
         let _stopping = Stopping(stop.clone());
         scope.spawn(|| informer.run(&stop).unwrap());
         let level = || noted.told.levels.lock().unwrap().last().copied();
-        until("one of two and two of three wait", || level() == Some(3));
+        until("two of blue and three of green wait", || level() == Some(5));
         drop(closed);
         assert!(informer.synced().wait_timeout(SOON));
         until("nothing waits", || level() == Some(0));
@@ -606,7 +605,7 @@ fn the_example_serves_what_prometheus_can_read() {
     });
     let stop = Stop::new();
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync_timeout(&stop, SOON).unwrap();
+    factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
     assert!(handler.synced().wait_timeout(SOON));
     let version = server.resource_version();
     until("the reflector has seen it all", || {
@@ -810,41 +809,16 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-struct Log(Mutex<Vec<String>>);
-
-impl log::Log for Log {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        self.0
-            .lock()
-            .unwrap()
-            .push(format!("{} {}", record.level(), record.args()));
-    }
-
-    fn flush(&self) {}
+/// Collects the lines that are logged from now on.
+fn logging() {
+    log_capture::start();
 }
 
-/// Listens to the log from now on.
-fn logging() -> &'static Log {
-    static LOG: OnceLock<&'static Log> = OnceLock::new();
-    LOG.get_or_init(|| {
-        let log: &'static Log = Box::leak(Box::new(Log(Mutex::default())));
-        log::set_logger(log).unwrap();
-        log::set_max_level(log::LevelFilter::Warn);
-        log
-    })
-}
-
-/// That something was logged in which all of these stand.
+/// Checks that a line contains all of `parts`.
 fn logged(parts: &[&str]) {
-    let lines = logging().0.lock().unwrap().clone();
+    let lines = log_capture::lines_with(&[]);
     assert!(
-        lines
-            .iter()
-            .any(|line| parts.iter().all(|part| line.contains(part))),
+        !log_capture::lines_with(parts).is_empty(),
         "{parts:?} in {lines:#?}"
     );
 }

@@ -6,10 +6,12 @@
 //! cargo bench --bench end_to_end                        # 20,000 Pods, 50,000 events; five minutes
 //! cargo bench --bench end_to_end -- events own compact  # some parts of it, and some types
 //! cargo bench --bench end_to_end -- --pods 5000 --events 10000 --runs 1
+//! cargo bench --bench end_to_end -- counts --pods 2000 --events 5000
 //! ```
 //!
 //! Parts: sync, events, relist, fan-out, idle. Types: k8s-openapi, own, compact, dynamic. Each figure is the
-//! median of the runs. *Bare* is a loop that does the least that can be done with the same bytes:
+//! median of the runs. The part `counts` runs only if it is named: it counts instructions and allocations under
+//! valgrind, which a busy machine does not change. *Bare* is a loop that does the least that can be done with the same bytes:
 //! [`common::bare`].
 
 #[path = "../common/mod.rs"]
@@ -18,7 +20,7 @@ mod measured;
 
 /// What the example is made of, but for its command line and its table. Not all of it is used here.
 #[allow(dead_code)]
-#[path = "../../examples/measure"]
+#[path = "../../examples/measure/src"]
 mod measure {
     pub(crate) mod count;
     pub(crate) mod latency;
@@ -85,6 +87,9 @@ fn main() {
     };
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     println!("{pods} Pods, {} runs of each; load {load}", bench.runs);
+    if is_asked("counts") {
+        return bench.counts(&types);
+    }
     for part in wanted(&PARTS) {
         match part {
             "sync" => bench.sync(&types),
@@ -258,6 +263,41 @@ impl Bench {
         }
     }
 
+    /// Instructions and allocations of the first list, per object, and of the events, per event.
+    fn counts(&mut self, types: &[&str]) {
+        println!("\nUnder valgrind; the events are the difference to a run without events.");
+        println!(
+            "{:12} {:>15} {:>15} | {:>15} {:>15}",
+            "", "instr. a Pod", "instr. an event", "allocs a Pod", "allocs an event"
+        );
+        for r#type in types {
+            let [instructions, allocations] = [
+                (
+                    ["--tool=callgrind", "--callgrind-out-file=/dev/null"],
+                    "Collected :",
+                ),
+                (["--tool=memcheck", "--leak-check=no"], "total heap usage:"),
+            ]
+            .map(|(tool, before)| {
+                let [none, some] = [0, self.events].map(|events| {
+                    let case = Case {
+                        events: Some(events),
+                        ..Case::new(Who::Informer, r#type)
+                    };
+                    self.replay.reset();
+                    let url = self.replay.url.clone();
+                    let then = || self.replay.go(events, 0);
+                    number_after(before, &case.measure_under(&tool, &url, then).1)
+                });
+                [none / self.pods as f64, (some - none) / self.events as f64]
+            });
+            println!(
+                "{type:12} {:15.0} {:15.0} | {:15.1} {:15.1}",
+                instructions[0], instructions[1], allocations[0], allocations[1]
+            );
+        }
+    }
+
     fn idle(&mut self) {
         println!("\nNothing happens for {} s.", self.idle_seconds);
         let case = Case {
@@ -289,6 +329,15 @@ impl Bench {
         assert_eq!(report.unreadable, 0);
         report
     }
+}
+
+/// The number that follows `before` in a report of valgrind.
+fn number_after(before: &str, report: &str) -> f64 {
+    let number = report.split(before).nth(1).and_then(|rest| {
+        let digits = rest.split_whitespace().next()?.replace(',', "");
+        digits.parse().ok()
+    });
+    number.unwrap_or_else(|| panic!("valgrind has not written {before:?}: {report}"))
 }
 
 /// Memory over that of before.

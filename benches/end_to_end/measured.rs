@@ -1,7 +1,7 @@
 //! The process that is measured: this program once more, as an informer or as a bare loop.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -55,13 +55,35 @@ impl<'a> Case<'a> {
 
     /// Measures it in a process of its own; `then` is called once it has synced.
     pub(crate) fn measure(&self, url: &str, then: impl FnOnce()) -> Report {
+        self.run(&[], url, then).0
+    }
+
+    /// Measures it under a tool of valgrind. Returns what the tool wrote, too.
+    pub(crate) fn measure_under(
+        &self,
+        tool: &[&str],
+        url: &str,
+        then: impl FnOnce(),
+    ) -> (Report, String) {
+        self.run(&[&["valgrind"], tool].concat(), url, then)
+    }
+
+    fn run(&self, wrapper: &[&str], url: &str, then: impl FnOnce()) -> (Report, String) {
         let program = std::env::current_exe().expect("Linux");
+        let program = program.to_str().expect("its path is UTF-8");
         let case = serde_json::to_string(self).expect("it is plain");
-        let mut child = Command::new(program)
-            .args([ARGUMENT, &case, url])
+        let words = [wrapper, &[program, ARGUMENT, &case, url]].concat();
+        let is_wrapped = !wrapper.is_empty();
+        let mut child = Command::new(words[0])
+            .args(&words[1..])
             .stdout(Stdio::piped())
+            .stderr(if is_wrapped {
+                Stdio::piped()
+            } else {
+                Stdio::inherit()
+            })
             .spawn()
-            .expect("this program starts");
+            .unwrap_or_else(|error| panic!("can't run {}: {error}", words[0]));
         let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
         let mut line = || {
             lines
@@ -72,8 +94,12 @@ impl<'a> Case<'a> {
         assert_eq!(line(), "synced");
         then();
         let report = serde_json::from_str(&line()).expect("a report");
+        let mut written = String::new();
+        if let Some(mut stderr) = child.stderr.take() {
+            stderr.read_to_string(&mut written).expect("UTF-8");
+        }
         child.wait().expect("it ends");
-        report
+        (report, written)
     }
 }
 

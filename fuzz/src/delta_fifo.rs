@@ -2,21 +2,18 @@
 //! which others write to, and which can't always tell; consumers that write to the queue, fail, panic and
 //! want the same again.
 
+use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
 use arbitrary::Arbitrary;
 use k8s_informer::{
-    Delta, DeltaFifo, Deltas, Indexer, Indexers, Key, KnownObjects, PopError, ProcessError, Queue,
-    ReflectorStore, Refused, StoreError,
+    BatchError, Delta, DeltaFifo, Deltas, Indexer, Indexers, Key, KnownObjects, PopError,
+    ProcessError, Queue, ReflectorStore, Refused, StoreError,
 };
 
-use super::delta_fifo_model::{
-    Change, Compressor, Flight, Given, Lookup, Model, Options, Write, list_version,
-};
-use super::item::{
-    Failure, Held, Item, Press, Refusal, accessor, few, name, read, tombstone, transform,
-};
-use super::probe::{Probe, touch};
+use super::delta_fifo_model::{Change, Flight, Given, Lookup, Model, Options, Write, list_version};
+use super::item::{Held, Item, Press, Refusal, accessor, few, name, read, tombstone, transform};
+use super::probe::Probe;
 use super::processing::End;
 
 #[derive(Arbitrary, Debug)]
@@ -36,7 +33,8 @@ enum Op {
 struct Processing {
     #[arbitrary(with = few)]
     before: Vec<Write>,
-    fills: bool,
+    /// Whether it fills the known objects; whether it takes several; which of those end as `end` says.
+    flags: u8,
     #[arbitrary(with = few)]
     after: Vec<Write>,
     end: End,
@@ -65,16 +63,14 @@ impl KnownObjects<Held> for Known {
     }
 }
 
-/// The user's form of [`Compressor::keeps`].
-fn compress(compressor: Compressor, deltas: &Deltas<Held>) -> Vec<Delta<Held>> {
-    touch();
-    let newest = deltas.newest().and_then(Delta::object).map(|held| held.0);
-    let kept = deltas.iter().enumerate().filter(|(at, delta)| {
-        let is_sync = matches!(delta, Delta::Sync(_));
-        let keeps = compressor.keeps(*at, deltas.len(), is_sync, newest.as_ref());
-        keeps.unwrap_or_else(|()| !Failure::Panics.happen().is_empty())
-    });
-    kept.map(|(_, delta)| delta.clone()).collect()
+impl Processing {
+    /// How the processing of this many keys ends.
+    fn ends(&self, keys: usize) -> Vec<End> {
+        let mask = self.flags >> 2;
+        let is_so = |at: usize| at == 0 || self.end == End::Panics || mask >> (at % 6) & 1 == 1;
+        let end = |at| if is_so(at) { self.end } else { End::Well };
+        (0..keys).map(end).collect()
+    }
 }
 
 struct Harness {
@@ -148,6 +144,11 @@ impl Harness {
             self.model.write(&write)
         );
         self.check();
+        // No operation of its own: the inputs that are kept would mean something else.
+        if let Write::Resync = write {
+            self.queue.bookmark(self.model.bookmark()).unwrap();
+            self.check();
+        }
     }
 
     fn add_if_not_present(&mut self, given: &Given) {
@@ -185,50 +186,94 @@ impl Harness {
             return;
         }
         let queue = Arc::clone(&self.queue);
-        let Some(flight) = self.model.take() else {
+        let is_batch = processing.flags & 2 != 0;
+        let mut flights = self.model.take(if is_batch { 64 } else { 1 });
+        if flights.is_empty() {
             let popped = queue.pop(&mut |_, _| panic!("nothing to process"));
             assert!(matches!(popped, Err(PopError::Closed)));
             return self.check();
-        };
+        }
         let initial = !self.model.synced;
-        let popped = queue.pop(&mut |deltas, in_initial_list| {
-            assert_eq!(in_initial_list, initial);
-            self.process(&flight, deltas, processing)
-        });
-        self.model.land(processing.end);
-        let deltas = processing.end.popped(popped);
-        assert_same(&flight.changes, &deltas);
-        self.popped = Some((deltas, flight));
+        let ends = processing.ends(flights.len());
+        let popped = {
+            let this = RefCell::new(&mut *self);
+            let process = |batch: &[Deltas<Held>], in_initial_list| {
+                assert_eq!(in_initial_list, initial);
+                this.borrow_mut()
+                    .process(&flights, batch, processing, &ends)
+            };
+            let mut single =
+                |deltas: &Deltas<Held>, initial| process(std::slice::from_ref(deltas), initial);
+            if is_batch {
+                queue.pop_batch(&mut |batch, initial| process(batch, initial), &mut single)
+            } else {
+                let popped = queue.pop(&mut single).map(|deltas| vec![deltas]);
+                popped.map_err(|error| match error {
+                    PopError::Closed => PopError::Closed,
+                    PopError::Process { popped, error } => PopError::Process {
+                        popped: vec![popped],
+                        error,
+                    },
+                })
+            }
+        };
+        self.model.land(&ends);
+        let mut popped = match (popped, processing.end) {
+            (Err(PopError::Process { popped, error }), End::Fails | End::AgainBecause) => {
+                let failed = ends.iter().filter(|end| **end != End::Well).count();
+                assert_eq!(error.to_string(), vec!["says no"; failed].join("; "));
+                popped
+            }
+            (popped, end) => end.popped(popped),
+        };
+        assert_eq!(popped.len(), flights.len());
+        for (flight, deltas) in flights.iter().zip(&popped) {
+            assert_same(&flight.changes, deltas);
+        }
+        self.popped = popped.pop().zip(flights.pop());
         self.check();
     }
 
     fn process(
         &mut self,
-        flight: &Flight,
-        deltas: &Deltas<Held>,
+        flights: &[Flight],
+        batch: &[Deltas<Held>],
         processing: &Processing,
+        ends: &[End],
     ) -> Result<(), ProcessError> {
-        assert_same(&flight.changes, deltas);
-        assert_eq!(deltas.key().map(|key| &**key), Some(flight.key));
-        assert_eq!(
-            self.queue.key_of(deltas).ok().flatten().as_deref(),
-            Some(flight.key)
-        );
+        assert_eq!(flights.len(), batch.len());
+        for (flight, deltas) in flights.iter().zip(batch) {
+            assert_same(&flight.changes, deltas);
+            assert_eq!(deltas.key().map(|key| &**key), Some(flight.key));
+            assert_eq!(
+                self.queue.key_of(deltas).ok().flatten().as_deref(),
+                Some(flight.key)
+            );
+        }
         self.check();
         processing.before.iter().for_each(|write| self.write(write));
-        if processing.fills {
-            match deltas.newest() {
-                Some(Delta::Deleted(gone)) => drop(self.known.indexer.delete(gone)),
-                newest => drop(
-                    self.known
-                        .indexer
-                        .add(Arc::clone(newest.and_then(Delta::object).unwrap())),
-                ),
+        if processing.flags & 1 == 1 {
+            for (flight, deltas) in flights.iter().zip(batch) {
+                match deltas.newest() {
+                    Some(Delta::Deleted(gone)) => drop(self.known.indexer.delete(gone)),
+                    newest => drop(
+                        self.known
+                            .indexer
+                            .add(Arc::clone(newest.and_then(Delta::object).unwrap())),
+                    ),
+                }
+                self.model.fill(flight.newest());
             }
-            self.model.fill(flight.newest());
         }
         processing.after.iter().for_each(|write| self.write(write));
-        processing.end.happen()
+        let mut errors = BatchError::new();
+        for (at, end) in ends.iter().enumerate() {
+            // A panic ends the processing of all.
+            if let Err(error) = end.happen() {
+                errors.add(at, error);
+            }
+        }
+        errors.into_result()
     }
 }
 
@@ -256,9 +301,6 @@ pub fn run(input: &[u8]) {
     }
     if options.transform {
         builder = builder.transform(transform());
-    }
-    if options.compressor != Compressor::All {
-        builder = builder.compressor(move |deltas| compress(options.compressor, deltas));
     }
     let queue = Arc::new(builder.build());
     let _probe = Probe::of(&queue, |queue| {
@@ -299,7 +341,7 @@ pub fn run(input: &[u8]) {
     harness.model.closed = true;
     let rest = Processing {
         before: Vec::new(),
-        fills: true,
+        flags: 1,
         after: Vec::new(),
         end: End::Well,
     };

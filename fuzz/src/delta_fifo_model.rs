@@ -1,12 +1,11 @@
-//! What a `DeltaFifo` is: places, of which each has a key; the changes of each key that waits; and what is
-//! known besides.
+//! What a `DeltaFifo` is: keys in order, each with its changes, and what is known besides.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use arbitrary::{Arbitrary, Unstructured};
 use k8s_informer::{Deleted, Delta};
 
-use super::item::{Held, Item, Refusal, Told, Trouble, few, name};
+use super::item::{Held, Item, Refusal, Told, few, name};
 use super::processing::End;
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
@@ -14,39 +13,6 @@ pub struct Options {
     pub known_objects: bool,
     pub emit_replaced: bool,
     pub transform: bool,
-    pub compressor: Compressor,
-}
-
-/// What the compressor leaves.
-#[derive(Arbitrary, Clone, Copy, Debug, PartialEq)]
-pub enum Compressor {
-    /// There is none.
-    All,
-    Newest,
-    /// Maybe nothing.
-    NoSyncs,
-    /// The newest, but it panics on some.
-    Panics,
-}
-
-impl Compressor {
-    /// How many of the changes are left out, of those that `is_sync` tells about; `Err` if it panics.
-    pub fn keeps(
-        self,
-        at: usize,
-        length: usize,
-        is_sync: bool,
-        newest: Option<&Item>,
-    ) -> Result<bool, ()> {
-        match self {
-            Self::All => Ok(true),
-            Self::NoSyncs => Ok(!is_sync),
-            Self::Panics if newest.is_some_and(|item| item.trouble == Trouble::IndexPanics) => {
-                Err(())
-            }
-            Self::Newest | Self::Panics => Ok(at + 1 == length),
-        }
-    }
 }
 
 #[derive(Arbitrary, Debug)]
@@ -150,7 +116,7 @@ impl Change {
 
 /// What the harness says that a list is as of.
 pub fn list_version(items: &[Item]) -> &'static str {
-    ["7", "12", ""][items.len() % 3]
+    ["7", "not a number", "", "0"][items.len() % 4]
 }
 
 /// Appends a change; of two deletions in a row the one stays that knows more (D4).
@@ -164,26 +130,24 @@ fn append(changes: &mut Vec<Change>, change: Change) {
 
 pub struct Model {
     pub options: Options,
-    /// In order. Where a key has no changes any more, a pop passes its place.
+    /// In the order of pops, each key once.
     places: Vec<Place>,
     changes: BTreeMap<&'static str, Vec<Change>>,
     /// What the consumer and others have filled the known objects with.
     pub known: BTreeMap<&'static str, Item>,
     pub spoilt: (&'static str, Lookup),
-    flight: Option<Flight>,
+    flight: Vec<Flight>,
     populated: bool,
     pub synced: bool,
     pub closed: bool,
-    touched: BTreeSet<&'static str>,
     told: Told,
-    /// Since when what was put back waits.
-    late: BTreeMap<&'static str, usize>,
 }
 
 struct Place {
     key: &'static str,
     /// Whether it belongs to the initial list.
     initial: bool,
+    /// When its oldest change came.
     since: usize,
 }
 
@@ -227,38 +191,25 @@ impl Model {
             changes: BTreeMap::new(),
             known: BTreeMap::new(),
             spoilt,
-            flight: None,
+            flight: Vec::new(),
             populated: false,
             synced: false,
             closed: false,
-            touched: BTreeSet::new(),
             told: Told::default(),
-            late: BTreeMap::new(),
         }
     }
 
-    /// Up to which version everything has been processed. A place without changes counts until it is passed.
+    /// Up to which version everything has been processed.
     pub fn processed(&self) -> &'static str {
         let places = self.places.iter().map(|place| place.since);
-        let flight = self.flight.as_ref().map(|flight| flight.since);
-        self.told.before(
-            places
-                .chain(self.late.values().copied())
-                .chain(flight)
-                .min(),
-        )
+        let flight = self.flight.iter().map(|flight| flight.since);
+        self.told.before(places.chain(flight).min())
     }
 
     /// What waits, in order.
     pub fn waiting(&self) -> Vec<(&'static str, &[Change])> {
-        let mut seen = BTreeSet::new();
-        let first = self
-            .places
-            .iter()
-            .map(|place| place.key)
-            .filter(|key| seen.insert(*key));
-        first
-            .filter_map(|key| Some((key, self.changes.get(key)?.as_slice())))
+        let keys = self.places.iter().map(|place| place.key);
+        keys.map(|key| (key, self.changes[key].as_slice()))
             .collect()
     }
 
@@ -271,7 +222,7 @@ impl Model {
     }
 
     fn flies(&self, key: &str) -> bool {
-        self.flight.as_ref().is_some_and(|flight| flight.key == key)
+        self.flight.iter().any(|flight| flight.key == key)
     }
 
     /// All that is known, what is in flight last.
@@ -283,16 +234,12 @@ impl Model {
         let mut all: Vec<_> = others
             .map(|key| (*key, self.lookup(key).unwrap_or(None)))
             .collect();
-        if let Some(flight) = &self.flight
-            && let Some(item) = flight.left()
-        {
-            all.push((flight.key, Some(item)));
-        }
+        let flying = self.flight.iter();
+        all.extend(flying.filter_map(|flight| Some((flight.key, Some(flight.left()?)))));
         all
     }
 
     fn push(&mut self, key: &'static str, change: Change) {
-        self.touched.insert(key);
         match self.changes.get_mut(key) {
             Some(changes) => append(changes, change),
             None => {
@@ -306,30 +253,23 @@ impl Model {
         }
     }
 
-    /// Ahead of what came since; at the end of the queue, or, what belongs to the initial list, of that.
-    fn put_back(&mut self, key: &'static str, changes: &[Change], initial: bool) {
+    /// Ahead of what came since; where that is, or at the end of the queue, or, what belongs to the initial list, at
+    /// the end of that.
+    fn put_back(&mut self, key: &'static str, changes: &[Change], initial: bool, since: usize) {
         let newer = self.changes.remove(key);
+        let place = Place {
+            key,
+            initial,
+            since,
+        };
         if initial {
-            let at = self
-                .places
-                .iter()
-                .rposition(|place| place.initial)
-                .map_or(0, |at| at + 1);
-            let since = self.places.get(at).map_or(self.told.now, |next| next.since);
-            self.places.insert(
-                at,
-                Place {
-                    key,
-                    initial,
-                    since,
-                },
-            );
-        } else if newer.is_none() {
-            self.places.push(Place {
-                key,
-                initial,
-                since: self.told.now,
-            });
+            self.places.retain(|place| place.key != key);
+            let at = self.places.iter().rposition(|place| place.initial);
+            self.places.insert(at.map_or(0, |at| at + 1), place);
+        } else if let Some(place) = self.places.iter_mut().find(|place| place.key == key) {
+            place.since = place.since.min(since);
+        } else {
+            self.places.push(place);
         }
         let mut all = changes.to_vec();
         newer
@@ -362,11 +302,6 @@ impl Model {
     /// A deletion of what neither waits nor is known is dropped (D3), and its object not transformed.
     fn delete(&mut self, key: &'static str, gone: Change) -> Result<(), Refusal> {
         self.populated = true;
-        let leaving = self.flies(key)
-            && self
-                .flight
-                .as_ref()
-                .is_some_and(|flight| flight.left().is_none());
         let known = self.options.known_objects && (self.flies(key) || self.lookup(key) != Ok(None));
         let told = gone;
         let gone = match gone {
@@ -374,8 +309,10 @@ impl Model {
             Change::Deleted(item) => Some(Change::Deleted(self.prepare(item)?.1)),
             tombstone => Some(tombstone),
         };
-        match (&mut self.flight, gone) {
-            (Some(flight), Some(gone)) if leaving && !self.changes.contains_key(key) => {
+        let mut flight = self.flight.iter_mut();
+        let leaving = flight.find(|flight| flight.key == key && flight.left().is_none());
+        match (leaving, gone) {
+            (Some(flight), Some(gone)) if !self.changes.contains_key(key) => {
                 flight.miss(gone, self.told.now);
             }
             (_, gone) => gone.into_iter().for_each(|gone| self.push(key, gone)),
@@ -412,16 +349,17 @@ impl Model {
                 .filter(|(key, _)| !self.changes.contains_key(key)),
         );
         gone.retain(|(key, _)| !keys.contains(key));
-        let leaving = self
+        let leaving: Vec<_> = self
             .flight
-            .as_ref()
-            .filter(|flight| flight.left().is_none())
-            .map(|flight| flight.key);
-        let leaving =
-            leaving.filter(|key| self.options.known_objects && !self.changes.contains_key(key));
-        let leaving =
-            leaving.and_then(|key| self.lookup(key).unwrap_or(None).map(|item| (key, item)));
-        if let (Some(flight), Some((key, item))) = (&mut self.flight, leaving) {
+            .iter()
+            .filter(|flight| flight.left().is_none() && self.options.known_objects)
+            .map(|flight| flight.key)
+            .filter(|key| !self.changes.contains_key(key))
+            .filter_map(|key| Some((key, self.lookup(key).unwrap_or(None)?)))
+            .collect();
+        for (key, item) in leaving {
+            let mut flight = self.flight.iter_mut();
+            let flight = flight.find(|flight| flight.key == key).unwrap();
             flight.miss(Change::Tombstone(key, Some(item)), self.told.now);
         }
         for (key, item) in gone {
@@ -429,8 +367,6 @@ impl Model {
         }
         if !self.populated {
             self.populated = true;
-            let mut waiting: BTreeSet<&str> = self.changes.keys().copied().collect();
-            self.places.retain(|place| waiting.remove(place.key));
             self.places
                 .iter_mut()
                 .for_each(|place| place.initial = true);
@@ -462,7 +398,7 @@ impl Model {
         self.populated = true;
         let taken = !self.changes.contains_key(key);
         if taken {
-            self.put_back(key, changes, false);
+            self.put_back(key, changes, false, self.told.now);
         }
         self.settle();
         Ok(taken)
@@ -482,87 +418,65 @@ impl Model {
             Write::Resync => self.resync(),
             Write::AddIfNotPresent(_) => unreachable!("has an answer of its own"),
         };
-        for key in std::mem::take(&mut self.touched) {
-            self.compress(key);
-        }
         self.settle();
         result
     }
 
-    fn compress(&mut self, key: &'static str) {
-        let Some(changes) = self.changes.get_mut(key) else {
-            return;
-        };
-        let newest = changes.last().and_then(|change| change.item());
-        let mut kept = Vec::new();
-        for (at, change) in changes.iter().enumerate() {
-            let is_sync = matches!(change, Change::Sync(_));
-            match self
-                .options
-                .compressor
-                .keeps(at, changes.len(), is_sync, newest.as_ref())
-            {
-                Ok(true) => kept.push(*change),
-                Ok(false) => {}
-                Err(()) => return,
-            }
-        }
-        *changes = kept;
-        if changes.is_empty() {
-            self.changes.remove(key);
-            self.late.remove(key);
-        }
+    /// A bookmark, whose version may be larger than any number.
+    pub fn bookmark(&mut self) -> &'static str {
+        let version = ["", "11", "123456789012345678901234567890"][self.told.now % 3];
+        self.told.now += 1;
+        self.told.bookmark(version);
+        version
     }
 
     /// Synced is when the initial list has been there, and nothing of it waits or is processed (D8, D10).
     fn settle(&mut self) {
-        let initial = self.flight.as_ref().is_some_and(|flight| flight.initial);
+        let initial = self.flight.iter().any(|flight| flight.initial);
         self.synced |= self.populated && !initial && self.places.iter().all(|place| !place.initial);
     }
 
-    /// What a pop gives, past the places without changes.
-    pub fn take(&mut self) -> Option<Flight> {
-        while !self.places.is_empty() {
+    /// What a pop of at most this many keys gives: all of the initial list, or none.
+    pub fn take(&mut self, most: usize) -> Vec<Flight> {
+        while self.flight.len() < most
+            && let Some(next) = self.places.first()
+            && self
+                .flight
+                .first()
+                .is_none_or(|first| first.initial == next.initial)
+        {
             let Place {
                 key,
                 initial,
                 since,
             } = self.places.remove(0);
-            if let Some(changes) = self.changes.remove(key) {
-                let since = self.late.remove(key).unwrap_or(since);
-                let missed = Vec::new();
-                self.flight = Some(Flight {
-                    key,
-                    changes,
-                    initial,
-                    since,
-                    missed,
-                    missed_since: 0,
-                });
-                break;
-            }
+            self.flight.push(Flight {
+                key,
+                changes: self.changes.remove(key).unwrap(),
+                initial,
+                since,
+                missed: Vec::new(),
+                missed_since: 0,
+            });
         }
         self.settle();
         self.flight.clone()
     }
 
-    /// The end of the processing.
-    pub fn land(&mut self, end: End) {
-        let Some(flight) = self.flight.take() else {
-            return;
-        };
+    /// The end of the processing of each.
+    pub fn land(&mut self, ends: &[End]) {
         self.told.now += 1;
-        match end {
-            End::Well => {}
-            End::Again | End::AgainBecause => {
-                self.late.insert(flight.key, flight.since);
-                self.put_back(flight.key, &flight.changes, flight.initial);
-            }
-            End::Fails | End::Panics => {
-                let known = self.lookup(flight.key) != Ok(None);
-                if known && !flight.missed.is_empty() {
-                    self.late.insert(flight.key, flight.missed_since);
-                    self.put_back(flight.key, &flight.missed, false);
+        for (flight, end) in std::mem::take(&mut self.flight).into_iter().zip(ends) {
+            match end {
+                End::Well => {}
+                End::Again | End::AgainBecause => {
+                    self.put_back(flight.key, &flight.changes, flight.initial, flight.since);
+                }
+                End::Fails | End::Panics => {
+                    let known = self.lookup(flight.key) != Ok(None);
+                    if known && !flight.missed.is_empty() {
+                        self.put_back(flight.key, &flight.missed, false, flight.missed_since);
+                    }
                 }
             }
         }

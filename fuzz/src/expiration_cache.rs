@@ -161,7 +161,7 @@ pub fn run(input: &[u8]) {
     });
     assert!(cell.set(Arc::downgrade(&cache)).is_ok());
     let _probe = Probe::of(&cache, |cache| {
-        assert!(cache.delete(&tombstone("-", None)).is_ok())
+        assert!(cache.delete(&tombstone("-", None)).is_ok());
     });
     let mut model = Model {
         options,

@@ -134,6 +134,7 @@ pub fn run(input: &[u8]) {
                     Change::Delete(gone) => {
                         (store.delete(&gone).map(|()| None), expected.map(|_| None))
                     }
+                    Change::Bookmark(_) => unreachable!("no write makes one"),
                 };
                 let result = result
                     .map(|held| held.map(|held| held.0))

@@ -228,10 +228,10 @@ impl Told {
         self.versions.last().map_or("", |(_, version)| version)
     }
 
-    /// An object; that it was added says something only after a version.
+    /// An object. That it was added says something only after a version; `0` is none.
     pub fn object(&mut self, item: &Item, is_added: bool) {
         if let Ok(Some(version)) = item.version()
-            && !(is_added && self.latest().is_empty())
+            && !(is_added && matches!(self.latest(), "" | "0"))
         {
             self.bookmark(version);
         }

@@ -1,5 +1,6 @@
 //! The bodies of the fuzz targets: each takes some bytes, reads operations from them, and holds what the
-//! crate does against a model that is small and obviously right. A body that returns is content.
+//! crate does against a model that is small and obviously right. A body that returns is content. No other test has a model
+//! of a queue or a store.
 //!
 //! `fuzz_targets` gives them to libfuzzer; `tests/fuzz_corpus.rs` of the crate runs the same bodies on the
 //! corpus, and on random bytes, with a stable compiler. A new target is a file here, a row below, three lines

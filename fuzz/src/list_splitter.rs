@@ -122,7 +122,7 @@ fn reflected<T: Shown>(
     options.watch_error_handler = {
         let errors = Arc::clone(&errors);
         Some(Arc::new(move |error: &Error| {
-            *errors.lock().unwrap() = Some(error.to_string())
+            *errors.lock().unwrap() = Some(error.to_string());
         }))
     };
     let reflector = Reflector::new(

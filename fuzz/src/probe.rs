@@ -24,7 +24,7 @@ impl Probe {
             structure
                 .upgrade()
                 .iter()
-                .for_each(|structure| with(structure))
+                .for_each(|structure| with(structure));
         };
         TOUCH.with(|probe| *probe.borrow_mut() = Some(Box::new(touch)));
         Self

@@ -17,6 +17,7 @@ use k8s_informer::{
     Accessor, Backoff, Body, Clock, Delta, Deltas, DynamicObject, Error, FieldPaths,
     GroupVersionKind, Indexer, ListOptions, ListWatch, Object, Queue, RealFifo, RealFifoMode,
     Reflector, ReflectorOptions, ReflectorStore, ResourceVersionMatch, StagedList, Staging, Stop,
+    TimedRead,
 };
 
 use super::reflector_model::{FIRST_BACKOFF, ListRequest, MOST_BACKOFF, Model, Page, Step, Stream};
@@ -538,24 +539,18 @@ impl Run {
     }
 
     fn body(&self, bytes: &[u8], answer: &Answer) -> Body {
-        let timeout = Arc::new(AtomicU64::new(0));
-        let is_silent = answer.end == End::Silent;
-        let body = Body::new(Ending {
+        let is_timed = answer.end == End::Silent && self.settings.read_timeouts;
+        let body = Ending {
             pieces: Pieces::new(bytes, &self.settings.pieces),
             end: answer.end,
             millis: Some(answer.millis),
-            timeout: Arc::clone(&timeout),
+            timeout: 0,
             time: self.time.clone(),
-        });
-        if !is_silent || !self.settings.read_timeouts {
-            return body;
+        };
+        match is_timed {
+            true => Body::timed(body),
+            false => Body::new(body),
         }
-        body.with_read_timeout(move |after| {
-            timeout.store(
-                after.unwrap_or_default().as_millis() as u64,
-                Ordering::Relaxed,
-            );
-        })
     }
 }
 
@@ -565,8 +560,17 @@ struct Ending {
     end: End,
     millis: Option<u64>,
     /// After how long a silence a read fails, if it may.
-    timeout: Arc<AtomicU64>,
+    timeout: u64,
     time: Time,
+}
+
+impl TimedRead for Ending {
+    fn read_within(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> io::Result<usize> {
+        if let Some(timeout) = timeout {
+            self.timeout = timeout.as_millis() as u64;
+        }
+        self.read(buffer)
+    }
 }
 
 impl Read for Ending {
@@ -575,9 +579,8 @@ impl Read for Ending {
             0 => {}
             length => return Ok(length),
         }
-        let timeout = self.timeout.load(Ordering::Relaxed);
-        if timeout > 0 {
-            self.time.pass(timeout);
+        if self.timeout > 0 {
+            self.time.pass(self.timeout);
             return Err(io::ErrorKind::TimedOut.into());
         }
         self.time.pass(self.millis.take().unwrap_or_default());

@@ -392,7 +392,7 @@ impl Model {
             match (kept, self.read(item)) {
                 (Some(kept), _) => drop(self.listing.seen.things.insert(key, kept)),
                 (None, Read::Whole) => {
-                    drop(self.listing.seen.things.insert(key, item.thing.clone()))
+                    drop(self.listing.seen.things.insert(key, item.thing.clone()));
                 }
                 (None, Read::Key) => {
                     self.miss(&key, page.started);
@@ -649,7 +649,7 @@ impl Model {
         }
         match broken {
             Broken::Error(failure) if watching.initial.is_some() => {
-                self.watch_list_failed(failure, now)
+                self.watch_list_failed(failure, now);
             }
             Broken::Frame if watching.initial.is_some() => self.begin_list(),
             Broken::Error(failure) => match failure.kind {
@@ -658,7 +658,7 @@ impl Model {
                     self.wait(failure.retry_after(), Then::Cycle);
                 }
                 FailureKind::InternalError if self.retries_internal_error(now) => {
-                    self.reopen_watch(0)
+                    self.reopen_watch(0);
                 }
                 FailureKind::TooManyRequests => self.wait(failure.retry_after(), Then::Watch),
                 _ => self.wait(failure.retry_after(), Then::Cycle),

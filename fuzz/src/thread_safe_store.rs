@@ -114,6 +114,7 @@ pub fn run(input: &[u8]) {
                         let before = store.get(&key);
                         store.delete_with_object(&key, &gone).map(|()| before)
                     }
+                    (_, Change::Bookmark(_)) => unreachable!("no write makes one"),
                 };
                 let result = result
                     .map(|held| held.map(|held| held.0))
@@ -155,7 +156,7 @@ pub fn run(input: &[u8]) {
                 check_transaction(result, puts.len(), expected);
             }
             Op::AddIndexers(indices) => {
-                model.add_indexers(indices, &store.add_indexers(indexers(indices)))
+                model.add_indexers(indices, &store.add_indexers(indexers(indices)));
             }
             Op::Shared(index, item) => model.check_shared(&*store, *index, *item),
             Op::Bookmark(version) => {

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
 use k8s_informer::{
-    Body, Deleted, DynamicObject, Error, GroupVersionKind, Indexer, ListOptions, ListWatch,
-    Reflector, ReflectorOptions, ReflectorStore, Staging, Stop, StoreError,
+    Backoff, Body, Deleted, DynamicObject, Error, GroupVersionKind, Indexer, ListOptions,
+    ListWatch, Reflector, ReflectorOptions, ReflectorStore, Staging, Stop, StoreError,
 };
 use serde::de::IgnoredAny;
 use serde_json::de::{SliceRead, StreamDeserializer};
@@ -168,6 +169,8 @@ fn reflected<T: Shown>(stream: &[u8], sizes: &[u8], given: Options) -> Outcome {
     });
     let mut options = ReflectorOptions::default();
     options.clock = Arc::new(NoWaiting);
+    // After a longer wait nothing would be reused.
+    options.backoff = Backoff::new(Duration::from_millis(1), 1.0, Duration::from_millis(1), 0.0);
     options.expected_kind = given
         .expected_kind
         .then(|| GroupVersionKind::new("", "v1", "Thing"));

@@ -1,59 +1,56 @@
-//! The connections to the server, made anew when what they are made of changes: certificates in files are
-//! rotated while a program runs.
+//! The connections to the server. New ones replace them when certificates change: those in files are rotated while a
+//! program runs.
 
 use ureq::Agent;
 use ureq::http::Uri;
 use ureq::http::uri::Scheme;
 
 use super::config::{Config, ProxyChoice};
-use super::material::{Material, Pem, Secret, config_error, credentials_error};
+use super::credential_data::{Pem, PemSource, Secret, config_error, credentials_error};
 use super::transport;
 use super::transport::proxy::Proxy;
-use super::transport::tls::{Peer, Pems, tls};
+use super::transport::tls_config::{Peer, Pems, server_tls};
 use crate::error::Error;
 use crate::sync::Mutex;
 
 pub(super) struct Connections {
     /// `None` for a server without TLS.
-    secure: Option<Secure>,
+    tls: Option<TlsSettings>,
     proxy: Option<Proxy>,
     /// Requests that are under way keep the agent with which they began, and so their connection. Innermost;
     /// not held while files are read, an agent is made, or anything is logged.
     current: Mutex<Current>,
 }
 
-struct Secure {
+struct TlsSettings {
     peer: Peer,
     insecure: bool,
-    ca: Option<Material>,
-    identity: Option<(Material, Material)>,
+    ca: Option<PemSource>,
+    identity: Option<(PemSource, PemSource)>,
 }
 
 struct Current {
     agent: Agent,
-    /// How often it was made anew.
-    times: u64,
+    /// How often it was replaced.
+    generation: u64,
     /// What it was made of.
     pems: Option<Pems>,
-    /// Why what is there now can't be used; said once.
+    /// Why the files of now can't be used; logged once.
     problem: Option<String>,
 }
 
 impl Connections {
     pub(super) fn new(config: &Config, server: &Uri) -> Result<Self, Error> {
-        let secure = match server.host() {
+        let tls = match server.host() {
             Some(host) if server.scheme() == Some(&Scheme::HTTPS) => {
-                Some(Secure::new(config, host)?)
+                Some(TlsSettings::new(config, host)?)
             }
             _ if config.client_certificate.is_some() => {
                 return Err(config_error("a client certificate needs an https server"));
             }
             _ => None,
         };
-        let pems = secure
-            .as_ref()
-            .map(|secure| secure.pems(None))
-            .transpose()?;
+        let pems = tls.as_ref().map(|tls| tls.pems(None)).transpose()?;
         let proxy = match &config.proxy {
             ProxyChoice::Url(Secret(url)) => Some(Proxy::parse(url)?),
             ProxyChoice::Environment => {
@@ -61,21 +58,21 @@ impl Connections {
             }
             ProxyChoice::Direct => None,
         };
-        let proxy = match (proxy, &secure) {
+        let proxy = match (proxy, &tls) {
             // With TLS to the server its authorities may change, and those for its proxy with them.
             (Some(proxy), None) => {
-                let ca = config.ca.as_ref().map(Material::read).transpose()?;
+                let ca = config.ca.as_ref().map(PemSource::read).transpose()?;
                 Some(proxy.secured(config.insecure, ca.as_ref())?)
             }
             (proxy, _) => proxy,
         };
-        let agent = agent(secure.as_ref(), pems.as_ref(), proxy.as_ref())?;
+        let agent = agent(tls.as_ref(), pems.as_ref(), proxy.as_ref())?;
         Ok(Self {
-            secure,
+            tls,
             proxy,
             current: Mutex::new(Current {
                 agent,
-                times: 0,
+                generation: 0,
                 pems,
                 problem: None,
             }),
@@ -91,17 +88,15 @@ impl Connections {
     ///
     /// The certificate that was given can't be used.
     pub(super) fn agent(&self, identity: Option<&(Pem, Pem)>) -> Result<(Agent, u64), Error> {
-        let Some(secure) = &self.secure else {
+        let Some(tls) = &self.tls else {
             return match identity {
-                None => Ok(self.current.lock().made()),
+                None => Ok(self.current.lock().agent()),
                 Some((certificate, _)) => Err(credentials_error(format!(
                     "{certificate} needs an https server"
                 ))),
             };
         };
-        let made = secure
-            .pems(identity)
-            .and_then(|pems| self.renewed(secure, pems));
+        let made = tls.pems(identity).and_then(|pems| self.renewed(tls, pems));
         let error = match made {
             Ok(made) => {
                 self.current.lock().problem = None;
@@ -110,7 +105,7 @@ impl Connections {
             Err(error) => error,
         };
         let made = match identity {
-            None => self.current.lock().made(),
+            None => self.current.lock().agent(),
             // It may be fine, and the authority not.
             Some(identity) => {
                 let ca = self
@@ -120,7 +115,7 @@ impl Connections {
                     .as_ref()
                     .and_then(|pems| pems.ca.clone());
                 self.renewed(
-                    secure,
+                    tls,
                     Pems {
                         ca,
                         identity: Some(identity.clone()),
@@ -137,23 +132,23 @@ impl Connections {
     }
 
     /// The agent of these, which becomes the current one if it is not.
-    fn renewed(&self, secure: &Secure, pems: Pems) -> Result<(Agent, u64), Error> {
+    fn renewed(&self, tls: &TlsSettings, pems: Pems) -> Result<(Agent, u64), Error> {
         {
             let current = self.current.lock();
             if current.pems.as_ref() == Some(&pems) {
-                return Ok(current.made());
+                return Ok(current.agent());
             }
         }
-        let new = agent(Some(secure), Some(&pems), self.proxy.as_ref())?;
+        let new = agent(Some(tls), Some(&pems), self.proxy.as_ref())?;
         let mut current = self.current.lock();
         if current.pems.as_ref() == Some(&pems) {
             // Somebody else was faster.
-            return Ok(current.made());
+            return Ok(current.agent());
         }
         let old = std::mem::replace(&mut current.agent, new);
-        current.times += 1;
+        current.generation += 1;
         current.pems = Some(pems);
-        let made = current.made();
+        let made = current.agent();
         drop(current);
         // Its idle connections are closed.
         drop(old);
@@ -163,12 +158,12 @@ impl Connections {
 }
 
 impl Current {
-    fn made(&self) -> (Agent, u64) {
-        (self.agent.clone(), self.times)
+    fn agent(&self) -> (Agent, u64) {
+        (self.agent.clone(), self.generation)
     }
 }
 
-impl Secure {
+impl TlsSettings {
     fn new(config: &Config, host: &str) -> Result<Self, Error> {
         let peer = Peer::new(
             config.tls_server_name.as_deref().unwrap_or(host),
@@ -210,22 +205,22 @@ impl Secure {
             (None, None) => None,
         };
         Ok(Pems {
-            ca: self.ca.as_ref().map(Material::read).transpose()?,
+            ca: self.ca.as_ref().map(PemSource::read).transpose()?,
             identity,
         })
     }
 }
 
 fn agent(
-    secure: Option<&Secure>,
+    tls: Option<&TlsSettings>,
     pems: Option<&Pems>,
     proxy: Option<&Proxy>,
 ) -> Result<Agent, Error> {
-    let (Some(secure), Some(pems)) = (secure, pems) else {
+    let (Some(tls), Some(pems)) = (tls, pems) else {
         return Ok(transport::agent(None, proxy.cloned()));
     };
     let proxy = proxy
-        .map(|proxy| proxy.secured(secure.insecure, pems.ca.as_ref()))
+        .map(|proxy| proxy.secured(tls.insecure, pems.ca.as_ref()))
         .transpose()?;
-    Ok(transport::agent(Some(tls(&secure.peer, pems)?), proxy))
+    Ok(transport::agent(Some(server_tls(&tls.peer, pems)?), proxy))
 }

@@ -1,39 +1,38 @@
-//! One request and its answer, with what is tried again.
+//! One request and its response, with the reasons to send it again.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use ureq::http::request::Builder;
 use ureq::http::{self, HeaderValue, Method, Uri, header};
 use ureq::{Agent, AsSendBody};
 
 use super::auth::Identity;
-use super::decoded::Decoded;
-use super::manners::Account;
-use super::material::config_error;
+use super::content_encoding::DecodedBody;
+use super::credential_data::config_error;
+use super::error::from_response;
+use super::policy::RequestMetrics;
 use super::request::Purpose;
 use super::response::Incoming;
+use super::response_checks::{check_framing, encoding};
+use super::transport::BUFFER;
 use super::transport::cancel::Running;
-use super::transport::{BUFFER, deadline};
-use super::{Inner, Request, Response, answer, failure};
+use super::transport::error::{from_ureq, is_broken_connection};
+use super::{Inner, Request, Response};
 use crate::error::Error;
+use crate::reflector::Body;
 use crate::stop::Stop;
 
 /// The longest URL: a request line has to fit into the buffer that it is sent from.
 const URL_LIMIT: usize = BUFFER - 64;
 
 /// How many times the [`response_timeout`](crate::Config::response_timeout) the body of a list may take that is
-/// decoded as it comes: it can be of any size.
+/// decoded as it arrives: it can be of any size.
 const LIST_TIMES: u32 = 10;
 
-enum Failure {
-    Ureq(ureq::Error),
-    Ours(Error),
-}
-
 impl Inner {
-    /// See [`Client::request`](super::Client::request). `context` is for what goes wrong in the body.
+    /// See [`Client::request`](super::Client::request). `context` is for errors in the body.
     pub(super) fn request(
         &self,
         request: &Request,
@@ -41,153 +40,147 @@ impl Inner {
         context: &Arc<str>,
     ) -> Result<Response, Error> {
         warn_of_logged_bytes();
-        let account = Account::open(&self.manners, request);
+        let metrics = RequestMetrics::open(&self.policy, request);
         let mut retries = request.retries;
+        let mut attempt = Attempt::new(self, request, stop, context, &metrics)?;
         loop {
-            let error = match self.authenticated(request, stop, context, &account) {
+            let error = match attempt.send() {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
-            let Some(wait) = self.wait_for(request, &error).filter(|_| retries > 0) else {
+            // A pooled connection was closed just now: once more on a new one.
+            if attempt.found_closed_connection {
+                attempt.new_connection = true;
+                continue;
+            }
+            let code = error.status().map(|status| status.code);
+            // Whatever reason a 401 gives: once more if there are other credentials by now.
+            if code == Some(401) && !attempt.renewed {
+                match attempt.renewed()? {
+                    Some(renewed) => attempt = renewed,
+                    None => return Err(error),
+                }
+                continue;
+            }
+            // The server names the time of the next try.
+            let wait = error
+                .retry_after()
+                .filter(|wait| attempt.response_timeout.is_none_or(|most| *wait <= most));
+            let (Some(429 | 500..), Some(wait), 1..) = (code, wait, retries) else {
                 return Err(error);
             };
             retries -= 1;
-            log::debug!(
-                "{} {}: {error}; once more in {wait:?}",
-                request.method,
-                request.path
-            );
-            self.manners.wait(wait, stop)?;
+            let (method, path) = (&request.method, &request.path);
+            log::debug!("{method} {path}: {error}; once more in {wait:?}");
+            self.policy.wait(wait, stop)?;
+            attempt = Attempt::new(self, request, stop, context, &metrics)?;
         }
     }
+}
 
-    /// How long to wait before a request is sent again that failed like this; `None` for one that is not.
-    fn wait_for(&self, request: &Request, error: &Error) -> Option<Duration> {
-        let most = self.response_timeout(request);
-        let asks_for_it = matches!(error.status()?.code, 429 | 500..);
-        error
-            .retry_after()
-            .filter(|wait| asks_for_it && most.is_none_or(|most| *wait <= most))
-    }
+/// A request with what it is sent with: the credentials and the certificates of now.
+struct Attempt<'a> {
+    client: &'a Inner,
+    request: &'a Request,
+    stop: &'a Stop,
+    context: &'a Arc<str>,
+    metrics: &'a Arc<RequestMetrics>,
+    response_timeout: Option<Duration>,
+    identity: Identity,
+    agent: Agent,
+    /// Which certificates the agent was made of.
+    generation: u64,
+    /// Whether it follows a 401.
+    renewed: bool,
+    /// Whether it must not use a connection from the pool.
+    new_connection: bool,
+    /// Whether it failed because the server had just closed the pooled connection.
+    found_closed_connection: bool,
+}
 
-    /// With the credentials of now; after a 401 once more, if there are others by then.
-    fn authenticated(
-        &self,
-        request: &Request,
-        stop: &Stop,
-        context: &Arc<str>,
-        account: &Arc<Account>,
-    ) -> Result<Response, Error> {
-        let identity = self.auth.identity(stop)?;
-        let (agent, made) = self.agent(&identity)?;
-        match self.send(&agent, &identity, request, stop, context, account) {
-            // Whatever reason it gives.
-            Err(error) if error.status().is_some_and(|status| status.code == 401) => {
-                self.auth.reject(&identity);
-                let newer = self.auth.identity(stop)?;
-                let (agent, made_now) = self.agent(&newer)?;
-                if newer.is_as_good_as(&identity) && made_now == made {
-                    return Err(error);
-                }
-                self.send(&agent, &newer, request, stop, context, account)
-            }
-            done => done,
-        }
-    }
-
-    fn agent(&self, identity: &Identity) -> Result<(Agent, u64), Error> {
+impl<'a> Attempt<'a> {
+    /// Blocks while a plugin is asked for credentials.
+    fn new(
+        client: &'a Inner,
+        request: &'a Request,
+        stop: &'a Stop,
+        context: &'a Arc<str>,
+        metrics: &'a Arc<RequestMetrics>,
+    ) -> Result<Self, Error> {
+        let identity = client.auth.identity(stop)?;
         let certificate = identity.certificate().transpose();
         let agent =
-            certificate.and_then(|certificate| self.connections.agent(certificate.as_ref()));
+            certificate.and_then(|certificate| client.connections.agent(certificate.as_ref()));
         // A certificate that can't be used is not used again.
-        agent.inspect_err(|_| self.auth.reject(identity))
-    }
-
-    fn send(
-        &self,
-        agent: &Agent,
-        identity: &Identity,
-        request: &Request,
-        stop: &Stop,
-        context: &Arc<str>,
-        account: &Arc<Account>,
-    ) -> Result<Response, Error> {
-        let mut fresh = false;
-        let (answer, running) = loop {
-            if stop.is_stopped() {
-                return Err(Error::stopped());
-            }
-            account.wait_for_turn(context, stop)?;
-            let running = Running::begin(stop, fresh);
-            let answer = running.enter(|| self.run(agent, identity, request));
-            account.sent(
-                request,
-                answer.as_ref().ok().map(|answer| answer.status().as_u16()),
-            );
-            match answer {
-                Ok(answer) => break (answer, running),
-                Err(_) if stop.is_stopped() => return Err(Error::stopped()),
-                Err(Failure::Ureq(error)) => {
-                    let again = !fresh && request.method == Method::GET && running.reused();
-                    if !(again && failure::is_broken_connection(&error)) {
-                        return Err(failure::from_ureq(error));
-                    }
-                    fresh = true;
-                }
-                Err(Failure::Ours(error)) => return Err(error),
-            }
-        };
-        let (head, body) = answer.into_parts();
-        answer::check_framing(&head.headers)?;
-        self.manners.warn(&head.headers, context);
-        let status = head.status.as_u16();
-        let idle = request.idle_timeout.unwrap_or(self.response_timeout);
-        let time_limit = self.response_timeout(request);
-        let list_limit = time_limit.filter(|_| request.purpose == Purpose::List);
-        let list_limit = list_limit.map(|limit| limit.saturating_mul(LIST_TIMES));
-        let encoding = answer::encoding(&head.headers, self.asks_for_gzip(request));
-        let body_limit = request.body_limit.unwrap_or(self.manners.body_limit);
-        let incoming = |encoding| {
-            let body = Decoded::new(body, encoding, body_limit);
-            Incoming::new(
-                body,
-                running,
-                stop.clone(),
-                context.clone(),
-                account.clone(),
-                idle,
-                list_limit,
-            )
-        };
-        if head.status.is_success() {
-            let body = incoming(encoding?);
-            return Ok(Response {
-                status,
-                headers: head.headers,
-                body,
-                body_limit,
-                time_limit,
-            });
-        }
-        // All of it together: what comes of it is an answer to the request.
-        let error = deadline::within(time_limit, || match encoding {
-            Ok(encoding) => failure::from_answer(status, &head.headers, incoming(encoding)),
-            // A failure all the same.
-            Err(_) => failure::from_answer(status, &head.headers, io::empty()),
-        });
-        Err(if stop.is_stopped() {
-            Error::stopped()
-        } else {
-            error
+        let (agent, generation) = agent.inspect_err(|_| client.auth.reject(&identity))?;
+        Ok(Self {
+            client,
+            request,
+            stop,
+            context,
+            metrics,
+            response_timeout: request.response_timeout.unwrap_or(client.response_timeout),
+            identity,
+            agent,
+            generation,
+            renewed: false,
+            new_connection: false,
+            found_closed_connection: false,
         })
     }
 
-    fn run(
-        &self,
-        agent: &Agent,
-        identity: &Identity,
-        request: &Request,
-    ) -> Result<http::Response<ureq::Body>, Failure> {
+    /// The same after a 401; `None` if there is nothing else to try.
+    fn renewed(&self) -> Result<Option<Self>, Error> {
+        self.client.auth.reject(&self.identity);
+        let next = Self::new(
+            self.client,
+            self.request,
+            self.stop,
+            self.context,
+            self.metrics,
+        )?;
+        let is_same = next.identity.is_as_good_as(&self.identity);
+        Ok(
+            (!is_same || next.generation != self.generation).then_some(Self {
+                renewed: true,
+                ..next
+            }),
+        )
+    }
+
+    /// Sends the request, and blocks until the head of the response is there. The body of one that is not 2xx is
+    /// read, too.
+    fn send(&mut self) -> Result<Response, Error> {
+        self.found_closed_connection = false;
+        if self.stop.is_stopped() {
+            return Err(Error::stopped());
+        }
+        self.metrics.wait_for_turn(self.context, self.stop)?;
+        let head = self.head();
+        let running = Running::begin(self.stop, self.new_connection);
+        let sent = head.map(|head| running.enter(|| self.run(head)));
+        let code = |response: &http::Response<_>| response.status().as_u16();
+        let answer = sent.as_ref().ok().and_then(|sent| sent.as_ref().ok());
+        self.metrics.sent(self.request, answer.map(code));
+        match sent {
+            Ok(Ok(answer)) => self.receive(answer, running),
+            _ if self.stop.is_stopped() => Err(Error::stopped()),
+            Ok(Err(error)) => {
+                self.found_closed_connection = !self.new_connection
+                    && self.request.method == Method::GET
+                    && running.reused()
+                    && is_broken_connection(&error);
+                Err(from_ureq(error))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The request without its body.
+    fn head(&self) -> Result<Builder, Error> {
+        let Self {
+            client, request, ..
+        } = self;
         let value = |text: &str, name: &str| {
             HeaderValue::from_str(text).map_err(|_| {
                 config_error(format!("{name} holds characters that a header can't have"))
@@ -196,76 +189,117 @@ impl Inner {
         let separator = if request.query.is_empty() { "" } else { "?" };
         let url = format!(
             "{}{}{separator}{}",
-            self.server, request.path, request.query
+            client.server, request.path, request.query
         );
         if url.len() > URL_LIMIT {
             let length = url.len();
-            return Err(
-                config_error(format!("its URL has {length} bytes, more than {URL_LIMIT}")).into(),
-            );
+            return Err(config_error(format!(
+                "its URL has {length} bytes, more than {URL_LIMIT}"
+            )));
         }
         let uri: Uri = url
             .parse()
             .map_err(|_| config_error("the path does not make a URL"))?;
-
-        let head = http::Request::builder()
+        let mut head = http::Request::builder()
             .method(&request.method)
             .uri(uri)
             .header(header::ACCEPT, value(&request.accept, "accept")?)
-            .header(header::USER_AGENT, &self.user_agent);
-        let head = match self.asks_for_gzip(request) {
-            true => head.header(header::ACCEPT_ENCODING, "gzip"),
-            false => head,
-        };
-        let head = self.auth.sign(identity, head);
-        let needs_body = [Method::POST, Method::PUT, Method::PATCH].contains(&request.method);
-        let body = match &request.body {
-            None if needs_body => Some(&[][..]),
+            .header(header::USER_AGENT, &client.user_agent);
+        if self.asks_for_gzip() {
+            head = head.header(header::ACCEPT_ENCODING, "gzip");
+        }
+        head = client.auth.sign(&self.identity, head);
+        if self.body().is_some() {
+            let content_type = value(&request.content_type, "content type")?;
+            head = head.header(header::CONTENT_TYPE, content_type);
+        }
+        Ok(head)
+    }
+
+    fn asks_for_gzip(&self) -> bool {
+        self.client.gzip && self.request.purpose == Purpose::List
+    }
+
+    fn body(&self) -> Option<&[u8]> {
+        let needs_body = [Method::POST, Method::PUT, Method::PATCH].contains(&self.request.method);
+        match &self.request.body {
+            None if needs_body => Some(&[]),
             body => body.as_deref(),
-        };
-        match body {
-            None => {
-                let head = head.body(()).map_err(ureq::Error::from)?;
-                Ok(agent.run(self.limited(agent, head, request))?)
-            }
-            Some(body) => {
-                let head = head.header(
-                    header::CONTENT_TYPE,
-                    value(&request.content_type, "content type")?,
-                );
-                let head = head.body(body).map_err(ureq::Error::from)?;
-                Ok(agent.run(self.limited(agent, head, request))?)
-            }
         }
     }
 
-    fn asks_for_gzip(&self, request: &Request) -> bool {
-        self.gzip && request.purpose == Purpose::List
+    fn run(&self, head: Builder) -> Result<http::Response<ureq::Body>, ureq::Error> {
+        match self.body() {
+            None => self.agent.run(self.limited(head.body(())?)),
+            Some(body) => self.agent.run(self.limited(head.body(body)?)),
+        }
     }
 
-    pub(super) fn response_timeout(&self, request: &Request) -> Option<Duration> {
-        request.response_timeout.unwrap_or(self.response_timeout)
-    }
-
-    /// With the time limits up to the head of the answer. Those of the body are [`Incoming`]'s and
+    /// With the time limits up to the head of the response. Those of the body are [`Incoming`]'s and
     /// [`Response`]'s.
-    fn limited<B: AsSendBody>(
-        &self,
-        agent: &Agent,
-        http: http::Request<B>,
-        request: &Request,
-    ) -> http::Request<B> {
+    fn limited<B: AsSendBody>(&self, request: http::Request<B>) -> http::Request<B> {
         /// A limit beyond this is none; much more would overflow a point in time.
         const LONG: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
         let below = |limit: Option<Duration>| limit.filter(|limit| *limit < LONG);
-        let response = below(self.response_timeout(request));
-        agent
-            .configure_request(http)
-            .timeout_connect(below(self.connect_timeout))
+        let response = below(self.response_timeout);
+        self.agent
+            .configure_request(request)
+            .timeout_connect(below(self.client.connect_timeout))
             .timeout_send_request(response)
             .timeout_send_body(response)
             .timeout_recv_response(response)
             .build()
+    }
+
+    fn receive(
+        &self,
+        answer: http::Response<ureq::Body>,
+        running: Running,
+    ) -> Result<Response, Error> {
+        let Self {
+            client, request, ..
+        } = self;
+        let (head, body) = answer.into_parts();
+        check_framing(&head.headers)?;
+        client.policy.warn(&head.headers, self.context);
+        let status = head.status.as_u16();
+        let is_success = head.status.is_success();
+        let encoding = match encoding(&head.headers, self.asks_for_gzip()) {
+            Err(error) if is_success => return Err(error),
+            encoding => encoding,
+        };
+        let body_limit = request.body_limit.unwrap_or(client.policy.body_limit);
+        let time_limit = self.response_timeout;
+        let body_time = match (is_success, request.purpose) {
+            (true, Purpose::List) => time_limit.map(|limit| limit.saturating_mul(LIST_TIMES)),
+            (true, _) => None,
+            (false, _) => time_limit,
+        };
+        let body = encoding.map(|encoding| DecodedBody::new(body, encoding, body_limit));
+        let body = Incoming {
+            // An error of the server remains one without a body.
+            open: body.ok().map(|body| (body, running)),
+            stop: self.stop.clone(),
+            context: self.context.clone(),
+            idle_timeout: request.idle_timeout.unwrap_or(client.response_timeout),
+            deadline: body_time.and_then(|limit| Instant::now().checked_add(limit)),
+            metrics: self.metrics.clone(),
+            failed: None,
+        };
+        if is_success {
+            return Ok(Response {
+                status,
+                headers: head.headers,
+                body,
+                body_limit,
+                time_limit,
+            });
+        }
+        let error = from_response(status, &head.headers, Body::timed(body));
+        Err(match self.stop.is_stopped() {
+            true => Error::stopped(),
+            false => error,
+        })
     }
 }
 
@@ -279,17 +313,5 @@ fn warn_of_logged_bytes() {
             "the log target \"ureq_proto\" is at level trace, where it writes down requests and answers, with \
              tokens and the content of Secrets: set it to debug"
         );
-    }
-}
-
-impl From<ureq::Error> for Failure {
-    fn from(error: ureq::Error) -> Self {
-        Self::Ureq(error)
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self::Ours(error)
     }
 }

@@ -1,20 +1,20 @@
 //! Talks to an API server: configuration, credentials, TLS, and HTTP/1.1 over sockets that a [`Stop`] can
 //! end.
 
-mod answer;
 mod api;
 mod auth;
 mod config;
 mod connections;
-mod decoded;
+mod content_encoding;
+mod credential_data;
 mod discovery;
+mod error;
 mod exchange;
-mod failure;
-mod manners;
-mod material;
+mod policy;
 mod request;
 mod resource;
 mod response;
+mod response_checks;
 mod transport;
 
 use std::fmt;
@@ -25,7 +25,7 @@ use ureq::http::HeaderValue;
 
 pub use api::{
     Api, DeleteOptions, Fetched, FieldValidation, LogOptions, ObjectList, Pages, Patch,
-    PropagationPolicy, Scale, ScaleApi, ScaleSpec, ScaleStatus, StatusApi, WatchEvent, WatchEvents,
+    PropagationPolicy, Scale, ScaleSpec, ScaleStatus, Subresource, WatchEvent, WatchEvents,
     retry_on_conflict,
 };
 #[doc(hidden)]
@@ -36,7 +36,7 @@ pub use config::{Kubeconfig, KubeconfigOptions};
 pub use discovery::{
     DiscoveredGroup, DiscoveredResource, DiscoveredSubresource, Discovery, DiscoveryFailure,
 };
-pub use manners::Warning;
+pub use policy::Warning;
 pub use request::Request;
 pub use resource::ResourceListerWatcher;
 pub use response::Response;
@@ -44,8 +44,8 @@ pub use response::Response;
 use self::auth::Auth;
 use self::config::server_url;
 use self::connections::Connections;
-use self::manners::Manners;
-use self::material::config_error;
+use self::credential_data::config_error;
+use self::policy::Policy;
 use crate::error::Error;
 use crate::object::{DynamicObject, GroupVersionResource, Object, PartialObjectMetadata, Resource};
 use crate::stop::Stop;
@@ -89,7 +89,7 @@ struct Inner {
     response_timeout: Option<Duration>,
     /// Whether lists are asked for compressed.
     gzip: bool,
-    manners: Arc<Manners>,
+    policy: Arc<Policy>,
     discovery: discovery::Cache,
 }
 
@@ -134,7 +134,7 @@ impl Client {
                 connect_timeout: config.connect_timeout,
                 response_timeout: config.response_timeout,
                 gzip: cfg!(feature = "gzip") && config.compression,
-                manners: Arc::new(Manners::new(config.manners, &server)?),
+                policy: Arc::new(Policy::new(config.policy, &server)?),
                 discovery: discovery::Cache::default(),
             }),
         })

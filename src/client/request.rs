@@ -152,15 +152,15 @@ impl Request {
     }
 
     /// How long the head of the answer may take, in place of the client's
-    /// [`response_timeout`](crate::Config::response_timeout); `None` for ever.
+    /// [`response_timeout`](crate::Config::response_timeout); `None` is forever.
     pub fn response_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.response_timeout = Some(timeout.into());
         self
     }
 
     /// How long a read of the answer's body may wait, in place of the client's
-    /// [`response_timeout`](crate::Config::response_timeout); `None` for ever, which is what a watch wants
-    /// that has no other sign of life. A read that waited for so long fails with
+    /// [`response_timeout`](crate::Config::response_timeout); `None` is forever, as a
+    /// watch needs that has no other sign of life. A read that waited for so long fails with
     /// [`TimedOut`](std::io::ErrorKind::TimedOut), and can be tried again.
     pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.idle_timeout = Some(timeout.into());

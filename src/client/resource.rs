@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::request::Purpose;
-use super::{Client, Request, Response, answer};
+use super::{Client, Request, Response, response_checks};
 use crate::error::Error;
 use crate::object::GroupVersionResource;
 use crate::reflector::{Body, ListerWatcher, ListerWatcherSource};
@@ -63,12 +63,12 @@ impl ResourceListerWatcher {
         let request = self.request(&options.to_query(), PARTIAL_LIST);
         let request = request.map(|request| request.purpose(Purpose::List));
         self.get("list", request, stop, |response| {
-            answer::check_json(&response.headers)
+            response_checks::check_json(&response.headers)
         })
     }
 
     fn request(&self, query: &str, partial: &str) -> Result<Request, Error> {
-        // A reflector waits by itself, and shows why.
+        // A reflector waits on its own, and shows why.
         let request = Request::get(self.path.clone()?).raw_query(query).retries(0);
         Ok(if self.metadata_only {
             request.accept(partial)
@@ -154,8 +154,8 @@ impl ListerWatcher for ResourceListerWatcher {
         // How long it may be silent only the reflector knows, which tells the body.
         let request = request.map(|request| request.idle_timeout(None).purpose(Purpose::Watch));
         let response = self.get("watch", request, stop, |response| {
-            answer::check_watch(response.status)?;
-            answer::check_json(&response.headers)
+            response_checks::check_watch(response.status)?;
+            response_checks::check_json(&response.headers)
         })?;
         Ok(response.into_body())
     }

@@ -6,16 +6,15 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 use ureq::http::HeaderMap;
 
-use super::decoded::Decoded;
-use super::manners::Account;
+use super::content_encoding::DecodedBody;
+use super::policy::RequestMetrics;
 use super::transport::cancel::Running;
-use super::transport::deadline;
+use super::transport::error::from_io;
+use crate::decode_error::explain;
 use crate::error::Error;
-use crate::reflector::Body;
+use crate::reflector::{Body, TimedRead};
 use crate::stack;
 use crate::stop::Stop;
-use crate::sync::Mutex;
-use crate::wire;
 
 /// How much is read from a body at once.
 pub(super) const READ_BUFFER: usize = 32 << 10;
@@ -74,14 +73,10 @@ impl Response {
     /// The body as a stream: reads block, and end with an error when the request's stop is given. Only silence
     /// is limited, neither the time nor the size of the whole.
     ///
-    /// A read that has waited for longer than the [`idle_timeout`](crate::Request::idle_timeout), or than
-    /// what a reflector has set in its place, fails with [`io::ErrorKind::TimedOut`] and loses nothing: it
-    /// can be tried again.
+    /// A read that has waited for longer than the [`idle_timeout`](crate::Request::idle_timeout), or than the limit
+    /// of [`Body::read_within`], fails with [`io::ErrorKind::TimedOut`] and loses nothing: it can be tried again.
     pub fn into_body(self) -> Body {
-        let read_timeout = Arc::clone(&self.body.read_timeout);
-        Body::new(self.body)
-            .with_read_timeout(move |timeout| *read_timeout.lock() = timeout)
-            .glancing()
+        Body::timed(self.body)
     }
 
     /// Reads the whole body, up to the [`body_limit`](crate::Request::body_limit), for at most the
@@ -129,7 +124,10 @@ impl Response {
         let mut total = 0_u64;
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let length = match deadline::within(left, || self.body.read(&mut buffer)) {
+            let length = match self
+                .body
+                .read_within(&mut buffer, shorter(left, self.body.idle_timeout))
+            {
                 Ok(0) => return Ok(()),
                 Ok(_) if is_late() => return Err(self.too_late()),
                 Ok(length) => length,
@@ -167,13 +165,15 @@ impl Response {
     ///
     /// # Errors
     ///
-    /// As [`bytes`](Self::bytes); or it is not what `T` expects. The message says where, never what stands
-    /// there.
+    /// As [`bytes`](Self::bytes); or it is not what `T` expects. The message has the path of the field, but no values.
+    /// The keys of maps are shown as `[…]`.
     pub fn json<T: DeserializeOwned + Send>(self) -> Result<T, Error> {
         let context = self.body.context.clone();
         let bytes = self.bytes()?;
-        stack::decoded(&bytes, || serde_json::from_slice(&bytes))
-            .map_err(|error| Error::decode(wire::describe(&error)).context(context.to_string()))
+        stack::decoded(&bytes, || serde_json::from_slice(&bytes)).map_err(|error| {
+            let error = explain::<T>(&bytes, &error);
+            Error::decode(error.to_string()).context(context.to_string())
+        })
     }
 }
 
@@ -187,89 +187,60 @@ impl fmt::Debug for Response {
 
 /// A body on its connection. Its errors are IO errors with an [`Error`] inside.
 pub(super) struct Incoming {
-    /// `None` once it has ended.
-    reader: Option<Decoded>,
-    /// Keeps the connection within reach of the stop; given back together with the connection.
-    running: Option<Running>,
-    stop: Stop,
-    /// What was asked, for messages.
+    /// What is read, and what keeps its connection within reach of the stop; `None` once it has ended, which gives
+    /// the connection back.
+    pub(super) open: Option<(DecodedBody, Running)>,
+    pub(super) stop: Stop,
+    /// What was requested, for messages.
     pub(super) context: Arc<str>,
-    /// How long a read may wait, `None` for ever. Innermost, held for a copy.
-    read_timeout: Arc<Mutex<Option<Duration>>>,
+    /// How long a read may wait unless it says so; `None` is forever.
+    pub(super) idle_timeout: Option<Duration>,
     /// Until when all of it has to be read.
-    deadline: Option<Instant>,
-    account: Arc<Account>,
-    failed: Option<Error>,
+    pub(super) deadline: Option<Instant>,
+    pub(super) metrics: Arc<RequestMetrics>,
+    pub(super) failed: Option<Error>,
 }
 
 impl Incoming {
-    pub(super) fn new(
-        body: Decoded,
-        running: Running,
-        stop: Stop,
-        context: Arc<str>,
-        account: Arc<Account>,
-        read_timeout: Option<Duration>,
-        time_limit: Option<Duration>,
-    ) -> Self {
-        Self {
-            reader: Some(body),
-            running: Some(running),
-            stop,
-            context,
-            read_timeout: Arc::new(Mutex::new(read_timeout)),
-            deadline: time_limit.and_then(|limit| Instant::now().checked_add(limit)),
-            account,
-            failed: None,
-        }
-    }
-
     fn fail(&mut self, error: Error) -> io::Error {
         let error = error.context(self.context.to_string());
-        self.reader = None;
-        self.running = None;
+        self.open = None;
         self.failed = Some(error.clone());
         io::Error::other(error)
     }
 }
 
-impl Read for Incoming {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+impl TimedRead for Incoming {
+    fn read_within(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> io::Result<usize> {
         if buffer.is_empty() {
             return Ok(0);
         }
         if let Some(error) = &self.failed {
             return Err(io::Error::other(error.clone()));
         }
-        let Some(reader) = &mut self.reader else {
+        let Some((reader, running)) = &mut self.open else {
             return Ok(0);
         };
         if self.stop.is_stopped() {
             return Err(self.fail(Error::stopped()));
         }
-        let read_timeout = *self.read_timeout.lock();
-        let left = self
-            .deadline
-            .map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        if left.is_some_and(|left| left.is_zero()) {
+        let now = Instant::now();
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
             return Err(self.fail(Error::timeout("the body was not complete in time")));
         }
-        let read = match read_timeout {
-            Some(Duration::ZERO) => deadline::glance(|| reader.read(buffer)),
-            limit => deadline::within(left, || deadline::within(limit, || reader.read(buffer))),
-        };
-        match read {
+        // A point in time too far away to be represented is no limit.
+        let silence = timeout.or(self.idle_timeout);
+        let silence = silence.and_then(|timeout| now.checked_add(timeout));
+        running.deadline().set(shorter(silence, self.deadline));
+        match reader.read(buffer).map_err(from_io) {
             // Also an end: a body that ends with its connection looks complete after a shutdown.
             Ok(0) | Err(_) if self.stop.is_stopped() => Err(self.fail(Error::stopped())),
-            Ok(0) => {
-                self.account.received(0);
-                self.reader = None;
-                self.running = None;
-                Ok(0)
-            }
-            Ok(amount) => {
-                self.account.received(amount);
-                Ok(amount)
+            Ok(length) => {
+                self.metrics.received(length);
+                if length == 0 {
+                    self.open = None;
+                }
+                Ok(length)
             }
             Err(error) if error.is_timeout() => Err(io::Error::new(
                 io::ErrorKind::TimedOut,
@@ -277,5 +248,13 @@ impl Read for Incoming {
             )),
             Err(error) => Err(self.fail(error)),
         }
+    }
+}
+
+/// The nearer of two limits; `None` is no limit.
+fn shorter<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }

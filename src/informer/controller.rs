@@ -9,7 +9,7 @@ use crate::object::Object;
 use crate::panic;
 use crate::queue::{Deltas, PopError, ProcessError, Queue};
 use crate::reflector::{
-    ListerWatcher, Recycle, Reflector, ReflectorOptions, ReflectorState, ReflectorStatus,
+    ListerWatcher, OnFailure, Recycle, Reflector, ReflectorOptions, ReflectorState, ReflectorStatus,
 };
 use crate::stop::{Done, Stop};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -41,14 +41,13 @@ pub struct ControllerConfig<T> {
     pub reflector: ReflectorOptions,
     /// Called with the stop when the controller begins to run.
     pub(super) begins: Option<Begins>,
-    /// Called when what has been processed is not followed at once by more.
-    pub(super) pauses: Option<Pauses>,
     /// Where objects come from that the reflector is to drop.
     pub(super) recycle: Option<Arc<dyn Recycle>>,
+    /// Called with each failure of the reflector.
+    pub(super) on_failure: Option<OnFailure>,
 }
 
 type Begins = Box<dyn FnOnce(&Stop) + Send>;
-type Pauses = Box<dyn FnMut() + Send>;
 
 impl<T> ControllerConfig<T> {
     /// With the default options for the reflector.
@@ -65,8 +64,8 @@ impl<T> ControllerConfig<T> {
             process_batch: None,
             reflector,
             begins: None,
-            pauses: None,
             recycle: None,
+            on_failure: None,
         }
     }
 }
@@ -121,7 +120,6 @@ struct Process<T> {
     one: ProcessFn<T>,
     batch: Option<ProcessBatchFn<T>>,
     begins: Option<Begins>,
-    pauses: Option<Pauses>,
 }
 
 impl<T: Object + DeserializeOwned> Controller<T> {
@@ -134,17 +132,17 @@ impl<T: Object + DeserializeOwned> Controller<T> {
             process_batch,
             reflector,
             begins,
-            pauses,
             recycle,
+            on_failure,
         } = config;
         let name = reflector_name(&reflector, &*lister_watcher);
         let sink: Arc<dyn Queue<T>> = Arc::clone(&queue);
-        let reflector = Reflector::new(lister_watcher, sink, reflector).recycling(recycle);
+        let reflector = Reflector::new(lister_watcher, sink, reflector);
+        let reflector = reflector.recycling(recycle).on_failure(on_failure);
         let process = Process {
             one: process,
             batch: process_batch,
             begins,
-            pauses,
         };
         Self {
             name,
@@ -247,11 +245,6 @@ impl<T: Object> Controller<T> {
         while !stop.is_stopped() {
             // A queue may be a user's, and so are the destructors of what was popped.
             let processed = panic::catch(|| self.process_next(process));
-            if let Some(pauses) = &mut process.pauses
-                && !panic::catch(|| self.queue.has_more()).unwrap_or(false)
-            {
-                pauses();
-            }
             match processed {
                 Ok(Ok(())) => {}
                 // Somebody else closed the queue: nothing will come any more, but the reflector runs on.

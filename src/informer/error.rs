@@ -2,10 +2,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Error;
+use crate::error::debug_as_display;
 use crate::store::AddIndexersError;
 
 /// Why an informer, a controller or a factory did not do what it was asked.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum InformerError {
     /// It was started before; it runs once.
@@ -62,3 +63,5 @@ impl std::error::Error for InformerError {
         }
     }
 }
+
+debug_as_display!(InformerError);

@@ -3,12 +3,10 @@
 
 mod controller;
 mod error;
+mod error_listeners;
 mod factory;
 mod handler;
 mod listener;
-#[cfg(test)]
-#[cfg(shuttle)]
-mod models;
 mod new_informer;
 mod options;
 mod process;
@@ -17,6 +15,9 @@ mod registration;
 mod returns;
 mod shared_informer;
 mod shared_processor;
+#[cfg(test)]
+#[cfg(shuttle)]
+mod shuttle_tests;
 mod wait;
 
 pub use controller::{Controller, ControllerConfig, ProcessBatchFn, ProcessFn};
@@ -32,4 +33,6 @@ pub use options::{SharedIndexInformerOptions, WrapQueue};
 pub use queue::InformerQueue;
 pub use registration::{HandlerOptions, HandlerRegistration};
 pub use shared_informer::SharedIndexInformer;
-pub use wait::{SyncError, Unsynced, wait_for_cache_sync, wait_for_cache_sync_timeout};
+pub use wait::{
+    SyncError, SyncOptions, Unsynced, wait_for_cache_sync, wait_for_cache_sync_timeout,
+};

@@ -50,10 +50,9 @@ pub struct SharedIndexInformerOptions<T> {
     /// makes.
     pub metrics: Option<Arc<dyn InformerMetrics>>,
     /// Puts something around the queue: to hold it, to count, to look on. It has to hand on everything, the
-    /// [staging](crate::ReflectorStore::staging) too; but not [`has_more`](crate::Queue::has_more) if its
-    /// pops may wait longer than the queue's, nor
-    /// [`write_together`](crate::ReflectorStore::write_together) if its writes wait for pops. One for
-    /// each namespace, if there are several.
+    /// [staging](crate::ReflectorStore::staging) too. Without its own
+    /// [`apply`](crate::ReflectorStore::apply) and [`pop_batch`](crate::Queue::pop_batch), changes pass it one by
+    /// one. One for each namespace, if there are several.
     pub wrap_queue: Option<WrapQueue<T>>,
 }
 

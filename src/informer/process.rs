@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::handler::{Event, Notification};
 use crate::object::{Accessor, Deleted, Key, KeyError, Object};
-use crate::queue::{Delta, Deltas, ReplacedAll};
+use crate::panic;
+use crate::queue::{BatchError, Delta, Deltas, ProcessError, ReplacedAll};
 use crate::store::{Change, Gaps, Indexer, KnownObjects, StoreError};
 
 /// Is given each notification, with whether nothing but a resync happened (I16), and says whether to go on:
@@ -103,6 +104,24 @@ impl<T: Object> Part<T> {
         Ok(())
     }
 
+    /// [`process`](Self::process) for each item of a batch. An item that fails costs only itself.
+    pub(super) fn process_each(
+        &self,
+        batch: &[Deltas<T>],
+        is_in_initial_list: bool,
+        tell: &mut Tell<'_, T>,
+    ) -> Result<(), ProcessError> {
+        let mut errors = BatchError::new();
+        for (position, deltas) in batch.iter().enumerate() {
+            match panic::catch(|| self.process(deltas, is_in_initial_list, tell)) {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => errors.add(position, error),
+                Err(panic) => errors.add(position, panic),
+            }
+        }
+        errors.into_result()
+    }
+
     /// The same for many changes, each of another object: the cache has all of them at once, and then each is
     /// told (P10, P11).
     pub(super) fn process_batch(
@@ -156,6 +175,7 @@ impl<T: Object> Part<T> {
                 Change::Add(new) | Change::Update(new) => {
                     self.tell_object(key, old, new, is_in_initial_list, tell)
                 }
+                Change::Bookmark(_) => true,
             };
             if !go_on {
                 break;
@@ -476,7 +496,7 @@ mod tests {
         for name in ["gone", "same", "new version"] {
             store.add(object(name, "1")).unwrap();
         }
-        let queue = RealFifo::atomic(Accessor::object());
+        let queue = RealFifo::new(Accessor::object());
         let list = vec![
             object("added", "5"),
             object("new version", "4"),
@@ -509,7 +529,7 @@ mod tests {
     #[test]
     fn p6_a_key_that_is_twice_in_a_list_is_told_once() {
         let store = Arc::new(Indexer::for_objects());
-        let queue = RealFifo::atomic(Accessor::object());
+        let queue = RealFifo::new(Accessor::object());
         queue
             .replace(vec![object("a", "1"), object("a", "2")], "7")
             .unwrap();
@@ -537,7 +557,7 @@ mod tests {
         });
         let store = Arc::new(Indexer::new(accessor.clone(), Indexers::new()));
         let (queue, part) = (
-            RealFifo::atomic(accessor),
+            RealFifo::new(accessor),
             Part::new(Arc::clone(&store), None, false),
         );
         let pop = |objects: &[Arc<DynamicObject>]| {
@@ -592,10 +612,10 @@ mod tests {
     }
 
     #[test]
-    fn p4_p5_bookmarks_are_told_to_the_store_and_a_resync_of_everything_to_the_handlers() {
+    fn p4_p5_bookmark_reaches_store_full_resync_reaches_handlers() {
         let store = Arc::new(Indexer::for_objects());
         store.add(object("a", "1")).unwrap();
-        let queue = RealFifo::atomic(Accessor::object());
+        let queue = RealFifo::new(Accessor::object());
         queue.bookmark("9").unwrap();
         queue.resync().unwrap();
         assert_eq!(told(&queue, &store), ["a@1>1="]);
@@ -609,7 +629,7 @@ mod tests {
         for version in ["1", "2", "3"] {
             of_one.update(object("a", version)).unwrap();
         }
-        let of_many = RealFifo::atomic(Accessor::object());
+        let of_many = RealFifo::new(Accessor::object());
         of_many
             .replace(
                 vec![object("a", "3"), object("b", "3"), object("c", "3")],
@@ -648,7 +668,7 @@ mod tests {
 
     /// Adds of these, as a queue lets them go together.
     fn batch(names: &[&str]) -> Vec<Deltas<DynamicObject>> {
-        let queue = RealFifo::atomic(Accessor::object());
+        let queue = RealFifo::new(Accessor::object());
         names
             .iter()
             .for_each(|name| queue.add(object(name, "2")).unwrap());
@@ -685,7 +705,7 @@ mod tests {
     fn p10_p11_a_batch_is_in_the_cache_before_it_is_told_in_order() {
         let store = picky(&["b", "d"]);
         let mut batch = batch(&["c", "b", "a"]);
-        let queue = RealFifo::atomic(Accessor::object());
+        let queue = RealFifo::new(Accessor::object());
         queue.delete(Deleted::Final(object("d", "3"))).unwrap();
         // P3: of what was never there, too.
         queue.delete(Deleted::Final(object("e", "3"))).unwrap();
@@ -728,7 +748,7 @@ mod tests {
     }
 
     #[test]
-    fn c3_after_a_stop_the_rest_of_a_batch_is_in_the_cache_and_not_told() {
+    fn c3_after_stop_rest_of_batch_is_cached_not_delivered() {
         let store = picky(&[]);
         let (error, told) = batch_told(&store, &batch(&["a", "bad", "b", "c", "d"]), 2);
         assert_eq!(told, ["+a@2", "+b@2"]);
@@ -766,7 +786,7 @@ mod tests {
     fn c4_what_a_queue_lets_go_together_is_told_as_one_by_one() {
         for batches in [true, false] {
             let store = picky(&[]);
-            let queue = RealFifo::atomic(Accessor::object());
+            let queue = RealFifo::new(Accessor::object());
             queue.replace(vec![object("a", "1")], "1").unwrap();
             for (name, version) in [("a", "2"), ("b", "3"), ("bad", "4"), ("a", "5"), ("c", "6")] {
                 queue.update(object(name, version)).unwrap();

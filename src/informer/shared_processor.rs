@@ -52,7 +52,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
                     },
                 });
             }
-            listener.hand_over();
+            listener.flush();
         }
         self.listeners.write().all.push(listener);
         Ok(())
@@ -88,8 +88,7 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
     }
 
     /// Adds a notification for all handlers, or, if it is of a resync of that reflector, for those that take
-    /// part in it (SP3). It reaches them with others, at the next [`hand_over`](Self::hand_over) at the
-    /// latest.
+    /// part in it (SP3). It reaches them with others, at the next [`flush`](Self::flush) at the latest.
     pub(super) fn distribute(&self, notification: Notification<T>, sync: Option<usize>) {
         {
             let listeners = self.listeners.read();
@@ -113,13 +112,13 @@ impl<T: Send + Sync + 'static> SharedProcessor<T> {
         &self.returns
     }
 
-    /// Hands over what has been distributed.
-    pub(super) fn hand_over(&self) {
+    /// Sends what has been distributed to the handlers' threads.
+    pub(super) fn flush(&self) {
         self.listeners
             .read()
             .all
             .iter()
-            .for_each(ProcessorListener::hand_over);
+            .for_each(ProcessorListener::flush);
     }
 
     /// Everything of the initial list has been distributed.

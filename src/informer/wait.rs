@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::error::Error;
+use crate::error::{Error, debug_as_display};
 use crate::reflector::UndecodableList;
 use crate::stop::{Done, Stop};
 
@@ -67,21 +67,129 @@ fn wait<'a>(
     if unsynced.is_empty() {
         return Ok(());
     }
-    Err(SyncError::new(
-        unsynced,
-        timeout.filter(|_| !stop.is_stopped()),
-    ))
+    Err(SyncError::new(unsynced, SyncEnd::of(stop, timeout, false)))
+}
+
+/// When to stop waiting for a sync: after a time, on errors that do not heal, or, by default, never.
+///
+/// A `Duration` and `None` convert to it.
+///
+/// ```
+/// use k8s_informer::testing::{ApiServer, Fault};
+/// use k8s_informer::{Client, Config, GroupVersionResource, Stop, SyncOptions, observe_dynamic};
+/// use std::time::Duration;
+///
+/// let server = ApiServer::start()?;
+/// server.fail_next(Fault::status(403).always());
+/// let client = Client::new(Config::new(server.url()))?;
+/// let pods = observe_dynamic(client, GroupVersionResource::new("", "v1", "pods")).start()?;
+/// let options = SyncOptions::new().timeout(Duration::from_secs(60)).fail_fast();
+/// let error = pods.wait_for_sync(&Stop::new(), options).unwrap_err();
+/// assert!(error.is_refused() && !error.timed_out());
+/// assert!(error.unsynced[0].last_error.as_ref().is_some_and(|error| error.is_forbidden()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SyncOptions {
+    pub(super) timeout: Option<Duration>,
+    pub(super) fail_fast: bool,
+}
+
+impl SyncOptions {
+    /// Waits until the informers have synced, or until `stop` is given.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Waits at most this long.
+    #[must_use]
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self {
+            timeout: Some(timeout),
+            ..self
+        }
+    }
+
+    /// Returns as soon as the first list fails with an error that the same request will get again: 400, 401,
+    /// 403, 404, 405 or 422, a TLS failure, or a configuration that cannot be used.
+    ///
+    /// The informer keeps trying, and may sync later, for example when an administrator grants the missing right.
+    /// Use it where a person waits for the program; a controller that starts together with its RBAC rules should
+    /// wait with a [timeout](Self::timeout) only.
+    #[must_use]
+    pub fn fail_fast(self) -> Self {
+        Self {
+            fail_fast: true,
+            ..self
+        }
+    }
+}
+
+impl From<Duration> for SyncOptions {
+    fn from(timeout: Duration) -> Self {
+        Self::new().timeout(timeout)
+    }
+}
+
+impl From<Option<Duration>> for SyncOptions {
+    fn from(timeout: Option<Duration>) -> Self {
+        Self {
+            timeout,
+            fail_fast: false,
+        }
+    }
 }
 
 /// A wait for caches to sync ended before they had, or they have synced without being able to decode
 /// anything. client-go's `SyncResult`.
-#[derive(Clone, Debug)]
+///
+/// `Display` and `Debug` name the informers and their last errors.
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct SyncError {
     /// What has not synced, by name, and what has synced with a list that could not be decoded.
     pub unsynced: Vec<Unsynced>,
-    /// How long it took, if that was the end of it, and not a stop.
-    timeout: Option<Duration>,
+    end: SyncEnd,
+}
+
+/// What ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SyncEnd {
+    /// The caches have synced, with objects that cannot be decoded.
+    Synced,
+    /// The `stop` of the wait.
+    Stopped,
+    /// The end of the informers.
+    Ended,
+    TimedOut(Duration),
+    /// A first list was refused.
+    Refused,
+    /// The factory was never started.
+    NotStarted,
+}
+
+impl SyncEnd {
+    /// The end of a wait with this `stop` and time, unless it was another one.
+    pub(super) fn of(stop: &Stop, timeout: Option<Duration>, has_ended: bool) -> Self {
+        match timeout {
+            _ if stop.is_stopped() => Self::Stopped,
+            Some(timeout) if !has_ended => Self::TimedOut(timeout),
+            _ => Self::Ended,
+        }
+    }
+}
+
+/// What a message about informers that have not synced begins with.
+impl fmt::Display for SyncEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TimedOut(timeout) => write!(f, "after {timeout:?} these had not synced: "),
+            Self::Refused => f.write_str("these cannot sync: "),
+            Self::NotStarted => f.write_str("call `start` first; these were not started: "),
+            Self::Ended => f.write_str("ended before these had synced: "),
+            Self::Stopped | Self::Synced => f.write_str("stopped before these had synced: "),
+        }
+    }
 }
 
 /// An informer, or one of its namespaces, that has not synced or could not decode its first list.
@@ -90,6 +198,9 @@ pub struct SyncError {
 pub struct Unsynced {
     /// Which informer; of several namespaces, which of them.
     pub name: String,
+    /// Whether it was never started: only [`start`](crate::SharedInformerFactory::start) of its factory, or
+    /// [`run`](crate::SharedIndexInformer::run), makes it list.
+    pub not_started: bool,
     /// What went wrong with it last, if anything did.
     pub last_error: Option<Error>,
     /// Set if the cache has synced, but no object of the list could be decoded, and there were at least two:
@@ -98,9 +209,9 @@ pub struct Unsynced {
 }
 
 impl SyncError {
-    pub(super) fn new(mut unsynced: Vec<Unsynced>, timeout: Option<Duration>) -> Self {
+    pub(super) fn new(mut unsynced: Vec<Unsynced>, end: SyncEnd) -> Self {
         unsynced.sort_by(|a, b| a.name.cmp(&b.name));
-        Self { unsynced, timeout }
+        Self { unsynced, end }
     }
 
     /// Nothing is wrong if there is none.
@@ -108,13 +219,41 @@ impl SyncError {
         if undecodable.is_empty() {
             Ok(())
         } else {
-            Err(Self::new(undecodable, None))
+            Err(Self::new(undecodable, SyncEnd::Synced))
         }
     }
 
-    /// Whether there was a limit to the wait and it was over; else something was stopped.
+    /// Whether the `stop` of the wait was given: the program is to end, and nothing is wrong.
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, GroupVersionResource, Stop, observe_dynamic};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = ApiServer::start()?;
+    /// let client = Client::new(Config::new(server.url()))?;
+    /// let stop = Stop::new();
+    /// stop.stop(); // Ctrl-C, if it is `Stop::on_signals`.
+    /// let pods = observe_dynamic(client, GroupVersionResource::new("", "v1", "pods")).start()?;
+    /// match pods.wait_for_sync(&stop, None) {
+    ///     Err(error) if error.is_stopped() => return Ok(()),
+    ///     synced => synced?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn is_stopped(&self) -> bool {
+        self.end == SyncEnd::Stopped
+    }
+
+    /// Whether the time of the wait was over.
     pub fn timed_out(&self) -> bool {
-        self.timeout.is_some()
+        matches!(self.end, SyncEnd::TimedOut(_))
+    }
+
+    /// Whether the wait was to [fail fast](SyncOptions::fail_fast), and a first list failed for good.
+    pub fn is_refused(&self) -> bool {
+        self.end == SyncEnd::Refused
     }
 }
 
@@ -122,17 +261,23 @@ impl Unsynced {
     pub(super) fn new(name: &str, last_error: Option<Error>) -> Self {
         Self {
             name: name.to_owned(),
+            not_started: false,
             last_error,
             undecodable: None,
         }
     }
 
-    pub(super) fn decoded_nothing(name: &str, list: UndecodableList) -> Self {
-        let last_error = Some(list.first_error.clone());
+    pub(super) fn not_started(name: &str) -> Self {
         Self {
-            name: name.to_owned(),
-            last_error,
-            undecodable: Some(list),
+            not_started: true,
+            ..Self::new(name, None)
+        }
+    }
+
+    pub(super) fn decoded_nothing(name: &str, list: UndecodableList) -> Self {
+        Self {
+            undecodable: Some(list.clone()),
+            ..Self::new(name, Some(list.first_error))
         }
     }
 }
@@ -140,20 +285,16 @@ impl Unsynced {
 impl fmt::Display for SyncError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unsynced = self.unsynced.iter().filter(|one| one.undecodable.is_none());
-        for (
-            at,
-            Unsynced {
-                name, last_error, ..
-            },
-        ) in unsynced.enumerate()
-        {
-            match (at, self.timeout) {
-                (0, Some(timeout)) => write!(f, "after {timeout:?} these had not synced: ")?,
-                (0, None) => f.write_str("stopped before these had synced: ")?,
+        for (at, one) in unsynced.enumerate() {
+            match at {
+                0 => self.end.fmt(f)?,
                 _ => f.write_str(", ")?,
             }
-            f.write_str(name)?;
-            if let Some(error) = last_error {
+            f.write_str(&one.name)?;
+            if one.not_started && self.end != SyncEnd::NotStarted {
+                f.write_str(" (not started)")?;
+            }
+            if let Some(error) = &one.last_error {
                 write!(f, " ({error})")?;
             }
         }
@@ -171,3 +312,5 @@ impl fmt::Display for SyncError {
 }
 
 impl std::error::Error for SyncError {}
+
+debug_as_display!(SyncError);

@@ -4,6 +4,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use super::{InformerMetrics, MetricsProvider, say};
+use crate::error::debug_as_display;
 use crate::object::GroupVersionResource;
 use crate::panic::catch;
 use crate::sync::Mutex;
@@ -150,7 +151,7 @@ impl fmt::Debug for InformerName {
 }
 
 /// Why a name can't be taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InformerNameError {
     /// It is empty.
@@ -169,6 +170,8 @@ impl fmt::Display for InformerNameError {
 }
 
 impl std::error::Error for InformerNameError {}
+
+debug_as_display!(InformerNameError);
 
 /// The identity of one informer's metrics: what their labels say. From [`InformerName::with_resource`].
 /// client-go's `InformerNameAndResource`.

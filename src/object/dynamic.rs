@@ -3,6 +3,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{GroupVersionKind, Object};
+use crate::decode_error::explained;
 use crate::stack;
 
 /// An object of any kind, as its JSON tree: nothing of it is lost. client-go's `Unstructured`.
@@ -94,19 +95,34 @@ impl DynamicObject {
 
     /// Decodes the object into a type: on a thread with more stack, if it is nested deeply.
     ///
+    /// ```
+    /// use k8s_informer::DynamicObject;
+    /// use k8s_openapi::api::core::v1::Pod;
+    ///
+    /// let pod = r#"{"metadata": {"name": "a"}, "spec": {"containers": [{"name": "app", "ports": "hunter2"}]}}"#;
+    /// let error = serde_json::from_str::<DynamicObject>(pod)?.decode::<Pod>().unwrap_err();
+    /// assert_eq!(error.to_string(), "spec.containers[0].ports: invalid type: string, expected a sequence");
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
-    /// serde_json's, if the object has not the type's form.
+    /// The object does not have the type's form. The message has the path of the field, but no values. The keys of maps
+    /// are shown as `[…]`, and the text of a custom deserializer is hidden.
     pub fn decode<T: DeserializeOwned + Send>(&self) -> Result<T, serde_json::Error> {
         let decode = || T::deserialize(Value::Object(self.0.clone()));
-        match self
+        let decoded = match self
             .0
             .values()
             .all(|value| is_within(value, stack::SHALLOW))
         {
             true => decode(),
             false => stack::roomy(decode).unwrap_or_else(|error| Err(stack::no_thread(&error))),
-        }
+        };
+        decoded.map_err(|error| match serde_json::to_vec(&self.0) {
+            Ok(json) => explained::<T>(&json, error),
+            Err(_) => error,
+        })
     }
 
     fn text(&self, field: &str) -> &str {

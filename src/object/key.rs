@@ -3,6 +3,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use super::{Deleted, Object};
+use crate::error::debug_as_display;
 use crate::panic::catch;
 
 /// The key of an object in queues, stores and indices: `namespace/name`, or `name` without a namespace.
@@ -109,7 +110,7 @@ impl FromStr for ObjectName {
 }
 
 /// An object has no key, or a key can't be taken apart.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct KeyError {
     message: Arc<str>,
 }
@@ -130,6 +131,8 @@ impl fmt::Display for KeyError {
 }
 
 impl std::error::Error for KeyError {}
+
+debug_as_display!(KeyError);
 
 type KeyFn<T> = dyn Fn(&T) -> Result<Key, KeyError> + Send + Sync;
 type ResourceVersionFn<T> = dyn for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sync;

@@ -69,6 +69,19 @@ impl Object for ObjectMeta {
     }
 }
 
+/// What [`impl_object!`](crate::impl_object) reads of the field `metadata`: any [`Object`], under another name
+/// for errors of the compiler.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "the field `metadata` has the type `{Self}`, which `impl_object!` can't use",
+    label = "the field `metadata` of this type is a `{Self}`",
+    note = "use `k8s_informer::ObjectMeta` or `FullObjectMeta`, or a type that implements `k8s_informer::Object`"
+)]
+pub trait ObjectMetadata: Object {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Object> ObjectMetadata for T {}
+
 /// The group of an apiVersion: `apps` of `apps/v1`, nothing of `v1`. For
 /// [`impl_object!`](crate::impl_object).
 #[doc(hidden)]
@@ -131,27 +144,34 @@ const fn slash(text: &str) -> Option<usize> {
 #[macro_export]
 macro_rules! impl_object {
     ($type:ty, $api_version:literal, $kind:literal, $plural:literal, $scope:ident) => {
-        impl $crate::Object for $type {
-            fn name(&self) -> &str {
-                $crate::Object::name(&self.metadata)
+        const _: () = {
+            // The only use of the field: one mistake in it is one error.
+            fn metadata(object: &$type) -> &impl $crate::__private::ObjectMetadata {
+                &object.metadata
             }
 
-            fn namespace(&self) -> &str {
-                $crate::Object::namespace(&self.metadata)
-            }
+            impl $crate::Object for $type {
+                fn name(&self) -> &str {
+                    $crate::Object::name(metadata(self))
+                }
 
-            fn uid(&self) -> &str {
-                $crate::Object::uid(&self.metadata)
-            }
+                fn namespace(&self) -> &str {
+                    $crate::Object::namespace(metadata(self))
+                }
 
-            fn resource_version(&self) -> &str {
-                $crate::Object::resource_version(&self.metadata)
-            }
+                fn uid(&self) -> &str {
+                    $crate::Object::uid(metadata(self))
+                }
 
-            fn label(&self, key: &str) -> ::core::option::Option<&str> {
-                $crate::Object::label(&self.metadata, key)
+                fn resource_version(&self) -> &str {
+                    $crate::Object::resource_version(metadata(self))
+                }
+
+                fn label(&self, key: &str) -> ::core::option::Option<&str> {
+                    $crate::Object::label(metadata(self), key)
+                }
             }
-        }
+        };
 
         impl $crate::Resource for $type {
             const GROUP: &'static str = $crate::__private::api_version_group($api_version);

@@ -23,7 +23,7 @@ pub use deleted::Deleted;
 pub use dynamic::DynamicObject;
 pub(crate) use key::namespaced_key;
 pub use key::{Accessor, Key, KeyError, ObjectName, meta_namespace_key, split_meta_namespace_key};
-pub use meta::{ObjectMeta, api_version_group, api_version_version};
+pub use meta::{ObjectMeta, ObjectMetadata, api_version_group, api_version_version};
 pub use partial::{FullObjectMeta, OwnerReference, PartialObjectMetadata};
 pub use resource::{GroupVersionKind, GroupVersionResource, Resource, Scope};
 #[cfg(feature = "client")]
@@ -71,6 +71,12 @@ pub use whole::WholeObject;
 /// let machine = Machine { rack: "r1".into(), name: "m7".into(), serial: "x".into(), revision: "3".into() };
 /// assert_eq!(&*meta_namespace_key(&machine), "r1/m7");
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a Kubernetes object: it does not implement `k8s_informer::Object`",
+    label = "not an `Object`",
+    note = "for a struct of your own, use `impl_object!`",
+    note = "for a type of k8s-openapi, enable the feature `k8s-openapi` of k8s-informer, with the same version of that crate"
+)]
 pub trait Object: Send + Sync + 'static {
     /// `metadata.name`.
     fn name(&self) -> &str;

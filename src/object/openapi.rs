@@ -5,6 +5,8 @@ use k8s_openapi::{ClusterResourceScope, Metadata, NamespaceResourceScope};
 
 use super::{Object, Resource, Scope};
 
+// Without this, a type that is not of k8s-openapi would be reported as lacking its `Metadata`.
+#[diagnostic::do_not_recommend]
 impl<T> Object for T
 where
     T: Metadata<Ty = ObjectMeta> + Send + Sync + 'static,
@@ -37,6 +39,7 @@ where
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<T> Resource for T
 where
     T: k8s_openapi::Resource<Scope: ScopeOf> + Metadata<Ty = ObjectMeta> + Send + Sync + 'static,

@@ -17,6 +17,12 @@ pub enum Scope {
 /// Where the API server keeps the objects of a type: known when the program is compiled.
 ///
 /// For kinds that are known only at run time, give a [`GroupVersionResource`] to the dynamic calls instead.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a Kubernetes resource: it does not implement `k8s_informer::Resource`",
+    label = "not a `Resource`",
+    note = "for a struct of your own, use `impl_object!`",
+    note = "for a type of k8s-openapi, enable the feature `k8s-openapi` of k8s-informer, with the same version of that crate"
+)]
 pub trait Resource: Object {
     /// The API group, empty for the core group.
     const GROUP: &'static str;

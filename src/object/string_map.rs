@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_map_of_strings_is_refused_in_the_same_words_as_ever() {
+    fn non_string_map_is_refused_with_the_error_of_btree_map() {
         let refused = [
             "null",
             "7",

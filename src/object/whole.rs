@@ -63,6 +63,7 @@ impl WholeObject for DynamicObject {}
 
 /// `DeepMerge` is what all that was generated from Kubernetes' own schema has, and hardly a struct by hand.
 #[cfg(feature = "k8s-openapi")]
+#[diagnostic::do_not_recommend]
 impl<T> WholeObject for T where
     T: k8s_openapi::Metadata<Ty = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>
         + k8s_openapi::DeepMerge

@@ -31,7 +31,7 @@ pub enum Delta<T> {
 }
 
 /// A list, with its resourceVersion. client-go's `ReplacedAllInfo`.
-#[derive(PartialEq)]
+#[derive(Debug, PartialEq)]
 pub struct ReplacedAll<T> {
     /// Of the list.
     pub resource_version: String,
@@ -39,16 +39,6 @@ pub struct ReplacedAll<T> {
     pub objects: Vec<Arc<T>>,
     /// What of the list could not be read: it is there all the same.
     pub gaps: Gaps,
-}
-
-impl<T: fmt::Debug> fmt::Debug for ReplacedAll<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReplacedAll")
-            .field("resource_version", &self.resource_version)
-            .field("objects", &self.objects)
-            .field("gaps", &self.gaps)
-            .finish()
-    }
 }
 
 impl<T> Delta<T> {
@@ -94,6 +84,8 @@ impl<T> Clone for Delta<T> {
 pub struct Deltas<T> {
     key: Option<Key>,
     changes: Changes<T>,
+    /// The sequence number of the oldest change, in the queue that they come from.
+    pub(super) since: u64,
 }
 
 /// Most objects have one change waiting, which needs no allocation of its own.
@@ -108,13 +100,15 @@ impl<T> Deltas<T> {
         Self {
             key: Some(key),
             changes: Changes::Many(deltas),
+            since: 0,
         }
     }
 
-    pub(super) fn one(key: Option<Key>, delta: Delta<T>) -> Self {
+    pub(super) fn one(since: u64, key: Option<Key>, delta: Delta<T>) -> Self {
         Self {
             key,
             changes: Changes::One(delta),
+            since,
         }
     }
 
@@ -159,21 +153,24 @@ impl<T> Deltas<T> {
         }
     }
 
-    /// Two deletions in a row at the end become one: the one that knows more of the object, the older if both
-    /// do (D4). Answers the other.
-    pub(super) fn compress(&mut self) -> Option<Delta<T>> {
-        let Changes::Many(deltas) = &mut self.changes else {
-            return None;
+    /// Appends a delta. Two deletions in a row become one: the one that knows more of the object, the older one
+    /// if both do (D4). `dropped` takes the object of the other. client-go's `dedupDeltas`.
+    pub(super) fn push_and_merge(&mut self, delta: Delta<T>, dropped: &mut Vec<Arc<T>>) {
+        let newest = match &mut self.changes {
+            Changes::One(newest) => Some(newest),
+            Changes::Many(deltas) => deltas.last_mut(),
         };
-        let [.., Delta::Deleted(older), Delta::Deleted(_)] = deltas.as_slice() else {
-            return None;
+        let unused = match (newest, delta) {
+            (Some(Delta::Deleted(older)), Delta::Deleted(newer)) => {
+                if older.is_final_state_unknown() {
+                    std::mem::replace(older, newer)
+                } else {
+                    newer
+                }
+            }
+            (_, delta) => return self.push(delta),
         };
-        let keep_newer = older.is_final_state_unknown();
-        let newest = deltas.pop()?;
-        match deltas.last_mut() {
-            Some(older) if keep_newer => Some(std::mem::replace(older, newest)),
-            _ => Some(newest),
-        }
+        dropped.extend(unused.object().cloned());
     }
 }
 
@@ -182,6 +179,7 @@ impl<T> From<Vec<Delta<T>>> for Deltas<T> {
         Self {
             key: None,
             changes: Changes::Many(deltas),
+            since: 0,
         }
     }
 }
@@ -213,6 +211,7 @@ impl<T> Clone for Deltas<T> {
         Self {
             key: self.key.clone(),
             changes,
+            since: self.since,
         }
     }
 }

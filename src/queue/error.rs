@@ -59,36 +59,156 @@ impl Error for Requeue {
     }
 }
 
+/// The error of a batch callback that failed on some items only.
+///
+/// The other items of the batch have been processed. To get an item again, add a [`Requeue`] for it. A batch callback
+/// that fails with any other error has failed on all items.
+///
+/// ```
+/// use k8s_informer::{Accessor, BatchError, DeltaFifo, KeyError, Queue, ReflectorStore, Requeue};
+/// use std::sync::Arc;
+///
+/// let queue = DeltaFifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word.as_str().into())));
+/// for word in ["a", "b", "c"] {
+///     queue.add(Arc::new(word.to_owned()))?;
+/// }
+/// let popped = queue.pop_batch(
+///     &mut |batch, _| {
+///         assert_eq!(batch.len(), 3);
+///         let mut errors = BatchError::new();
+///         errors.add(1, Requeue::new());
+///         errors.into_result()
+///     },
+///     &mut |_, _| Ok(()),
+/// );
+/// assert!(popped.is_ok());
+/// assert_eq!(queue.list_keys(), ["b".into()]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct BatchError {
+    errors: Vec<(usize, ProcessError)>,
+}
+
+impl BatchError {
+    /// Without errors.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the error of the item at this position of the batch.
+    pub fn add(&mut self, position: usize, error: impl Into<ProcessError>) {
+        self.errors.push((position, error.into()));
+    }
+
+    /// What the callback returns.
+    ///
+    /// # Errors
+    ///
+    /// Itself, if it has errors.
+    pub fn into_result(self) -> Result<(), ProcessError> {
+        if self.errors.is_empty() {
+            return Ok(());
+        }
+        Err(self.into())
+    }
+}
+
+impl fmt::Display for BatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (_, error)) in self.errors.iter().enumerate() {
+            if at > 0 {
+                f.write_str("; ")?;
+            }
+            error.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for BatchError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.errors.first().map(|(_, error)| &**error as _)
+    }
+}
+
 /// How a callback ended, as a queue sees it.
 pub(super) struct Processed {
-    /// Whether the callback wants the item again.
-    pub(super) again: bool,
-    pub(super) result: Result<(), ProcessError>,
+    /// The outcome of each item without one of its own.
+    all: Outcome,
+    some: Vec<(usize, Outcome)>,
+    result: Result<(), ProcessError>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Outcome {
+    Done,
+    /// For good.
+    Failed,
+    /// The callback wants the item again.
+    Again,
 }
 
 impl Processed {
-    /// From what the callback answered, or the message of its panic.
+    /// From what the callback returned, or the message of its panic.
     pub(super) fn from(caught: Result<Result<(), ProcessError>, String>) -> Self {
         let error = match caught {
-            Ok(Ok(())) => {
-                return Self {
-                    again: false,
-                    result: Ok(()),
-                };
-            }
+            Ok(Ok(())) => return Self::all(Outcome::Done, Ok(())),
             Ok(Err(error)) => error,
             Err(message) => message.into(),
         };
-        match error.downcast::<Requeue>() {
-            Ok(requeue) => Self {
-                again: true,
-                result: requeue.error.map_or(Ok(()), Err),
-            },
-            Err(error) => Self {
-                again: false,
-                result: Err(error),
-            },
+        match error.downcast::<BatchError>() {
+            Ok(error) => Self::some(*error),
+            Err(error) => {
+                let (outcome, error) = outcome(error);
+                Self::all(outcome, error.map_or(Ok(()), Err))
+            }
         }
+    }
+
+    fn all(all: Outcome, result: Result<(), ProcessError>) -> Self {
+        Self {
+            all,
+            some: Vec::new(),
+            result,
+        }
+    }
+
+    fn some(BatchError { errors }: BatchError) -> Self {
+        let (mut some, mut left) = (Vec::with_capacity(errors.len()), BatchError::new());
+        for (position, error) in errors {
+            let (outcome, error) = outcome(error);
+            some.push((position, outcome));
+            left.errors.extend(error.map(|error| (position, error)));
+        }
+        let result = match left.errors.pop() {
+            Some((_, error)) if left.errors.is_empty() => Err(error),
+            Some(last) => {
+                left.errors.push(last);
+                left.into_result()
+            }
+            None => Ok(()),
+        };
+        Self {
+            all: Outcome::Done,
+            some,
+            result,
+        }
+    }
+
+    fn outcome(&self, position: usize) -> Outcome {
+        let own = self.some.iter().find(|(at, _)| *at == position);
+        own.map_or(self.all, |(_, outcome)| *outcome)
+    }
+
+    /// Whether the callback wants the item at this position of the batch again.
+    pub(super) fn again(&self, position: usize) -> bool {
+        self.outcome(position) == Outcome::Again
+    }
+
+    /// Whether the processing of the item at this position of the batch has failed for good.
+    pub(super) fn failed(&self, position: usize) -> bool {
+        self.outcome(position) == Outcome::Failed
     }
 
     /// What the pop answers.
@@ -97,6 +217,14 @@ impl Processed {
             Ok(()) => Ok(popped),
             Err(error) => Err(PopError::Process { popped, error }),
         }
+    }
+}
+
+/// What an error means, and what the pop fails with.
+fn outcome(error: ProcessError) -> (Outcome, Option<ProcessError>) {
+    match error.downcast::<Requeue>() {
+        Ok(requeue) => (Outcome::Again, requeue.error),
+        Err(error) => (Outcome::Failed, Some(error)),
     }
 }
 

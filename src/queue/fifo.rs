@@ -3,16 +3,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::error::Processed;
-use super::{PopError, ProcessError, Refused};
+use super::{KEEP, PopError, ProcessError, Refused};
 use crate::object::{Accessor, Deleted, Key, KeyError};
 use crate::panic::catch;
 use crate::stop::Done;
 use crate::store::{ReflectorStore, StoreError};
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Condvar, Mutex, MutexGuard};
-
-/// Room for this many keys is kept when the queue has run empty; more is given back.
-const KEEP: usize = 1024;
 
 /// The newest state of each object that has changed, in the order of the first change. client-go's `FIFO`.
 ///
@@ -124,7 +121,7 @@ impl<T> Fifo<T> {
             return Err(PopError::Closed);
         };
         let processed = Processed::from(catch(|| process(&taken.object, taken.in_initial_list)));
-        self.land(&taken, processed.again);
+        self.land(&taken, processed.again(0));
         processed.answer(taken.object)
     }
 

@@ -1,22 +1,70 @@
-//! Between the reflector and the cache: queues of changes. client-go's `fifo.go`, `delta_fifo.go` and
-//! `the_real_fifo.go`. And a queue by urgency: its `heap.go`.
+//! Queues between a reflector and a cache, and a heap.
+//!
+//! | type | what it hands out | client-go |
+//! |---|---|---|
+//! | `DeltaFifo` | all changes of one object together, objects in the order of their first change | `delta_fifo.go` |
+//! | `RealFifo` | every change, in order | `the_real_fifo.go` |
+//! | `Fifo` | the newest state of each object | `fifo.go` |
+//! | `Heap` | the most urgent object | `heap.go` |
+//!
+//! # Where the methods of client-go are
+//!
+//! | `delta_fifo.go` | here |
+//! |---|---|
+//! | `NewDeltaFIFO` | `DeltaFifo::new` |
+//! | `NewDeltaFIFOWithOptions` | `DeltaFifo::builder` |
+//! | `Close` | `DeltaFifo::close` |
+//! | `KeyOf` | `DeltaFifo::key_of` |
+//! | `Transformer` | `DeltaFifo::transformer` |
+//! | `HasSynced`, `hasSynced_locked` | `Queue::has_synced`, `DeltaFifo::synced` |
+//! | `HasSyncedChecker`, `Name`, `Done`, `checkSynced_locked` | `DeltaFifo::synced`, `DeltaFifo::unlock` |
+//! | `Add`, `Update` | `DeltaFifo::add`, `DeltaFifo::update` |
+//! | `Delete` | `DeltaFifo::delete`, `DeltaFifo::put_deletion` |
+//! | `dedupDeltas`, `isDup`, `isDeletionDup` | `Deltas::push_and_merge` |
+//! | `queueActionLocked`, `queueActionInternalLocked` | `DeltaFifo::prepare_change`, `DeltaFifo::put` |
+//! | `IsClosed` | `DeltaFifo::is_closed` |
+//! | `Pop` | `DeltaFifo::pop`: `DeltaFifo::take`, `DeltaFifo::process`, `DeltaFifo::land` |
+//! | `Replace` | `DeltaFifo::replace`, `DeltaFifo::replace_prepared` |
+//! | `Resync`, `syncKeyLocked` | `DeltaFifo::resync` |
+//! | `Oldest`, `Newest`, `copyDeltas` | `Deltas::oldest`, `Deltas::newest`, `Deltas::clone` |
+//!
+//! | `the_real_fifo.go` | here |
+//! |---|---|
+//! | `NewRealFIFO` | `RealFifo::new` |
+//! | `NewRealFIFOWithOptions` | `RealFifo::builder` |
+//! | `Close` | `RealFifo::close` |
+//! | `keyOf` | `Deltas::key` |
+//! | `HasSynced`, `hasSynced_locked` | `Queue::has_synced`, `RealFifo::synced` |
+//! | `HasSyncedChecker`, `Name`, `Done`, `checkSynced_locked` | `RealFifo::synced`, `RealFifo::publish` |
+//! | `addToItems_locked` | `RealFifo::prepare_change`, `RealFifo::put`, `RealFifo::push` |
+//! | `addReplaceToItemsLocked` | `RealFifo::replace_all`, `RealFifo::push_list` |
+//! | `addResyncToItemsLocked` | `RealFifo::resync` |
+//! | `Add`, `Update`, `Delete` | `RealFifo::add`, `RealFifo::update`, `RealFifo::delete` |
+//! | `IsClosed` | `RealFifo::is_closed` |
+//! | `Pop`, `PopBatch` | `RealFifo::pop`, `RealFifo::pop_batch`, `RealFifo::batch` |
+//! | `whileProcessing_locked` | `RealFifo::fly`, `RealFifo::land` |
+//! | `Bookmark` | `RealFifo::bookmark` |
+//! | `Replace` | `RealFifo::replace`, `RealFifo::replace_each` |
+//! | `reconcileReplacement` | `RealFifo::replace_prepared` |
+//! | `Resync` | `RealFifo::resync`, `RealFifo::resync_each` |
+//! | `Transformer` | `RealFifo::transformer` |
 
 mod delta;
 mod delta_fifo;
 mod error;
 mod fifo;
 mod heap;
+mod real_fifo;
 #[cfg(test)]
 #[cfg(shuttle)]
-mod models;
-mod real_fifo;
+mod shuttle_tests;
 mod timing;
-mod told;
+mod version_tracker;
 mod watermark;
 
 pub use delta::{Delta, Deltas, ReplacedAll};
 pub use delta_fifo::{DeltaFifo, DeltaFifoBuilder};
-pub use error::{PopError, ProcessError, Refused, Requeue};
+pub use error::{BatchError, PopError, ProcessError, Refused, Requeue};
 pub use fifo::Fifo;
 pub use heap::Heap;
 pub use real_fifo::{RealFifo, RealFifoBuilder, RealFifoMode};
@@ -24,6 +72,9 @@ pub use watermark::{WaitError, Watermark};
 
 use crate::stop::Done;
 use crate::store::ReflectorStore;
+
+/// The capacity, in items, that an empty queue keeps.
+const KEEP: usize = 1024;
 
 /// A queue that a reflector fills and one consumer at a time empties. client-go's `Queue` and
 /// `QueueWithBatch`.
@@ -40,14 +91,16 @@ pub trait Queue<T>: ReflectorStore<T> {
     /// failed with, and the deltas.
     fn pop(&self, process: &mut Process<'_, T>) -> Result<Deltas<T>, PopError<Deltas<T>>>;
 
-    /// As [`pop`](Self::pop), but takes as many as the queue lets go together, no key twice, and hands them
-    /// to `process_batch`; a single one goes to `process`. Both must do the same with what they get.
+    /// As [`pop`](Self::pop), but takes as many items as the queue hands out together, each of another object, and
+    /// calls `process_batch` with them. For a single item it calls `process`, which must do the same with it.
     ///
-    /// A queue that does not say otherwise takes one.
+    /// A callback that fails with a [`BatchError`] has processed all other items of the batch.
+    ///
+    /// The default takes one item.
     ///
     /// # Errors
     ///
-    /// As for [`pop`](Self::pop).
+    /// As for [`pop`](Self::pop). If several items failed, [`PopError::Process`] has a [`BatchError`].
     fn pop_batch(
         &self,
         process_batch: &mut ProcessBatch<'_, T>,
@@ -62,26 +115,6 @@ pub trait Queue<T>: ReflectorStore<T> {
                 error,
             }),
         }
-    }
-
-    /// Whether the next [`pop`](Self::pop) would find something at once. Where it would, an informer hands
-    /// what it has for its handlers over together with what comes next, up to 64 events. What is put around a
-    /// queue answers as that one does only if its own pop does not wait for anything else: meanwhile the
-    /// handlers would. The default, `false`, is always right.
-    ///
-    /// ```
-    /// use k8s_informer::{Accessor, DeltaFifo, KeyError, Queue, ReflectorStore};
-    /// use std::sync::Arc;
-    ///
-    /// let queue = DeltaFifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word.as_str().into())));
-    /// queue.add(Arc::new("a".to_owned()))?;
-    /// assert!(queue.has_more());
-    /// queue.pop(&mut |_, _| Ok(()))?;
-    /// assert!(!queue.has_more());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    fn has_more(&self) -> bool {
-        false
     }
 
     /// Whether everything of the first [`replace`](ReflectorStore::replace) has been processed, or something
@@ -142,6 +175,83 @@ pub trait Queue<T>: ReflectorStore<T> {
 /// `PopProcessFunc`.
 pub type Process<'a, T> = dyn FnMut(&Deltas<T>, bool) -> Result<(), ProcessError> + 'a;
 
-/// The consumer's callback for several at once, each of another object, and whether they belong to the
-/// initial list. client-go's `ProcessBatchFunc`.
+/// The consumer's callback for several items, each of another object, and whether they belong to the initial list. It
+/// fails with a [`BatchError`] if it failed on some of them only. client-go's `ProcessBatchFunc`.
 pub type ProcessBatch<'a, T> = dyn FnMut(&[Deltas<T>], bool) -> Result<(), ProcessError> + 'a;
+
+#[cfg(test)]
+mod tests {
+    /// The source of each type that the tables name.
+    const SOURCES: [(&str, &[&str]); 4] = [
+        (
+            "DeltaFifo",
+            &[
+                include_str!("delta_fifo/mod.rs"),
+                include_str!("delta_fifo/builder.rs"),
+                include_str!("delta_fifo/write.rs"),
+            ],
+        ),
+        (
+            "RealFifo",
+            &[
+                include_str!("real_fifo/mod.rs"),
+                include_str!("real_fifo/builder.rs"),
+                include_str!("real_fifo/in_order.rs"),
+                include_str!("real_fifo/pop.rs"),
+            ],
+        ),
+        ("Deltas", &[include_str!("delta.rs")]),
+        ("Queue", &[include_str!("mod.rs")]),
+    ];
+
+    /// The functions of client-go 0.36 in both files.
+    const DELTA_FIFO: &str = "NewDeltaFIFO NewDeltaFIFOWithOptions Close KeyOf Transformer HasSynced HasSyncedChecker \
+        Name Done hasSynced_locked checkSynced_locked Add Update Delete dedupDeltas isDup isDeletionDup \
+        queueActionLocked queueActionInternalLocked IsClosed Pop Replace Resync syncKeyLocked Oldest Newest copyDeltas";
+    const REAL_FIFO: &str = "Close keyOf HasSynced HasSyncedChecker Name Done hasSynced_locked checkSynced_locked \
+        addToItems_locked addReplaceToItemsLocked addResyncToItemsLocked Add Update Delete IsClosed Pop \
+        whileProcessing_locked PopBatch Bookmark Replace reconcileReplacement Resync Transformer NewRealFIFO \
+        NewRealFIFOWithOptions";
+
+    /// The rows of the table whose head names this file.
+    fn rows(file: &str) -> Vec<(&'static str, &'static str)> {
+        let head = format!("//! | `{file}` | here |");
+        let lines = include_str!("mod.rs").lines();
+        let table = lines.skip_while(move |line| *line != head).skip(2);
+        let cells = |line: &'static str| line.strip_prefix("//! | ")?.split_once(" | ");
+        table.map_while(cells).collect()
+    }
+
+    fn names(cell: &str) -> impl Iterator<Item = &str> {
+        cell.split('`').skip(1).step_by(2)
+    }
+
+    #[test]
+    fn tables_have_each_function_of_client_go() {
+        for (file, functions) in [
+            ("delta_fifo.go", DELTA_FIFO),
+            ("the_real_fifo.go", REAL_FIFO),
+        ] {
+            let mut listed: Vec<_> = rows(file).iter().flat_map(|(go, _)| names(go)).collect();
+            let mut functions: Vec<_> = functions.split_whitespace().collect();
+            listed.sort_unstable();
+            functions.sort_unstable();
+            assert_eq!(listed, functions, "{file}");
+        }
+    }
+
+    #[test]
+    fn tables_name_functions_that_exist() {
+        for file in ["delta_fifo.go", "the_real_fifo.go"] {
+            for name in rows(file).iter().flat_map(|(_, here)| names(here)) {
+                let (of, function) = name.split_once("::").unwrap();
+                let (_, sources) = SOURCES.iter().find(|(name, _)| *name == of).unwrap();
+                let exists = |generics| {
+                    let start = format!("fn {function}{generics}");
+                    sources.iter().any(|source| source.contains(&start))
+                };
+                assert!(exists("(") || exists("<"), "{name}");
+            }
+        }
+    }
+}

@@ -1,6 +1,5 @@
 //! How long the processing takes: for the metrics, and for the log where others wait for it.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,13 +54,5 @@ impl Timing {
         });
         drop(told);
         result
-    }
-}
-
-impl fmt::Debug for Timing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timing")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
     }
 }

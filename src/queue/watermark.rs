@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::error::debug_as_display;
 use crate::resource_version::ResourceVersion;
 use crate::stop::Stop;
 use crate::sync::{Condvar, Mutex};
@@ -181,7 +182,7 @@ impl Watermark {
             }
             match deadline {
                 Some(deadline) => {
-                    timed_out = changed.wait_until(&mut reached, deadline).timed_out()
+                    timed_out = changed.wait_until(&mut reached, deadline).timed_out();
                 }
                 None => changed.wait(&mut reached),
             }
@@ -198,7 +199,7 @@ impl fmt::Debug for Watermark {
 }
 
 /// Why a wait for a resourceVersion, or for an object, ended without it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitError {
     /// The version that was asked for, or the one that the server tells, is no decimal number, or it begins
@@ -268,3 +269,5 @@ impl fmt::Display for WaitError {
 }
 
 impl Error for WaitError {}
+
+debug_as_display!(WaitError);

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use log::Level;
 
-use super::machine::Report;
+use super::protocol::{Report, ReportKind};
 
 /// How many different failures are told apart between two recoveries. More are a server that says something
 /// new each time.
@@ -24,10 +24,10 @@ pub(super) struct Failures {
 impl Failures {
     /// Records a failure, whose text is `error`, and returns the level at which to log it.
     pub(super) fn failed(&mut self, report: &Report, error: &str) -> Level {
-        let is_new = if report.error.is_gone() {
-            // Nothing to worry about: everything is listed anew.
+        let is_new = if report.error.is_gone() || report.kind == ReportKind::Preliminary {
+            // A list follows at once.
             false
-        } else if report.unreadable {
+        } else if report.kind == ReportKind::Object {
             self.unreadable.len() < UNREADABLE && self.unreadable.insert(error.to_owned())
         } else {
             let is_known = self.since_well.contains_key(error);

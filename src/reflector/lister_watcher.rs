@@ -130,82 +130,107 @@ pub trait ListerWatcherSource: Send + Sync {
 }
 
 /// The body of an answer: a stream of bytes that blocks.
+///
+/// Reads of it are limited in time by its own idea of that, or by the argument of [`read_within`](Self::read_within).
 pub struct Body {
-    reader: Box<dyn Read + Send>,
-    set_read_timeout: Option<Box<SetReadTimeout>>,
-    /// What was set last.
-    read_timeout: Option<Duration>,
-    /// Whether it can be zero: such a read takes what is there, and does not wait.
-    glances: bool,
+    reader: Box<dyn TimedRead>,
 }
 
-type SetReadTimeout = dyn FnMut(Option<Duration>) + Send;
+/// A reader whose single reads can be limited in time: what a transport of your own implements for its bodies, so
+/// that a reflector can notice a watch that has gone silent. See [`Body::timed`].
+///
+/// ```
+/// use k8s_informer::{Body, TimedRead};
+/// use std::io;
+/// use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+/// use std::time::Duration;
+///
+/// /// The bytes that come through a channel.
+/// struct Bytes(Receiver<u8>);
+///
+/// impl TimedRead for Bytes {
+///     fn read_within(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> io::Result<usize> {
+///         let Some(first) = buffer.first_mut() else { return Ok(0) };
+///         match self.0.recv_timeout(timeout.unwrap_or(Duration::MAX)) {
+///             Ok(byte) => *first = byte,
+///             Err(RecvTimeoutError::Timeout) => return Err(io::ErrorKind::TimedOut.into()),
+///             Err(RecvTimeoutError::Disconnected) => return Ok(0),
+///         }
+///         Ok(1)
+///     }
+/// }
+///
+/// let (sender, receiver) = channel();
+/// let mut body = Body::timed(Bytes(receiver));
+/// let silence = body.read_within(&mut [0; 8], Some(Duration::from_millis(1)));
+/// assert_eq!(silence.unwrap_err().kind(), io::ErrorKind::TimedOut);
+/// sender.send(b'x')?;
+/// assert_eq!(body.read_within(&mut [0; 8], None)?, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait TimedRead: Send {
+    /// Reads some bytes, as [`Read::read`] does. `timeout` is how long it may wait for them; with `None` the reader
+    /// decides.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::TimedOut`] if none came in time: nothing is lost, and the read can be tried again.
+    fn read_within(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> io::Result<usize>;
+}
 
 impl Body {
-    /// From any reader. An end before the end (a connection that broke) must be an error of it, not `Ok(0)`.
+    /// Creates a body from any reader. A body that ends too early (a connection that broke) must be an error of it,
+    /// not `Ok(0)`.
+    ///
+    /// Time limits have no effect on such a reader: it has to fail on its own when it has been silent for too long.
     pub fn new(reader: impl Read + Send + 'static) -> Self {
+        Self::timed(Untimed(reader))
+    }
+
+    /// Creates a body from a reader that takes time limits.
+    pub fn timed(reader: impl TimedRead + 'static) -> Self {
         Self {
             reader: Box::new(reader),
-            set_read_timeout: None,
-            read_timeout: None,
-            glances: false,
         }
     }
 
-    /// Says how the time is set that a read may wait for bytes: from then on one that has waited for so long
-    /// fails with [`io::ErrorKind::TimedOut`], and can be tried again. `None` is for ever.
+    /// Reads some bytes, and waits for them no longer than `timeout`; with `None` for as long as [`Read::read`] does.
     ///
-    /// A reflector needs it to notice a watch that has gone silent; without it the reader has to see to that
-    /// itself.
-    #[must_use]
-    pub fn with_read_timeout(mut self, set: impl FnMut(Option<Duration>) + Send + 'static) -> Self {
-        self.set_read_timeout = Some(Box::new(set));
-        self
-    }
-
-    /// Puts a reader around it, which sees every byte; read timeouts go on to work.
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::TimedOut`] if none came in time: nothing is lost, and the read can be tried again. Other errors
+    /// end the body; [`Error::from`] tells their class.
     ///
     /// ```
     /// use k8s_informer::Body;
-    /// use std::io::Read;
+    /// use std::time::Duration;
     ///
-    /// let mut short = Body::from("abcdef").map(|reader| reader.take(3));
-    /// assert_eq!(std::io::read_to_string(&mut short).unwrap(), "abc");
+    /// let (mut body, mut buffer) = (Body::from("abc"), [0; 8]);
+    /// assert_eq!(body.read_within(&mut buffer, Some(Duration::from_secs(1)))?, 3);
+    /// assert_eq!(&buffer[..3], b"abc");
+    /// # Ok::<(), std::io::Error>(())
     /// ```
-    #[must_use]
-    pub fn map<R: Read + Send + 'static>(
-        self,
-        around: impl FnOnce(Box<dyn Read + Send>) -> R,
-    ) -> Self {
-        Self {
-            reader: Box::new(around(self.reader)),
-            ..self
-        }
+    pub fn read_within(
+        &mut self,
+        buffer: &mut [u8],
+        timeout: Option<Duration>,
+    ) -> io::Result<usize> {
+        self.reader.read_within(buffer, timeout)
     }
+}
 
-    /// Says that a read with a timeout of zero takes what is there.
-    #[cfg(feature = "client")]
-    pub(crate) fn glancing(self) -> Self {
-        Self {
-            glances: true,
-            ..self
+/// A reader that knows no time limits.
+struct Untimed<R>(R);
+
+impl<R: Read + Send> TimedRead for Untimed<R> {
+    fn read_within(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> io::Result<usize> {
+        match self.0.read(buffer) {
+            // A limit of the reader's own, which is an end, and not the one that was given.
+            Err(error) if error.kind() == io::ErrorKind::TimedOut && timeout.is_some() => {
+                Err(io::Error::other(Error::from(error)))
+            }
+            read => read,
         }
-    }
-
-    pub(crate) fn glances(&self) -> bool {
-        self.glances
-    }
-
-    /// Sets how long a read may wait for bytes; says whether that can be set.
-    pub(crate) fn set_read_timeout(&mut self, timeout: Duration) -> bool {
-        let Some(set) = &mut self.set_read_timeout else {
-            return false;
-        };
-        if self.read_timeout != Some(timeout) {
-            set(Some(timeout));
-            self.read_timeout = Some(timeout);
-        }
-        true
     }
 }
 
@@ -217,7 +242,7 @@ impl<B: Into<Vec<u8>>> From<B> for Body {
 
 impl Read for Body {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.reader.read(buffer)
+        self.reader.read_within(buffer, None)
     }
 }
 

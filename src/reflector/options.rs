@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::UndecodableList;
 use crate::error::Error;
 use crate::object::GroupVersionKind;
+use crate::text::Prose;
 use crate::threads::StackSizes;
 use crate::time::{Backoff, Clock, RealClock};
 use crate::wire::{DecodeLimits, FieldPaths, Shard};
@@ -47,7 +48,7 @@ pub struct ReflectorOptions {
     /// three minutes where the server is seen to send bookmarks, which API servers do about once a
     /// minute; else the time after which it was asked to end the watch, and half a minute. Less than two
     /// minutes would end healthy watches. It takes a lister-watcher whose bodies have
-    /// [read timeouts](crate::Body::with_read_timeout), as the client's do.
+    /// [time limits](crate::TimedRead), as the client's do.
     ///
     /// A restored etcd has no events for a version that is yet to come, so a silence can also mean that the
     /// cache is wrong. Once watches at one version have been silent for twice this timeout, and for two minutes
@@ -89,6 +90,48 @@ pub struct ReflectorOptions {
     pub reuse_unchanged: bool,
     /// How large what a server sends may be.
     pub limits: DecodeLimits,
+    /// Whether errors of decoding quote what a custom deserializer reports: the text that a `deserialize_with`
+    /// function or a hand-written `Deserialize` passes to [`serde::de::Error::custom`]. Off by default: such a text
+    /// often repeats the value, and the value of a Secret would then be in the log, in
+    /// [`ReflectorStatus::last_error`] and in [`UndecodableList`]. Without it, an error names the field and hides the
+    /// text.
+    ///
+    /// ```
+    /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
+    /// use k8s_informer::{ObjectMeta, SharedIndexInformer, SharedIndexInformerOptions, Stop, impl_object};
+    /// use serde::de::Error;
+    /// use serde::{Deserialize, Deserializer};
+    /// use std::sync::Arc;
+    ///
+    /// #[derive(Deserialize)]
+    /// struct Backup {
+    ///     metadata: ObjectMeta,
+    ///     #[serde(deserialize_with = "schedule")]
+    ///     schedule: String,
+    /// }
+    /// impl_object!(Backup, "example.com/v1", "Backup", "backups", Namespaced);
+    ///
+    /// fn schedule<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    ///     let text = String::deserialize(deserializer)?;
+    ///     if text.starts_with('@') { Ok(text) } else { Err(D::Error::custom(format!("{text} is no schedule"))) }
+    /// }
+    ///
+    /// # let item = |name: &str| format!(r#"{{"metadata": {{"name": "{name}"}}, "schedule": "often"}}"#);
+    /// # let list = format!(
+    /// #     r#"{{"kind": "List", "metadata": {{"resourceVersion": "7"}}, "items": [{}, {}]}}"#, item("a"), item("b"));
+    /// let mut options = SharedIndexInformerOptions::default();
+    /// options.reflector.show_custom_decode_errors = true;
+    /// let source = ScriptedListerWatcher::new([Answer::body(list), Answer::open("")]);
+    /// let backups = SharedIndexInformer::<Backup>::new(Arc::new(source), options);
+    /// let stop = Stop::new();
+    /// # std::thread::scope(|scope| {
+    /// # scope.spawn(|| backups.run(&stop));
+    /// let error = backups.wait_for_sync(&stop, None).unwrap_err().to_string();
+    /// assert!(error.contains("schedule: often is no schedule"), "{error}");
+    /// # stop.stop();
+    /// # });
+    /// ```
+    pub show_custom_decode_errors: bool,
     /// How much stack the threads get: all those of an informer, too.
     pub stack_sizes: StackSizes,
     /// The waits after failures, and before the relists while an object is [missing](ReflectorStatus::complete).
@@ -122,6 +165,7 @@ impl Default for ReflectorOptions {
             skip: FieldPaths::default(),
             reuse_unchanged: true,
             limits: DecodeLimits::default(),
+            show_custom_decode_errors: false,
             stack_sizes: StackSizes::default(),
             backoff: Backoff::default(),
             clock: Arc::new(RealClock),
@@ -146,6 +190,7 @@ impl fmt::Debug for ReflectorOptions {
             .field("skip", &self.skip)
             .field("reuse_unchanged", &self.reuse_unchanged)
             .field("limits", &self.limits)
+            .field("show_custom_decode_errors", &self.show_custom_decode_errors)
             .field("stack_sizes", &self.stack_sizes)
             .field("backoff", &self.backoff)
             .finish_non_exhaustive()
@@ -180,6 +225,29 @@ impl fmt::Debug for ReflectorOptions {
 /// assert!(status.listed && status.complete && status.last_contact.is_some());
 /// assert_eq!(progress(&status), "1");
 /// assert!(status.last_error.is_none() && status.failures == 0);
+/// ```
+///
+/// `Display` writes one line for logs and people: the state, the version, the counts, the ages of the last contact
+/// and the last error, and that error. It contains no object content. The ages are measured by the system's clock.
+/// Parse the fields, not this text: its wording may change.
+///
+/// ```
+/// use k8s_informer::{Error, ReflectorState, ReflectorStatus};
+/// use std::time::Instant;
+///
+/// let mut status = ReflectorStatus::default();
+/// let line = status.to_string();
+/// assert_eq!(line, "created, not synced yet; objects listed 0, lists 0, watches 0, relists 0; no contact yet");
+///
+/// (status.state, status.resource_version) = (ReflectorState::Watching, "7".to_owned());
+/// (status.listed, status.complete) = (true, true);
+/// (status.received, status.lists, status.watches) = (3, 1, 1);
+/// status.last_contact = Some(Instant::now());
+/// let line = status.to_string();
+/// assert!(line.starts_with("watching at version 7; objects listed 3, lists 1, watches 1, relists 0; last contact "));
+///
+/// (status.failures, status.last_error) = (2, Some(Error::other("the server is down")));
+/// assert!(status.to_string().ends_with("; failures 2; last error: the server is down"));
 /// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -226,6 +294,56 @@ pub struct ReflectorStatus {
     pub last_error: Option<Error>,
     /// When that was.
     pub last_error_at: Option<Instant>,
+}
+
+impl fmt::Display for ReflectorStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let age = |at: Instant| format!("{}s ago", at.elapsed().as_secs());
+        f.write_str(match self.state {
+            ReflectorState::Created => "created",
+            ReflectorState::Listing => "listing",
+            ReflectorState::Watching => "watching",
+            ReflectorState::BackingOff => "backing off",
+            ReflectorState::Stopped => "stopped",
+        })?;
+        if !self.resource_version.is_empty() {
+            write!(f, " at version {}", Prose(&self.resource_version))?;
+        }
+        if !self.listed {
+            f.write_str(", not synced yet")?;
+        }
+        write!(f, "; objects listed {}", self.received)?;
+        if let Some(expected) = self.expected {
+            write!(f, " of {expected}")?;
+        }
+        write!(
+            f,
+            ", lists {}, watches {}, relists {}",
+            self.lists, self.watches, self.relists
+        )?;
+        match self.last_contact {
+            Some(at) => write!(f, "; last contact {}", age(at))?,
+            None => f.write_str("; no contact yet")?,
+        }
+        if self.listed && !self.complete {
+            f.write_str("; incomplete")?;
+        }
+        if self.unreadable > 0 {
+            write!(f, "; unreadable {}", self.unreadable)?;
+        }
+        if self.failures > 0 {
+            write!(f, "; failures {}", self.failures)?;
+        }
+        if let Some(error) = &self.last_error {
+            // A lister-watcher's own error may have more than one line.
+            let when = self
+                .last_error_at
+                .map(|at| format!(" {}", age(at)))
+                .unwrap_or_default();
+            write!(f, "; last error{when}: {}", Prose(&error.to_string()))?;
+        }
+        Ok(())
+    }
 }
 
 /// What a reflector is doing.

@@ -3,10 +3,8 @@
 #[derive(Debug)]
 pub(super) struct ReadBuffer {
     bytes: Vec<u8>,
-    /// Whether the last read has filled it, and whether it was at least a quarter of the most that can be
-    /// read.
+    /// Whether the last read has filled it.
     filled: bool,
-    flooded: bool,
     /// How many reads in a row have not filled a quarter.
     small: u32,
 }
@@ -28,7 +26,6 @@ impl ReadBuffer {
         Self {
             bytes: vec![0; size],
             filled: false,
-            flooded: false,
             small: 0,
         }
     }
@@ -48,16 +45,10 @@ impl ReadBuffer {
         &mut self.bytes
     }
 
-    /// Whether the last read has brought so much that more will be there by now.
-    pub(super) fn is_flooded(&self) -> bool {
-        self.flooded
-    }
-
     /// What has been read: so many bytes.
     pub(super) fn received(&mut self, length: usize) -> &[u8] {
         let size = self.bytes.len();
         self.filled = length == size;
-        self.flooded = length >= SIZES[1] / 4;
         self.small = if length < size / 4 {
             self.small.saturating_add(1)
         } else {
@@ -78,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn it_grows_with_full_reads_and_is_small_again_after_many_small_ones() {
+    fn buffer_grows_on_full_reads_shrinks_after_small_reads() {
         let mut buffer = ReadBuffer::default();
         let sizes: Vec<usize> = (0..4)
             .map(|_| size_after(&mut buffer, usize::MAX))

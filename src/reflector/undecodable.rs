@@ -13,7 +13,7 @@ pub struct UndecodableList {
     pub type_name: &'static str,
     /// The number of objects that could not be decoded, at least two.
     pub objects: usize,
-    /// The key of the first object, and why it could not be decoded.
+    /// The key of the first object, and why it could not be decoded: with the path of the field, without values.
     pub first_error: Error,
 }
 

@@ -1,13 +1,15 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::Change;
+use crate::error::debug_as_display;
 use crate::object::{Key, KeyError};
 
 /// Why a store or a queue did not take what it was given. Nothing has changed then, unless the operation says
 /// otherwise.
 ///
 /// The object is not in the error: who wants to try again with it keeps an `Arc` of it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum StoreError {
     /// The object has no key.
@@ -112,8 +114,40 @@ impl std::error::Error for StoreError {
     }
 }
 
+/// A change that [`apply`](super::ReflectorStore::apply) has not applied.
+#[derive(Debug)]
+pub struct Rejected<T> {
+    /// The change. `None` if a transform failed on an added or changed object, which it has consumed. A deletion
+    /// always comes back.
+    pub change: Option<Change<T>>,
+    /// Why it was rejected.
+    pub error: StoreError,
+}
+
+impl<T> Rejected<T> {
+    /// A change that is still there.
+    pub fn new(change: Change<T>, error: impl Into<StoreError>) -> Self {
+        Self {
+            change: Some(change),
+            error: error.into(),
+        }
+    }
+}
+
+impl<T> fmt::Display for Rejected<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<T: fmt::Debug> std::error::Error for Rejected<T> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
 /// Why an index could not be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IndexError {
     /// There is no index of this name.
@@ -145,7 +179,7 @@ impl fmt::Display for IndexError {
 impl std::error::Error for IndexError {}
 
 /// Why indices could not be added: none of them was.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddIndexersError {
     /// There are indices of these names already.
@@ -193,7 +227,7 @@ impl std::error::Error for AddIndexersError {}
 /// assert_eq!((error.successful, error.total, store.len()), (vec![0, 2], 3, 2));
 /// assert!(matches!(error.errors[..], [StoreError::Key(_)]));
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct TransactionError {
     /// The positions of the changes that were made.
@@ -224,3 +258,5 @@ impl std::error::Error for TransactionError {
         self.errors.first().map(|error| error as _)
     }
 }
+
+debug_as_display!(StoreError, IndexError, AddIndexersError, TransactionError);

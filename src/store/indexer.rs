@@ -153,6 +153,7 @@ impl<T> Indexer<T> {
                     .key_of_deleted(&gone)
                     .map(|key| (key, Change::Delete(gone)))
                     .map_err(Into::into),
+                Change::Bookmark(_) => Ok((Key::from(""), change)),
             };
             match prepared {
                 Ok(change) => keyed.push((position, change)),

@@ -6,23 +6,23 @@ mod expiration_cache;
 mod index;
 mod indexer;
 mod lister;
-#[cfg(test)]
-#[cfg(shuttle)]
-mod models;
 mod mutation_cache;
 mod parts;
+#[cfg(test)]
+#[cfg(shuttle)]
+mod shuttle_tests;
 mod slots;
 mod staging;
 mod thread_safe_store;
 mod transform;
 mod undelta_store;
 
-use std::fmt;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::object::{Deleted, Key};
 
-pub use error::{AddIndexersError, IndexError, StoreError, TransactionError};
+pub use error::{AddIndexersError, IndexError, Rejected, StoreError, TransactionError};
 pub use expiration_cache::{
     ExpirationCache, ExpirationCacheBuilder, ExpirationPolicy, TimestampedEntry, TtlPolicy,
 };
@@ -131,24 +131,46 @@ pub trait ReflectorStore<T>: Send + Sync {
         Ok(())
     }
 
-    /// Calls `write`, once and on this thread, which writes several changes: all that has been read from the
-    /// server at once. A queue need not wake who waits for them before it is over: whose writes wait for pops
-    /// must not hand it on to one. The default just calls it.
+    /// Applies changes in their order, and removes each from `changes`. A reflector calls it with everything that
+    /// it got from one read.
+    ///
+    /// The default calls the methods above one by one. A queue can take all changes under one lock, and wake its
+    /// consumer once.
     ///
     /// ```
-    /// use k8s_informer::{Accessor, DeltaFifo, KeyError, Queue, ReflectorStore};
+    /// use k8s_informer::{Accessor, Change, DeltaFifo, KeyError, ReflectorStore};
+    /// use std::collections::VecDeque;
     /// use std::sync::Arc;
     ///
-    /// let queue = DeltaFifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word.as_str().into())));
-    /// queue.write_together(&mut || {
-    ///     for word in ["a", "b"] {
-    ///         queue.add(Arc::new(word.to_owned())).expect("it has a key");
-    ///     }
-    /// });
-    /// assert_eq!(queue.list_keys().len(), 2);
+    /// let queue = DeltaFifo::new(Accessor::new(|word: &String| match word.as_str() {
+    ///     "" => Err(KeyError::new("an empty word")),
+    ///     word => Ok(word.into()),
+    /// }));
+    /// let words = ["a", "", "b"].map(|word| Change::Add(Arc::new(word.to_owned())));
+    /// let mut changes = VecDeque::from(words);
+    /// let mut rejected = Vec::new();
+    /// while let Err(error) = queue.apply(&mut changes) {
+    ///     rejected.push(error);
+    /// }
+    /// assert_eq!((queue.list_keys().len(), rejected.len()), (2, 1));
+    /// assert!(matches!(&rejected[0].change, Some(Change::Add(word)) if word.is_empty()));
     /// ```
-    fn write_together(&self, write: &mut dyn FnMut()) {
-        write();
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] is about the first change that failed. It has been removed, the ones before it have been applied,
+    /// and the ones behind it are still in `changes`: call again to go on.
+    fn apply(&self, changes: &mut VecDeque<Change<T>>) -> Result<(), Rejected<T>> {
+        while let Some(change) = changes.pop_front() {
+            let result = match change.clone() {
+                Change::Add(object) => self.add(object),
+                Change::Update(object) => self.update(object),
+                Change::Delete(gone) => self.delete(gone),
+                Change::Bookmark(version) => self.bookmark(&version),
+            };
+            result.map_err(|error| Rejected::new(change, error))?;
+        }
+        Ok(())
     }
 
     /// How lists are read into it object by object. Without that, which is the default, a list is held whole
@@ -261,7 +283,8 @@ pub trait Store<T>: ReflectorStore<T> + KnownObjects<T> {
     }
 }
 
-/// One change of a [`transaction`](Store::transaction). client-go's `Transaction`.
+/// One change of a store: see [`ReflectorStore::apply`] and [`Store::transaction`]. client-go's `Transaction`.
+#[derive(Debug)]
 pub enum Change<T> {
     /// An object appeared.
     Add(Arc<T>),
@@ -269,6 +292,15 @@ pub enum Change<T> {
     Update(Arc<T>),
     /// An object is gone.
     Delete(Deleted<T>),
+    /// All changes up to this resourceVersion have been sent.
+    Bookmark(String),
+}
+
+impl<T> Change<T> {
+    /// Whether it brings an object.
+    pub(crate) fn is_write(&self) -> bool {
+        matches!(self, Self::Add(_) | Self::Update(_))
+    }
 }
 
 impl<T> Clone for Change<T> {
@@ -277,16 +309,7 @@ impl<T> Clone for Change<T> {
             Self::Add(object) => Self::Add(Arc::clone(object)),
             Self::Update(object) => Self::Update(Arc::clone(object)),
             Self::Delete(gone) => Self::Delete(gone.clone()),
-        }
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for Change<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Add(object) => f.debug_tuple("Add").field(object).finish(),
-            Self::Update(object) => f.debug_tuple("Update").field(object).finish(),
-            Self::Delete(gone) => f.debug_tuple("Delete").field(gone).finish(),
+            Self::Bookmark(version) => Self::Bookmark(version.clone()),
         }
     }
 }

@@ -162,7 +162,7 @@ impl<T> UndeltaStore<T> {
             if let Err(message) = catch(|| (self.push)(everything)) {
                 // If the logger panics too, nobody is left to tell.
                 drop(catch(|| {
-                    log::error!("the push function of an UndeltaStore: {message}")
+                    log::error!("the push function of an UndeltaStore: {message}");
                 }));
             }
             let mut turn = self.turn.lock();

@@ -1,13 +1,13 @@
 //! Everything that blocks or races, named once: locks, condvars, channels, atomics and threads.
 //!
-//! The real ones, or, in models of interleavings (`RUSTFLAGS="--cfg shuttle"`), stand-ins that let a
-//! scheduler decide who runs at each of these calls. Models are the modules called `models`.
+//! In interleaving tests (the package `tests/shuttle`, built with `cfg(shuttle)`) these are replacements that let a
+//! scheduler choose the next thread at each call. Those tests are the modules called `shuttle_tests`.
 
 #[cfg(test)]
 #[cfg(shuttle)]
-mod model;
+mod simulated;
 #[cfg(all(test, shuttle))]
-pub(crate) use model::*;
+pub(crate) use simulated::*;
 
 #[cfg(not(all(test, shuttle)))]
 mod real {

@@ -5,6 +5,8 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::error::debug_as_display;
+
 /// Fields that a reflector leaves out of every object while it decodes: they never take memory.
 ///
 /// Each is named by a JSON pointer (RFC 6901) in which `*` stands for every element or key at its place.
@@ -137,7 +139,7 @@ impl fmt::Debug for FieldPaths {
 }
 
 /// A string is no JSON pointer to a field.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct FieldPathError {
     pointer: String,
     problem: Problem,
@@ -164,3 +166,5 @@ impl fmt::Display for FieldPathError {
 }
 
 impl std::error::Error for FieldPathError {}
+
+debug_as_display!(FieldPathError);

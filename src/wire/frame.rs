@@ -1,39 +1,55 @@
-use memchr::{memchr, memrchr};
+use memchr::memchr;
 
 use super::{Room, SplitError};
 use crate::scan::Scanner;
 
-/// Cuts a watch stream into its frames: JSON objects, one after the other.
+/// Splits a watch stream into frames: JSON objects, one after the other.
 ///
-/// API servers write one a line, and a frame that lies whole and on a line of its own in the bytes that came
-/// is handed out where it is, without a look at what is in it. One that is cut by their end is put together
-/// until its line ends. Only where a frame may have ended without its line, or shares it, the closing brace
-/// is looked for. A frame ends with its line, whatever it is, so that a broken one can't take others with it;
-/// only one whose first line is just the opening brace may stand on several.
+/// API servers write one frame per line. A whole line in the input is returned in place, unread. A line that the
+/// input cuts is buffered until it ends. Only where a frame may end without its line, or shares its line, the
+/// splitter looks for the closing brace. A frame ends with its line, whatever it contains, so that a broken frame
+/// takes no others with it. Only a frame whose first line is a single opening brace may have several lines.
 #[derive(Debug, Default)]
 pub(crate) struct FrameSplitter {
-    /// A line that has not ended: nothing of it has been looked at.
+    /// A line whose end has not come; not looked at yet, unless `in_line`.
     line: Room,
-    /// The beginning of a frame whose end has not come yet.
+    /// How much of `line` has been split, while it is being split.
+    in_line: Option<usize>,
+    /// The beginning of a frame whose end has not come, or the frame that was returned last.
     partial: Room,
-    /// Looks for its closing brace.
+    /// Finds the closing brace of `partial`.
     scanner: Scanner,
-    /// Whether it stands on several lines.
+    /// Whether `partial` has several lines.
     several_lines: bool,
+    returned: Returned,
+    /// The next frame shares its line with others.
+    shares_line: bool,
     limit: usize,
 }
 
-/// What became of a frame that was handed out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
-    /// It was a frame.
-    Whole,
-    /// It was several on one line: hand them out one by one.
-    Several,
+/// The frame that was returned last. The next call skips it.
+#[derive(Clone, Copy, Debug, Default)]
+enum Returned {
+    #[default]
+    Nothing,
+    /// A whole line of this length.
+    Line(usize),
+    Partial,
+}
+
+/// Where a complete piece is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Piece {
+    /// In the input, from and to these positions.
+    Input(usize, usize),
+    /// In the line that was buffered.
+    Line(usize, usize),
+    /// In the splitter's buffer.
+    Buffer,
 }
 
 impl FrameSplitter {
-    /// Of objects that have at most so many bytes.
+    /// For frames of at most `limit` bytes.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -41,44 +57,123 @@ impl FrameSplitter {
         }
     }
 
-    /// Hands each frame that is complete now to `frame`. Stops where that fails.
-    pub(crate) fn feed<E: From<SplitError>>(
-        &mut self,
-        mut bytes: &[u8],
-        mut frame: impl FnMut(&[u8]) -> Result<Taken, E>,
-    ) -> Result<(), E> {
-        // Room that is not used is too large, too.
-        for room in [&mut self.line, &mut self.partial] {
-            if room.is_empty() {
-                room.clear();
-            }
-        }
-        if !self.line.is_empty() {
-            let rest_of_line = memchr(b'\n', bytes).map_or(bytes.len(), |at| at + 1);
-            let (begun, rest) = bytes.split_at(rest_of_line);
-            self.line.bytes().extend_from_slice(begun);
-            bytes = rest;
+    /// Returns the next frame, and how much of the input it consumed. `None` needs more input, after all of this.
+    ///
+    /// A returned line is consumed by the next call: its caller may find [`several`](Self::several) frames in it.
+    pub(crate) fn next(&mut self, input: &[u8]) -> Result<(usize, Option<Piece>), SplitError> {
+        let mut at = self.skip_returned();
+        if self.in_line.is_none() && !self.line.is_empty() {
+            let end = memchr(b'\n', &input[at..]).map_or(input.len(), |end| at + end + 1);
+            self.line.bytes().extend_from_slice(&input[at..end]);
+            at = end;
             if self.line_may_wait() {
-                return Ok(());
+                self.shrink();
+                return Ok((at, None));
             }
-            self.split_line(&mut frame)?;
+            self.in_line = Some(0);
         }
-        let lines = memrchr(b'\n', bytes).map_or(0, |at| at + 1);
-        self.split(&bytes[..lines], &mut frame)?;
-        let begun = &bytes[lines..];
-        if !self.partial.is_empty() || begun.is_empty() {
-            return self.split(begun, &mut frame);
-        }
-        self.line.bytes().extend_from_slice(begun);
-        if self.line_may_wait() {
-            Ok(())
-        } else {
-            self.split_line(&mut frame)
+        loop {
+            if let Some(start) = self.in_line {
+                let line = std::mem::take(&mut self.line);
+                let split = self.split(&line[start..]);
+                self.line = line;
+                let (consumed, length) = split?;
+                let start = start + consumed;
+                self.in_line = Some(start);
+                match length {
+                    Some(0) => return Ok((at, Some(Piece::Buffer))),
+                    Some(length) => return Ok((at, Some(Piece::Line(start, start + length)))),
+                    None => {
+                        self.in_line = None;
+                        self.line.clear();
+                    }
+                }
+            }
+            if self.partial.is_empty() {
+                at = input.len() - input[at..].trim_ascii_start().len();
+                if memchr(b'\n', &input[at..]).is_none() && at < input.len() {
+                    self.line.bytes().extend_from_slice(&input[at..]);
+                    at = input.len();
+                    if !self.line_may_wait() {
+                        self.in_line = Some(0);
+                        continue;
+                    }
+                }
+            }
+            let (consumed, length) = self.split(&input[at..])?;
+            at += consumed;
+            let piece = match length {
+                Some(0) => Some(Piece::Buffer),
+                Some(length) => Some(Piece::Input(at, at + length)),
+                None => None,
+            };
+            if piece.is_none() {
+                self.shrink();
+            }
+            return Ok((at, piece));
         }
     }
 
-    /// Whether more of the line that has begun is waited for: it does not end where a frame may, and is not
-    /// too large. If a frame has ended within it, that waits, too.
+    /// As [`next`](Self::next), at the end of the stream: returns what is left, unless it is only the beginning of
+    /// a frame.
+    pub(crate) fn next_at_end(&mut self) -> Result<Option<Piece>, SplitError> {
+        if self.in_line.is_none() && !self.line.is_empty() {
+            self.in_line = Some(0);
+        }
+        let (_, piece) = self.next(&[])?;
+        if piece.is_some() || self.partial.is_empty() || self.scanner.is_inside() {
+            return Ok(piece);
+        }
+        self.return_partial();
+        Ok(Some(Piece::Buffer))
+    }
+
+    /// The bytes of a piece that [`next`](Self::next) returned for this input.
+    pub(crate) fn piece<'a>(&'a self, input: &'a [u8], piece: Piece) -> &'a [u8] {
+        match piece {
+            Piece::Input(start, end) => &input[start..end],
+            Piece::Line(start, end) => &self.line[start..end],
+            Piece::Buffer => self.partial.trim_ascii(),
+        }
+    }
+
+    /// The line that was returned last has several frames: the next calls return them one by one.
+    ///
+    /// Returns false for a frame that is no whole line, which is the caller's to reject.
+    pub(crate) fn several(&mut self) -> bool {
+        match std::mem::take(&mut self.returned) {
+            Returned::Line(_) => {
+                self.shares_line = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// How much of the input the frame takes that was returned last.
+    fn skip_returned(&mut self) -> usize {
+        match std::mem::take(&mut self.returned) {
+            Returned::Line(length) => match &mut self.in_line {
+                Some(at) => *at += length,
+                None => return length,
+            },
+            Returned::Partial => self.partial.clear(),
+            Returned::Nothing => {}
+        }
+        0
+    }
+
+    /// Unused buffers are too large, too.
+    fn shrink(&mut self) {
+        for buffer in [&mut self.line, &mut self.partial] {
+            if buffer.is_empty() {
+                buffer.clear();
+            }
+        }
+    }
+
+    /// Whether the line is to be continued: it does not end where a frame may end, and is not too large. A frame
+    /// that has ended within it waits, too.
     fn line_may_wait(&self) -> bool {
         self.line.first() == Some(&b'{')
             && self
@@ -88,71 +183,40 @@ impl FrameSplitter {
             && self.line.len() <= self.limit
     }
 
-    /// Splits the line that has begun, as far as it has come.
-    fn split_line<E: From<SplitError>>(
-        &mut self,
-        frame: &mut impl FnMut(&[u8]) -> Result<Taken, E>,
-    ) -> Result<(), E> {
-        let mut line = std::mem::take(&mut self.line);
-        let result = self.split(line.bytes(), frame);
-        line.clear();
-        self.line = line;
-        result
-    }
-
-    fn split<E: From<SplitError>>(
-        &mut self,
-        mut bytes: &[u8],
-        frame: &mut impl FnMut(&[u8]) -> Result<Taken, E>,
-    ) -> Result<(), E> {
-        loop {
-            if self.partial.is_empty() {
-                bytes = bytes.trim_ascii_start();
-                if bytes.is_empty() {
-                    return Ok(());
-                }
-                // One that is too large may be several.
-                if let Some(line) = whole_line(bytes)
-                    && line.trim_ascii_end().len() <= self.limit
-                    && frame(line.trim_ascii_end())? == Taken::Whole
-                {
-                    bytes = &bytes[line.len()..];
-                    continue;
-                }
+    /// Finds the next frame in `bytes`. Returns how much comes before it, and the length of the whole line that it
+    /// is; 0 if it is in `partial`. `None` if all bytes have been consumed.
+    fn split(&mut self, bytes: &[u8]) -> Result<(usize, Option<usize>), SplitError> {
+        let mut at = 0;
+        if self.partial.is_empty() {
+            at = bytes.len() - bytes.trim_ascii_start().len();
+            if at == bytes.len() {
+                return Ok((at, None));
             }
-            let end = self.end(bytes);
-            let (begun, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
-            self.check(self.partial.len() + begun.len())?;
-            self.partial.bytes().extend_from_slice(begun);
-            bytes = rest;
-            if end.is_none() {
-                return Ok(());
+            // One that is too large may be several.
+            if !std::mem::take(&mut self.shares_line)
+                && let Some(line) = whole_line(&bytes[at..])
+                && line.len() <= self.limit
+            {
+                self.returned = Returned::Line(line.len());
+                return Ok((at, Some(line.len())));
             }
-            self.hand_out(frame)?;
         }
+        let end = self.end(&bytes[at..]).map(|end| at + end);
+        let begun = &bytes[at..end.unwrap_or(bytes.len())];
+        self.check(self.partial.len() + begun.len())?;
+        self.partial.bytes().extend_from_slice(begun);
+        let consumed = at + begun.len();
+        if end.is_none() {
+            return Ok((consumed, None));
+        }
+        self.return_partial();
+        Ok((consumed, Some(0)))
     }
 
-    /// The stream is at its end: hands out what is left of it, unless it is only the beginning of a frame.
-    pub(crate) fn finish<E: From<SplitError>>(
-        &mut self,
-        mut frame: impl FnMut(&[u8]) -> Result<Taken, E>,
-    ) -> Result<(), E> {
-        self.split_line(&mut frame)?;
-        if self.partial.is_empty() || self.scanner.is_inside() {
-            Ok(())
-        } else {
-            self.hand_out(&mut frame)
-        }
-    }
-
-    fn hand_out<E>(&mut self, frame: &mut impl FnMut(&[u8]) -> Result<Taken, E>) -> Result<(), E> {
+    fn return_partial(&mut self) {
         self.scanner = Scanner::default();
         self.several_lines = false;
-        let mut whole = std::mem::take(&mut self.partial);
-        frame(whole.bytes().trim_ascii())?;
-        whole.clear();
-        self.partial = whole;
-        Ok(())
+        self.returned = Returned::Partial;
     }
 
     /// Where the frame that has begun ends, if that is in these bytes.
@@ -193,10 +257,10 @@ impl FrameSplitter {
     }
 }
 
-/// The first line, if it has come whole and looks like a frame.
+/// The first line without white space at its end, if it is complete and looks like a frame.
 fn whole_line(bytes: &[u8]) -> Option<&[u8]> {
-    let line = &bytes[..memchr(b'\n', bytes)?];
-    (line.starts_with(b"{") && line.trim_ascii_end().ends_with(b"}")).then_some(line)
+    let line = bytes[..memchr(b'\n', bytes)?].trim_ascii_end();
+    (line.starts_with(b"{") && line.ends_with(b"}")).then_some(line)
 }
 
 #[cfg(test)]
@@ -206,17 +270,29 @@ mod tests {
     fn split(chunks: &[&[u8]], limit: usize) -> Result<Vec<String>, SplitError> {
         let mut frames = Vec::new();
         let mut splitter = FrameSplitter::new(limit);
-        let mut take = |frame: &[u8]| {
-            if crate::wire::has_several(frame) {
-                return Ok(Taken::Several);
+        let mut take = |splitter: &mut FrameSplitter, input: &[u8], piece| {
+            let frame = splitter.piece(input, piece);
+            if !crate::wire::has_several(frame) {
+                frames.push(String::from_utf8_lossy(frame).into_owned());
+            } else {
+                assert!(splitter.several());
             }
-            frames.push(String::from_utf8_lossy(frame).into_owned());
-            Ok::<_, SplitError>(Taken::Whole)
         };
         for chunk in chunks {
-            splitter.feed(chunk, &mut take)?;
+            let mut chunk = *chunk;
+            loop {
+                let (consumed, piece) = splitter.next(chunk)?;
+                let Some(piece) = piece else {
+                    assert_eq!(consumed, chunk.len());
+                    break;
+                };
+                take(&mut splitter, chunk, piece);
+                chunk = &chunk[consumed..];
+            }
         }
-        splitter.finish(&mut take)?;
+        while let Some(piece) = splitter.next_at_end()? {
+            take(&mut splitter, &[], piece);
+        }
         Ok(frames)
     }
 
@@ -240,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_may_stand_on_several_lines_share_one_or_end_without_one() {
+    fn frames_may_span_share_or_lack_lines() {
         split_anywhere(
             " {\"a\":{}}{\"b\":{}} {\"c\":3}\n{\n\"d\": [\n1]\n}{ \r\n \"e\":5}\n{\"f\":6}",
             &[
@@ -255,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_share_a_line_are_told_apart_whatever_bytes_are_in_their_strings() {
+    fn frames_sharing_a_line_are_split_at_any_string_content() {
         let line = b"{\"a\":\"\xff}\"} {\"b\":1}\n";
         for cut in 0..line.len() {
             let frames = split(&[&line[..cut], &line[cut..]], 99).unwrap();

@@ -2,7 +2,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::SplitError;
+use super::{Piece, SplitError};
 use crate::scan::Scanner;
 
 /// Cuts the body of a LIST into its items while it arrives, so that no more than one of them is held as
@@ -26,6 +26,8 @@ pub(crate) struct ListSplitter {
     rest: Vec<u8>,
     /// The beginning of an item whose end has not come yet.
     partial: Vec<u8>,
+    /// Whether `partial` is the item that was returned last.
+    returned_partial: bool,
     /// Where in `rest` the last string of the outermost object begins, for as long as it may be the key
     /// `"items"`.
     key: Option<usize>,
@@ -176,6 +178,7 @@ impl ListSplitter {
             has_items: false,
             rest: Vec::new(),
             partial: Vec::new(),
+            returned_partial: false,
             key: None,
             head: ListMeta::default(),
             limit,
@@ -183,56 +186,83 @@ impl ListSplitter {
         }
     }
 
-    /// Hands each item that is complete now to `item`, with what the list has said of itself before them.
-    /// Stops where that fails.
-    pub(crate) fn feed<E: From<SplitError>>(
-        &mut self,
-        bytes: &[u8],
-        mut item: impl FnMut(&[u8], &ListMeta) -> Result<(), E>,
-    ) -> Result<(), E> {
+    /// Returns the next item, and how much of the input it consumed. `None` needs more input, after all of this.
+    pub(crate) fn next(&mut self, input: &[u8]) -> Result<(usize, Option<Piece>), SplitError> {
+        if std::mem::take(&mut self.returned_partial) {
+            self.partial.clear();
+        }
         let mut at = 0;
-        while at < bytes.len() {
+        while at < input.len() {
             match self.place {
-                Place::Around => at = self.around(bytes, at)?,
+                Place::Around => at = self.around(input, at)?,
                 Place::Before | Place::First | Place::Behind | Place::Next => {
-                    match self.between(bytes[at]) {
+                    match self.between(input[at]) {
                         Some(length) => at += length,
-                        None => return Err(self.malformed(at).into()),
+                        None => return Err(self.malformed(at)),
                     }
                 }
                 Place::Item | Place::Scalar => {
+                    let start = at;
                     let length = match self.place {
-                        Place::Item => self.scanner.end(&bytes[at..]),
-                        _ => self.scanner.scalar_end(&bytes[at..]),
+                        Place::Item => self.scanner.end(&input[at..]),
+                        _ => self.scanner.scalar_end(&input[at..]),
                     };
-                    let slice = &bytes[at..at + length.unwrap_or(bytes.len() - at)];
-                    at += slice.len();
-                    if self.partial.len() + slice.len() > self.limit {
+                    at = length.map_or(input.len(), |length| start + length);
+                    if self.partial.len() + at - start > self.limit {
                         return Err(SplitError::TooLarge {
                             what: "a list item",
                             limit: self.limit,
-                        }
-                        .into());
+                        });
                     }
-                    if length.is_none() {
-                        self.partial.extend_from_slice(slice);
-                    } else {
+                    let is_partial = !self.partial.is_empty();
+                    if is_partial || length.is_none() {
+                        self.partial.extend_from_slice(&input[start..at]);
+                    }
+                    if length.is_some() {
                         self.place = Place::Behind;
-                        if self.partial.is_empty() {
-                            item(slice, &self.head)?;
-                        } else {
-                            self.partial.extend_from_slice(slice);
-                            let whole = std::mem::take(&mut self.partial);
-                            item(&whole, &self.head)?;
-                            self.partial = whole;
-                            self.partial.clear();
-                        }
+                        self.offset += at as u64;
+                        self.returned_partial = is_partial;
+                        let piece = match is_partial {
+                            true => Piece::Buffer,
+                            false => Piece::Input(start, at),
+                        };
+                        return Ok((at, Some(piece)));
                     }
                 }
             }
         }
-        self.offset += bytes.len() as u64;
-        Ok(())
+        self.offset += at as u64;
+        Ok((at, None))
+    }
+
+    /// The bytes of a piece that [`next`](Self::next) returned for this input.
+    pub(crate) fn piece<'a>(&'a self, input: &'a [u8], piece: Piece) -> &'a [u8] {
+        match piece {
+            Piece::Input(start, end) => &input[start..end],
+            Piece::Line(..) | Piece::Buffer => &self.partial,
+        }
+    }
+
+    /// Calls `item` with each item that is complete. Stops at the first error.
+    #[cfg(any(test, feature = "client"))]
+    pub(crate) fn feed<E: From<SplitError>>(
+        &mut self,
+        mut input: &[u8],
+        mut item: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        loop {
+            let (consumed, piece) = self.next(input)?;
+            let Some(piece) = piece else {
+                return Ok(());
+            };
+            item(self.piece(input, piece))?;
+            input = &input[consumed..];
+        }
+    }
+
+    /// What the list said of itself before its items.
+    pub(crate) fn head(&self) -> &ListMeta {
+        &self.head
     }
 
     /// What the list says of itself, once the whole body has come.
@@ -367,7 +397,7 @@ mod tests {
         for &cut in cuts.iter().chain([&body.len()]) {
             let chunk = &body.as_bytes()[start..cut];
             start = cut;
-            let fed = splitter.feed(chunk, |item, _| {
+            let fed = splitter.feed(chunk, |item| {
                 let value: Result<serde_json::Value, _> = serde_json::from_slice(item);
                 items.push(value.map_err(|_| SplitError::Malformed {
                     what: "an item",
@@ -399,7 +429,7 @@ mod tests {
     ];
 
     #[test]
-    fn items_are_those_that_serde_json_finds_wherever_the_chunks_end() {
+    fn items_equal_those_of_serde_json_at_any_chunk_boundary() {
         for body in BODIES {
             let value: serde_json::Value = serde_json::from_str(body).unwrap();
             let expected: Vec<serde_json::Value> = value
@@ -467,7 +497,7 @@ mod tests {
     #[test]
     fn an_item_over_the_limit_is_an_error_before_its_end_has_come() {
         let mut splitter = ListSplitter::new(8);
-        let fed = splitter.feed(br#"{"items":[{"a":"#, |_, _| Ok::<(), SplitError>(()));
+        let fed = splitter.feed(br#"{"items":[{"a":"#, |_| Ok::<(), SplitError>(()));
         assert_eq!(
             fed,
             Err(SplitError::TooLarge {
@@ -476,9 +506,7 @@ mod tests {
             })
         );
         let mut splitter = ListSplitter::new(10);
-        let fed = splitter.feed(br#"{"items":[{"a":"12345678"#, |_, _| {
-            Ok::<(), SplitError>(())
-        });
+        let fed = splitter.feed(br#"{"items":[{"a":"12345678"#, |_| Ok::<(), SplitError>(()));
         assert_eq!(
             fed,
             Err(SplitError::TooLarge {

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_twice_which_object_it_is_or_in_no_words_is_ambiguous() {
+    fn repeated_or_missing_identity_is_ambiguous() {
         for (metadata, name) in [
             (r#"{"name":"a","namespace":"ns","name":"b"}"#, "ns/b"),
             (r#"{"name":"a","namespace":"ns","namespace":"ns"}"#, "ns/a"),

@@ -1,5 +1,7 @@
 use std::fmt;
 
+use crate::error::debug_as_display;
+
 /// One of several equal parts of the objects of a kind: with one each, the replicas of a program hold between
 /// them what is too much for a single one.
 ///
@@ -111,7 +113,7 @@ pub(crate) fn fnv1a(text: &str) -> u64 {
 }
 
 /// There is no such shard.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ShardError {
     index: u32,
     count: u32,
@@ -128,6 +130,8 @@ impl fmt::Display for ShardError {
 }
 
 impl std::error::Error for ShardError {}
+
+debug_as_display!(ShardError);
 
 #[cfg(test)]
 mod tests {
@@ -148,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn sh1_the_shards_are_the_whole_range_without_gaps_and_as_long_as_each_other() {
+    fn sh1_shards_are_equal_and_cover_the_range_without_gaps() {
         for count in (1..=100).chain([127, 128, 1000, 65_535, 65_536, u32::MAX]) {
             // All of them, or the first and the last ones and some in between.
             let indices = match count {

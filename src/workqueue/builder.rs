@@ -154,7 +154,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> WorkQueueBuilder<T> {
             queue
                 .threads
                 .spawn(format!("{} timer", queue.shared.name), None, move || {
-                    shared.keep_time()
+                    shared.keep_time();
                 })?;
         }
         Ok(queue)

@@ -150,14 +150,14 @@ mod builder;
 mod delayed;
 mod delaying;
 mod limiter;
-#[cfg(test)]
-#[cfg(shuttle)]
-mod models;
 mod order;
 mod parallelize;
 mod queue;
 mod rate_limiting;
 mod shared;
+#[cfg(test)]
+#[cfg(shuttle)]
+mod shuttle_tests;
 mod state;
 
 pub use crate::metrics::WorkQueueMetrics;

@@ -253,7 +253,7 @@ impl<T: Clone + Eq + Hash + Send + 'static> Drop for WorkItem<'_, T> {
                 log::error!(
                     "work queue {:?}: being done with an item {panic}",
                     self.shared.name
-                )
+                );
             }));
         }
     }

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::server::{Reply, SOON, Seen, Server, answer, first_chunk};
+use super::server::{Reply, SOON, Seen, Server, answer, first_chunk};
 
 /// Of a group of its own, and knows nothing but its name.
 #[derive(Debug, Deserialize)]
@@ -205,7 +205,7 @@ fn what_was_fetched_goes_back_whole() {
 }
 
 #[test]
-fn metadata_is_asked_for_in_its_two_forms_and_whole_objects_are_taken_too() {
+fn metadata_request_offers_both_forms_accepts_whole_objects() {
     const PARTIAL: &str =
         "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
     let server = Server::answering(
@@ -559,7 +559,7 @@ fn an_answer_takes_no_longer_than_it_may() {
     let dripping = thread::spawn(move || {
         use std::io::Write;
         let (mut stream, _) = listener.accept().unwrap();
-        crate::server::read_request(&mut stream)?;
+        super::server::read_request(&mut stream)?;
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")?;
         let pause = Stop::new();
         loop {

@@ -105,7 +105,7 @@ fn another_authority_is_a_tls_error() {
     let Some(main) = existing() else { return };
     let config = Config::from_kubeconfig(&main, None)
         .unwrap()
-        .ca_pem(crate::tls::Authority::new().pem);
+        .ca_pem(super::tls::Authority::new().pem);
     let error = Client::new(config)
         .unwrap()
         .request(&Request::get("/version"), &Stop::new())
@@ -137,7 +137,7 @@ fn what_is_not_there_is_not_found() {
 }
 
 #[test]
-fn an_object_is_made_changed_and_deleted_while_a_watch_sees_it_and_stops_at_once() {
+fn watch_sees_create_update_delete_and_stops_at_once() {
     let Some(main) = existing() else { return };
     let client = Client::new(Config::from_kubeconfig(&main, None).unwrap()).unwrap();
     let namespace = format!("client-test-{}", std::process::id());

@@ -6,9 +6,9 @@ use std::process::Command;
 
 use k8s_informer::{Client, Config, KubeconfigOptions, Request, Stop};
 
-use crate::folder::Folder;
-use crate::server::{Reply, Server, answer};
-use crate::tls::Authority;
+use super::folder::Folder;
+use super::server::{Reply, Server, answer};
+use super::tls::Authority;
 
 fn kubeconfig(server: &str, user: &str) -> String {
     format!(
@@ -281,7 +281,7 @@ fn default_of_a_process<'a>(environment: impl IntoIterator<Item = (&'a str, &'a 
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([
         "--exact",
-        "config::a_process_finds_its_kubeconfig",
+        "client::config::a_process_finds_its_kubeconfig",
         "--nocapture",
     ]);
     command.env_clear().envs(environment).env(CHILD, "1");

@@ -1,6 +1,5 @@
 //! What is nested as deeply as it may be is decoded on any thread, and does not overflow its stack.
 
-use std::process::Command;
 use std::thread;
 
 use k8s_informer::{
@@ -9,28 +8,33 @@ use k8s_informer::{
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-use crate::server::{Reply, Server, answer};
-
-/// Set in the process whose stack may overflow.
-const CHILD: &str = "TEST_DEEP_CHILD";
+use super::server::{Reply, Server, answer};
+use crate::own_process;
 
 /// As the standard library makes them, and handlers have them.
 const STACK: usize = 2 << 20;
 
+/// What is innermost of a definition, and the same with a value of another type.
+const GOOD: &str = "{}";
+const BAD: &str = r#"{"maxLength":"s3cret"}"#;
+
 /// A definition with so many levels of braces and brackets.
-fn definition(levels: usize) -> String {
+fn definition(levels: usize, innermost: &str) -> String {
     let nots = levels - 6;
     format!(
-        r#"{{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{{"name":"a","resourceVersion":"5"}},"spec":{{"group":"g","names":{{"kind":"K","plural":"p"}},"scope":"Namespaced","versions":[{{"name":"v1","served":true,"storage":true,"schema":{{"openAPIV3Schema":{}{{}}{}}}}}]}}}}"#,
+        r#"{{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{{"name":"a","resourceVersion":"5"}},"spec":{{"group":"g","names":{{"kind":"K","plural":"p"}},"scope":"Namespaced","versions":[{{"name":"v1","served":true,"storage":true,"schema":{{"openAPIV3Schema":{}{innermost}{}}}}}]}}}}"#,
         r#"{"not":"#.repeat(nots),
         "}".repeat(nots)
     )
 }
 
 /// Everything that decodes an object for whoever calls it.
-fn decode_everywhere(levels: usize) -> Vec<(&'static str, Result<(), String>)> {
+fn decode_everywhere(
+    levels: usize,
+    innermost: &'static str,
+) -> Vec<(&'static str, Result<(), String>)> {
     let server = Server::start(move |request| {
-        let object = definition(levels);
+        let object = definition(levels, innermost);
         let body = match request {
             watch if watch.contains("watch=true") => {
                 format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n")
@@ -46,7 +50,7 @@ fn decode_everywhere(levels: usize) -> Vec<(&'static str, Result<(), String>)> {
     let (api, stop) = (client.api::<CustomResourceDefinition>(None), Stop::new());
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/a";
     let compact: Compact<CustomResourceDefinition> =
-        serde_json::from_str(&definition(levels)).unwrap();
+        serde_json::from_str(&definition(levels, innermost)).unwrap();
     let message = |error: Error| error.to_string();
     let decoding = |error: serde_json::Error| error.to_string();
     let dynamic = |api: Api<DynamicObject>| -> Result<CustomResourceDefinition, String> {
@@ -94,26 +98,43 @@ fn decode_everywhere(levels: usize) -> Vec<(&'static str, Result<(), String>)> {
 }
 
 #[test]
+fn error_deep_in_an_object_is_explained_on_a_small_stack() {
+    if !own_process::is_alone(
+        module_path!(),
+        "error_deep_in_an_object_is_explained_on_a_small_stack",
+    ) {
+        return;
+    }
+    let small = thread::Builder::new().stack_size(STACK);
+    let levels = [16, 17, 32, 127];
+    let all = small
+        .spawn(move || levels.map(|levels| (levels, decode_everywhere(levels, BAD))))
+        .unwrap();
+    for (levels, results) in all.join().unwrap() {
+        let nots = ".not".repeat(levels - 6);
+        let path = format!("spec.versions[0].schema.openAPIV3Schema{nots}.maxLength: ");
+        for (what, result) in results
+            .into_iter()
+            .filter(|(what, _)| *what != "Compact::pointer")
+        {
+            let error = result.expect_err(what);
+            let expected = format!("{path}invalid type: string, expected i64");
+            assert!(
+                error.contains(&expected) && !error.contains("s3cret"),
+                "{what}: {error}"
+            );
+        }
+    }
+}
+
+#[test]
 fn deep_object_is_decoded_on_a_small_stack() {
-    if std::env::var_os(CHILD).is_none() {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        let name = "deep::deep_object_is_decoded_on_a_small_stack";
-        let output = command
-            .args(["--exact", name, "--nocapture"])
-            .env(CHILD, "1")
-            .output()
-            .unwrap();
-        let text = [output.stdout, output.stderr].concat();
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&text)
-        );
+    if !own_process::is_alone(module_path!(), "deep_object_is_decoded_on_a_small_stack") {
         return;
     }
     let small = thread::Builder::new().stack_size(STACK);
     let all = small
-        .spawn(|| [33, 127].map(decode_everywhere))
+        .spawn(|| [33, 127].map(|levels| decode_everywhere(levels, GOOD)))
         .unwrap()
         .join()
         .unwrap();
@@ -121,7 +142,7 @@ fn deep_object_is_decoded_on_a_small_stack() {
         println!("{what}");
         result.expect(what);
     }
-    for (what, result) in decode_everywhere(128) {
+    for (what, result) in decode_everywhere(128, GOOD) {
         let error = match (what, result) {
             // It is not the whole object.
             ("Compact::pointer", result) => {

@@ -10,7 +10,7 @@ use k8s_informer::{
 };
 use serde_json::{Value, json};
 
-use crate::server::{Reply, Server, answer};
+use super::server::{Reply, Server, answer};
 
 /// The body of a recorded answer.
 fn sample(name: &str) -> Value {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::{Client, Config, Error, ExecConfig, InteractiveMode, Request, Stop};
 
-use crate::folder::Folder;
-use crate::server::{SOON, Server};
+use super::folder::Folder;
+use super::server::{SOON, Server};
 
 /// Generous for a loaded machine; usually it is far below a millisecond.
 const AT_ONCE: Duration = Duration::from_secs(2);
@@ -44,7 +44,7 @@ fn written_to(folder: &Folder, name: &str) -> impl FnOnce() + use<> {
                 .recv_timeout(SOON)
                 .expect("the plugin does not begin")
                 .unwrap(),
-        )
+        );
     }
 }
 
@@ -100,7 +100,7 @@ fn requests_at_the_same_time_wait_for_one_run() {
 }
 
 #[test]
-fn what_a_plugin_fails_with_is_said_with_the_request_and_without_its_output() {
+fn plugin_failure_is_reported_without_its_output() {
     let folder = Folder::new("exec-failures");
     let plugin = |text| script(&folder, text).env("TOKEN", "s3cret");
     for (plugin, expected) in [

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use k8s_informer::{Client, Config, Error, GroupVersionResource, ListOptions, ListerWatcher, Stop};
 
-use crate::server::{Reply, SOON, Server, answer, read_request};
+use super::server::{Reply, SOON, Server, answer, read_request};
 
 /// Far more than the buffers of client and sockets hold.
 const WITHOUT_END: usize = 64 << 20;
@@ -168,7 +168,7 @@ fn chunks_that_are_none_end_the_body() {
 }
 
 #[test]
-fn interim_answers_without_an_end_take_no_longer_than_an_answer_may() {
+fn endless_interim_responses_hit_the_response_timeout() {
     for rest in [
         "HTTP/1.1 100 Continue\r\n\r\n",
         "HTTP/1.1 103 Early Hints\r\ns3cret: s3cret\r\n\r\n",

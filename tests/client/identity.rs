@@ -2,7 +2,7 @@
 
 use k8s_informer::{Client, Config, Impersonation, Request, Stop};
 
-use crate::server::Server;
+use super::server::Server;
 
 /// The lines of the head that a request with this configuration has, in order.
 fn head(config: impl FnOnce(Config) -> Config) -> Vec<String> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use k8s_informer::{Client, Config, Error, Kubeconfig, KubeconfigOptions};
 
-use crate::folder::Folder;
+use super::folder::Folder;
 
 fn shape(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -377,7 +377,7 @@ fn kubeconfig_what_means_two_things_is_refused() {
 }
 
 #[test]
-fn what_is_no_kubeconfig_is_refused_by_line_and_column_without_a_word_of_it() {
+fn invalid_kubeconfig_error_has_position_but_no_content() {
     for (text, expected) in [
         ("users: [s3cret", "at line 1, column 8"),
         (

@@ -3,8 +3,8 @@
 use k8s_informer::{DeleteOptions, Error, Patch, Shard, Stop};
 use serde_json::{Value, json};
 
-use crate::server::{Reply, Seen, Server, answer};
-use crate::verbs::{all, counteds, status};
+use super::server::{Reply, Seen, Server, answer};
+use super::verbs::{all, counteds, status};
 
 fn counted(api_version: &str, kind: &str) -> Value {
     json!({
@@ -187,7 +187,7 @@ fn pages_without_end_are_an_error() {
 }
 
 #[test]
-fn the_objects_of_one_shard_are_not_deleted_where_those_of_all_might_be() {
+fn delete_collection_of_one_shard_is_refused() {
     let server = Server::answering("{}");
     let mut which = all();
     which.shard_selector = Shard::new(0, 2).unwrap().selector();
@@ -204,7 +204,7 @@ fn the_objects_of_one_shard_are_not_deleted_where_those_of_all_might_be() {
 }
 
 #[test]
-fn a_watch_that_is_answered_with_something_else_is_an_error_and_over() {
+fn watch_answered_with_other_content_ends_with_error() {
     let status = status(200, "", "s3cret");
     let list =
         json!({"kind": "CountedList", "apiVersion": "example.com/v1", "metadata": {}, "items": []});

@@ -6,7 +6,7 @@ use k8s_informer::{
 };
 use serde_json::json;
 
-use crate::server::{SOON, Server};
+use super::server::{SOON, Server};
 
 /// What apimachinery's `IsValidPathSegmentName` refuses, and nothing at all.
 const BAD: [&str; 7] = ["", ".", "..", "a/b", "../kube-system", "a%2fb", "%2e%2e"];
@@ -177,9 +177,10 @@ fn scope_with_a_bad_namespace_does_not_start() {
         );
         assert!(error.contains(&format!("namespace {bad:?}")), "{error}");
         assert!(!informer.has_synced() && !good.is_stopped());
-        factory
-            .wait_for_cache_sync_timeout(&Stop::new(), SOON)
-            .unwrap();
+        let error = factory
+            .wait_for_cache_sync_with(&Stop::new(), SOON)
+            .unwrap_err();
+        assert!(error.unsynced.iter().all(|one| one.not_started), "{error}");
 
         let observed = observe_dynamic(client(&server), pods())
             .scope(scope)

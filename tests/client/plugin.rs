@@ -9,10 +9,10 @@ use k8s_informer::{Client, ClientMetrics, Config, Error, ExecConfig, Request, St
 use rcgen::PKCS_ECDSA_P256_SHA256;
 use serde_json::json;
 
-use crate::folder::Folder;
-use crate::script::{FUTURE, PAST, Plugin};
-use crate::server::{Reply, Server, answer};
-use crate::tls::Authority;
+use super::folder::Folder;
+use super::script::{FUTURE, PAST, Plugin};
+use super::server::{Reply, Server, answer};
+use super::tls::Authority;
 
 fn get(client: &Client) -> Result<Vec<u8>, Error> {
     client
@@ -161,7 +161,7 @@ fn those_who_are_refused_at_the_same_time_wait_for_one_run() {
 }
 
 #[test]
-fn an_authority_that_can_not_be_read_for_a_while_is_not_the_plugins_fault() {
+fn temporarily_unreadable_ca_is_not_blamed_on_plugin() {
     let plugin = Plugin::new("plugin-authority");
     let authority = Authority::new();
     let certificate = |expires: &str| {

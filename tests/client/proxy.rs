@@ -11,11 +11,11 @@ use k8s_informer::{Client, Config, Error, Request, Stop};
 use rcgen::PKCS_ED25519;
 
 #[cfg(target_os = "linux")]
-use crate::server::FullBacklog;
-use crate::server::{Reply, Seen, Server, answer, first_chunk, hang};
-use crate::stop::stopped_in;
-use crate::tls::Authority;
-use crate::tunnels::{Kind, Tunnels};
+use super::server::FullBacklog;
+use super::server::{Reply, Seen, Server, answer, first_chunk, hang};
+use super::stop::stopped_in;
+use super::tls::Authority;
+use super::tunnels::{Kind, Tunnels};
 
 fn get(config: Config) -> Result<Vec<u8>, Error> {
     Client::new(config)?
@@ -122,7 +122,7 @@ fn names_are_resolved_by_the_proxy() {
 }
 
 #[test]
-fn a_tls_proxy_is_trusted_for_its_own_name_and_gets_no_client_certificate() {
+fn tls_proxy_is_verified_by_name_gets_no_client_certificate() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let server = Server::with_tls(Some(authority.server_for("kube.example", &authority)), ok);
     let (chain, key) = authority.client(&PKCS_ED25519);
@@ -208,7 +208,7 @@ fn answered(scheme: &str, answers: &[&[u8]], limit: Duration) -> Error {
 }
 
 #[test]
-fn what_a_proxy_does_wrong_is_told_with_its_address_and_without_its_password() {
+fn proxy_error_has_address_without_password() {
     const LONG: Duration = Duration::from_secs(20);
     let huge = [b"HTTP/1.1 200 OK\r\nX: ".as_slice(), &[b'x'; 40_000]].concat();
     type Answers<'a> = &'a [&'a [u8]];
@@ -383,7 +383,7 @@ fn a_url_that_can_not_be_used_is_refused_and_never_shown() {
 const CHILD: &str = "TEST_PROXY_CHILD";
 
 #[test]
-fn the_environment_names_the_proxy_unless_the_configuration_does() {
+fn proxy_from_environment_yields_to_configuration() {
     if let Some(explicit) = std::env::var_os(CHILD) {
         let config = Config::new("http://kube.invalid:6443");
         get(config.clone()).unwrap();
@@ -404,7 +404,7 @@ fn the_environment_names_the_proxy_unless_the_configuration_does() {
     let (server, other) = (Server::answering("{}"), Server::answering("{}"));
     let [proxy, explicit] =
         [Kind::Connect, Kind::Socks].map(|kind| Tunnels::new(kind).to(server.address));
-    let name = "proxy::the_environment_names_the_proxy_unless_the_configuration_does";
+    let name = "client::proxy::proxy_from_environment_yields_to_configuration";
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(CHILD, explicit.url())
@@ -461,7 +461,7 @@ fn a_stop_ends_every_phase_of_a_way_through_a_proxy() {
         let proxy = Tunnels::new(kind).to(mute.address);
         let url = with_user(&proxy, "me:s3cret");
         stopped_in(config().proxy_url(&url), || {
-            assert!(matches!(mute.next(), Seen::Request(_)))
+            assert!(matches!(mute.next(), Seen::Request(_)));
         });
         for reply in [Vec::new(), first_chunk("{")] {
             let tls = Some(authority.server("127.0.0.1"));

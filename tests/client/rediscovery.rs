@@ -12,8 +12,8 @@ use k8s_informer::{
 };
 use serde_json::json;
 
-use crate::discovery::{aggregated, client, not_found, ok, path_of, real, serving, unavailable};
-use crate::server::{Reply, SOON, Seen, Server, answer};
+use super::discovery::{aggregated, client, not_found, ok, path_of, real, serving, unavailable};
+use super::server::{Reply, SOON, Seen, Server, answer};
 
 /// A server that counts, and how often it was asked.
 fn counting(has_widgets: Arc<AtomicBool>) -> (Server, Arc<AtomicUsize>) {
@@ -51,7 +51,7 @@ fn all_clones_ask_once_together() {
 }
 
 #[test]
-fn a_name_that_is_not_there_is_looked_for_anew_but_not_each_time() {
+fn missing_name_triggers_rediscovery_at_limited_rate() {
     let has_widgets = Arc::new(AtomicBool::new(false));
     let (server, count) = counting(has_widgets.clone());
     let (client, stop) = (client(&server), Stop::new());
@@ -292,7 +292,7 @@ fn a_factory_takes_names() {
     }
     assert!(Arc::ptr_eq(by_resource.indexer(), by_name.indexer()));
     factory.start(&stop).unwrap();
-    factory.wait_for_cache_sync_timeout(&stop, SOON).unwrap();
+    factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
     assert_eq!(
         by_name.lister().list().len(),
         1,

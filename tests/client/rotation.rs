@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use k8s_informer::{Client, Config, Error, Request, Stop};
 use rcgen::PKCS_ECDSA_P256_SHA256;
 
-use crate::folder::Folder;
-use crate::server::{Reply, Seen, Server, answer, first_chunk};
-use crate::tls::Authority;
+use super::folder::Folder;
+use super::server::{Reply, Seen, Server, answer, first_chunk};
+use super::tls::Authority;
 
 fn get(client: &Client) -> Result<Vec<u8>, Error> {
     client
@@ -72,7 +72,7 @@ fn an_authority_that_changes_counts_from_the_next_connection_on() {
 }
 
 #[test]
-fn a_client_certificate_that_changes_is_shown_by_the_next_request() {
+fn rotated_client_certificate_is_used_by_next_request() {
     let (authority, old, new) = (Authority::new(), Authority::new(), Authority::new());
     let folder = Folder::new("rotated-certificate");
     let (chain, key) = old.client(&PKCS_ECDSA_P256_SHA256);

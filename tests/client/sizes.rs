@@ -6,8 +6,8 @@ use k8s_informer::{
     Client, Config, GroupVersionResource, ListOptions, ListerWatcher, Request, Stop,
 };
 
-use crate::server::{Reply, Server, answer};
-use crate::tls::Authority;
+use super::server::{Reply, Server, answer};
+use super::tls::Authority;
 
 /// The largest head of an answer.
 const LARGEST_HEAD: usize = 32 << 10;

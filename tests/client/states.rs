@@ -17,7 +17,7 @@ use k8s_informer::{
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use crate::server::{FullBacklog, SOON, hang, read_request};
+use super::server::{FullBacklog, SOON, hang, read_request};
 
 /// How long a slow handler takes, which a stop may have to wait for.
 pub(crate) const CALLBACK: Duration = Duration::from_millis(1);

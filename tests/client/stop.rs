@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use k8s_informer::{Client, Config, Error, Request, Response, Stop};
 
-use crate::server::{FullBacklog, Reply, SOON, Seen, Server, answer, first_chunk};
+use super::server::{FullBacklog, Reply, SOON, Seen, Server, answer, first_chunk};
 
 /// Generous for a loaded machine; usually it is far below a millisecond.
 const AT_ONCE: Duration = Duration::from_secs(2);
@@ -60,7 +60,7 @@ fn before_anything() {
 fn while_connecting() {
     let listener = FullBacklog::new();
     let error = stopped_in(Config::new(format!("http://{}", listener.address)), || {
-        listener.wait_for_connect()
+        listener.wait_for_connect();
     });
     assert!(error.to_string().ends_with(": stopped"), "{error}");
 }
@@ -157,7 +157,7 @@ fn reading_the_body_of_a_failure() {
 
 #[test]
 fn over_tls() {
-    let tls = crate::tls::Authority::new().server("127.0.0.1");
+    let tls = super::tls::Authority::new().server("127.0.0.1");
     for reply in [Vec::new(), first_chunk("{")] {
         let server = Server::with_tls(Some(tls.clone()), move |_| {
             Reply::WriteAndHang(reply.clone())
@@ -191,7 +191,7 @@ fn a_hundred_watches_at_once() {
 }
 
 #[test]
-fn the_stop_of_an_earlier_request_does_not_end_the_next_one_on_its_connection() {
+fn stop_of_earlier_request_spares_next_on_same_connection() {
     let (go, wait) = channel::<()>();
     let wait = std::sync::Mutex::new(wait);
     let server = Server::start(move |request| {

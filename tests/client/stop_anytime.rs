@@ -1,14 +1,11 @@
 //! A thousand stops at random moments, and nothing is left behind.
 
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::server::SOON;
-use crate::states::{Random, Scene, State, moments};
-
-/// Set in the process that counts.
-const CHILD: &str = "TEST_STOP_ANYTIME_CHILD";
+use super::server::SOON;
+use super::states::{Random, Scene, State, moments};
+use crate::own_process;
 
 const STOPS: usize = 1000;
 
@@ -44,21 +41,9 @@ fn wait_until_left(expected: (usize, usize)) {
 
 #[test]
 fn a_thousand_stops_at_any_moment_leave_no_thread_and_no_socket() {
-    if std::env::var_os(CHILD).is_none() {
-        // Other tests have threads and sockets of their own: in a process without them.
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        let name = "stop_anytime::a_thousand_stops_at_any_moment_leave_no_thread_and_no_socket";
-        command
-            .args(["--exact", name, "--nocapture"])
-            .env(CHILD, "1");
-        let output = command.output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(
-            output.status.success(),
-            "{text}{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        assert!(text.contains(&format!("{STOPS} stops")), "{text}");
+    // Other tests have threads and sockets of their own.
+    let test = "a_thousand_stops_at_any_moment_leave_no_thread_and_no_socket";
+    if !own_process::is_alone(module_path!(), test) {
         return;
     }
     let before = left();
@@ -81,5 +66,5 @@ fn a_thousand_stops_at_any_moment_leave_no_thread_and_no_socket() {
         drop(scene);
         wait_until_left(before);
     }
-    println!("{stops} stops");
+    assert_eq!(stops, STOPS);
 }

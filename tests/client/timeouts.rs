@@ -12,9 +12,9 @@ use k8s_informer::{
 };
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use crate::server::{Reply, Server, first_chunk, read_request};
-use crate::tls::Authority;
-use crate::tunnels::{Kind, Tunnels};
+use super::server::{Reply, Server, first_chunk, read_request};
+use super::tls::Authority;
+use super::tunnels::{Kind, Tunnels};
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 const CHUNKS: [&[u8]; 3] = [
@@ -165,7 +165,7 @@ fn every_byte_arrives_through_proxies_too() {
 }
 
 #[test]
-fn a_read_gives_up_also_while_bytes_come_that_are_no_part_of_the_body() {
+fn read_times_out_despite_bytes_outside_the_body() {
     // Trailers without an end: the socket is never silent, the body is.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -189,7 +189,7 @@ fn a_read_gives_up_also_while_bytes_come_that_are_no_part_of_the_body() {
 }
 
 #[test]
-fn a_list_may_be_silent_as_long_as_an_answer_may_take_and_a_watch_for_ever() {
+fn silence_ends_list_after_response_timeout_watch_never() {
     let limit = Duration::from_millis(250);
     let pods = GroupVersionResource::new("", "v1", "pods");
     let (address, bodies) = dripping(None);

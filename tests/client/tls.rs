@@ -11,7 +11,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 
-use crate::server::{Reply, Server, answer};
+use super::server::{Reply, Server, answer};
 
 /// A certificate authority of one test.
 pub(crate) struct Authority {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use crate::server::read_request;
+use super::server::read_request;
 
 #[derive(Clone)]
 pub(crate) enum Kind {

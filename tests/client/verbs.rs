@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::server::{Reply, SOON, Seen, Server, answer, first_chunk};
+use super::server::{Reply, SOON, Seen, Server, answer, first_chunk};
 
 /// Needs a number.
 #[derive(Debug, Deserialize)]
@@ -219,7 +219,7 @@ fn what_is_no_list_of_such_objects_is_no_answer() {
 }
 
 #[test]
-fn pages_go_on_where_the_server_says_and_end_with_the_first_error() {
+fn pages_follow_continue_token_until_first_error() {
     let gone = status(410, "Expired", "too old");
     let server = Server::start(move |request| {
         let query = request.lines().next().unwrap();
@@ -499,9 +499,11 @@ fn an_eviction_says_whom_and_how_and_is_not_tried_again() {
             .unwrap_err(),
         pods.path("a", "../b").unwrap_err(),
         pods.path("a/b", "log").unwrap_err(),
-        pods.create_subresource("a", "", &json!({}), &stop)
+        pods.subresource::<DynamicObject>("")
+            .create("a", &json!({}), &stop)
             .unwrap_err(),
-        pods.create_subresource("a", "b/c", &json!({}), &stop)
+        pods.subresource::<DynamicObject>("b/c")
+            .create("a", &json!({}), &stop)
             .unwrap_err(),
         client(&server)
             .api::<Pod>(None)
@@ -517,7 +519,7 @@ fn an_eviction_says_whom_and_how_and_is_not_tried_again() {
 }
 
 #[test]
-fn what_a_deletion_is_answered_with_is_not_kept_however_long_it_is() {
+fn delete_discards_response_body_of_any_length() {
     let long = list(json!({}), &[Some(1); 5000]);
     let server = Server::start(move |_| Reply::Write(answer("200 OK", "", &long)));
     let api = Client::new(Config::new(server.url()).body_limit(1000))
@@ -541,7 +543,8 @@ fn any_subresource_can_be_named_and_created() {
     let body =
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
     let made: DynamicObject = accounts
-        .create_subresource("a", "token", &body, &stop)
+        .subresource::<DynamicObject>("token")
+        .create("a", &body, &stop)
         .unwrap();
     assert_eq!(made.pointer("/status/token"), Some(&json!("s3cret")));
     let (line, sent) = seen(&server);
@@ -566,7 +569,8 @@ fn any_subresource_can_be_named_and_created() {
     let server = Server::answering("{\"status\":{\"token\":\"s3cret\"");
     let accounts = client(&server).dynamic_api(&resource, Some("n"));
     let error = accounts
-        .create_subresource("a", "token", &body, &stop)
+        .subresource::<DynamicObject>("token")
+        .create("a", &body, &stop)
         .unwrap_err();
     assert!(
         error.is_decode() && !format!("{error:?}").contains("s3cret"),
@@ -661,7 +665,7 @@ fn the_log_of_a_pod_is_read_as_it_is_written() {
     let (read, told) = channel();
     let reading = thread::spawn(move || {
         read.send(lines.next().unwrap().map_err(Error::from))
-            .unwrap()
+            .unwrap();
     });
     assert!(
         told.recv_timeout(Duration::from_millis(300)).is_err(),

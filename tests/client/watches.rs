@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use k8s_informer::{Api, Client, Config, Error, Object, Stop, WatchEvent, WatchEvents};
 use serde_json::{Value, json};
 
-use crate::server::{Reply, SOON, Server, answer, first_chunk};
-use crate::verbs::{Counted, all, counteds, status};
+use super::server::{Reply, SOON, Server, answer, first_chunk};
+use super::verbs::{Counted, all, counteds, status};
 
 /// A stream of these lines, which ends then.
 fn stream(lines: &[String]) -> Reply {
@@ -87,8 +87,8 @@ fn one_object_that_can_not_be_decoded_does_not_end_a_watch() {
     }
     let begins = [
         "7 +a",
-        "8 n/b: unexpected answer: invalid type, expected u32",
-        "9 n/b: unexpected answer: invalid type, expected u32",
+        "8 n/b: unexpected answer: count: invalid type: string, expected u32",
+        "9 n/b: unexpected answer: count: invalid type: string, expected u32",
         "9 an event: unexpected answer: it has no name",
         "9 o: unexpected answer: ",
         "11 -a",

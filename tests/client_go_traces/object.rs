@@ -94,7 +94,7 @@ pub(crate) fn transform(name: &Value) -> Option<Transform<Obj>> {
             }
         })),
         "unkey" => Some(Transform::in_place(|object: &mut Obj| {
-            object.unkeyable |= object.val == "strip"
+            object.unkeyable |= object.val == "strip";
         })),
         other => panic!("transform {other}"),
     }

@@ -9,7 +9,7 @@ use super::object::{Obj, accessor, class, done, found, keys, obj, objs, sorted, 
 pub(crate) fn build(_config: &Value) -> Box<dyn Replay> {
     let (sender, pushed) = channel();
     let store = UndeltaStore::new(accessor(), move |objects| {
-        sender.send(sorted(objects)).unwrap()
+        sender.send(sorted(objects)).unwrap();
     });
     Box::new(Subject { store, pushed })
 }

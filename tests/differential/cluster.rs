@@ -6,8 +6,8 @@ use k8s_informer::GroupVersionResource;
 use k8s_informer::testing::{ApiResource, ApiServer};
 use serde_json::{Value, json};
 
-use crate::config::{Config, Lists, NAMESPACES, Transformation};
-use crate::random::Random;
+use crate::differential::config::{Config, Lists, NAMESPACES, Transformation};
+use crate::differential::random::Random;
 
 /// How many operations are kept for the report.
 const SHOWN: usize = 80;

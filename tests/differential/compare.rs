@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use k8s_informer::NAMESPACE_INDEX;
 use serde_json::Value;
 
-use crate::config::NAMESPACES;
-use crate::form::CacheForm;
-use crate::model::{Outcome, version};
-use crate::world::{Handler, PATIENCE, World};
+use crate::differential::config::NAMESPACES;
+use crate::differential::form::CacheForm;
+use crate::differential::model::{Outcome, version};
+use crate::differential::world::{Handler, PATIENCE, World};
 
 impl<T: CacheForm> World<T> {
     /// Waits until everything agrees with the model. Returns the difference that remains if that takes too long.

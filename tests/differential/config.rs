@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use k8s_informer::{InformerQueue, InformerScope};
 use serde_json::Value;
 
-use crate::random::Random;
+use crate::differential::random::Random;
 
 pub(crate) const NAMESPACES: [&str; 3] = ["a", "b", "c"];
 
@@ -38,7 +38,7 @@ pub(crate) struct Config {
     pub(crate) rejecting_index: bool,
     /// Whether objects may come that the type can't be decoded from.
     pub(crate) undecodable: bool,
-    /// Whether the informer reopens a watch that is silent for [`IDLE`](crate::world::IDLE).
+    /// Whether the informer reopens a watch that is silent for [`IDLE`](crate::differential::world::IDLE).
     pub(crate) idle_timeout: bool,
     /// Whether the server sends bookmarks all the time, or none.
     pub(crate) bookmarks: bool,

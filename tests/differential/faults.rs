@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use k8s_informer::testing::{ApiServer, Fault, Verb};
 
-use crate::config::Config;
-use crate::random::Random;
+use crate::differential::config::Config;
+use crate::differential::random::Random;
 
 /// A byte that no JSON contains, within a string or outside.
 const GARBAGE: [u8; 1] = [1];

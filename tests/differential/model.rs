@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 
 use serde_json::Value;
 
-use crate::config::{Config, Transformation};
-use crate::form::CacheForm;
+use crate::differential::config::{Config, Transformation};
+use crate::differential::form::CacheForm;
 
 /// What must be cached, by key.
 pub(crate) type Expected = BTreeMap<String, Outcome>;

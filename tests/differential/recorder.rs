@@ -6,9 +6,9 @@ use std::sync::Arc;
 use k8s_informer::{Deleted, ResourceEventHandler, meta_namespace_key};
 use parking_lot::Mutex;
 
-use crate::config::is_left_out;
-use crate::form::CacheForm;
-use crate::gate::{Gate, Signal};
+use crate::differential::config::is_left_out;
+use crate::differential::form::CacheForm;
+use crate::differential::gate::{Gate, Signal};
 
 /// How many events are kept for the report.
 const SHOWN: usize = 40;

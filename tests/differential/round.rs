@@ -7,13 +7,13 @@ use std::time::Duration;
 use k8s_informer::testing::{Backup, Fault, Verb};
 use serde_json::{Value, json};
 
-use crate::cluster::marker_key;
-use crate::config::{HandlerConfig, is_left_out};
-use crate::faults::Kind;
-use crate::form::CacheForm;
-use crate::model::{key, version};
-use crate::random::Random;
-use crate::world::{PATIENCE, World};
+use crate::differential::cluster::marker_key;
+use crate::differential::config::{HandlerConfig, is_left_out};
+use crate::differential::faults::Kind;
+use crate::differential::form::CacheForm;
+use crate::differential::model::{key, version};
+use crate::differential::random::Random;
+use crate::differential::world::{PATIENCE, World};
 
 /// How long a step waits for the informer to catch up. It need not.
 const A_MOMENT: Duration = Duration::from_millis(50);

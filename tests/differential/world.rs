@@ -11,12 +11,12 @@ use k8s_informer::{
     SharedInformerFactory, Stop, Transform,
 };
 
-use crate::cluster::Cluster;
-use crate::config::{Config, HandlerConfig, Lists, Transformation};
-use crate::form::CacheForm;
-use crate::gate::{Gate, Signal};
-use crate::model::Model;
-use crate::recorder::Recorder;
+use crate::differential::cluster::Cluster;
+use crate::differential::config::{Config, HandlerConfig, Lists, Transformation};
+use crate::differential::form::CacheForm;
+use crate::differential::gate::{Gate, Signal};
+use crate::differential::model::Model;
+use crate::differential::recorder::Recorder;
 
 /// The `watch_idle_timeout` of informers that have one.
 pub(crate) const IDLE: Duration = Duration::from_millis(40);

@@ -3,8 +3,8 @@
 use k8s_informer::testing::{ApiResource, ApiServer};
 use serde_json::{Value, json};
 
-use crate::client::{Answer, Client};
-use crate::{CONFIGMAPS, PODS};
+use crate::embedded_api_server::client::{Answer, Client};
+use crate::embedded_api_server::{CONFIGMAPS, PODS};
 
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 
@@ -256,7 +256,7 @@ fn an_empty_field_is_owned_without_what_is_in_it() {
 }
 
 #[test]
-fn what_can_not_be_applied_is_refused_in_the_words_of_kubernetes() {
+fn invalid_apply_is_refused_in_words_of_kubernetes() {
     let server = ApiServer::start().unwrap();
     let client = &mut Client::connect(&server);
     server

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use k8s_informer::testing::{ApiServer, Fault, Verb};
 use serde_json::json;
 
-use crate::client::Client;
-use crate::{CONFIGMAPS, PATIENCE};
+use crate::embedded_api_server::client::Client;
+use crate::embedded_api_server::{CONFIGMAPS, PATIENCE};
 
 /// What no test waits for.
 const FOR_EVER: Duration = Duration::from_secs(3600);
@@ -66,7 +66,7 @@ fn what_is_delayed_within_the_answer_was_decided_before() {
 }
 
 #[test]
-fn a_reset_is_an_error_at_the_client_before_the_answer_and_within() {
+fn reset_before_or_within_answer_is_client_error() {
     for bytes in [10, 5000] {
         let server = server_with(bytes);
         server.fail_next(Fault::reset());
@@ -115,7 +115,7 @@ fn an_answer_shorter_than_the_place_of_its_fault_is_left_alone() {
 }
 
 #[test]
-fn a_stalled_answer_goes_no_further_and_the_connection_stays_open() {
+fn stalled_answer_stops_and_keeps_connection_open() {
     for (fault, expected) in [
         (Fault::stall(), ""),
         (Fault::stall().after_bytes(9), "{\"kind\":\""),
@@ -228,7 +228,7 @@ fn a_dripped_answer_is_whole_and_comes_bit_by_bit() {
 }
 
 #[test]
-fn what_strikes_before_the_answer_keeps_a_write_from_happening_and_what_strikes_within_does_not() {
+fn fault_before_answer_prevents_write_fault_within_does_not() {
     let server = ApiServer::start().unwrap();
     let faults = [
         Fault::reset(),
@@ -251,7 +251,7 @@ fn what_strikes_before_the_answer_keeps_a_write_from_happening_and_what_strikes_
 }
 
 #[test]
-fn a_request_sent_behind_one_that_is_delayed_is_answered_after_it() {
+fn pipelined_request_waits_for_delayed_one() {
     let server = server_with(10);
     server.fail_next(Fault::delay(Duration::from_millis(10)).times(2));
     let mut client = Client::connect(&server);

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use k8s_informer::testing::ApiServer;
 use serde_json::Value;
 
-use crate::PATIENCE;
+use crate::embedded_api_server::PATIENCE;
 
 pub(crate) struct Client(pub(crate) BufReader<TcpStream>);
 

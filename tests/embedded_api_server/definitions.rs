@@ -6,8 +6,8 @@ use std::path::Path;
 use k8s_informer::testing::ApiServer;
 use serde_json::{Value, json};
 
-use crate::PATIENCE;
-use crate::client::Client;
+use crate::embedded_api_server::PATIENCE;
+use crate::embedded_api_server::client::Client;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const WIDGETS: &str = "/apis/sample.example.com/v1/namespaces/default/widgets";

@@ -6,7 +6,7 @@ use std::path::Path;
 use k8s_informer::testing::{ApiResource, ApiServer};
 use serde_json::{Value, json};
 
-use crate::client::{Answer, Client};
+use crate::embedded_api_server::client::{Answer, Client};
 
 const AGGREGATED: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";

@@ -6,8 +6,8 @@ use std::time::Duration;
 use k8s_informer::testing::{ApiServer, Fault, Verb};
 use serde_json::{Value, json};
 
-use crate::client::Client;
-use crate::{CONFIGMAPS, PATIENCE, PODS};
+use crate::embedded_api_server::client::Client;
+use crate::embedded_api_server::{CONFIGMAPS, PATIENCE, PODS};
 
 const STREAMING: &str =
     "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";

@@ -5,11 +5,11 @@ use std::time::Duration;
 use k8s_informer::testing::{ApiServer, Fault, Verb};
 use serde_json::json;
 
-use crate::client::Client;
-use crate::{CONFIGMAPS, PATIENCE, PODS};
+use crate::embedded_api_server::client::Client;
+use crate::embedded_api_server::{CONFIGMAPS, PATIENCE, PODS};
 
 #[test]
-fn a_fault_strikes_the_next_request_that_matches_as_often_as_said() {
+fn fault_hits_matching_requests_given_number_of_times() {
     let server = ApiServer::start().unwrap();
     server.fail_next(Fault::status(403).on(Verb::List).resource("pods").times(2));
     server.fail_next(Fault::status(429).header("Retry-After", "7"));
@@ -30,7 +30,7 @@ fn a_fault_strikes_the_next_request_that_matches_as_often_as_said() {
 }
 
 #[test]
-fn a_fault_may_say_anything_to_whom_it_likes_for_as_long_as_it_likes() {
+fn fault_has_any_response_matcher_and_duration() {
     let server = ApiServer::start().unwrap();
     server.fail_next(
         Fault::response(500, "text/plain", "sorry")
@@ -63,7 +63,7 @@ fn a_connection_can_be_closed_instead_of_answered() {
 }
 
 #[test]
-fn faults_in_a_row_are_a_script_and_some_requests_can_be_let_pass() {
+fn queued_faults_form_a_script_with_passes() {
     let server = ApiServer::start().unwrap();
     for code in [500, 503, 504] {
         server.fail_next(Fault::status(code).on(Verb::List));

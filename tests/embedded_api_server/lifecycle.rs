@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use k8s_informer::testing::{ApiServer, Fault};
 use serde_json::json;
 
-use crate::client::Client;
-use crate::{CONFIGMAPS, PATIENCE};
+use crate::embedded_api_server::client::Client;
+use crate::embedded_api_server::{CONFIGMAPS, PATIENCE};
 
 #[test]
-fn a_paused_server_refuses_and_a_resumed_one_has_kept_everything() {
+fn paused_server_refuses_resumed_server_keeps_state() {
     let server = ApiServer::start().unwrap();
     let url = server.url();
     let mut watch = Client::watch(&server, &format!("{CONFIGMAPS}?watch=true"));

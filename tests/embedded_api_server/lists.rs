@@ -3,8 +3,8 @@
 use k8s_informer::testing::ApiServer;
 use serde_json::{Value, json};
 
-use crate::client::Client;
-use crate::{CONFIGMAPS, PODS};
+use crate::embedded_api_server::client::Client;
+use crate::embedded_api_server::{CONFIGMAPS, PODS};
 
 fn create(server: &ApiServer, namespace: &str, name: &str, labels: Value) {
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
@@ -53,7 +53,7 @@ fn pages_show_one_version_though_objects_change_between_them() {
 }
 
 #[test]
-fn a_list_of_all_namespaces_is_in_the_order_of_etcd_and_pages_through_them() {
+fn list_of_all_namespaces_pages_in_etcd_order() {
     let server = ApiServer::start().unwrap();
     for (namespace, name) in [("n", "b"), ("n-1", "z"), ("n", "a"), ("m", "x")] {
         create(&server, namespace, name, Value::Null);
@@ -143,7 +143,7 @@ fn selectors_select() {
 }
 
 #[test]
-fn a_version_with_a_limit_is_an_exact_one_but_not_for_not_older_than() {
+fn version_with_limit_is_exact_unless_not_older_than() {
     let server = ApiServer::start().unwrap();
     create(&server, "default", "a", Value::Null);
     create(&server, "default", "b", Value::Null);

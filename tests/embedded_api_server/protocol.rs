@@ -6,8 +6,8 @@ use std::net::{Shutdown, TcpStream};
 use k8s_informer::testing::ApiServer;
 use serde_json::json;
 
-use crate::client::Client;
-use crate::{CONFIGMAPS, PATIENCE};
+use crate::embedded_api_server::client::Client;
+use crate::embedded_api_server::{CONFIGMAPS, PATIENCE};
 
 fn post(name: &str) -> String {
     json!({ "metadata": { "name": name } }).to_string()
@@ -41,7 +41,7 @@ fn a_connection_serves_many_requests_also_if_they_come_at_once() {
 }
 
 #[test]
-fn a_watch_with_the_next_request_behind_it_ends_before_that_is_answered() {
+fn watch_ends_before_pipelined_request_is_answered() {
     let server = ApiServer::start().unwrap();
     let mut client = Client::connect(&server);
     let watch = format!("GET {CONFIGMAPS}?watch=true HTTP/1.1\r\n\r\n");

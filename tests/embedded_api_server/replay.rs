@@ -10,7 +10,7 @@ use std::path::Path;
 use k8s_informer::testing::{ApiResource, ApiServer};
 use serde_json::{Value, json};
 
-use crate::client::{Answer, Client};
+use crate::embedded_api_server::client::{Answer, Client};
 
 const SAMPLE: &str = "/api/v1/namespaces/sample/configmaps";
 

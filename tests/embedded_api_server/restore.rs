@@ -3,8 +3,8 @@
 use k8s_informer::testing::{ApiResource, ApiServer};
 use serde_json::json;
 
-use crate::client::Client;
-use crate::{CONFIGMAPS, PATIENCE};
+use crate::embedded_api_server::client::Client;
+use crate::embedded_api_server::{CONFIGMAPS, PATIENCE};
 
 fn create(server: &ApiServer, name: &str) {
     server
@@ -13,7 +13,7 @@ fn create(server: &ApiServer, name: &str) {
 }
 
 #[test]
-fn a_restored_server_has_the_objects_and_the_version_of_the_backup() {
+fn restore_brings_back_objects_and_version() {
     let server = ApiServer::start().unwrap();
     create(&server, "kept");
     create(&server, "deleted");
@@ -115,7 +115,7 @@ fn identifiers_of_a_restored_server_do_not_repeat() {
 }
 
 #[test]
-fn a_backup_fits_another_server_of_the_same_resources_and_no_other() {
+fn backup_restores_only_to_server_with_same_resources() {
     let (one, two) = (ApiServer::start().unwrap(), ApiServer::start().unwrap());
     create(&one, "moved");
     let backup = one.backup();

@@ -6,8 +6,8 @@ use k8s_informer::testing::ApiServer;
 use k8s_informer::{ListOptions, Shard};
 use serde_json::{Value, json};
 
-use crate::CONFIGMAPS;
-use crate::client::Client;
+use crate::embedded_api_server::CONFIGMAPS;
+use crate::embedded_api_server::client::Client;
 
 const COUNT: usize = 30;
 
@@ -53,7 +53,7 @@ fn names_in(list: &Value, shard: &Shard) -> Vec<String> {
 }
 
 #[test]
-fn sh1_sh3_each_object_is_in_the_list_of_one_shard_and_each_page_says_whose_it_is() {
+fn sh1_sh3_object_is_in_one_shard_and_pages_name_the_shard() {
     let server = server(true);
     let mut client = Client::connect(&server);
     let all = client.get(CONFIGMAPS).json();
@@ -132,7 +132,7 @@ fn sh1_a_namespace_is_in_one_shard_as_a_whole() {
 }
 
 #[test]
-fn sh3_a_watch_tells_of_its_shard_only_and_does_not_say_whose_it_is() {
+fn sh3_watch_sends_only_its_shard_without_naming_it() {
     let server = server(true);
     let all = Client::connect(&server).get(CONFIGMAPS).json();
     let shard = shard(1);

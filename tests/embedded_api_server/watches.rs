@@ -5,8 +5,8 @@ use std::time::Duration;
 use k8s_informer::testing::ApiServer;
 use serde_json::{Value, json};
 
-use crate::client::Client;
-use crate::{CONFIGMAPS, PATIENCE, PODS};
+use crate::embedded_api_server::client::Client;
+use crate::embedded_api_server::{CONFIGMAPS, PATIENCE, PODS};
 
 fn object(name: &str, value: u32) -> Value {
     json!({ "metadata": { "name": name }, "data": { "value": value.to_string() } })
@@ -42,7 +42,7 @@ fn changes_arrive_as_they_happen() {
 }
 
 #[test]
-fn an_object_that_enters_or_leaves_the_selection_is_added_or_deleted() {
+fn object_entering_or_leaving_selection_is_added_or_deleted() {
     let server = ApiServer::start().unwrap();
     let query = format!("{PODS}?watch=true&fieldSelector=status.phase%3DRunning");
     let mut watch = Client::watch(&server, &query);
@@ -81,7 +81,7 @@ fn an_object_that_enters_or_leaves_the_selection_is_added_or_deleted() {
 }
 
 #[test]
-fn an_open_watch_survives_compaction_and_a_new_one_is_told_that_it_is_too_late() {
+fn compaction_spares_open_watch_and_expires_new_one() {
     let server = ApiServer::start().unwrap();
     let query = |version: u64| format!("{CONFIGMAPS}?watch=true&resourceVersion={version}");
     let start = server.resource_version();
@@ -147,7 +147,7 @@ fn bookmarks_come_at_intervals_to_those_who_allow_them() {
 }
 
 #[test]
-fn a_watch_ends_in_time_with_a_bookmark_and_leaves_the_connection_open() {
+fn watch_timeout_sends_bookmark_and_keeps_connection() {
     let server = ApiServer::builder()
         .watch_timeout(Duration::from_millis(20))
         .start()
@@ -164,7 +164,7 @@ fn a_watch_ends_in_time_with_a_bookmark_and_leaves_the_connection_open() {
 }
 
 #[test]
-fn a_streaming_list_ends_with_an_annotated_bookmark_and_goes_on_as_a_watch() {
+fn watch_list_sends_annotated_bookmark_then_watches() {
     let server = ApiServer::start().unwrap();
     put(&server, "b", 1);
     put(&server, "a", 1);
@@ -315,7 +315,7 @@ fn bookmarks_of_built_in_kinds_carry_the_nulls_of_go() {
 }
 
 #[test]
-fn a_watch_that_falls_behind_history_is_ended_rather_than_left_with_a_gap() {
+fn watch_behind_history_is_ended_without_gap() {
     const CHANGES: u64 = 48;
     let server = ApiServer::builder().history(2).start().unwrap();
     let mut watch = Client::watch(&server, &format!("{CONFIGMAPS}?watch=true"));

@@ -3,8 +3,8 @@
 use k8s_informer::testing::{ApiResource, ApiServer};
 use serde_json::{Value, json};
 
-use crate::client::Client;
-use crate::{CONFIGMAPS, PODS};
+use crate::embedded_api_server::client::Client;
+use crate::embedded_api_server::{CONFIGMAPS, PODS};
 
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -154,23 +155,21 @@ pub(crate) fn on_every_cluster_with_and_without_shards(ways: &[Way], test: impl 
             ..Gates::default()
         };
         with_gates(&assets, gates, || {
-            run_on(picks, &|| Cluster::local(&assets))
+            run_on(picks, &|| Cluster::local(&assets));
         });
     }
 }
 
-/// While our own kube-apiserver has these features.
+/// Runs `work` while our own kube-apiserver has these features.
 fn with_gates(assets: &Path, gates: Gates, work: impl FnOnce()) {
-    /// Also after a test that has failed.
-    struct AsBefore(&'static Mutex<Local>);
-    impl Drop for AsBefore {
-        fn drop(&mut self) {
-            local::lock(self.0).set_gates(Gates::default());
-        }
+    let local = Local::get(assets);
+    local::lock(local).set_gates(gates);
+    let result = panic::catch_unwind(AssertUnwindSafe(work));
+    // Not in a destructor: if the server does not start, a second panic would end the process.
+    local::lock(local).set_gates(Gates::default());
+    if let Err(panic) = result {
+        panic::resume_unwind(panic);
     }
-    let local = AsBefore(Local::get(assets));
-    local::lock(local.0).set_gates(gates);
-    work();
 }
 
 /// Which real servers the environment offers.

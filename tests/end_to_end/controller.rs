@@ -14,7 +14,7 @@ use crate::cluster::{
 };
 use crate::support::{PATIENCE, wait_until};
 
-#[path = "../../examples/controller/controller.rs"]
+#[path = "../../examples/controller/src/controller.rs"]
 mod example;
 
 /// What is tried here has nothing to do with how objects are listed.
@@ -156,7 +156,7 @@ fn what_is_there_becomes_what_is_wanted_whoever_changes_either() {
 }
 
 #[test]
-fn what_is_somebody_elses_is_left_alone_and_given_up_until_something_changes() {
+fn foreign_object_is_left_alone_until_it_changes() {
     on_every_cluster(ONCE, |cluster| {
         let namespace = cluster.namespace("taken");
         namespace.create(NAME, json!({}));

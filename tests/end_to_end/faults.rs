@@ -123,7 +123,7 @@ fn a_list_that_is_none_or_ends_early_or_never_comes() {
 }
 
 #[test]
-fn a_line_of_garbage_in_the_watch_costs_the_connection_and_nothing_else() {
+fn garbage_line_in_watch_costs_only_the_connection() {
     on_the_embedded_server(BOTH, |cluster, server| {
         let path = "/api/v1/namespaces/default/configmaps";
         let object = |name: &str| json!({ "metadata": { "name": name } });
@@ -174,7 +174,7 @@ fn a_line_of_garbage_in_the_watch_costs_the_connection_and_nothing_else() {
 
 /// One outage for all: it takes seconds on a real server.
 #[test]
-fn a_server_that_is_away_is_waited_for_and_nobody_waits_for_those_who_wait() {
+fn absent_server_is_retried_without_blocking_others() {
     on_every_cluster_of_our_own(BOTH, |cluster| {
         let (watching, maps, stop) = start(cluster);
         watching.wait_for_cache_sync(&stop).unwrap();

@@ -25,7 +25,7 @@ fn assert_maps(informer: &SharedIndexInformer<DynamicObject>, expected: usize) {
 }
 
 #[test]
-fn dynamic_objects_know_their_kind_from_a_list_a_watch_list_a_relist_and_a_watch() {
+fn dynamic_object_has_kind_from_list_watch_list_and_watch() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("kinds");
         for name in ["a", "b", "c"] {
@@ -79,7 +79,7 @@ fn what_an_api_and_an_informer_say_of_an_object_is_the_same() {
 }
 
 #[test]
-fn compact_objects_are_listed_watched_and_read_and_say_what_the_others_say() {
+fn compact_objects_equal_dynamic_ones_when_listed_and_watched() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("kinds");
         namespace.create("a", json!({"app": "web"}));

@@ -43,9 +43,7 @@ fn who_waits_for_several_is_told_what_each_of_them_may_not() {
                 statuses.map(|status| status.last_error.is_some_and(|error| error.is_forbidden()));
             (refused == [true; 3]).then_some(())
         });
-        let error = factory
-            .wait_for_cache_sync_timeout(&stop, MOMENT)
-            .unwrap_err();
+        let error = factory.wait_for_cache_sync_with(&stop, MOMENT).unwrap_err();
         assert!(error.timed_out());
         let text = error.to_string();
         assert!(

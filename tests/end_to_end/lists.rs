@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_informer::GroupVersionResource;
 use k8s_informer::{
@@ -404,15 +404,9 @@ fn a_watch_ends_with_its_time_an_error_or_the_stop() {
             done.send((error, events.next().is_none())).unwrap();
         });
         waits.recv_timeout(PATIENCE).unwrap();
-        let start = Instant::now();
         stop.stop();
         let (error, over) = ended.recv_timeout(PATIENCE).unwrap();
         assert!(error.is_stopped() && over, "{error:?}");
-        assert!(
-            start.elapsed() < Duration::from_secs(2),
-            "{:?}",
-            start.elapsed()
-        );
         watching.join().unwrap();
 
         // Silence that lasts too long.

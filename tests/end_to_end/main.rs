@@ -29,6 +29,7 @@ mod network;
 mod node_agent;
 
 mod proxy;
+mod quickstart;
 mod reader;
 mod scopes;
 #[cfg(unix)]

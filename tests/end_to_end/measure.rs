@@ -15,23 +15,23 @@ use crate::cluster::{
 };
 use crate::support::free_port;
 
-#[path = "../../examples/measure/arguments.rs"]
+#[path = "../../examples/measure/src/arguments.rs"]
 mod arguments;
-#[path = "../../examples/measure/count.rs"]
+#[path = "../../examples/measure/src/count.rs"]
 mod count;
-#[path = "../../examples/measure/latency.rs"]
+#[path = "../../examples/measure/src/latency.rs"]
 mod latency;
-#[path = "../../examples/measure/meter.rs"]
+#[path = "../../examples/measure/src/meter.rs"]
 mod meter;
-#[path = "../../examples/measure/own.rs"]
+#[path = "../../examples/measure/src/own.rs"]
 mod own;
-#[path = "../../examples/measure/report.rs"]
+#[path = "../../examples/measure/src/report.rs"]
 mod report;
-#[path = "../../examples/measure/run.rs"]
+#[path = "../../examples/measure/src/run.rs"]
 mod run;
-#[path = "../../examples/measure/table.rs"]
+#[path = "../../examples/measure/src/table.rs"]
 mod table;
-#[path = "../../examples/measure/types.rs"]
+#[path = "../../examples/measure/src/types.rs"]
 mod types;
 
 /// Does something once the informer has synced.

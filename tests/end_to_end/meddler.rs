@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_informer::{
     Body, Client, Error, GroupVersionResource, ListOptions, ListerWatcher, ListerWatcherSource,
-    Request, Stop,
+    Request, Stop, TimedRead,
 };
 
 /// What an informer asked for.
@@ -149,11 +149,10 @@ impl ListerWatcher for Resource {
             edited: Vec::new(),
             edit: Box::new(move |count, line| edit(asked, count, line)),
         };
-        let body = Body::new(lines);
         Ok(if meddler.silence.is_some() {
-            body.with_read_timeout(|_| {})
+            Body::timed(lines)
         } else {
-            body
+            Body::new(lines)
         })
     }
 
@@ -174,6 +173,13 @@ struct Lines {
     /// What is still to be handed out.
     edited: Vec<u8>,
     edit: Box<dyn Fn(usize, String) -> String + Send>,
+}
+
+/// The silence of the request takes the place of any other limit.
+impl TimedRead for Lines {
+    fn read_within(&mut self, buffer: &mut [u8], _: Option<Duration>) -> io::Result<usize> {
+        self.read(buffer)
+    }
 }
 
 impl Read for Lines {

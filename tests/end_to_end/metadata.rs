@@ -1,11 +1,12 @@
 //! Informers of nothing but the metadata.
 
-use std::io::{self, Read};
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use k8s_informer::{
     Body, Client, Error, GroupVersionResource, InformerScope, ListOptions, ListerWatcher,
-    ListerWatcherSource, Object, SharedInformerFactory, Stop,
+    ListerWatcherSource, Object, SharedInformerFactory, Stop, TimedRead,
 };
 use serde_json::json;
 
@@ -85,7 +86,7 @@ struct Tapped {
 impl Tapped {
     fn noted(&self, body: Body) -> Body {
         let seen = Arc::clone(&self.tap.seen);
-        body.map(|inner| Noting { inner, seen })
+        Body::timed(Noting { inner: body, seen })
     }
 }
 
@@ -108,13 +109,13 @@ impl ListerWatcher for Tapped {
 }
 
 struct Noting {
-    inner: Box<dyn Read + Send>,
+    inner: Body,
     seen: Arc<Mutex<Vec<u8>>>,
 }
 
-impl Read for Noting {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = self.inner.read(buffer)?;
+impl TimedRead for Noting {
+    fn read_within(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> io::Result<usize> {
+        let length = self.inner.read_within(buffer, timeout)?;
         self.seen
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

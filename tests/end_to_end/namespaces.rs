@@ -156,7 +156,7 @@ fn a_relist_of_one_namespace_is_about_that_one() {
 }
 
 #[test]
-fn what_was_deleted_during_an_outage_is_made_up_for_in_each_namespace() {
+fn deletes_during_outage_are_recovered_in_each_namespace() {
     on_every_cluster_of_our_own(BOTH, |cluster| {
         let [blue, green] = ["blue", "green"].map(|name| cluster.namespace(name));
         for namespace in [&blue, &green] {
@@ -247,7 +247,7 @@ fn a_namespace_that_may_not_be_listed_holds_up_no_other() {
             "{status:?}"
         );
         let unsynced = factory
-            .wait_for_cache_sync_timeout(&stop, Duration::from_millis(50))
+            .wait_for_cache_sync_with(&stop, Duration::from_millis(50))
             .unwrap_err();
         let (text, name) = (
             unsynced.to_string(),

@@ -175,7 +175,7 @@ fn connections_that_end_anywhere_cost_no_event() {
 }
 
 #[test]
-fn w15_one_line_that_is_garbage_costs_a_watch_and_the_same_again_a_list() {
+fn w15_garbage_line_costs_a_watch_repeated_costs_a_list() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("garbage");
         namespace.create("a", json!({}));

@@ -1,15 +1,25 @@
 //! `examples/node_agent` with what its manifest gives it, and no right more.
 
-use std::sync::mpsc;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
 
-use k8s_informer::{Client, Config, Object, Patch, Request, Stop};
+use k8s_informer::testing::{ApiServer, Fault};
+use k8s_informer::{Client, Config, Object, Observation, Patch, ReflectorState, Request, Stop};
 use serde_json::{Value, json};
 
 use crate::cluster::{BOTH, Cluster, Namespace, merge_patch, on_every_cluster};
-use crate::support::{Folder, PATIENCE};
+use crate::support::{Folder, PATIENCE, wait_until};
 
-#[path = "../../examples/node_agent/agent.rs"]
+use self::health::Health;
+
+#[path = "../../examples/node_agent/src/agent.rs"]
 mod agent;
+#[path = "../../examples/node_agent/src/health.rs"]
+mod health;
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
 
 const MANIFEST: &str = include_str!("../../examples/node_agent/daemonset.yaml");
 
@@ -99,6 +109,20 @@ fn client_of_the_agent(
     Some(Client::new(config).unwrap())
 }
 
+/// What the kubelet would be answered: status, colon, body.
+fn probe(health: &Health, pods: &Observation<agent::Pod>, path: &str) -> String {
+    let listener = health::listen(0).unwrap();
+    let address = (Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port()).into();
+    let stop = Stop::new();
+    let answer = thread::scope(|scope| {
+        scope.spawn(|| health::serve(&listener, &stop, |path| health.answer(path, pods)));
+        let answer = health::get(address, path);
+        stop.stop();
+        answer
+    });
+    answer.unwrap()
+}
+
 #[test]
 fn an_agent_sees_the_pods_of_its_node_as_its_service_account() {
     on_every_cluster(BOTH, |cluster| {
@@ -123,12 +147,24 @@ fn an_agent_sees_the_pods_of_its_node_as_its_service_account() {
         let (told, lines) = mpsc::channel();
         let stop = Stop::new();
         let agent = agent::watch_node(client.clone(), &node("one"), move |line| {
-            told.send(line).unwrap()
+            told.send(line).unwrap();
         })
         .unwrap();
         agent
             .wait_for_sync(&stop, PATIENCE)
             .unwrap_or_else(|error| panic!("{error}"));
+        // After a LIST, objects reach the handler before the watch has been opened.
+        wait_until("it watches", || {
+            Some(agent.status().state).filter(|s| *s == ReflectorState::Watching)
+        });
+        let health = Health::new(PATIENCE);
+        for path in probe_paths() {
+            let answer = probe(&health, &agent, &path);
+            assert!(
+                answer.starts_with("200 OK: watching at version "),
+                "{path}: {answer}"
+            );
+        }
         let names: Vec<_> = agent
             .lister()
             .list()
@@ -180,4 +216,184 @@ fn an_agent_sees_the_pods_of_its_node_as_its_service_account() {
             }
         }
     });
+}
+
+/// The paths of the manifest's probes: startup, liveness, readiness.
+fn probe_paths() -> [String; 3] {
+    let objects = objects("node-agent");
+    let set = objects
+        .iter()
+        .find(|object| object["kind"] == "DaemonSet")
+        .unwrap();
+    let container = set.pointer("/spec/template/spec/containers/0").unwrap();
+    assert_eq!(
+        container["ports"],
+        json!([{"name": "health", "containerPort": 8080}])
+    );
+    ["startupProbe", "livenessProbe", "readinessProbe"].map(|probe| {
+        let get = &container[probe]["httpGet"];
+        assert_eq!(get["port"], "health", "{probe}");
+        get["path"].as_str().unwrap().to_owned()
+    })
+}
+
+#[test]
+fn probes_restart_no_agent_without_a_server() {
+    assert_eq!(probe_paths(), ["/healthz", "/healthz", "/readyz"]);
+    let server = ApiServer::start().unwrap();
+    server
+        .create(
+            PODS,
+            json!({"metadata": {"name": "a"}, "spec": {"nodeName": "one"}}),
+        )
+        .unwrap();
+    server.fail_next(Fault::status(403).times(1000));
+    let client = Client::new(Config::new(server.url())).unwrap();
+    let pods = agent::watch_node(client, "one", |_| {}).unwrap();
+    let health = Health::new(Duration::ZERO);
+    wait_until("a list was rejected", || pods.status().last_error);
+    let answer = probe(&health, &pods, "/readyz");
+    assert!(
+        answer.starts_with("503 Service Unavailable: ") && answer.contains("403"),
+        "{answer}"
+    );
+    let answer = probe(&health, &pods, "/healthz");
+    assert!(
+        answer.starts_with("200 OK: ") && answer.contains(", not synced yet; "),
+        "{answer}"
+    );
+
+    server.clear_faults();
+    pods.wait_for_sync(&Stop::new(), PATIENCE)
+        .unwrap_or_else(|error| panic!("{error}"));
+    assert!(probe(&health, &pods, "/readyz").starts_with("200 OK: "));
+    server.pause();
+    wait_until("the watch is broken", || {
+        Some(pods.status()).filter(|status| status.failures > 0)
+    });
+    for path in probe_paths() {
+        let answer = probe(&health, &pods, &path);
+        assert!(
+            answer.starts_with("200 OK: ") && answer.contains("; failures "),
+            "{path}: {answer}"
+        );
+    }
+    assert_eq!(
+        probe(&health, &pods, "/metrics?x"),
+        "404 Not Found: try /healthz or /readyz"
+    );
+}
+
+#[test]
+fn readyz_fails_while_an_object_is_missing() {
+    let server = ApiServer::start().unwrap();
+    for (name, phase) in [("good", json!("Running")), ("bad", json!(7))] {
+        let pod = json!({"metadata": {"name": name}, "spec": {"nodeName": "one"}, "status": {"phase": phase}});
+        server.create(PODS, pod).unwrap();
+    }
+    let pods = agent::watch_node(
+        Client::new(Config::new(server.url())).unwrap(),
+        "one",
+        |_| {},
+    )
+    .unwrap();
+    pods.wait_for_sync(&Stop::new(), PATIENCE)
+        .unwrap_or_else(|error| panic!("{error}"));
+    let health = Health::new(PATIENCE);
+    let answer = probe(&health, &pods, "/readyz");
+    assert!(
+        answer.starts_with("503 ") && answer.contains("; incomplete; unreadable "),
+        "{answer}"
+    );
+    assert!(probe(&health, &pods, "/healthz").starts_with("200 OK: "));
+}
+
+#[test]
+fn healthz_fails_when_a_handler_is_stuck() {
+    let server = ApiServer::start().unwrap();
+    let create = |name: &str| {
+        server
+            .create(
+                PODS,
+                json!({"metadata": {"name": name}, "spec": {"nodeName": "one"}}),
+            )
+            .unwrap();
+    };
+    create("a");
+    let (entered, enters) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let released = Arc::new(Mutex::new(released));
+    let client = Client::new(Config::new(server.url())).unwrap();
+    let pods = agent::watch_node(client, "one", move |_| {
+        let _ = entered.send(());
+        let _ = released.lock().unwrap().recv();
+    });
+    let pods = pods.unwrap();
+    enters.recv_timeout(PATIENCE).unwrap();
+    let health = Health::new(Duration::ZERO);
+    for _ in 0..2 {
+        let answer = probe(&health, &pods, "/healthz");
+        assert!(
+            answer.starts_with("200 OK: "),
+            "nothing waits behind it: {answer}"
+        );
+    }
+    create("b");
+    wait_until("an event waits", || {
+        Some(pods.stats().waiting).filter(|waiting| *waiting > 0)
+    });
+    assert!(
+        probe(&health, &pods, "/healthz").starts_with("200 OK: "),
+        "it has been seen waiting once"
+    );
+    let answer = probe(&health, &pods, "/healthz");
+    assert_eq!(
+        answer,
+        "503 Service Unavailable: a handler has not returned for 0ns"
+    );
+    assert!(
+        probe(&health, &pods, "/readyz").starts_with("503 "),
+        "it has not synced"
+    );
+
+    drop(release);
+    wait_until("nothing waits", || {
+        Some(pods.stats()).filter(|stats| stats.waiting == 0)
+    });
+    assert!(probe(&health, &pods, "/healthz").starts_with("200 OK: "));
+}
+
+#[test]
+fn node_name_rejects_what_changes_the_selector() {
+    for name in [
+        "",
+        " ",
+        "a,b",
+        "a=b",
+        "a!=b",
+        "Node",
+        "-a",
+        "a-",
+        "a..b",
+        ".",
+        "a/b",
+        "a\n",
+        "ä",
+        &"a".repeat(254),
+    ] {
+        let error = agent::node_name("--node", name).unwrap_err();
+        assert!(
+            error.starts_with(&format!("--node is {name:?}; ")),
+            "{error}"
+        );
+    }
+    for name in [
+        "a",
+        "worker-1",
+        "ip-10-0-0-1.eu-west-1.compute.internal",
+        "1",
+        &"a".repeat(253),
+    ] {
+        assert_eq!(agent::node_name("$NODE_NAME", name).as_deref(), Ok(name));
+    }
 }

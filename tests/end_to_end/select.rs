@@ -16,7 +16,7 @@ fn objects_enter_and_leave_by_their_labels() {
         let builder = cluster.factory().namespace(&namespace.name);
         let factory = builder
             .tweak_list_options(|options| {
-                options.label_selector = "tier in (web, edge),!hidden".into()
+                options.label_selector = "tier in (web, edge),!hidden".into();
             })
             .build();
         let maps = factory.informer::<ConfigMap>();
@@ -121,7 +121,7 @@ fn a_factory_of_one_namespace_sees_no_other() {
             .factory()
             .namespace(&here.name)
             .tweak_list_options(|options| {
-                options.field_selector = "metadata.name!=kube-root-ca.crt".into()
+                options.field_selector = "metadata.name!=kube-root-ca.crt".into();
             })
             .build();
         let maps = factory.informer::<ConfigMap>();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_informer::{
-    InformerScope, Object, Shard, SharedIndexInformer, SharedInformerFactory, Stop,
+    InformerScope, Object, Request, Shard, SharedIndexInformer, SharedInformerFactory, Stop,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
@@ -28,10 +28,16 @@ fn name(n: usize) -> String {
     format!("map-{n}")
 }
 
-fn create(namespace: &Namespace<'_>) {
+fn create(cluster: &Cluster, namespace: &Namespace<'_>) {
     for n in 0..OBJECTS {
         namespace.create(&name(n), json!({}));
     }
+    // A first list asks for any version, and a busy server may answer with one from before the last objects.
+    wait_until("a list of any version has all objects", || {
+        let list = Request::get(namespace.path("configmaps")).query("resourceVersion", "0");
+        let list = cluster.send(list);
+        (list["items"].as_array()?.len() >= OBJECTS).then_some(())
+    });
 }
 
 /// What they hold between them: nothing is in two of them at any time.
@@ -71,7 +77,7 @@ fn assert_applied<T: Object>(cluster: &Cluster, informers: &[SharedIndexInformer
 fn sh4_three_shards_hold_each_object_once() {
     on_every_cluster_with_and_without_shards(BOTH, |cluster| {
         let namespace = cluster.namespace("shards");
-        create(&namespace);
+        create(cluster, &namespace);
         let factory = cluster.factory().build();
         let informers = shards().map(|shard| {
             factory.informer_in::<ConfigMap>(
@@ -135,7 +141,7 @@ fn sh4_three_shards_hold_each_object_once() {
 fn sh4_three_shards_hold_each_object_once_after_relists() {
     on_every_cluster_with_and_without_shards(BOTH, |cluster| {
         let namespace = cluster.namespace("shards");
-        create(&namespace);
+        create(cluster, &namespace);
         let expire = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
         let factories = expire.each_ref().map(|expire| {
             let expire = Arc::clone(expire);
@@ -233,7 +239,7 @@ fn sh1_a_namespace_is_in_one_shard_if_they_go_by_namespace() {
             namespace.delete("b");
         }
         let path = format!("/api/v1/configmaps?labelSelector=run%3D{run}");
-        let truth = versions(&cluster.send(k8s_informer::Request::get(path)));
+        let truth = versions(&cluster.send(Request::get(path)));
         wait_until("all of it", || {
             (together(informers.iter().map(cached)) == truth).then_some(())
         });

@@ -9,7 +9,7 @@ use crate::proxy::{Protocol, Proxy};
 use crate::support::{free_port, shut_down, synced, wait_until};
 
 #[test]
-fn an_informer_lives_in_tunnels_and_survives_them_and_their_proxy() {
+fn informer_survives_loss_of_tunnels_and_proxy() {
     on_every_cluster(BOTH, |cluster| {
         for protocol in [Protocol::Connect, Protocol::Socks] {
             let namespace = cluster.namespace("tunnel");

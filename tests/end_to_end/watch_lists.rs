@@ -106,7 +106,7 @@ fn where_there_is_nothing_yet_it_syncs_too() {
 }
 
 #[test]
-fn wl8_a_server_that_knows_none_is_asked_for_a_list_and_not_again_for_a_while() {
+fn wl8_server_without_watch_lists_gets_lists_for_a_while() {
     on_every_cluster_without_watch_lists(|cluster| {
         let namespace = cluster.namespace("refused");
         namespace.create("a", json!({}));
@@ -139,7 +139,7 @@ fn wl8_a_server_that_knows_none_is_asked_for_a_list_and_not_again_for_a_while() 
 }
 
 #[test]
-fn wl12_a_server_that_never_sends_the_bookmark_is_asked_for_a_list() {
+fn wl12_missing_bookmark_falls_back_to_list() {
     on_every_cluster(WATCH_LIST, |cluster| {
         let namespace = cluster.namespace("no-bookmark");
         for name in ["a", "b"] {
@@ -196,7 +196,7 @@ const MANY: usize = 60;
 const MIDDLE: usize = 60_000;
 
 #[test]
-fn wl9_initial_events_that_break_off_are_asked_for_again_and_in_the_end_by_a_list() {
+fn wl9_broken_initial_events_are_retried_then_listed() {
     on_every_cluster(BOTH, |cluster| {
         let namespace = cluster.namespace("half");
         create_many(&namespace);
@@ -237,7 +237,7 @@ fn wl9_initial_events_that_break_off_are_asked_for_again_and_in_the_end_by_a_lis
             match end {
                 // Within an event it costs that, and else the connection, or the watch-list.
                 Disturbance::Garbage(..) => {
-                    assert!(status.lists <= times + 1, "{times}: {status:?}")
+                    assert!(status.lists <= times + 1, "{times}: {status:?}");
                 }
                 // A reset may discard everything unread. A watch-list without an event is followed by a LIST at once.
                 Disturbance::Reset(_) if cluster.way == Way::WatchList => {
@@ -356,7 +356,7 @@ fn wl8_what_a_failure_of_the_first_watch_list_leads_to() {
                 garbage("{\"type\": s3cret}\n").after_events(2),
                 1,
                 2,
-                "after version",
+                "event 3 at the start",
             ),
             (garbage("7\n").after_events(0), 1, 2, "event 1"),
             // An object that is none costs itself, if it is whole.

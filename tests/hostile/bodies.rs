@@ -6,8 +6,8 @@ use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{DynamicObject, Error, GroupVersionKind, ReflectorOptions};
 use parking_lot::Mutex;
 
-use crate::objects::object;
-use crate::support::{EXPIRED, Informed, LAST, QUEUES, list};
+use crate::hostile::objects::object;
+use crate::hostile::support::{EXPIRED, Informed, LAST, QUEUES, list};
 
 /// What is there before and, but for "c", after.
 fn objects() -> Vec<Vec<u8>> {
@@ -35,7 +35,7 @@ fn errors_of(lists: Vec<Vec<Answer>>, set: impl Fn(&mut ReflectorOptions)) -> Ve
     let informed = Informed::<DynamicObject>::run(script, QUEUES[count % 3], |options| {
         let errors = Arc::clone(&errors);
         options.watch_error_handler = Some(Arc::new(move |error: &Error| {
-            errors.lock().push(error.clone())
+            errors.lock().push(error.clone());
         }));
         set(options);
     });

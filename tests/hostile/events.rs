@@ -4,10 +4,12 @@ use k8s_informer::testing::{Answer, Request, ScriptedListerWatcher};
 use k8s_informer::{DynamicObject, GroupVersionKind, InformerQueue};
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::objects::{
+use crate::hostile::objects::{
     Broken, broken_for_any_type, broken_for_pods, broken_for_typed, object, with,
 };
-use crate::support::{EXPIRED, Informed, LAST, QUEUES, Sending, event, initial_events, list};
+use crate::hostile::support::{
+    EXPIRED, Informed, LAST, QUEUES, Sending, event, initial_events, list,
+};
 
 fn objects() -> Vec<Vec<u8>> {
     vec![object("a", "1"), object("b", "2"), object("c", "3")]
@@ -87,7 +89,7 @@ fn broken_frames() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn w15_a_line_that_is_no_event_ends_the_watch_which_goes_on_from_the_last_good_version() {
+fn w15_malformed_event_restarts_watch_at_last_good_version() {
     for queue in QUEUES {
         let frames = broken_frames();
         let good = |version: usize| {
@@ -224,7 +226,7 @@ fn a_change_that_can_not_be_decoded_costs_only_itself() {
 }
 
 #[test]
-fn a_deletion_that_can_not_be_decoded_still_deletes_what_it_says_clearly() {
+fn undecodable_delete_with_clear_name_still_deletes() {
     let cases = [broken_for_any_type(), broken_for_typed(), broken_for_pods()].concat();
     for (broken, what, bytes) in cases {
         if matches!(broken, Broken::Json | Broken::Text)
@@ -323,7 +325,7 @@ fn wl3_garbage_among_the_initial_events_is_a_list_in_the_end() {
 }
 
 #[test]
-fn w9_an_object_of_another_kind_is_told_and_what_it_may_stand_for_is_not_deleted() {
+fn w9_object_of_other_kind_is_reported_and_nothing_deleted() {
     let other = with("b", "5", "", r#","kind":"Node","apiVersion":"v1""#);
     let table =
         br#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","rows":[{"object":{"metadata":{"name":"b"}}}]}"#;

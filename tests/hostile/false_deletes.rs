@@ -6,10 +6,10 @@ use k8s_informer::{DynamicObject, InformerQueue, Object};
 use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 
-use crate::objects::{
+use crate::hostile::objects::{
     Broken, Case, Small, broken_for_any_type, broken_for_pods, broken_for_typed, object,
 };
-use crate::support::{Informed, QUEUES, SENDINGS, Sending};
+use crate::hostile::support::{Informed, QUEUES, SENDINGS, Sending};
 
 /// A relist in which "b" is broken, "c" is missing, and "d" is new; and then one that is as it should be.
 fn a_broken_object_is_not_taken_for_deleted<T: Object + DeserializeOwned>(cases: &[Case]) {
@@ -130,7 +130,7 @@ fn w9_an_item_without_a_name_is_told_and_left_out() {
                 "{error}"
             );
             let place = if sending == Sending::WatchList {
-                "event 2 after"
+                "event 2 at the start"
             } else {
                 "item 1 of the list"
             };

@@ -14,7 +14,7 @@ use k8s_informer::{
 };
 use serde::Deserialize;
 
-use crate::support::{
+use crate::hostile::support::{
     EXPIRED, FORBIDDEN, Informed, LAST, QUEUES, SENDINGS, Sending, State, event, initial_events,
     list, options, until,
 };

@@ -4,8 +4,8 @@ use k8s_informer::{Compact, DynamicObject, Object};
 use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 
-use crate::objects::{Small, object, with};
-use crate::support::{Informed, QUEUES, SENDINGS, Sending, event};
+use crate::hostile::objects::{Small, object, with};
+use crate::hostile::support::{Informed, QUEUES, SENDINGS, Sending, event};
 
 const TWICE: &str = r#","spec":{"replicas":1,"nodeName":"one","containers":[]},"spec":{"replicas":2,"containers":[]}"#;
 

@@ -10,8 +10,8 @@ use k8s_informer::{
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-use crate::objects::{object, with};
-use crate::support::{
+use crate::hostile::objects::{object, with};
+use crate::hostile::support::{
     EXPIRED, Informed, LAST, QUEUES, SENDINGS, Sending, event, initial_events, list,
 };
 
@@ -106,7 +106,7 @@ fn flood(
 }
 
 #[test]
-fn what_has_no_end_is_read_up_to_the_limit_and_costs_that_request() {
+fn endless_body_is_read_to_limit_and_fails_the_request() {
     let lists: [(&[u8], u8, &str); 5] = [
         (
             br#"{"kind":"List","metadata":{},"items":[{"metadata":{"name":"b","x":""#,
@@ -197,7 +197,7 @@ fn what_has_no_end_is_read_up_to_the_limit_and_costs_that_request() {
 }
 
 #[test]
-fn an_object_of_just_the_limit_is_taken_and_one_byte_more_is_not() {
+fn object_at_limit_is_accepted_one_byte_more_is_not() {
     let padded = |size: usize| {
         let empty = with("b", "5", r#","x":"""#, "").len();
         with(

@@ -4,8 +4,8 @@ use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{DynamicObject, Error, InformerQueue, Status};
 use serde_json::json;
 
-use crate::secrets::logged;
-use crate::support::{Informed, LAST, list};
+use crate::hostile::secrets::logged;
+use crate::hostile::support::{Informed, LAST, list};
 
 /// A line break, terminal escapes of one and two bytes, a bidi override, and much of it.
 fn forged(mark: &str) -> String {

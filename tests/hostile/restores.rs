@@ -13,7 +13,7 @@ use k8s_informer::{
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 
-use crate::support::{QUEUES, SENDINGS, SOON, Sending, options, until};
+use crate::hostile::support::{QUEUES, SENDINGS, SOON, Sending, options, until};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// Few objects, so that many states get the same version.

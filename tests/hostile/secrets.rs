@@ -1,47 +1,24 @@
 //! Nothing of a body gets into errors and logs but what an object is called.
 
 use std::collections::BTreeMap;
-use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{InformerQueue, ObjectMeta, impl_object};
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use log::{LevelFilter, Log, Metadata, Record};
-use parking_lot::Mutex;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 
-use crate::objects::with;
-use crate::support::{EXPIRED, Informed, LAST, event, list};
+use crate::hostile::objects::with;
+use crate::hostile::support::{EXPIRED, Informed, LAST, event, list};
+use crate::log_capture;
 
 const SECRET: &str = "hunter2";
 
-/// What the test's informer logs, of all that is logged.
-static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
 /// All lines that were logged since the first call.
 pub(crate) fn logged() -> Vec<String> {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        log::set_logger(&Logger).unwrap();
-        log::set_max_level(LevelFilter::Trace);
-    });
-    LOGGED.lock().clone()
-}
-
-struct Logger;
-
-impl Log for Logger {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &Record<'_>) {
-        LOGGED.lock().push(record.args().to_string());
-    }
-
-    fn flush(&self) {}
+    log_capture::start();
+    log_capture::lines_with(&[])
 }
 
 #[derive(Debug, Deserialize)]
@@ -200,6 +177,21 @@ fn nothing_of_what_can_not_be_read_is_told() {
     tells_no_secrets::<Secret>();
     let logged = logged();
     assert!(logged.iter().filter(|line| line.contains("ns/b: ")).count() > 100);
+    // A line says where, by the names of fields.
+    for expected in [
+        "spec: invalid type: string, expected struct Closed",
+        "spec.color: unknown variant, expected `Red`",
+        "spec.numbers[…]: invalid type: string, expected u32",
+        "spec.pair[0]: invalid type: string, expected u32",
+        "spec.picky: rejected by a custom deserializer (message hidden)",
+        "spec.containers[0].ports[0].containerPort: invalid type: string, expected i32",
+        "metadata.labels[…]: invalid type: integer, expected a string",
+    ] {
+        assert!(
+            logged.iter().any(|line| line.contains(expected)),
+            "{expected:?} is not in {logged:#?}"
+        );
+    }
     let told: Vec<_> = logged.iter().filter(|line| line.contains(SECRET)).collect();
     assert!(told.is_empty(), "{told:?}");
 }

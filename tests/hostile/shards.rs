@@ -5,8 +5,8 @@ use k8s_informer::testing::Answer;
 use k8s_informer::{DynamicObject, InformerQueue, Object, ReflectorOptions, Shard};
 use serde::de::DeserializeOwned;
 
-use crate::objects::Small;
-use crate::support::{Informed, QUEUES, SENDINGS, Sending, event};
+use crate::hostile::objects::Small;
+use crate::hostile::support::{Informed, QUEUES, SENDINGS, Sending, event};
 
 /// Of two, the one in which what has no UID is: the last event of the scripts.
 fn mine() -> Shard {
@@ -137,7 +137,7 @@ fn what_can_not_be_told_whose_it_is_is_not_taken_for_anothers() {
 }
 
 #[test]
-fn a_uid_that_is_no_text_is_told_with_the_object_and_its_deletion_still_deletes() {
+fn non_text_uid_is_reported_and_its_delete_still_deletes() {
     let odd = br#"{"metadata":{"name":"b","namespace":"ns","uid":7,"resourceVersion":"5"}}"#;
     let states = [("4", vec![object("b", "2", true)])];
     for kind in ["MODIFIED", "DELETED"] {
@@ -159,7 +159,7 @@ fn a_uid_that_is_no_text_is_told_with_the_object_and_its_deletion_still_deletes(
 }
 
 #[test]
-fn what_stands_behind_an_object_of_another_shard_is_not_lost_with_it() {
+fn object_after_one_of_other_shard_is_kept() {
     let other = String::from_utf8(event("MODIFIED", &object("other", "5", false))).unwrap();
     let mine = String::from_utf8(event("ADDED", &object("a", "6", true))).unwrap();
     let cases = [
@@ -179,8 +179,8 @@ fn what_stands_behind_an_object_of_another_shard_is_not_lost_with_it() {
         let script = if watches == 1 {
             Sending::List.script(&states, events.as_bytes())
         } else {
-            let last = [mine.as_bytes(), crate::support::LAST.as_bytes()].concat();
-            let list = crate::support::list("4", "", &[]);
+            let last = [mine.as_bytes(), crate::hostile::support::LAST.as_bytes()].concat();
+            let list = crate::hostile::support::list("4", "", &[]);
             k8s_informer::testing::ScriptedListerWatcher::new([
                 Answer::body(list),
                 Answer::body(events.as_bytes()),

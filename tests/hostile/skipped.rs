@@ -4,8 +4,8 @@ use k8s_informer::{DynamicObject, FieldPaths, InformerQueue, ObjectMeta, impl_ob
 use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
 
-use crate::objects::with;
-use crate::support::{Informed, SENDINGS, State, event};
+use crate::hostile::objects::with;
+use crate::hostile::support::{Informed, SENDINGS, State, event};
 
 fn big(name: &str, version: &str) -> Vec<u8> {
     let metadata = r#","managedFields":[{"manager":"kubectl","fieldsV1":{"f:a":{}}}],"annotations":{"keep":"1","kubectl.kubernetes.io/last-applied-configuration":"{\"a\":[\"}]"}"#;
@@ -40,7 +40,7 @@ fn paths_are_left_out_of_pods_however_they_come() {
             let skips = format!("{skip:?}") != "[]";
             let script = sending.script(&states, &events);
             let informed = Informed::<Pod>::run(script, InformerQueue::DeltaFifo, |options| {
-                options.skip = skip
+                options.skip = skip;
             });
             assert_eq!(informed.cache(), ["ns/a@1", "ns/b@5", "ns/c@6"]);
             for key in ["ns/a", "ns/b", "ns/c"] {
@@ -73,7 +73,7 @@ fn paths_are_left_out_of_dynamic_objects_however_they_come() {
         let script = sending.script(&states, &events);
         let informed =
             Informed::<DynamicObject>::run(script, InformerQueue::RealFifoInOrder, |o| {
-                o.skip = paths()
+                o.skip = paths();
             });
         assert_eq!(informed.cache(), ["ns/a@1", "ns/b@5", "ns/c@6"]);
         for key in ["ns/a", "ns/b", "ns/c"] {
@@ -134,7 +134,7 @@ fn what_is_broken_in_what_is_left_out_does_not_matter() {
     for sending in SENDINGS {
         let script = sending.script(&[("4", vec![broken.clone()])], &event("MODIFIED", &broken));
         let informed = Informed::<Pod>::run(script, InformerQueue::DeltaFifo, |options| {
-            options.skip = paths()
+            options.skip = paths();
         });
         assert_eq!(informed.cache(), ["ns/b@5"]);
         assert!(informed.status().complete);

@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use serde::de::DeserializeOwned;
 
 /// How long a test waits for what has to happen.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) const QUEUES: [InformerQueue; 3] = [
     InformerQueue::DeltaFifo,

@@ -11,12 +11,12 @@ use k8s_informer::{
 use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer};
 
-use crate::objects::object;
-use crate::support::{
+use crate::hostile::objects::object;
+use crate::hostile::support::{
     Change, FORBIDDEN, Informed, LAST, QUEUES, SENDINGS, Sending, State, event, initial_events,
     list,
 };
-use crate::user_code::{build, consume, reflect};
+use crate::hostile::user_code::{build, consume, reflect};
 
 /// Counts how often objects of a namespace are decoded.
 static DECODED: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
@@ -182,13 +182,13 @@ fn everything_is_decoded_again_when_the_lists_version_went_back() {
 }
 
 #[test]
-fn everything_is_decoded_again_when_the_lists_version_is_no_number() {
+fn list_with_non_numeric_version_is_decoded_in_full() {
     everything_is_decoded("words", "x7", |_| {});
     everything_is_decoded("zero", "07", |_| {});
 }
 
 #[test]
-fn everything_is_decoded_again_when_the_lists_version_comes_behind_the_items() {
+fn list_with_version_after_items_is_decoded_in_full() {
     let namespace = "behind";
     let [(_, first), (_, second)] = two_states(namespace, "6");
     let items = second.join(&b","[..]);

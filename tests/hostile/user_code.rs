@@ -12,8 +12,10 @@ use k8s_informer::{
 };
 use serde::{Deserialize, Deserializer};
 
-use crate::objects::{object, with};
-use crate::support::{EXPIRED, Informed, LAST, QUEUES, SENDINGS, event, list, options, until};
+use crate::hostile::objects::{object, with};
+use crate::hostile::support::{
+    EXPIRED, Informed, LAST, QUEUES, SENDINGS, event, list, options, until,
+};
 
 /// One whose decoding panics, for some.
 #[derive(Debug, Deserialize)]
@@ -198,7 +200,7 @@ pub(crate) fn consume(
 }
 
 #[test]
-fn a_transform_that_fails_for_one_object_leaves_its_cached_copy_and_still_deletes() {
+fn failing_transform_keeps_cached_copy_and_still_deletes() {
     let bad = with("a", "7", r#","labels":{"bad":"yes"}"#, "");
     for (events, expected) in [
         (Vec::new(), ["ns/a@1", "ns/b@2"].as_slice()),
@@ -251,7 +253,7 @@ fn by_label(object: &DynamicObject) -> Result<Key, KeyError> {
 }
 
 #[test]
-fn where_only_the_object_can_tell_its_key_a_broken_one_deletes_nothing() {
+fn broken_object_with_custom_key_deletes_nothing() {
     let labelled = |name: &str, version: &str, key: &str| {
         with(
             name,

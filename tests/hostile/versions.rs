@@ -5,8 +5,8 @@ use k8s_informer::{DynamicObject, Error, InformerQueue, Status};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
-use crate::objects::{object, with};
-use crate::support::{Informed, LAST, QUEUES, SENDINGS, event, initial_events, list};
+use crate::hostile::objects::{object, with};
+use crate::hostile::support::{Informed, LAST, QUEUES, SENDINGS, event, initial_events, list};
 
 fn refused(code: u16, reason: &str) -> Answer {
     let status: Status = serde_json::from_value(json!({ "code": code, "reason": reason })).unwrap();
@@ -30,7 +30,7 @@ fn asked(request: &Request) -> String {
 }
 
 #[test]
-fn l8_a_version_that_the_server_can_not_read_gives_way_to_the_most_recent_one() {
+fn l8_rejected_version_falls_back_to_most_recent() {
     for version in ["5x", "-5", " ", "99999999999999999999999"] {
         for (code, reason) in [(400, "BadRequest"), (422, "Invalid")] {
             let change = event("MODIFIED", &object("a", version));

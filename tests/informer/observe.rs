@@ -14,7 +14,7 @@ use k8s_informer::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
-use crate::support::SOON;
+use crate::informer::support::SOON;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -125,7 +125,7 @@ fn one_closure_takes_every_event() {
 }
 
 #[test]
-fn observations_share_an_informer_only_if_type_and_scope_are_equal() {
+fn observations_of_equal_type_and_scope_share_informer() {
     let (server, client) = server_with(&["a", "b"]);
     let factory = SharedInformerFactory::builder(client).build();
     let web = || InformerScope::all().label_selector("app=a".parse().unwrap());
@@ -180,7 +180,7 @@ fn observations_share_an_informer_only_if_type_and_scope_are_equal() {
 }
 
 #[test]
-fn an_informer_that_somebody_asked_for_stays_when_the_last_observation_ends() {
+fn requested_informer_outlives_last_observation() {
     let (server, client) = server_with(&["a"]);
     let factory = SharedInformerFactory::builder(client).build();
     let (observe, told) = recording(factory.observe::<ConfigMap>());
@@ -200,7 +200,7 @@ fn an_informer_that_somebody_asked_for_stays_when_the_last_observation_ends() {
 }
 
 #[test]
-fn a_closure_may_end_its_own_observation_and_one_that_panics_is_called_again() {
+fn observation_closure_may_end_itself_and_survives_panic() {
     for inline in [false, true] {
         let (server, client) = server_with(&["a"]);
         let slot: Arc<Mutex<Option<Observation<ConfigMap>>>> = Arc::default();
@@ -301,7 +301,7 @@ impl Clock for Meddles {
 }
 
 #[test]
-fn an_informer_that_is_stopped_while_an_observation_of_it_begins_is_an_error() {
+fn observing_informer_stopped_meanwhile_is_an_error() {
     let (_server, client) = server_with(&["a"]);
     let clock = Arc::new(Meddles::default());
     let mut options = ReflectorOptions::default();

@@ -1,6 +1,6 @@
 use std::fmt::Debug;
 use std::io::{self, Read};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,10 @@ use k8s_informer::{
 use parking_lot::{Condvar, Mutex};
 use serde_json::json;
 
+use crate::log_capture;
+
 /// How long a test waits for what has to happen.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 pub(crate) type Informer = SharedIndexInformer<DynamicObject>;
@@ -416,59 +418,12 @@ pub(crate) fn soon<R: Send + Debug + 'static>(
         .unwrap_or_else(|error| panic!("{what}: {error}"))
 }
 
-struct Log {
-    lines: Mutex<Vec<String>>,
-    changed: Condvar,
-}
-
-impl log::Log for Log {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        self.lines
-            .lock()
-            .push(format!("{} {}", record.level(), record.args()));
-        self.changed.notify_all();
-    }
-
-    fn flush(&self) {}
-}
-
-/// Listens to the log from now on.
+/// Collects the lines that are logged from now on.
 pub(crate) fn logging() {
-    log_of_tests();
+    log_capture::start();
 }
 
-fn log_of_tests() -> &'static Log {
-    static LOG: OnceLock<&'static Log> = OnceLock::new();
-    LOG.get_or_init(|| {
-        let log: &'static Log = Box::leak(Box::new(Log {
-            lines: Mutex::default(),
-            changed: Condvar::new(),
-        }));
-        log::set_logger(log).unwrap();
-        log::set_max_level(log::LevelFilter::Warn);
-        log
-    })
-}
-
-/// Waits until something was logged in which all of these stand.
+/// Waits for a line that contains all of `parts`.
 pub(crate) fn logged(parts: &[&str]) -> String {
-    let log = log_of_tests();
-    let deadline = Instant::now() + SOON;
-    let mut lines = log.lines.lock();
-    loop {
-        if let Some(line) = lines
-            .iter()
-            .find(|line| parts.iter().all(|part| line.contains(part)))
-        {
-            return line.clone();
-        }
-        assert!(
-            !log.changed.wait_until(&mut lines, deadline).timed_out(),
-            "{parts:?} not in {lines:#?}"
-        );
-    }
+    log_capture::wait_for(parts)
 }

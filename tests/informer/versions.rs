@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::support::{SOON, until};
+use crate::informer::support::{SOON, until};
 
 pub(crate) const QUEUES: [InformerQueue; 3] = [
     InformerQueue::DeltaFifo,
@@ -64,7 +64,7 @@ pub(crate) fn run<T: Object + DeserializeOwned>(
 }
 
 #[test]
-fn the_cache_has_what_was_told_up_to_a_version_that_was_waited_for() {
+fn cache_has_all_changes_up_to_awaited_version() {
     for queue in QUEUES {
         let events = event("ADDED", "n", "b", "12") + &event("DELETED", "n", "a", "13");
         let bookmark = event("BOOKMARK", "", "", "20");
@@ -155,7 +155,7 @@ fn a_wait_ends_with_the_stop_and_with_the_informer() {
 }
 
 #[test]
-fn of_several_namespaces_the_least_counts_and_an_object_waits_for_its_own() {
+fn namespaces_wait_uses_least_version_object_wait_its_own() {
     for queue in QUEUES {
         let script = |version, namespace, events: String| {
             let answers = [list(version, namespace), Answer::open(events)];

@@ -11,8 +11,8 @@ use k8s_informer::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
-use crate::support::{SOON, until};
-use crate::versions::{QUEUES, run};
+use crate::informer::support::{SOON, until};
+use crate::informer::versions::{QUEUES, run};
 
 /// A queue whose lists return only once the consumer has read the status.
 struct Held {
@@ -225,7 +225,7 @@ fn w15_single_broken_object_does_not_fail_the_wait() {
         ] {
             let informer = config_maps(answer(items, is_watch_list), InformerQueue::default());
             run(&informer, |stop| {
-                informer.wait_for_sync(stop, SOON).unwrap()
+                informer.wait_for_sync(stop, SOON).unwrap();
             });
         }
     }

@@ -61,7 +61,7 @@ fn queues() -> Vec<(&'static str, Arc<dyn Queue<Word>>)> {
         ),
         (
             "RealFifo, atomic and unlocked",
-            Arc::new(RealFifo::atomic(accessor())),
+            Arc::new(RealFifo::new(accessor())),
         ),
     ]
 }
@@ -103,7 +103,7 @@ fn empty_and_huge_keys_are_keys() {
 }
 
 #[test]
-fn p6_a_key_that_a_list_has_twice_comes_twice_and_the_last_one_last() {
+fn p6_duplicate_key_in_list_comes_twice_in_order() {
     for (name, queue) in queues() {
         let twice = vec![word("a"), word("a")];
         queue.replace(twice.clone(), "1").unwrap();
@@ -203,7 +203,7 @@ fn a_callback_that_panics_leaves_a_queue_that_works() {
 
 /// What a panic carries is an object of the user's, too.
 #[test]
-fn a_callback_that_panics_with_something_that_panics_leaves_a_queue_that_works() {
+fn panic_payload_that_panics_leaves_queue_working() {
     struct Bomb;
 
     impl Drop for Bomb {
@@ -225,7 +225,7 @@ fn a_callback_that_panics_with_something_that_panics_leaves_a_queue_that_works()
 
 /// Known objects may be made as they are asked for: then the queue has the last of each.
 #[test]
-fn known_objects_that_use_the_queue_when_they_are_dropped_hang_nobody() {
+fn known_objects_using_queue_on_drop_do_not_hang() {
     #[derive(Default)]
     struct Fresh(Mutex<Weak<DeltaFifo<Word>>>, AtomicBool);
 

@@ -217,7 +217,7 @@ fn d6_emits_sync_unless_told_otherwise() {
 }
 
 #[test]
-fn d8_synced_when_every_key_of_the_list_and_every_deletion_is_processed() {
+fn d8_synced_when_list_and_its_deletes_are_processed() {
     let queue = knowing(&[("foo", 5), ("bar", 6)]);
     queue
         .replace(vec![thing("foo", 6), thing("foo", 7)], "0")
@@ -436,7 +436,7 @@ fn d3_d6_d9_the_key_in_flight_is_known() {
 
 /// The known objects still have what is being deleted.
 #[test]
-fn d3_d6_d9_the_key_in_flight_is_known_better_than_the_store_knows() {
+fn d3_d6_d9_key_in_flight_overrides_the_store() {
     let queue = knowing(&[("a", 1)]);
     queue.delete(gone("a", 2)).unwrap();
     queue

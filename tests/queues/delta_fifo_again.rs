@@ -1,27 +1,16 @@
-//! What client-go's `DeltaFIFO` could do in earlier years: deltas that go back, a compressor, reading the
-//! queue.
+//! What client-go's `DeltaFIFO` could do in earlier years: deltas that go back, and reading the queue.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use k8s_informer::{
-    Accessor, Deleted, Delta, DeltaFifo, Deltas, Indexer, Indexers, KeyError, KnownObjects,
-    PopError, Queue, ReflectorStore, Requeue,
+    Accessor, Deleted, DeltaFifo, Deltas, Indexer, Indexers, KeyError, KnownObjects, PopError,
+    Queue, ReflectorStore, Requeue,
 };
 
 use super::things::*;
 
 fn queue() -> DeltaFifo<Thing> {
     DeltaFifo::builder(accessor()).emit_replaced(true).build()
-}
-
-/// Whose compressor leaves nothing of "a".
-fn without_a() -> DeltaFifo<Thing> {
-    DeltaFifo::builder(accessor())
-        .compressor(|deltas| match deltas.key() {
-            Some(key) if &**key == "a" => Vec::new(),
-            _ => deltas.to_vec(),
-        })
-        .build()
 }
 
 fn keys(queue: &DeltaFifo<Thing>) -> Vec<String> {
@@ -165,109 +154,6 @@ fn what_waits_can_be_read() {
     assert!(queue.get(&("panic", 9)).is_err());
 }
 
-/// Leaves out an addition that a deletion follows.
-fn annihilating() -> DeltaFifo<Thing> {
-    DeltaFifo::builder(accessor())
-        .emit_replaced(true)
-        .compressor(|deltas| match &**deltas {
-            [.., Delta::Deleted(_)] if matches!(deltas.oldest(), Some(Delta::Added(_))) => {
-                Vec::new()
-            }
-            [Delta::Updated(object), ..] if object.1 == 99 => panic!("compressor"),
-            deltas => deltas.to_vec(),
-        })
-        .build()
-}
-
-#[test]
-fn a_compressor_may_leave_nothing() {
-    let queue = annihilating();
-    queue.add(thing("a", 1)).unwrap();
-    queue.add(thing("b", 1)).unwrap();
-    queue.delete(gone("a", 2)).unwrap();
-    assert_eq!((keys(&queue), queue.len()), (vec!["b".to_owned()], 1));
-    queue.add(thing("a", 3)).unwrap();
-    assert_eq!(
-        queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(),
-        [added("a", 3)],
-        "at its old place"
-    );
-    assert_eq!(
-        queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(),
-        [added("b", 1)]
-    );
-    assert!(queue.is_empty());
-    queue.close();
-    assert!(matches!(
-        queue.pop(&mut |_, _| Ok(())),
-        Err(PopError::Closed)
-    ));
-}
-
-#[test]
-fn a_compressor_that_panics_changes_nothing() {
-    let queue = annihilating();
-    queue.update(thing("a", 99)).unwrap();
-    queue.delete(gone("a", 2)).unwrap();
-    assert_eq!(
-        queue.get_by_key("a").unwrap().to_vec(),
-        [updated("a", 99), deleted("a", 2)]
-    );
-}
-
-#[test]
-fn a_compressor_may_use_the_queue() {
-    in_time(|| {
-        let own: Arc<Mutex<Option<Arc<DeltaFifo<Thing>>>>> = Arc::default();
-        let queue = {
-            let own = own.clone();
-            DeltaFifo::builder(accessor())
-                .compressor(move |deltas| {
-                    let len = own.lock().unwrap().as_ref().map_or(0, |queue| queue.len());
-                    assert!(len <= 1);
-                    deltas.to_vec()
-                })
-                .build()
-        };
-        let queue = Arc::new(queue);
-        *own.lock().unwrap() = Some(queue.clone());
-        queue.add(thing("a", 1)).unwrap();
-        queue.update(thing("a", 2)).unwrap();
-        assert_eq!(queue.get_by_key("a").unwrap().len(), 2);
-        own.lock().unwrap().take();
-    });
-}
-
-#[test]
-fn d8_an_initial_key_that_a_compressor_empties_is_done_with() {
-    in_time(|| {
-        let queue = without_a();
-        queue.replace(vec![thing("a", 1)], "1").unwrap();
-        assert!(queue.is_empty() && !queue.has_synced());
-        std::thread::scope(|scope| {
-            scope.spawn(|| queue.pop(&mut |_, _| Ok(())));
-            queue.synced().wait();
-            queue.close();
-        });
-    });
-}
-
-#[test]
-fn churn_that_a_compressor_swallows_takes_no_room() {
-    let queue = annihilating();
-    queue.add(thing("stays", 1)).unwrap();
-    for value in 0..10_000 {
-        queue.add(thing("a", value)).unwrap();
-        queue.delete(gone("a", value)).unwrap();
-    }
-    assert_eq!(keys(&queue), ["stays"]);
-    assert_eq!(
-        queue.pop(&mut |_, _| Ok(())).unwrap().to_vec(),
-        [added("stays", 1)]
-    );
-    assert!(queue.is_empty());
-}
-
 fn with_store() -> (Arc<Indexer<Thing>>, DeltaFifo<Thing>) {
     let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
     let queue = DeltaFifo::builder(accessor())
@@ -392,7 +278,7 @@ fn deltas_know_the_key_they_were_queued_by() {
 }
 
 #[test]
-fn deltas_that_come_without_a_key_get_the_one_they_are_queued_by() {
+fn deltas_without_key_get_the_one_they_are_queued_by() {
     let queue = queue();
     queue
         .add_if_not_present(vec![added("a", 1)].into())
@@ -411,7 +297,7 @@ impl Drop for Loaded {
 }
 
 #[test]
-fn a_second_deletion_that_was_not_needed_is_dropped_without_the_lock() {
+fn redundant_second_delete_is_dropped_outside_the_lock() {
     in_time(|| {
         let accessor = || Accessor::new(|_: &Loaded| Ok::<_, KeyError>("a".into()));
         let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
@@ -424,31 +310,4 @@ fn a_second_deletion_that_was_not_needed_is_dropped_without_the_lock() {
             .unwrap();
         assert!(queue.is_empty());
     });
-}
-
-#[test]
-fn d8_synced_is_told_with_the_first_item_after_the_initial_list() {
-    let queue = without_a();
-    queue.replace(vec![thing("a", 1)], "1").unwrap();
-    queue.add(thing("b", 1)).unwrap();
-    let check = &mut |_: &Deltas<Thing>, in_initial_list: bool| {
-        assert!(!in_initial_list && queue.has_synced());
-        Ok(())
-    };
-    queue.pop(check).unwrap();
-}
-
-#[test]
-fn d8_what_a_failed_list_left_behind_is_not_counted_once_a_compressor_emptied_it() {
-    let queue = without_a();
-    queue
-        .replace(vec![thing("a", 1), thing("", 1)], "1")
-        .unwrap_err();
-    queue.replace(vec![thing("b", 1)], "2").unwrap();
-    let check = &mut |_: &Deltas<Thing>, in_initial_list: bool| {
-        assert!(in_initial_list && !queue.has_synced());
-        Ok(())
-    };
-    queue.pop(check).unwrap();
-    assert!(queue.has_synced());
 }

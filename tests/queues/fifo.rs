@@ -96,7 +96,7 @@ fn f2_what_is_deleted_is_not_popped() {
 }
 
 #[test]
-fn f2_who_comes_back_before_a_pop_has_passed_his_place_is_popped_there() {
+fn f2_key_readded_before_pop_keeps_its_place() {
     let queue = queue();
     for key in ["a", "b", "c"] {
         queue.add(thing(key, 1)).unwrap();
@@ -116,7 +116,7 @@ fn f2_who_comes_back_before_a_pop_has_passed_his_place_is_popped_there() {
 }
 
 #[test]
-fn f2_f5_a_deleted_key_of_the_first_list_counts_until_a_pop_has_passed_it() {
+fn f2_f5_deleted_initial_key_counts_until_pop_passes() {
     let queue = listed(&[("a", 1), ("b", 1), ("c", 1)]);
     queue.delete(gone("b", 0)).unwrap();
     queue.delete(gone("c", 0)).unwrap();
@@ -135,7 +135,7 @@ fn f2_f5_a_deleted_key_of_the_first_list_counts_until_a_pop_has_passed_it() {
 }
 
 #[test]
-fn f2_f5_a_key_of_the_first_list_that_comes_back_has_its_old_place() {
+fn f2_f5_readded_initial_key_keeps_its_place() {
     let queue = listed(&[("a", 1), ("b", 1)]);
     queue.delete(gone("a", 0)).unwrap();
     queue.add(thing("a", 2)).unwrap();
@@ -162,7 +162,7 @@ fn f2_f5_a_pop_that_finds_only_deleted_keys_has_passed_them() {
 }
 
 #[test]
-fn f2_f5_a_pop_that_waits_for_another_passes_the_deleted_keys_after_it() {
+fn f2_f5_waiting_pop_passes_deleted_keys() {
     in_time(|| {
         let queue = Arc::new(listed(&[("a", 1), ("b", 1)]));
         let (sender, started) = mpsc::channel();
@@ -198,7 +198,7 @@ fn f3_replace_is_all_that_waits_in_the_order_of_the_list() {
 }
 
 #[test]
-fn f3_the_first_list_counts_each_key_once_and_later_ones_do_not_count() {
+fn f3_first_list_counts_each_key_once_later_lists_do_not() {
     let queue = listed(&[("a", 1), ("a", 2), ("b", 1)]);
     queue.replace(vec![thing("x", 1)], "2").unwrap();
     assert_eq!(pop(&queue), (("x", 1), true));
@@ -244,7 +244,7 @@ fn f5_synced() {
     let list: Action = |queue| {
         queue
             .replace(vec![thing("a", 1), thing("b", 1)], "0")
-            .unwrap()
+            .unwrap();
     };
     let empty: Action = |queue| queue.replace(Vec::new(), "0").unwrap();
     let add: Action = |queue| queue.add(thing("a", 1)).unwrap();
@@ -298,7 +298,7 @@ fn f6_a_pop_blocks_until_something_is_written() {
 }
 
 #[test]
-fn f6_an_error_or_a_panic_of_process_gives_the_object_back_and_is_no_requeue() {
+fn f6_process_error_or_panic_returns_object_no_requeue() {
     let queue = queue();
     queue.add(thing("a", 1)).unwrap();
     let result = queue.pop(&mut |_, _| Err("no".into()));
@@ -407,7 +407,7 @@ fn f7_close_during_processing_ends_the_pops_that_wait() {
 }
 
 #[test]
-fn f8_synced_comes_after_the_last_initial_object_has_been_processed() {
+fn f8_synced_after_last_initial_object_is_processed() {
     for fails in [false, true] {
         let queue = listed(&[("a", 1), ("b", 1)]);
         let synced = queue.synced();

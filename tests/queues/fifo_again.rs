@@ -59,7 +59,7 @@ fn f6_a_requeued_object_still_belongs_to_the_initial_list() {
 }
 
 #[test]
-fn f6_a_requeue_counts_with_the_deleted_keys_that_its_pop_has_passed() {
+fn f6_requeue_counts_deleted_keys_its_pop_passed() {
     let queue = listed(&[("a", 1), ("b", 1), ("c", 1)]);
     queue.delete(gone("a", 0)).unwrap();
     assert_eq!(pop_with(&queue, again), (("b", 1), true));

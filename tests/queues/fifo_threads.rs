@@ -64,7 +64,7 @@ fn objects_that_use_the_queue_when_they_are_dropped() {
 /// Each key is written once, and now and then asked for again: all are processed, one at a time, and those of
 /// one producer in their order.
 #[test]
-fn several_producers_and_consumers_lose_nothing_and_get_nothing_twice() {
+fn producers_and_consumers_lose_and_repeat_nothing() {
     const EACH: u32 = 3000;
     in_time(|| {
         let queue = Arc::new(Fifo::new(Accessor::new(|number: &u32| {

@@ -350,7 +350,7 @@ fn f9_a_comparison_may_read_its_heap() {
 }
 
 #[test]
-fn f9_a_comparison_that_writes_or_pops_is_refused_and_no_deadlock() {
+fn f9_reentrant_comparison_is_refused_without_deadlock() {
     in_time(|| {
         let actions: [fn(&Heap<Thing>); 5] = [
             |heap| heap.add(thing("x", 1)).unwrap(),
@@ -491,7 +491,7 @@ fn f9_empty_and_huge_keys() {
 
 /// Each key is written once, so each is popped, deleted or given back once.
 #[test]
-fn f9_several_producers_and_consumers_lose_nothing_and_get_nothing_twice() {
+fn f9_producers_and_consumers_lose_and_repeat_nothing() {
     const EACH: u32 = 3000;
     in_time(|| {
         let heap = Arc::new(Heap::new(

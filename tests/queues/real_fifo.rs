@@ -152,7 +152,7 @@ fn k4_k5_each_object_is_transformed_once_and_tombstones_never() {
 #[test]
 fn r4_options_that_do_not_go_together_can_not_be_said() {
     assert_eq!(knowing(&[]).synced().name(), "RealFifo");
-    let (atomic, in_order) = (RealFifo::atomic(accessor()), knowing(&[("known", 1)]));
+    let (atomic, in_order) = (RealFifo::new(accessor()), knowing(&[("known", 1)]));
     for queue in [&atomic, &in_order] {
         queue.bookmark("7").unwrap();
         queue.resync().unwrap();
@@ -204,7 +204,7 @@ fn r5_a_list_with_an_object_without_a_key_queues_nothing() {
 }
 
 #[test]
-fn r5_where_the_transform_fails_deletions_and_what_came_before_are_queued() {
+fn r5_failed_transform_keeps_deletes_and_earlier_items() {
     let queue = transforming(RealFifoMode::InOrder(Arc::new(Known(vec![("known", 1)]))));
     let failed = queue.replace(vec![thing("a", 1), thing("b", 50), thing("c", 1)], "1");
     assert!(matches!(failed, Err(StoreError::Transform { .. })));
@@ -219,7 +219,7 @@ fn r5_where_the_transform_fails_deletions_and_what_came_before_are_queued() {
 }
 
 #[test]
-fn r5_something_queued_without_a_key_holds_lists_up_until_it_is_popped() {
+fn r5_keyless_item_blocks_lists_until_popped() {
     let queue = transforming(RealFifoMode::InOrder(Arc::new(Known(vec![]))));
     queue.add(thing("a", 52)).unwrap();
     assert!(matches!(
@@ -359,7 +359,7 @@ fn r11_bookmarks_are_queued_if_asked_for_and_populate_nothing() {
 }
 
 #[test]
-fn r12_a_pop_takes_one_change_and_says_whether_it_is_of_the_initial_list() {
+fn r12_pop_takes_one_change_and_flags_initial_list() {
     let queue = knowing(&[]);
     queue.replace(vec![thing("a", 1)], "1").unwrap();
     queue.update(thing("a", 2)).unwrap();
@@ -381,7 +381,7 @@ fn r12_a_pop_takes_one_change_and_says_whether_it_is_of_the_initial_list() {
 }
 
 #[test]
-fn r13_a_list_that_comes_while_a_bookmark_is_processed_is_counted_whole() {
+fn r13_list_arriving_during_bookmark_counts_in_full() {
     let queue = atomic(true);
     queue.bookmark("1").unwrap();
     queue
@@ -431,7 +431,7 @@ fn r14_r18_a_batch_does_not_cross_the_end_of_the_initial_list() {
 
 #[test]
 fn r14_a_batch_is_of_a_thousand_at_most() {
-    let queue = RealFifo::atomic(Accessor::new(|n: &u32| {
+    let queue = RealFifo::new(Accessor::new(|n: &u32| {
         Ok::<_, KeyError>(n.to_string().into())
     }));
     for n in 0..1001 {
@@ -547,7 +547,7 @@ fn writes_meanwhile(queue: &RealFifo<Thing>, patience: Duration) -> bool {
 }
 
 #[test]
-fn r19_writers_wait_for_the_processing_unless_it_is_unlocked_and_the_queue_short() {
+fn r19_writers_wait_unless_unlocked_and_queue_short() {
     in_time(|| {
         for (unlocked, queued, gets_through) in [
             (true, 1, true),

@@ -9,9 +9,8 @@ fn is_settled(queue: &dyn Queue<Fact>) -> bool {
 }
 
 fn pop_all(queue: &dyn Queue<Fact>) {
-    while queue.has_more() {
-        queue.pop(&mut |_, _| Ok(())).unwrap();
-    }
+    queue.close();
+    while queue.pop(&mut |_, _| Ok(())).is_ok() {}
 }
 
 #[test]
@@ -26,7 +25,8 @@ fn list_is_settled_once_all_of_it_is_processed() {
         queue.update(fact("a", 4)).unwrap();
         assert!(!is_settled(queue));
         let mut later = 0;
-        while queue.has_more() {
+        queue.close();
+        loop {
             let process = |deltas: &k8s_informer::Deltas<Fact>, _: bool| {
                 let newest = deltas.newest().and_then(|delta| delta.object());
                 // Of the same key "a" as in the list, but behind it where each change waits on its own.
@@ -36,7 +36,9 @@ fn list_is_settled_once_all_of_it_is_processed() {
                 assert_eq!(is_settled(queue), is_later, "{deltas:?}");
                 Ok(())
             };
-            queue.pop(&mut { process }).unwrap();
+            if queue.pop(&mut { process }).is_err() {
+                break;
+            }
         }
         assert!(is_settled(queue) && later > 0);
         queue.replace(Vec::new(), "5").unwrap();

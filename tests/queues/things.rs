@@ -76,7 +76,7 @@ pub(crate) fn in_time(test: impl FnOnce() + Send + 'static) {
         test();
         let _ = done.send(());
     });
-    let in_time = finished.recv_timeout(Duration::from_secs(20));
+    let in_time = finished.recv_timeout(Duration::from_secs(120));
     if in_time != Err(mpsc::RecvTimeoutError::Timeout) {
         thread.join().unwrap();
     }

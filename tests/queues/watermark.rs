@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use k8s_informer::{
-    Accessor, Deleted, Delta, DeltaFifo, Deltas, Indexer, Indexers, KeyError, ProcessError, Queue,
+    Accessor, Deleted, DeltaFifo, Deltas, Indexer, Indexers, KeyError, ProcessError, Queue,
     RealFifo, RealFifoMode, ReflectorStore, Requeue, Stop, Transform, WaitError, Watermark,
 };
 
@@ -125,7 +125,7 @@ fn a_version_is_reached_when_its_callback_has_returned() {
 }
 
 #[test]
-fn a_callback_that_fails_has_processed_and_one_that_wants_it_again_has_not() {
+fn failed_item_counts_as_processed_requeued_does_not() {
     on_each(|queue, processed| {
         queue.update(fact("a", 5)).unwrap();
         queue.pop(&mut |_, _| Err("not today".into())).unwrap_err();
@@ -142,7 +142,7 @@ fn a_callback_that_fails_has_processed_and_one_that_wants_it_again_has_not() {
 }
 
 #[test]
-fn a_newer_change_of_a_key_that_comes_early_does_not_count_before_the_others() {
+fn newer_change_taken_early_does_not_count_before_others() {
     on_each(|queue, processed| {
         queue.update(fact("a", 1)).unwrap();
         queue.update(fact("b", 2)).unwrap();
@@ -156,7 +156,7 @@ fn a_newer_change_of_a_key_that_comes_early_does_not_count_before_the_others() {
 }
 
 #[test]
-fn the_objects_of_a_list_do_not_count_but_the_list_when_all_of_it_is_processed() {
+fn list_version_counts_when_all_objects_are_processed() {
     on_each(|queue, processed| {
         queue
             .replace(vec![fact("a", 9), fact("b", 3)], "10")
@@ -222,7 +222,7 @@ fn a_bookmark_that_queues_nothing_counts_at_once() {
 }
 
 #[test]
-fn d3_a_deletion_of_what_nobody_knows_counts_when_nothing_is_ahead_of_it() {
+fn d3_unknown_delete_counts_once_nothing_is_ahead() {
     let queue = DeltaFifo::new(accessor());
     let processed = queue.processed().unwrap();
     let (queue, gone) = (&queue as &dyn Queue<Fact>, |version| {
@@ -245,7 +245,7 @@ fn d3_a_deletion_of_what_nobody_knows_counts_when_nothing_is_ahead_of_it() {
 
 /// What the queue holds back until it knows how the deletion in flight ends.
 #[test]
-fn d4_a_deletion_that_is_told_again_because_the_first_one_failed_is_waited_for() {
+fn d4_delete_repeated_after_failure_is_awaited() {
     let [(kind, store), ..] = each_kind();
     let (queue, processed) = (kind.queue(), kind.queue().processed().unwrap());
     store.add(fact("a", 1)).unwrap();
@@ -314,7 +314,7 @@ fn what_is_put_back_holds_the_version_up_while_others_go_by() {
 }
 
 #[test]
-fn objects_that_are_added_do_not_count_as_long_as_there_is_no_version() {
+fn adds_do_not_count_while_there_is_no_version() {
     on_each(|queue, processed| {
         for start in ["", "0"] {
             queue.replace(Vec::new(), start).unwrap();
@@ -331,7 +331,7 @@ fn objects_that_are_added_do_not_count_as_long_as_there_is_no_version() {
 }
 
 #[test]
-fn an_object_without_a_version_leaves_the_last_one_and_a_refused_one_too() {
+fn unversioned_or_refused_object_keeps_last_version() {
     on_each(|queue, processed| {
         queue.update(fact("a", 5)).unwrap();
         queue.update(fact("a", "")).unwrap();
@@ -360,63 +360,8 @@ fn a_version_that_a_transform_takes_out_counts() {
 }
 
 #[test]
-fn a_key_that_a_compressor_has_emptied_counts_when_a_pop_has_passed_it() {
-    in_time(|| {
-        let queue = DeltaFifo::builder(accessor())
-            .compressor(|deltas| {
-                let first = deltas.key().is_some_and(|key| &**key == "dropped");
-                deltas.iter().filter(|_| !first).cloned().collect()
-            })
-            .build();
-        let processed = queue.processed().unwrap();
-        let (given, stop) = (Arc::new(queue), Stop::new());
-        let consumer = thread::spawn({
-            let queue = Arc::clone(&given);
-            move || while queue.pop(&mut well).is_ok() {}
-        });
-        for version in 1..100 {
-            let key = if version % 3 == 0 { "kept" } else { "dropped" };
-            given.update(fact(key, version)).unwrap();
-        }
-        processed
-            .wait("99", Duration::from_secs(20), &stop)
-            .unwrap();
-        given.close();
-        consumer.join().unwrap();
-    });
-}
-
-#[test]
-fn what_was_put_back_and_then_emptied_by_a_compressor_holds_nothing_up() {
-    let drops = |fact: &Fact| fact.1 == "7";
-    let queue = DeltaFifo::builder(accessor())
-        .compressor(move |deltas| {
-            let newest = deltas.newest().and_then(Delta::object);
-            deltas
-                .iter()
-                .filter(|_| !newest.is_some_and(|newest| drops(newest)))
-                .cloned()
-                .collect()
-        })
-        .build();
-    let processed = queue.processed().unwrap();
-    queue.update(fact("a", 5)).unwrap();
-    queue.update(fact("b", 6)).unwrap();
-    queue.pop(&mut |_, _| Err(Requeue::new().into())).unwrap();
-    queue.update(fact("a", 7)).unwrap();
-    assert_eq!(
-        (queue.list_keys(), processed.current().as_str()),
-        (vec!["b".into()], "5")
-    );
-    pop(&queue);
-    queue.update(fact("c", 8)).unwrap();
-    pop(&queue);
-    assert_eq!(processed.current(), "8");
-}
-
-#[test]
 fn a_batch_counts_as_a_whole() {
-    let queue = RealFifo::atomic(accessor());
+    let queue = RealFifo::new(accessor());
     let processed = queue.processed().unwrap();
     let write: &dyn Queue<Fact> = &queue;
     for (at, key) in ["a", "b", "c"].into_iter().enumerate() {

@@ -8,7 +8,7 @@ use k8s_informer::{
     DynamicObject, FieldPaths, Indexer, Object, ReflectorOptions, ReflectorStatus, Transform,
 };
 
-use crate::support::{error_event, run_until_read_with};
+use crate::reflector::support::{error_event, run_until_read_with};
 
 type Objects = Arc<Indexer<DynamicObject>>;
 
@@ -58,7 +58,7 @@ fn kinds(store: &Objects) -> Vec<String> {
 }
 
 #[test]
-fn items_are_of_the_kind_that_the_list_names_page_by_page_and_events_of_their_own() {
+fn items_have_kind_of_their_page_events_their_own() {
     let store = indexer();
     let event = item(r#""kind":"Pod","apiVersion":"v1","#, "c", "11");
     let script = ScriptedListerWatcher::new([
@@ -97,7 +97,7 @@ fn an_item_that_says_itself_what_it_is_is_that() {
 }
 
 #[test]
-fn s4_of_several_with_one_key_the_last_one_counts_also_where_some_wait_for_their_kind() {
+fn s4_last_of_equal_keys_counts_even_awaiting_kind() {
     let own = |name, version| item(r#""kind":"Pod","apiVersion":"v1","#, name, version);
     for (before, after) in [(PODS, ""), ("", r#","kind":"PodList","apiVersion":"v1""#)] {
         let store = indexer();
@@ -202,7 +202,7 @@ fn what_is_skipped_is_not_said_by_the_list_either() {
 }
 
 #[test]
-fn an_item_that_can_not_be_kept_is_told_also_where_its_kind_comes_behind_it() {
+fn unusable_item_before_its_kind_is_reported() {
     let store = indexer();
     let items = [item("", "a", "1"), item("", "", "1")];
     let script = [list(

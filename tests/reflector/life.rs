@@ -10,7 +10,9 @@ use k8s_informer::{
 };
 use parking_lot::Mutex;
 
-use crate::support::{Recorder, Running, Server, describe, list, object, refused, run_until_read};
+use crate::reflector::support::{
+    Recorder, Running, Server, describe, list, object, refused, run_until_read,
+};
 
 /// A store that does not survive its first list.
 #[derive(Default)]
@@ -200,7 +202,7 @@ fn progress_of_a_list_is_told_where_the_server_tells_it() {
 }
 
 #[test]
-fn a_lister_watcher_that_panics_when_asked_for_watch_lists_is_asked_for_lists() {
+fn panic_in_supports_watch_list_falls_back_to_lists() {
     struct Panics(Stop);
     impl ListerWatcher for Panics {
         fn list(&self, _: &ListOptions, _: &Stop) -> Result<Body, Error> {

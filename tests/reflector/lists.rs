@@ -12,14 +12,14 @@ use k8s_informer::{
     ReflectorOptions, ReflectorState, Stop,
 };
 
-use crate::support::{
+use crate::reflector::support::{
     Recorder, Running, SECOND, Server, TICK, bookmark, connection_refused, error_event, event,
     initial_events_end, list, logged, logging, object, page, patient_status, refused, refused_with,
     run_until_read,
 };
 
 #[test]
-fn l8_first_list_is_at_0_and_the_watch_starts_from_the_lists_version() {
+fn l8_first_list_is_at_0_and_watch_starts_at_its_version() {
     let it = Running::new([
         list("10", &["a", "b"]),
         Answer::open(event("ADDED", "c", "11")),
@@ -37,7 +37,7 @@ fn l8_first_list_is_at_0_and_the_watch_starts_from_the_lists_version() {
 }
 
 #[test]
-fn l9_page_size_is_500_where_any_state_will_do_and_none_on_a_relist() {
+fn l9_page_size_is_500_at_any_version_none_on_relist() {
     let it = Running::new([
         list("10", &[]),
         Answer::body(error_event(410, "Expired")),
@@ -120,7 +120,7 @@ fn l10_a_server_that_pages_at_0_is_asked_for_pages_from_then_on() {
 }
 
 #[test]
-fn l11_a_version_that_can_not_be_listed_gives_way_to_the_most_recent_one_at_once() {
+fn l11_unlistable_version_falls_back_to_most_recent_at_once() {
     for (code, reason) in [(410, "Expired"), (410, "Gone")] {
         let it = Running::new([
             list("10", &["a"]),
@@ -376,7 +376,7 @@ fn l15_of_equal_keys_one_object_is_held() {
 }
 
 #[test]
-fn l13_any_other_failure_of_a_page_fails_the_list_and_leaves_the_store_alone() {
+fn l13_other_page_failure_fails_list_and_keeps_store() {
     let it = Running::new([
         page("10", &["a"], "x"),
         refused(500, "InternalError"),
@@ -463,7 +463,7 @@ fn l2_waits_grow_and_l3_start_again_once_a_watch_was_healthy() {
 }
 
 #[test]
-fn l17_a_list_or_a_watch_list_that_takes_long_is_logged_with_its_time() {
+fn l17_slow_list_or_watch_list_is_logged_with_time() {
     logging();
     let ticks = |count| TICK.repeat(count);
     let empty_list = |ticks: String| {
@@ -473,7 +473,7 @@ fn l17_a_list_or_a_watch_list_that_takes_long_is_logged_with_its_time() {
     };
     let long_log = |name: &str, server: Server| {
         let it = Running::start(server, Recorder::default(), |options| {
-            options.name = name.to_owned()
+            options.name = name.to_owned();
         });
         it.waits(1);
         logged(&format!("{name}: "))
@@ -515,7 +515,7 @@ fn l17_a_list_or_a_watch_list_that_takes_long_is_logged_with_its_time() {
 }
 
 #[test]
-fn l1_the_first_cycle_comes_at_once_and_every_other_one_after_a_wait() {
+fn l1_first_cycle_starts_at_once_later_ones_wait() {
     let it = Running::new([
         list("10", &[]),
         Answer::body(error_event(410, "Expired")),
@@ -544,7 +544,7 @@ fn l1_the_first_cycle_comes_at_once_and_every_other_one_after_a_wait() {
 }
 
 #[test]
-fn l2_the_waits_of_the_default_grow_from_800_ms_to_30_s_each_up_to_twice_that() {
+fn l2_default_waits_grow_from_800_ms_to_30_s_with_jitter() {
     let failures = std::iter::repeat_with(|| refused(403, "Forbidden")).take(8);
     let it = Running::with(failures, |options| options.backoff = Backoff::default());
     let waits = [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0].map(Duration::from_secs_f64);
@@ -559,7 +559,7 @@ fn l2_the_waits_of_the_default_grow_from_800_ms_to_30_s_each_up_to_twice_that() 
 }
 
 #[test]
-fn l3_a_watch_is_healthy_from_its_first_event_or_its_first_second_on() {
+fn l3_watch_is_healthy_after_an_event_or_a_second() {
     let cases = [
         // What the watch says, the waits, and whether a failed list follows at once.
         (
@@ -678,7 +678,7 @@ fn l5_a_wait_is_by_the_clock_of_the_options() {
 }
 
 #[test]
-fn l7_no_watch_follows_a_list_that_failed_and_the_handler_is_told() {
+fn l7_failed_list_starts_no_watch_and_calls_handler() {
     let it = Running::new([
         refused(403, "Forbidden"),
         connection_refused(),

@@ -11,7 +11,9 @@ use k8s_informer::{
     SharedIndexInformerOptions, SharedInformerFactory, Stop,
 };
 
-use crate::support::{Recorder, SECOND, SILENCE, SOON, Server, TICK, error_event, list, refused};
+use crate::reflector::support::{
+    Recorder, SECOND, SILENCE, SOON, Server, TICK, error_event, list, refused,
+};
 
 impl ListerWatcherSource for Server {
     fn lister_watcher(&self, _: &GroupVersionResource, _: Option<&str>) -> Arc<dyn ListerWatcher> {

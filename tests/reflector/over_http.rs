@@ -1,22 +1,21 @@
 //! With the client, over HTTP, against the embedded API server.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Cursor, Write};
-use std::net::TcpListener;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::io::Cursor;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_informer::testing::{ApiServer, Fault, Verb};
 use k8s_informer::{
-    Backoff, Body, Client, Clock, Config, Deleted, DynamicObject, Error, GroupVersionResource,
-    Indexer, ListOptions, ListerWatcher, Object, RealClock, Reflector, ReflectorOptions,
-    ReflectorStore, Shard, SharedIndexInformer, SharedInformerFactory, Stop, StoreError,
+    Backoff, Body, Client, Config, DynamicObject, Error, GroupVersionResource, Indexer,
+    ListOptions, ListerWatcher, Object, Reflector, ReflectorOptions, Shard, SharedIndexInformer,
+    SharedInformerFactory, Stop,
 };
 use serde_json::json;
 
-use crate::support::SOON;
+use crate::reflector::support::SOON;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -299,7 +298,7 @@ fn three_shards(server: &ApiServer, watch_list: bool) -> Vec<Option<bool>> {
 }
 
 #[test]
-fn sh2_sh4_three_informers_hold_each_object_once_whether_or_not_the_server_picks_them() {
+fn sh2_sh4_three_shards_hold_each_object_once() {
     for (gate, watch_list, applied) in [
         (true, false, Some(true)),
         (true, true, None), // SH3: it has no way to say it.
@@ -336,7 +335,7 @@ fn sh5_a_server_that_refuses_a_selector_says_why() {
     let client = Client::new(Config::new(server.url())).unwrap();
     let factory = SharedInformerFactory::builder(client)
         .tweak_list_options(|options| {
-            options.shard_selector = "shardRange(object.metadata.name)".into()
+            options.shard_selector = "shardRange(object.metadata.name)".into();
         })
         .reflector_options(options())
         .build();
@@ -358,134 +357,4 @@ fn sh5_a_server_that_refuses_a_selector_says_why() {
         Some((500, ""))
     );
     factory.shutdown();
-}
-
-/// A store that counts what it is told, and the most of it that it was told together.
-struct Together {
-    all: usize,
-    told: AtomicUsize,
-    most: AtomicUsize,
-    everything: mpsc::Sender<()>,
-}
-
-impl ReflectorStore<DynamicObject> for Together {
-    fn add(&self, _: Arc<DynamicObject>) -> Result<(), StoreError> {
-        if self.told.fetch_add(1, Ordering::Relaxed) + 1 == self.all {
-            self.everything.send(()).unwrap();
-        }
-        Ok(())
-    }
-
-    fn update(&self, _: Arc<DynamicObject>) -> Result<(), StoreError> {
-        unreachable!("nothing changes")
-    }
-
-    fn delete(&self, _: Deleted<DynamicObject>) -> Result<(), StoreError> {
-        unreachable!("nothing goes")
-    }
-
-    fn replace(&self, _: Vec<Arc<DynamicObject>>, _: &str) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn write_together(&self, write: &mut dyn FnMut()) {
-        let before = self.told.load(Ordering::Relaxed);
-        write();
-        self.most.fetch_max(
-            self.told.load(Ordering::Relaxed) - before,
-            Ordering::Relaxed,
-        );
-    }
-}
-
-/// How many bytes are read at once, at most.
-const READ: usize = 128 << 10;
-
-/// How many bytes of events a reflector hands over at once, at most, of a server that sends faster than it
-/// reads.
-fn most_together(clock: impl Clock) -> usize {
-    const EVENTS: usize = 8 << 10;
-    const SIZE: usize = READ / 128;
-
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let list =
-        r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}"#;
-    let server = thread::spawn(move || {
-        let answer = |body: &[u8]| {
-            let (mut stream, _) = listener.accept().unwrap();
-            for line in BufReader::new(stream.try_clone().unwrap()).lines() {
-                if line.unwrap().is_empty() {
-                    break;
-                }
-            }
-            let head =
-                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
-            stream.write_all(head.as_bytes()).unwrap();
-            stream.write_all(body).unwrap();
-            stream
-        };
-        drop(answer(list.as_bytes()));
-        let mut events = Vec::with_capacity(EVENTS * SIZE);
-        for number in 0..EVENTS {
-            let metadata = format!(
-                r#"{{"name":"pod-{number}","resourceVersion":"{}"}}"#,
-                number + 2
-            );
-            let object = format!(r#"{{"kind":"Pod","apiVersion":"v1","metadata":{metadata}}}"#);
-            let event = format!(r#"{{"type":"ADDED","object":{object}}}"#);
-            writeln!(events, "{event:width$}", width = SIZE - 1).unwrap();
-        }
-        answer(&events)
-    });
-
-    let (everything, told) = mpsc::channel();
-    let store = Together {
-        all: EVENTS,
-        told: 0.into(),
-        most: 0.into(),
-        everything,
-    };
-    let store = Arc::new(store);
-    let mut options = options();
-    options.watch_list = false;
-    options.clock = Arc::new(clock);
-    let pods = Client::new(Config::new(&url))
-        .unwrap()
-        .lister_watcher(&pods(), None);
-    let reflector = Reflector::new(Arc::new(pods), store.clone(), options);
-    let stop = Stop::new();
-    thread::scope(|scope| {
-        scope.spawn(|| reflector.run(&stop));
-        let result = told.recv_timeout(SOON);
-        stop.stop();
-        result.unwrap();
-    });
-    drop(server.join().unwrap());
-    SIZE * store.most.load(Ordering::Relaxed)
-}
-
-#[test]
-fn what_has_come_already_is_handed_over_together() {
-    let most = most_together(RealClock);
-    assert!((READ + 1..17 * READ).contains(&most), "{most} bytes");
-}
-
-/// A clock on which each look at it takes a millisecond.
-struct Ticking(Instant, AtomicU32);
-
-impl Clock for Ticking {
-    fn now(&self) -> Instant {
-        self.0 + Duration::from_millis(1) * self.1.fetch_add(1, Ordering::Relaxed)
-    }
-
-    fn wait(&self, duration: Duration, stop: &Stop) -> bool {
-        RealClock.wait(duration, stop)
-    }
-}
-
-#[test]
-fn what_is_handed_over_together_waits_for_two_milliseconds_at_most() {
-    let most = most_together(Ticking(Instant::now(), AtomicU32::new(0)));
-    assert!((1..3 * READ).contains(&most), "{most} bytes");
 }

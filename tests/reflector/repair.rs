@@ -8,7 +8,7 @@ use k8s_informer::{Backoff, Indexer, Reflector, ReflectorOptions, ReflectorStatu
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
-use crate::support::{SECOND, SILENCE, Server, TICK, describe};
+use crate::reflector::support::{SECOND, SILENCE, Server, TICK, describe};
 
 fn map(name: &str, version: &str, data: &Value) -> Value {
     let metadata = json!({"namespace": "n", "name": name, "uid": name, "resourceVersion": version});

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
 use k8s_informer::{DynamicObject, Indexer, ReflectorOptions, ReflectorStatus, Shard};
 
-use crate::support::{
+use crate::reflector::support::{
     Recorder, Running, SECOND, Server, bookmark, error_event, initial_events_end, refused,
     refused_with, run_until_read_with, status_json,
 };
@@ -61,7 +61,7 @@ fn w10_long_version_of_another_shard_is_not_adopted() {
     let other = event("MODIFIED", &object("b", OTHER, &"1".repeat(1025)));
     let it = running([
         page("10", "", &[]),
-        Answer::body(other + crate::support::TICK),
+        Answer::body(other + crate::reflector::support::TICK),
     ]);
     assert_eq!(it.requests(3), ["list 0 limit 500", "watch 10", "watch 10"]);
     assert_eq!(it.store.calls(), ["replace [] at 10"]);
@@ -133,7 +133,7 @@ fn sh2_objects_of_other_shards_are_neither_kept_nor_told() {
 }
 
 #[test]
-fn sh2_a_name_that_goes_to_another_shard_is_deleted_and_one_that_comes_from_there_added() {
+fn sh2_name_moving_between_shards_is_deleted_and_added() {
     // Deleted and created again it has another UID.
     let items = [
         object("goes", MINE, "1"),
@@ -174,8 +174,7 @@ fn sh2_a_name_that_goes_to_another_shard_is_deleted_and_one_that_comes_from_ther
 }
 
 #[test]
-fn sh2_an_object_without_a_uid_goes_by_the_empty_one_and_a_cluster_scoped_one_by_the_empty_namespace()
- {
+fn sh2_missing_uid_or_namespace_is_sharded_as_empty() {
     // The hash of nothing begins with cb.
     for (index, by_namespace) in [(0, false), (1, false), (0, true), (1, true)] {
         let shard = Shard::new(index, 2).unwrap();
@@ -206,7 +205,7 @@ fn sh2_an_object_without_a_uid_goes_by_the_empty_one_and_a_cluster_scoped_one_by
 }
 
 #[test]
-fn sh2_what_has_no_name_may_be_any_object_and_is_not_taken_for_anothers() {
+fn sh2_nameless_object_is_not_attributed_to_other_shard() {
     // Without a UID either it would be in the other shard.
     for nameless in [
         "{}",
@@ -253,7 +252,7 @@ fn sh2_a_namespace_counts_wherever_it_stands() {
 }
 
 #[test]
-fn sh2_w10_what_is_left_out_counts_as_an_event_and_its_version_as_seen() {
+fn sh2_w10_skipped_object_counts_as_event_with_version() {
     let foreign = |kind: &str, version: &str| event(kind, &object("b", OTHER, version));
     let it = running([
         page("4", "", &[]),
@@ -290,7 +289,7 @@ fn sh2_w10_what_is_left_out_counts_as_an_event_and_its_version_as_seen() {
 }
 
 #[test]
-fn sh3_a_server_that_says_so_on_every_page_picks_the_objects_itself() {
+fn sh3_server_filters_if_every_page_says_so() {
     let ours = echo(&mine().selector());
     let none = String::new();
     let other = echo(&Shard::new(1, 2).unwrap().selector());

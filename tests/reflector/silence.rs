@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_informer::ReflectorState;
 use k8s_informer::testing::{Answer, Request};
 
-use crate::support::{
+use crate::reflector::support::{
     Recorder, Running, SECOND, SILENCE, Server, TICK, bookmark, connection_refused, error_event,
     event, initial_events_end, list, refused, refused_with, too_large_version,
 };
@@ -47,7 +47,7 @@ fn w4_a_watch_that_has_fallen_silent_is_opened_again() {
 }
 
 #[test]
-fn w4_a_server_that_sends_no_bookmarks_any_more_is_asked_anew_and_then_for_a_list() {
+fn w4_missing_bookmarks_restart_watch_then_list() {
     let minute = TICK.repeat(60);
     let bookmarks = bookmark("11", "{}") + &minute + &bookmark("12", "{}");
     let it = Running::new([
@@ -112,7 +112,7 @@ fn w4_the_watch_idle_timeout_of_the_options_counts_in_its_place() {
         ]
     };
     let it = Running::with(answers(), |options| {
-        options.watch_idle_timeout = Some(120 * SECOND)
+        options.watch_idle_timeout = Some(120 * SECOND);
     });
     it.calls(2);
     assert_eq!(it.requests(3), ["list 0 limit 500", "watch 10", "watch 10"]);
@@ -126,7 +126,7 @@ fn w4_the_watch_idle_timeout_of_the_options_counts_in_its_place() {
     );
 
     let it = Running::with(answers(), |options| {
-        options.watch_idle_timeout = Some(Duration::ZERO)
+        options.watch_idle_timeout = Some(Duration::ZERO);
     });
     it.calls(2);
     let timeout = timeout_of(&it.options(2)[1]);
@@ -141,7 +141,7 @@ fn w4_the_watch_idle_timeout_of_the_options_counts_in_its_place() {
 fn w4_a_body_without_read_timeouts_just_blocks() {
     let server = Server::new([list("10", &[]), Answer::open("")]).without_read_timeouts();
     let it = Running::start(server, Recorder::default(), |options| {
-        options.watch_idle_timeout = Some(SECOND)
+        options.watch_idle_timeout = Some(SECOND);
     });
     it.calls(2);
     it.clock.advance(1000 * SECOND);
@@ -187,7 +187,7 @@ fn l3_a_watch_that_fell_silent_after_an_event_was_healthy() {
 }
 
 #[test]
-fn w12_a_body_is_dropped_as_soon_as_nothing_more_is_read_from_it() {
+fn w12_body_is_dropped_once_nothing_more_is_read() {
     let bodies = [
         vec![list("10", &[]), Answer::open(error_event(410, "Expired"))],
         vec![
@@ -231,7 +231,7 @@ fn w12_a_body_is_dropped_as_soon_as_nothing_more_is_read_from_it() {
 }
 
 #[test]
-fn w12_the_body_of_a_watch_list_is_dropped_too_but_when_it_becomes_the_watch() {
+fn w12_watch_list_body_is_dropped_unless_it_becomes_watch() {
     for stream in [
         Answer::open(event("ADDED", "a", "1") + &error_event(429, "TooManyRequests")),
         Answer::open(

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_informer::testing::{Answer, ScriptedListerWatcher};
-use k8s_informer::{DynamicObject, Indexer, ReflectorState};
+use k8s_informer::{DynamicObject, Error, Indexer, ReflectorState, ReflectorStatus};
 
-use crate::support::{
+use crate::reflector::support::{
     Running, connection_refused, error_event, event, list, logged, logging, refused,
     run_until_read_with,
 };
@@ -14,7 +14,7 @@ use crate::support::{
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_failure_that_repeats_is_logged_once_and_its_number_when_all_is_well() {
+fn repeated_failure_is_logged_once_and_counted_on_recovery() {
     logging();
     let answers = [
         refused(403, "Forbidden"),
@@ -66,7 +66,7 @@ fn a_failure_that_repeats_is_logged_once_and_its_number_when_all_is_well() {
 }
 
 #[test]
-fn an_object_that_can_not_be_read_is_logged_once_until_a_list_is_complete() {
+fn unreadable_object_is_logged_once_until_complete_list() {
     logging();
     let broken = r#"{"metadata": {"resourceVersion": "3"}}"#;
     let with_broken = |version: &str| {
@@ -89,7 +89,7 @@ fn an_object_that_can_not_be_read_is_logged_once_until_a_list_is_complete() {
     let store = Arc::new(Indexer::<DynamicObject>::for_objects());
     let script = ScriptedListerWatcher::new(answers);
     let status = run_until_read_with(&store, &script, 5, |options| {
-        options.name = "unreadable".to_owned()
+        options.name = "unreadable".to_owned();
     });
     assert_eq!(
         (status.unreadable, status.complete, status.relists),
@@ -104,7 +104,7 @@ fn an_object_that_can_not_be_read_is_logged_once_until_a_list_is_complete() {
 }
 
 #[test]
-fn the_last_error_the_last_contact_and_the_number_of_lists_can_be_read() {
+fn status_has_last_error_last_contact_and_list_count() {
     let answers = [
         connection_refused(),
         list("10", &["a"]),
@@ -142,4 +142,48 @@ fn the_last_error_the_last_contact_and_the_number_of_lists_can_be_read() {
         last.last_error_at, third.last_error_at,
         "nothing went wrong since"
     );
+}
+
+#[test]
+fn status_display_has_no_object_content() {
+    let it = Running::new([connection_refused()]);
+    it.waits(1);
+    let line = it.status().to_string();
+    let expected = "backing off, not synced yet; objects listed 0, lists 1, watches 0, relists 0; \
+                    no contact yet; failures 1; last error ";
+    assert!(
+        line.starts_with(expected) && line.contains("s ago: ") && line.contains("refused"),
+        "{line}"
+    );
+
+    let broken = r#"{"metadata": {"resourceVersion": "3"}, "data": {"key": "secret-value"}}"#;
+    let body = format!(
+        r#"{{"kind": "List", "metadata": {{"resourceVersion": "10"}}, "items": [{broken}]}}"#
+    );
+    let store = Arc::new(Indexer::<DynamicObject>::for_objects());
+    let script =
+        ScriptedListerWatcher::new([Answer::body(body), Answer::open(event("ADDED", "a", "11"))]);
+    let line = run_until_read_with(&store, &script, 2, |_| {}).to_string();
+    let expected =
+        "stopped at version 11; objects listed 0, lists 1, watches 1, relists 0; last contact ";
+    assert!(
+        line.starts_with(expected) && line.contains("; incomplete; unreadable 1; last error "),
+        "{line}"
+    );
+    assert!(
+        line.ends_with("it has no name") && !line.contains("secret-value"),
+        "{line}"
+    );
+}
+
+#[test]
+fn status_display_of_a_hostile_error_is_one_line() {
+    let mut status = ReflectorStatus::default();
+    status.state = ReflectorState::Listing;
+    status.resource_version = "7\n8".to_owned();
+    (status.received, status.expected) = (500, Some(1200));
+    status.last_error = Some(Error::other("first\nsecond\x1b[31m"));
+    let expected = "listing at version 7 8, not synced yet; objects listed 500 of 1200, lists 0, watches 0, relists 0; \
+                    no contact yet; last error: first second\\u{1b}[31m";
+    assert_eq!(status.to_string(), expected);
 }

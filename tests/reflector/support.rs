@@ -3,21 +3,23 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{self, Read};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use k8s_informer::testing::{Answer, FakeClock, Request, ScriptedListerWatcher};
 use k8s_informer::{
     Backoff, Body, Deleted, DynamicObject, Error, ListOptions, ListerWatcher, Object, Reflector,
-    ReflectorOptions, ReflectorStatus, ReflectorStore, Status, Stop, StoreError,
+    ReflectorOptions, ReflectorStatus, ReflectorStore, Status, Stop, StoreError, TimedRead,
 };
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
+use crate::log_capture;
+
 /// How long a test waits for what has to happen.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 /// In a body: nothing comes for as long as a read waits, and then it goes on.
@@ -216,23 +218,18 @@ impl Server {
         self.clock.advance(self.takes);
         let body = ask()?;
         self.state.open.fetch_add(1, Ordering::SeqCst);
-        let limit = Arc::new(Mutex::new(None));
         let (server, stop) = (self.clone(), stop.clone());
-        let body = Body::new(ServerBody {
+        let body = ServerBody {
             body,
             come: VecDeque::new(),
-            limit: Arc::clone(&limit),
+            limit: None,
             stop,
             server,
-        });
-        if !self.read_timeouts {
-            return Ok(body);
-        }
-        let state = Arc::clone(&self.state);
-        Ok(body.with_read_timeout(move |timeout| {
-            state.read_timeouts.lock().push(timeout);
-            *limit.lock() = timeout;
-        }))
+        };
+        Ok(match self.read_timeouts {
+            true => Body::timed(body),
+            false => Body::new(body),
+        })
     }
 }
 
@@ -257,9 +254,19 @@ impl ListerWatcher for Server {
 struct ServerBody {
     body: Body,
     come: VecDeque<u8>,
-    limit: Arc<Mutex<Option<Duration>>>,
+    limit: Option<Duration>,
     stop: Stop,
     server: Server,
+}
+
+impl TimedRead for ServerBody {
+    fn read_within(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> io::Result<usize> {
+        if timeout.is_some() && self.limit != timeout {
+            self.server.state.read_timeouts.lock().push(timeout);
+            self.limit = timeout;
+        }
+        self.read(buffer)
+    }
 }
 
 impl Read for ServerBody {
@@ -283,7 +290,7 @@ impl Read for ServerBody {
                 self.server.clock.advance(SECOND);
                 continue;
             }
-            let Some(limit) = *self.limit.lock() else {
+            let Some(limit) = self.limit else {
                 self.stop.wait();
                 return Err(io::Error::other("stopped"));
             };
@@ -346,7 +353,7 @@ impl Running {
         options.backoff = Backoff::new(SECOND, 2.0, 30 * SECOND, 0.0);
         let handed = Arc::clone(&errors);
         options.watch_error_handler = Some(Arc::new(move |error: &Error| {
-            handed.lock().push(error.clone())
+            handed.lock().push(error.clone());
         }));
         set(&mut options);
         let reflector = Arc::new(Reflector::new(
@@ -584,45 +591,12 @@ pub(crate) fn connection_refused() -> Answer {
 
 /// Collects the lines that are logged from now on.
 pub(crate) fn logging() {
-    log_of_tests();
+    log_capture::start();
 }
 
-/// The lines so far in which this stands.
+/// The lines so far that contain `part`, but for those for debugging.
 pub(crate) fn logged(part: &str) -> Vec<String> {
-    log_of_tests()
-        .lines
-        .lock()
-        .iter()
-        .filter(|line| line.contains(part))
-        .cloned()
-        .collect()
-}
-
-#[derive(Default)]
-struct Log {
-    lines: Mutex<Vec<String>>,
-}
-
-impl log::Log for Log {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        self.lines
-            .lock()
-            .push(format!("{} {}", record.level(), record.args()));
-    }
-
-    fn flush(&self) {}
-}
-
-fn log_of_tests() -> &'static Log {
-    static LOG: OnceLock<&'static Log> = OnceLock::new();
-    LOG.get_or_init(|| {
-        let log: &'static Log = Box::leak(Box::default());
-        log::set_logger(log).unwrap();
-        log::set_max_level(log::LevelFilter::Info);
-        log
-    })
+    let mut lines = log_capture::lines_with(&[part]);
+    lines.retain(|line| !line.starts_with("DEBUG ") && !line.starts_with("TRACE "));
+    lines
 }

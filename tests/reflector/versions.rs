@@ -2,7 +2,7 @@
 
 use k8s_informer::testing::Answer;
 
-use crate::support::{
+use crate::reflector::support::{
     Recorder, Running, SECOND, Server, TICK, bookmark, error_event, event, initial_events_end,
     list, refused,
 };

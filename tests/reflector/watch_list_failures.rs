@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_informer::testing::Answer;
 
-use crate::support::{
+use crate::reflector::support::{
     Running, SECOND, SILENCE, TICK, connection_refused, error_event, error_event_of, event,
     initial_events_end, list, patient_status, refused, refused_with, status_json,
     too_large_version,
@@ -19,7 +19,7 @@ fn unfinished() -> Answer {
 }
 
 #[test]
-fn wl8_a_refused_connection_or_429_is_waited_out_and_asked_for_again() {
+fn wl8_refused_connection_or_429_is_retried_after_wait() {
     for failure in [
         connection_refused,
         || refused(429, "TooManyRequests"),
@@ -40,7 +40,7 @@ fn wl8_a_refused_connection_or_429_is_waited_out_and_asked_for_again() {
 }
 
 #[test]
-fn wl8_a_connection_that_breaks_before_the_answer_three_times_is_a_list() {
+fn wl8_third_broken_connection_falls_back_to_list() {
     let reset = || Answer::error(io::Error::from(io::ErrorKind::ConnectionReset).into());
     let it = Running::watch_list([
         reset(),
@@ -59,7 +59,7 @@ fn wl8_a_connection_that_breaks_before_the_answer_three_times_is_a_list() {
 }
 
 #[test]
-fn wl8_a_version_that_is_gone_or_too_large_gives_way_to_the_most_recent_one_at_once() {
+fn wl8_gone_or_too_large_version_falls_back_to_most_recent() {
     for status in [
         status_json(410, "Expired"),
         status_json(410, "Gone"),
@@ -86,7 +86,7 @@ fn wl8_a_version_that_is_gone_or_too_large_gives_way_to_the_most_recent_one_at_o
 }
 
 #[test]
-fn wl8_a_version_that_is_gone_at_the_most_recent_one_too_is_a_list() {
+fn wl8_version_gone_even_at_most_recent_falls_back_to_list() {
     let it = Running::watch_list([
         refused(410, "Expired"),
         Answer::body(error_event(410, "Expired")),
@@ -103,7 +103,7 @@ fn wl8_a_version_that_is_gone_at_the_most_recent_one_too_is_a_list() {
 }
 
 #[test]
-fn wl8_any_other_failure_is_a_list_in_the_same_cycle_and_l6_the_next_one_asks_again() {
+fn wl8_l6_other_failure_lists_now_and_retries_next_cycle() {
     for (code, reason) in [
         (500, "InternalError"),
         (403, "Forbidden"),
@@ -172,7 +172,7 @@ fn wl8_a_stop_ends_the_wait_of_a_watch_list() {
 }
 
 #[test]
-fn l6_a_server_that_refuses_watch_lists_is_not_asked_again_for_ten_minutes() {
+fn l6_refused_watch_list_is_not_retried_for_ten_minutes() {
     for (code, reason) in [(422, "Invalid"), (400, "BadRequest")] {
         let expired = || Answer::body(error_event(410, "Expired"));
         let it = Running::watch_list([

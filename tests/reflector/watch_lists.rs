@@ -9,7 +9,7 @@ use k8s_informer::{
 };
 use serde::Deserialize;
 
-use crate::support::{
+use crate::reflector::support::{
     Recorder, Running, SECOND, Server, TICK, bookmark, error_event, event, initial_events_end,
     list, refused, run_until_read,
 };
@@ -29,7 +29,7 @@ fn wl1_a_lister_watcher_has_to_say_that_it_supports_watch_lists() {
             server
         };
         let it = Running::start(server, Recorder::default(), |options| {
-            options.watch_list = wanted
+            options.watch_list = wanted;
         });
         assert_eq!(
             it.requests(1),
@@ -44,7 +44,7 @@ fn wl1_a_lister_watcher_has_to_say_that_it_supports_watch_lists() {
 }
 
 #[test]
-fn wl2_the_first_asks_for_the_most_recent_state_and_a_later_one_for_none_that_is_older() {
+fn wl2_first_is_at_most_recent_later_ones_not_older() {
     let it = Running::watch_list([
         Answer::body(
             initial_events_end("10") + &event("ADDED", "a", "12") + &error_event(410, "Expired"),
@@ -128,7 +128,7 @@ fn wl3_its_objects_are_transformed_as_those_of_a_list() {
 }
 
 #[test]
-fn wl3_an_object_whose_change_can_not_be_read_is_kept_and_the_view_is_not_complete() {
+fn wl3_object_with_unreadable_change_is_kept_incomplete() {
     #[derive(Deserialize)]
     struct Thing {
         metadata: ObjectMeta,
@@ -196,7 +196,7 @@ fn wl4_only_the_bookmark_that_says_so_ends_the_initial_events() {
 }
 
 #[test]
-fn wl5_its_version_is_the_bookmarks_and_never_that_of_an_added_object() {
+fn wl5_version_is_the_bookmarks_not_an_objects() {
     let it = Running::watch_list([Answer::open(
         event("ADDED", "a", "99") + &event("MODIFIED", "a", "100") + &initial_events_end("50"),
     )]);
@@ -255,7 +255,7 @@ fn wl6_the_same_stream_goes_on_as_the_watch() {
 }
 
 #[test]
-fn wl6_a_version_that_was_gone_is_one_to_ask_for_again_after_a_watch_list() {
+fn wl6_gone_version_is_usable_again_after_watch_list() {
     let it = Running::watch_list([
         Answer::body(initial_events_end("10") + &error_event(410, "Expired")),
         refused(410, "Expired"),
@@ -277,7 +277,7 @@ fn wl6_a_version_that_was_gone_is_one_to_ask_for_again_after_a_watch_list() {
 }
 
 #[test]
-fn wl6_a_store_that_refuses_the_objects_is_told_and_the_stream_is_closed() {
+fn wl6_store_refusal_is_reported_and_stream_closed() {
     let stream = || {
         Answer::open(
             event("ADDED", "a", "1") + &initial_events_end("10") + &event("ADDED", "b", "11"),

@@ -10,7 +10,7 @@ use k8s_informer::{
 };
 use parking_lot::Mutex;
 
-use crate::support::{
+use crate::reflector::support::{
     Recorder, Running, SECOND, SILENCE, Server, TICK, bookmark, connection_refused, error_event,
     error_event_of, event, initial_events_end, list, logged, logging, patient_status, refused,
     refused_with, run_until_read, run_until_read_with,
@@ -44,7 +44,7 @@ fn w3_any_other_refusal_of_the_watch_lists_again() {
 }
 
 #[test]
-fn w4_a_watch_that_ends_or_breaks_goes_on_from_the_last_version_at_once() {
+fn w4_ended_watch_resumes_at_last_version_at_once() {
     let it = Running::new([
         list("10", &[]),
         Answer::body(event("ADDED", "a", "11") + &event("MODIFIED", "a", "12")),
@@ -135,7 +135,7 @@ fn w6_an_error_event_429_is_waited_out_without_a_list() {
 }
 
 #[test]
-fn w10_versions_of_synthetic_adds_do_not_count_until_another_event_came() {
+fn w10_synthetic_add_versions_count_after_other_event() {
     let it = Running::new([
         Answer::body(r#"{"kind": "List", "metadata":{},"items":[]}"#),
         Answer::body(event("ADDED", "a", "30") + &event("ADDED", "b", "20")),
@@ -158,7 +158,7 @@ fn w10_an_event_without_a_version_leaves_the_last_one() {
 }
 
 #[test]
-fn w15_garbage_ends_the_watch_which_goes_on_from_the_last_good_version() {
+fn w15_garbage_restarts_watch_at_last_good_version() {
     let garbage = [
         "garbage\n",
         "{\"type\":\"ADDED\",\"object\":\n",
@@ -319,7 +319,7 @@ fn w13_a_resync_that_panics_ends_the_watch() {
 }
 
 #[test]
-fn w1_a_server_is_asked_to_end_a_watch_after_the_shortest_time_or_up_to_twice_that() {
+fn w1_watch_timeout_is_between_minimum_and_twice_that() {
     for (shortest, seconds) in [
         (None, 300),
         (Some(10), 300),
@@ -432,7 +432,7 @@ fn w3_the_time_that_a_server_asks_for_is_waited_if_it_is_longer() {
 }
 
 #[test]
-fn w7_an_internal_error_is_answered_by_another_watch_as_long_as_the_window_is_open() {
+fn w7_internal_error_restarts_watch_within_window() {
     let ends_after =
         |seconds| Answer::body(TICK.repeat(seconds) + &error_event(500, "InternalError"));
     let it = Running::with(
@@ -504,7 +504,7 @@ fn w7_an_internal_error_is_answered_by_another_watch_as_long_as_the_window_is_op
 }
 
 #[test]
-fn w8_a_store_that_refuses_an_event_is_told_of_and_the_watch_goes_on() {
+fn w8_store_refusal_is_reported_and_watch_goes_on() {
     struct Refuses(Recorder);
     impl ReflectorStore<DynamicObject> for Refuses {
         fn add(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
@@ -546,7 +546,7 @@ fn w8_a_store_that_refuses_an_event_is_told_of_and_the_watch_goes_on() {
 }
 
 #[test]
-fn w9_an_object_or_a_bookmark_of_another_kind_is_told_and_left_out() {
+fn w9_object_or_bookmark_of_other_kind_is_reported_skipped() {
     let of_kind = |event: String, kind: &str| {
         event.replace(
             r#""object":{"#,
@@ -600,7 +600,7 @@ fn w9_what_is_left_out_is_no_event_of_a_very_short_watch() {
 }
 
 #[test]
-fn w9_a_watch_list_leaves_other_kinds_out_too_and_their_bookmark_does_not_end_it() {
+fn w9_watch_list_skips_other_kinds_and_their_bookmark() {
     let secret = |event: String| {
         event.replace(
             r#""object":{"#,
@@ -619,7 +619,7 @@ fn w9_a_watch_list_leaves_other_kinds_out_too_and_their_bookmark_does_not_end_it
 }
 
 #[test]
-fn w9_a_deletion_of_another_kind_deletes_nothing_from_a_watch_list() {
+fn w9_delete_of_other_kind_keeps_watch_list_objects() {
     let deleted = event("DELETED", "a", "12").replace(
         r#""object":{"#,
         r#""object":{"apiVersion":"v1","kind":"Secret","#,
@@ -646,7 +646,7 @@ fn w9_a_table_is_told_and_left_out() {
 }
 
 #[test]
-fn w11_a_watch_that_was_a_watch_list_counts_versions_from_its_first_event_on() {
+fn w11_watch_after_watch_list_counts_from_first_event() {
     let it = Running::watch_list([
         Answer::broken(initial_events_end("10") + &event("ADDED", "a", "11")),
         Answer::open(""),
@@ -655,7 +655,7 @@ fn w11_a_watch_that_was_a_watch_list_counts_versions_from_its_first_event_on() {
 }
 
 #[test]
-fn w13_resyncs_begin_when_the_objects_of_a_watch_list_are_complete() {
+fn w13_resyncs_begin_after_watch_list_is_complete() {
     let streams = [
         Answer::open(event("ADDED", "a", "1") + SILENCE + &initial_events_end("10")),
         Answer::open(initial_events_end("20")),
@@ -687,7 +687,7 @@ fn w13_resyncs_begin_when_the_objects_of_a_watch_list_are_complete() {
 
     let server = Server::new([Answer::open(event("ADDED", "a", "1"))]).with_watch_list();
     let it = Running::start(server, Recorder::default(), |options| {
-        options.resync_period = 10 * SECOND
+        options.resync_period = 10 * SECOND;
     });
     it.calls(1);
     let clock = it.clock.clone();
@@ -696,7 +696,7 @@ fn w13_resyncs_begin_when_the_objects_of_a_watch_list_are_complete() {
 }
 
 #[test]
-fn w14_the_handler_is_told_of_failed_lists_and_failed_requests_for_a_watch_only() {
+fn w14_handler_gets_failed_lists_and_watch_requests_only() {
     logging();
     let answers = || {
         [

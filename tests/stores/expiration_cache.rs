@@ -127,7 +127,7 @@ fn e2_without_a_ttl_nothing_expires() {
 }
 
 #[test]
-fn e3_reads_take_out_what_has_expired_and_list_keys_does_not_look() {
+fn e3_reads_remove_expired_list_keys_does_not() {
     let (cache, clock) = with_ttl(TTL);
     for key in ["a", "b", "c", "d"] {
         cache.add(thing(key, 1)).unwrap();

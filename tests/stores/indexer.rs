@@ -252,7 +252,7 @@ fn s11_objects_are_shared_and_not_copied() {
 #[test]
 fn s6_transaction_transforms() {
     let store = by_words().with_transform(Transform::in_place(|thing: &mut Thing| {
-        thing.value.push('!')
+        thing.value.push('!');
     }));
     store
         .transaction(vec![

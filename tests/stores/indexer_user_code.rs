@@ -251,7 +251,7 @@ fn indexers_that_panic_on_what_is_stored_are_not_added() {
     ] {
         match error {
             AddIndexersError::Function { name, key, .. } => {
-                assert_eq!((&*name, &*key), ("third", "9999"))
+                assert_eq!((&*name, &*key), ("third", "9999"));
             }
             other => panic!("{other}"),
         }

@@ -11,7 +11,7 @@ use k8s_informer::{Clock, Stop};
 use super::support::*;
 
 #[test]
-fn q10_without_a_delay_it_is_there_at_once_and_after_a_shutdown_never() {
+fn q10_zero_delay_adds_at_once_after_shutdown_never() {
     let (queue, clock) = delaying();
     queue.add_after("a", Duration::ZERO);
     assert_eq!(queue.len(), 1);

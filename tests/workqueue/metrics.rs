@@ -149,7 +149,7 @@ fn q18_each_delay_is_a_retry_and_what_is_due_is_an_add() {
 }
 
 #[test]
-fn q18_what_is_not_done_is_measured_twice_a_second_until_the_shutdown() {
+fn q18_unfinished_work_is_measured_twice_a_second() {
     let (queue, noted, clock) = queue();
     assert!(clock.until_waits(1, PATIENCE));
     queue.add("a");

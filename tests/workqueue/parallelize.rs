@@ -85,12 +85,12 @@ fn q19_a_panic_ends_the_work_and_goes_on_in_the_caller() {
         done.fetch_add(1, Ordering::Relaxed);
     };
     let result = catch_unwind(AssertUnwindSafe(|| {
-        parallelize_until(&Stop::new(), 1, 100, 1, work)
+        parallelize_until(&Stop::new(), 1, 100, 1, work);
     }));
     assert_eq!(result.unwrap_err().downcast_ref::<&str>(), Some(&"boom"));
     assert_eq!(done.load(Ordering::Relaxed), 3);
     let result = catch_unwind(AssertUnwindSafe(|| {
-        parallelize_until(&Stop::new(), 4, 100, 7, work)
+        parallelize_until(&Stop::new(), 4, 100, 7, work);
     }));
     assert!(result.is_err());
 }

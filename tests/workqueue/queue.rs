@@ -15,7 +15,7 @@ fn all(queue: &WorkQueue<&'static str>) -> Vec<&'static str> {
 }
 
 #[test]
-fn q1_what_waits_is_not_being_processed_and_what_is_being_processed_does_not_wait() {
+fn q1_item_never_waits_while_being_processed() {
     let queue = WorkQueue::new();
     queue.add("a");
     assert_eq!(queue.len(), 1);
@@ -27,7 +27,7 @@ fn q1_what_waits_is_not_being_processed_and_what_is_being_processed_does_not_wai
 }
 
 #[test]
-fn q2_an_item_that_waits_keeps_its_place_and_one_that_is_new_wakes_a_worker() {
+fn q2_waiting_item_keeps_place_new_item_wakes_worker() {
     in_time(|| {
         let queue = Arc::new(WorkQueue::new());
         ["b", "a", "b", "c", "a"]
@@ -99,7 +99,7 @@ fn q4_done_of_an_item_that_waits_is_ignored() {
 }
 
 #[test]
-fn q4_an_item_that_was_done_by_its_name_is_not_done_again_by_its_guard() {
+fn q4_item_done_by_name_is_not_done_by_its_guard() {
     let queue = WorkQueue::new();
     queue.add("a");
     let first = queue.take().unwrap();
@@ -128,7 +128,7 @@ fn q5_many_adds_are_one_before_and_one_during_the_processing() {
 }
 
 #[test]
-fn q6_what_waits_is_handed_out_after_a_shutdown_and_what_is_dirty_comes_again() {
+fn q6_shutdown_hands_out_waiting_and_dirty_items() {
     let queue = WorkQueue::new();
     ["a", "b"].into_iter().for_each(|item| queue.add(item));
     let item = queue.take().unwrap();
@@ -152,7 +152,7 @@ fn drain(queue: &Arc<WorkQueue<&'static str>>) -> mpsc::Receiver<bool> {
 }
 
 #[test]
-fn q7_a_drain_waits_for_what_is_being_processed_and_what_comes_of_it() {
+fn q7_drain_waits_for_processing_and_its_follow_ups() {
     let queue = Arc::new(WorkQueue::new());
     queue.add("a");
     let item = queue.take().unwrap();

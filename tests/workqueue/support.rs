@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_informer::testing::FakeClock;
 use k8s_informer::workqueue::{DelayingQueue, Order, WorkQueue};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)

@@ -20,7 +20,7 @@ mod common {
 
 /// What is shared with the example of that name.
 #[allow(dead_code)]
-#[path = "../../../examples/measure"]
+#[path = "../../../examples/measure/src"]
 mod measure {
     pub(crate) mod count;
     pub(crate) mod latency;

@@ -1,5 +1,5 @@
 use serde::{Serialize, Serializer};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{Api, refused};
 use crate::client::Request;
@@ -84,24 +84,18 @@ impl Serialize for DeleteOptions {
             propagation_policy,
             grace_period_seconds,
         } = self;
-        let mut preconditions = Map::new();
+        let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
         // One that is empty is one that nothing meets, which is better than none.
         for (field, wanted) in [("uid", uid), ("resourceVersion", resource_version)] {
             if let Some(wanted) = wanted {
-                preconditions.insert(field.to_owned(), wanted.as_str().into());
+                options["preconditions"][field] = wanted.as_str().into();
             }
         }
-        let mut options = Map::new();
-        options.insert("apiVersion".to_owned(), "v1".into());
-        options.insert("kind".to_owned(), "DeleteOptions".into());
-        if !preconditions.is_empty() {
-            options.insert("preconditions".to_owned(), Value::Object(preconditions));
-        }
         if let Some(policy) = propagation_policy {
-            options.insert("propagationPolicy".to_owned(), policy.as_str().into());
+            options["propagationPolicy"] = policy.as_str().into();
         }
         if let Some(seconds) = grace_period_seconds {
-            options.insert("gracePeriodSeconds".to_owned(), json!(seconds));
+            options["gracePeriodSeconds"] = json!(seconds);
         }
         options.serialize(serializer)
     }
@@ -116,9 +110,8 @@ impl<T> Api<T> {
     /// [`is_not_found`](Error::is_not_found) if it is not there, [`is_conflict`](Error::is_conflict) if it is
     /// not as the preconditions have it.
     pub fn delete(&self, name: &str, options: &DeleteOptions, stop: &Stop) -> Result<(), Error> {
-        self.about("delete", "", name, || {
-            let request =
-                Request::delete(self.path_of(name, "")?).json(&self.deletion(options)?)?;
+        self.about("delete", name, || {
+            let request = Request::delete(self.path_of(name)?).json(&self.deletion(options)?)?;
             self.done(request.accept(self.accept), stop)
         })
     }
@@ -161,7 +154,7 @@ impl<T> Api<T> {
         which: &ListOptions,
         stop: &Stop,
     ) -> Result<(), Error> {
-        self.about("delete all", "", "", || {
+        self.about("delete all", "", || {
             if !which.shard_selector.is_empty() {
                 return Err(refused(
                     "a server that knows no shards would delete the objects of all of them",

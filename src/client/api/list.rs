@@ -8,9 +8,10 @@ use crate::client::resource::PARTIAL;
 use crate::client::{ResourceListerWatcher, Response};
 use crate::error::Error;
 use crate::object::Object;
-use crate::reflector::{Decoder, ReflectorOptions, Unreadable};
 use crate::stop::Stop;
-use crate::wire::{self, ListOptions, ListSplitter, PageCheck};
+use crate::wire::{
+    Decode, DecodeOptions, Decoder, ListOptions, ListSplitter, PageCheck, Unreadable,
+};
 
 /// How many objects a page has where nothing else is said: that of client-go's pager.
 const PAGE_SIZE: u32 = 500;
@@ -97,9 +98,9 @@ impl<T: Object + DeserializeOwned> Api<T> {
     /// [`is_gone`](Error::is_gone) if the resourceVersion or the continue token is too old,
     /// [`is_decode`](Error::is_decode) if the answer is no list of such objects; and as [`get`](Self::get).
     pub fn list(&self, options: &ListOptions, stop: &Stop) -> Result<ObjectList<T>, Error> {
-        let lister_watcher = self.about("list", "", "", || self.lister_watcher())?;
+        let lister_watcher = self.about("list", "", || self.lister_watcher())?;
         let response = lister_watcher.list_response(options, stop)?;
-        self.about("list", "", "", || {
+        self.about("list", "", || {
             let list = self.read_list(response)?;
             if let Some(token) = &list.continue_token {
                 let mut check = PageCheck::after(options.continue_token.as_deref());
@@ -162,11 +163,12 @@ impl<T: Object + DeserializeOwned> Api<T> {
             .kind
             .clone()
             .filter(|kind| kind.group() == self.resource.group());
-        let options = ReflectorOptions {
+        let options = DecodeOptions {
             expected_kind,
-            ..ReflectorOptions::default()
+            small_stack: true,
+            ..DecodeOptions::default()
         };
-        Decoder::new(wire::from_slice, &options).anywhere()
+        Decoder::new(Decode::new(), options)
     }
 
     fn read_list(&self, response: Response) -> Result<ObjectList<T>, Error> {
@@ -174,13 +176,11 @@ impl<T: Object + DeserializeOwned> Api<T> {
         let mut splitter = ListSplitter::new(decoder.limits().object_bytes);
         let mut items = Vec::new();
         response.read_whole(|bytes| {
-            splitter.feed(bytes, |item, _| {
+            splitter.feed(bytes, |item| {
                 let item = decoder.item(item).and_then(named);
-                items.push(
-                    item.map_err(|unreadable| {
-                        unreadable.at(|| format!("item {}", items.len() + 1))
-                    })?,
-                );
+                items.push(item.map_err(|unreadable| {
+                    unreadable.error_at(|| format!("item {}", items.len() + 1))
+                })?);
                 Ok::<(), Error>(())
             })
         })?;
@@ -243,7 +243,7 @@ impl<T: Object + DeserializeOwned> Iterator for Pages<T> {
             self.items = self.items.saturating_add(list.items.len());
             if let Some(token) = &list.continue_token {
                 let followed = self.check.follow(token, self.items).map_err(Error::decode);
-                self.api.about("list", "", "", || followed)?;
+                self.api.about("list", "", || followed)?;
             }
             Ok(list)
         });

@@ -8,10 +8,10 @@ mod patch;
 mod pods;
 mod retry;
 mod scale;
-mod status;
 mod subresource;
 mod watch;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -25,13 +25,13 @@ pub use options::FieldValidation;
 pub use patch::Patch;
 pub use pods::LogOptions;
 pub use retry::retry_on_conflict;
-pub use scale::{Scale, ScaleApi, ScaleSpec, ScaleStatus};
-pub use status::StatusApi;
+pub use scale::{Scale, ScaleSpec, ScaleStatus};
+pub use subresource::Subresource;
 pub use watch::{WatchEvent, WatchEvents};
 
 use self::options::WriteOptions;
 use super::resource::{PARTIAL, describe};
-use super::{Client, Request, answer};
+use super::{Client, Request, response_checks};
 use crate::error::{Error, ErrorKind};
 use crate::object::{
     GroupVersionKind, GroupVersionResource, Object, PartialObjectMetadata, Resource, Scope,
@@ -93,6 +93,8 @@ pub struct Api<T> {
     /// Known for types that know it: whether there are namespaces.
     scope: Option<Scope>,
     namespace: Option<String>,
+    /// Whether it is not the objects themselves, but this subresource of each.
+    subresource: Option<Cow<'static, str>>,
     accept: &'static str,
     options: WriteOptions,
     objects: PhantomData<fn() -> T>,
@@ -149,15 +151,15 @@ impl<T> Api<T> {
         let namespace = namespace
             .filter(|namespace| !namespace.is_empty())
             .map(str::to_owned);
-        let options = WriteOptions::default();
         Self {
             client,
             resource,
             kind,
             scope,
             namespace,
+            subresource: None,
             accept,
-            options,
+            options: WriteOptions::default(),
             objects: PhantomData,
         }
     }
@@ -172,20 +174,34 @@ impl<T> Api<T> {
         self.namespace.as_deref()
     }
 
-    /// The status of the objects, which is written apart from the rest.
-    pub fn status(&self) -> StatusApi<T> {
-        StatusApi::new(self.clone())
+    /// The same for objects that are another view of these: of another kind, at a subresource or not.
+    fn view<S>(
+        &self,
+        kind: Option<GroupVersionKind>,
+        subresource: Option<Cow<'static, str>>,
+    ) -> Api<S> {
+        Api {
+            client: self.client.clone(),
+            resource: self.resource.clone(),
+            kind,
+            scope: self.scope,
+            namespace: self.namespace.clone(),
+            subresource,
+            accept: self.accept,
+            options: self.options.clone(),
+            objects: PhantomData,
+        }
     }
 
-    /// Puts verb, resource, name and namespace before what went wrong.
+    /// Adds verb, resource, name and namespace to an error.
     fn about<R>(
         &self,
         verb: &str,
-        subresource: &str,
         name: &str,
         work: impl FnOnce() -> Result<R, Error>,
     ) -> Result<R, Error> {
         work().map_err(|error| {
+            let subresource = self.subresource.as_deref().unwrap_or_default();
             let name = Some(name).filter(|name| !name.is_empty());
             let what = describe(&self.resource, subresource, name, self.namespace());
             error.context(format!("{verb} {what}"))
@@ -211,14 +227,17 @@ impl<T> Api<T> {
         }
     }
 
-    /// The path of an object.
-    fn path_of(&self, name: &str, subresource: &str) -> Result<String, Error> {
+    /// The path of an object, or of its subresource.
+    fn path_of(&self, name: &str) -> Result<String, Error> {
         let path = format!("{}/{}", self.collection()?, path_segment("name", name)?);
-        Ok(if subresource.is_empty() {
-            path
-        } else {
-            format!("{path}/{subresource}")
-        })
+        match self.subresource.as_deref() {
+            None => Ok(path),
+            Some("") => Err(refused("no subresource is named")),
+            Some(subresource) => {
+                let subresource = path_segment("subresource", subresource)?;
+                Ok(format!("{path}/{subresource}"))
+            }
+        }
     }
 
     /// An object to be written, as JSON, with the kind that it may have left out.
@@ -246,7 +265,9 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     /// [`is_not_found`](Error::is_not_found) if it is not there; [`is_decode`](Error::is_decode) if the
     /// answer is not a `T`, or another object.
     pub fn get(&self, name: &str, stop: &Stop) -> Result<Fetched<T>, Error> {
-        self.get_at("", name, stop)
+        self.about("get", name, || {
+            self.fetch(Request::get(self.path_of(name)?), Some(name), stop)
+        })
     }
 
     /// Reads an object in a state that is this resourceVersion or newer, from the server's cache if it has
@@ -277,9 +298,9 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         resource_version: &str,
         stop: &Stop,
     ) -> Result<Fetched<T>, Error> {
-        self.about("get", "", name, || {
+        self.about("get", name, || {
             let request =
-                Request::get(self.path_of(name, "")?).query("resourceVersion", resource_version);
+                Request::get(self.path_of(name)?).query("resourceVersion", resource_version);
             self.fetch(request, Some(name), stop)
         })
     }
@@ -304,7 +325,7 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
             .ok()
             .and_then(|body| body.pointer("/metadata/name")?.as_str());
         let name = name.unwrap_or_default().to_owned();
-        self.about("create", "", &name, || {
+        self.about("create", &name, || {
             let request = self
                 .options
                 .add_to(Request::post(self.collection()?).json(&body?)?);
@@ -328,7 +349,11 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         patch: &Patch<B>,
         stop: &Stop,
     ) -> Result<Fetched<T>, Error> {
-        self.patch_at("", name, patch, stop)
+        self.about(patch.verb(), name, || {
+            let request = Request::patch(self.path_of(name)?);
+            let request = patch.request(request, &self.options, |body| self.body(body))?;
+            self.fetch(request, Some(name), stop)
+        })
     }
 
     /// Puts an object in the place of that of its name: what was fetched before, with changes. client-go's
@@ -398,7 +423,11 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     where
         T: WholeObject,
     {
-        self.replace_at("", object, stop)
+        let name = object.name();
+        self.about("replace", name, || {
+            let request = Request::put(self.path_of(name)?).json(&**object)?;
+            self.fetch(self.options.add_to(request), Some(name), stop)
+        })
     }
 
     /// Reads an object, changes it, and puts it back; all of it again if somebody else was faster, as often
@@ -424,36 +453,16 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     pub fn modify(
         &self,
         name: &str,
-        change: impl FnMut(&mut T),
+        mut change: impl FnMut(&mut T),
         stop: &Stop,
     ) -> Result<Fetched<T>, Error>
     where
         T: WholeObject,
     {
-        self.modify_at("", name, change, stop)
-    }
-
-    fn get_at(&self, subresource: &str, name: &str, stop: &Stop) -> Result<Fetched<T>, Error> {
-        self.about("get", subresource, name, || {
-            self.fetch(
-                Request::get(self.path_of(name, subresource)?),
-                Some(name),
-                stop,
-            )
-        })
-    }
-
-    fn patch_at<B: Serialize>(
-        &self,
-        subresource: &str,
-        name: &str,
-        patch: &Patch<B>,
-        stop: &Stop,
-    ) -> Result<Fetched<T>, Error> {
-        self.about(patch.verb(), subresource, name, || {
-            let request = Request::patch(self.path_of(name, subresource)?);
-            let request = patch.request(request, &self.options, |body| self.body(body))?;
-            self.fetch(request, Some(name), stop)
+        retry_on_conflict(stop, || {
+            let mut object = self.get(name, stop)?;
+            change(&mut object);
+            self.replace(&object, stop)
         })
     }
 
@@ -467,10 +476,10 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
         let response = self.client.request(&request.accept(self.accept), stop)?;
         let context = response.body.context.clone();
         let with_context = |error: Error| error.context(context.to_string());
-        answer::check_json(&response.headers).map_err(with_context)?;
+        response_checks::check_json(&response.headers).map_err(with_context)?;
         let object = self
             .decoder()
-            .answer(&response.bytes()?)
+            .response(&response.bytes()?)
             .map_err(with_context)?;
         // It may be put back: under its own name.
         let is_it = match name {
@@ -488,58 +497,9 @@ impl<T: Object + serde::de::DeserializeOwned> Api<T> {
     }
 }
 
-/// With the bound on the methods above, a type that is none gets the trait's own words.
-impl<T: WholeObject> Api<T> {
-    fn replace_at(
-        &self,
-        subresource: &str,
-        object: &Fetched<T>,
-        stop: &Stop,
-    ) -> Result<Fetched<T>, Error> {
-        let name = object.name();
-        self.about("replace", subresource, name, || {
-            let request = Request::put(self.path_of(name, subresource)?).json(&**object)?;
-            self.fetch(self.options.add_to(request), Some(name), stop)
-        })
-    }
-
-    fn modify_at(
-        &self,
-        subresource: &str,
-        name: &str,
-        mut change: impl FnMut(&mut T),
-        stop: &Stop,
-    ) -> Result<Fetched<T>, Error> {
-        retry_on_conflict(stop, || {
-            let mut object = self.get_at(subresource, name, stop)?;
-            change(&mut object);
-            self.replace_at(subresource, &object, stop)
-        })
-    }
-}
-
 impl<T> Clone for Api<T> {
     fn clone(&self) -> Self {
-        let Self {
-            client,
-            resource,
-            kind,
-            scope,
-            namespace,
-            accept,
-            options,
-            objects,
-        } = self;
-        Self {
-            client: client.clone(),
-            resource: resource.clone(),
-            kind: kind.clone(),
-            scope: *scope,
-            namespace: namespace.clone(),
-            accept,
-            options: options.clone(),
-            objects: *objects,
-        }
+        self.view(self.kind.clone(), self.subresource.clone())
     }
 }
 

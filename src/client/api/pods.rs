@@ -110,7 +110,7 @@ impl<T> Api<T> {
     /// [`is_not_found`](Error::is_not_found) if the pod is not there, [`is_conflict`](Error::is_conflict) if
     /// it is not as the preconditions have it. Other resources have no evictions.
     pub fn evict(&self, name: &str, options: &DeleteOptions, stop: &Stop) -> Result<(), Error> {
-        self.about("evict", "", name, || {
+        self.about("evict", name, || {
             self.check_pods("evicted")?;
             let eviction = json!({
                 "apiVersion": "policy/v1",
@@ -120,9 +120,12 @@ impl<T> Api<T> {
             });
             // Never again by itself, whatever a client does about 429: a budget that says no is no server
             // that is busy.
-            let request = Request::post(self.path_of(name, "eviction")?)
-                .json(&eviction)?
-                .retries(0);
+            let request = Request::post(
+                self.view::<T>(None, Some("eviction".into()))
+                    .path_of(name)?,
+            )
+            .json(&eviction)?
+            .retries(0);
             self.done(self.options.add_to(request), stop)
         })
     }
@@ -156,9 +159,10 @@ impl<T> Api<T> {
     /// [`is_bad_request`](Error::is_bad_request) if it has several containers and none is named, or if the
     /// container has not started. Other resources have no logs.
     pub fn logs(&self, name: &str, options: &LogOptions, stop: &Stop) -> Result<Body, Error> {
-        self.about("get", "log", name, || {
+        let log = self.view::<T>(None, Some("log".into()));
+        log.about("get", name, || {
             self.check_pods("asked for their logs")?;
-            let request = options.add_to(Request::get(self.path_of(name, "log")?));
+            let request = options.add_to(Request::get(log.path_of(name)?));
             let mut request = request.accept("application/json, */*");
             if options.follow {
                 request = request.idle_timeout(None);

@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::iter::FusedIterator;
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use super::Api;
 use crate::client::response::READ_BUFFER;
 use crate::error::Error;
 use crate::object::Object;
-use crate::reflector::{BadFrame, Body, Decoder, ListerWatcher, Read as Frame, SLACK, Unreadable};
+use crate::reflector::{Body, ListerWatcher, SLACK};
 use crate::stop::Stop;
-use crate::wire::{EventKind, FrameSplitter, ListOptions, Taken};
+use crate::wire::{BadFrame, Decoded, Decoder, EventKind, FrameSplitter, ListOptions, Unreadable};
 
 /// What a watch tells. client-go's `watch.Event`, whose errors are [`Error`]s here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
     ///
     /// As [`list`](Self::list); a resourceVersion that is too old may also be told by the first event.
     pub fn watch(&self, options: &ListOptions, stop: &Stop) -> Result<WatchEvents<T>, Error> {
-        let lister_watcher = self.about("watch", "", "", || self.lister_watcher())?;
+        let lister_watcher = self.about("watch", "", || self.lister_watcher())?;
         let body = lister_watcher.watch(options, stop)?;
         let decoder = self.decoder();
         // Otherwise it begins with ADDED events that are in no order.
@@ -90,7 +90,7 @@ impl<T: Object + DeserializeOwned> Api<T> {
             decoder,
             body: Some(body),
             buffer: vec![0; READ_BUFFER],
-            come: VecDeque::new(),
+            pending: VecDeque::new(),
             versions_count: version.is_some(),
             version: version.unwrap_or_default().to_owned(),
             idle_timeout: seconds.map(|seconds| Duration::from_secs(seconds.into()) + SLACK),
@@ -159,7 +159,7 @@ pub struct WatchEvents<T> {
     decoder: Decoder<T>,
     buffer: Vec<u8>,
     /// What has been read and not been handed out.
-    come: VecDeque<Come<T>>,
+    pending: VecDeque<Pending<T>>,
     /// Of what was handed out last.
     version: String,
     /// Not those of the unordered ADDED events at the beginning of a watch that did not start from a version
@@ -170,7 +170,7 @@ pub struct WatchEvents<T> {
     description: String,
 }
 
-enum Come<T> {
+enum Pending<T> {
     Event(WatchEvent<T>),
     /// One whose object can't be read, and its version.
     Unreadable(EventKind, String, Error),
@@ -217,103 +217,143 @@ impl<T> WatchEvents<T> {
 impl<T: Object> WatchEvents<T> {
     /// Reads what there is, or waits until there is something; the body is gone when nothing follows.
     fn read(&mut self, mut body: Body) {
-        // What is beyond all clocks is for ever.
-        body.set_read_timeout(self.idle_timeout.unwrap_or(Duration::MAX));
-        let Self {
-            frames,
-            decoder,
-            buffer,
-            come,
-            ..
-        } = self;
-        let mut take = |frame: &[u8]| take(decoder, frame, come);
-        let read = match body.read(buffer) {
-            Ok(0) => frames.finish(&mut take),
-            Ok(length) => match frames.feed(&buffer[..length], &mut take) {
-                Ok(()) => return self.body = Some(body),
-                failed => failed,
-            },
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                return self.body = Some(body);
+        match body.read_within(&mut self.buffer, self.idle_timeout) {
+            Ok(0) => self.take_rest(),
+            Ok(length) => {
+                if self.take_frames(length) {
+                    self.body = Some(body);
+                }
             }
-            Err(error) => Err(Error::from(error)),
-        };
-        if let Err(error) = read {
-            come.push_back(Come::Failed(error));
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.body = Some(body),
+            Err(error) => self.pending.push_back(Pending::Failed(error.into())),
         }
     }
 
-    fn hand_out(&mut self, come: Come<T>) -> Result<WatchEvent<T>, Error> {
-        let (kind, version) = match &come {
-            Come::Event(WatchEvent::Added(object)) => (EventKind::Added, object.resource_version()),
-            Come::Event(WatchEvent::Modified(object)) => {
+    /// Takes the frames in what has been read. Returns whether the watch goes on.
+    fn take_frames(&mut self, length: usize) -> bool {
+        let buffer = std::mem::take(&mut self.buffer);
+        let mut input = &buffer[..length];
+        let taken = loop {
+            match self.frames.next(input) {
+                Ok((_, None)) => break Ok(()),
+                Ok((consumed, Some(piece))) => {
+                    let frame = self.frames.piece(input, piece);
+                    match take(&mut self.decoder, frame, &mut self.pending) {
+                        Ok(false) => {}
+                        Ok(true) => {
+                            self.frames.several();
+                        }
+                        Err(error) => break Err(error),
+                    }
+                    input = &input[consumed..];
+                }
+                Err(error) => break Err(error.into()),
+            }
+        };
+        self.buffer = buffer;
+        match taken {
+            Ok(()) => true,
+            Err(error) => {
+                self.pending.push_back(Pending::Failed(error));
+                false
+            }
+        }
+    }
+
+    /// Takes what is left at the end.
+    fn take_rest(&mut self) {
+        loop {
+            let taken = match self.frames.next_at_end() {
+                Ok(None) => return,
+                Ok(Some(piece)) => {
+                    let frame = self.frames.piece(&[], piece);
+                    take(&mut self.decoder, frame, &mut self.pending)
+                }
+                Err(error) => Err(error.into()),
+            };
+            match taken {
+                Ok(false) => {}
+                Ok(true) => {
+                    self.frames.several();
+                }
+                Err(error) => return self.pending.push_back(Pending::Failed(error)),
+            }
+        }
+    }
+
+    fn hand_out(&mut self, pending: Pending<T>) -> Result<WatchEvent<T>, Error> {
+        let (kind, version) = match &pending {
+            Pending::Event(WatchEvent::Added(object)) => {
+                (EventKind::Added, object.resource_version())
+            }
+            Pending::Event(WatchEvent::Modified(object)) => {
                 (EventKind::Modified, object.resource_version())
             }
-            Come::Event(WatchEvent::Deleted(object)) => {
+            Pending::Event(WatchEvent::Deleted(object)) => {
                 (EventKind::Deleted, object.resource_version())
             }
-            Come::Event(WatchEvent::Bookmark {
+            Pending::Event(WatchEvent::Bookmark {
                 resource_version, ..
             }) => (EventKind::Bookmark, &**resource_version),
-            Come::Unreadable(kind, version, _) => (*kind, &**version),
-            Come::Failed(_) => (EventKind::Error, ""),
+            Pending::Unreadable(kind, version, _) => (*kind, &**version),
+            Pending::Failed(_) => (EventKind::Error, ""),
         };
         self.versions_count |= !matches!(kind, EventKind::Added | EventKind::Error);
         if self.versions_count && !version.is_empty() {
             version.clone_into(&mut self.version);
         }
-        match come {
-            Come::Event(event) => Ok(event),
-            Come::Unreadable(_, _, error) | Come::Failed(error) => {
+        match pending {
+            Pending::Event(event) => Ok(event),
+            Pending::Unreadable(_, _, error) | Pending::Failed(error) => {
                 Err(error.context(format!("watch {}", self.description)))
             }
         }
     }
 }
 
-/// Takes a frame for what it is; an error if nothing can follow it.
+/// Takes a frame. Returns whether it has several events and must be split; an error if no frame can follow.
 fn take<T: Object>(
     decoder: &mut Decoder<T>,
     frame: &[u8],
-    come: &mut VecDeque<Come<T>>,
-) -> Result<Taken, Error> {
-    let (kind, read) = match decoder.event(frame, None) {
+    pending: &mut VecDeque<Pending<T>>,
+) -> Result<bool, Error> {
+    let (kind, decoded) = match decoder.event(frame, None) {
         Ok(event) => event,
-        Err(BadFrame::Several) => return Ok(Taken::Several),
+        Err(BadFrame::Several) => return Ok(true),
         Err(BadFrame::Malformed(error)) => return Err(error),
     };
-    come.push_back(match read {
-        Frame::Error(error) => return Err(error),
-        Frame::Bookmark {
+    pending.push_back(match decoded {
+        Decoded::Error(error) => return Err(error),
+        Decoded::Bookmark {
             resource_version,
             initial_events_end,
-        } => Come::Event(WatchEvent::Bookmark {
+        } => Pending::Event(WatchEvent::Bookmark {
             resource_version,
             initial_events_end,
         }),
-        Frame::Object(object) if object.name().is_empty() => {
+        Decoded::Object(object) if object.name().is_empty() => {
             unreadable(kind, String::new(), &Unreadable::nameless(&object))
         }
-        Frame::Object(object) => Come::Event(match kind {
+        Decoded::Object(object) => Pending::Event(match kind {
             EventKind::Added => WatchEvent::Added(object),
             EventKind::Deleted => WatchEvent::Deleted(object),
             _ => WatchEvent::Modified(object),
         }),
         // W9: its version does not count.
-        Frame::OtherKind(other) => unreadable(kind, String::new(), &other),
-        Frame::Unreadable(object) => unreadable(kind, object.resource_version.clone(), &object),
+        Decoded::OtherKind(other) => unreadable(kind, String::new(), &other),
+        Decoded::Unreadable(object) => unreadable(kind, object.resource_version.clone(), &object),
         // There is no store and no shard.
-        Frame::Unchanged(..) | Frame::Elsewhere { .. } => return Ok(Taken::Whole),
+        Decoded::Unchanged(..) | Decoded::OtherShard { .. } => return Ok(false),
     });
-    Ok(Taken::Whole)
+    Ok(false)
 }
 
-fn unreadable<T>(kind: EventKind, version: String, object: &Unreadable) -> Come<T> {
+fn unreadable<T>(kind: EventKind, version: String, object: &Unreadable) -> Pending<T> {
     let what = match kind {
         EventKind::Deleted => "a deletion",
         _ => "an event",
     };
-    Come::Unreadable(kind, version, object.at(|| what.to_owned()))
+    Pending::Unreadable(kind, version, object.error_at(|| what.to_owned()))
 }
 
 impl<T: Object> Iterator for WatchEvents<T> {
@@ -321,8 +361,8 @@ impl<T: Object> Iterator for WatchEvents<T> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(come) = self.come.pop_front() {
-                return Some(self.hand_out(come));
+            if let Some(pending) = self.pending.pop_front() {
+                return Some(self.hand_out(pending));
             }
             let body = self.body.take()?;
             self.read(body);

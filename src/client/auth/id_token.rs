@@ -5,9 +5,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use ureq::http::HeaderValue;
 
-use super::bearer;
+use super::header::bearer;
 use crate::client::config::IdToken;
-use crate::client::material::{config_error, credentials_error};
+use crate::client::credential_data::{config_error, credentials_error};
 use crate::error::Error;
 
 /// The id-token of an OIDC provider, for as long as it is valid: getting another one is the business of a
@@ -70,7 +70,7 @@ fn expiry(token: &str) -> Result<Option<SystemTime>, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::material::Secret;
+    use crate::client::credential_data::Secret;
 
     fn token(claims: &str) -> Result<ValidIdToken, Error> {
         let token = format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims));

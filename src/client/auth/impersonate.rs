@@ -2,7 +2,7 @@ use ureq::http::request::Builder;
 use ureq::http::{HeaderName, HeaderValue};
 
 use crate::client::config::Impersonation;
-use crate::client::material::config_error;
+use crate::client::credential_data::config_error;
 use crate::error::Error;
 use crate::wire::percent_encoded;
 

@@ -1,32 +1,33 @@
-//! Who asks: what goes into the head of each request, and whether there is something else to try after a 401.
+//! Authentication: the headers of each request, and whether there is anything else to try after a 401.
 
 pub(super) mod exec;
+mod header;
 mod id_token;
 mod impersonate;
 mod token_file;
 
 use std::sync::Arc;
 
-use base64::Engine;
 use ureq::http::HeaderValue;
 use ureq::http::request::Builder;
 
 use self::exec::{ClusterInfo, Credential, Plugin};
+use self::header::{basic, bearer};
 use self::id_token::ValidIdToken;
 use self::impersonate::Impersonating;
 use self::token_file::TokenFile;
 use super::config::{Config, ProxyChoice};
-use super::material::{Material, Pem, config_error, credentials_error};
+use super::credential_data::{Pem, PemSource, config_error, credentials_error};
 use crate::error::Error;
 use crate::stop::Stop;
 
 /// How a client authenticates. Client certificates are [`Connections`](super::connections::Connections)'.
 pub(super) struct Auth {
-    how: How,
+    method: AuthMethod,
     impersonating: Option<Impersonating>,
 }
 
-enum How {
+enum AuthMethod {
     /// Anonymous, or by a client certificate.
     Nothing,
     /// The same for every request.
@@ -49,8 +50,9 @@ impl Identity {
     /// The certificate to show, with its key.
     pub(super) fn certificate(&self) -> Option<Result<(Pem, Pem), Error>> {
         let pair = self.pair()?;
-        let pem =
-            |what, bytes: &[u8]| Material::bytes(format!("the exec plugin's {what}"), bytes).read();
+        let pem = |what, bytes: &[u8]| {
+            PemSource::bytes(format!("the exec plugin's {what}"), bytes).read()
+        };
         Some(pem("certificate", &pair.chain).and_then(|chain| Ok((chain, pem("key", &pair.key)?))))
     }
 
@@ -66,23 +68,26 @@ impl Identity {
 
 impl Auth {
     pub(super) fn new(config: &Config) -> Result<Self, Error> {
-        let how = How::new(config)?;
+        let method = AuthMethod::new(config)?;
         let impersonating = config
             .impersonation
             .as_ref()
             .map(Impersonating::new)
             .transpose()?;
-        Ok(Self { how, impersonating })
+        Ok(Self {
+            method,
+            impersonating,
+        })
     }
 
     /// What to authenticate with now. Blocks while a plugin is asked.
     pub(super) fn identity(&self, stop: &Stop) -> Result<Identity, Error> {
-        let header = match &self.how {
-            How::Nothing => None,
-            How::Fixed(header) => Some(header.clone()),
-            How::TokenFile(file) => file.header(),
-            How::IdToken(token) => Some(token.header()?),
-            How::Exec(plugin) => {
+        let header = match &self.method {
+            AuthMethod::Nothing => None,
+            AuthMethod::Fixed(header) => Some(header.clone()),
+            AuthMethod::TokenFile(file) => file.header(),
+            AuthMethod::IdToken(token) => Some(token.header()?),
+            AuthMethod::Exec(plugin) => {
                 let credential = plugin.credential(stop)?;
                 let header = credential
                     .token
@@ -107,7 +112,7 @@ impl Auth {
 
     /// This one did not do: a plugin is asked for another one, unless it has been since.
     pub(super) fn reject(&self, identity: &Identity) {
-        if let (How::Exec(plugin), Some(credential)) = (&self.how, &identity.credential) {
+        if let (AuthMethod::Exec(plugin), Some(credential)) = (&self.method, &identity.credential) {
             plugin.reject(credential);
         }
     }
@@ -124,7 +129,7 @@ impl Auth {
     }
 }
 
-impl How {
+impl AuthMethod {
     fn new(config: &Config) -> Result<Self, Error> {
         let inline = match &config.token {
             Some(token) if !token.0.trim().is_empty() => {
@@ -154,7 +159,7 @@ impl How {
             (None, Some(exec)) if config.client_certificate.is_none() => {
                 let plugin = Plugin::new(exec, cluster_info(config)?)?;
                 Ok(Self::Exec(Box::new(
-                    plugin.told(config.manners.metrics.clone()),
+                    plugin.with_metrics(config.policy.metrics.clone()),
                 )))
             }
             _ => Ok(Self::Nothing),
@@ -163,7 +168,7 @@ impl How {
 }
 
 fn cluster_info(config: &Config) -> Result<ClusterInfo, Error> {
-    let ca = config.ca.as_ref().map(Material::read).transpose()?;
+    let ca = config.ca.as_ref().map(PemSource::read).transpose()?;
     Ok(ClusterInfo {
         server: config.server.to_string(),
         tls_server_name: config.tls_server_name.clone().unwrap_or_default(),
@@ -175,23 +180,4 @@ fn cluster_info(config: &Config) -> Result<ClusterInfo, Error> {
         },
         disable_compression: !config.compression,
     })
-}
-
-fn bearer(token: &str) -> Result<HeaderValue, &'static str> {
-    if token.bytes().any(|byte| !byte.is_ascii_graphic()) {
-        return Err("holds blanks, line breaks or characters that a token can't have");
-    }
-    secret(format!("Bearer {token}")).ok_or("can't be sent")
-}
-
-/// Whatever they hold, base64 can be sent.
-fn basic(user: &str, password: &str) -> HeaderValue {
-    let pair = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
-    secret(format!("Basic {pair}")).unwrap_or_else(|| HeaderValue::from_static("Basic"))
-}
-
-fn secret(value: String) -> Option<HeaderValue> {
-    let mut value = HeaderValue::from_str(&value).ok()?;
-    value.set_sensitive(true);
-    Some(value)
 }

@@ -2,8 +2,8 @@ use std::path::{Path, PathBuf};
 
 use ureq::http::HeaderValue;
 
-use super::bearer;
-use crate::client::material::{config_error, read_trimmed};
+use super::header::bearer;
+use crate::client::credential_data::{config_error, read_trimmed};
 use crate::error::Error;
 use crate::sync::Mutex;
 
@@ -33,7 +33,7 @@ impl TokenFile {
             Ok(token) => file.last.lock().token = Some(token),
             // As in client-go, the token that stands beside it does until the file can be read.
             Err(problem) if file.inline.is_some() => {
-                log::warn!("{problem}; using the inline token")
+                log::warn!("{problem}; using the inline token");
             }
             Err(problem) => return Err(config_error(problem)),
         }

@@ -1,18 +1,20 @@
-//! Where an API server is and who asks it: built in code, or found where kubectl looks.
+//! Configuration of a client: built in code, or found where kubectl looks.
 
+mod environment;
 mod exec;
 mod impersonation;
+mod infer;
 #[cfg(feature = "kubeconfig")]
 mod kubeconfig;
-mod places;
-mod server;
+mod server_url;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::manners::{self, Warning};
-use super::material::{Material, Secret, config_error};
+use self::environment::Environment;
+use super::credential_data::{PemSource, Secret, config_error};
+use super::policy::{self, Warning};
 use crate::error::Error;
 use crate::metrics::ClientMetrics;
 use crate::time::Clock;
@@ -21,7 +23,7 @@ pub use exec::{ExecConfig, InteractiveMode};
 pub use impersonation::Impersonation;
 #[cfg(feature = "kubeconfig")]
 pub use kubeconfig::{Kubeconfig, KubeconfigOptions};
-pub(super) use server::{ServerUrl, server_url};
+pub(super) use server_url::{ServerUrl, server_url};
 
 /// Where an API server is and how to talk to it.
 ///
@@ -45,9 +47,9 @@ pub(super) use server::{ServerUrl, server_url};
 #[must_use]
 pub struct Config {
     pub(super) server: ServerUrl,
-    pub(super) ca: Option<Material>,
-    pub(super) client_certificate: Option<Material>,
-    pub(super) client_key: Option<Material>,
+    pub(super) ca: Option<PemSource>,
+    pub(super) client_certificate: Option<PemSource>,
+    pub(super) client_key: Option<PemSource>,
     pub(super) token: Option<Secret>,
     pub(super) token_file: Option<PathBuf>,
     pub(super) basic: Option<(String, Secret)>,
@@ -62,7 +64,7 @@ pub struct Config {
     pub(super) user_agent: Option<String>,
     pub(super) connect_timeout: Option<Duration>,
     pub(super) response_timeout: Option<Duration>,
-    pub(super) manners: manners::Settings,
+    pub(super) policy: policy::Settings,
 }
 
 /// Which proxy is between here and the server.
@@ -118,21 +120,25 @@ impl Config {
             user_agent: None,
             connect_timeout: Some(Self::DEFAULT_CONNECT_TIMEOUT),
             response_timeout: Some(Self::DEFAULT_RESPONSE_TIMEOUT),
-            manners: manners::Settings::default(),
+            policy: policy::Settings::new(Self::DEFAULT_BODY_LIMIT),
         }
     }
 
     /// What kubectl would use: the files in `$KUBECONFIG` (merged), or else `~/.kube/config`, or else, if
     /// these are not there or name no cluster, the service account of the pod.
     ///
-    /// Reads files. `KubeconfigOptions` is for who wants another context, or a file of his own.
+    /// Reads files. To choose another context or another file, use `KubeconfigOptions`.
     ///
     /// # Errors
     ///
     /// A kubeconfig that is there but can't be used; or, when there is nothing at all, every place that was
     /// looked at and why it does not do.
     pub fn try_default() -> Result<Self, Error> {
-        places::Places::of_this_process().config()
+        let environment = Environment::of_this_process();
+        #[cfg(feature = "kubeconfig")]
+        return infer::infer(&environment, &Default::default(), &Default::default());
+        #[cfg(not(feature = "kubeconfig"))]
+        infer::infer(&environment)
     }
 
     /// One kubeconfig file; `context` instead of its current one. Relative paths in it are relative to it.
@@ -162,20 +168,18 @@ impl Config {
     /// This is not a pod, or it has no service account: `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT`
     /// or the token's file is missing.
     pub fn in_cluster() -> Result<Self, Error> {
-        places::Places::of_this_process()
-            .in_cluster()
-            .map_err(config_error)
+        infer::in_cluster(&Environment::of_this_process()).map_err(config_error)
     }
 
     /// Trusts the authorities in this PEM text, and only these. Without any, those of the system are trusted.
     pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.ca = Some(Material::bytes("the CA", pem));
+        self.ca = Some(PemSource::bytes("the CA", pem));
         self
     }
 
     /// Trusts the authorities in this PEM file, and only these; read by [`Client::new`](crate::Client::new).
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.ca = Some(Material::file("the CA", path));
+        self.ca = Some(PemSource::file("the CA", path));
         self
     }
 
@@ -187,8 +191,8 @@ impl Config {
         chain: impl Into<Vec<u8>>,
         key: impl Into<Vec<u8>>,
     ) -> Self {
-        self.client_certificate = Some(Material::bytes("the client certificate", chain));
-        self.client_key = Some(Material::bytes("the client key", key));
+        self.client_certificate = Some(PemSource::bytes("the client certificate", chain));
+        self.client_key = Some(PemSource::bytes("the client key", key));
         self
     }
 
@@ -198,8 +202,8 @@ impl Config {
         chain: impl Into<PathBuf>,
         key: impl Into<PathBuf>,
     ) -> Self {
-        self.client_certificate = Some(Material::file("the client certificate", chain));
-        self.client_key = Some(Material::file("the client key", key));
+        self.client_certificate = Some(PemSource::file("the client certificate", chain));
+        self.client_key = Some(PemSource::file("the client key", key));
         self
     }
 
@@ -255,7 +259,7 @@ impl Config {
         self
     }
 
-    /// Acts as somebody else, if the one who authenticates may: kubectl's `--as`. [`Impersonation`] has an
+    /// Acts as another user, if the authenticated one may do that: kubectl's `--as`. [`Impersonation`] has an
     /// example.
     pub fn impersonate(mut self, impersonation: Impersonation) -> Self {
         self.impersonation = Some(impersonation);
@@ -375,7 +379,7 @@ impl Config {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn on_warning(mut self, handler: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
-        self.manners.on_warning = Some(manners::Handler(Arc::new(handler)));
+        self.policy.on_warning = Some(policy::WarningHandler(Arc::new(handler)));
         self
     }
 
@@ -383,8 +387,8 @@ impl Config {
     /// their [`Stop`](crate::Stop) ends that. Both must be above 0. client-go's `QPS` and `Burst`.
     ///
     /// Each time that a request is sent counts, as it does to the server: those that are sent again, and
-    /// watches, too. All clones of a client share the limit. Whoever is stopped while he waits has had his
-    /// turn. A wait of more than 50 ms is logged at `debug`, one of more than a second at `info`, every ten
+    /// watches, too. All clones of a client share the limit. A request cancelled while waiting
+    /// still consumes its token. A wait of more than 50 ms is logged at `debug`, one of more than a second at `info`, every ten
     /// seconds at most.
     ///
     /// There is none by default, where client-go has 5 and 10: an API server shares itself out fairly (API
@@ -401,7 +405,7 @@ impl Config {
     /// # Ok::<(), k8s_informer::Error>(())
     /// ```
     pub fn rate_limit(mut self, qps: f64, burst: usize) -> Self {
-        self.manners.rate_limit = Some((qps, burst));
+        self.policy.rate_limit = Some((qps, burst));
         self
     }
 
@@ -425,32 +429,20 @@ impl Config {
     /// [`DecodeLimits`]: crate::DecodeLimits
     /// [`Response::into_body`]: crate::Response::into_body
     pub fn body_limit(mut self, bytes: u64) -> Self {
-        self.manners.body_limit = bytes;
+        self.policy.body_limit = bytes;
         self
     }
 
-    /// Tells these metrics of each request. None are told by default.
+    /// Reports each request to these metrics. By default there are none.
     pub fn metrics(mut self, metrics: Arc<dyn ClientMetrics>) -> Self {
-        self.manners.metrics = Some(metrics);
+        self.policy.metrics = Some(metrics);
         self
     }
 
-    /// By this clock requests wait for the [rate limit](Self::rate_limit) and as long as a server asks for
-    /// (`Retry-After`), and metrics are measured; the machine's by default. Not the time limits of
-    /// connections, which are the system's.
-    ///
-    /// ```
-    /// use k8s_informer::testing::FakeClock;
-    /// use k8s_informer::{Client, Config};
-    /// use std::sync::Arc;
-    ///
-    /// let clock = FakeClock::new(); // requests that have to wait do so until the test turns it
-    /// Client::new(Config::new("http://127.0.0.1:8001").rate_limit(1.0, 1).clock(Arc::new(clock.clone())))?;
-    /// assert!(clock.waits().is_empty());
-    /// # Ok::<(), k8s_informer::Error>(())
-    /// ```
+    /// For tests: the clock of the [rate limit](Self::rate_limit), of `Retry-After` and of metrics.
+    #[doc(hidden)]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.manners.clock = clock;
+        self.policy.clock = clock;
         self
     }
 
@@ -483,8 +475,8 @@ mod tests {
         assert_eq!(config.connect_timeout, Some(Duration::from_secs(10)));
         assert_eq!(config.response_timeout, Some(Duration::from_secs(90)));
         assert_eq!(config.default_namespace, "default");
-        assert!(config.manners.rate_limit.is_none() && config.manners.metrics.is_none());
-        assert_eq!(config.manners.body_limit, 256 * 1024 * 1024);
+        assert!(config.policy.rate_limit.is_none() && config.policy.metrics.is_none());
+        assert_eq!(config.policy.body_limit, 256 * 1024 * 1024);
         assert!(!config.insecure && !config.mentions_tls());
     }
 }

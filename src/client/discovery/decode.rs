@@ -1,5 +1,5 @@
-//! From what a server says to what it serves. Each group, version and resource is read by itself: what is
-//! wrong with one hides no other.
+//! Decodes what a server says it serves. Each group, version and resource is decoded on its own: an error in one hides
+//! no other.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,7 +22,7 @@ const NAME_LIMIT: usize = 253;
 pub(super) struct Found {
     pub(super) groups: Vec<DiscoveredGroup>,
     /// Where in `groups` each is.
-    places: HashMap<String, usize>,
+    positions: HashMap<String, usize>,
     pub(super) resources: Vec<DiscoveredResource>,
     pub(super) failures: Vec<DiscoveryFailure>,
     /// Versions that are still to be asked for their resources.
@@ -179,28 +179,18 @@ impl Found {
     }
 
     fn read_aggregated(&mut self, item: &RawValue) {
-        let group: AggregatedGroup<'_> = match serde_json::from_str(item.get()) {
-            Ok(group) => group,
-            Err(error) => {
-                return self.fail(name_in(item), "", Error::decode(wire::describe(&error)));
-            }
+        let Some(group) = self.item::<AggregatedGroup<'_>>(item, || name_in(item), "") else {
+            return;
         };
         let name = group.metadata.name;
-        if !is_group(&name) {
-            return self.fail(
-                String::new(),
-                "",
-                Error::decode("a group with a name that is none"),
-            );
+        if !self.check_group(&name) {
+            return;
         }
         let mut versions = Vec::new();
         for item in group.versions.into_iter().flatten() {
-            let version: AggregatedVersion<'_> = match serde_json::from_str(item.get()) {
-                Ok(version) => version,
-                Err(error) => {
-                    self.fail(name.clone(), "", Error::decode(wire::describe(&error)));
-                    continue;
-                }
+            let Some(version) = self.item::<AggregatedVersion<'_>>(item, || name.clone(), "")
+            else {
+                continue;
             };
             if version.freshness == "Stale" {
                 self.fail(name.clone(), &version.version, stale());
@@ -215,15 +205,9 @@ impl Found {
     }
 
     fn read_aggregated_resource(&mut self, group: &str, version: &str, item: &RawValue) {
-        let found: AggregatedResource<'_> = match serde_json::from_str(item.get()) {
-            Ok(found) => found,
-            Err(error) => {
-                return self.fail(
-                    group.to_owned(),
-                    version,
-                    Error::decode(wire::describe(&error)),
-                );
-            }
+        let name = || group.to_owned();
+        let Some(found) = self.item::<AggregatedResource<'_>>(item, name, version) else {
+            return;
         };
         let subresources = found.subresources.into_iter().flatten().filter_map(|item| {
             let found: AggregatedSubresource = serde_json::from_str(item.get()).ok()?;
@@ -244,11 +228,7 @@ impl Found {
             resource: GroupVersionResource::new(group, version, found.resource),
             kind: GroupVersionKind::new(group, version, kind),
             singular: found.singular_resource,
-            scope: if found.scope == "Namespaced" {
-                Scope::Namespaced
-            } else {
-                Scope::Cluster
-            },
+            scope: scope(found.scope == "Namespaced"),
             verbs: found.verbs.unwrap_or_default(),
             short_names: found.short_names.unwrap_or_default(),
             categories: found.categories.unwrap_or_default(),
@@ -258,18 +238,11 @@ impl Found {
     }
 
     fn read_group(&mut self, item: &RawValue) {
-        let group: Group<'_> = match serde_json::from_str(item.get()) {
-            Ok(group) => group,
-            Err(error) => {
-                return self.fail(name_in(item), "", Error::decode(wire::describe(&error)));
-            }
+        let Some(group) = self.item::<Group<'_>>(item, || name_in(item), "") else {
+            return;
         };
-        if !is_group(&group.name) {
-            return self.fail(
-                String::new(),
-                "",
-                Error::decode("a group with a name that is none"),
-            );
+        if !self.check_group(&group.name) {
+            return;
         }
         let versions = group.versions.into_iter().flatten();
         let versions =
@@ -293,14 +266,7 @@ impl Found {
         let list: ResourceList<'_> = decode(body)?;
         let mut all = Vec::<Resource>::new();
         for item in list.resources.into_iter().flatten() {
-            match serde_json::from_str(item.get()) {
-                Ok(resource) => all.push(resource),
-                Err(error) => self.fail(
-                    group.to_owned(),
-                    version,
-                    Error::decode(wire::describe(&error)),
-                ),
-            }
+            all.extend(self.item(item, || group.to_owned(), version));
         }
         let mut subresources = HashMap::<String, Vec<_>>::new();
         let (below, whole): (Vec<_>, Vec<_>) =
@@ -335,11 +301,7 @@ impl Found {
                 resource: GroupVersionResource::new(group, version, found.name),
                 kind: GroupVersionKind::new(group, version, found.kind),
                 singular: found.singular_name,
-                scope: if found.namespaced {
-                    Scope::Namespaced
-                } else {
-                    Scope::Cluster
-                },
+                scope: scope(found.namespaced),
                 verbs: found.verbs.unwrap_or_default(),
                 short_names: found.short_names.unwrap_or_default(),
                 categories: found.categories.unwrap_or_default(),
@@ -348,6 +310,27 @@ impl Found {
             });
         }
         Ok(())
+    }
+
+    /// Decodes one item; a failure of this group and version if that is impossible.
+    fn item<'a, T: Deserialize<'a>>(
+        &mut self,
+        item: &'a RawValue,
+        group: impl FnOnce() -> String,
+        version: &str,
+    ) -> Option<T> {
+        serde_json::from_str(item.get())
+            .map_err(|error| self.fail(group(), version, Error::decode(wire::describe(&error))))
+            .ok()
+    }
+
+    fn check_group(&mut self, name: &str) -> bool {
+        let is_group = name.is_empty() || is_name(name);
+        if !is_group {
+            let error = Error::decode("a group with a name that is none");
+            self.fail(String::new(), "", error);
+        }
+        is_group
     }
 
     pub(super) fn fail(&mut self, group: String, version: &str, error: Error) {
@@ -400,7 +383,7 @@ impl Found {
         let Some(preferred) = preferred.or_else(|| usable.first().cloned()) else {
             return;
         };
-        if let Some(place) = self.places.get(&name) {
+        if let Some(place) = self.positions.get(&name) {
             let group = &mut self.groups[*place];
             let known: HashSet<_> = group.versions.iter().cloned().collect();
             group.versions.extend(
@@ -409,7 +392,7 @@ impl Found {
                     .filter(|version| !known.contains(version)),
             );
         } else {
-            self.places.insert(name.clone(), self.groups.len());
+            self.positions.insert(name.clone(), self.groups.len());
             self.groups.push(DiscoveredGroup {
                 name,
                 versions: usable,
@@ -478,20 +461,18 @@ fn name_in(item: &RawValue) -> String {
         #[serde(default)]
         metadata: Named,
     }
-    let either = serde_json::from_str::<Either>(item.get());
-    either
-        .map(|either| {
-            if either.name.is_empty() {
-                either.metadata.name
-            } else {
-                either.name
-            }
-        })
-        .unwrap_or_default()
+    match serde_json::from_str::<Either>(item.get()) {
+        Ok(either) if either.name.is_empty() => either.metadata.name,
+        Ok(either) => either.name,
+        Err(_) => String::new(),
+    }
 }
 
-fn is_group(name: &str) -> bool {
-    name.is_empty() || is_name(name)
+fn scope(is_namespaced: bool) -> Scope {
+    match is_namespaced {
+        true => Scope::Namespaced,
+        false => Scope::Cluster,
+    }
 }
 
 /// Whether it can stand in a path, and in a message.

@@ -13,7 +13,7 @@ pub use document::{
 };
 
 use self::decode::Found;
-use super::{Client, Request, answer};
+use super::{Client, Request, response_checks};
 use crate::error::Error;
 use crate::object::{GroupVersionKind, GroupVersionResource, group_version_path};
 use crate::stop::{Done, Stop};
@@ -359,7 +359,7 @@ impl Client {
     /// The whole answer, if it is JSON and not too long.
     fn small(&self, request: &Request, stop: &Stop) -> Result<Vec<u8>, Error> {
         let response = self.request(&request.clone().body_limit(BODY_LIMIT), stop)?;
-        answer::check_json(&response.headers).map_err(|error| self.of(request, error))?;
+        response_checks::check_json(&response.headers).map_err(|error| self.of(request, error))?;
         response.bytes()
     }
 

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_allocated_before_it_is_used_and_nothing_is_kept_when_there_is_nothing_to_do() {
+    fn buffers_are_allocated_on_use_and_freed_when_idle() {
         let mut buffers = buffers();
         assert_eq!(
             (buffers.input.capacity(), buffers.output.capacity()),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn it_grows_with_reads_that_fill_it_and_shrinks_after_many_small_ones() {
+    fn buffer_grows_on_full_reads_shrinks_after_small_ones() {
         let mut buffers = buffers();
         let sizes: Vec<usize> = (0..7).map(|_| read(&mut buffers, LARGEST) / 1024).collect();
         assert_eq!(sizes, [8, 16, 32, 64, 128, 128, 128]);

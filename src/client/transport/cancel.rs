@@ -1,7 +1,7 @@
 //! Which socket belongs to which request, so that a [`Stop`] ends just the request it was given for.
 //!
 //! A connection outlives a request in the pool, and its socket comes to be deep below ureq, whose calls carry
-//! nothing of ours. So the request that a thread is making stands in a thread-local while ureq runs (it
+//! nothing of ours. So the request that a thread is making is in a thread-local while ureq runs (it
 //! connects and writes on the calling thread), and a socket takes note of it when it is made and whenever a
 //! request is written to it.
 
@@ -10,6 +10,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use super::deadline::ReadDeadline;
 use crate::stop::{Stop, Subscription};
 use crate::sync::Mutex;
 
@@ -50,6 +51,7 @@ pub(in crate::client) struct Call {
     /// What to shut down when the stop is given. Locked by the thread that stops and by the one that
     /// connects, never while either blocks.
     sockets: Mutex<Vec<Weak<Socket>>>,
+    deadline: Arc<ReadDeadline>,
     fresh: bool,
     reused: AtomicBool,
 }
@@ -62,6 +64,11 @@ impl Call {
 
     pub(in crate::client) fn stop(&self) -> &Stop {
         &self.stop
+    }
+
+    /// Until when reads of its response's body may wait.
+    pub(in crate::client) fn deadline(&self) -> Arc<ReadDeadline> {
+        Arc::clone(&self.deadline)
     }
 
     /// Whether it must not use a connection from the pool.
@@ -110,6 +117,7 @@ impl Running {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             stop: stop.clone(),
             sockets: Mutex::default(),
+            deadline: Arc::default(),
             fresh,
             reused: AtomicBool::new(false),
         });
@@ -136,6 +144,11 @@ impl Running {
         }
         let _leave = Leave(CURRENT.replace(Some(self.call.clone())));
         work()
+    }
+
+    /// Until when reads of the response's body may wait.
+    pub(in crate::client) fn deadline(&self) -> &ReadDeadline {
+        &self.call.deadline
     }
 
     /// Whether it went over a connection from the pool.

@@ -1,62 +1,55 @@
-//! Until when a read of a body may wait. ureq's limits are given with the request, and its limit for a read
-//! is one for each of the socket: a chunk head or a TLS record that drips in would never meet it. This one
-//! can be another for every read, and is for all that the read does.
+//! Time limits that ureq does not have.
 
-use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-thread_local! {
-    static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
-    static GLANCES: Cell<bool> = const { Cell::new(false) };
+use ureq::unversioned::transport::{ConnectionDetails, time};
+
+use crate::sync::Mutex;
+
+/// The time until which reads of a response body may wait: a cell that the body shares with its connection.
+///
+/// A body's reader passes through ureq and TLS, whose `Read` has no such argument. ureq's own limit is fixed with
+/// the request and restarts with each read of the socket, so a chunk head or a TLS record that drips in would
+/// never reach it. This limit can differ for each read of the body, and covers all that the read does.
+#[derive(Debug, Default)]
+pub(in crate::client) struct ReadDeadline {
+    /// Innermost; held for a copy. Only the thread that reads the body locks it.
+    until: Mutex<Option<Instant>>,
 }
 
-/// Runs `work`, whose reads of a socket don't wait at all: they time out where nothing is there. A short
-/// deadline would be no such thing, as kernels round it up to a tick of some milliseconds.
-pub(in crate::client) fn glance<R>(work: impl FnOnce() -> R) -> R {
-    struct Leave;
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            GLANCES.set(false);
-        }
+impl ReadDeadline {
+    /// Limits the reads that follow; `None` lets them wait forever.
+    pub(in crate::client) fn set(&self, until: Option<Instant>) {
+        *self.until.lock() = until;
     }
-    let _leave = Leave;
-    GLANCES.set(true);
-    work()
-}
 
-/// Whether a read is not to wait.
-pub(in crate::client) fn is_glance() -> bool {
-    GLANCES.get()
-}
-
-/// Runs `work`, whose reads may take no longer than `timeout` together; nor than what it runs in.
-pub(in crate::client) fn within<R>(timeout: Option<Duration>, work: impl FnOnce() -> R) -> R {
-    /// Puts back what was there, also when `work` panics.
-    struct Leave(Option<Instant>);
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            DEADLINE.set(self.0);
-        }
+    /// The time left, if there is a limit: zero when it is over. Rounded up to whole milliseconds, so that most
+    /// reads with the same limit need no system call to set it.
+    pub(super) fn left(&self) -> Option<Duration> {
+        let left = (*self.until.lock())?.saturating_duration_since(Instant::now());
+        Some(match left.subsec_nanos() % 1_000_000 {
+            0 => left,
+            over => left.saturating_add(Duration::from_nanos((1_000_000 - over).into())),
+        })
     }
-    let outer = DEADLINE.get();
-    // One that is too far away to be told is none.
-    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let _leave = Leave(outer);
-    DEADLINE.set(match (outer, deadline) {
-        (Some(outer), Some(deadline)) => Some(outer.min(deadline)),
-        (outer, deadline) => outer.or(deadline),
-    });
-    work()
 }
 
-/// What is left of the time, if there is a limit: zero when it is over. In whole milliseconds, so that a
-/// socket need not be told another time for every read.
-pub(in crate::client) fn left() -> Option<Duration> {
-    let left = DEADLINE.get()?.saturating_duration_since(Instant::now());
-    Some(match left.subsec_nanos() % 1_000_000 {
-        0 => left,
-        over => left.saturating_add(Duration::from_nanos((1_000_000 - over).into())),
-    })
+/// The time left to connect; an error when it is over.
+pub(super) fn left_to_connect(
+    details: &ConnectionDetails<'_>,
+) -> Result<Option<Duration>, ureq::Error> {
+    let time::Duration::Exact(limit) = details.timeout.after else {
+        return Ok(None);
+    };
+    let (time::Instant::Exact(start), time::Instant::Exact(now)) =
+        (details.now, (details.current_time)())
+    else {
+        return Ok(Some(limit));
+    };
+    match limit.saturating_sub(now.saturating_duration_since(start)) {
+        Duration::ZERO => Err(ureq::Error::Timeout(details.timeout.reason)),
+        left => Ok(Some(left)),
+    }
 }
 
 #[cfg(test)]
@@ -64,26 +57,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_deadline_counts_and_goes_with_its_work() {
-        let (short, long) = (
-            Some(Duration::from_secs(10)),
-            Some(Duration::from_secs(1000)),
-        );
-        assert_eq!(left(), None);
-        within(short, || {
-            let rest = left().unwrap();
-            assert!(
-                rest <= short.unwrap() && rest.subsec_nanos().is_multiple_of(1_000_000),
-                "{rest:?}"
-            );
-            within(long, || assert!(left() <= short));
-            within(None, || assert!(left() <= short && left().is_some()));
-        });
-        within(long, || within(short, || assert!(left() <= short)));
-        within(Some(Duration::ZERO), || {
-            assert_eq!(left(), Some(Duration::ZERO))
-        });
-        within(Some(Duration::MAX), || assert_eq!(left(), None));
-        assert_eq!(left(), None);
+    fn left_is_rounded_up_and_never_negative() {
+        let deadline = ReadDeadline::default();
+        assert_eq!(deadline.left(), None);
+        let now = Instant::now();
+        deadline.set(Some(now + Duration::from_secs(1000)));
+        let left = deadline.left().unwrap();
+        assert!(left <= Duration::from_secs(1000), "{left:?}");
+        assert!(left.subsec_nanos().is_multiple_of(1_000_000), "{left:?}");
+        deadline.set(Some(now));
+        assert_eq!(deadline.left(), Some(Duration::ZERO));
+        deadline.set(None);
+        assert_eq!(deadline.left(), None);
     }
 }

@@ -1,48 +1,49 @@
-//! Sockets, TLS and proxies under ureq. All that touches `ureq::unversioned`, which is outside ureq's semver
-//! promise, stands here.
+//! Sockets, TLS and proxies under ureq. Everything that touches `ureq::unversioned` is in this folder.
 //!
-//! A connection is made in three steps: TCP to the server or its proxy, the tunnel through the proxy if there
-//! is one, and TLS with the server if it wants that.
+//! ureq may change `unversioned` in any minor release, so Cargo.toml admits only minors that the tests passed with.
+//! To admit another one, build with it and run `cargo test --test client`. What the crate relies on, and the tests
+//! in `tests/client` that would notice a change:
+//!
+//! | ureq | tests |
+//! |---|---|
+//! | calls our `Connector` for each connection that is not pooled, and hands on its errors | `stop::while_connecting`, `http::nobody_listens` |
+//! | passes each read its own deadline, and loses no byte when a read gives up | `timeouts::every_byte_arrives_whatever_reads_gave_up_in_between` |
+//! | returns from a read as soon as one chunk is there | `sizes::a_watch_in_chunks_of_one_byte_is_as_good_as_any` |
+//! | takes buffers of our size, which limit the head of an answer | `sizes::a_head_may_be_so_large_and_no_larger_whatever_comes_with_it` |
+//! | returns a connection to the pool after the last byte of a body, and asks our transport whether it is still open | `http::a_body_that_is_read_to_its_end_gives_its_connection_back`, `stop::stop_of_earlier_request_spares_next_on_same_connection` |
+//! | lets a blocked connect, handshake, write or read end with an error of ours | the other tests of `stop` |
+//! | leaves names to our `Resolver`, and proxies to our `Connector` | `proxy::a_name_is_reached_by_any_of_its_addresses`, `proxy::names_are_resolved_by_the_proxy` |
+//!
+//! Files import only files above them: sizes, authority; buffers, deadline, cancel; resolve, tcp, tls_config; error,
+//! tls_transport; proxy; connector.
 
+mod authority;
 mod buffers;
 pub(super) mod cancel;
-pub(super) mod deadline;
+mod connector;
+mod deadline;
+pub(super) mod error;
 pub(super) mod proxy;
 mod resolve;
-mod secure;
+mod sizes;
 mod tcp;
-pub(super) mod tls;
+pub(super) mod tls_config;
+mod tls_transport;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
-use ureq::unversioned::transport::{ConnectionDetails, Connector, Either, NextTimeout, time};
+use ureq::unversioned::transport::NextTimeout;
 use ureq::{Agent, http::Uri};
 
-use self::proxy::{Proxy, ProxyConnector};
-use self::secure::{TlsConnector, TlsTransport};
-use self::tcp::{TcpConnector, TcpTransport};
-use self::tls::Tls;
-
-/// The largest head of an answer, and the longest header line of a request: 32 KiB. A long token has 10 KiB.
-pub(super) const BUFFER: usize = 32 * 1024;
-
-/// How much is read at once to begin with.
-const SMALL_INPUT: usize = 8 * 1024;
-
-/// What is sent at once under TLS: one record, and what it has around it.
-const RECORD_BUFFER: usize = 17 * 1024;
-
-/// How much is read at once under TLS to begin with: as much as rustls takes.
-const RECORD_INPUT: usize = 4 * 1024;
+use self::connector::ServerConnector;
+use self::proxy::Proxy;
+pub(super) use self::sizes::BUFFER;
+use self::tls_config::Tls;
 
 /// How long an unused connection stays in the pool: as long as a keepalive would find it alive without
 /// asking.
 const MAX_IDLE: Duration = Duration::from_secs(30);
-
-/// What leads to the server: TCP, or a tunnel through a proxy, which may want TLS for itself.
-type Way = Either<TcpTransport, Box<TlsTransport<TcpTransport>>>;
 
 /// An agent for one server, directly or through a proxy.
 pub(super) fn agent(tls: Option<Tls>, proxy: Option<Proxy>) -> Agent {
@@ -66,18 +67,14 @@ pub(super) fn agent(tls: Option<Tls>, proxy: Option<Proxy>) -> Agent {
     if let Some(proxy) = &proxy {
         log::debug!("the way to the server leads through the proxy {proxy}");
     }
-    let proxy = proxy.map(Arc::new);
-    let connector = TcpConnector::new(proxy.clone())
-        .chain(ProxyConnector::new(proxy.clone()))
-        .chain(TlsConnector::new(tls, proxy));
-    Agent::with_parts(config, connector, Later)
+    Agent::with_parts(config, ServerConnector::new(tls, proxy), NoResolver)
 }
 
 /// Resolves nothing: ureq asks for every request, but only a new connection needs addresses.
 #[derive(Debug)]
-struct Later;
+struct NoResolver;
 
-impl Resolver for Later {
+impl Resolver for NoResolver {
     fn resolve(
         &self,
         _: &Uri,
@@ -85,38 +82,5 @@ impl Resolver for Later {
         _: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
         Ok(self.empty())
-    }
-}
-
-/// The host as it stands in the URL, and the port.
-fn place(uri: &Uri) -> (&str, u16) {
-    let port = match (uri.port_u16(), uri.scheme_str()) {
-        (Some(port), _) => port,
-        (None, Some("https")) => 443,
-        (None, _) => 80,
-    };
-    (uri.host().unwrap_or_default(), port)
-}
-
-/// The host without the brackets of an IPv6 address.
-fn bare(host: &str) -> &str {
-    host.strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .unwrap_or(host)
-}
-
-/// What is left of the time to connect; zero is an error.
-fn left(details: &ConnectionDetails<'_>) -> Result<Option<Duration>, ureq::Error> {
-    let time::Duration::Exact(limit) = details.timeout.after else {
-        return Ok(None);
-    };
-    let (time::Instant::Exact(start), time::Instant::Exact(now)) =
-        (details.now, (details.current_time)())
-    else {
-        return Ok(Some(limit));
-    };
-    match limit.saturating_sub(now.saturating_duration_since(start)) {
-        Duration::ZERO => Err(ureq::Error::Timeout(details.timeout.reason)),
-        left => Ok(Some(left)),
     }
 }

@@ -1,6 +1,5 @@
-//! Names to addresses. `getaddrinfo` can't be interrupted, so it runs on a thread of its own that nobody
-//! joins; requests that need the same name meanwhile wait for the same lookup, so there is at most one such
-//! thread a name.
+//! Resolves names to addresses. `getaddrinfo` can't be interrupted, so it runs on a detached thread. Requests that
+//! need the same name meanwhile wait for the same lookup: there is at most one such thread for each name.
 
 use std::fmt;
 use std::io;
@@ -9,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use super::bare;
+use super::authority::without_brackets;
 use crate::stop::{Done, Stop};
 use crate::sync::{Mutex, channel};
 
@@ -25,12 +24,12 @@ struct Lookup {
 
 /// Resolves one name after another; a client has one server, so mostly the same.
 #[derive(Default)]
-pub(super) struct Names {
+pub(super) struct NameResolver {
     /// The lookup that is under way. Innermost, held while its thread is started.
     pending: Mutex<Option<Arc<Lookup>>>,
 }
 
-impl Names {
+impl NameResolver {
     /// Blocks until the addresses are there, for at most `timeout`, or until the stop.
     pub(super) fn resolve(
         &self,
@@ -40,7 +39,7 @@ impl Names {
         stop: Option<&Stop>,
     ) -> io::Result<Vec<SocketAddr>> {
         // The % in front of a zone is escaped in a URL.
-        let host = &*bare(host).replacen("%25", "%", 1);
+        let host = &*without_brackets(host).replacen("%25", "%", 1);
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
@@ -107,9 +106,9 @@ impl Names {
     }
 }
 
-impl fmt::Debug for Names {
+impl fmt::Debug for NameResolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Names").finish_non_exhaustive()
+        f.debug_struct("NameResolver").finish_non_exhaustive()
     }
 }
 
@@ -119,7 +118,7 @@ mod tests {
 
     #[test]
     fn addresses_need_no_lookup() {
-        let names = Names::default();
+        let names = NameResolver::default();
         let resolve = |host| names.resolve(host, 6443, None, None).unwrap();
         assert_eq!(resolve("10.0.0.1"), ["10.0.0.1:6443".parse().unwrap()]);
         assert_eq!(resolve("[fd00::1]"), ["[fd00::1]:6443".parse().unwrap()]);
@@ -128,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_name_is_looked_up() {
-        let addresses = Names::default()
+        let addresses = NameResolver::default()
             .resolve("localhost", 80, None, Some(&Stop::new()))
             .unwrap();
         assert!(
@@ -139,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_stop_and_a_timeout_end_the_wait_for_a_lookup_that_hangs() {
-        let names = Names::default();
+        let names = NameResolver::default();
         // A lookup that nobody finishes.
         *names.pending.lock() = Some(Arc::new(Lookup {
             host: "api".to_owned(),

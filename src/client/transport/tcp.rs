@@ -7,15 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, TcpKeepalive, Type};
-use ureq::unversioned::transport::{
-    Buffers, ConnectionDetails, Connector, NextTimeout, Transport, time,
-};
+use ureq::unversioned::transport::{Buffers, NextTimeout, Transport, time};
 
 use super::buffers::GrowingBuffers;
 use super::cancel::{Call, Socket};
-use super::proxy::Proxy;
-use super::resolve::Names;
-use super::{BUFFER, RECORD_BUFFER, RECORD_INPUT, SMALL_INPUT, deadline, left, place};
+use super::deadline::ReadDeadline;
+use super::sizes::{BUFFER, RECORD_BUFFER, RECORD_INPUT, SMALL_INPUT};
 
 /// TCP keepalive: after 30 s of silence, every 10 s, three times; a dead peer is noticed after a minute. No
 /// TCP_USER_TIMEOUT, it would override the count.
@@ -28,65 +25,8 @@ const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
 /// `FallbackDelay`.
 const FALLBACK_DELAY: Duration = Duration::from_millis(300);
 
-#[derive(Debug)]
-pub(super) struct TcpConnector {
-    names: Names,
-    proxy: Option<Arc<Proxy>>,
-}
-
-impl TcpConnector {
-    pub(super) fn new(proxy: Option<Arc<Proxy>>) -> Self {
-        Self {
-            names: Names::default(),
-            proxy,
-        }
-    }
-
-    fn socket(&self, details: &ConnectionDetails<'_>) -> Result<Arc<Socket>, ureq::Error> {
-        let (host, port) = match &self.proxy {
-            Some(proxy) => proxy.place(),
-            None => place(details.uri),
-        };
-        let call = Call::current();
-        let stop = call.as_ref().map(|call| call.stop());
-        let addresses = match self.names.resolve(host, port, left(details)?, stop) {
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                return Err(ureq::Error::Timeout(ureq::Timeout::Resolve));
-            }
-            addresses => addresses?,
-        };
-        dial(&addresses, || left(details), call.as_deref()).map_err(|error| match error {
-            Undialed::Silent => ureq::Error::Timeout(details.timeout.reason),
-            Undialed::Failed(error) => error,
-        })
-    }
-}
-
-impl Connector for TcpConnector {
-    type Out = TcpTransport;
-
-    fn connect(
-        &self,
-        details: &ConnectionDetails<'_>,
-        _: Option<()>,
-    ) -> Result<Option<TcpTransport>, ureq::Error> {
-        let socket = self.socket(details);
-        let (socket, under_tls) = match &self.proxy {
-            Some(proxy) => (
-                socket.map_err(|error| proxy.failed(error))?,
-                proxy.is_https(),
-            ),
-            None => (socket?, false),
-        };
-        Ok(Some(TcpTransport::new(
-            socket,
-            under_tls || details.needs_tls(),
-        )))
-    }
-}
-
-enum Undialed {
-    /// Nobody answered in time.
+pub(super) enum DialError {
+    /// No address answered in time.
     Silent,
     Failed(ureq::Error),
 }
@@ -96,13 +36,13 @@ enum Undialed {
 /// In turn and twice, for Happy Eyeballs without a thread (RFC 8305): an address that is silent, as those of
 /// a broken IPv6 are, costs a moment and not half of the time; one that is only slow is waited for once no
 /// other one has answered.
-fn dial(
+pub(super) fn dial(
     addresses: &[SocketAddr],
     left: impl Fn() -> Result<Option<Duration>, ureq::Error>,
     call: Option<&Call>,
-) -> Result<Arc<Socket>, Undialed> {
-    let mut waiting = in_turn(addresses);
-    let mut last = Undialed::Failed(ureq::Error::HostNotFound);
+) -> Result<Arc<Socket>, DialError> {
+    let mut waiting = alternate_families(addresses);
+    let mut last = DialError::Failed(ureq::Error::HostNotFound);
     // A single one needs no first look.
     for first_look in [true, false]
         .into_iter()
@@ -111,7 +51,7 @@ fn dial(
         let count = waiting.len();
         let mut silent = Vec::new();
         for (index, address) in waiting.into_iter().enumerate() {
-            let left = left().map_err(Undialed::Failed)?;
+            let left = left().map_err(DialError::Failed)?;
             let timeout = match left {
                 // All first looks together take a quarter of the time at most.
                 Some(left) if first_look => Some(FALLBACK_DELAY.min(left / 4 / count as u32)),
@@ -123,11 +63,11 @@ fn dial(
                 Ok(socket) => return Ok(socket),
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                     silent.push(address);
-                    last = Undialed::Silent;
+                    last = DialError::Silent;
                 }
                 Err(error) => {
                     let text = format!("connect to {address}: {error}");
-                    last = Undialed::Failed(io::Error::new(error.kind(), text).into());
+                    last = DialError::Failed(io::Error::new(error.kind(), text).into());
                 }
             }
             if call.is_some_and(|call| call.stop().is_stopped()) {
@@ -144,7 +84,7 @@ fn dial(
 
 /// In the order that the system prefers, but the families take turns, so that one that is broken as a whole
 /// does not keep the other one waiting.
-fn in_turn(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+fn alternate_families(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     let first_is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (first, second): (Vec<_>, Vec<_>) = addresses
         .iter()
@@ -188,6 +128,8 @@ fn connect(
 pub(super) struct TcpTransport {
     socket: Arc<Socket>,
     buffers: GrowingBuffers,
+    /// That of the call that wrote last.
+    deadline: Arc<ReadDeadline>,
     /// What the socket is set to, to save system calls.
     read_timeout: Option<Duration>,
     write_timeout: Option<Duration>,
@@ -204,6 +146,7 @@ impl TcpTransport {
         Self {
             socket,
             buffers,
+            deadline: Arc::default(),
             read_timeout: None,
             write_timeout: None,
         }
@@ -242,6 +185,7 @@ impl Transport for TcpTransport {
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
         if let Some(call) = Call::current() {
             call.adopt_if_new(&self.socket);
+            self.deadline = call.deadline();
         }
         let limit = limit(timeout)?;
         if limit != self.write_timeout {
@@ -255,7 +199,7 @@ impl Transport for TcpTransport {
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
-        let timeout = match deadline::left() {
+        let timeout = match self.deadline.left() {
             Some(left) => NextTimeout {
                 after: time::Duration::Exact(left),
                 reason: ureq::Timeout::PerRead,
@@ -265,25 +209,18 @@ impl Transport for TcpTransport {
         };
         let limit = limit(timeout)?;
         let free = free_input(&mut self.buffers)?;
-        let glances = deadline::is_glance();
-        if glances {
-            self.socket.stream.set_nonblocking(true)?;
-        } else if limit != self.read_timeout {
+        if limit != self.read_timeout {
             self.socket.stream.set_read_timeout(limit)?;
             self.read_timeout = limit;
         }
-        let read = loop {
+        let amount = loop {
             match (&self.socket.stream).read(free) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                read => break read,
+                Err(error) if is_timeout(&error) => {
+                    return Err(ureq::Error::Timeout(timeout.reason));
+                }
+                read => break read?,
             }
-        };
-        if glances {
-            self.socket.stream.set_nonblocking(false)?;
-        }
-        let amount = match read {
-            Err(error) if is_timeout(&error) => return Err(ureq::Error::Timeout(timeout.reason)),
-            read => read?,
         };
         self.buffers.input_appended(amount);
         Ok(amount > 0)
@@ -315,6 +252,7 @@ impl fmt::Debug for TcpTransport {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::time::Instant;
 
     use super::*;
     use crate::client::transport::cancel::Running;
@@ -361,9 +299,9 @@ mod tests {
             ("1.1.1.1:1 [::1]:1 [::2]:1", "1.1.1.1:1 [::1]:1 [::2]:1"),
             ("1.1.1.1:1 2.2.2.2:1", "1.1.1.1:1 2.2.2.2:1"),
         ] {
-            assert_eq!(in_turn(&addresses(given)), addresses(expected));
+            assert_eq!(alternate_families(&addresses(given)), addresses(expected));
         }
-        assert!(in_turn(&[]).is_empty());
+        assert!(alternate_families(&[]).is_empty());
     }
 
     #[cfg(target_os = "linux")]
@@ -386,8 +324,8 @@ mod tests {
         )
         .err()
         .unwrap();
-        assert!(matches!(error, Undialed::Silent));
-        let Some(Undialed::Failed(error)) = dial(&[deaf], || Ok(None), None).err() else {
+        assert!(matches!(error, DialError::Silent));
+        let Some(DialError::Failed(error)) = dial(&[deaf], || Ok(None), None).err() else {
             panic!()
         };
         assert!(error.to_string().contains(&deaf.to_string()), "{error}");
@@ -446,30 +384,30 @@ mod tests {
     }
 
     #[test]
-    fn who_glances_is_given_what_is_there() {
-        const LONG: Duration = Duration::from_secs(60);
+    fn reads_time_out_at_the_deadline_of_the_call() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = connect(listener.local_addr().unwrap(), None, None).unwrap();
         let mut transport = TcpTransport::new(socket, false);
         let (mut peer, _) = listener.accept().unwrap();
-        let within = |limit| NextTimeout {
-            after: time::Duration::Exact(limit),
-            reason: ureq::Timeout::PerRead,
+        let no_limit = NextTimeout {
+            after: time::Duration::NotHappening,
+            reason: ureq::Timeout::RecvBody,
             per_read: None,
             per_write: None,
         };
-        let silent = deadline::glance(|| transport.await_input(within(LONG)));
-        assert!(matches!(
-            silent,
-            Err(ureq::Error::Timeout(ureq::Timeout::PerRead))
-        ));
+        let running = Running::begin(&Stop::new(), false);
+        running.enter(|| transport.transmit_output(0, no_limit).unwrap());
+        for wait in [Duration::ZERO, Duration::from_millis(1)] {
+            running.deadline().set(Some(Instant::now() + wait));
+            let silent = transport.await_input(no_limit);
+            assert!(matches!(
+                silent,
+                Err(ureq::Error::Timeout(ureq::Timeout::PerRead))
+            ));
+        }
         peer.write_all(b"x").unwrap();
-        let _ = transport.socket.stream.peek(&mut [0]).unwrap();
-        assert!(deadline::glance(|| transport.await_input(within(LONG))).unwrap());
+        running.deadline().set(None);
+        assert!(transport.await_input(no_limit).unwrap());
         assert_eq!(transport.buffers.input(), b"x");
-        // After a glance, too, a wait is one.
-        let (began, limit) = (std::time::Instant::now(), Duration::from_millis(10));
-        assert!(transport.await_input(within(limit)).is_err());
-        assert!(began.elapsed() >= limit);
     }
 }

@@ -3,6 +3,7 @@ use std::any::Any;
 use serde::de::DeserializeOwned;
 
 use crate::informer::error::InformerError;
+use crate::informer::error_listeners::ErrorSubscription;
 use crate::informer::shared_informer::SharedIndexInformer;
 use crate::informer::wait::Unsynced;
 use crate::object::Object;
@@ -16,6 +17,7 @@ pub(super) trait AnyInformer: Send + Sync {
     fn synced(&self) -> &Done;
     fn unsynced(&self) -> Vec<Unsynced>;
     fn undecodable(&self) -> Vec<Unsynced>;
+    fn stop_on_refusal(&self, stop: &Stop) -> ErrorSubscription;
     fn owner(&self) -> Owner;
     fn running_threads(&self) -> Vec<String>;
     fn as_any(&self) -> &dyn Any;
@@ -40,6 +42,10 @@ impl<T: Object + DeserializeOwned> AnyInformer for SharedIndexInformer<T> {
 
     fn undecodable(&self) -> Vec<Unsynced> {
         self.undecodable()
+    }
+
+    fn stop_on_refusal(&self, stop: &Stop) -> ErrorSubscription {
+        self.stop_on_refusal(stop)
     }
 
     fn owner(&self) -> Owner {

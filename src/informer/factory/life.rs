@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Entry, Factory, Informers, Run, SharedInformerFactory};
+use crate::error::debug_as_display;
 use crate::informer::error::InformerError;
 use crate::informer::shared_informer::SharedIndexInformer;
-use crate::informer::wait::SyncError;
+use crate::informer::wait::{SyncEnd, SyncError, SyncOptions, Unsynced};
 use crate::object::Object;
 use crate::panic;
 use crate::stop::{Done, Stop};
@@ -33,6 +34,7 @@ impl SharedInformerFactory {
             .iter()
             .filter(|(_, entry)| entry.run.is_none());
         waiting.try_for_each(|(identity, entry)| identity.check(entry))?;
+        informers.start_called = true;
         for entry in informers
             .all
             .values_mut()
@@ -93,20 +95,43 @@ impl SharedInformerFactory {
 
     /// Blocks until every informer that was started has synced, or until `stop` is given (FA4).
     ///
+    /// An informer that was requested after [`start`](Self::start) is not waited for until it is started, too: a
+    /// component that requests it late does not hold up the others. Its own
+    /// [`wait_for_sync`](SharedIndexInformer::wait_for_sync) reports that it was not started.
+    ///
+    /// ```
+    /// use k8s_informer::testing::ApiServer;
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_openapi::api::core::v1::Pod;
+    ///
+    /// let server = ApiServer::start()?;
+    /// let factory = SharedInformerFactory::builder(Client::new(Config::new(server.url()))?).build();
+    /// factory.informer::<Pod>();
+    /// let stop = Stop::new();
+    /// let error = factory.wait_for_cache_sync(&stop).unwrap_err();
+    /// assert_eq!(error.to_string(), "call `start` first; these were not started: pods");
+    /// factory.start(&stop)?;
+    /// factory.wait_for_cache_sync(&stop)?;
+    /// # factory.shutdown();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
-    /// If `stop` is given, or the factory shut down, before: which informers have not synced, and what went
-    /// wrong last with each. Also if an informer has synced, but the first list of one of its sources had at
-    /// least two objects and none could be decoded: see [`Unsynced::undecodable`](crate::Unsynced::undecodable).
+    /// - `stop` is given, or the factory shut down, before: which informers have not synced, and what went
+    ///   wrong last with each.
+    /// - [`start`](Self::start) was never called: which informers were not started.
+    /// - An informer has synced, but the first list of one of its sources had at least two objects and none could
+    ///   be decoded: see [`Unsynced::undecodable`](crate::Unsynced::undecodable).
     pub fn wait_for_cache_sync(&self, stop: &Stop) -> Result<(), SyncError> {
-        self.wait_for_sync(stop, None)
+        self.wait_for_cache_sync_with(stop, SyncOptions::new())
     }
 
-    /// As [`wait_for_cache_sync`](Self::wait_for_cache_sync), but no longer than this.
+    /// As [`wait_for_cache_sync`](Self::wait_for_cache_sync), with a timeout or other [`SyncOptions`].
     ///
     /// ```
     /// use k8s_informer::testing::{ApiServer, Fault};
-    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop};
+    /// use k8s_informer::{Client, Config, SharedInformerFactory, Stop, SyncOptions};
     /// use k8s_openapi::api::core::v1::Pod;
     /// use std::time::Duration;
     ///
@@ -116,51 +141,74 @@ impl SharedInformerFactory {
     /// factory.informer::<Pod>();
     /// let stop = Stop::new();
     /// factory.start(&stop)?;
-    /// let error = factory.wait_for_cache_sync_timeout(&stop, Duration::from_millis(300)).unwrap_err();
+    /// let error = factory.wait_for_cache_sync_with(&stop, Duration::from_millis(300)).unwrap_err();
     /// assert!(error.timed_out());
     /// assert!(error.to_string().starts_with("after 300ms these had not synced: pods (list pods: "), "{error}");
+    ///
+    /// let error = factory.wait_for_cache_sync_with(&stop, SyncOptions::new().fail_fast()).unwrap_err();
+    /// assert!(error.to_string().starts_with("these cannot sync: pods (list pods: "), "{error}");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// As there, and after this time.
-    pub fn wait_for_cache_sync_timeout(
+    /// As there, and when the options end the wait.
+    pub fn wait_for_cache_sync_with(
         &self,
         stop: &Stop,
-        timeout: Duration,
+        options: impl Into<SyncOptions>,
     ) -> Result<(), SyncError> {
-        self.wait_for_sync(stop, Some(timeout))
-    }
-
-    fn wait_for_sync(&self, stop: &Stop, timeout: Option<Duration>) -> Result<(), SyncError> {
-        let started: Vec<_> = {
+        let SyncOptions { timeout, fail_fast } = options.into();
+        let (started, not_started): (Vec<_>, Vec<_>) = {
             let informers = self.factory.informers.lock();
             let entries = informers.all.values();
-            entries
-                .filter_map(|entry| Some((Arc::clone(&entry.informer), entry.run.clone()?)))
-                .collect()
+            let all = entries.map(|entry| (Arc::clone(&entry.informer), entry.run.clone()));
+            // Once `start` was called, what is requested later is waited for by those who start it.
+            all.filter(|(_, run)| run.is_some() || !informers.start_called)
+                .partition(|(_, run)| run.is_some())
         };
+        if !not_started.is_empty() {
+            let unsynced = not_started
+                .iter()
+                .map(|(informer, _)| Unsynced::not_started(informer.name()));
+            return Err(SyncError::new(unsynced.collect(), SyncEnd::NotStarted));
+        }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let (mut unsynced, mut undecodable) = (Vec::new(), Vec::new());
-        for (informer, run) in started {
+        let refused = Stop::new();
+        let _refusals: Vec<_> = if fail_fast {
+            started
+                .iter()
+                .map(|(informer, _)| informer.stop_on_refusal(&refused))
+                .collect()
+        } else {
+            Vec::new()
+        };
+        let (mut unsynced, mut undecodable, mut has_ended) = (Vec::new(), Vec::new(), false);
+        for (informer, run) in &started {
+            let Some(run) = run else { continue };
             let either = run.stop.child();
-            let _stops = stop.on_stop({
+            let stops = |signal: &Stop| {
                 let either = either.clone();
-                move || either.stop()
-            });
+                signal.on_stop(move || either.stop())
+            };
+            let _stops = (stops(stop), stops(&refused));
             if informer.synced().wait_until(deadline, &either) {
                 undecodable.extend(informer.undecodable());
             } else {
+                has_ended |= run.stop.is_stopped();
                 unsynced.extend(informer.unsynced());
             }
         }
         if unsynced.is_empty() {
             return SyncError::undecodable(undecodable);
         }
-        let timed_out = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let end = match SyncEnd::of(stop, timeout, has_ended) {
+            SyncEnd::Stopped => SyncEnd::Stopped,
+            _ if refused.is_stopped() => SyncEnd::Refused,
+            end => end,
+        };
         unsynced.extend(undecodable);
-        Err(SyncError::new(unsynced, timeout.filter(|_| timed_out)))
+        Err(SyncError::new(unsynced, end))
     }
 
     /// Stops one informer and waits until its threads have ended, and forgets it: who asks for it again gets
@@ -338,7 +386,7 @@ impl SharedInformerFactory {
                 match informer.running_threads() {
                     // Its run is about to return.
                     threads if threads.is_empty() => {
-                        stuck.push(format!("{} process", informer.name()))
+                        stuck.push(format!("{} process", informer.name()));
                     }
                     threads => stuck.extend(threads),
                 }
@@ -413,7 +461,7 @@ impl Drop for Factory {
 }
 
 /// Why a shutdown did not wait until every thread had ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShutdownError {
     /// Some threads have not ended.
@@ -443,3 +491,5 @@ impl fmt::Display for ShutdownError {
 }
 
 impl std::error::Error for ShutdownError {}
+
+debug_as_display!(ShutdownError);

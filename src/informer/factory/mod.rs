@@ -96,6 +96,8 @@ struct Informers {
     /// Those that were stopped alone and are forgotten, till they have ended: a shutdown waits for them,
     /// too.
     stopping: Vec<Entry>,
+    /// Whether [`start`](SharedInformerFactory::start) was called.
+    start_called: bool,
     shut_down: bool,
 }
 

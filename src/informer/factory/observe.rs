@@ -1,21 +1,22 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
 use super::{Identity, InformerScope, SharedInformerFactory, What};
+use crate::error::Error;
 use crate::informer::error::InformerError;
+use crate::informer::error_listeners::ErrorSubscription;
 use crate::informer::handler::{Event, HandlerFuncs, ResourceEventHandler};
 use crate::informer::listener::{HandlerBuffer, HandlerStats};
 use crate::informer::registration::{HandlerOptions, HandlerRegistration};
 use crate::informer::shared_informer::SharedIndexInformer;
-use crate::informer::wait::SyncError;
+use crate::informer::wait::{SyncError, SyncOptions};
 use crate::object::{
     Deleted, DynamicObject, GroupVersionKind, GroupVersionResource, Object, Resource,
 };
-use crate::reflector::{ListerWatcherSource, ReflectorStatus};
+use crate::reflector::{ListerWatcherSource, ReflectorStatus, WatchErrorHandler};
 use crate::stop::{Done, Stop};
 use crate::store::Lister;
 
@@ -139,6 +140,7 @@ impl SharedInformerFactory {
             resource,
             kind,
             observer: HandlerFuncs::new(),
+            on_error: None,
             inline: false,
             options: HandlerOptions::default(),
         }
@@ -158,6 +160,7 @@ pub struct Observe<T> {
     kind: Option<GroupVersionKind>,
     scope: InformerScope,
     observer: HandlerFuncs<T>,
+    on_error: Option<WatchErrorHandler>,
     inline: bool,
     options: HandlerOptions,
 }
@@ -201,6 +204,32 @@ impl<T: Object + DeserializeOwned> Observe<T> {
         }
     }
 
+    /// Called with each failure to list or watch, and for each object that cannot be decoded.
+    ///
+    /// The observation retries after every failure, so this is for messages and metrics: without a logger and
+    /// without this callback, a program that may not list shows nothing. The callback runs on the reflector's
+    /// thread and delays it; with several namespaces, several threads call it. Failures are logged all the same.
+    ///
+    /// ```
+    /// use k8s_informer::testing::{ApiServer, Fault};
+    /// use k8s_informer::{Client, Config, GroupVersionResource, observe_dynamic};
+    ///
+    /// let server = ApiServer::start()?;
+    /// server.fail_next(Fault::status(403).always());
+    /// let (sender, errors) = std::sync::mpsc::channel();
+    /// let client = Client::new(Config::new(server.url()))?;
+    /// let pods = observe_dynamic(client, GroupVersionResource::new("", "v1", "pods"))
+    ///     .on_error(move |error| sender.send(error.clone()).unwrap())
+    ///     .start()?;
+    /// assert!(errors.recv()?.is_forbidden());
+    /// # drop(pods);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_error(mut self, on_error: impl Fn(&Error) + Send + Sync + 'static) -> Self {
+        self.on_error = Some(Arc::new(on_error));
+        self
+    }
+
     /// Calls the closures on the thread that keeps the cache, instead of a thread of their own: two threads
     /// fewer, and the cache never gets ahead of what they know; but while one of them runs nothing else
     /// happens. Such an observation has its informer for itself, and the closures must not add or remove
@@ -237,6 +266,7 @@ impl<T: Object + DeserializeOwned> Observe<T> {
             kind,
             scope,
             observer,
+            on_error,
             inline,
             options,
         } = self;
@@ -261,11 +291,13 @@ impl<T: Object + DeserializeOwned> Observe<T> {
             factory.make(What::Objects(&resource), &scope, options, inline)
         });
         // From here on a failure takes it back.
+        let errors = on_error.map(|on_error| informer.on_error(move |error| on_error(error)));
         let mut observation = Observation {
             factory,
             owns_factory,
             informer,
             handler: None,
+            _errors: errors,
             is_over: false,
         };
         if let Some(handler) = handler {
@@ -301,6 +333,7 @@ pub struct Observation<T: Object + DeserializeOwned> {
     informer: SharedIndexInformer<T>,
     /// `None` if it is inline.
     handler: Option<HandlerRegistration>,
+    _errors: Option<ErrorSubscription>,
     is_over: bool,
 }
 
@@ -318,7 +351,8 @@ impl<T: Object + DeserializeOwned> Observation<T> {
     }
 
     /// Blocks until it [has synced](Self::synced), so until all closures have been called, until `stop` is
-    /// given, until the informer has ended, or for this long. Not to be called from within one of them.
+    /// given, until the informer has ended, or until the options say so: a timeout, `None`, or
+    /// [`SyncOptions`]. Not to be called from within one of the closures.
     ///
     /// # Errors
     ///
@@ -326,9 +360,9 @@ impl<T: Object + DeserializeOwned> Observation<T> {
     pub fn wait_for_sync(
         &self,
         stop: &Stop,
-        timeout: impl Into<Option<Duration>>,
+        options: impl Into<SyncOptions>,
     ) -> Result<(), SyncError> {
-        self.informer.wait_for(self.synced(), stop, timeout.into())
+        self.informer.wait_for(self.synced(), stop, options.into())
     }
 
     /// How it stands with the server.

@@ -54,7 +54,7 @@ impl<T> ChannelHandler<T> {
     /// The handler, and the end where its events come out; the channel has room for `capacity` events.
     #[cfg_attr(
         all(test, shuttle),
-        expect(private_interfaces, reason = "the models' channel")
+        expect(private_interfaces, reason = "the channel of the interleaving tests")
     )]
     pub fn new(capacity: usize) -> (Self, Receiver<Event<T>>) {
         let (events, receiver) = channel::bounded(capacity);

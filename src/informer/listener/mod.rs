@@ -32,8 +32,8 @@ const MANY: usize = 1024;
 /// ... and it takes longer than this.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// How many events are handed from thread to thread at once, at most.
-const TOGETHER: usize = 64;
+/// The number of events that are handed from thread to thread together, at most.
+const BATCH: usize = 64;
 
 /// One handler of a shared informer, with its two threads. client-go's `processorListener`.
 ///
@@ -42,15 +42,15 @@ const TOGETHER: usize = 64;
 /// ```
 ///
 /// Both channels hand over from thread to thread without a place in between; what the handler is not ready
-/// for waits in the buffer. What comes at once is handed over at once, since to wake a thread costs more than
-/// all the rest. Dropping the listener closes the add channel: the pop thread returns at once, and
+/// for waits in the buffer. Events are handed over in batches: waking a thread for each would cost more than
+/// everything else. Dropping the listener closes the add channel: the pop thread returns at once, and
 /// with it goes what waits (SP12); that closes the next channel, and the run thread ends after the call that
 /// it is in, and drops what it has in hand.
 pub(super) struct ProcessorListener<T> {
     pub(super) id: u64,
     pub(super) handler: Arc<Handler>,
     add: Sender<Vec<Notification<T>>>,
-    /// What has been added and not been handed over. Locked while it is, so that nothing is overtaken.
+    /// What has been added and not been sent. Locked while it is sent, so that nothing overtakes it.
     added: Mutex<Vec<Notification<T>>>,
     /// What the threads begin with. Taken when they are started.
     idle: Mutex<Option<Idle<T>>>,
@@ -230,7 +230,7 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         let runs = move || {
             handler
                 .owner
-                .adopt(|| run(&nexts, callee, &handler, &returns, &*clock))
+                .adopt(|| run(&nexts, callee, &handler, &returns, &*clock));
         };
         let runs = threads.spawn(format!("{name} run"), stacks.handlers, runs);
         runs.inspect_err(|_| self.handler.ended.set())?;
@@ -242,7 +242,7 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         threads.spawn(format!("{name} pop"), stacks.others, pops)
     }
 
-    /// Adds a notification, which is handed over with those that follow.
+    /// Adds a notification. It is sent with the next ones, at the latest by [`flush`](Self::flush).
     pub(super) fn add(&self, notification: Notification<T>) {
         if notification.event.is_in_initial_list() {
             self.handler.tracker.start();
@@ -250,13 +250,13 @@ impl<T: Send + Sync + 'static> ProcessorListener<T> {
         self.handler.counters.received();
         let mut added = self.added.lock();
         added.push(notification);
-        if added.len() == TOGETHER {
+        if added.len() == BATCH {
             self.send(&mut added);
         }
     }
 
-    /// Hands over what has been added.
-    pub(super) fn hand_over(&self) {
+    /// Sends what has been added to the pop thread.
+    pub(super) fn flush(&self) {
         let mut added = self.added.lock();
         if !added.is_empty() {
             self.send(&mut added);
@@ -354,7 +354,7 @@ fn pop<T>(
                 ready.recv(add).ok()
             } else {
                 let came_to_nothing = std::mem::take(&mut came_to_nothing);
-                let events = buffer.read(TOGETHER);
+                let events = buffer.read(BATCH);
                 let taken = events.len();
                 if let Err(unsent) = ready.send(
                     next,
@@ -381,7 +381,7 @@ fn pop<T>(
         counters.waits(buffer.len());
     }
     while buffer.len() > 0 {
-        drop_each(buffer.read(TOGETHER), handler);
+        drop_each(buffer.read(BATCH), handler);
     }
 }
 

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn t1_t3_an_empty_list_is_synced_as_soon_as_upstream_says_so_and_stays_so() {
+    fn t1_t3_empty_list_syncs_with_upstream_and_stays_synced() {
         let tracker = SyncTracker::new("handler");
         assert!(!tracker.synced().is_done());
         tracker.upstream_has_synced();

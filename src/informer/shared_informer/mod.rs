@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::controller::{Controller, reflector_name};
 use super::error::InformerError;
+use super::error_listeners::ErrorListeners;
 use super::handler::ResourceEventHandler;
 use super::options::SharedIndexInformerOptions;
 use super::shared_processor::SharedProcessor;
@@ -88,6 +89,7 @@ struct Shared<T> {
     /// `life`, before the processor's and the store's.
     block_deltas: Mutex<()>,
     synced: Done,
+    error_listeners: Arc<ErrorListeners>,
     /// Happens when the run has returned.
     ended: Done,
     next_handler: AtomicU64,
@@ -209,6 +211,7 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             shared: Arc::new(Shared {
                 synced: Done::new(&*name),
                 ended: Done::new(&*name),
+                error_listeners: ErrorListeners::new(sources.len()),
                 sources,
                 indexer: Arc::new(indexer),
                 processor: SharedProcessor::new(Arc::clone(&name), owner),

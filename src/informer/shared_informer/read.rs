@@ -2,12 +2,14 @@
 
 use std::cmp::Ordering;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::SharedIndexInformer;
+use crate::error::Error;
 use crate::informer::controller::Controller;
 use crate::informer::error::InformerError;
-use crate::informer::wait::{SyncError, Unsynced};
+use crate::informer::error_listeners::ErrorSubscription;
+use crate::informer::wait::{SyncEnd, SyncError, SyncOptions, Unsynced};
 use crate::object::Object;
 use crate::reflector::{ReflectorState, ReflectorStatus};
 use crate::resource_version::compare_resource_versions;
@@ -70,7 +72,8 @@ impl<T: Object> SharedIndexInformer<T> {
     }
 
     /// Blocks until it [has synced](Self::has_synced), until `stop` is given, until the informer has ended,
-    /// or for this long.
+    /// or until the options say so: a timeout, `None`, or [`SyncOptions`]. An informer that was not started is
+    /// waited for; the error then says that it was not started.
     ///
     /// ```
     /// use k8s_informer::testing::{Answer, ScriptedListerWatcher};
@@ -81,7 +84,7 @@ impl<T: Object> SharedIndexInformer<T> {
     /// let script = Arc::new(ScriptedListerWatcher::new([]));
     /// let informer = SharedIndexInformer::<DynamicObject>::new(script, Default::default());
     /// let error = informer.wait_for_sync(&Stop::new(), Duration::from_millis(1)).unwrap_err();
-    /// assert_eq!(error.to_string(), "after 1ms these had not synced: scripted objects");
+    /// assert_eq!(error.to_string(), "after 1ms these had not synced: scripted objects (not started)");
     /// ```
     ///
     /// # Errors
@@ -92,9 +95,9 @@ impl<T: Object> SharedIndexInformer<T> {
     pub fn wait_for_sync(
         &self,
         stop: &Stop,
-        timeout: impl Into<Option<Duration>>,
+        options: impl Into<SyncOptions>,
     ) -> Result<(), SyncError> {
-        self.wait_for(self.synced(), stop, timeout.into())
+        self.wait_for(self.synced(), stop, options.into())
     }
 
     /// Blocks until this has happened, to the informer or to one of its handlers.
@@ -102,17 +105,53 @@ impl<T: Object> SharedIndexInformer<T> {
         &self,
         synced: &Done,
         stop: &Stop,
-        timeout: Option<Duration>,
+        options: SyncOptions,
     ) -> Result<(), SyncError> {
+        let SyncOptions { timeout, fail_fast } = options;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let (stop, _ends) = self.stop_or_end(stop);
-        if synced.wait_until(deadline, &stop) {
+        let (either, _ends) = self.stop_or_end(stop);
+        let _refused = fail_fast.then(|| self.stop_on_refusal(&either));
+        if synced.wait_until(deadline, &either) {
             return SyncError::undecodable(self.undecodable());
         }
+        let is_refused = fail_fast && !stop.is_stopped() && self.is_refused();
+        let end = SyncEnd::of(stop, timeout, either.is_stopped());
         Err(SyncError::new(
             self.unsynced(),
-            timeout.filter(|_| !stop.is_stopped()),
+            if is_refused { SyncEnd::Refused } else { end },
         ))
+    }
+
+    /// Calls this with each error while the subscription is kept.
+    pub(in crate::informer) fn on_error(
+        &self,
+        on_error: impl Fn(&Error) + Send + Sync + 'static,
+    ) -> ErrorSubscription {
+        self.shared
+            .error_listeners
+            .subscribe(move |error, _| on_error(error))
+    }
+
+    /// Gives `stop` when a first list fails for good, or at once if the last one did.
+    pub(in crate::informer) fn stop_on_refusal(&self, stop: &Stop) -> ErrorSubscription {
+        let stop_if = |refused: bool, stop: &Stop| {
+            if refused {
+                stop.stop();
+            }
+        };
+        let stopped = stop.clone();
+        let subscription = self
+            .shared
+            .error_listeners
+            .subscribe(move |_, refused| stop_if(refused, &stopped));
+        stop_if(self.is_refused(), stop);
+        subscription
+    }
+
+    /// Whether a source has no list, and failed for good when it last tried.
+    pub(in crate::informer) fn is_refused(&self) -> bool {
+        let mut sources = self.controllers().iter().enumerate();
+        sources.any(|(at, one)| self.shared.error_listeners.is_refused(at) && !one.status().listed)
     }
 
     /// The sources of whose objects none could be decoded.
@@ -139,6 +178,9 @@ impl<T: Object> SharedIndexInformer<T> {
             if !unsynced.is_empty() {
                 return unsynced;
             }
+        }
+        if !self.shared.started.is_done() {
+            return vec![Unsynced::not_started(self.name())];
         }
         vec![Unsynced::new(self.name(), self.status().last_error)]
     }

@@ -10,13 +10,12 @@ use crate::informer::error::InformerError;
 use crate::informer::handler::Notification;
 use crate::informer::options::SharedIndexInformerOptions;
 use crate::informer::process::{Part, Tell};
-use crate::informer::queue::QueueOptions;
+use crate::informer::queue::{InformerQueue, QueueOptions};
 use crate::metrics::{self, InformerMetrics, shares};
 use crate::object::Object;
 use crate::panic;
 use crate::queue::{ProcessError, Queue, Watermark};
 use crate::stop::{Stop, Subscription};
-use crate::store::StoreError;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{MutexGuard, thread};
 use crate::threads::{self, Owners};
@@ -113,7 +112,8 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
             source.namespace.as_deref(),
             *tell_recreation,
         ));
-        let queue = queue.build(
+        let kind = *queue;
+        let queue = kind.build(
             &part,
             QueueOptions {
                 name: Arc::clone(&self.shared.name),
@@ -139,14 +139,25 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
         let lister_watcher = Arc::clone(&source.lister_watcher);
         let mut config =
             ControllerConfig::new(queue, lister_watcher, move |deltas, is_in_initial_list| {
-                one.run(|tell| one.part.process(deltas, is_in_initial_list, tell))
+                one.run(|tell| Ok(one.part.process(deltas, is_in_initial_list, tell)?))
             });
-        config.process_batch = Some(Box::new(move |deltas, is_in_initial_list| {
-            batch.run(|tell| batch.part.process_batch(deltas, is_in_initial_list, tell))
-        }));
-        let told = Arc::clone(&self.shared);
-        config.pauses = Some(Box::new(move || told.processor.hand_over()));
+        config.process_batch = Some(match kind {
+            // As client-go does: each object reaches the cache and the handlers before the next one.
+            InformerQueue::DeltaFifo => Box::new(move |deltas, is_in_initial_list| {
+                batch.run(|tell| batch.part.process_each(deltas, is_in_initial_list, tell))
+            }),
+            _ => Box::new(move |deltas, is_in_initial_list| {
+                batch.run(|tell| Ok(batch.part.process_batch(deltas, is_in_initial_list, tell)?))
+            }),
+        });
         config.recycle = Some(Arc::clone(self.shared.processor.returns()) as _);
+        let (listeners, name) = (
+            Arc::clone(&self.shared.error_listeners),
+            Arc::clone(&self.shared.name),
+        );
+        config.on_failure = Some(Arc::new(move |error, refused| {
+            listeners.publish(at, error, refused, &name);
+        }));
         config.reflector = reflector.clone();
         config.reflector.name = source.name(&life.options);
         let (shared, clock) = (Arc::downgrade(&self.shared), Arc::clone(&reflector.clock));
@@ -167,10 +178,9 @@ impl<T: Object + DeserializeOwned> SharedIndexInformer<T> {
 impl<T: Send + Sync + 'static> Shared<T> {
     /// Everything of the initial lists is in the cache and on its way to the handlers.
     fn has_synced(&self) {
-        self.processor.hand_over();
         self.synced.set();
         self.processor.upstream_has_synced();
-        log::debug!("{}: cache populated", self.name);
+        log::info!("{}: synced, {} in the cache", self.name, self.indexer.len());
     }
 }
 
@@ -209,16 +219,19 @@ struct Process<T> {
 }
 
 impl<T: Object> Process<T> {
-    /// Runs `process` under `block_deltas`, with a callback that passes notifications to the handlers.
+    /// Runs `process` on a batch under `block_deltas`, with a callback that passes notifications to the handlers, and
+    /// sends them.
     fn run(
         &self,
-        process: impl FnOnce(&mut Tell<'_, T>) -> Result<(), StoreError>,
+        process: impl FnOnce(&mut Tell<'_, T>) -> Result<(), ProcessError>,
     ) -> Result<(), ProcessError> {
         let mut panics = Vec::new();
-        let processed = {
+        // Also after a panic: what has been distributed is sent.
+        let processed = panic::catch(|| {
             let _blocked = self.shared.block_deltas.lock();
             process(&mut |notification, sync| self.tell(notification, sync, &mut panics))
-        };
+        });
+        self.shared.processor.flush();
         // A logger is user code: it may add a handler.
         for panic in panics {
             log::error!(
@@ -226,7 +239,7 @@ impl<T: Object> Process<T> {
                 self.shared.name
             );
         }
-        Ok(processed?)
+        processed.unwrap_or_else(|panic| Err(panic.into()))
     }
 
     /// To the handlers; whether to go on.
@@ -241,7 +254,7 @@ impl<T: Object> Process<T> {
             .distribute(notification, sync.then_some(self.source));
         // The observer may take its time with the next one.
         if self.shared.inline.is_some() {
-            self.shared.processor.hand_over();
+            self.shared.processor.flush();
         }
         !self.queue.is_closed()
     }

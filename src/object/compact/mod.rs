@@ -7,12 +7,13 @@ use std::fmt;
 use std::iter;
 use std::marker::PhantomData;
 
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::{DeserializeOwned, Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use self::outline::Outline;
 use super::{DynamicObject, Object, Resource, Scope, WholeObject};
+use crate::decode_error::{COMPACT, explained};
 use crate::stack;
 
 /// An object that stays the JSON that it came in, and is decoded when it is read: a cache of them costs
@@ -136,7 +137,9 @@ impl<T> Compact<T> {
     ///
     /// # Errors
     ///
-    /// serde_json's, if it has not the type's form: it is told here, and not as the object comes in.
+    /// It does not have the type's form: that is checked here, and not as the object comes in. The message has the path
+    /// of the field, but no values. The keys of maps are shown as `[…]`, and the text of a custom deserializer is
+    /// hidden.
     pub fn decode(&self) -> Result<T, serde_json::Error>
     where
         T: DeserializeOwned + Send,
@@ -167,9 +170,9 @@ impl<T> Compact<T> {
     ///
     /// # Errors
     ///
-    /// serde_json's, if it has not the type's form.
+    /// It does not have the type's form, as with [`decode`](Self::decode).
     pub fn decode_as<'a, U: Deserialize<'a> + Send>(&'a self) -> Result<U, serde_json::Error> {
-        stack::decoded(self.json.as_bytes(), || serde_json::from_str(&self.json))
+        decoded(&self.json)
     }
 
     /// Decodes what is at a JSON pointer (RFC 6901), and nothing else; `None` where there is nothing, or
@@ -196,16 +199,15 @@ impl<T> Compact<T> {
     ///
     /// # Errors
     ///
-    /// serde_json's, if it is something else than a `U`; the column is counted from where that begins.
+    /// It is something else than a `U`, as with [`decode`](Self::decode). The path and the column are counted from
+    /// where it begins.
     pub fn pointer<'a, U: Deserialize<'a> + Send>(
         &'a self,
         pointer: &str,
     ) -> Result<Option<U>, serde_json::Error> {
         match walk::find(&self.json, pointer) {
             None | Some("null") => Ok(None),
-            Some(value) => {
-                stack::decoded(value.as_bytes(), || serde_json::from_str(value)).map(Some)
-            }
+            Some(value) => decoded(value).map(Some),
         }
     }
 
@@ -308,12 +310,35 @@ impl<T: Resource> Resource for Compact<T> {
 /// To change one is to decode it, and to encode what it was decoded to.
 impl<T: WholeObject> WholeObject for Compact<T> {}
 
+fn decoded<'a, U: Deserialize<'a> + Send>(json: &'a str) -> Result<U, serde_json::Error> {
+    stack::decoded(json.as_bytes(), || serde_json::from_str(json))
+        .map_err(|error| explained::<U>(json.as_bytes(), error))
+}
+
 /// From JSON that serde_json reads, or from one of its trees.
 impl<'de, T> Deserialize<'de> for Compact<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // It has the size of its text, and stays what it is.
-        let json = Box::<RawValue>::deserialize(deserializer)?;
-        Self::of(json.into()).map_err(D::Error::custom)
+        struct Whole<T>(PhantomData<fn() -> T>);
+
+        impl<'de, T> Visitor<'de> for Whole<T> {
+            type Value = Compact<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a Kubernetes object")
+            }
+
+            fn visit_newtype_struct<D: Deserializer<'de>>(
+                self,
+                deserializer: D,
+            ) -> Result<Compact<T>, D::Error> {
+                // It has the size of its text, and stays what it is.
+                let json = Box::<RawValue>::deserialize(deserializer)?;
+                Compact::of(json.into()).map_err(D::Error::custom)
+            }
+        }
+
+        // The name lets an explanation of the error trust its text.
+        deserializer.deserialize_newtype_struct(COMPACT, Whole(PhantomData))
     }
 }
 

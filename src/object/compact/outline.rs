@@ -8,6 +8,7 @@ use serde::de::{Error as _, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::walk::Walk;
+use crate::decode_error::explained;
 use crate::object::ObjectMeta;
 use crate::object::meta::null_is_default;
 
@@ -66,8 +67,10 @@ impl Outline {
         if let Some(outline) = Self::plain(json) {
             return Ok(outline);
         }
+        let odd =
+            serde_json::from_str(json).map_err(|error| explained::<Odd>(json.as_bytes(), error))?;
         Ok(Self {
-            odd: Some(Box::new(serde_json::from_str(json)?)),
+            odd: Some(Box::new(odd)),
             ..Self::default()
         })
     }
@@ -264,8 +267,8 @@ impl Place {
     }
 }
 
-/// Kubernetes writes an absent field as nothing or as `null`. A struct can be made of an array, too, field by
-/// field: not here.
+/// Kubernetes writes an absent field as nothing or as `null`. serde would also make a struct of an array, field by
+/// field.
 fn only_object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     struct OnlyObject;
 
@@ -276,14 +279,20 @@ fn only_object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta,
             f.write_str("an object as metadata")
         }
 
+        fn visit_none<E>(self) -> Result<ObjectMeta, E> {
+            Ok(ObjectMeta::default())
+        }
+
+        fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<ObjectMeta, D::Error> {
+            /// For the path in errors.
+            const FIELDS: &[&str] = &["name", "namespace", "uid", "resourceVersion", "labels"];
+            deserializer.deserialize_struct("ObjectMeta", FIELDS, self)
+        }
+
         fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ObjectMeta, A::Error> {
             ObjectMeta::deserialize(MapAccessDeserializer::new(map))
         }
-
-        fn visit_unit<E>(self) -> Result<ObjectMeta, E> {
-            Ok(ObjectMeta::default())
-        }
     }
 
-    deserializer.deserialize_any(OnlyObject)
+    deserializer.deserialize_option(OnlyObject)
 }

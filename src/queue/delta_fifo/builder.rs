@@ -2,12 +2,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Compressor, DeltaFifo, Late, State};
+use super::{DeltaFifo, State};
 use crate::metrics::{InformerMetrics, Meter};
 use crate::object::Accessor;
 use crate::queue::timing::Timing;
-use crate::queue::told::Told;
-use crate::queue::{Delta, Deltas};
+use crate::queue::version_tracker::VersionTracker;
 use crate::stop::Done;
 use crate::store::{KnownObjects, Transform};
 use crate::sync::{Condvar, Mutex};
@@ -20,7 +19,6 @@ pub struct DeltaFifoBuilder<T> {
     pub(super) known_objects: Option<Arc<dyn KnownObjects<T>>>,
     pub(super) emit_replaced: bool,
     pub(super) transform: Option<Transform<T>>,
-    pub(super) compressor: Option<Compressor<T>>,
     pub(super) name: String,
     pub(super) metrics: Option<Arc<dyn InformerMetrics>>,
     pub(super) clock: Arc<dyn Clock>,
@@ -34,7 +32,6 @@ impl<T> DeltaFifo<T> {
             known_objects: None,
             emit_replaced: false,
             transform: None,
-            compressor: None,
             name: "DeltaFifo".to_owned(),
             metrics: None,
             clock: Arc::new(RealClock),
@@ -60,34 +57,6 @@ impl<T> DeltaFifoBuilder<T> {
     /// Changes every object before it is queued. Default: none.
     pub fn transform(mut self, transform: Transform<T>) -> Self {
         self.transform = Some(transform);
-        self
-    }
-
-    /// Makes the deltas of one object fewer, after each write to it; an answer without any takes the object
-    /// out of the queue. Default: none; two deletions in a row are one in any case (D4). client-go's
-    /// `DeltaCompressor`, which it had until 1.6.
-    ///
-    /// It runs under no lock: a pop that comes at the same moment may still see the deltas as they were. If
-    /// it panics they stay as they are.
-    ///
-    /// ```
-    /// use k8s_informer::{Accessor, DeltaFifo, KeyError, ReflectorStore};
-    /// use std::sync::Arc;
-    ///
-    /// let accessor = Accessor::new(|word: &String| Ok::<_, KeyError>(word[..1].into()));
-    /// let newest_only = DeltaFifo::builder(accessor)
-    ///     .compressor(|deltas| deltas.newest().into_iter().cloned().collect())
-    ///     .build();
-    /// newest_only.add(Arc::new("a1".to_owned()))?;
-    /// newest_only.update(Arc::new("a2".to_owned()))?;
-    /// assert_eq!(newest_only.get_by_key("a").map(|deltas| deltas.len()), Some(1));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn compressor(
-        mut self,
-        compressor: impl Fn(&Deltas<T>) -> Vec<Delta<T>> + Send + Sync + 'static,
-    ) -> Self {
-        self.compressor = Some(Arc::new(compressor));
         self
     }
 
@@ -118,7 +87,6 @@ impl<T> DeltaFifoBuilder<T> {
             known_objects,
             emit_replaced,
             transform,
-            compressor,
             name,
             metrics,
             clock,
@@ -128,7 +96,6 @@ impl<T> DeltaFifoBuilder<T> {
             known_objects,
             emit_replaced,
             transform,
-            compressor,
             synced: Done::new(name.as_str()),
             timing: Timing {
                 name,
@@ -136,18 +103,15 @@ impl<T> DeltaFifoBuilder<T> {
                 clock,
             },
             state: Mutex::new(State {
-                list: None,
                 items: HashMap::new(),
                 order: VecDeque::new(),
-                in_flight: None,
+                flight: None,
                 populated: false,
                 initial: 0,
                 closed: false,
-                writing: 0,
                 resyncs: 0,
                 popped: HashSet::new(),
-                told: Told::new(),
-                late: Late::default(),
+                versions: VersionTracker::default(),
             }),
             changed: Condvar::new(),
         }

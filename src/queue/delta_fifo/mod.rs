@@ -1,10 +1,7 @@
 mod builder;
-mod compressor;
 mod known;
-mod list;
-mod place;
-mod pop;
-mod read;
+mod state;
+mod write;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -12,22 +9,23 @@ use std::sync::Arc;
 
 pub use builder::DeltaFifoBuilder;
 
-use self::compressor::Compressor;
-use self::known::{Everything, Flight, Known, asking};
-use self::list::List;
-use self::place::{Late, Place, Since};
+use self::known::{Everything, ask};
+use self::state::{Batch, Flight};
+use super::error::Processed;
 use super::timing::Timing;
-use super::told::Told;
-use super::{Delta, Deltas};
-use crate::object::{Accessor, Deleted, Key};
+use super::version_tracker::{self, VersionTracker};
+use super::{Delta, Deltas, PopError, Process, ProcessBatch, Queue, Refused, Watermark};
+use crate::object::{Accessor, Deleted, Key, KeyError};
+use crate::panic::catch;
 use crate::stop::Done;
 use crate::store::{
-    Gaps, KnownObjects, ReflectorStore, StagedList, Staging, StoreError, Transform,
+    Change, Gaps, KnownObjects, ReflectorStore, Rejected, StagedList, Staging, StoreError,
+    Transform,
 };
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 
-/// Room for this many keys is kept when the queue has run empty; more is given back.
-const KEEP: usize = 1024;
+/// The number of keys that one pop takes, at most. In shuttle models, whose queues are short, two.
+const BATCH: usize = if cfg!(all(test, shuttle)) { 2 } else { 64 };
 
 /// All changes of each object since it was last popped, objects in the order of their first change.
 /// client-go's `DeltaFIFO`.
@@ -52,7 +50,7 @@ const KEEP: usize = 1024;
 /// the end of the queue, or, while the initial list is not through, of that; what came for the same key
 /// meanwhile follows them.
 ///
-/// **User code.** Key functions, transforms and compressors run under no lock. The known objects are asked
+/// **User code.** Key functions and transforms run under no lock. The known objects are asked
 /// under the queue's lock: they must not call the queue. A panic in any of them is an error.
 ///
 /// ```
@@ -76,281 +74,158 @@ pub struct DeltaFifo<T> {
     known_objects: Option<Arc<dyn KnownObjects<T>>>,
     emit_replaced: bool,
     transform: Option<Transform<T>>,
-    compressor: Option<Compressor<T>>,
     synced: Done,
     timing: Timing,
-    /// Guards everything that changes. Taken before the lock of the known objects, which are asked under it;
-    /// no other user code runs, and `synced` is not set, under it.
+    /// Guards everything that changes. Taken before the lock of the known objects, which are asked under it; no
+    /// other user code runs, no object is dropped, and `synced` is not set, under it.
     state: Mutex<State<T>>,
-    /// Pops wait here for an item, and for the end of the one in flight. One is woken by each new item, of
-    /// several that are written together at the end, and
-    /// by the end of a processing; all by `close`, and by the end of a processing after it. A pop that
-    /// is woken by an item while another is in flight sleeps again: the end of that one wakes it.
+    /// Pops wait here until there is an item and nothing is in flight. [`unlock`](DeltaFifo::unlock) wakes one
+    /// when both hold, and all once the queue is closed; so does `close`.
     changed: Condvar,
 }
 
+/// What waits, and what is being processed.
+///
+/// While the lock is free:
+///
+/// 1. `order` has each key of `items`, once. No deltas are empty.
+/// 2. At most one pop is in flight. The keys that it took are in `flight`; new changes of them are in `items`.
+/// 3. `versions` tracks one change for each entry of `items`, for each key in flight, and for each deletion that a
+///    flight [holds back](Flying::missed). Its sequence number is that of the oldest unprocessed change.
+/// 4. Until the first list has been processed, `initial` counts its unprocessed keys: those in flight, if they
+///    [belong to it](Batch::is_initial), and the first ones of `order`.
 struct State<T> {
-    /// What is left of the last list, if nothing has been looked up since. Whoever looks for a key has it
-    /// [`filed`](DeltaFifo::filed) before.
-    list: Option<List<T>>,
-    /// What waits behind that; never empty deltas (D1).
     items: HashMap<Key, Deltas<T>>,
-    /// Each key that has items; and, which a pop passes, keys that have none any more, and second mentions.
-    order: VecDeque<Place>,
-    in_flight: Option<Flight<T>>,
-    /// Whether the first write, or the first replace that succeeded, has come (D2, D8).
+    order: VecDeque<Key>,
+    flight: Option<Flight<T>>,
+    /// Whether a write, or a list that succeeded, has come (D2, D8).
     populated: bool,
-    /// How many keys at the head of `list` and `order`, the one in flight included, belong to the first
-    /// replace.
     initial: usize,
     closed: bool,
-    /// How many writers are [writing several changes](ReflectorStore::write_together), after which they wake
-    /// a pop.
-    writing: usize,
-    /// How many resyncs are looking at the known objects, and the keys that were popped since the first of
-    /// them began.
+    /// The number of resyncs that are reading the known objects, and the keys popped since the first of them
+    /// began: what those resyncs have read of them is out of date.
     resyncs: usize,
     popped: HashSet<Key>,
-    told: Told,
-    late: Late,
-}
-
-impl<T> State<T> {
-    fn synced(&self) -> bool {
-        self.populated && self.initial == 0
-    }
-
-    /// Whether there is anything to pop, or to pass.
-    fn has_places(&self) -> bool {
-        self.list.is_some() || !self.order.is_empty()
-    }
-
-    /// How many keys wait.
-    fn len(&self) -> usize {
-        self.list.as_ref().map_or(0, List::len) + self.items.len()
-    }
-
-    /// What waits, in the order in which it will be popped.
-    fn waiting(&self) -> impl Iterator<Item = (&Key, &Deltas<T>)> {
-        let mut seen = HashSet::new();
-        let first = move |key: &&Key| seen.insert(Arc::clone(key));
-        let keys = self.order.iter().map(|place| &place.key);
-        keys.filter(first)
-            .filter_map(|key| self.items.get_key_value(key))
-    }
-
-    /// Takes out of `order` what a pop would pass, once it is most of it: not while the initial list is
-    /// counted by it.
-    fn tidy(&mut self) {
-        if self.initial == 0 && self.order.len() > 2 * self.items.len() + KEEP {
-            self.pass_over();
-        }
-    }
+    versions: VersionTracker,
 }
 
 impl<T> DeltaFifo<T> {
-    /// Without known objects: it knows only what is queued.
+    /// A queue without known objects: it knows only the keys that it holds.
     pub fn new(accessor: Accessor<T>) -> Self {
         Self::builder(accessor).build()
     }
 
-    /// What is done to every object before it is queued. client-go's `Transformer`.
+    /// The key of popped deltas: the one they were queued by, or that of the newest object or tombstone. `None`
+    /// if there are no deltas (D12).
+    ///
+    /// # Errors
+    ///
+    /// The error of the key function.
+    pub fn key_of(&self, deltas: &Deltas<T>) -> Result<Option<Key>, KeyError> {
+        match (deltas.newest(), deltas.key()) {
+            (None, _) => Ok(None),
+            (Some(_), Some(key)) => Ok(Some(Key::clone(key))),
+            (Some(Delta::Deleted(deleted)), None) => {
+                self.accessor.key_of_deleted(deleted).map(Some)
+            }
+            (Some(delta), None) => delta
+                .object()
+                .map(|object| self.accessor.key(object))
+                .transpose(),
+        }
+    }
+
+    /// The transform, if there is one. client-go's `Transformer`.
     pub fn transformer(&self) -> Option<&Transform<T>> {
         self.transform.as_ref()
     }
 
-    /// The state, with all that waits in `items` and `order`.
-    fn filed(&self) -> MutexGuard<'_, State<T>> {
-        let mut state = self.state.lock();
-        state.file();
-        state
-    }
-
-    /// Key, then transform (S1, K4).
-    fn prepare(&self, object: Arc<T>) -> Result<(Key, Arc<T>), StoreError> {
-        let key = self.accessor.key(&object)?;
-        let object = Transform::run(self.transform.as_ref(), &key, object)?;
-        Ok((key, object))
-    }
-
-    fn write(&self, object: Arc<T>, delta: fn(Arc<T>) -> Delta<T>) -> Result<(), StoreError> {
-        let version = Told::version_of(&self.accessor, &object);
-        let prepared = self.prepare(object);
-        let mut state = self.filed();
-        // A write that fails populates too (D2).
-        state.populated = true;
-        let result = prepared.map(|(key, object)| {
-            let delta = delta(object);
-            let is_added = matches!(delta, Delta::Added(_));
-            let left_out = self.push(&mut state, &key, delta);
-            state.told.object(version, is_added);
-            (key, left_out)
-        });
-        self.unlock(state);
-        let (key, _left_out) = result?;
-        self.compress(&[key]);
-        Ok(())
-    }
-
-    /// Appends a delta and wakes a pop, unless more is written together. What compression leaves out is to be
-    /// dropped without the lock.
-    #[must_use]
-    fn push(&self, state: &mut State<T>, key: &Key, delta: Delta<T>) -> Option<Delta<T>> {
-        if let Some(deltas) = state.items.get_mut(key) {
-            deltas.push(delta);
-            return deltas.compress();
-        }
-        state.queue(key);
-        state
-            .items
-            .insert(Arc::clone(key), Deltas::one(Some(Arc::clone(key)), delta));
-        self.wake(state);
-        None
-    }
-
-    /// Wakes a pop, unless more is written together.
-    fn wake(&self, state: &State<T>) {
-        if state.writing == 0 {
-            self.changed.notify_one();
-        }
-    }
-
-    /// What the objects of a list come as.
-    fn listed(&self) -> fn(Arc<T>) -> Delta<T> {
-        if self.emit_replaced {
-            Delta::Replaced
-        } else {
-            Delta::Sync
-        }
-    }
-
-    /// Queues the part of a list that came before what made it fail.
-    fn push_listed(&self, prepared: Vec<(Key, Arc<T>)>) {
-        let touched: Vec<Key> = prepared.iter().map(|(key, _)| Arc::clone(key)).collect();
-        let mut left_out = Vec::new();
-        let mut state = self.filed();
-        for (key, object) in prepared {
-            left_out.extend(self.push(&mut state, &key, self.listed()(object)));
-        }
-        self.unlock(state);
-        self.compress(&touched);
-    }
-
-    /// The list, then tombstones for what is queued, in flight or known, and not in it and in none of its
-    /// gaps.
-    fn replace_prepared(
+    /// Queues popped deltas again, unless something newer waits for their key: then they are returned. client-go
+    /// had `AddIfNotPresent` until 1.32.
+    ///
+    /// Use it only if the thread that pops also writes. Otherwise the deltas may be older than what the consumer
+    /// has seen meanwhile; return [`Requeue`](crate::Requeue) from the callback instead.
+    ///
+    /// # Errors
+    ///
+    /// Gives the deltas back if there are none, or if they have no key.
+    pub fn add_if_not_present(
         &self,
-        prepared: Vec<(Key, Arc<T>)>,
-        gaps: &Gaps,
-        resource_version: &str,
-    ) -> Result<(), StoreError> {
-        let all_keys = || {
-            prepared
-                .iter()
-                .map(|(key, _)| Arc::clone(key))
-                .collect::<HashSet<Key>>()
+        mut deltas: Deltas<T>,
+    ) -> Result<Option<Deltas<T>>, Refused<Deltas<T>>> {
+        let key = match self.key_of(&deltas) {
+            Ok(Some(key)) => key,
+            Ok(None) => {
+                return Err(Refused {
+                    value: deltas,
+                    reason: StoreError::other("no deltas"),
+                });
+            }
+            Err(error) => {
+                return Err(Refused {
+                    value: deltas,
+                    reason: error.into(),
+                });
+            }
         };
-        // Built and dropped outside the lock; a first list needs none if nothing else is there.
-        let touches = self.compressor.is_some();
-        let later = touches || self.state.lock().populated;
-        let mut keys = later.then(all_keys);
-        let mut left_out = Vec::new();
-        let mut touched: Vec<Key> = match &keys {
-            Some(keys) if touches => keys.iter().cloned().collect(),
-            _ => Vec::new(),
-        };
-        let mut known = Everything::new();
-        let mut state = self.filed();
-        if keys.is_none() && self.has_anything(&state)? {
-            keys = Some(all_keys());
-        }
-        // Asked first: if they panic, nothing has changed.
-        if let Some(keys) = &keys {
-            let stays =
-                |key: &Key| keys.contains(key) || state.items.contains_key(key) || gaps.cover(key);
-            self.known(&state, stays, &mut known)?;
-        }
-        // A compressor looks at each.
-        let taken = if touches {
-            Err(prepared)
+        let mut state = self.state.lock();
+        state.populated = true;
+        let present = if state.items.contains_key(&key) {
+            Some(deltas)
         } else {
-            state.take_list(prepared, self.listed())
+            deltas.since = state.versions.begin();
+            state.put_back(&key, deltas, None, &mut Vec::new());
+            None
         };
-        match taken {
-            Ok(()) => self.wake(&state),
-            Err(prepared) => {
-                let listed = keys.as_ref().map_or(prepared.len(), HashSet::len);
-                state.items.reserve(listed);
-                state.order.reserve(listed);
-                for (key, object) in prepared {
-                    left_out.extend(self.push(&mut state, &key, self.listed()(object)));
-                }
-            }
-        }
-        // Everything in the list is queued now: is there anything else?
-        let keys = keys.as_ref().filter(|keys| state.len() > keys.len());
-        let is_gone = |key: &Key| keys.is_some_and(|keys| !keys.contains(key)) && !gaps.cover(key);
-        for (key, deltas) in state.items.iter_mut().filter(|(key, _)| is_gone(key)) {
-            let last_known = deltas.newest().and_then(Delta::object).cloned();
-            deltas.push(Delta::Deleted(Deleted::FinalStateUnknown {
-                key: Arc::clone(key),
-                last_known,
-            }));
-            left_out.extend(deltas.compress());
-            if touches {
-                touched.push(Arc::clone(key));
-            }
-        }
-        for (key, last_known) in known.objects {
-            let tombstone = Deleted::FinalStateUnknown {
-                key: Arc::clone(&key),
-                last_known,
-            };
-            left_out.extend(self.push(&mut state, &key, Delta::Deleted(tombstone)));
-            touched.push(key);
-        }
-        if let Some(gone) = known.leaving {
-            left_out.extend(state.miss(gone).map(Delta::Deleted));
-        }
-        state.told.list(resource_version.into());
-        if !state.populated {
-            state.populated = true;
-            // All that waits now is of the list, or is not in it any more (D8). But a list that failed may
-            // have left keys behind that a compressor has emptied.
-            if state.order.len() > state.items.len() {
-                state.pass_over();
-            }
-            state.initial = state.len();
-        }
-        state.publish();
         self.unlock(state);
-        drop(left_out);
-        self.compress(&touched);
-        Ok(())
+        Ok(present)
     }
 
-    /// Gives the lock back, says that the queue has synced if so it is, and how much waits.
-    fn unlock(&self, state: MutexGuard<'_, State<T>>) {
-        let synced = state.synced();
-        drop(state);
-        if synced && !self.synced.is_done() {
-            self.synced.set();
-        }
-        self.timing.depth(|| self.len());
+    /// The number of keys that wait. Keys that are being processed do not count.
+    pub fn len(&self) -> usize {
+        self.state.lock().order.len()
     }
-}
 
-/// The end of [`write_together`](ReflectorStore::write_together), also after a panic.
-struct Wakes<'a, T>(&'a DeltaFifo<T>);
+    /// Whether no key waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 
-impl<T> Drop for Wakes<'_, T> {
-    fn drop(&mut self) {
-        let mut state = self.0.state.lock();
-        state.writing -= 1;
-        // Who is woken wakes the next one, if there is more.
-        if state.has_places() {
-            self.0.changed.notify_one();
-        }
+    /// The deltas that wait for the key of this object. client-go's `DeltaFIFO` could be read until 1.32.
+    ///
+    /// # Errors
+    ///
+    /// The error of the key function.
+    pub fn get(&self, object: &T) -> Result<Option<Deltas<T>>, KeyError> {
+        self.accessor.key(object).map(|key| self.get_by_key(&key))
+    }
+
+    /// The deltas that wait for this key.
+    ///
+    /// ```
+    /// use k8s_informer::{Accessor, DeltaFifo, KeyError, ReflectorStore};
+    /// use std::sync::Arc;
+    ///
+    /// let queue = DeltaFifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word.as_str().into())));
+    /// queue.add(Arc::new("a".to_owned()))?;
+    /// assert_eq!(queue.get_by_key("a").map(|deltas| deltas.len()), Some(1));
+    /// assert!(queue.get(&"b".to_owned())?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn get_by_key(&self, key: &str) -> Option<Deltas<T>> {
+        self.state.lock().items.get(key).cloned()
+    }
+
+    /// All deltas that wait, in the order of the pops to come.
+    pub fn list(&self) -> Vec<Deltas<T>> {
+        let state = self.state.lock();
+        let items = state.order.iter().filter_map(|key| state.items.get(key));
+        items.cloned().collect()
+    }
+
+    /// All keys that wait, in the order of the pops to come.
+    pub fn list_keys(&self) -> Vec<Key> {
+        self.state.lock().order.iter().map(Key::clone).collect()
     }
 }
 
@@ -362,7 +237,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     /// [`StoreError`] if the object has no key or the transform fails. The queue counts as populated all the
     /// same (D2).
     fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.write(object, Delta::Added)
+        self.write(Change::Add(object))
     }
 
     /// Queues [`Delta::Updated`].
@@ -371,7 +246,7 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     ///
     /// As for `add`.
     fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.write(object, Delta::Updated)
+        self.write(Change::Update(object))
     }
 
     /// Queues [`Delta::Deleted`], unless the key is neither queued nor in flight nor known (D3).
@@ -379,77 +254,39 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
     /// # Errors
     ///
     /// [`StoreError::Key`] if the object has no key: then the queue does not count as populated.
-    /// [`StoreError::Transform`] if the transform fails; it is not asked about tombstones (D5).
+    /// [`StoreError::Transform`] if the transform fails; it does not run on tombstones (D5).
     /// [`StoreError::Other`] if the known objects panic.
     fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
-        let key = self.accessor.key_of_deleted(&gone)?;
-        let version = match &gone {
-            Deleted::Final(object) => Told::version_of(&self.accessor, object),
-            // What it knows of the object is older than the deletion.
-            Deleted::FinalStateUnknown { .. } => None,
-        };
-        let mut state = self.filed();
-        state.populated = true;
-        let known = self.is_known(&state, &key);
-        let (gone, known) = match gone {
-            // The transform is not asked about what nobody will be told (D3).
-            Deleted::Final(object)
-                if self.transform.is_some() && !matches!(known, Ok(Known::No)) =>
-            {
-                self.unlock(state);
-                drop(known);
-                let object = Transform::run(self.transform.as_ref(), &key, object)?;
-                state = self.filed();
-                (Deleted::Final(object), self.is_known(&state, &key))
-            }
-            gone => (gone, known),
-        };
-        let left_out = match &known {
-            Ok(Known::Yes(_)) => self.push(&mut state, &key, Delta::Deleted(gone)),
-            Ok(Known::Leaving) => state.miss(gone).map(Delta::Deleted),
-            Ok(Known::No) | Err(_) => Some(Delta::Deleted(gone)),
-        };
-        if known.is_ok() {
-            state.told.event(version);
-            state.publish();
-        }
-        self.unlock(state);
-        drop(left_out);
-        self.compress(&[key]);
-        known.map(drop)
+        self.write(Change::Delete(gone))
     }
 
     /// Queues [`Delta::Replaced`] (or `Sync`, see [`DeltaFifoBuilder::emit_replaced`]) for each object in the
-    /// order of the list, then tombstones for what is queued, in flight or known, and not in the list
+    /// order of the list, then tombstones for keys that are queued, in flight or known, and not in the list
     /// (D6, D7).
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if an object has no key or the transform fails on it: what came before it in the list
-    /// has been queued, the rest has not, and nothing is taken for deleted. [`StoreError::Other`] if the
-    /// known objects panic: nothing has changed then.
+    /// [`StoreError`] if an object has no key or the transform fails on it: the objects before it in the list are
+    /// queued, the others are not, and nothing counts as deleted. [`StoreError::Other`] if the known objects
+    /// panic: nothing has changed then.
     fn replace(&self, objects: Vec<Arc<T>>, resource_version: &str) -> Result<(), StoreError> {
-        let mut failed = None;
         let mut prepared = Vec::with_capacity(objects.len());
         for object in objects {
-            match self.prepare(object) {
+            match self.prepare_object(object) {
                 Ok(pair) => prepared.push(pair),
                 Err(error) => {
-                    failed = Some(error);
-                    break;
+                    let mut dropped = Vec::new();
+                    let mut state = self.state.lock();
+                    self.push_list(&mut state, prepared, &mut dropped);
+                    self.unlock(state);
+                    return Err(error);
                 }
             }
         }
-        match failed {
-            None => self.replace_prepared(prepared, &Gaps::default(), resource_version),
-            Some(error) => {
-                self.push_listed(prepared);
-                Err(error)
-            }
-        }
+        self.replace_prepared(prepared, &Gaps::default(), resource_version)
     }
 
-    /// Queues [`Delta::Sync`] for each known object that has nothing queued (D9). Nothing without known
+    /// Queues [`Delta::Sync`] for each known object that has nothing queued (D9). Does nothing without known
     /// objects.
     ///
     /// # Errors
@@ -460,16 +297,15 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
         if self.known_objects.is_none() {
             return Ok(());
         }
-        let mut known = Everything::new();
+        let mut known = Everything::default();
         {
-            let mut state = self.filed();
+            let mut state = self.state.lock();
             self.known(&state, |_| false, &mut known)?;
             state.resyncs += 1;
         }
-        // The keys are made without the lock. What is popped meanwhile is remembered: its `Sync` would be out
-        // of date.
-        let mut failed = None;
+        // The key function runs without the lock.
         let mut keyed = Vec::with_capacity(known.objects.len());
+        let mut result = Ok(());
         for object in known
             .objects
             .iter()
@@ -478,18 +314,15 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
             match self.accessor.key(object) {
                 Ok(key) => keyed.push((key, object)),
                 Err(error) => {
-                    failed = Some(error);
+                    result = Err(error.into());
                     break;
                 }
             }
         }
-        let mut touched = Vec::new();
-        let mut state = self.filed();
+        let mut state = self.state.lock();
         for (key, object) in keyed {
             if !state.items.contains_key(&key) && !state.popped.contains(&key) {
-                // Nothing was queued for it, so there is nothing to leave out.
-                let _ = self.push(&mut state, &key, Delta::Sync(Arc::clone(object)));
-                touched.push(key);
+                state.push(&key, Delta::Sync(Arc::clone(object)), &mut Vec::new());
             }
         }
         state.resyncs -= 1;
@@ -497,31 +330,84 @@ impl<T: Send + Sync> ReflectorStore<T> for DeltaFifo<T> {
             state.popped = HashSet::new();
         }
         self.unlock(state);
-        self.compress(&touched);
-        failed.map_or(Ok(()), |error| Err(error.into()))
+        result
     }
 
-    /// Queues nothing: it [counts](super::Queue::processed) once what came before it has been processed.
+    /// Queues nothing: the version [counts](super::Queue::processed) once all earlier changes have been
+    /// processed.
     ///
     /// # Errors
     ///
     /// None.
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
+        let version = version_tracker::version(resource_version);
         let mut state = self.state.lock();
-        state.told.event(Told::version(resource_version));
-        state.publish();
+        state.versions.event(version);
+        self.unlock(state);
         Ok(())
     }
 
-    /// A pop that waits is woken when it is over.
-    fn write_together(&self, write: &mut dyn FnMut()) {
-        self.state.lock().writing += 1;
-        let _wakes = Wakes(self);
-        write();
+    /// Queues all changes under one lock, and wakes one pop.
+    ///
+    /// # Errors
+    ///
+    /// As for `add`, `update` and `delete`.
+    fn apply(&self, changes: &mut VecDeque<Change<T>>) -> Result<(), Rejected<T>> {
+        while !changes.is_empty() {
+            self.apply_some(changes)?;
+        }
+        Ok(())
     }
 
     fn staging(&self) -> Option<&dyn Staging<T>> {
         Some(self)
+    }
+}
+
+impl<T: Send + Sync> Queue<T> for DeltaFifo<T> {
+    fn pop(&self, process: &mut Process<'_, T>) -> Result<Deltas<T>, PopError<Deltas<T>>> {
+        let mut batch = self.take(1).ok_or(PopError::Closed)?;
+        let processed = self.process(&batch, |deltas, is_in_initial_list| match deltas {
+            [deltas] => process(deltas, is_in_initial_list),
+            _ => Ok(()),
+        });
+        self.land(&batch, &processed);
+        match batch.deltas.pop() {
+            Some(deltas) => processed.answer(deltas),
+            None => Err(PopError::Closed),
+        }
+    }
+
+    /// Takes up to 64 keys: all of the initial list, or none.
+    fn pop_batch(
+        &self,
+        process_batch: &mut ProcessBatch<'_, T>,
+        process: &mut Process<'_, T>,
+    ) -> Result<Vec<Deltas<T>>, PopError<Vec<Deltas<T>>>> {
+        let batch = self.take(BATCH).ok_or(PopError::Closed)?;
+        let processed = self.process(&batch, |deltas, is_in_initial_list| match deltas {
+            [deltas] => process(deltas, is_in_initial_list),
+            batch => process_batch(batch, is_in_initial_list),
+        });
+        self.land(&batch, &processed);
+        processed.answer(batch.deltas)
+    }
+
+    fn synced(&self) -> Done {
+        self.synced.clone()
+    }
+
+    fn processed(&self) -> Option<Watermark> {
+        Some(self.state.lock().versions.watermark())
+    }
+
+    fn close(&self) {
+        self.state.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state.lock().closed
     }
 }
 
@@ -531,24 +417,22 @@ impl<T: Send + Sync> Staging<T> for DeltaFifo<T> {
     }
 
     fn prepare(&self, object: Arc<T>) -> Result<(Key, Arc<T>), StoreError> {
-        self.prepare(object)
+        self.prepare_object(object)
     }
 
-    /// What is queued, or else what the known objects have.
+    /// Returns the newest queued state, or else that of the known objects.
     fn cached(&self, key: &str) -> Option<Arc<T>> {
         let queued = {
-            let state = self.filed();
-            state
-                .items
-                .get(key)
-                .and_then(|deltas| deltas.newest()?.object().cloned())
+            let state = self.state.lock();
+            let deltas = state.items.get(key);
+            deltas.and_then(|deltas| deltas.newest()?.object().cloned())
         };
-        let known = || asking(|| self.known_objects.as_ref()?.get_by_key(key).ok()?).ok()?;
+        let known = || ask(|| self.known_objects.as_ref()?.get_by_key(key).ok()?).ok()?;
         queued.or_else(known)
     }
 
     fn is_settled(&self) -> bool {
-        self.state.lock().is_settled()
+        self.state.lock().versions.is_settled()
     }
 
     fn replace_staged(&self, list: StagedList<T>) -> Result<(), StoreError> {
@@ -556,14 +440,112 @@ impl<T: Send + Sync> Staging<T> for DeltaFifo<T> {
     }
 }
 
+impl<T> DeltaFifo<T> {
+    /// Publishes what the lock has guarded: the watermark, an item for a waiting pop, `synced`, the depth.
+    fn unlock(&self, mut state: MutexGuard<'_, State<T>>) {
+        state.versions.publish();
+        let synced = state.synced();
+        if state.flight.is_none() {
+            if state.closed {
+                self.changed.notify_all();
+            } else if !state.order.is_empty() {
+                self.changed.notify_one();
+            }
+        }
+        drop(state);
+        if synced && !self.synced.is_done() {
+            self.synced.set();
+        }
+        self.timing.depth(|| self.len());
+    }
+
+    /// Waits until nothing is in flight, and takes up to `most` keys out. `None` once the queue is closed and
+    /// empty.
+    fn take(&self, most: usize) -> Option<Batch<T>> {
+        let this = thread::current().id();
+        let mut state = self.state.lock();
+        loop {
+            match &state.flight {
+                // It would wait for itself. The panic becomes the error of the outer pop.
+                Some(flight) if flight.thread == this => {
+                    drop(state);
+                    panic!("a process callback must not pop from its queue");
+                }
+                Some(_) => {}
+                None if !state.order.is_empty() => break,
+                None if state.closed => return None,
+                None => {}
+            }
+            self.changed.wait(&mut state);
+        }
+        let batch = state.take(most, this);
+        self.unlock(state);
+        Some(batch)
+    }
+
+    /// Runs the callback, without the lock.
+    fn process(
+        &self,
+        batch: &Batch<T>,
+        callback: impl FnOnce(&[Deltas<T>], bool) -> Result<(), super::ProcessError>,
+    ) -> Processed {
+        let Batch { deltas, depth, .. } = batch;
+        let key = deltas.first().and_then(Deltas::key);
+        let run = || catch(|| callback(deltas, batch.is_in_initial_list));
+        Processed::from(self.timing.run(deltas.len(), key, *depth, run))
+    }
+
+    /// A batch has been processed: what is wanted again goes back, and held-back deletions are settled.
+    fn land(&self, batch: &Batch<T>, processed: &Processed) {
+        let (mut dropped, mut known_objects) = (Vec::new(), Vec::new());
+        let mut state = self.state.lock();
+        let Some(flight) = state.flight.take() else {
+            return;
+        };
+        for (at, (deltas, flying)) in batch.deltas.iter().zip(&flight.keys).enumerate() {
+            let key = &flying.key;
+            let (again, failed) = (processed.again(at), processed.failed(at));
+            // Behind the rest of the initial list, which the ones in flight precede in `initial`.
+            let in_flight = batch.deltas.len() - at;
+            if again {
+                let place = batch.is_initial.then(|| state.initial - in_flight);
+                state.put_back(key, deltas.clone(), place, &mut dropped);
+            } else {
+                state.initial -= usize::from(batch.is_initial);
+                if failed {
+                    state.versions.failed(deltas.since);
+                }
+                state.versions.end(deltas.since);
+            }
+            let Some((gone, since)) = &flying.missed else {
+                continue;
+            };
+            // The first deletion has failed: the second is delivered if the consumer still has the object.
+            let known = self.known_objects.as_ref().filter(|_| failed);
+            let known = known.map(|known| ask(|| known.get_by_key(key)));
+            if matches!(known, None | Some(Ok(Ok(None)))) {
+                state.versions.end(*since);
+            } else {
+                let mut deltas = Deltas::from(vec![Delta::Deleted(gone.clone())]);
+                deltas.since = *since;
+                state.put_back(key, deltas, None, &mut dropped);
+            }
+            known_objects.push(known);
+        }
+        self.unlock(state);
+        drop((flight, known_objects));
+    }
+}
+
 impl<T> fmt::Debug for DeltaFifo<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock();
+        let in_flight = state.flight.iter().flat_map(|flight| &flight.keys);
         f.debug_struct("DeltaFifo")
-            .field("len", &state.len())
+            .field("len", &state.order.len())
             .field(
                 "in_flight",
-                &state.in_flight.as_ref().map(|flight| &flight.key),
+                &in_flight.map(|flying| &flying.key).collect::<Vec<_>>(),
             )
             .field("synced", &state.synced())
             .field("closed", &state.closed)

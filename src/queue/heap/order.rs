@@ -3,10 +3,8 @@ use std::iter;
 use std::sync::Arc;
 
 use crate::object::Key;
+use crate::queue::KEEP;
 use crate::time::Random;
-
-/// Room for this many objects is kept when the heap has run empty; more is given back.
-const KEEP: usize = 1024;
 
 /// In the place of a slot: there is none.
 const NONE: usize = usize::MAX;

@@ -6,7 +6,7 @@ use super::{RealFifo, State};
 use crate::metrics::{InformerMetrics, Meter};
 use crate::object::Accessor;
 use crate::queue::timing::Timing;
-use crate::queue::told::Told;
+use crate::queue::version_tracker::VersionTracker;
 use crate::stop::Done;
 use crate::store::{KnownObjects, Transform};
 use crate::sync::{Condvar, Mutex};
@@ -166,9 +166,7 @@ impl<T> RealFifoBuilder<T> {
                 initial: 0,
                 synced: false,
                 closed: false,
-                writing: 0,
-                told: Told::new(),
-                done: 0,
+                versions: VersionTracker::default(),
             }),
             changed: Condvar::new(),
             landed: Condvar::new(),

@@ -69,15 +69,14 @@ impl<T> RealFifo<T> {
                     key: Arc::clone(&key),
                     last_known,
                 };
-                self.push(&mut state, Some(key), Delta::Deleted(tombstone));
+                state.push(Some(key), Delta::Deleted(tombstone));
             }
             for (key, object) in replaced {
-                self.push(&mut state, key, Delta::Replaced(object));
+                state.push(key, Delta::Replaced(object));
             }
             let result = whole.map(|version| {
                 state.replaced();
-                state.told.list(version.into());
-                state.publish();
+                state.versions.list(version.into());
             });
             self.unlock(state);
             result
@@ -101,7 +100,7 @@ impl<T> RealFifo<T> {
                 };
                 let key = self.accessor.key(&object)?;
                 let mut state = self.lock();
-                self.push(&mut state, Some(key), Delta::Sync(object));
+                state.push(Some(key), Delta::Sync(object));
             }
             Ok(())
         });

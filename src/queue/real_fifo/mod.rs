@@ -9,24 +9,22 @@ use std::sync::Arc;
 
 pub use builder::{RealFifoBuilder, RealFifoMode};
 
+use super::timing::Timing;
+use super::version_tracker::{self, VersionTracker};
 use super::{Delta, Deltas, ReplacedAll};
 use crate::object::{Accessor, Deleted, Key, KeyError};
 use crate::panic::catch;
-use crate::queue::timing::Timing;
-use crate::queue::told::Told;
 use crate::resource_version::ResourceVersion;
 use crate::stop::Done;
 use crate::store::{
-    Gaps, KnownObjects, ReflectorStore, StagedList, Staging, StoreError, Transform,
+    Change, Gaps, KnownObjects, ReflectorStore, Rejected, StagedList, Staging, StoreError,
+    Transform,
 };
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// How many changes are handed out together at most (R14). In models, where queues are short, two.
 const BATCH: usize = if cfg!(all(test, shuttle)) { 2 } else { 1000 };
-
-/// Room for this many changes is kept when the queue has run empty; more is given back.
-const KEEP: usize = 1024;
 
 /// All changes of all objects in the order in which they came: nothing is merged, nothing left out.
 /// client-go's `RealFIFO`, the queue of its informers since 1.33.
@@ -57,7 +55,7 @@ const KEEP: usize = 1024;
 /// use k8s_informer::{Accessor, Deleted, Delta, KeyError, Queue, RealFifo, ReflectorStore};
 /// use std::sync::Arc;
 ///
-/// let queue = RealFifo::atomic(Accessor::new(|word: &String| Ok::<_, KeyError>(word[..1].into())));
+/// let queue = RealFifo::new(Accessor::new(|word: &String| Ok::<_, KeyError>(word[..1].into())));
 /// queue.replace(vec![Arc::new("a1".to_owned()), Arc::new("b1".to_owned())], "7")?;
 /// queue.delete(Deleted::Final(Arc::new("a1".to_owned())))?;
 /// let popped = queue.pop(&mut |deltas, in_initial_list| {
@@ -79,9 +77,8 @@ pub struct RealFifo<T> {
     timing: Timing,
     /// Guards everything that changes. Innermost: no user code runs, and `synced` is not set, under it.
     state: Mutex<State<T>>,
-    /// Pops wait here for an item, and for the end of what is in flight. One is woken by each write, of
-    /// several together at their end, and by
-    /// the end of a processing; all by `close`, and by the end of a processing after it.
+    /// Pops wait here until there is an item and nothing is in flight. [`unlock`](RealFifo::unlock) wakes one
+    /// when both hold, and all once the queue is closed; so does `close`.
     changed: Condvar,
     /// Writers wait here for the end of an exclusive flight, which wakes all of them.
     landed: Condvar,
@@ -98,15 +95,23 @@ struct State<T> {
     /// Once it has, it has.
     synced: bool,
     closed: bool,
-    /// How many writers are [writing several changes](ReflectorStore::write_together), after which they wake
-    /// a pop.
-    writing: usize,
-    told: Told,
-    /// How many items have been processed for good, which is the number of the first one's place.
-    done: u64,
+    /// Tracks each of `items`, and each change in flight.
+    versions: VersionTracker,
 }
 
-/// Somebody processes, or asks the known objects.
+/// Makes the delta of an object, or its change again.
+type Wrap<T> = (fn(Arc<T>) -> Delta<T>, fn(Arc<T>) -> Change<T>);
+
+/// A change whose key function and transform have run.
+struct Prepared<T> {
+    key: Option<Key>,
+    /// `None` of a bookmark that is not queued.
+    delta: Option<Delta<T>>,
+    /// The version of the object before the transform.
+    version: Option<ResourceVersion>,
+}
+
+/// A pop processes, or the known objects are being read.
 struct Flight {
     thread: ThreadId,
     /// Whether other threads have to wait before they write.
@@ -114,8 +119,8 @@ struct Flight {
 }
 
 impl<T> RealFifo<T> {
-    /// In atomic mode as client-go's informers have it: unlocked, with bookmarks.
-    pub fn atomic(accessor: Accessor<T>) -> Self {
+    /// A queue in atomic mode, unlocked and with bookmarks: as client-go's informers have it.
+    pub fn new(accessor: Accessor<T>) -> Self {
         let mode = RealFifoMode::Atomic {
             unlock_while_processing: true,
             bookmarks: true,
@@ -142,28 +147,37 @@ impl<T> RealFifo<T> {
         state
     }
 
-    /// Gives the lock back, says that the queue has synced if so it is, and how much waits.
-    fn unlock(&self, mut state: MutexGuard<'_, State<T>>) {
+    /// Publishes what the lock has guarded, and reports the depth.
+    fn unlock(&self, state: MutexGuard<'_, State<T>>) {
+        self.publish(state);
+        self.timing.depth(|| self.len());
+    }
+
+    /// Publishes what the lock has guarded: the watermark, an item for a waiting pop, `synced`.
+    fn publish(&self, mut state: MutexGuard<'_, State<T>>) {
+        state.versions.publish();
         state.synced |= state.populated && state.initial == 0;
         let synced = state.synced;
+        if state.in_flight.is_none() {
+            if state.closed {
+                self.changed.notify_all();
+            } else if !state.items.is_empty() {
+                self.changed.notify_one();
+            }
+        }
         drop(state);
         if synced && !self.synced.is_done() {
             self.synced.set();
         }
-        self.timing.depth(|| self.len());
     }
 
-    fn push(&self, state: &mut State<T>, key: Option<Key>, delta: Delta<T>) {
-        state.items.push_back(Deltas::one(key, delta));
-        state.told.place();
-        if state.writing == 0 {
-            self.changed.notify_one();
-        }
-    }
-
-    /// The key has to be there before the transform, and counts after it (R3, K4).
+    /// The key has to exist before the transform. It counts as it is after it (R3, K4).
     fn prepare(&self, object: Arc<T>) -> Result<(Option<Key>, Arc<T>), StoreError> {
         let key = self.accessor.key(&object)?;
+        self.transformed(key, object)
+    }
+
+    fn transformed(&self, key: Key, object: Arc<T>) -> Result<(Option<Key>, Arc<T>), StoreError> {
         if self.transform.is_none() {
             return Ok((Some(key), object));
         }
@@ -171,30 +185,76 @@ impl<T> RealFifo<T> {
         Ok((self.accessor.key(&object).ok(), object))
     }
 
-    fn upsert(&self, object: Arc<T>, delta: fn(Arc<T>) -> Delta<T>) -> Result<(), StoreError> {
-        let version = Told::version_of(&self.accessor, &object);
-        self.write(
-            self.prepare(object)
-                .map(|(key, object)| (key, delta(object))),
-            version,
+    /// Runs the user code that a change needs.
+    fn prepare_change(&self, change: Change<T>) -> Result<Prepared<T>, Rejected<T>> {
+        let is_deletion = matches!(change, Change::Delete(_));
+        let (object, (delta, change)): (_, Wrap<T>) = match change {
+            Change::Add(object) => (object, (Delta::Added, Change::Add)),
+            Change::Update(object) => (object, (Delta::Updated, Change::Update)),
+            Change::Delete(Deleted::Final(object)) => (
+                object,
+                (
+                    |object| Delta::Deleted(Deleted::Final(object)),
+                    |object| Change::Delete(Deleted::Final(object)),
+                ),
+            ),
+            Change::Delete(Deleted::FinalStateUnknown { key, last_known }) => {
+                return Ok(Prepared {
+                    key: Some(Key::clone(&key)),
+                    delta: Some(Delta::Deleted(Deleted::FinalStateUnknown {
+                        key,
+                        last_known,
+                    })),
+                    version: None,
+                });
+            }
+            Change::Bookmark(version) => {
+                let is_queued = self.queues_bookmarks();
+                return Ok(Prepared {
+                    key: None,
+                    version: version_tracker::version(&version),
+                    delta: is_queued.then(|| Delta::Bookmark(version.into())),
+                });
+            }
+        };
+        let key = match self.accessor.key(&object) {
+            Ok(key) => key,
+            Err(error) => return Err(Rejected::new(change(object), error)),
+        };
+        let version = version_tracker::version_of(&self.accessor, &object);
+        // Only a rejected deletion keeps its object: a transform that changes it in place has to clone it then.
+        let kept = (is_deletion && self.transform.is_some()).then(|| Arc::clone(&object));
+        match self.transformed(key, object) {
+            Ok((key, object)) => Ok(Prepared {
+                key,
+                delta: Some(delta(object)),
+                version,
+            }),
+            Err(error) => Err(Rejected {
+                change: kept.map(change),
+                error,
+            }),
+        }
+    }
+
+    fn queues_bookmarks(&self) -> bool {
+        matches!(
+            self.mode,
+            RealFifoMode::Atomic {
+                bookmarks: true,
+                ..
+            }
         )
     }
 
-    fn write(
-        &self,
-        prepared: Result<(Option<Key>, Delta<T>), StoreError>,
-        version: Option<ResourceVersion>,
-    ) -> Result<(), StoreError> {
+    fn write(&self, change: Change<T>) -> Result<(), StoreError> {
+        let prepared = self.prepare_change(change);
         let mut state = self.lock();
-        // A write that fails populates too (R2, R3).
+        // A write that fails populates, too (R2, R3).
         state.populated = true;
-        let result = prepared.map(|(key, delta)| {
-            let is_added = matches!(delta, Delta::Added(_));
-            self.push(&mut state, key, delta);
-            state.told.object(version, is_added);
-        });
+        let result = prepared.map(|prepared| state.put(prepared));
         self.unlock(state);
-        result
+        result.map_err(|rejected| rejected.error)
     }
 
     /// A list as one change (R7).
@@ -224,40 +284,38 @@ impl<T> RealFifo<T> {
     fn push_list(&self, list: ReplacedAll<T>) {
         let version = ResourceVersion::from(&*list.resource_version);
         let mut state = self.lock();
-        self.push(&mut state, None, Delta::ReplacedAll(Arc::new(list)));
-        state.told.list(version);
+        state.push(None, Delta::ReplacedAll(Arc::new(list)));
+        state.versions.list(version);
         state.replaced();
         self.unlock(state);
     }
 }
 
 impl<T> State<T> {
+    fn put(&mut self, prepared: Prepared<T>) {
+        let Prepared {
+            key,
+            delta,
+            version,
+        } = prepared;
+        let is_added = matches!(delta, Some(Delta::Added(_)));
+        self.populated |= !matches!(delta, None | Some(Delta::Bookmark(_)));
+        if let Some(delta) = delta {
+            self.push(key, delta);
+        }
+        self.versions.object(version, is_added);
+    }
+
+    fn push(&mut self, key: Option<Key>, delta: Delta<T>) {
+        let since = self.versions.begin();
+        self.items.push_back(Deltas::one(since, key, delta));
+    }
+
     /// The first list that comes before anything else is the initial one, with all that waits then (R8).
     fn replaced(&mut self) {
         if !self.populated {
             self.populated = true;
             self.initial = self.items.len();
-        }
-    }
-
-    /// To be called when there are fewer items, or more versions without one.
-    fn publish(&mut self) {
-        if self.told.pass(Some(self.done)) {
-            self.told.publish(None);
-        }
-    }
-}
-
-/// The end of [`write_together`](ReflectorStore::write_together), also after a panic.
-struct Wakes<'a, T>(&'a RealFifo<T>);
-
-impl<T> Drop for Wakes<'_, T> {
-    fn drop(&mut self) {
-        let mut state = self.0.state.lock();
-        state.writing -= 1;
-        // Who is woken wakes the next one, if there is more.
-        if !state.items.is_empty() {
-            self.0.changed.notify_one();
         }
     }
 }
@@ -270,7 +328,7 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     /// [`StoreError`] if the object has no key or the transform fails. The queue counts as populated all the
     /// same (R3).
     fn add(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.upsert(object, Delta::Added)
+        self.write(Change::Add(object))
     }
 
     /// Queues [`Delta::Updated`].
@@ -279,7 +337,7 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     ///
     /// As for `add`.
     fn update(&self, object: Arc<T>) -> Result<(), StoreError> {
-        self.upsert(object, Delta::Updated)
+        self.write(Change::Update(object))
     }
 
     /// Queues [`Delta::Deleted`], whether anybody knows of the object or not (R1).
@@ -288,15 +346,7 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     ///
     /// As for `add`. The transform is not asked about tombstones.
     fn delete(&self, gone: Deleted<T>) -> Result<(), StoreError> {
-        match gone {
-            Deleted::Final(object) => {
-                self.upsert(object, |object| Delta::Deleted(Deleted::Final(object)))
-            }
-            // What it knows of the object is older than the deletion.
-            Deleted::FinalStateUnknown { ref key, .. } => {
-                self.write(Ok((Some(Arc::clone(key)), Delta::Deleted(gone))), None)
-            }
-        }
+        self.write(Change::Delete(gone))
     }
 
     /// Queues [`Delta::ReplacedAll`]; in order, what it comes to: see [`RealFifo`] (R5, R7).
@@ -326,7 +376,7 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
         match &self.mode {
             RealFifoMode::Atomic { .. } => {
                 let mut state = self.lock();
-                self.push(&mut state, None, Delta::SyncAll);
+                state.push(None, Delta::SyncAll);
                 self.unlock(state);
                 Ok(())
             }
@@ -341,26 +391,54 @@ impl<T: Send + Sync> ReflectorStore<T> for RealFifo<T> {
     ///
     /// None.
     fn bookmark(&self, resource_version: &str) -> Result<(), StoreError> {
-        let mut state = if let RealFifoMode::Atomic {
-            bookmarks: true, ..
-        } = self.mode
-        {
-            let mut state = self.lock();
-            self.push(&mut state, None, Delta::Bookmark(resource_version.into()));
-            state
+        let version = version_tracker::version(resource_version);
+        let is_queued = self.queues_bookmarks();
+        // Nobody waits to write what is not queued.
+        let mut state = if is_queued {
+            self.lock()
         } else {
             self.state.lock()
         };
-        state.told.event(Told::version(resource_version));
-        state.publish();
+        if is_queued {
+            state.push(None, Delta::Bookmark(resource_version.into()));
+        }
+        state.versions.event(version);
+        // A bookmark is no item: the depth is not reported (R22).
+        self.publish(state);
         Ok(())
     }
 
-    /// A pop that waits is woken when it is over.
-    fn write_together(&self, write: &mut dyn FnMut()) {
-        self.state.lock().writing += 1;
-        let _wakes = Wakes(self);
-        write();
+    /// Queues all changes under one lock, and wakes one pop.
+    ///
+    /// # Errors
+    ///
+    /// As for `add`, `update` and `delete`.
+    fn apply(&self, changes: &mut VecDeque<Change<T>>) -> Result<(), Rejected<T>> {
+        let mut prepared = Vec::with_capacity(changes.len());
+        let mut result = Ok(());
+        while let Some(change) = changes.pop_front() {
+            match self.prepare_change(change) {
+                Ok(change) => prepared.push(change),
+                Err(rejected) => {
+                    result = Err(rejected);
+                    break;
+                }
+            }
+        }
+        let mut state = self.lock();
+        // A write that fails populates, too (R2, R3).
+        state.populated |= result.is_err();
+        let mut has_items = false;
+        for change in prepared {
+            has_items |= !matches!(change.delta, None | Some(Delta::Bookmark(_)));
+            state.put(change);
+        }
+        if has_items {
+            self.unlock(state);
+        } else {
+            self.publish(state);
+        }
+        result
     }
 
     fn staging(&self) -> Option<&dyn Staging<T>> {
@@ -390,8 +468,7 @@ impl<T: Send + Sync> Staging<T> for RealFifo<T> {
     }
 
     fn is_settled(&self) -> bool {
-        let state = self.state.lock();
-        state.told.is_settled(Some(state.done))
+        self.state.lock().versions.is_settled()
     }
 
     fn replace_staged(&self, list: StagedList<T>) -> Result<(), StoreError> {

@@ -1,22 +1,22 @@
 //! Taking changes out, one or many.
 
 use std::collections::{HashSet, VecDeque};
+use std::slice;
 
-use super::{BATCH, Flight, KEEP, RealFifo, RealFifoMode, State};
+use super::{BATCH, Flight, RealFifo, RealFifoMode, State};
 use crate::panic::catch;
 use crate::queue::error::Processed;
-use crate::queue::{Delta, Deltas, PopError, Process, ProcessBatch, Queue, Watermark};
+use crate::queue::{Delta, Deltas, KEEP, PopError, Process, ProcessBatch, Queue, Watermark};
 use crate::stop::Done;
 use crate::sync::{MutexGuard, thread};
 
-/// What a pop knows of what it took.
+/// What a pop knows of the changes that it took.
 struct Taken {
-    items: usize,
-    in_initial_list: bool,
-    /// How many of them `initial` counts. Not decided at the end: a first replace that comes meanwhile does
-    /// not count them (R13).
-    counted: usize,
-    /// How many changes wait behind them.
+    is_in_initial_list: bool,
+    /// Whether `initial` counts them. Decided when they are taken: a first list that comes later does not count
+    /// them (R13).
+    is_initial: bool,
+    /// The number of changes that wait behind them.
     depth: usize,
 }
 
@@ -42,7 +42,7 @@ impl<T> RealFifo<T> {
     }
 
     /// They are out of the queue, and processing begins.
-    fn fly(&self, mut state: MutexGuard<'_, State<T>>, taken: usize) -> Taken {
+    fn fly(&self, mut state: MutexGuard<'_, State<T>>) -> Taken {
         if state.items.is_empty() && state.items.capacity() > KEEP {
             state.items = VecDeque::new();
         }
@@ -58,12 +58,9 @@ impl<T> RealFifo<T> {
             thread: thread::current().id(),
             exclusive,
         });
-        let in_initial_list = !state.synced;
-        let counted = taken.min(state.initial);
         let taken = Taken {
-            items: taken,
-            in_initial_list,
-            counted,
+            is_in_initial_list: !state.synced,
+            is_initial: state.initial > 0,
             depth: state.items.len(),
         };
         drop(state);
@@ -71,32 +68,25 @@ impl<T> RealFifo<T> {
         taken
     }
 
-    /// They have been processed; `again` are those that go back to the head, last one first.
-    fn land(&self, taken: &Taken, has_failed: bool, again: impl Iterator<Item = Deltas<T>>) {
+    /// A batch has been processed: what is wanted again goes back to the head.
+    fn land(&self, batch: &[Deltas<T>], taken: &Taken, processed: &Processed) {
         let mut state = self.state.lock();
         state.in_flight = None;
-        let before = state.items.len();
-        again.for_each(|deltas| state.items.push_front(deltas));
-        let back = state.items.len() - before;
-        if back == 0 {
-            if has_failed {
-                // Whichever of them it was.
-                let first = state.done;
-                state.told.failed(first);
+        for (at, deltas) in batch.iter().enumerate().rev() {
+            if processed.again(at) {
+                state.items.push_front(deltas.clone());
+                // A first list that came meanwhile counts all that precedes it.
+                let is_overtaken = !taken.is_initial && state.initial > 0;
+                state.initial += usize::from(is_overtaken);
+            } else {
+                if processed.failed(at) {
+                    state.versions.failed(deltas.since);
+                }
+                state.versions.end(deltas.since);
+                state.initial -= usize::from(taken.is_initial);
             }
-            state.initial -= taken.counted;
-            state.done += taken.items as u64;
-            state.publish();
-        } else if taken.counted == 0 && state.initial > 0 {
-            // They precede what came with a first replace meanwhile.
-            state.initial += back;
         }
         self.landed.notify_all();
-        if state.closed {
-            self.changed.notify_all();
-        } else if !state.items.is_empty() {
-            self.changed.notify_one();
-        }
         self.unlock(state);
     }
 }
@@ -142,14 +132,10 @@ impl<T: Send + Sync> Queue<T> for RealFifo<T> {
         let Some(deltas) = state.items.pop_front() else {
             return Err(PopError::Closed);
         };
-        let taken = self.fly(state, 1);
-        let process = || catch(|| process(&deltas, taken.in_initial_list));
+        let taken = self.fly(state);
+        let process = || catch(|| process(&deltas, taken.is_in_initial_list));
         let processed = Processed::from(self.timing.run(1, deltas.key(), taken.depth, process));
-        self.land(
-            &taken,
-            processed.result.is_err(),
-            processed.again.then(|| deltas.clone()).into_iter(),
-        );
+        self.land(slice::from_ref(&deltas), &taken, &processed);
         processed.answer(deltas)
     }
 
@@ -164,26 +150,17 @@ impl<T: Send + Sync> Queue<T> for RealFifo<T> {
             return Err(PopError::Closed);
         };
         let batch = state.batch();
-        let taken = self.fly(state, batch.len());
+        let taken = self.fly(state);
         let process = || {
             catch(|| match batch.as_slice() {
-                [single] => process(single, taken.in_initial_list),
-                batch => process_batch(batch, taken.in_initial_list),
+                [single] => process(single, taken.is_in_initial_list),
+                batch => process_batch(batch, taken.is_in_initial_list),
             })
         };
         let first = batch.first().and_then(Deltas::key);
         let processed = Processed::from(self.timing.run(batch.len(), first, taken.depth, process));
-        let again = if processed.again {
-            batch.clone()
-        } else {
-            Vec::new()
-        };
-        self.land(&taken, processed.result.is_err(), again.into_iter().rev());
+        self.land(&batch, &taken, &processed);
         processed.answer(batch)
-    }
-
-    fn has_more(&self) -> bool {
-        !self.state.lock().items.is_empty()
     }
 
     fn synced(&self) -> Done {
@@ -191,7 +168,7 @@ impl<T: Send + Sync> Queue<T> for RealFifo<T> {
     }
 
     fn processed(&self) -> Option<Watermark> {
-        Some(self.state.lock().told.watermark())
+        Some(self.state.lock().versions.watermark())
     }
 
     fn close(&self) {

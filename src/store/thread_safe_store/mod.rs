@@ -233,7 +233,7 @@ impl<T> ThreadSafeStore<T> {
 
     /// Makes several changes at once, in their order, under one hold of the lock: a lookup by key, a
     /// [`snapshot`](Self::snapshot) and a list that is one point in time see all of them or none. The
-    /// resourceVersion becomes that of the last one (X9). One that holds the lock for more than half a second
+    /// resourceVersion becomes that of the last one (X9). The key of a bookmark does not matter. One that holds the lock for more than half a second
     /// for each change, or five, is logged (X14).
     ///
     /// # Errors
@@ -270,6 +270,7 @@ impl<T> ThreadSafeStore<T> {
             let version = match held.next() {
                 Some(Change::Add(object) | Change::Update(object)) => self.version_of(object),
                 Some(Change::Delete(gone)) => self.version_of_deleted(gone),
+                Some(Change::Bookmark(version)) => Ok(Some(&**version)),
                 None => Ok(None),
             };
             version
@@ -280,7 +281,7 @@ impl<T> ThreadSafeStore<T> {
         let written = self.write(|functions| {
             let computed = changes.iter().map(|(_, (key, change))| match change {
                 Change::Add(object) | Change::Update(object) => compute(functions, key, &**object),
-                Change::Delete(_) => Ok(Computed::new()),
+                Change::Delete(_) | Change::Bookmark(_) => Ok(Computed::new()),
             });
             Ok(computed.collect::<Vec<_>>())
         });
@@ -308,6 +309,7 @@ impl<T> ThreadSafeStore<T> {
                         replaced.push(state.slots.put(key, object, computed));
                     }
                     Change::Delete(gone) => removed.push((state.slots.remove(&key), gone)),
+                    Change::Bookmark(_) => {}
                 }
             }
             state.set_resource_version(last);

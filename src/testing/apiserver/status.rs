@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 
+use crate::error::debug_as_display;
+
 /// What the server answers where it does not do as asked: an HTTP status and a Kubernetes `Status` object.
 ///
 /// The calls of [`ApiServer`](super::ApiServer) return it as their error; over HTTP it is the body of the
@@ -437,14 +439,6 @@ impl fmt::Display for StatusError {
     }
 }
 
-impl fmt::Debug for StatusError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StatusError")
-            .field("code", &self.0.code)
-            .field("reason", &self.0.reason)
-            .field("message", &self.0.message)
-            .finish_non_exhaustive()
-    }
-}
-
 impl std::error::Error for StatusError {}
+
+debug_as_display!(StatusError);

@@ -81,7 +81,7 @@ fn same<T: DeserializeOwned + Debug>(json: &[u8]) {
 }
 
 #[test]
-fn it_decodes_and_refuses_what_serde_json_does_with_the_same_words() {
+fn decodes_and_refuses_like_serde_json_with_same_errors() {
     let each = |json: &[u8]| {
         same::<Strict>(json);
         same::<Loose>(json);

@@ -344,7 +344,7 @@ fn a_document_that_ends_too_early_stays_one() {
 }
 
 #[test]
-fn bytes_of_any_kind_are_cut_as_a_tree_or_not_at_all_and_never_panic() {
+fn arbitrary_bytes_are_cut_like_a_tree_or_refused() {
     let mut random = Random::seeded(7);
     let mut room = Vec::new();
     for _ in 0..30_000 {

@@ -2,12 +2,11 @@
 
 use std::io::{self, Read};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use k8s_informer::{
     Body, Client, Clock, Error, GroupVersionResource, ListOptions, ListerWatcher,
-    ListerWatcherSource, Request, Stop,
+    ListerWatcherSource, Request, Stop, TimedRead,
 };
 
 /// How many times faster.
@@ -68,15 +67,7 @@ impl<L: ListerWatcher> ListerWatcher for Resource<L> {
         let request = Request::get(&self.path).raw_query(&options.to_watch_query());
         let request = request.retries(0).idle_timeout(SLICE);
         let body = self.client.request(&request, stop)?.into_body();
-        let patience = Arc::new(AtomicU64::new(u64::MAX));
-        let set = Arc::clone(&patience);
-        let body = Patient { body, patience };
-        Ok(Body::new(body).with_read_timeout(move |timeout| {
-            let micros = timeout.map_or(u64::MAX, |timeout| {
-                timeout.as_micros() as u64 / u64::from(SPEED)
-            });
-            set.store(micros, Relaxed);
-        }))
+        Ok(Body::timed(Patient { body }))
     }
 
     fn supports_watch_list(&self) -> bool {
@@ -91,16 +82,16 @@ impl<L: ListerWatcher> ListerWatcher for Resource<L> {
 /// Repeats a read until its timeout has passed.
 struct Patient {
     body: Body,
-    patience: Arc<AtomicU64>,
 }
 
-impl Read for Patient {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+impl TimedRead for Patient {
+    fn read_within(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> io::Result<usize> {
+        let patience = timeout.map_or(Duration::MAX, |timeout| timeout / SPEED);
         let start = Instant::now();
         loop {
             match self.body.read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                    if start.elapsed().as_micros() as u64 >= self.patience.load(Relaxed) {
+                    if start.elapsed() >= patience {
                         return Err(error);
                     }
                 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::source::Item;
 use super::world::{State, World};
-use crate::object::text;
+use crate::client_go_traces::object::text;
 
 /// What a trace says of a handler, as the informer is given it.
 pub(super) fn handler(world: &World, config: &Value) -> impl ResourceEventHandler<Item> + use<> {

@@ -24,9 +24,9 @@ use self::gate::{Depth, Gated};
 use self::handlers::handler;
 use self::source::{Item, Source};
 use self::world::{Gate, Reflector, State, Told, World};
-use crate::Replay;
-use crate::object::{keys, sorted, text};
-use crate::reflector_wire::class;
+use crate::client_go_traces::Replay;
+use crate::client_go_traces::object::{keys, sorted, text};
+use crate::client_go_traces::reflector_wire::class;
 
 /// A handler that has to be synced is so in this time, which is real.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -422,7 +422,7 @@ impl Drop for Subject {
             state
                 .handlers
                 .values_mut()
-                .for_each(|told| told.blocked = false)
+                .for_each(|told| told.blocked = false);
         });
         let ended = self.running.take().map(JoinHandle::join);
         // They and the world keep each other.

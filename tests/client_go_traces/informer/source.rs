@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use super::world::{Reflector, State, World};
-use crate::object::{Obj, text};
+use crate::client_go_traces::object::{Obj, text};
 
 /// An object as the suites write it, decoded from what a server sends.
 #[derive(Clone)]

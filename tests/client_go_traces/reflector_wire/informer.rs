@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::options;
 use super::script::Script;
-use crate::object::text;
+use crate::client_go_traces::object::text;
 
 /// What is wanted has so long to arrive, in real time.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -9,7 +9,7 @@ use k8s_informer::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::object::text;
+use crate::client_go_traces::object::text;
 
 /// A store that writes its calls down, fails where a trace says so, and also keeps what the error handler was
 /// given. Nothing else is called under its lock.

@@ -8,7 +8,7 @@ use k8s_informer::Error;
 use serde_json::{Value, json};
 
 use super::gzip;
-use crate::object::text;
+use crate::client_go_traces::object::text;
 
 /// How much a response's short chunk announces beyond what it has.
 const MISSING: usize = 64;

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::clock::VirtualClock;
 use super::observe::{self, Recorder};
 use super::response::{End, Part, Response};
-use crate::object::text;
+use crate::client_go_traces::object::text;
 
 /// A stream that is held open is given up after this many resyncs that change nothing.
 const RESYNCS: usize = 10;

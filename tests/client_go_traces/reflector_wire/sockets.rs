@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::observe::{self, Recorder};
 use super::response::{End, Part, Response};
 use super::{checked, deviations, options};
-use crate::object::text;
+use crate::client_go_traces::object::text;
 
 /// What is to happen has so long, in real time.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,11 +33,13 @@ const THREADS: usize = 4;
 
 #[test]
 fn scripts_replay_over_tcp() {
-    let listed = crate::deviations();
-    let files = crate::files()
+    let listed = crate::client_go_traces::deviations();
+    let files = crate::client_go_traces::files()
         .into_iter()
         .filter(|(suite, _)| suite.name == "reflector_wire");
-    let traces: Vec<Value> = files.flat_map(|(_, path)| crate::traces(&path)).collect();
+    let traces: Vec<Value> = files
+        .flat_map(|(_, path)| crate::client_go_traces::traces(&path))
+        .collect();
     let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
     thread::scope(|scope| {
         for _ in 0..THREADS {

@@ -37,7 +37,7 @@ fn m3_a_mutation_that_has_lost_the_value_is_not_found() {
 }
 
 #[test]
-fn m3_a_mutation_that_has_got_the_value_is_found_with_include_adds() {
+fn m3_mutation_gaining_the_value_is_found_with_include_adds() {
     for (subject, found) in [(plain(), pairs(&[])), (with_adds(), pairs(&[("a", 2)]))] {
         subject.indexer.add(valued("a", 1, "x")).unwrap();
         subject.cache.mutation(valued("a", 2, "y")).unwrap();

@@ -268,7 +268,7 @@ fn m1_a_mutation_is_remembered_for_the_ttl() {
 }
 
 #[test]
-fn m1_a_hundred_mutations_are_remembered_and_the_least_recently_used_goes() {
+fn m1_100_mutations_are_kept_least_recently_used_goes() {
     for options in [
         |builder: MutationCacheBuilder<Thing>| builder.include_adds(true),
         |builder: MutationCacheBuilder<Thing>| builder.include_adds(true).max_size(0),
@@ -312,7 +312,7 @@ fn m2_the_newer_of_store_and_mutation_is_answered() {
 }
 
 #[test]
-fn m2_an_object_that_the_store_has_not_yet_is_there_for_every_read() {
+fn m2_object_not_yet_in_store_is_there_for_every_read() {
     let subject = with_adds();
     subject.cache.mutation(thing("a", 2)).unwrap();
     for _ in 0..3 {
@@ -471,7 +471,7 @@ fn m4_a_deletion_that_was_missed_is_one_too() {
 }
 
 #[test]
-fn m4_a_deletion_that_is_known_before_the_store_knows_it_hides_the_object() {
+fn m4_delete_ahead_of_the_store_hides_the_object() {
     let subject = plain();
     subject.indexer.add(thing("a", 1)).unwrap();
     subject

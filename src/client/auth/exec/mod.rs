@@ -1,7 +1,7 @@
 //! Credentials that a program of the user's hands out. client-go's `plugin/pkg/client/auth/exec`.
 
-mod answer;
-mod info;
+mod exec_credential;
+mod exec_info;
 mod process;
 #[cfg(test)]
 #[cfg(unix)]
@@ -12,12 +12,13 @@ use std::io::{self, IsTerminal};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
-pub(in crate::client) use self::answer::Identity;
-pub use self::answer::exec_credential;
-pub(in crate::client) use self::info::ClusterInfo;
+use self::exec_credential::ExecCredential;
+pub(in crate::client) use self::exec_credential::Identity;
+pub use self::exec_credential::exec_credential;
+pub(in crate::client) use self::exec_info::ClusterInfo;
 
 use crate::client::config::{ExecConfig, InteractiveMode};
-use crate::client::material::{Secret, config_error, credentials_error};
+use crate::client::credential_data::{Secret, config_error, credentials_error};
 use crate::error::Error;
 use crate::metrics::{ClientMetrics, Meter};
 use crate::stop::{Done, Stop};
@@ -35,7 +36,7 @@ pub(in crate::client) struct Credential {
 pub(in crate::client) struct Plugin {
     config: ExecConfig,
     cluster: ClusterInfo,
-    surroundings: Surroundings,
+    host: Host,
     meter: Meter<dyn ClientMetrics>,
     /// Held for a look only, never while the plugin runs. Innermost.
     state: Mutex<State>,
@@ -59,7 +60,7 @@ struct Run {
 }
 
 /// What tests put in the place of the machine's.
-struct Surroundings {
+struct Host {
     now: Box<dyn Fn() -> SystemTime + Send + Sync>,
     is_terminal: fn() -> bool,
 }
@@ -83,23 +84,19 @@ impl Plugin {
     ///
     /// The configuration can't be used: no command, a version that is not known, a variable without a name.
     pub(in crate::client) fn new(config: &ExecConfig, cluster: ClusterInfo) -> Result<Self, Error> {
-        let surroundings = Surroundings {
+        let host = Host {
             now: Box::new(SystemTime::now),
             is_terminal: || io::stdin().is_terminal(),
         };
-        Self::within(surroundings, config, cluster)
+        Self::within(host, config, cluster)
     }
 
-    fn within(
-        surroundings: Surroundings,
-        config: &ExecConfig,
-        cluster: ClusterInfo,
-    ) -> Result<Self, Error> {
+    fn within(host: Host, config: &ExecConfig, cluster: ClusterInfo) -> Result<Self, Error> {
         if config.command.as_os_str().is_empty() {
             return Err(config_error("an exec plugin has no command"));
         }
         let name = named(config);
-        if !answer::API_VERSIONS.contains(&config.api_version.as_str()) {
+        if !exec_credential::API_VERSIONS.contains(&config.api_version.as_str()) {
             let advice = match config.api_version.ends_with("/v1alpha1") {
                 true => {
                     ": it is gone from Kubernetes, let the tool that wrote the kubeconfig write it anew"
@@ -109,7 +106,7 @@ impl Plugin {
             return Err(config_error(format!(
                 "{name}: the apiVersion {:?} is not supported; {} are{advice}",
                 config.api_version,
-                answer::API_VERSIONS.join(" and ")
+                exec_credential::API_VERSIONS.join(" and ")
             )));
         }
         if config.env.iter().any(|(variable, _)| variable.is_empty()) {
@@ -121,14 +118,14 @@ impl Plugin {
         Ok(Self {
             config: config.clone(),
             cluster,
-            surroundings,
+            host,
             meter,
             state: Mutex::default(),
         })
     }
 
     /// Tells these metrics, too.
-    pub(in crate::client) fn told(self, metrics: Option<Arc<dyn ClientMetrics>>) -> Self {
+    pub(in crate::client) fn with_metrics(self, metrics: Option<Arc<dyn ClientMetrics>>) -> Self {
         Self {
             meter: Meter::new(metrics),
             ..self
@@ -192,7 +189,7 @@ impl Plugin {
     fn has_expired(&self, credential: &Credential) -> bool {
         credential
             .expires
-            .is_some_and(|expires| (self.surroundings.now)() > expires)
+            .is_some_and(|expires| (self.host.now)() > expires)
     }
 
     /// The run that is noted in the state as being under way.
@@ -213,7 +210,7 @@ impl Plugin {
         outcome
     }
 
-    fn ask(&self, stop: &Stop) -> Result<answer::Answer, Error> {
+    fn ask(&self, stop: &Stop) -> Result<ExecCredential, Error> {
         let config = &self.config;
         if stop.is_stopped() {
             return Err(Error::stopped());
@@ -221,8 +218,8 @@ impl Plugin {
         let name = named(config);
         let interactive = match config.interactive_mode {
             InteractiveMode::Never => false,
-            InteractiveMode::IfAvailable => (self.surroundings.is_terminal)(),
-            InteractiveMode::Always if (self.surroundings.is_terminal)() => true,
+            InteractiveMode::IfAvailable => (self.host.is_terminal)(),
+            InteractiveMode::Always if (self.host.is_terminal)() => true,
             InteractiveMode::Always => {
                 return Err(credentials_error(format!(
                     "{name} has to ask questions (interactiveMode: Always), but standard input is not a terminal"
@@ -232,7 +229,7 @@ impl Plugin {
         let cluster = config
             .provide_cluster_info
             .then_some((&self.cluster, config.cluster_config.as_ref()));
-        let info = info::encode(&config.api_version, interactive, cluster).map_err(|_| {
+        let info = exec_info::encode(&config.api_version, interactive, cluster).map_err(|_| {
             config_error(format!("{name}: its cluster's configuration is not JSON"))
         })?;
         let output = process::run(
@@ -246,12 +243,12 @@ impl Plugin {
                     .event(|metrics| metrics.exec_plugin_call(code, status));
             },
         )?;
-        answer::parse(&output, &config.api_version)
+        exec_credential::parse(&output, &config.api_version)
             .map_err(|problem| credentials_error(format!("{name} {problem}")))
     }
 
-    fn keep(&self, answer: answer::Answer) -> Arc<Credential> {
-        let answer::Answer {
+    fn keep(&self, answer: ExecCredential) -> Arc<Credential> {
+        let ExecCredential {
             token,
             certificate,
             expires,
@@ -261,7 +258,7 @@ impl Plugin {
             certificate,
             expires,
         });
-        let now = (self.surroundings.now)();
+        let now = (self.host.now)();
         let mut age = None;
         let mut state = self.state.lock();
         let before = state

@@ -7,9 +7,9 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{info, named};
+use super::{exec_info, named};
 use crate::client::config::ExecConfig;
-use crate::client::material::credentials_error;
+use crate::client::credential_data::credentials_error;
 use crate::error::Error;
 use crate::stop::Stop;
 
@@ -110,7 +110,7 @@ fn command(config: &ExecConfig, info: &str, interactive: bool) -> Result<Command
     // Standard error, like the environment, is inherited.
     command
         .envs(config.env.iter().map(|(name, value)| (name, value)))
-        .env(info::VARIABLE, info);
+        .env(exec_info::VARIABLE, info);
     command
         .stdin(if interactive {
             Stdio::inherit()

@@ -133,13 +133,13 @@ fn a_token_that_has_expired_is_asked_for_again() {
     );
     let now = Arc::new(Mutex::new(UNIX_EPOCH));
     let clock = now.clone();
-    let surroundings = Surroundings {
+    let host = Host {
         now: Box::new(move || *clock.lock()),
         is_terminal: || false,
     };
-    let plugin = Plugin::within(surroundings, &config, ClusterInfo::default()).unwrap();
+    let plugin = Plugin::within(host, &config, ClusterInfo::default()).unwrap();
     let at = |seconds| {
-        *now.lock() = UNIX_EPOCH + Duration::from_secs(3600) + Duration::from_millis(seconds)
+        *now.lock() = UNIX_EPOCH + Duration::from_secs(3600) + Duration::from_millis(seconds);
     };
     assert_eq!(token(&plugin).unwrap(), "1");
     at(1000);
@@ -197,7 +197,7 @@ fn callers_at_the_same_time_wait_for_one_run() {
 }
 
 #[test]
-fn who_waits_for_a_run_ends_with_his_own_stop_and_runs_it_when_that_is_stopped() {
+fn waiter_ends_with_its_stop_and_runs_plugin_if_runner_stops() {
     let folder = Folder::new("next");
     folder.pipe("started");
     let first_hangs =
@@ -219,7 +219,7 @@ fn who_waits_for_a_run_ends_with_his_own_stop_and_runs_it_when_that_is_stopped()
 }
 
 #[test]
-fn a_failure_is_told_to_those_who_waited_for_it_and_the_next_one_tries_again() {
+fn failure_reaches_all_waiters_and_next_caller_retries() {
     let folder = Folder::new("failure");
     let config = script(&folder, "echo >> runs; echo s3cret; exit 73");
     assert!(
@@ -428,7 +428,7 @@ fn configurations_that_can_not_be_used_are_refused_at_once() {
 
 /// What a script is told, and whether its input is this process's.
 fn told(folder: &Folder, config: ExecConfig, is_terminal: fn() -> bool) -> Result<Value, String> {
-    let surroundings = Surroundings {
+    let host = Host {
         now: Box::new(SystemTime::now),
         is_terminal,
     };
@@ -436,7 +436,7 @@ fn told(folder: &Folder, config: ExecConfig, is_terminal: fn() -> bool) -> Resul
         server: "https://api:6443".to_owned(),
         ..ClusterInfo::default()
     };
-    let plugin = Plugin::within(surroundings, &config, cluster).unwrap();
+    let plugin = Plugin::within(host, &config, cluster).unwrap();
     token(&plugin)?;
     Ok(serde_json::from_slice(&fs::read(folder.0.join("told")).unwrap()).unwrap())
 }

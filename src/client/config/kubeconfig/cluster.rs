@@ -1,16 +1,16 @@
 use serde_json::Value;
 
 use super::entry::Entry;
-use super::file::{Cluster, filled, is_set, items};
+use super::schema::{Cluster, filled, is_set, items};
 use crate::client::config::{Config, ProxyChoice};
-use crate::client::material::Secret;
+use crate::client::credential_data::Secret;
 
 /// The extension of a cluster that is for the plugin of its user.
 const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
 impl Entry<Cluster> {
     /// How to get there. client-go's `validateClusterInfo` and the first half of `ClientConfig`.
-    pub(super) fn way(&self, config: &mut Config) -> Result<(), String> {
+    pub(super) fn connection(&self, config: &mut Config) -> Result<(), String> {
         if let Some(url) = filled(&self.value.proxy_url) {
             // What else it has to be is checked when it is used.
             let scheme = url

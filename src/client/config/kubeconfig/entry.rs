@@ -4,8 +4,8 @@ use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 
-use super::file::filled;
-use crate::client::material::Material;
+use super::schema::filled;
+use crate::client::credential_data::PemSource;
 
 /// As Go's, which does not look at the bits that the last character has too many.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -61,10 +61,10 @@ impl<T> Entry<T> {
         field: &str,
         data: &Option<String>,
         file: &Option<String>,
-    ) -> Result<Option<Material>, String> {
+    ) -> Result<Option<PemSource>, String> {
         let Some(data) = filled(data) else {
             let what = format!("{field} of {owner} {:?}", self.name);
-            return Ok(filled(file).map(|file| Material::file(what, self.path(file))));
+            return Ok(filled(file).map(|file| PemSource::file(what, self.path(file))));
         };
         if filled(file).is_some() {
             return Err(format!(
@@ -80,7 +80,7 @@ impl<T> Entry<T> {
             .collect();
         match BASE64.decode(data) {
             Ok(bytes) if bytes.is_empty() => Ok(None),
-            Ok(bytes) => Ok(Some(Material::bytes(what, bytes))),
+            Ok(bytes) => Ok(Some(PemSource::bytes(what, bytes))),
             Err(_) => Err(format!("{what} is not base64")),
         }
     }

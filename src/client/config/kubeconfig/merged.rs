@@ -2,15 +2,15 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::KubeconfigOptions;
 use super::entry::{Entry, absolute, folder_of};
-use super::file::{Cluster, Context, File, List, User, filled};
-use super::text::{parse, read};
+use super::overrides::Overrides;
+use super::parse::{parse, read};
+use super::schema::{Cluster, Context, File, List, User, filled};
 use crate::client::config::Config;
-use crate::client::material::config_error;
+use crate::client::credential_data::config_error;
 use crate::error::Error;
 
-/// What stands in one or several kubeconfigs: which contexts there are to choose from. client-go's
+/// The content of one or several kubeconfigs: the contexts to choose from. client-go's
 /// `clientcmdapi.Config`.
 ///
 /// Of several files the first one that names a context, a cluster or a user has the say on it, and the first
@@ -33,7 +33,7 @@ use crate::error::Error;
 #[derive(Default)]
 pub struct Kubeconfig {
     /// Those that exist.
-    pub(super) files: Vec<PathBuf>,
+    pub(in crate::client::config) files: Vec<PathBuf>,
     current_context: Option<String>,
     clusters: Vec<Entry<Cluster>>,
     users: Vec<Entry<User>>,
@@ -41,7 +41,7 @@ pub struct Kubeconfig {
 }
 
 /// Why a kubeconfig gives no configuration.
-pub(super) enum Problem {
+pub(in crate::client::config) enum Problem {
     /// Nothing in it says which cluster: another place may know.
     Empty(String),
     Wrong(String),
@@ -69,7 +69,7 @@ impl Kubeconfig {
     }
 
     /// Reads and merges; files that are not there are skipped.
-    pub(super) fn load(files: &[PathBuf]) -> Result<Self, Error> {
+    pub(in crate::client::config) fn load(files: &[PathBuf]) -> Result<Self, Error> {
         let mut merged = Self::default();
         for path in files {
             let wrong = |problem| config_error(format!("{}: {problem}", path.display()));
@@ -127,16 +127,18 @@ impl Kubeconfig {
 
     /// The context that is meant, and what it means; also whether it says a namespace. client-go's
     /// `DirectClientConfig.ClientConfig`.
-    pub(super) fn resolve(&self, options: &KubeconfigOptions) -> Result<(Config, bool), Problem> {
+    pub(in crate::client::config) fn resolve(
+        &self,
+        overrides: &Overrides,
+    ) -> Result<(Config, bool), Problem> {
         // Destructured so that a new choice can't be forgotten.
-        let KubeconfigOptions {
-            files: _,
+        let Overrides {
             context,
             cluster,
             user,
             namespace,
             server,
-        } = options;
+        } = overrides;
         let server = server.as_deref().filter(|url| !url.is_empty());
         let name = filled(context).or(self.current_context());
         let context = match name {
@@ -185,7 +187,7 @@ impl Kubeconfig {
 
         let mut plain = Config::new(url);
         if let Some(cluster) = cluster {
-            cluster.way(&mut plain)?;
+            cluster.connection(&mut plain)?;
         }
         let mut config = plain.clone();
         if let Some(cluster) = cluster {

@@ -2,14 +2,17 @@
 
 mod cluster;
 mod entry;
-mod file;
 mod merged;
 mod options;
-mod text;
+mod overrides;
+mod parse;
+mod schema;
 mod user;
 
 #[cfg(test)]
 mod tests;
 
 pub use self::merged::Kubeconfig;
+pub(super) use self::merged::Problem;
 pub use self::options::KubeconfigOptions;
+pub(super) use self::overrides::{Files, Overrides};

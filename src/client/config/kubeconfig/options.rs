@@ -1,10 +1,11 @@
 use std::path::{Path, PathBuf};
 
-use super::file::filled;
 use super::merged::{Kubeconfig, Problem};
-use crate::client::config::places::Places;
+use super::overrides::{Files, Overrides};
+use crate::client::config::environment::Environment;
+use crate::client::config::infer::infer;
 use crate::client::config::{Config, ServerUrl};
-use crate::client::material::config_error;
+use crate::client::credential_data::config_error;
 use crate::error::Error;
 
 /// Which kubeconfig, and what of it: kubectl's `--kubeconfig`, `--context`, `--cluster`, `--user`,
@@ -38,22 +39,8 @@ use crate::error::Error;
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct KubeconfigOptions {
-    pub(super) files: Files,
-    pub(super) context: Option<String>,
-    pub(super) cluster: Option<String>,
-    pub(super) user: Option<String>,
-    pub(super) namespace: Option<String>,
-    pub(super) server: Option<ServerUrl>,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(super) enum Files {
-    #[default]
-    Usual,
-    /// Which has to be there.
-    One(PathBuf),
-    /// Of which any may be missing.
-    Several(Vec<PathBuf>),
+    files: Files,
+    overrides: Overrides,
 }
 
 impl KubeconfigOptions {
@@ -76,32 +63,32 @@ impl KubeconfigOptions {
 
     /// This context instead of the current one.
     pub fn context(mut self, name: impl Into<String>) -> Self {
-        self.context = Some(name.into());
+        self.overrides.context = Some(name.into());
         self
     }
 
     /// This cluster instead of the context's.
     pub fn cluster(mut self, name: impl Into<String>) -> Self {
-        self.cluster = Some(name.into());
+        self.overrides.cluster = Some(name.into());
         self
     }
 
     /// This user instead of the context's.
     pub fn user(mut self, name: impl Into<String>) -> Self {
-        self.user = Some(name.into());
+        self.overrides.user = Some(name.into());
         self
     }
 
     /// This namespace instead of the context's.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.namespace = Some(namespace.into());
+        self.overrides.namespace = Some(namespace.into());
         self
     }
 
     /// This URL instead of the cluster's, and instead of its `tls-server-name` the host of this URL. A client
     /// for a server alone needs no kubeconfig at all: see [`Config::new`].
     pub fn server(mut self, url: impl Into<String>) -> Self {
-        self.server = Some(ServerUrl(url.into()));
+        self.overrides.server = Some(ServerUrl(url.into()));
         self
     }
 
@@ -122,7 +109,7 @@ impl KubeconfigOptions {
     /// user; they contradict themselves, or ask for what is not supported; or there is nothing at all, with
     /// every place that was looked at. It says which, and no secret.
     pub fn load(&self) -> Result<Config, Error> {
-        self.load_from(&Places::of_this_process())
+        self.load_from(&Environment::of_this_process())
     }
 
     /// The same for a kubeconfig that is not in a file, such as one in a Secret; relative paths in it are
@@ -150,7 +137,7 @@ impl KubeconfigOptions {
         text: impl AsRef<[u8]>,
         folder: impl AsRef<Path>,
     ) -> Result<Config, Error> {
-        match Kubeconfig::parse(text, folder)?.resolve(self) {
+        match Kubeconfig::parse(text, folder)?.resolve(&self.overrides) {
             Ok((config, _)) => Ok(config),
             Err(Problem::Empty(problem) | Problem::Wrong(problem)) => {
                 Err(config_error(format!("kubeconfig: {problem}")))
@@ -164,66 +151,10 @@ impl KubeconfigOptions {
     ///
     /// [`Error::is_config`]: a file can't be read or is no kubeconfig.
     pub fn read(&self) -> Result<Kubeconfig, Error> {
-        Kubeconfig::load(&self.files(&Places::of_this_process()).1)
+        Kubeconfig::load(&self.files.paths(&Environment::of_this_process()).1)
     }
 
-    fn files(&self, places: &Places) -> (&'static str, Vec<PathBuf>) {
-        match &self.files {
-            Files::Usual => places.kubeconfig_files(),
-            Files::One(path) => ("kubeconfig", vec![path.clone()]),
-            Files::Several(paths) => ("kubeconfig", paths.clone()),
-        }
+    pub(super) fn load_from(&self, environment: &Environment) -> Result<Config, Error> {
+        infer(environment, &self.files, &self.overrides)
     }
-
-    pub(in crate::client::config) fn load_from(&self, places: &Places) -> Result<Config, Error> {
-        let (origin, files) = self.files(places);
-        let merged = Kubeconfig::load(&files)?;
-        let missing = merged.files.is_empty();
-        let place = match (&self.files, &files[..]) {
-            (Files::One(path), _) if missing => {
-                return Err(config_error(format!(
-                    "{}: there is no such file",
-                    path.display()
-                )));
-            }
-            (_, []) => origin.to_owned(),
-            _ if missing => format!("{origin} ({})", names(&files)),
-            _ => names(&merged.files),
-        };
-        if missing && matches!(self.files, Files::Usual) && places.has_kubeconfig() {
-            log::warn!("{place}: not there");
-        }
-        let problem = match merged.resolve(self) {
-            Ok((mut config, says_namespace)) => {
-                if !says_namespace && let Some(namespace) = places.namespace_of_a_pod() {
-                    config.default_namespace = namespace;
-                }
-                return Ok(config);
-            }
-            Err(Problem::Empty(_)) if missing => format!("{place}: not there"),
-            Err(Problem::Empty(problem)) if !matches!(self.files, Files::One(_)) => {
-                format!("{place}: {problem}")
-            }
-            Err(Problem::Empty(problem) | Problem::Wrong(problem)) => {
-                return Err(config_error(format!("{place}: {problem}")));
-            }
-        };
-        let mut config = places.in_cluster().map_err(|in_cluster| {
-            config_error(format!(
-                "nothing to connect to: {problem}; in-cluster: {in_cluster}"
-            ))
-        })?;
-        if let Some(namespace) = filled(&self.namespace) {
-            config.default_namespace = namespace.to_owned();
-        }
-        Ok(config)
-    }
-}
-
-fn names(files: &[PathBuf]) -> String {
-    files
-        .iter()
-        .map(|file| file.display().to_string())
-        .collect::<Vec<_>>()
-        .join(", ")
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::{Kubeconfig, KubeconfigOptions};
-use crate::client::config::places::Places;
+use crate::client::config::environment::Environment;
 use crate::client::config::{Config, InteractiveMode, ProxyChoice};
 
 const MINIMAL: &str = "
@@ -40,8 +40,8 @@ fn with_cluster(cluster: &str) -> Result<Config, String> {
         .replace("user: u, ", ""))
 }
 
-fn nowhere() -> Places {
-    Places {
+fn nowhere() -> Environment {
+    Environment {
         kubeconfig: None,
         home: None,
         service_host: None,
@@ -146,7 +146,7 @@ users:
 }
 
 #[test]
-fn kubeconfig_a_cluster_or_user_that_is_not_there_is_named_with_what_is() {
+fn kubeconfig_missing_cluster_or_user_lists_the_existing() {
     assert_eq!(
         one(MINIMAL).unwrap_err(),
         r#"there is no user "u"; there are no users"#
@@ -186,7 +186,7 @@ fn kubeconfig_a_cluster_or_user_that_is_not_there_is_named_with_what_is() {
 }
 
 #[test]
-fn kubeconfig_certificates_are_given_once_and_files_are_relative() {
+fn kubeconfig_certificate_is_given_once_paths_are_relative() {
     let config =
         with_user("{client-certificate: ../a, client-key-data: 'Y2VydA==', tokenFile: ./t}")
             .unwrap();
@@ -500,10 +500,10 @@ fn the_namespace_of_a_pod_is_that_of_a_context_without_one() {
     std::fs::write(folder.join("namespace"), "pods").unwrap();
     let path = folder.join("config");
     std::fs::write(&path, format!("{MINIMAL}users: [{{name: u}}]")).unwrap();
-    let mut places = nowhere();
-    places.service_account = folder.clone();
-    let load = |options: KubeconfigOptions, places: &Places| {
-        let config = options.load_from(places).unwrap();
+    let mut environment = nowhere();
+    environment.service_account = folder.clone();
+    let load = |options: KubeconfigOptions, environment: &Environment| {
+        let config = options.load_from(environment).unwrap();
         (config.server.0, config.default_namespace)
     };
     let is = |server: &str, namespace: &str| (server.to_owned(), namespace.to_owned());
@@ -511,23 +511,29 @@ fn the_namespace_of_a_pod_is_that_of_a_context_without_one() {
     let text = std::fs::read_to_string(&path)
         .unwrap()
         .replace(", namespace: team", "");
-    assert_eq!(load(explicit(), &places), is("https://api:6443", "team"));
+    assert_eq!(
+        load(explicit(), &environment),
+        is("https://api:6443", "team")
+    );
     std::fs::write(&path, text).unwrap();
     assert_eq!(
-        load(explicit(), &places),
+        load(explicit(), &environment),
         is("https://api:6443", "default"),
         "no pod"
     );
-    places.service_host = Some("10.0.0.1".to_owned());
-    places.service_port = Some("443".to_owned());
-    assert_eq!(load(explicit(), &places), is("https://api:6443", "pods"));
+    environment.service_host = Some("10.0.0.1".to_owned());
+    environment.service_port = Some("443".to_owned());
     assert_eq!(
-        load(explicit().namespace("mine"), &places),
+        load(explicit(), &environment),
+        is("https://api:6443", "pods")
+    );
+    assert_eq!(
+        load(explicit().namespace("mine"), &environment),
         is("https://api:6443", "mine")
     );
-    places.pod_namespace = Some("downward".to_owned());
+    environment.pod_namespace = Some("downward".to_owned());
     assert_eq!(
-        load(explicit(), &places),
+        load(explicit(), &environment),
         is("https://api:6443", "downward")
     );
 
@@ -535,21 +541,21 @@ fn the_namespace_of_a_pod_is_that_of_a_context_without_one() {
     std::fs::write(&path, MINIMAL.replace("current-context: here", "")).unwrap();
     let several = || KubeconfigOptions::new().paths([&path, &folder.join("missing")]);
     assert_eq!(
-        load(several(), &places),
+        load(several(), &environment),
         is("https://10.0.0.1:443", "downward")
     );
     assert_eq!(
-        load(several().server("https://x").namespace("y"), &places),
+        load(several().server("https://x").namespace("y"), &environment),
         is("https://x", "y")
     );
-    let error = explicit().load_from(&places).unwrap_err().to_string();
+    let error = explicit().load_from(&environment).unwrap_err().to_string();
     assert!(
         error.ends_with("/config: no current-context is set; the contexts are \"here\""),
         "{error}"
     );
     let error = several()
         .context("x")
-        .load_from(&places)
+        .load_from(&environment)
         .unwrap_err()
         .to_string();
     assert!(
@@ -558,12 +564,12 @@ fn the_namespace_of_a_pod_is_that_of_a_context_without_one() {
     );
     let missing = KubeconfigOptions::new().paths(["/nowhere/a", "/nowhere/b"]);
     assert_eq!(
-        load(missing.clone(), &places),
+        load(missing.clone(), &environment),
         is("https://10.0.0.1:443", "downward")
     );
     let error = missing
         .context("x")
-        .load_from(&places)
+        .load_from(&environment)
         .unwrap_err()
         .to_string();
     assert_eq!(
@@ -572,10 +578,14 @@ fn the_namespace_of_a_pod_is_that_of_a_context_without_one() {
     );
     let none = || KubeconfigOptions::new().paths(["/nowhere/a"]);
     assert_eq!(
-        load(none().server("").namespace("").user(""), &places),
+        load(none().server("").namespace("").user(""), &environment),
         is("https://10.0.0.1:443", "downward")
     );
-    let error = none().user("x").load_from(&places).unwrap_err().to_string();
+    let error = none()
+        .user("x")
+        .load_from(&environment)
+        .unwrap_err()
+        .to_string();
     assert!(
         error.ends_with(": there is no user \"x\"; there are no users"),
         "{error}"

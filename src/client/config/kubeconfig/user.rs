@@ -1,9 +1,9 @@
 use serde_json::Value;
 
 use super::entry::Entry;
-use super::file::{AuthProvider, Exec, User, filled, is_set, items, texts};
+use super::schema::{AuthProvider, Exec, User, filled, is_set, items, texts};
 use crate::client::config::{Config, ExecConfig, IdToken, Impersonation, InteractiveMode};
-use crate::client::material::Secret;
+use crate::client::credential_data::Secret;
 
 impl Entry<User> {
     /// How the user authenticates; `cluster` is what the cluster tells the user's plugin. client-go's

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ureq::http::Uri;
 
 use super::Proxy;
-use crate::client::material::config_error;
-use crate::client::transport::{bare, place};
+use crate::client::credential_data::config_error;
+use crate::client::transport::authority::{host_and_port, without_brackets};
 use crate::error::Error;
 
 impl Proxy {
@@ -52,8 +52,8 @@ impl Proxy {
 
 /// Whether a server is reached through a proxy; `except` is the value of `NO_PROXY`.
 fn uses_proxy(server: &Uri, except: &str) -> bool {
-    let (host, port) = place(server);
-    let host = bare(host);
+    let (host, port) = host_and_port(server);
+    let host = without_brackets(host);
     if host == "localhost" {
         return false;
     }

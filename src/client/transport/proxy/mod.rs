@@ -9,14 +9,15 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use ureq::unversioned::transport::{ConnectionDetails, Connector, Either, Transport};
+use ureq::unversioned::transport::{ConnectionDetails, Either, Transport};
 
-use super::secure::{adapter, handshake};
+use super::authority::host_and_port;
+use super::error::from_ureq;
+use super::sizes::{BUFFER, RECORD_BUFFER};
 use super::tcp::TcpTransport;
-use super::tls::{self, Tls};
-use super::{BUFFER, RECORD_BUFFER, Way, place};
-use crate::client::failure::from_ureq;
-use crate::client::material::Pem;
+use super::tls_config::{self, Tls};
+use super::tls_transport::{Route, adapter, handshake};
+use crate::client::credential_data::Pem;
 use crate::error::{Error, ErrorKind};
 
 /// A proxy by its URL. Neither `Debug` nor `Display` shows user and password.
@@ -56,7 +57,7 @@ impl Proxy {
         ca: Option<&Pem>,
     ) -> Result<Self, Error> {
         let tls = match self.scheme {
-            Scheme::Https => Some(Arc::new(tls::tls_to_proxy(&self.host, insecure, ca)?)),
+            Scheme::Https => Some(Arc::new(tls_config::proxy_tls(&self.host, insecure, ca)?)),
             _ => None,
         };
         Ok(Self {
@@ -70,13 +71,13 @@ impl Proxy {
     }
 
     /// Host and port to connect to.
-    pub(super) fn place(&self) -> (&str, u16) {
+    pub(super) fn host_and_port(&self) -> (&str, u16) {
         (&self.host, self.port)
     }
 
     /// The error of a connection that did not get past the proxy, in words that name it. Carried as one of
-    /// ours, which `failure::from_io` takes out again.
-    pub(super) fn failed(&self, error: ureq::Error) -> ureq::Error {
+    /// ours, which `error::from_io` takes out again.
+    pub(super) fn proxy_error(&self, error: ureq::Error) -> ureq::Error {
         let kind = match error {
             ureq::Error::Timeout(ureq::Timeout::Resolve) => ErrorKind::Timeout(format!(
                 "the name of the proxy {self} was not resolved in time"
@@ -110,16 +111,16 @@ impl Proxy {
     }
 
     /// The error of a connection that did not get through the tunnel.
-    pub(super) fn blamed(&self, error: ureq::Error) -> ureq::Error {
+    pub(super) fn tunnel_error(&self, error: ureq::Error) -> ureq::Error {
         io::Error::other(from_ureq(error).context(format!("through the proxy {self}"))).into()
     }
 
     /// Blocks until the tunnel is there.
-    fn tunnel(
+    pub(super) fn tunnel(
         &self,
         socket: TcpTransport,
         details: &ConnectionDetails<'_>,
-    ) -> Result<Way, ureq::Error> {
+    ) -> Result<Route, ureq::Error> {
         let way = match (self.scheme, &self.tls) {
             (Scheme::Https, Some(tls)) => {
                 let output = if details.needs_tls() {
@@ -132,14 +133,14 @@ impl Proxy {
             (Scheme::Https, None) => return Err(ureq::Error::TlsRequired),
             _ => Either::A(socket),
         };
-        let (host, port) = place(details.uri);
+        let (host, port) = host_and_port(details.uri);
         let mut way = adapter(way, details)?;
         match self.scheme {
             Scheme::Http | Scheme::Https => {
-                connect::open(&mut way, host, port, self.user.as_ref())?
+                connect::open(&mut way, host, port, self.user.as_ref())?;
             }
             Scheme::Socks5 | Scheme::Socks5h => {
-                socks::open(&mut way, host, port, self.user.as_ref())?
+                socks::open(&mut way, host, port, self.user.as_ref())?;
             }
         }
         let mut way = way.into_inner();
@@ -161,38 +162,5 @@ impl fmt::Display for Proxy {
 impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Proxy({self})")
-    }
-}
-
-/// From a socket that is connected to the proxy to a tunnel; without a proxy the socket is the way.
-#[derive(Debug)]
-pub(super) struct ProxyConnector {
-    proxy: Option<Arc<Proxy>>,
-}
-
-impl ProxyConnector {
-    pub(super) fn new(proxy: Option<Arc<Proxy>>) -> Self {
-        Self { proxy }
-    }
-}
-
-impl Connector<TcpTransport> for ProxyConnector {
-    type Out = Way;
-
-    fn connect(
-        &self,
-        details: &ConnectionDetails<'_>,
-        chained: Option<TcpTransport>,
-    ) -> Result<Option<Way>, ureq::Error> {
-        let Some(socket) = chained else {
-            return Err(ureq::Error::ConnectionFailed);
-        };
-        let Some(proxy) = &self.proxy else {
-            return Ok(Some(Either::A(socket)));
-        };
-        match proxy.tunnel(socket, details) {
-            Ok(way) => Ok(Some(way)),
-            Err(error) => Err(proxy.failed(error)),
-        }
     }
 }

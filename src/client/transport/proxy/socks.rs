@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::IpAddr;
 
 use super::User;
-use crate::client::transport::bare;
+use crate::client::transport::authority::without_brackets;
 
 const VERSION: u8 = 5;
 const NO_AUTHENTICATION: u8 = 0;
@@ -84,7 +84,7 @@ fn authenticate(way: &mut (impl Read + Write), user: &User) -> io::Result<()> {
 }
 
 fn request(host: &str, port: u16) -> io::Result<Vec<u8>> {
-    let bare = bare(host);
+    let bare = without_brackets(host);
     let mut request = vec![VERSION, CONNECT, 0];
     match bare.parse::<IpAddr>().map(|address| address.to_canonical()) {
         Ok(IpAddr::V4(address)) => {

@@ -2,7 +2,7 @@
 //! names, and httpproxy's `parseProxy` for those of the environment.
 
 use super::{Proxy, Scheme, User};
-use crate::client::material::config_error;
+use crate::client::credential_data::config_error;
 use crate::error::Error;
 
 impl Scheme {

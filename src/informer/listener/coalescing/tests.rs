@@ -114,7 +114,7 @@ fn added_and_deleted_is_nothing() {
 }
 
 #[test]
-fn modified_and_modified_is_modified_from_the_oldest_to_the_newest() {
+fn two_updates_merge_into_one_from_oldest_to_newest() {
     assert_eq!(
         become_of([update(1, 2), update(2, 3), update(3, 4)]),
         ("1>4".into(), 2, 0)
@@ -170,7 +170,7 @@ fn deleted_added_and_deleted_is_deleted_as_it_was_first() {
 }
 
 #[test]
-fn an_initial_add_stays_one_and_counts_as_told_when_it_comes_to_nothing() {
+fn initial_add_stays_initial_and_counts_even_if_merged_away() {
     assert_eq!(
         become_of([initial(1), update(1, 2)]),
         ("initial +2".into(), 1, 0)
@@ -187,7 +187,7 @@ fn an_initial_add_stays_one_and_counts_as_told_when_it_comes_to_nothing() {
 }
 
 #[test]
-fn what_makes_no_sense_comes_to_the_last_state_and_is_counted_all_the_same() {
+fn contradictory_events_merge_to_last_state_and_count() {
     assert_eq!(
         become_of([initial(1), initial(2)]),
         ("initial +2".into(), 1, 1)
@@ -250,7 +250,7 @@ fn what_has_been_read_is_not_merged_with() {
 }
 
 #[test]
-fn a_million_updates_of_ten_objects_are_ten_events_and_what_is_merged_is_dropped() {
+fn million_updates_of_ten_objects_merge_into_ten_events() {
     let mut coalescing = Coalescing::default();
     let keys: Vec<Key> = (0..10).map(|key| format!("o{key}").into()).collect();
     let objects: Vec<_> = (0..=100_000).map(Arc::new).collect();
@@ -283,7 +283,7 @@ fn a_million_updates_of_ten_objects_are_ten_events_and_what_is_merged_is_dropped
 }
 
 #[test]
-fn the_room_for_many_keys_is_given_back_before_the_last_one_is_read() {
+fn memory_of_many_keys_is_freed_before_last_is_read() {
     let mut coalescing = Coalescing::default();
     for key in 0..100_000 {
         coalescing.write(of(&key.to_string(), add(key)));
@@ -491,7 +491,7 @@ fn for_any_sequence(next: impl Fn(&mut Random, Option<u32>, u32) -> Event<u32>, 
 }
 
 #[test]
-fn the_last_word_is_the_same_as_without_and_every_word_makes_sense() {
+fn merged_events_are_consistent_and_end_in_same_state() {
     let valid = |random: &mut Random, known: Option<u32>, version: u32| match known {
         None if random.below(3) == 0 => initial(version),
         None => add(version),
@@ -511,7 +511,7 @@ fn the_last_word_is_the_same_as_without_and_every_word_makes_sense() {
 }
 
 #[test]
-fn no_sequence_however_senseless_breaks_the_bounds_or_the_counts() {
+fn random_sequences_keep_bounds_and_counts() {
     let any = |random: &mut Random, _: Option<u32>, version: u32| match random.below(5) {
         0 => initial(version),
         1 => add(version),

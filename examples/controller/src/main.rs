@@ -1,0 +1,82 @@
+//! A controller, with nothing but this crate: every Namespace of a team gets a ConfigMap that says so.
+//!
+//! ```text
+//! cargo run -p controller              on an API server inside of this program; ends by itself
+//! cargo run -p controller -- --live    on the cluster of your kubeconfig, until Ctrl-C
+//!     --workers N                             how many Namespaces are looked at at a time; 2 unless set
+//! ```
+//!
+//! On a cluster, `kubectl label namespace NAME example.com/team=sky` gives it something to do; it touches
+//! nothing but ConfigMaps called `team` that it has made itself. `controller.rs` is what to read.
+
+mod controller;
+mod demo;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use env_logger::Env;
+use k8s_informer::{Client, Stop};
+
+use crate::controller::{Action, Options, Outcome, TeamController};
+
+const USAGE: &str = "usage: controller [--live] [--workers N]";
+
+fn main() -> ExitCode {
+    // What the informer reports goes to standard error; `RUST_LOG=k8s_informer=debug` shows more.
+    env_logger::Builder::from_env(Env::default().default_filter_or("k8s_informer=info")).init();
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("controller: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
+    use lexopt::prelude::*;
+
+    let (mut is_live, mut options) = (false, Options::default());
+    let mut arguments = lexopt::Parser::from_env();
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Long("live") => is_live = true,
+            Long("workers") => options.workers = arguments.value()?.parse()?,
+            Long("help") | Short('h') => {
+                println!("{USAGE}");
+                return Ok(());
+            }
+            other => return Err(format!("{}\n{USAGE}", other.unexpected()).into()),
+        }
+    }
+    if is_live {
+        live(options)
+    } else {
+        demo::run(options)
+    }
+}
+
+/// On the kubeconfig's cluster, until Ctrl-C.
+fn live(options: Options) -> Result<(), Box<dyn Error>> {
+    let stop = Stop::on_signals()?;
+    let client = Client::try_default()?;
+    println!(
+        "Namespaces of {} with the label {}; Ctrl-C ends it",
+        client.server(),
+        controller::TEAM
+    );
+    TeamController::new(client, options, print)?.run(&stop)?;
+    println!("stopped");
+    Ok(())
+}
+
+/// One line of what has become of a key.
+fn print(namespace: &str, outcome: &Outcome) {
+    match outcome {
+        Outcome::Done(Action::Nothing) => {}
+        Outcome::Done(action) => println!("  {namespace}: {action:?}"),
+        Outcome::Retry(error) => println!("  {namespace}: will try again: {error}"),
+        Outcome::GivenUp(error) => println!("  {namespace}: given up: {error}"),
+    }
+}

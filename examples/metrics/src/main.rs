@@ -1,0 +1,185 @@
+//! Publishes how an informer and its client stand, for Prometheus, with nothing but this crate and the
+//! standard library.
+//!
+//! ```text
+//! cargo run -p metrics                    on an API server inside of this program: lets Pods come,
+//!                                                change and go, scrapes itself once, and prints what it got
+//! cargo run -p metrics -- --port 9090     the same, and serves http://127.0.0.1:9090/metrics until Ctrl-C
+//!     --live                                     on the cluster of your kubeconfig, whose Pods it leaves alone
+//!     --once                                     scrapes itself once and ends, with a port, too
+//! ```
+
+mod http;
+mod prometheus;
+mod rest_client;
+
+use std::error::Error;
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::ExitCode;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use env_logger::Env;
+use k8s_informer::testing::ApiServer;
+use k8s_informer::{
+    Client, Config, GroupVersionResource, InformerName, SharedInformerFactory, Stop,
+};
+use serde_json::json;
+
+use self::prometheus::Exporter;
+use self::rest_client::RestClient;
+
+const USAGE: &str = "usage: metrics [--live] [--port PORT] [--once]";
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+/// The label `name` of all that is published.
+const NAME: &str = "metrics-example";
+
+/// How long the first list may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// So that there is something new for each scrape.
+const PACE: Duration = Duration::from_millis(300);
+
+fn main() -> ExitCode {
+    // What the informer reports goes to standard error; `RUST_LOG=k8s_informer=debug` shows more.
+    env_logger::Builder::from_env(Env::default().default_filter_or("k8s_informer=info")).init();
+    match Options::from_arguments().and_then(|options| options.map_or(Ok(()), run)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("metrics: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Options {
+    live: bool,
+    once: bool,
+    /// 0 for any that is free.
+    port: u16,
+}
+
+impl Options {
+    /// `None` if only help is wanted.
+    fn from_arguments() -> Result<Option<Self>, Box<dyn Error>> {
+        let (mut live, mut once, mut port) = (false, false, None);
+        let mut arguments = std::env::args().skip(1);
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--live" => live = true,
+                "--once" => once = true,
+                "--port" => port = Some(arguments.next().ok_or(USAGE)?.parse().map_err(|_| USAGE)?),
+                "--help" | "-h" => {
+                    println!("{USAGE}");
+                    return Ok(None);
+                }
+                _ => return Err(USAGE.into()),
+            }
+        }
+        Ok(Some(Self {
+            live,
+            once: once || port.is_none(),
+            port: port.unwrap_or(0),
+        }))
+    }
+}
+
+fn run(options: Options) -> Result<(), Box<dyn Error>> {
+    let stop = Stop::on_signals()?;
+    let server = if options.live {
+        None
+    } else {
+        Some(ApiServer::start()?)
+    };
+    let config = match &server {
+        Some(server) => Config::new(server.url()),
+        None => Config::try_default()?,
+    };
+    // Who is told of each request.
+    let rest_client = Arc::new(RestClient::default());
+    let client = Client::new(config.metrics(rest_client.clone()))?;
+
+    // Who is told how the queue and the cache of each informer stand.
+    let exporter = Arc::new(Exporter::default());
+    let factory = SharedInformerFactory::builder(client);
+    let factory = factory
+        .metrics(InformerName::new(NAME)?, exporter.clone())
+        .build();
+    let resource = GroupVersionResource::new("", "v1", "pods");
+    let pods = factory.dynamic(resource.clone());
+    let (told, changes) = mpsc::channel();
+    let handler = pods.add_event_handler(|handler| {
+        let tell = move || {
+            // Nobody listens any more once the churn has ended.
+            let _ = told.send(());
+        };
+        let (added, updated, deleted) = (tell.clone(), tell.clone(), tell);
+        handler
+            .on_add(move |_, _| added())
+            .on_update(move |_, _| updated())
+            .on_delete(move |_| deleted())
+    })?;
+    // The rest is read when somebody asks.
+    exporter.read_reflector(&resource, NAME, {
+        let pods = pods.clone();
+        move || pods.status()
+    });
+    exporter.read_handler(&resource, NAME, handler);
+
+    factory.start(&stop)?;
+    match factory.wait_for_cache_sync_with(&stop, PATIENCE) {
+        Err(error) if error.is_stopped() => return Ok(()),
+        synced => synced?,
+    }
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.port))?;
+    let address = listener.local_addr()?;
+    let serving = thread::Builder::new().name("metrics".to_owned()).spawn({
+        let stop = stop.clone();
+        move || http::serve(&listener, &stop, || exporter.text() + &rest_client.text())
+    })?;
+
+    if options.once {
+        if let Some(server) = &server {
+            churn(server, || changes.recv().is_ok())?;
+        }
+        print!("{}", http::get(address, "/metrics")?);
+        stop.stop();
+    } else {
+        println!("http://{address}/metrics, until Ctrl-C");
+        match &server {
+            Some(server) => {
+                while !stop.is_stopped() {
+                    churn(server, || !stop.wait_timeout(PACE))?;
+                }
+            }
+            None => stop.wait(),
+        }
+    }
+    factory.shutdown();
+    serving
+        .join()
+        .map_err(|_| "the server of metrics panicked")?;
+    Ok(())
+}
+
+/// Lets Pods come, change and go; after each change `go_on` waits, and says whether there is another.
+fn churn(server: &ApiServer, go_on: impl Fn() -> bool) -> Result<(), Box<dyn Error>> {
+    for n in 0..4 {
+        let pod = format!("{PODS}/web-{n}");
+        let changes: [&dyn Fn() -> _; 3] = [
+            &|| server.create(PODS, json!({"metadata": {"name": format!("web-{n}")}})),
+            &|| server.patch(&pod, json!({"metadata": {"labels": {"app": "web"}}})),
+            &|| server.delete(&pod),
+        ];
+        for change in changes {
+            change()?;
+            if !go_on() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! The whole job on an API server inside of this program: a cluster where Pods come, change and go, and an
+//! informer that watches it.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::testing::ApiServer;
+use k8s_informer::{
+    Client, Config, Deleted, Object, Request, ResourceEventHandler, SharedInformerFactory, Stop,
+};
+use serde_json::json;
+
+use crate::pod::{Pod, head, row};
+
+/// So that one can watch it happen.
+const PACE: Duration = Duration::from_millis(150);
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+pub(crate) fn run() -> Result<(), Box<dyn Error>> {
+    // A cluster. With a real one: Client::try_default().
+    let server = ApiServer::start()?;
+    let client = Client::new(Config::new(server.url()))?;
+    println!("An API server inside of this program: {}\n", server.url());
+    let stop = Stop::new();
+    create(&client, "early-0", "worker-1", &stop)?;
+
+    // An informer: a cache with an index, and two handlers, each on a thread of its own.
+    let factory = SharedInformerFactory::builder(client.clone()).build();
+    let pods = factory.informer::<Pod>();
+    pods.add_index("node", |pod| {
+        pod.node().map(str::to_owned).into_iter().collect()
+    })?;
+    pods.add_event_handler(|handler| {
+        handler
+            .on_add(|pod, initial| {
+                println!(
+                    "+ {} {}",
+                    row(pod),
+                    if initial { "(was there)" } else { "" }
+                );
+            })
+            .on_update(|old, new| println!("~ {} (was {})", row(new), old.phase()))
+            .on_delete(|gone| println!("- {}/{}", gone.namespace(), gone.name()))
+    })?;
+    let (counted, counts) = mpsc::channel();
+    pods.add_handler(Tally(counted))?;
+
+    // From here on it runs: it lists, watches, fills the cache and calls the handlers.
+    factory.start(&stop)?;
+    factory.wait_for_cache_sync(&stop)?;
+    println!("  synced with {} Pod\n", pods.lister().list().len());
+
+    // Pods come, change and go, over HTTP as anybody's would.
+    println!("  {}", head());
+    for (n, node) in ["worker-1", "worker-2", "worker-1", "worker-3"]
+        .into_iter()
+        .enumerate()
+    {
+        create(&client, &format!("web-{n}"), node, &stop)?;
+    }
+    for n in 0..4 {
+        let running = json!({"status": {"phase": "Running"}});
+        let patch = Request::patch(format!("{PODS}/web-{n}/status")).json(&running)?;
+        client.request(&patch.content_type("application/merge-patch+json"), &stop)?;
+        thread::sleep(PACE);
+    }
+    for name in ["web-1", "early-0"] {
+        client.request(&Request::delete(format!("{PODS}/{name}")), &stop)?;
+        thread::sleep(PACE);
+    }
+
+    // One add was there before, and everything since has been told: 5 + 4 + 2.
+    let mut told = BTreeMap::new();
+    for what in counts.iter().take(11) {
+        *told.entry(what).or_insert(0) += 1;
+    }
+    println!("\nThe other handler counted {told:?}.\n");
+
+    println!("The cache, read through the lister:\n  {}", head());
+    let lister = pods.lister();
+    let mut all = lister.list();
+    all.sort_by(|a, b| a.name().cmp(b.name()));
+    for pod in &all {
+        println!("  {}", row(pod));
+    }
+    let on_worker_1 = lister.by_index("node", "worker-1")?;
+    let mut names: Vec<_> = on_worker_1.iter().map(|pod| pod.name()).collect();
+    names.sort_unstable();
+    println!("On worker-1, by the index: {}\n", names.join(", "));
+
+    // Stops what it started, and waits until every thread has ended.
+    factory.shutdown();
+    println!("Stopped; every thread has ended.");
+    Ok(())
+}
+
+/// A handler as a type of its own: says of each event what it was.
+struct Tally(mpsc::Sender<&'static str>);
+
+impl Tally {
+    fn count(&self, what: &'static str) {
+        // Nobody counts any more once the demo ends.
+        let _ = self.0.send(what);
+    }
+}
+
+impl ResourceEventHandler<Pod> for Tally {
+    fn on_add(&mut self, _: &Arc<Pod>, _: bool) {
+        self.count("added");
+    }
+
+    fn on_update(&mut self, _: &Arc<Pod>, _: &Arc<Pod>) {
+        self.count("updated");
+    }
+
+    fn on_delete(&mut self, _: &Deleted<Pod>) {
+        self.count("deleted");
+    }
+}
+
+fn create(client: &Client, name: &str, node: &str, stop: &Stop) -> Result<(), Box<dyn Error>> {
+    let pod = json!({
+        "metadata": {"name": name, "labels": {"app": "demo"}},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "demo:1"}]},
+    });
+    client.request(&Request::post(PODS).json(&pod)?, stop)?;
+    thread::sleep(PACE);
+    Ok(())
+}

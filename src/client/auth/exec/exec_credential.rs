@@ -1,0 +1,350 @@
+//! The output of a plugin: the `ExecCredential` on its standard output. No message quotes any of it.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use serde_json::{Map, Value};
+
+use crate::client::credential_data::Secret;
+
+/// The two versions that there are.
+pub(super) const API_VERSIONS: [&str; 2] = [
+    "client.authentication.k8s.io/v1",
+    "client.authentication.k8s.io/v1beta1",
+];
+
+type Object = Map<String, Value>;
+
+/// The `status` of the output: a token, a certificate, or both.
+#[derive(Debug)]
+pub(super) struct ExecCredential {
+    pub(super) token: Option<Secret>,
+    pub(super) certificate: Option<Identity>,
+    pub(super) expires: Option<SystemTime>,
+}
+
+/// A client certificate (a chain, leaf first) and its key, both PEM, as they came: nobody has looked into
+/// them.
+#[derive(PartialEq)]
+pub(in crate::client) struct Identity {
+    pub(in crate::client) chain: Vec<u8>,
+    pub(in crate::client) key: Vec<u8>,
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// Or what is wrong with it, to come after "exec plugin x".
+pub(super) fn parse(output: &[u8], api_version: &str) -> Result<ExecCredential, String> {
+    let answer = decode(output)?;
+    // client-go takes an answer without a kind for one, and one without a version not.
+    if text(&answer, "kind")?.is_some_and(|kind| kind != "ExecCredential") {
+        return Err("returned an object of another kind than ExecCredential".to_owned());
+    }
+    match text(&answer, "apiVersion")? {
+        Some(returned) if returned == api_version => {}
+        returned => {
+            let returned = match returned {
+                None => "none",
+                // Only what can't be anything else is quoted.
+                Some(known) if API_VERSIONS.contains(&known) => known,
+                Some("client.authentication.k8s.io/v1alpha1") => {
+                    "client.authentication.k8s.io/v1alpha1"
+                }
+                Some(_) => "another one",
+            };
+            return Err(format!(
+                "is configured to use apiVersion {api_version}, and returned {returned}"
+            ));
+        }
+    }
+    let status = match answer.get("status") {
+        None | Some(Value::Null) => return Err("returned no status".to_owned()),
+        Some(Value::Object(status)) => status,
+        Some(_) => return Err("returned a status that is not an object".to_owned()),
+    };
+    let token = text(status, "token")?.map(|token| Secret(token.to_owned()));
+    let pem = |name| text(status, name).map(|pem| pem.map(|pem| pem.as_bytes().to_vec()));
+    let certificate = match (pem("clientCertificateData")?, pem("clientKeyData")?) {
+        (Some(chain), Some(key)) => Some(Identity { chain, key }),
+        (None, None) if token.is_none() => {
+            return Err("returned neither a token nor a certificate".to_owned());
+        }
+        (None, None) => None,
+        (Some(_), None) => return Err("returned a certificate without its key".to_owned()),
+        (None, Some(_)) => return Err("returned a key without its certificate".to_owned()),
+    };
+    let expires = match status.get("expirationTimestamp") {
+        None | Some(Value::Null) => None,
+        Some(time) => expiry(time.as_str().unwrap_or_default())?,
+    };
+    Ok(ExecCredential {
+        token,
+        certificate,
+        expires,
+    })
+}
+
+/// A field that is as good as absent when it is empty.
+fn text<'a>(object: &'a Object, name: &str) -> Result<Option<&'a str>, String> {
+    match object.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
+        Some(_) => Err(format!("returned a {name} that is not a string")),
+    }
+}
+
+/// JSON where it begins like it, and else YAML, as in client-go.
+fn decode(output: &[u8]) -> Result<Object, String> {
+    if output.trim_ascii_start().is_empty() {
+        return Err("returned nothing".to_owned());
+    }
+    #[cfg(feature = "kubeconfig")]
+    if !output.trim_ascii_start().starts_with(b"{") {
+        return yaml(output);
+    }
+    serde_json::from_slice(output).map_err(|error| {
+        format!(
+            "returned what is not JSON at line {}, column {}",
+            error.line(),
+            error.column()
+        )
+    })
+}
+
+#[cfg(feature = "kubeconfig")]
+fn yaml(output: &[u8]) -> Result<Object, String> {
+    let text = str::from_utf8(output).map_err(|_| "returned what is not UTF-8")?;
+    let options = serde_saphyr::options! { with_snippet: false };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        let place = error
+            .location()
+            .map(|at| format!(" at line {}, column {}", at.line(), at.column()));
+        format!(
+            "returned what is neither JSON nor YAML of an ExecCredential{}",
+            place.unwrap_or_default()
+        )
+    })
+}
+
+/// For the fuzz target: [`parse`] by itself, with token, chain and key, and expiry.
+#[doc(hidden)]
+pub fn exec_credential(output: &[u8], api_version: &str) -> Result<Shown, String> {
+    let answer = parse(output, api_version)?;
+    Ok((
+        answer.token.map(|token| token.0),
+        answer
+            .certificate
+            .map(|identity| (identity.chain, identity.key)),
+        answer.expires,
+    ))
+}
+
+type Shown = (
+    Option<String>,
+    Option<(Vec<u8>, Vec<u8>)>,
+    Option<SystemTime>,
+);
+
+/// RFC 3339. Go's zero time is none.
+fn expiry(text: &str) -> Result<Option<SystemTime>, &'static str> {
+    const ZERO: &str = "0001-01-01T00:00:00Z";
+    match text.parse::<jiff::Timestamp>() {
+        Ok(_) if text == ZERO => Ok(None),
+        // Some systems have no time before their epoch; what expired before is as good as what did then.
+        Ok(time) => Ok(Some(time.max(jiff::Timestamp::UNIX_EPOCH).into())),
+        Err(_) => Err("returned an expirationTimestamp that is not a time of RFC 3339"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    const V1: &str = API_VERSIONS[0];
+    const V1BETA1: &str = API_VERSIONS[1];
+
+    fn answer(status: &str) -> String {
+        format!(r#"{{"apiVersion":"{V1}","kind":"ExecCredential","status":{status}}}"#)
+    }
+
+    fn problem(output: &str) -> String {
+        parse(output.as_bytes(), V1).unwrap_err()
+    }
+
+    #[test]
+    fn a_token_a_certificate_or_both() {
+        let both = answer(
+            r#"{"token":"t","clientCertificateData":"c","clientKeyData":"k","expirationTimestamp":"2030-01-02T03:04:05.5+01:00","x":[]}"#,
+        );
+        let both = parse(both.as_bytes(), V1).unwrap();
+        assert_eq!(both.token.unwrap().0, "t");
+        assert!(
+            both.certificate
+                == Some(Identity {
+                    chain: b"c".to_vec(),
+                    key: b"k".to_vec()
+                })
+        );
+        assert_eq!(
+            both.expires,
+            Some(UNIX_EPOCH + Duration::from_millis(1_893_549_845_500))
+        );
+        let token = answer(r#"{"token":"t","clientKeyData":"","clientCertificateData":null}"#);
+        let token = parse(token.as_bytes(), V1).unwrap();
+        assert!(token.certificate.is_none() && token.expires.is_none());
+        let certificate = answer(r#"{"token":"","clientCertificateData":"c","clientKeyData":"k"}"#);
+        assert!(parse(certificate.as_bytes(), V1).unwrap().token.is_none());
+    }
+
+    #[test]
+    fn times_that_are_none() {
+        let expires = |time: &str| {
+            let status = format!(r#"{{"token":"t","expirationTimestamp":{time}}}"#);
+            parse(answer(&status).as_bytes(), V1).map(|answer| answer.expires)
+        };
+        assert_eq!(expires("null"), Ok(None));
+        assert_eq!(expires(r#""0001-01-01T00:00:00Z""#), Ok(None));
+        assert_eq!(expires(r#""1903-01-01T00:00:00Z""#), Ok(Some(UNIX_EPOCH)));
+        for wrong in [
+            "",
+            "tomorrow",
+            "2030-01-02",
+            "2030-13-02T00:00:00Z",
+            "99999-01-01T00:00:00Z",
+        ] {
+            let expected = "returned an expirationTimestamp that is not a time of RFC 3339";
+            assert_eq!(
+                expires(&format!("{wrong:?}")).unwrap_err(),
+                expected,
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_a_word_of_it() {
+        let kind =
+            format!(r#"{{"apiVersion":"{V1}","kind":"s3cret","status":{{"token":"s3cret"}}}}"#);
+        let time = "returned an expirationTimestamp that is not a time of RFC 3339";
+        let data = answer(r#"{"token":["s3cret"]}"#);
+        for (output, expected) in [
+            ("", "returned nothing"),
+            (" \n", "returned nothing"),
+            (
+                r#"{"s3cret"#,
+                "returned what is not JSON at line 1, column 8",
+            ),
+            (
+                r#"{"token": s3cret}"#,
+                "returned what is not JSON at line 1, column 11",
+            ),
+            ("{} s3cret", "returned what is not JSON at line 1, column 4"),
+            (&data, "returned a token that is not a string"),
+            (
+                &answer(r#"["s3cret"]"#),
+                "returned a status that is not an object",
+            ),
+            (&answer(r#"{"token":"t","expirationTimestamp":5}"#), time),
+            (
+                &kind,
+                "returned an object of another kind than ExecCredential",
+            ),
+            (&answer("null"), "returned no status"),
+            (&answer("{}"), "returned neither a token nor a certificate"),
+            (
+                &answer(r#"{"token":"t","clientCertificateData":"s3cret"}"#),
+                "returned a certificate without its key",
+            ),
+            (
+                &answer(r#"{"token":"t","clientKeyData":"s3cret"}"#),
+                "returned a key without its certificate",
+            ),
+        ] {
+            assert_eq!(problem(output), expected, "{output}");
+        }
+        let deep = "[".repeat(100_000);
+        assert!(!problem(&format!("{{\"a\":{deep}")).is_empty());
+        assert!(parse(b"{\"apiVersion\":\"\xff\"}", V1).is_err());
+        assert!(parse(b"\xff\xfe", V1).is_err());
+        let shown = parse(
+            answer(
+                r#"{"token":"s3cret","clientCertificateData":"s3cret","clientKeyData":"s3cret"}"#,
+            )
+            .as_bytes(),
+            V1,
+        );
+        assert!(!format!("{shown:?}").contains("s3cret"), "{shown:?}");
+    }
+
+    #[test]
+    fn api_version_must_match_the_request_kind_may_be_missing() {
+        let of = |version: &str| format!(r#"{{{version}"status":{{"token":"t"}}}}"#);
+        let configured =
+            "is configured to use apiVersion client.authentication.k8s.io/v1, and returned";
+        for (version, expected) in [
+            (String::new(), "none"),
+            (r#""apiVersion":"","#.to_owned(), "none"),
+            (format!(r#""apiVersion":"{V1BETA1}","#), V1BETA1),
+            (
+                format!(r#""apiVersion":"{V1}alpha1","#),
+                "client.authentication.k8s.io/v1alpha1",
+            ),
+            (r#""apiVersion":"s3cret","#.to_owned(), "another one"),
+        ] {
+            assert_eq!(problem(&of(&version)), format!("{configured} {expected}"));
+        }
+        assert!(parse(of(&format!(r#""apiVersion":"{V1}","#)).as_bytes(), V1).is_ok());
+        assert!(
+            parse(
+                of(&format!(r#""apiVersion":"{V1BETA1}","#)).as_bytes(),
+                V1BETA1
+            )
+            .is_ok()
+        );
+    }
+
+    #[cfg(feature = "kubeconfig")]
+    #[test]
+    fn yaml_is_read_as_well() {
+        let yaml = format!(
+            "apiVersion: {V1}\nkind: ExecCredential\nstatus:\n  token: t\n  expirationTimestamp: 2030-01-02T03:04:05Z\n"
+        );
+        let answer = parse(yaml.as_bytes(), V1).unwrap();
+        assert_eq!(answer.token.unwrap().0, "t");
+        assert!(answer.expires.is_some());
+        let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..12 {
+            let aliases = vec![format!("*a{}", level - 1); 9].join(", ");
+            bomb.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
+        }
+        let deep = "[".repeat(100_000);
+        for garbage in [
+            "s3cret",
+            "status: [s3cret",
+            "Please log in: s3cret: 1",
+            &bomb,
+            &deep,
+        ] {
+            let problem = problem(garbage);
+            assert!(
+                problem.starts_with("returned what is neither JSON nor YAML"),
+                "{problem}"
+            );
+            assert!(!problem.contains("s3cret"), "{problem}");
+        }
+    }
+
+    #[cfg(not(feature = "kubeconfig"))]
+    #[test]
+    fn yaml_needs_the_feature_that_reads_it() {
+        assert_eq!(
+            problem("status: {token: t}"),
+            "returned what is not JSON at line 1, column 1"
+        );
+    }
+}

@@ -1,0 +1,300 @@
+//! Infers a configuration as kubectl does: from kubeconfigs, or else from the service account of the pod.
+
+#[cfg(feature = "kubeconfig")]
+use std::path::PathBuf;
+
+use super::Config;
+use super::environment::Environment;
+#[cfg(feature = "kubeconfig")]
+use super::kubeconfig::{Files, Kubeconfig, Overrides, Problem};
+use crate::client::credential_data::{PemSource, config_error, read_trimmed};
+use crate::error::Error;
+
+/// Reads the files, chooses the context, and falls back to the service account where no file names a cluster.
+#[cfg(feature = "kubeconfig")]
+pub(super) fn infer(
+    environment: &Environment,
+    files: &Files,
+    overrides: &Overrides,
+) -> Result<Config, Error> {
+    let (origin, paths) = files.paths(environment);
+    let kubeconfig = Kubeconfig::load(&paths)?;
+
+    let are_missing = kubeconfig.files.is_empty();
+    let place = match (files, &paths[..]) {
+        (Files::One(path), _) if are_missing => {
+            return Err(config_error(format!(
+                "{}: there is no such file",
+                path.display()
+            )));
+        }
+        (_, []) => origin.to_owned(),
+        _ if are_missing => format!("{origin} ({})", names(&paths)),
+        _ => names(&kubeconfig.files),
+    };
+    if are_missing && origin == Environment::KUBECONFIG {
+        log::warn!("{place}: not there");
+    }
+
+    let problem = match kubeconfig.resolve(overrides) {
+        Ok((mut config, says_namespace)) => {
+            if !says_namespace && let Some(namespace) = namespace_of_pod(environment) {
+                config.default_namespace = namespace;
+            }
+            return Ok(config);
+        }
+        Err(Problem::Empty(_)) if are_missing => format!("{place}: not there"),
+        Err(Problem::Empty(problem)) if !matches!(files, Files::One(_)) => {
+            format!("{place}: {problem}")
+        }
+        Err(Problem::Empty(problem) | Problem::Wrong(problem)) => {
+            return Err(config_error(format!("{place}: {problem}")));
+        }
+    };
+
+    let mut config = in_cluster(environment).map_err(|in_cluster| {
+        config_error(format!(
+            "nothing to connect to: {problem}; in-cluster: {in_cluster}"
+        ))
+    })?;
+    if let Some(namespace) = overrides.namespace.as_ref().filter(|name| !name.is_empty()) {
+        config.default_namespace.clone_from(namespace);
+    }
+    Ok(config)
+}
+
+#[cfg(feature = "kubeconfig")]
+fn names(files: &[PathBuf]) -> String {
+    files
+        .iter()
+        .map(|file| file.display().to_string())
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// Without the feature only the service account can be used.
+#[cfg(not(feature = "kubeconfig"))]
+pub(super) fn infer(environment: &Environment) -> Result<Config, Error> {
+    let (origin, files) = environment.kubeconfig_files();
+    let problem = match files.iter().any(|file| file.exists()) {
+        true => "there, but this program is built without k8s-informer's feature `kubeconfig`",
+        false => "not there",
+    };
+    in_cluster(environment).map_err(|in_cluster| {
+        config_error(format!(
+            "nothing to connect to: {origin}: {problem}; in-cluster: {in_cluster}"
+        ))
+    })
+}
+
+/// The service account of the pod; otherwise why there is none. See [`Config::in_cluster`].
+pub(super) fn in_cluster(environment: &Environment) -> Result<Config, String> {
+    let variable = |value: &Option<String>, name| match value.as_deref() {
+        None | Some("") => Err(format!("{name} is not set, so this is not a pod")),
+        Some(value) => Ok(value.to_owned()),
+    };
+    let host = variable(&environment.service_host, "KUBERNETES_SERVICE_HOST")?;
+    let port = variable(&environment.service_port, "KUBERNETES_SERVICE_PORT")?;
+    // A URL has an IPv6 address in brackets.
+    let host = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host
+    };
+
+    let token = environment.service_account.join("token");
+    match read_trimmed(&token) {
+        Ok(text) if text.is_empty() => {
+            return Err(format!(
+                "the service account's token {} is empty",
+                token.display()
+            ));
+        }
+        Ok(_) => {}
+        Err(error) => {
+            let path = token.display();
+            return Err(format!(
+                "can't read the service account's token {path}: {error}"
+            ));
+        }
+    }
+    let mut config = Config::new(format!("https://{host}:{port}")).token_file(token);
+
+    let ca = environment.service_account.join("ca.crt");
+    if ca.exists() {
+        config.ca = Some(PemSource::file("the service account's CA", ca));
+    } else {
+        log::error!(
+            "{} is not there: trusting the authorities of the system",
+            ca.display()
+        );
+    }
+    if let Some(namespace) = namespace(environment) {
+        config.default_namespace = namespace;
+    }
+    Ok(config)
+}
+
+/// The namespace of the pod, if this is one. client-go's `inClusterClientConfig`.
+#[cfg(feature = "kubeconfig")]
+fn namespace_of_pod(environment: &Environment) -> Option<String> {
+    let set = |value: &Option<String>| value.as_deref().is_some_and(|value| !value.is_empty());
+    let is_pod = set(&environment.service_host)
+        && set(&environment.service_port)
+        && environment.service_account.join("token").is_file();
+    is_pod.then(|| namespace(environment)).flatten()
+}
+
+/// The namespace that the downward API names, or else the one of the service account, as in client-go.
+fn namespace(environment: &Environment) -> Option<String> {
+    let of_the_account = || read_trimmed(&environment.service_account.join("namespace")).ok();
+    let set = environment
+        .pod_namespace
+        .clone()
+        .filter(|namespace| !namespace.is_empty());
+    set.or_else(of_the_account)
+        .filter(|namespace| !namespace.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    /// A folder that goes away with the test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path =
+                std::env::temp_dir().join(format!("k8s-informer-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        fn write(&self, name: &str, text: &str) -> PathBuf {
+            let path = self.0.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            path
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn inferred(environment: &Environment) -> Result<Config, Error> {
+        #[cfg(feature = "kubeconfig")]
+        return infer(environment, &Files::Usual, &Overrides::default());
+        #[cfg(not(feature = "kubeconfig"))]
+        infer(environment)
+    }
+
+    fn nothing(folder: &Path) -> Environment {
+        Environment {
+            kubeconfig: None,
+            home: Some(folder.join("home")),
+            service_host: None,
+            service_port: None,
+            pod_namespace: None,
+            service_account: folder.join("serviceaccount"),
+        }
+    }
+
+    #[test]
+    fn every_place_is_named_when_there_is_nothing() {
+        let environment = nothing(Path::new("/nowhere"));
+        assert_eq!(
+            inferred(&environment).unwrap_err().to_string(),
+            "configuration: nothing to connect to: ~/.kube/config (/nowhere/home/.kube/config): not there; \
+             in-cluster: KUBERNETES_SERVICE_HOST is not set, so this is not a pod"
+        );
+        let environment = Environment {
+            kubeconfig: Some("/nowhere/a:/nowhere/b".into()),
+            service_host: Some("10.0.0.1".to_owned()),
+            service_port: Some("443".to_owned()),
+            ..environment
+        };
+        let error = inferred(&environment).unwrap_err();
+        assert!(error.is_config());
+        let error = error.to_string();
+        assert!(
+            error.contains(
+                "$KUBECONFIG (/nowhere/a, /nowhere/b): not there; in-cluster: can't read"
+            ),
+            "{error}"
+        );
+        assert!(error.contains("/nowhere/serviceaccount/token"), "{error}");
+    }
+
+    #[test]
+    fn the_service_account_of_a_pod() {
+        let folder = Folder::new("pod");
+        folder.write("serviceaccount/token", "abc\n");
+        folder.write("serviceaccount/namespace", "team\n");
+        let mut environment = nothing(&folder.0);
+        environment.service_host = Some("fd00::1".to_owned());
+        environment.service_port = Some("443".to_owned());
+        let config = inferred(&environment).unwrap();
+        assert_eq!(config.server.0, "https://[fd00::1]:443");
+        assert_eq!(config.default_namespace, "team");
+        assert!(config.ca.is_none(), "no ca.crt: the system's");
+        assert_eq!(
+            config.token_file.unwrap(),
+            folder.0.join("serviceaccount/token")
+        );
+        folder.write("serviceaccount/ca.crt", "");
+        assert!(inferred(&environment).unwrap().ca.is_some());
+    }
+
+    #[cfg(feature = "kubeconfig")]
+    #[test]
+    fn a_kubeconfig_comes_first_and_a_broken_one_is_not_passed_over() {
+        let folder = Folder::new("order");
+        folder.write("serviceaccount/token", "abc");
+        let home = folder.write(
+            "home/.kube/config",
+            "{current-context: a, contexts: [{name: a, context: {cluster: c}}], clusters: [{name: c, cluster: {server: home}}]}",
+        );
+        let mut environment = nothing(&folder.0);
+        environment.service_host = Some("10.0.0.1".to_owned());
+        environment.service_port = Some("443".to_owned());
+        assert_eq!(inferred(&environment).unwrap().server.0, "home");
+
+        let other = folder.write(
+            "other",
+            &fs::read_to_string(&home).unwrap().replace("home", "other"),
+        );
+        let missing = folder.0.join("missing");
+        environment.kubeconfig =
+            Some(std::env::join_paths([Path::new(""), &missing, &other]).unwrap());
+        assert_eq!(inferred(&environment).unwrap().server.0, "other");
+        // Empty is as good as not set.
+        environment.kubeconfig = Some("".into());
+        assert_eq!(inferred(&environment).unwrap().server.0, "home");
+        // With $KUBECONFIG set, the home is not looked at.
+        environment.kubeconfig = Some(missing.clone().into());
+        assert_eq!(
+            inferred(&environment).unwrap().server.0,
+            "https://10.0.0.1:443"
+        );
+        // An empty file is no configuration, a broken one is an error.
+        environment.kubeconfig = Some(folder.write("empty", "\n").into());
+        assert_eq!(
+            inferred(&environment).unwrap().server.0,
+            "https://10.0.0.1:443"
+        );
+        environment.kubeconfig = Some(folder.write("broken", "users: [").into());
+        let error = inferred(&environment).unwrap_err().to_string();
+        assert!(
+            error.contains("/broken: ") && error.contains("line 1"),
+            "{error}"
+        );
+    }
+}

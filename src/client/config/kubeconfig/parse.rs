@@ -1,0 +1,112 @@
+//! Reads and parses one kubeconfig.
+
+use std::borrow::Cow;
+use std::fs::File as OpenFile;
+use std::io::{self, Read};
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+
+use super::schema::File;
+
+/// The largest kubeconfig that is read: room for a thousand clusters, each with its certificates in it.
+pub(super) const MAX_SIZE: usize = 8 << 20;
+
+/// The bytes of a file; `None` if there is none.
+pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
+    let file = match OpenFile::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    let mut bytes = Vec::new();
+    // One more than allowed, so that what is too large shows; and no endless file is read to its end.
+    file.take(MAX_SIZE as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| error.to_string())?;
+    Ok(Some(bytes))
+}
+
+/// Parses it; `None` if it is empty.
+pub(super) fn parse(bytes: &[u8]) -> Result<Option<File>, String> {
+    if bytes.len() > MAX_SIZE {
+        return Err(format!(
+            "is larger than {} MiB, too large for a kubeconfig",
+            MAX_SIZE >> 20
+        ));
+    }
+    let text = decode(bytes)?;
+    // The mark of a next document that does not come.
+    let text = text.trim_end();
+    let text = text.strip_suffix("\n---").unwrap_or(text);
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    yaml(text)
+}
+
+/// UTF-8, or the UTF-16 that a redirection in PowerShell writes; either with a byte order mark, which UTF-16
+/// must have.
+fn decode(bytes: &[u8]) -> Result<Cow<'_, str>, String> {
+    let units = |unit: fn([u8; 2]) -> u16| {
+        let (units, odd) = bytes.as_chunks::<2>();
+        let units: Vec<u16> = units.iter().skip(1).map(|bytes| unit(*bytes)).collect();
+        match (String::from_utf16(&units), odd) {
+            (Ok(text), []) => Ok(Cow::Owned(text)),
+            _ => Err("is not UTF-8 text, nor UTF-16, as its first bytes say".to_owned()),
+        }
+    };
+    match bytes {
+        [0xff, 0xfe, ..] => units(u16::from_le_bytes),
+        [0xfe, 0xff, ..] => units(u16::from_be_bytes),
+        _ => match std::str::from_utf8(bytes) {
+            Ok(text) => Ok(Cow::Borrowed(text.strip_prefix('\u{feff}').unwrap_or(text))),
+            Err(error) => {
+                let good = &bytes[..error.valid_up_to()];
+                let lines = good.iter().filter(|byte| **byte == b'\n').count();
+                Err(format!("is not UTF-8 text at line {}", lines + 1))
+            }
+        },
+    }
+}
+
+/// YAML 1.2, so JSON as well. The parser's messages can quote a value, and with snippets they quote lines: a
+/// token must not come out, so only what was expected and the place are told.
+fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let options = serde_saphyr::options! {
+        with_snippet: false,
+        // As in kubectl, what reads as a number or a boolean is no string: `token: 0123` is a mistake.
+        no_schema: true,
+    };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        use serde_saphyr::Error as Yaml;
+        let mut cause = &error;
+        while let Yaml::AliasError { error, .. } = cause {
+            cause = error;
+        }
+        let problem = match cause {
+            Yaml::Unexpected { expected, .. } => format!("expected {expected}"),
+            Yaml::QuotingRequired { .. } => {
+                "a number or boolean where a string is expected: quote it".to_owned()
+            }
+            Yaml::SerdeInvalidType { expected, .. } => format!("expected {expected}"),
+            Yaml::DuplicateMappingKey { .. } => "a key that is there twice".to_owned(),
+            Yaml::MultipleDocuments { .. } => "more than one YAML document".to_owned(),
+            Yaml::Budget { .. }
+            | Yaml::AliasReplayLimitExceeded { .. }
+            | Yaml::AliasReplayStackDepthExceeded { .. }
+            | Yaml::AliasExpansionLimitExceeded { .. } => {
+                "more nesting, aliases or values than a kubeconfig has".to_owned()
+            }
+            _ => "not YAML, or not the form of a kubeconfig".to_owned(),
+        };
+        match error.location() {
+            Some(place) => format!(
+                "{problem} at line {}, column {}",
+                place.line(),
+                place.column()
+            ),
+            None => problem,
+        }
+    })
+}

@@ -1,0 +1,97 @@
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::Deref;
+
+use ureq::http::Uri;
+
+use super::{Config, ProxyChoice};
+use crate::client::credential_data::config_error;
+use crate::error::Error;
+
+/// A server's URL as it was given. Nobody has looked at it, so `Debug` takes what has no place in it for a
+/// secret.
+#[derive(Clone)]
+pub(in crate::client) struct ServerUrl(pub(in crate::client) String);
+
+impl Deref for ServerUrl {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.contains(['@', '?', '#']) {
+            true => f.write_str("***"),
+            false => self.0.fmt(f),
+        }
+    }
+}
+
+/// The server's URL with a scheme; refuses what would be ignored, and what would put a secret into messages.
+pub(in crate::client) fn server_url(config: &Config) -> Result<Uri, Error> {
+    let given = config.server.trim();
+    if given.is_empty() {
+        return Err(config_error("no server is given"));
+    }
+    if given.contains('@') {
+        return Err(config_error(
+            "the server's URL holds a user name or password, which is not supported",
+        ));
+    }
+    if given.contains(['?', '#']) {
+        return Err(config_error(
+            "the server's URL has a query or a fragment, which is not supported",
+        ));
+    }
+    let url = match (given.contains("://"), config.mentions_tls()) {
+        (true, _) => given.to_owned(),
+        (false, true) => format!("https://{given}"),
+        (false, false) => format!("http://{given}"),
+    };
+    let uri: Uri = url
+        .parse()
+        .map_err(|_| config_error(format!("{given:?} is not a URL of a server")))?;
+    match (uri.scheme_str(), uri.host()) {
+        (Some("http" | "https"), Some(host)) if !host.is_empty() && has_port_or_none(&uri) => {
+            Ok(uri)
+        }
+        _ => Err(config_error(format!(
+            "{given:?} is not an http or https URL of a server"
+        ))),
+    }
+}
+
+impl Config {
+    /// Whether nobody on another machine can read what is sent.
+    pub(in crate::client) fn stays_on_this_machine(&self) -> bool {
+        // What goes through a proxy ends at the proxy's idea of this address.
+        if matches!(self.proxy, ProxyChoice::Url(_)) {
+            return false;
+        }
+        let Ok(url) = self.server.trim().parse::<Uri>() else {
+            return false;
+        };
+        let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+        // In these letters only: others are no exception to a proxy of the environment, as in Go.
+        host == "localhost"
+            || host
+                .parse::<IpAddr>()
+                .is_ok_and(|address| address.is_loopback())
+    }
+}
+
+/// A port that is none is as good as absent to [`Uri`], and the usual one would be connected to.
+fn has_port_or_none(uri: &Uri) -> bool {
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    let behind = authority
+        .strip_prefix(uri.host().unwrap_or_default())
+        .unwrap_or(authority);
+    let is_port = |port: &str| {
+        port.bytes().all(|byte| byte.is_ascii_digit())
+            && port.parse::<u16>().is_ok_and(|port| port > 0)
+    };
+    matches!(behind, "" | ":") || behind.strip_prefix(':').is_some_and(is_port)
+}

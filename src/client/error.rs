@@ -1,0 +1,201 @@
+//! Converts a response that is not 2xx to [`Error`].
+
+use std::io::Read;
+use std::time::Duration;
+
+use serde::Deserialize;
+use ureq::http::HeaderMap;
+
+use crate::error::Error;
+use crate::status::Status;
+use crate::text::Prose;
+
+/// How much of the body of a failure is read: a `Status` with many causes is far below.
+const BODY_LIMIT: u64 = 256 * 1024;
+
+/// What Go's servers answer to a path that they do not know: unlike a missing object, it comes without a `Status`.
+const NO_SUCH_PATH: &str = "404 page not found";
+
+/// An answer that is not 2xx. Reads the body, which may block.
+pub(super) fn from_response(code: u16, headers: &HeaderMap, body: impl Read) -> Error {
+    let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let after_header = header("retry-after")
+        .and_then(|seconds| seconds.trim().parse().ok())
+        .map(Duration::from_secs);
+
+    let mut bytes = Vec::new();
+    // A body that breaks off still tells more than none.
+    let _ = body.take(BODY_LIMIT).read_to_end(&mut bytes);
+    let status = match status_in(&bytes) {
+        Some(mut status) => {
+            if status.code == 0 {
+                status.code = code;
+            }
+            status
+        }
+        None => Status {
+            status: "Failure".to_owned(),
+            message: message(code, &bytes, header("location")),
+            code,
+            ..Status::default()
+        },
+    };
+    let seconds = status
+        .details
+        .as_ref()
+        .map_or(0, |details| details.retry_after_seconds);
+    let after_details = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
+    Error::api(status, after_header.or(after_details))
+}
+
+fn status_in(bytes: &[u8]) -> Option<Status> {
+    #[derive(Deserialize)]
+    struct Kind<'a> {
+        kind: &'a str,
+    }
+    (serde_json::from_slice::<Kind<'_>>(bytes).ok()?.kind == "Status").then_some(())?;
+    serde_json::from_slice(bytes).ok()
+}
+
+fn message(code: u16, body: &[u8], location: Option<&str>) -> String {
+    if (300..400).contains(&code) {
+        let to = location.map_or("nowhere".to_owned(), without_secrets);
+        return format!(
+            "the server redirects to {}, which is not followed",
+            clean(&to)
+        );
+    }
+    match clean(&String::from_utf8_lossy(body)) {
+        text if text.is_empty() => format!("the server answered {code} and no reason"),
+        text if code == 404 && text == NO_SUCH_PATH => format!(
+            "{text}: the server does not serve this path; for a custom resource, check that its \
+             CustomResourceDefinition is installed and serves this version"
+        ),
+        text => text,
+    }
+}
+
+/// A URL without what can be a secret: user, query and fragment.
+fn without_secrets(url: &str) -> String {
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let Some((scheme, rest)) = url.split_once("//") else {
+        return url.to_owned();
+    };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}//{host}{path}")
+}
+
+/// On one line: a page of HTML has many.
+fn clean(text: &str) -> String {
+    Prose(&text.split_whitespace().collect::<Vec<_>>().join(" ")).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(code: u16, headers: &[(&'static str, &str)], body: &str) -> Error {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
+            .collect();
+        from_response(code, &headers, body.as_bytes())
+    }
+
+    #[test]
+    fn a_status_is_kept_as_it_came() {
+        let error = answer(
+            403,
+            &[],
+            r#"{"kind": "Status", "status": "Failure", "message": "no", "reason": "Forbidden", "code": 403}"#,
+        );
+        assert!(error.is_forbidden());
+        assert_eq!(error.to_string(), "no (403 Forbidden)");
+    }
+
+    #[test]
+    fn a_status_without_a_code_has_that_of_the_answer() {
+        assert_eq!(
+            answer(418, &[], r#"{"kind": "Status"}"#)
+                .status()
+                .unwrap()
+                .code,
+            418
+        );
+    }
+
+    #[test]
+    fn any_other_body_is_the_message_on_one_short_line() {
+        let error = answer(404, &[], "404 page\r\n\x1b[31m not found\n");
+        assert!(error.is_not_found());
+        assert_eq!(error.to_string(), r"404 page \u{1b}[31m not found (404)");
+        let long = answer(500, &[], &"é".repeat(5000)).to_string();
+        assert!(
+            long.chars().count() < Prose::LENGTH + 20 && long.contains('…'),
+            "{} bytes",
+            long.len()
+        );
+        let words = answer(500, &[], &"many words ".repeat(500)).to_string();
+        assert!(
+            words.len() < Prose::LENGTH + 20 && words.contains('…'),
+            "{} bytes",
+            words.len()
+        );
+        assert_eq!(
+            answer(502, &[], "").to_string(),
+            "the server answered 502 and no reason (502)"
+        );
+        // JSON, but not a Status; and a Status that is none.
+        assert_eq!(
+            answer(500, &[], r#"{"kind":"Pod"}"#).to_string(),
+            r#"{"kind":"Pod"} (500)"#
+        );
+        assert_eq!(
+            answer(500, &[], r#"{"kind":"Status","code":"x"}"#)
+                .status()
+                .unwrap()
+                .code,
+            500
+        );
+    }
+
+    #[test]
+    fn a_redirect_says_where_to_but_no_secret() {
+        for to in [
+            "https://login/?token=s3cret",
+            "https://login/#id_token=s3cret",
+            "https://me:s3cret@login/",
+            "https://s3cret:s3@cret@login/?s3cret",
+        ] {
+            let error = answer(302, &[("location", to)], "");
+            let expected = "the server redirects to https://login/, which is not followed (302)";
+            assert_eq!(error.to_string(), expected);
+        }
+        let error = answer(302, &[("location", "/path/@home")], "");
+        assert!(
+            error.to_string().contains("redirects to /path/@home,"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn retry_after_comes_from_the_header_or_the_details() {
+        let seconds = |error: Error| error.retry_after().map(|after| after.as_secs());
+        assert_eq!(seconds(answer(429, &[("retry-after", " 7 ")], "")), Some(7));
+        assert_eq!(
+            seconds(answer(
+                429,
+                &[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")],
+                ""
+            )),
+            None
+        );
+        let details = r#"{"kind": "Status", "details": {"retryAfterSeconds": 3}}"#;
+        assert_eq!(seconds(answer(429, &[], details)), Some(3));
+        assert_eq!(
+            seconds(answer(429, &[("retry-after", "7")], details)),
+            Some(7)
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! What a client does with all requests alike: its rate limit, the warnings of the server, and metrics.
+
+mod encoded_words;
+mod request_metrics;
+mod throttle;
+mod warnings;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ureq::http::{HeaderMap, Uri};
+
+pub(super) use self::request_metrics::RequestMetrics;
+use self::throttle::Throttle;
+pub use self::warnings::Warning;
+pub(super) use self::warnings::WarningHandler;
+use self::warnings::Warnings;
+use crate::error::Error;
+use crate::metrics::{ClientMetrics, Meter};
+use crate::stop::Stop;
+use crate::time::{Clock, RealClock};
+
+/// The part of a configuration that these use.
+#[derive(Clone)]
+pub(super) struct Settings {
+    pub(super) on_warning: Option<WarningHandler>,
+    /// Requests per second, and the burst.
+    pub(super) rate_limit: Option<(f64, usize)>,
+    pub(super) metrics: Option<Arc<dyn ClientMetrics>>,
+    pub(super) body_limit: u64,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl Settings {
+    pub(super) fn new(body_limit: u64) -> Self {
+        Self {
+            on_warning: None,
+            rate_limit: None,
+            metrics: None,
+            body_limit,
+            clock: Arc::new(RealClock),
+        }
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("on_warning", &self.on_warning)
+            .field("rate_limit", &self.rate_limit)
+            .field("metrics", &self.metrics.is_some())
+            .field("body_limit", &self.body_limit)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The policy of one client.
+pub(super) struct Policy {
+    warnings: Warnings,
+    throttle: Option<Throttle>,
+    meter: Meter<dyn ClientMetrics>,
+    /// The label of all metrics.
+    host: String,
+    pub(super) body_limit: u64,
+    clock: Arc<dyn Clock>,
+}
+
+impl Policy {
+    pub(super) fn new(settings: Settings, server: &Uri) -> Result<Self, Error> {
+        let Settings {
+            on_warning,
+            rate_limit,
+            metrics,
+            body_limit,
+            clock,
+        } = settings;
+        let throttle = rate_limit.map(|(qps, burst)| Throttle::new(qps, burst, Arc::clone(&clock)));
+        let host = match (server.host().unwrap_or_default(), server.port()) {
+            (host, Some(port)) => format!("{host}:{port}"),
+            (host, None) => host.to_owned(),
+        };
+        Ok(Self {
+            warnings: Warnings::new(on_warning),
+            throttle: throttle.transpose()?,
+            meter: Meter::new(metrics),
+            host,
+            body_limit,
+            clock,
+        })
+    }
+
+    /// Reports the warnings in the head of a response; `asked` is for the log.
+    pub(super) fn warn(&self, headers: &HeaderMap, asked: &str) {
+        self.warnings.report(headers, asked);
+    }
+
+    /// Waits until the next try.
+    pub(super) fn wait(&self, wait: Duration, stop: &Stop) -> Result<(), Error> {
+        if self.clock.wait(wait, stop) {
+            Ok(())
+        } else {
+            Err(Error::stopped())
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The client's own rate limit: client-go's `tryThrottleWithInfo` over its token bucket.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::client::credential_data::config_error;
+use crate::error::Error;
+use crate::stop::Stop;
+use crate::sync::Mutex;
+use crate::time::Clock;
+use crate::workqueue::{BucketRateLimiter, RateLimiter};
+
+/// A wait that is worth a line for whoever looks closely. client-go's `longThrottleLatency`.
+const LONG: Duration = Duration::from_millis(50);
+
+/// A wait that everybody should hear of. client-go's `extraLongThrottleLatency`.
+const VERY_LONG: Duration = Duration::from_secs(1);
+
+/// How often everybody does. That of client-go's `globalThrottledLogger`.
+const OFTEN_ENOUGH: Duration = Duration::from_secs(10);
+
+pub(super) struct Throttle {
+    bucket: BucketRateLimiter,
+    clock: Arc<dyn Clock>,
+    /// When a wait was last logged for everybody. Innermost.
+    logged: Mutex<Option<Instant>>,
+}
+
+impl Throttle {
+    pub(super) fn new(qps: f64, burst: usize, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        // Each of them would let nothing through, for ever.
+        if qps.is_nan() || qps <= 0.0 || burst == 0 {
+            return Err(config_error(
+                "the rate limit lets nothing through: qps and burst must be above 0",
+            ));
+        }
+        let bucket = BucketRateLimiter::new(qps, burst).with_clock(Arc::clone(&clock));
+        Ok(Self {
+            bucket,
+            clock,
+            logged: Mutex::default(),
+        })
+    }
+
+    /// Waits for this request's turn; how long that took.
+    pub(super) fn wait(&self, asked: &str, stop: &Stop) -> Result<Duration, Error> {
+        let turn = self.bucket.when(&());
+        if turn.is_zero() {
+            return Ok(turn);
+        }
+        let begun = self.clock.now();
+        if !self.clock.wait(turn, stop) {
+            return Err(Error::stopped());
+        }
+        let waited = self.clock.now().saturating_duration_since(begun);
+        if waited > LONG {
+            let level = if self.is_info_due(waited) {
+                log::Level::Info
+            } else {
+                log::Level::Debug
+            };
+            log::log!(
+                level,
+                "{asked}: waited {waited:?} for the client's own rate limit"
+            );
+        }
+        Ok(waited)
+    }
+
+    fn is_info_due(&self, waited: Duration) -> bool {
+        let now = self.clock.now();
+        let mut logged = self.logged.lock();
+        let due = logged.is_none_or(|logged| now.saturating_duration_since(logged) >= OFTEN_ENOUGH);
+        if waited > VERY_LONG && due {
+            *logged = Some(now);
+            return true;
+        }
+        false
+    }
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+    use crate::testing::FakeClock;
+
+    #[test]
+    fn long_throttling_is_warned_of_once_in_ten_seconds() {
+        let clock = FakeClock::new();
+        let throttle = Throttle::new(1.0, 1, Arc::new(clock.clone())).unwrap();
+        let long = Duration::from_millis(1001);
+        assert!(!throttle.is_info_due(Duration::from_secs(1)));
+        assert!(throttle.is_info_due(long) && !throttle.is_info_due(long));
+        clock.advance(Duration::from_secs(9));
+        assert!(!throttle.is_info_due(long));
+        clock.advance(Duration::from_secs(1));
+        assert!(throttle.is_info_due(long));
+    }
+
+    #[test]
+    fn a_limit_that_lets_nothing_through_is_an_error() {
+        for (qps, burst) in [
+            (0.0, 1),
+            (-1.0, 1),
+            (f64::NAN, 1),
+            (1.0, 0),
+            (f64::INFINITY, 0),
+        ] {
+            let error = Throttle::new(qps, burst, Arc::new(FakeClock::new()))
+                .err()
+                .unwrap();
+            assert!(error.is_config(), "{error}");
+        }
+    }
+}

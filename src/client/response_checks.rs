@@ -1,0 +1,199 @@
+//! Checks of the head of a response, before its body is taken for what was requested.
+
+use ureq::http::{HeaderMap, HeaderName, header};
+
+use crate::error::Error;
+use crate::status::Status;
+
+/// How much of a name that the server gave goes into a message.
+const NAME_LIMIT: usize = 100;
+
+/// Checks that all readers agree on where the body ends: a difference between two of them lets one response be
+/// smuggled into another.
+pub(super) fn check_framing(headers: &HeaderMap) -> Result<(), Error> {
+    let mut encodings = headers.get_all(header::TRANSFER_ENCODING).iter().peekable();
+    if encodings.peek().is_none() {
+        return Ok(());
+    }
+    if headers.contains_key(header::CONTENT_LENGTH) {
+        return Err(Error::decode(
+            "it has both a Content-Length and a Transfer-Encoding",
+        ));
+    }
+    if encodings.all(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
+        return Ok(());
+    }
+    Err(Error::decode(
+        "its Transfer-Encoding is another than chunked",
+    ))
+}
+
+/// How a body is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encoding {
+    Identity,
+    /// Only where it was asked for.
+    Gzip,
+}
+
+/// Returns how the body is encoded; an error unless it is plain, or encoded as requested.
+pub(super) fn encoding(headers: &HeaderMap, gzip: bool) -> Result<Encoding, Error> {
+    match first(headers, header::CONTENT_ENCODING) {
+        None => Ok(Encoding::Identity),
+        Some(encoding) if encoding.eq_ignore_ascii_case("identity") => Ok(Encoding::Identity),
+        Some(encoding) if gzip && encoding.eq_ignore_ascii_case("gzip") => Ok(Encoding::Gzip),
+        Some(encoding) => Err(Error::decode(format!(
+            "it is encoded as {}, which was not asked for; is there a proxy in between?",
+            name(encoding)
+        ))),
+    }
+}
+
+/// Checks that the body of a LIST or a WATCH is JSON. A response without a content type is taken for JSON.
+pub(super) fn check_json(headers: &HeaderMap) -> Result<(), Error> {
+    match first(headers, header::CONTENT_TYPE) {
+        Some(given) if !given.eq_ignore_ascii_case("application/json") => {
+            Err(Error::decode(format!(
+                "it is {}, not application/json; is there a proxy in between?",
+                name(given)
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks the code of a WATCH: only 200 has a stream.
+pub(super) fn check_watch(code: u16) -> Result<(), Error> {
+    if code == 200 {
+        return Ok(());
+    }
+    let message = format!("the server answered a watch with {code}, which has no events");
+    Err(Error::api(
+        Status {
+            status: "Failure".to_owned(),
+            message,
+            code,
+            ..Status::default()
+        },
+        None,
+    ))
+}
+
+/// The value without its parameters; `None` also if there is nothing in it.
+fn first(headers: &HeaderMap, header: HeaderName) -> Option<&str> {
+    let value = headers.get(header)?.to_str().unwrap_or("not text");
+    let value = value.split(';').next().unwrap_or_default().trim();
+    (!value.is_empty()).then_some(value)
+}
+
+/// Of visible ASCII, as the head's values are.
+fn name(value: &str) -> &str {
+    value.get(..NAME_LIMIT).unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
+        lines
+            .iter()
+            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn json_is_what_says_so_or_says_nothing() {
+        for good in [
+            "application/json",
+            "Application/JSON ; charset=utf-8",
+            "application/json;stream=watch",
+            "",
+        ] {
+            check_json(&headers(&[("content-type", good)])).unwrap();
+        }
+        check_json(&headers(&[])).unwrap();
+        for (bad, expected) in [
+            (
+                "text/html; charset=utf-8",
+                "it is text/html, not application/json; is there a proxy in between?",
+            ),
+            (
+                "application/vnd.kubernetes.protobuf",
+                "it is application/vnd.kubernetes.protobuf, not",
+            ),
+            ("application/jsonp", "it is application/jsonp, not"),
+        ] {
+            let error = check_json(&headers(&[("content-type", bad)])).unwrap_err();
+            assert!(
+                error.is_decode() && error.to_string().contains(expected),
+                "{error}"
+            );
+        }
+        let error = check_json(&headers(&[("content-type", &"x".repeat(30_000))])).unwrap_err();
+        assert!(error.to_string().len() < 2 * NAME_LIMIT + 100, "{error}");
+        let error = check_json(
+            &[(
+                header::CONTENT_TYPE,
+                b"text/\xff".as_slice().try_into().unwrap(),
+            )]
+            .into_iter()
+            .collect(),
+        );
+        assert!(
+            error
+                .unwrap_err()
+                .to_string()
+                .contains("it is not text, not application/json")
+        );
+    }
+
+    #[test]
+    fn an_encoding_is_one_that_was_asked_for() {
+        let of = |given: &str, gzip| encoding(&headers(&[("content-encoding", given)]), gzip);
+        for gzip in [false, true] {
+            assert_eq!(encoding(&headers(&[]), gzip).unwrap(), Encoding::Identity);
+            assert_eq!(of("Identity", gzip).unwrap(), Encoding::Identity);
+            for bad in ["br", "gzip, gzip", "x-gzip", "deflate"] {
+                let error = of(bad, gzip).unwrap_err();
+                let expected = format!("encoded as {bad}, which was not asked for");
+                assert!(
+                    error.is_decode() && error.to_string().contains(&expected),
+                    "{error}"
+                );
+            }
+        }
+        assert_eq!(of("GZip", true).unwrap(), Encoding::Gzip);
+        assert!(
+            of("gzip", false)
+                .unwrap_err()
+                .to_string()
+                .contains("encoded as gzip, which was not asked")
+        );
+    }
+
+    #[test]
+    fn a_body_ends_in_one_way_only() {
+        check_framing(&headers(&[])).unwrap();
+        check_framing(&headers(&[("content-length", "3")])).unwrap();
+        check_framing(&headers(&[("transfer-encoding", "Chunked")])).unwrap();
+        for bad in [
+            &[("content-length", "3"), ("transfer-encoding", "chunked")][..],
+            &[("transfer-encoding", "gzip, chunked")],
+            &[
+                ("transfer-encoding", "chunked"),
+                ("transfer-encoding", "gzip"),
+            ],
+        ] {
+            assert!(check_framing(&headers(bad)).unwrap_err().is_decode());
+        }
+    }
+
+    #[test]
+    fn a_watch_is_200() {
+        check_watch(200).unwrap();
+        for code in [201, 204, 206] {
+            assert_eq!(check_watch(code).unwrap_err().status().unwrap().code, code);
+        }
+    }
+}

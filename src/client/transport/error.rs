@@ -1,0 +1,115 @@
+//! Converts the errors of ureq, rustls and sockets to [`Error`].
+
+use std::io;
+
+use ureq::Timeout;
+
+use super::sizes::BUFFER;
+use crate::error::{Error, ErrorKind};
+
+pub(in crate::client) fn from_ureq(error: ureq::Error) -> Error {
+    let kind = match error {
+        ureq::Error::Io(error) => return from_io(error),
+        ureq::Error::Timeout(timeout) => ErrorKind::Timeout(
+            match timeout {
+                Timeout::Resolve => "the server's name was not resolved in time",
+                Timeout::Connect => "no connection in time",
+                Timeout::SendRequest | Timeout::SendBody | Timeout::PerWrite => {
+                    "the server did not take the request in time"
+                }
+                Timeout::RecvResponse => "the server did not answer in time",
+                Timeout::PerRead => "nothing came from the server for too long",
+                _ => "timed out",
+            }
+            .to_owned(),
+        ),
+        ureq::Error::HostNotFound => {
+            ErrorKind::Connection("the server's name has no address".to_owned())
+        }
+        ureq::Error::LargeResponseHeader(..) => ErrorKind::Decode(format!(
+            "its head, or the head of a chunk, is larger than {} KiB",
+            BUFFER / 1024
+        )),
+        ureq::Error::TlsRequired => ErrorKind::Tls("not set up".to_owned()),
+        // The words of these could quote what was sent or received.
+        ureq::Error::Protocol(_) => ErrorKind::Connection(
+            "what the server sent is not HTTP/1.1, or what was sent is too large".to_owned(),
+        ),
+        ureq::Error::Http(_) | ureq::Error::BadUri(_) => {
+            ErrorKind::Config("not a valid HTTP request".to_owned())
+        }
+        other => ErrorKind::Connection(other.to_string()),
+    };
+    Error::new(kind)
+}
+
+/// ureq and rustls hide their errors in IO errors, and so do our own proxies.
+pub(in crate::client) fn from_io(error: io::Error) -> Error {
+    let error = match error.downcast::<Error>() {
+        Ok(ours) => return ours,
+        Err(error) => error,
+    };
+    if let Some(inner) = error.get_ref() {
+        if let Some(error) = inner.downcast_ref::<rustls::Error>() {
+            return Error::new(ErrorKind::Tls(explain(error)));
+        }
+        if inner.is::<ureq::Error>() {
+            // ureq unwraps its own.
+            match ureq::Error::from(error) {
+                ureq::Error::Io(error) => return Error::connection(error.to_string()),
+                error => return from_ureq(error),
+            }
+        }
+    }
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Error::new(ErrorKind::Refused(error.to_string())),
+        io::ErrorKind::UnexpectedEof => {
+            Error::connection("the server closed the connection before the end of its answer")
+        }
+        _ => Error::connection(error.to_string()),
+    }
+}
+
+/// Whether the connection was found broken: what a request on a pooled connection sees whose server has just
+/// closed it.
+pub(in crate::client) fn is_broken_connection(error: &ureq::Error) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(error, ureq::Error::Io(error) if matches!(
+        error.kind(),
+        Kind::UnexpectedEof | Kind::ConnectionReset | Kind::ConnectionAborted | Kind::BrokenPipe | Kind::NotConnected
+    ))
+}
+
+/// What went wrong, and what to look at.
+fn explain(error: &rustls::Error) -> String {
+    use rustls::CertificateError as Certificate;
+    let advice = match error {
+        // A bad signature is an authority of the same name: those of two clusters are both called
+        // "kubernetes".
+        rustls::Error::InvalidCertificate(
+            Certificate::UnknownIssuer | Certificate::BadSignature,
+        ) => {
+            "no authority that is trusted here has signed the server's certificate: the configured CA \
+             (certificate-authority in a kubeconfig), or those of the system where none is configured"
+        }
+        rustls::Error::InvalidCertificate(
+            Certificate::NotValidForName | Certificate::NotValidForNameContext { .. },
+        ) => {
+            "the server's certificate is for another name; if it is the right server, set tls-server-name to a name that it is for"
+        }
+        rustls::Error::InvalidCertificate(
+            Certificate::Expired | Certificate::ExpiredContext { .. },
+        ) => "the server's certificate has expired, or this machine's clock is wrong",
+        rustls::Error::InvalidCertificate(
+            Certificate::NotValidYet | Certificate::NotValidYetContext { .. },
+        ) => "the server's certificate is not valid yet, or this machine's clock is wrong",
+        rustls::Error::InvalidMessage(_) => {
+            "the server does not speak TLS there; is its URL http:// rather than https://?"
+        }
+        rustls::Error::AlertReceived(_) => {
+            "the server ended the handshake; it may want a client certificate, or another one"
+        }
+        _ => return error.to_string(),
+    };
+    format!("{advice} ({error})")
+}

@@ -1,0 +1,90 @@
+//! TLS over whatever leads to the other side: a socket, or a tunnel through a proxy.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+
+use rustls::{ClientConnection, StreamOwned};
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Either, NextTimeout, Transport, TransportAdapter, time,
+};
+
+use super::buffers::GrowingBuffers;
+use super::deadline::left_to_connect;
+use super::sizes::SMALL_INPUT;
+use super::tcp::{TcpTransport, free_input};
+use super::tls_config::Tls;
+
+/// What leads to the server: TCP, or a tunnel through a proxy, which may want TLS for itself.
+pub(super) type Route = Either<TcpTransport, Box<TlsTransport<TcpTransport>>>;
+
+/// Blocks until both sides agree, for as long as is left to connect. `output` is how much is sent at once.
+pub(super) fn handshake<T: Transport>(
+    tls: &Tls,
+    below: T,
+    details: &ConnectionDetails<'_>,
+    output: usize,
+) -> Result<TlsTransport<T>, ureq::Error> {
+    let mut connection = ClientConnection::new(tls.config.clone(), tls.server_name.clone())
+        .map_err(io::Error::other)?;
+    let mut below = adapter(below, details)?;
+    connection.complete_io(&mut below)?;
+    let stream = StreamOwned::new(connection, below);
+    Ok(TlsTransport {
+        stream,
+        buffers: GrowingBuffers::new(SMALL_INPUT, output),
+    })
+}
+
+/// To read and write with what is left of the time to connect.
+pub(super) fn adapter<T: Transport>(
+    transport: T,
+    details: &ConnectionDetails<'_>,
+) -> Result<TransportAdapter<T>, ureq::Error> {
+    let mut adapter = TransportAdapter::new(transport, details.current_time.clone());
+    let after =
+        left_to_connect(details)?.map_or(time::Duration::NotHappening, time::Duration::Exact);
+    adapter.set_timeout(NextTimeout {
+        after,
+        ..details.timeout
+    });
+    Ok(adapter)
+}
+
+pub(super) struct TlsTransport<T: Transport> {
+    stream: StreamOwned<ClientConnection, TransportAdapter<T>>,
+    buffers: GrowingBuffers,
+}
+
+impl<T: Transport> Transport for TlsTransport<T> {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        &mut self.buffers
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        self.stream.sock.set_timeout(timeout);
+        self.stream.write_all(&self.buffers.output()[..amount])?;
+        Ok(())
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
+        self.stream.sock.set_timeout(timeout);
+        let amount = self.stream.read(free_input(&mut self.buffers)?)?;
+        self.buffers.input_appended(amount);
+        Ok(amount > 0)
+    }
+
+    fn is_open(&mut self) -> bool {
+        self.buffers.release();
+        self.stream.sock.get_mut().is_open()
+    }
+
+    fn is_tls(&self) -> bool {
+        true
+    }
+}
+
+impl<T: Transport> fmt::Debug for TlsTransport<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsTransport").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,94 @@
+use std::sync::{Arc, Weak};
+
+use crate::error::Error;
+use crate::panic;
+use crate::sync::Mutex;
+
+/// The callbacks of an informer for failed requests and objects that cannot be decoded, and which of its
+/// sources wait in vain.
+pub(super) struct ErrorListeners {
+    state: Mutex<State>,
+}
+
+/// No user code runs under its lock.
+struct State {
+    listeners: Vec<(u64, Arc<OnError>)>,
+    next: u64,
+    /// For each source: whether its last failure was of a first list that will fail again in the same way.
+    refused: Vec<bool>,
+}
+
+/// Called with an error, and with whether it will keep the informer from syncing.
+type OnError = dyn Fn(&Error, bool) + Send + Sync;
+
+impl ErrorListeners {
+    pub(super) fn new(sources: usize) -> Arc<Self> {
+        let state = State {
+            listeners: Vec::new(),
+            next: 0,
+            refused: vec![false; sources],
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Calls `listener` for each error until the subscription is dropped.
+    pub(super) fn subscribe(
+        self: &Arc<Self>,
+        listener: impl Fn(&Error, bool) + Send + Sync + 'static,
+    ) -> ErrorSubscription {
+        let mut state = self.state.lock();
+        let id = state.next;
+        state.next += 1;
+        state.listeners.push((id, Arc::new(listener)));
+        ErrorSubscription {
+            listeners: Arc::downgrade(self),
+            id,
+        }
+    }
+
+    /// Calls the listeners. `refused`: whether it is a first list that will fail again in the same way.
+    pub(super) fn publish(&self, source: usize, error: &Error, refused: bool, informer: &str) {
+        let listeners: Vec<_> = {
+            let mut state = self.state.lock();
+            state.refused[source] = refused;
+            state
+                .listeners
+                .iter()
+                .map(|(_, listener)| Arc::clone(listener))
+                .collect()
+        };
+        for listener in listeners {
+            if let Err(panic) = panic::catch(|| listener(error, refused)) {
+                log::error!("{informer}: the error handler {panic}");
+            }
+        }
+    }
+
+    /// Whether the last failure of a source was of a first list that will fail again in the same way.
+    pub(super) fn is_refused(&self, source: usize) -> bool {
+        self.state.lock().refused[source]
+    }
+}
+
+/// Keeps a listener subscribed.
+pub(super) struct ErrorSubscription {
+    listeners: Weak<ErrorListeners>,
+    id: u64,
+}
+
+impl Drop for ErrorSubscription {
+    fn drop(&mut self) {
+        let Some(listeners) = self.listeners.upgrade() else {
+            return;
+        };
+        let listener = {
+            let mut state = listeners.state.lock();
+            let position = state.listeners.iter().position(|(id, _)| *id == self.id);
+            position.map(|at| state.listeners.remove(at))
+        };
+        // Outside of the lock: its destructor is user code.
+        drop(listener);
+    }
+}

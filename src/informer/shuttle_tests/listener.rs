@@ -1,0 +1,260 @@
+//! The hand-off of a listener: add channel, ring, next channel.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Recorder, Thing};
+use crate::informer::handler::{Event, Notification};
+use crate::informer::listener::{HandlerBuffer, NewListener, ProcessorListener};
+use crate::informer::returns::Returns;
+use crate::informer::shared_processor::SharedProcessor;
+use crate::object::{Deleted, Object};
+use crate::sync::{any, check, join_all, thread};
+use crate::threads::{Owner, StackSizes, Threads};
+use crate::time::RealClock;
+
+fn listener(id: u64, recorder: &Recorder) -> ProcessorListener<Thing> {
+    listener_with(id, recorder, HandlerBuffer::Unbounded)
+}
+
+fn listener_with(id: u64, recorder: &Recorder, buffer: HandlerBuffer) -> ProcessorListener<Thing> {
+    ProcessorListener::new(NewListener {
+        id,
+        informer: "informer".into(),
+        name: "handler".into(),
+        handler: Box::new(recorder.clone()),
+        buffer,
+        requested: Duration::ZERO,
+        period: Duration::ZERO,
+        sources: 1,
+        stacks: StackSizes::default(),
+        clock: Arc::new(RealClock),
+        now: Instant::now(),
+    })
+}
+
+fn things(count: usize) -> Vec<Arc<Thing>> {
+    (1..=count)
+        .map(|at| Thing::new(&at.to_string(), at))
+        .collect()
+}
+
+fn initial(thing: &Arc<Thing>) -> Notification<Thing> {
+    let event = Event::Added {
+        object: Arc::clone(thing),
+        is_in_initial_list: true,
+    };
+    Notification {
+        key: thing.name().into(),
+        event,
+    }
+}
+
+/// What was delivered are the first of what was handed over, in order; answers how many.
+fn delivered(recorder: &Recorder, things: &[Arc<Thing>]) -> usize {
+    recorder.read(|view| {
+        assert!(
+            view.initial
+                .iter()
+                .map(String::as_str)
+                .eq(things.iter().take(view.told).map(|t| t.name()))
+        );
+        view.told
+    })
+}
+
+/// Everything that is handed over is delivered, in order, and the handler is synced when all of it has been,
+/// not before.
+#[test]
+fn sp8_sp11_everything_is_delivered_in_order() {
+    check(|| {
+        let (threads, recorder, things) = (Threads::new(Owner::new()), Recorder::new(), things(4));
+        let listener = listener(1, &recorder);
+        listener
+            .start(&threads, &Arc::new(Returns::new("informer".into())))
+            .unwrap();
+        let waiter = thread::spawn({
+            let (handler, recorder) = (Arc::clone(&listener.handler), recorder.clone());
+            move || {
+                handler.synced().wait();
+                assert_eq!(recorder.read(|view| view.told), 4);
+            }
+        });
+        let together = any(4);
+        for (at, thing) in things.iter().enumerate() {
+            listener.add(initial(thing));
+            if at == together {
+                listener.flush();
+            }
+        }
+        listener.flush();
+        listener.handler.upstream_has_synced();
+        waiter.join().unwrap();
+        drop(listener);
+        threads.join();
+        assert_eq!(delivered(&recorder, &things), 4);
+    });
+}
+
+/// A listener that is dropped at any point, before its threads run or while a call does: both end, what was
+/// delivered is a beginning of what was handed over, and nothing of the rest stays in memory.
+#[test]
+fn sp12_a_close_at_any_point_ends_the_threads() {
+    check(|| {
+        let (threads, recorder, things) = (
+            Arc::new(Threads::new(Owner::new())),
+            Recorder::new(),
+            things(4),
+        );
+        let listener = listener(1, &recorder);
+        let added = any(5);
+        let adder = thread::spawn({
+            let (threads, things) = (Arc::clone(&threads), things.clone());
+            move || {
+                listener
+                    .start(&threads, &Arc::new(Returns::new("informer".into())))
+                    .unwrap();
+                listener
+                    .start(&threads, &Arc::new(Returns::new("informer".into())))
+                    .unwrap();
+                things.iter().take(added).for_each(|thing| {
+                    listener.add(initial(thing));
+                    if any(2) == 0 {
+                        listener.flush();
+                    }
+                });
+            }
+        });
+        adder.join().unwrap();
+        let joiners = [(); 2].map(|()| {
+            let (threads, recorder) = (Arc::clone(&threads), recorder.clone());
+            thread::spawn(move || {
+                threads.join();
+                recorder.read(|view| view.told)
+            })
+        });
+        let joined = join_all(joiners);
+        let delivered = delivered(&recorder, &things);
+        assert!(delivered <= added);
+        assert_eq!(
+            joined, [delivered; 2],
+            "nothing is called after any of the joins"
+        );
+        assert!(things.iter().all(|thing| Arc::strong_count(thing) == 1));
+        assert_eq!(Arc::strong_count(&recorder.shared), 1, "nor the handler");
+    });
+}
+
+/// One handler is removed while another is told: that one gets everything, the removed one a beginning.
+#[test]
+fn sp6_a_handler_is_removed_while_others_are_told() {
+    check(|| {
+        let processor = Arc::new(SharedProcessor::new("informer".into(), Owner::new()));
+        let (stays, goes, things) = (Recorder::new(), Recorder::new(), things(3));
+        processor.add_listener(listener(1, &stays), []).unwrap();
+        processor.add_listener(listener(2, &goes), []).unwrap();
+        processor.start().unwrap();
+        let remover = thread::spawn({
+            let processor = Arc::clone(&processor);
+            move || drop(processor.remove_listener(2))
+        });
+        for thing in &things {
+            processor.distribute(initial(thing), None);
+            if any(2) == 0 {
+                processor.flush();
+            }
+        }
+        processor.flush();
+        stays.wait_for(|view| view.told == 3);
+        remover.join().unwrap();
+        processor.stop();
+        assert_eq!(delivered(&stays, &things), 3);
+        delivered(&goes, &things);
+        assert!(things.iter().all(|thing| Arc::strong_count(thing) == 1));
+    });
+}
+
+/// Events of two objects that belong together, some of them of the initial list.
+fn changes() -> Vec<Notification<Thing>> {
+    let thing = |version| Thing::new("a", version);
+    let update = |old, new| Event::Modified {
+        old: thing(old),
+        new: thing(new),
+    };
+    let (other, delete) = (Thing::new("b", 1), |thing| {
+        Event::deleted(Deleted::Final(thing), None)
+    });
+    let of = |name: &str, event| Notification {
+        key: name.into(),
+        event,
+    };
+    vec![
+        initial(&thing(1)),
+        initial(&other),
+        of("a", update(1, 2)),
+        of("b", delete(Arc::clone(&other))),
+        of("a", delete(thing(3))),
+        of(
+            "a",
+            Event::Added {
+                object: thing(4),
+                is_in_initial_list: false,
+            },
+        ),
+        of("a", update(4, 5)),
+    ]
+}
+
+/// However far the handler gets between two changes, what it is told makes sense step by step, it ends where
+/// the changes end, and it is synced; and whoever waits for that may remove it, on whatever thread he is
+/// called, while more changes come.
+#[test]
+fn sp8_sp11_a_coalescing_handler_ends_where_the_others_do() {
+    check(|| {
+        let (processor, recorder) = (
+            Arc::new(SharedProcessor::new("informer".into(), Owner::new())),
+            Recorder::new(),
+        );
+        let listener = listener_with(1, &recorder, HandlerBuffer::Coalescing);
+        let handler = Arc::clone(&listener.handler);
+        processor.add_listener(listener, []).unwrap();
+        processor.start().unwrap();
+        let removes = any(2) == 0;
+        let remover = Arc::clone(&processor);
+        let _synced = handler.synced().on_done(move || {
+            if removes {
+                drop(remover.remove_listener(1));
+            }
+        });
+        let mut changes = changes();
+        let rest = changes.split_off(2);
+        changes
+            .into_iter()
+            .for_each(|change| processor.distribute(change, None));
+        processor.flush();
+        let syncing = thread::spawn({
+            let processor = Arc::clone(&processor);
+            move || processor.upstream_has_synced()
+        });
+        for change in rest {
+            processor.distribute(change, None);
+            if any(2) == 0 {
+                processor.flush();
+            }
+        }
+        processor.flush();
+        handler.synced().wait();
+        if !removes {
+            recorder.wait_for(|view| view.there.iter().eq([(&"a".to_owned(), &5)]));
+            let stats = handler.stats();
+            let told = recorder.read(|view| view.told);
+            assert!(
+                stats.merged as usize + told == 7 && stats.most_waiting <= 4,
+                "{told} {stats:?}"
+            );
+        }
+        syncing.join().unwrap();
+        processor.stop();
+        assert_eq!(Arc::strong_count(&recorder.shared), 1);
+    });
+}

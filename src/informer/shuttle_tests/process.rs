@@ -1,0 +1,326 @@
+//! From the queue to the cache: what is in flight counts as known.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Thing, View};
+use crate::informer::InformerQueue;
+use crate::informer::handler::Notification;
+use crate::informer::process::Part;
+use crate::informer::queue::QueueOptions;
+use crate::object::{Accessor, Deleted, Object};
+use crate::queue::{Deltas, PopError, Queue, RealFifo, RealFifoMode, Requeue};
+use crate::stop::Done;
+use crate::store::{Indexer, Indexers, KnownObjects};
+use crate::sync::{any, check, join_all, thread};
+use crate::time::RealClock;
+
+/// A queue, the cache behind it, and the thread between them.
+struct Cache {
+    queue: Arc<dyn Queue<Thing>>,
+    store: Arc<Indexer<Thing>>,
+    consumer: thread::JoinHandle<View>,
+}
+
+/// The queues that an informer can have.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Delta,
+    Atomic,
+    InOrder,
+}
+
+impl Cache {
+    /// `requeue` is how often, at most, an item is put back instead of being processed.
+    fn new(kind: Kind, requeue: usize) -> Self {
+        let store = Arc::new(Indexer::new(Accessor::object(), Indexers::new()));
+        let known: Arc<Indexer<Thing>> = Arc::clone(&store);
+        let mode = match kind {
+            Kind::Delta => None,
+            Kind::Atomic => Some(RealFifoMode::Atomic {
+                unlock_while_processing: any(2) == 0,
+                bookmarks: false,
+            }),
+            Kind::InOrder => Some(RealFifoMode::InOrder(known)),
+        };
+        let queue: Arc<dyn Queue<Thing>> = match mode {
+            None => build(InformerQueue::default(), &store),
+            Some(mode) => Arc::new(RealFifo::builder(Accessor::object(), mode).build()),
+        };
+        let consumer = thread::spawn({
+            let (queue, store) = (Arc::clone(&queue), Arc::clone(&store));
+            move || consume(&*queue, &store, kind, requeue)
+        });
+        Self {
+            queue,
+            store,
+            consumer,
+        }
+    }
+
+    /// Closes the queue, and answers what was told when it is empty. What was told is what is in the store.
+    fn end(self) -> View {
+        self.queue.close();
+        let view = self.consumer.join().unwrap();
+        let stored = self.store.list();
+        let stored = stored
+            .iter()
+            .map(|thing| (thing.name().to_owned(), thing.version()));
+        assert_eq!(stored.collect::<BTreeMap<_, _>>(), view.there);
+        view
+    }
+}
+
+fn part(store: &Arc<Indexer<Thing>>) -> Arc<Part<Thing>> {
+    Arc::new(Part::new(Arc::clone(store), None, false))
+}
+
+fn build(queue: InformerQueue, store: &Arc<Indexer<Thing>>) -> Arc<dyn Queue<Thing>> {
+    queue.build(
+        &part(store),
+        QueueOptions::new("things".into(), Arc::new(RealClock)),
+    )
+}
+
+/// Pops one by one or, as the schedule decides, as many as go together.
+fn consume(
+    queue: &dyn Queue<Thing>,
+    store: &Arc<Indexer<Thing>>,
+    kind: Kind,
+    requeue: usize,
+) -> View {
+    let (part, view, requeue) = (
+        part(store),
+        RefCell::new(View::default()),
+        Cell::new(requeue),
+    );
+    let goes_back = || {
+        let back = requeue.get() > 0 && any(2) == 0;
+        requeue.set(requeue.get() - usize::from(back));
+        back
+    };
+    let tell = |notification: Notification<Thing>, _| {
+        view.borrow_mut().tell(&notification.event);
+        true
+    };
+    let mut one = |deltas: &Deltas<Thing>, is_in_initial_list| match goes_back() {
+        true => Err(Requeue::new().into()),
+        false => Ok(part.process(deltas, is_in_initial_list, &mut { tell })?),
+    };
+    let mut many = |batch: &[Deltas<Thing>], is_in_initial_list| match goes_back() {
+        true => Err(Requeue::new().into()),
+        false if kind == Kind::Delta => part.process_each(batch, is_in_initial_list, &mut { tell }),
+        false => Ok(part.process_batch(batch, is_in_initial_list, &mut { tell })?),
+    };
+    loop {
+        let closed = match any(2) {
+            0 => queue
+                .pop(&mut one)
+                .map(drop)
+                .is_err_and(|error| is_closed(&error)),
+            _ => queue
+                .pop_batch(&mut many, &mut one)
+                .map(drop)
+                .is_err_and(|error| is_closed(&error)),
+        };
+        if closed {
+            return view.into_inner();
+        }
+    }
+}
+
+/// Nothing else may go wrong.
+fn is_closed<P>(error: &PopError<P>) -> bool {
+    assert!(matches!(error, PopError::Closed), "{error}");
+    true
+}
+
+/// What there is on the server, which tells the queue, as a reflector does.
+#[derive(Default)]
+struct Server {
+    objects: BTreeMap<&'static str, usize>,
+    version: usize,
+    /// Whether it deletes what was not there, which only a [`DeltaFifo`](crate::DeltaFifo) keeps to itself.
+    unknown: bool,
+}
+
+impl Server {
+    /// Something happens to one object, and the queue is told, unless the watch is broken.
+    fn change(&mut self, name: &'static str, queue: Option<&dyn Queue<Thing>>) {
+        self.version += 1;
+        let thing = Thing::new(name, self.version);
+        if any(2) == 0 {
+            let was_there = self.objects.insert(name, self.version).is_some();
+            let Some(queue) = queue else { return };
+            if was_there {
+                queue.update(thing)
+            } else {
+                queue.add(thing)
+            }
+            .unwrap();
+        } else {
+            let was_there = self.objects.remove(name).is_some();
+            let Some(queue) = queue.filter(|_| was_there || self.unknown) else {
+                return;
+            };
+            queue.delete(Deleted::Final(thing)).unwrap();
+        }
+    }
+
+    fn list(&self, queue: &dyn Queue<Thing>) {
+        let objects = self
+            .objects
+            .iter()
+            .map(|(name, version)| Thing::new(name, *version))
+            .collect();
+        queue.replace(objects, &self.version.to_string()).unwrap();
+    }
+}
+
+/// Whatever a server does, watched or found out by a list, and whenever resyncs come: what is told makes
+/// sense step by step (no deletion twice or of what is not there, no version that goes back), and in the
+/// end the store has what the server has.
+fn no_deletion_is_lost_or_told_twice(kind: Kind, requeue: usize) {
+    let cache = Cache::new(kind, requeue);
+    let resyncs = thread::spawn({
+        let queue = Arc::clone(&cache.queue);
+        move || (0..2).for_each(|_| queue.resync().unwrap())
+    });
+    let mut server = Server {
+        unknown: kind == Kind::Delta,
+        ..Server::default()
+    };
+    server.change("a", None);
+    server.change("b", None);
+    server.list(&*cache.queue);
+    for _ in 0..5 {
+        let name = ["a", "b"][any(2)];
+        match any(4) {
+            0 => {
+                server.change(name, None);
+                server.list(&*cache.queue);
+            }
+            _ => server.change(name, Some(&*cache.queue)),
+        }
+    }
+    resyncs.join().unwrap();
+    let view = cache.end();
+    let objects = server
+        .objects
+        .iter()
+        .map(|(name, version)| ((*name).to_owned(), *version));
+    assert_eq!(view.there, objects.collect());
+}
+
+#[test]
+fn d3_d6_d9_delta_fifo_no_deletion_is_lost_or_told_twice() {
+    check(|| no_deletion_is_lost_or_told_twice(Kind::Delta, 0));
+}
+
+#[test]
+fn d3_delta_fifo_nothing_is_lost_that_is_put_back() {
+    check(|| no_deletion_is_lost_or_told_twice(Kind::Delta, 2));
+}
+
+#[test]
+fn r5_r9_real_fifo_in_order_no_deletion_is_lost_or_told_twice() {
+    check(|| no_deletion_is_lost_or_told_twice(Kind::InOrder, any(2)));
+}
+
+#[test]
+fn p5_p6_real_fifo_atomic_no_deletion_is_lost_or_told_twice() {
+    check(|| no_deletion_is_lost_or_told_twice(Kind::Atomic, any(2)));
+}
+
+/// Two deletions and a list that has it not, all of one object that is known, or on its way to be: one of
+/// them is told.
+#[test]
+fn d3_of_several_deletions_one_is_told() {
+    check(|| {
+        let cache = Cache::new(Kind::Delta, 0);
+        cache.queue.add(Thing::new("a", 1)).unwrap();
+        let deletions = [0, 0, 1].map(|kind| {
+            let queue = Arc::clone(&cache.queue);
+            thread::spawn(move || match kind {
+                0 => queue.delete(Deleted::Final(Thing::new("a", 2))).unwrap(),
+                _ => queue.replace(Vec::new(), "3").unwrap(),
+            })
+        });
+        join_all(deletions);
+        let view = cache.end();
+        assert_eq!(
+            (view.told, view.there.len()),
+            (2, 0),
+            "an add and a deletion"
+        );
+    });
+}
+
+/// A deletion fails, and another one, or a list that has it not, comes meanwhile or after: that one is told.
+#[test]
+fn d3_a_deletion_that_comes_while_another_fails_is_told() {
+    check(|| {
+        let store = Arc::new(Indexer::new(Accessor::object(), Indexers::new()));
+        let queue = build(InformerQueue::default(), &store);
+        store.add(Thing::new("a", 1)).unwrap();
+        queue.delete(Deleted::Final(Thing::new("a", 2))).unwrap();
+        let fails = Done::new("the first deletion is being processed");
+        let consumer = thread::spawn({
+            let (queue, store, fails) = (Arc::clone(&queue), Arc::clone(&store), fails.clone());
+            move || {
+                let mut told = 0;
+                loop {
+                    let popped = queue.pop(&mut |deltas, _| {
+                        if !fails.is_done() {
+                            fails.set();
+                            return Err("not now".into());
+                        }
+                        Ok(part(&store).process(deltas, false, &mut |_, _| {
+                            told += 1;
+                            true
+                        })?)
+                    });
+                    if matches!(popped, Err(PopError::Closed)) {
+                        return told;
+                    }
+                }
+            }
+        });
+        fails.wait();
+        match any(2) {
+            0 => queue.delete(Deleted::Final(Thing::new("a", 3))).unwrap(),
+            _ => queue.replace(Vec::new(), "3").unwrap(),
+        }
+        queue.close();
+        assert_eq!((consumer.join().unwrap(), store.list().len()), (1, 0));
+    });
+}
+
+/// Whoever waits for the sync finds all of the initial list in the store, and all of it was told as part of
+/// it.
+#[test]
+fn d10_synced_when_the_initial_list_is_stored() {
+    check(|| {
+        let kind = [Kind::Delta, Kind::Atomic, Kind::InOrder][any(3)];
+        let cache = Cache::new(kind, any(2));
+        let waiter = thread::spawn({
+            let (queue, store) = (Arc::clone(&cache.queue), Arc::clone(&cache.store));
+            move || {
+                queue.synced().wait();
+                assert!(KnownObjects::list_keys(&*store).len() >= 2 && queue.has_synced());
+            }
+        });
+        cache
+            .queue
+            .replace(vec![Thing::new("a", 1), Thing::new("b", 1)], "1")
+            .unwrap();
+        cache.queue.add(Thing::new("c", 2)).unwrap();
+        cache.queue.update(Thing::new("a", 3)).unwrap();
+        waiter.join().unwrap();
+        let mut view = cache.end();
+        view.initial.sort_unstable();
+        assert!(view.initial.iter().take(2).eq(["a", "b"]), "{view:?}");
+        assert_eq!(view.there.len(), 3);
+    });
+}

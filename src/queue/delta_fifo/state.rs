@@ -1,0 +1,213 @@
+//! What happens to the state under the lock.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::State;
+use crate::object::{Deleted, Key};
+use crate::queue::{Delta, Deltas, KEEP};
+use crate::sync::thread::ThreadId;
+
+/// The keys that one pop took out, until they have been processed.
+pub(super) struct Flight<T> {
+    pub(super) thread: ThreadId,
+    pub(super) keys: Vec<Flying<T>>,
+}
+
+pub(super) struct Flying<T> {
+    pub(super) key: Key,
+    /// What the known objects will have once it has been processed: nothing after a deletion.
+    pub(super) newest: Option<Arc<T>>,
+    /// A deletion that arrived while the object is being deleted, and its sequence number. It is delivered only
+    /// if the first deletion fails.
+    pub(super) missed: Option<(Deleted<T>, u64)>,
+}
+
+/// The same keys, as the pop sees them.
+pub(super) struct Batch<T> {
+    pub(super) deltas: Vec<Deltas<T>>,
+    pub(super) is_in_initial_list: bool,
+    /// Whether `initial` counts the keys. Decided when they are taken: a first list that comes later does not
+    /// count them.
+    pub(super) is_initial: bool,
+    /// The number of keys that wait behind them.
+    pub(super) depth: usize,
+}
+
+impl<T> State<T> {
+    pub(super) fn synced(&self) -> bool {
+        self.populated && self.initial == 0
+    }
+
+    pub(super) fn flying(&self, key: &str) -> Option<&Flying<T>> {
+        let keys = self.flight.as_ref().map(|flight| &flight.keys);
+        keys?.iter().find(|flying| &*flying.key == key)
+    }
+
+    /// Appends a delta to those of its key.
+    pub(super) fn push(&mut self, key: &Key, delta: Delta<T>, dropped: &mut Vec<Arc<T>>) {
+        if let Some(deltas) = self.items.get_mut(key) {
+            return deltas.push_and_merge(delta, dropped);
+        }
+        let deltas = Deltas::one(self.versions.begin(), Some(Key::clone(key)), delta);
+        self.order.push_back(Key::clone(key));
+        self.items.insert(Key::clone(key), deltas);
+    }
+
+    /// Appends tombstones to the deltas of all queued keys that are gone.
+    pub(super) fn bury(&mut self, is_gone: impl Fn(&Key) -> bool, dropped: &mut Vec<Arc<T>>) {
+        for (key, deltas) in self.items.iter_mut().filter(|(key, _)| is_gone(key)) {
+            let last_known = deltas.newest().and_then(Delta::object).cloned();
+            let gone = tombstone(key, last_known);
+            deltas.push_and_merge(Delta::Deleted(gone), dropped);
+        }
+    }
+
+    /// Holds a deletion back while its key is being deleted. Of two, the one that knows more of the object stays
+    /// (D4).
+    pub(super) fn hold_back(&mut self, key: &Key, gone: Deleted<T>, dropped: &mut Vec<Arc<T>>) {
+        let keys = self.flight.iter_mut().flat_map(|flight| &mut flight.keys);
+        let Some(flying) = keys.into_iter().find(|flying| flying.key == *key) else {
+            return;
+        };
+        let unused = match &mut flying.missed {
+            Some((older, _)) if !older.is_final_state_unknown() => gone,
+            Some((older, _)) => std::mem::replace(older, gone),
+            none => {
+                *none = Some((gone, self.versions.begin()));
+                return;
+            }
+        };
+        dropped.extend(unused.object().cloned());
+    }
+
+    /// Takes up to `most` keys out: all of the initial list, or none.
+    pub(super) fn take(&mut self, most: usize, thread: ThreadId) -> Batch<T> {
+        let is_initial = self.initial > 0;
+        let most = if is_initial {
+            most.min(self.initial)
+        } else {
+            most
+        };
+        let keys = self.order.drain(..most.min(self.order.len()));
+        let items = &mut self.items;
+        let deltas: Vec<Deltas<T>> = keys.filter_map(|key| items.remove(&key)).collect();
+        if self.resyncs > 0 {
+            self.popped
+                .extend(deltas.iter().filter_map(Deltas::key).cloned());
+        }
+        let flying = |deltas: &Deltas<T>| {
+            let newest = match deltas.newest() {
+                Some(Delta::Deleted(_)) | None => None,
+                Some(delta) => delta.object().cloned(),
+            };
+            let key = Key::clone(deltas.key()?);
+            Some(Flying {
+                key,
+                newest,
+                missed: None,
+            })
+        };
+        let keys = deltas.iter().filter_map(flying).collect();
+        self.flight = Some(Flight { thread, keys });
+        if self.order.is_empty() && self.order.capacity() > KEEP {
+            self.order = VecDeque::new();
+            self.items = HashMap::new();
+        }
+        Batch {
+            deltas,
+            is_in_initial_list: !self.synced(),
+            is_initial,
+            depth: self.order.len(),
+        }
+    }
+
+    /// Queues popped deltas again, ahead of newer ones of their key: at this place in the order, or else where the
+    /// newer ones are, or at the end.
+    pub(super) fn put_back(
+        &mut self,
+        key: &Key,
+        deltas: Deltas<T>,
+        place: Option<usize>,
+        dropped: &mut Vec<Arc<T>>,
+    ) {
+        let newer = self.items.remove(key);
+        match (place, &newer) {
+            (None, Some(_)) => {}
+            (None, None) => self.order.push_back(Key::clone(key)),
+            (Some(place), newer) => {
+                if newer.is_some() {
+                    self.order.retain(|other| other != key);
+                }
+                self.order.insert(place, Key::clone(key));
+            }
+        }
+        let mut all = deltas.keyed(key);
+        if let Some(newer) = newer {
+            // The older change stays pending for both.
+            self.versions.end(all.since.max(newer.since));
+            all.since = all.since.min(newer.since);
+            for delta in newer.into_vec() {
+                all.push_and_merge(delta, dropped);
+            }
+        }
+        self.items.insert(Key::clone(key), all);
+    }
+}
+
+pub(super) fn tombstone<T>(key: &Key, last_known: Option<Arc<T>>) -> Deleted<T> {
+    Deleted::FinalStateUnknown {
+        key: Key::clone(key),
+        last_known,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::DeltaFifo;
+    use crate::object::{Accessor, KeyError};
+    use crate::queue::{Queue, Requeue};
+    use crate::store::ReflectorStore;
+    use std::sync::Arc;
+
+    type Fact = (&'static str, String);
+
+    fn accessor() -> Accessor<Fact> {
+        let accessor = Accessor::new(|fact: &Fact| Ok::<_, KeyError>(fact.0.into()));
+        accessor.with_resource_version(|fact| Some(&fact.1))
+    }
+
+    fn write(queue: &DeltaFifo<Fact>, key: &'static str, version: usize) {
+        queue.update(Arc::new((key, version.to_string()))).unwrap();
+    }
+
+    #[test]
+    fn nothing_grows_while_a_key_is_put_back_for_ever() {
+        let queue = DeltaFifo::new(accessor());
+        write(&queue, "stuck", 1);
+        let mut others = 0;
+        for version in 2..10_000 {
+            write(&queue, if version % 2 == 0 { "a" } else { "b" }, version);
+            let popped = queue.pop(&mut |deltas, _| match deltas.key().map(|key| &**key) {
+                Some("stuck") => Err(Requeue::new().into()),
+                _ => {
+                    others += 1;
+                    Ok(())
+                }
+            });
+            popped.unwrap();
+            assert!(queue.state.lock().versions.len() <= 3);
+        }
+        assert!(others > 3000, "{others}");
+        assert_eq!(queue.processed().unwrap().current(), "");
+    }
+
+    #[test]
+    fn nothing_grows_with_changes_of_keys_that_wait() {
+        let queue = DeltaFifo::new(accessor());
+        for version in 1..10_000 {
+            write(&queue, ["a", "b", "c"][version % 3], version);
+        }
+        assert!(queue.state.lock().versions.len() <= 3);
+    }
+}

@@ -1,0 +1,417 @@
+//! Models of interleavings of the queues: what holds of all of them here, and what holds of one in its file.
+
+mod delta_fifo;
+mod fifo;
+mod heap;
+mod real_fifo;
+mod watermark;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use super::{
+    DeltaFifo, Deltas, Fifo, Heap, PopError, ProcessError, Queue, RealFifo, RealFifoMode, Requeue,
+};
+use crate::object::{Accessor, KeyError};
+use crate::store::{Indexer, Indexers, ReflectorStore};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::{Condvar, Mutex, any, join_all, thread};
+
+/// The version of an object, by its key.
+type Item = (&'static str, usize);
+
+type Process<'a> = dyn FnMut(&[Item]) -> Result<(), ProcessError> + 'a;
+
+/// A queue as the models see it.
+trait Subject: Send + Sync + 'static {
+    /// Whether the item was taken.
+    fn add(&self, item: Item) -> bool;
+
+    /// Several at once, of different keys; nothing was there before.
+    fn add_all(&self, items: &[Item]);
+
+    /// Pops once and hands over what came, oldest first; false once the queue is closed and empty.
+    fn pop(&self, process: &mut Process<'_>) -> bool;
+
+    /// As `pop`, or a pop of more.
+    fn pop_some(&self, process: &mut Process<'_>) -> bool {
+        self.pop(process)
+    }
+
+    fn close(&self);
+}
+
+/// Not a [`Queue`]: it hands out objects.
+impl Subject for Fifo<Item> {
+    fn add(&self, item: Item) -> bool {
+        ReflectorStore::add(self, Arc::new(item)).unwrap();
+        true
+    }
+
+    fn add_all(&self, items: &[Item]) {
+        self.replace(arcs(items), "1").unwrap();
+    }
+
+    fn pop(&self, process: &mut Process<'_>) -> bool {
+        answer(self.pop(&mut |item, _| process(&[**item])))
+    }
+
+    fn close(&self) {
+        self.close();
+    }
+}
+
+/// Nor is this: it has no callback. Once it is closed it takes nothing.
+impl Subject for Heap<Item> {
+    fn add(&self, item: Item) -> bool {
+        self.add(Arc::new(item)).is_ok()
+    }
+
+    fn add_all(&self, items: &[Item]) {
+        self.bulk_add(arcs(items)).unwrap();
+    }
+
+    fn pop(&self, process: &mut Process<'_>) -> bool {
+        let popped = self.pop();
+        if let Ok(item) = &popped {
+            process(&[**item]).unwrap();
+        }
+        answer(popped)
+    }
+
+    fn close(&self) {
+        self.close();
+    }
+}
+
+impl<Q: Queue<Item> + 'static> Subject for Q {
+    fn add(&self, item: Item) -> bool {
+        ReflectorStore::add(self, Arc::new(item)).unwrap();
+        true
+    }
+
+    fn add_all(&self, items: &[Item]) {
+        self.replace(arcs(items), "1").unwrap();
+    }
+
+    fn pop(&self, process: &mut Process<'_>) -> bool {
+        answer(Queue::pop(self, &mut |deltas, _| {
+            process(&items_of(deltas))
+        }))
+    }
+
+    fn pop_some(&self, process: &mut Process<'_>) -> bool {
+        if any(2) == 0 {
+            return Subject::pop(self, process);
+        }
+        let process = RefCell::new(process);
+        answer(self.pop_batch(
+            &mut |batch, _| {
+                (process.borrow_mut())(&batch.iter().flat_map(items_of).collect::<Vec<_>>())
+            },
+            &mut |deltas, _| (process.borrow_mut())(&items_of(deltas)),
+        ))
+    }
+
+    fn close(&self) {
+        Queue::close(self);
+    }
+}
+
+fn arcs(items: &[Item]) -> Vec<Arc<Item>> {
+    items.iter().copied().map(Arc::new).collect()
+}
+
+fn items_of(deltas: &Deltas<Item>) -> Vec<Item> {
+    deltas
+        .iter()
+        .filter_map(|delta| Some(**delta.object()?))
+        .collect()
+}
+
+/// A callback of the models does not fail but with [`Requeue`]: another error is a panic of it.
+fn answer<R, P>(popped: Result<R, PopError<P>>) -> bool {
+    match popped {
+        Ok(_) => true,
+        Err(PopError::Closed) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn fifo() -> Arc<Fifo<Item>> {
+    Arc::new(Fifo::new(accessor()))
+}
+
+fn delta_fifo() -> Arc<DeltaFifo<Item>> {
+    Arc::new(DeltaFifo::new(accessor()))
+}
+
+/// In one of its modes.
+fn real_fifo() -> Arc<RealFifo<Item>> {
+    match any(3) {
+        2 => real_fifo_in_order(),
+        _ => real_fifo_of(accessor()),
+    }
+}
+
+/// In one of its atomic modes.
+fn real_fifo_of(accessor: Accessor<Item>) -> Arc<RealFifo<Item>> {
+    if any(2) == 0 {
+        return Arc::new(RealFifo::new(accessor));
+    }
+    let mode = RealFifoMode::Atomic {
+        unlock_while_processing: false,
+        bookmarks: true,
+    };
+    Arc::new(RealFifo::builder(accessor, mode).build())
+}
+
+fn real_fifo_in_order() -> Arc<RealFifo<Item>> {
+    let known = Arc::new(Indexer::new(accessor(), Indexers::new()));
+    Arc::new(RealFifo::builder(accessor(), RealFifoMode::InOrder(known)).build())
+}
+
+/// The highest version first.
+fn heap() -> Arc<Heap<Item>> {
+    Arc::new(Heap::new(accessor(), |a, b| b.1.cmp(&a.1)))
+}
+
+fn accessor() -> Accessor<Item> {
+    Accessor::new(|item: &Item| Ok::<_, KeyError>(item.0.into()))
+}
+
+/// What becomes of the items that a queue has taken.
+#[derive(Clone, Copy, PartialEq)]
+enum Promise {
+    /// Each is popped, after all that the same thread has written before.
+    InOrder,
+    /// Each is popped, after the older ones of its key.
+    EachOfAKey,
+    /// The newest of each key is popped, after those of the older ones that are popped too.
+    Newest,
+    /// The newest of each key is popped; two may be in the hands of their poppers at the same time.
+    NewestAtOnce,
+}
+
+/// What two producers add, each in its order.
+const ADDED: [&[Item]; 2] = [
+    &[("a", 1), ("b", 1), ("a", 2)],
+    &[("c", 1), ("d", 1), ("c", 2)],
+];
+
+/// What has been popped, in order.
+#[derive(Default)]
+struct Popped {
+    items: Mutex<Vec<Item>>,
+    /// Waits for `items`; woken by each pop.
+    more: Condvar,
+    /// Whether what has been popped is put back now and then.
+    puts_back: bool,
+    processing: AtomicBool,
+    overlaps: AtomicUsize,
+}
+
+impl Popped {
+    fn process(&self, items: &[Item]) -> Result<(), ProcessError> {
+        if self.processing.swap(true, Ordering::SeqCst) {
+            self.overlaps.fetch_add(1, Ordering::SeqCst);
+        }
+        let puts_back = self.puts_back && any(3) == 0;
+        if !puts_back {
+            self.items.lock().extend(items);
+            self.more.notify_all();
+        }
+        self.processing.store(false, Ordering::SeqCst);
+        if puts_back {
+            Err(Requeue::new().into())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Pops until the queue is closed and empty.
+    fn pop_all(&self, queue: &dyn Subject) {
+        while queue.pop_some(&mut |items| self.process(items)) {}
+    }
+
+    fn wait_for(&self, enough: impl Fn(&[Item]) -> bool) {
+        let mut items = self.items.lock();
+        while !enough(&items) {
+            self.more.wait(&mut items);
+        }
+    }
+
+    /// What each thread has added came as promised, and nothing else did.
+    fn assert_is<L: AsRef<[Item]>>(&self, threads: &[L], promise: Promise) {
+        let mut popped = self.items.lock().clone();
+        let mut added: Vec<Item> = threads
+            .iter()
+            .flat_map(|items| items.as_ref())
+            .copied()
+            .collect();
+        if promise == Promise::InOrder {
+            for items in threads.iter().map(AsRef::as_ref) {
+                assert!(
+                    popped.iter().filter(|item| items.contains(item)).eq(items),
+                    "{popped:?}"
+                );
+            }
+        }
+        // Stable: the order within a key stays.
+        popped.sort_by_key(|item| item.0);
+        added.sort_by_key(|item| item.0);
+        if let Promise::InOrder | Promise::EachOfAKey = promise {
+            assert_eq!(popped, added);
+        } else {
+            if promise == Promise::NewestAtOnce {
+                popped.sort_unstable();
+            }
+            let last: Vec<Item> = added
+                .iter()
+                .filter(|item| is_last(&added, item))
+                .copied()
+                .collect();
+            assert!(
+                popped.iter().filter(|item| is_last(&added, item)).eq(&last),
+                "{popped:?}"
+            );
+            assert!(popped.is_sorted_by(|a, b| a < b), "{popped:?}");
+            assert!(popped.iter().all(|item| added.contains(item)), "{popped:?}");
+        }
+        if promise != Promise::NewestAtOnce {
+            assert_eq!(
+                self.overlaps.load(Ordering::SeqCst),
+                0,
+                "processed at the same time"
+            );
+        }
+    }
+}
+
+fn is_last(added: &[Item], item: &Item) -> bool {
+    added
+        .iter()
+        .all(|other| other.0 != item.0 || other.1 <= item.1)
+}
+
+/// Each answers what the queue has taken.
+fn produce<Q: Subject>(queue: &Arc<Q>) -> [thread::JoinHandle<Vec<Item>>; 2] {
+    ADDED.map(|items| {
+        let queue = Arc::clone(queue);
+        thread::spawn(move || {
+            items
+                .iter()
+                .copied()
+                .filter(|item| queue.add(*item))
+                .collect()
+        })
+    })
+}
+
+fn consume<const N: usize, Q: Subject>(
+    queue: &Arc<Q>,
+    popped: &Arc<Popped>,
+) -> [thread::JoinHandle<()>; N] {
+    [(); N].map(|()| {
+        let (queue, popped) = (Arc::clone(queue), Arc::clone(popped));
+        thread::spawn(move || popped.pop_all(&*queue))
+    })
+}
+
+/// Two producers and two consumers of a queue that is closed when everything has been popped: that happens
+/// although nothing but the producers wakes the consumers, and then every pop ends.
+fn every_item_wakes_a_pop<Q: Subject>(queue: Arc<Q>, promise: Promise) {
+    let popped = Arc::new(Popped::default());
+    let consumers = consume::<2, _>(&queue, &popped);
+    let producers = produce(&queue);
+    let last = |items: &[Item]| {
+        ADDED
+            .iter()
+            .flat_map(|added| &added[1..])
+            .all(|item| items.contains(item))
+    };
+    popped.wait_for(last);
+    queue.close();
+    join_all(producers);
+    join_all(consumers);
+    popped.assert_is(&ADDED, promise);
+}
+
+/// Two producers and three consumers of a queue that is closed at any point: every pop ends, and what was
+/// taken and has not been popped then is still there.
+fn a_close_at_any_point_loses_nothing<Q: Subject>(queue: Arc<Q>, promise: Promise) {
+    let popped = Arc::new(Popped::default());
+    let consumers = consume::<3, _>(&queue, &popped);
+    let producers = produce(&queue);
+    queue.close();
+    let added = join_all(producers);
+    join_all(consumers);
+    popped.pop_all(&*queue);
+    popped.assert_is(&added, promise);
+}
+
+/// As many pops as there are items, each on a thread of its own that does not come back: all of them end,
+/// whether the items come one by one or all at once.
+fn every_pop_gets_an_item<Q: Subject>(queue: Arc<Q>, at_once: bool, promise: Promise) {
+    const ITEMS: [Item; 3] = [("a", 1), ("b", 1), ("c", 1)];
+    let popped = Arc::new(Popped::default());
+    let consumers = ITEMS.map(|_| {
+        let (queue, popped) = (Arc::clone(&queue), Arc::clone(&popped));
+        thread::spawn(move || assert!(queue.pop(&mut |items| popped.process(items))))
+    });
+    if at_once {
+        queue.add_all(&ITEMS);
+    } else {
+        join_all(ITEMS.map(|item| {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || assert!(queue.add(item)))
+        }));
+    }
+    join_all(consumers);
+    popped.assert_is(&ITEMS.map(|item| [item]), promise);
+}
+
+/// What is put back does not come in the way of what has been written meanwhile, and is not lost.
+fn what_is_put_back_keeps_the_promise<Q: Subject>(queue: Arc<Q>, promise: Promise) {
+    let popped = Arc::new(Popped {
+        puts_back: true,
+        ..Popped::default()
+    });
+    let consumers = consume::<2, _>(&queue, &popped);
+    join_all(produce(&queue));
+    queue.close();
+    join_all(consumers);
+    popped.assert_is(&ADDED, promise);
+}
+
+/// A callback adds to its queue while others add, pop and close: what it adds is popped too.
+fn a_callback_may_add<Q: Subject>(queue: Arc<Q>, promise: Promise) {
+    let popped = Arc::new(Popped::default());
+    let consumers = [(); 2].map(|()| {
+        let (queue, popped) = (Arc::clone(&queue), Arc::clone(&popped));
+        thread::spawn(move || {
+            while queue.pop_some(&mut |items| {
+                for (_, version) in items
+                    .iter()
+                    .filter(|(key, version)| *key == "a" && *version < 3)
+                {
+                    queue.add(("a", version + 1));
+                }
+                popped.process(items)
+            }) {}
+        })
+    });
+    let producer = thread::spawn({
+        let queue = Arc::clone(&queue);
+        move || assert!(queue.add(("b", 1)))
+    });
+    queue.add(("a", 1));
+    if any(2) == 0 {
+        popped.wait_for(|items| items.contains(&("a", 3)));
+    }
+    queue.close();
+    producer.join().unwrap();
+    join_all(consumers);
+    popped.pop_all(&*queue);
+    popped.assert_is(&[&[("a", 1), ("a", 2), ("a", 3)][..], &[("b", 1)]], promise);
+}

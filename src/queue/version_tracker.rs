@@ -1,0 +1,196 @@
+//! Tracks which resourceVersion a queue has been processed up to.
+
+use std::collections::BTreeMap;
+
+use super::Watermark;
+use crate::object::{Accessor, Deleted};
+use crate::resource_version::ResourceVersion;
+
+/// Publishes the newest resourceVersion whose earlier changes have all been processed.
+///
+/// Each change has a sequence number: the number of versions that the queue received before it. Changes between
+/// two versions share one. `pending` has an entry for each sequence number with unprocessed changes, so it never
+/// has more entries than there are unprocessed changes. Its first entry decides what is published.
+#[derive(Default)]
+pub(super) struct VersionTracker {
+    pending: BTreeMap<u64, Pending>,
+    /// The sequence number of the next change.
+    next: u64,
+    /// The last version that the queue received.
+    latest: ResourceVersion,
+    /// Changes with a lower sequence number belong to the last list, or are older.
+    list_end: u64,
+    /// Whether the processing of one of those has failed since the list.
+    list_failed: bool,
+    /// The value of `watermark`. Comparing with it takes no lock.
+    published: ResourceVersion,
+    watermark: Watermark,
+}
+
+/// The unprocessed changes that share a sequence number.
+struct Pending {
+    /// The last version received before them.
+    before: ResourceVersion,
+    changes: usize,
+}
+
+impl VersionTracker {
+    pub(super) fn watermark(&self) -> Watermark {
+        self.watermark.clone()
+    }
+
+    /// Starts to track a change, and returns its sequence number.
+    pub(super) fn begin(&mut self) -> u64 {
+        let pending = self.pending.entry(self.next).or_insert_with(|| Pending {
+            before: self.latest.clone(),
+            changes: 0,
+        });
+        pending.changes += 1;
+        self.next
+    }
+
+    /// A change has been processed, or dropped.
+    pub(super) fn end(&mut self, sequence: u64) {
+        if let Some(pending) = self.pending.get_mut(&sequence) {
+            pending.changes -= 1;
+            if pending.changes == 0 {
+                self.pending.remove(&sequence);
+            }
+        }
+    }
+
+    /// The processing of a change has failed for good: the consumer may still have what a list was to replace.
+    pub(super) fn failed(&mut self, sequence: u64) {
+        self.list_failed |= sequence < self.list_end;
+    }
+
+    /// Receives the version of an object, after [`begin`](Self::begin) if it is queued.
+    ///
+    /// A watch that starts without a version first sends all existing objects as added, in no order. Their
+    /// versions do not count.
+    pub(super) fn object(&mut self, version: Option<ResourceVersion>, is_added: bool) {
+        if !is_added || self.latest.is_known() {
+            self.event(version);
+        }
+    }
+
+    /// Receives the version of another event. An event without one changes nothing.
+    pub(super) fn event(&mut self, version: Option<ResourceVersion>) {
+        if let Some(version) = version {
+            self.receive(version);
+        }
+    }
+
+    /// Receives the version of a list, after its objects. It counts even if it is empty.
+    pub(super) fn list(&mut self, version: ResourceVersion) {
+        self.receive(version);
+        (self.list_end, self.list_failed) = (self.next, false);
+    }
+
+    fn receive(&mut self, version: ResourceVersion) {
+        self.latest = version;
+        self.next += 1;
+    }
+
+    /// Whether the last list and all changes before it have been processed, without a failure.
+    pub(super) fn is_settled(&self) -> bool {
+        let first = self.pending.first_key_value();
+        !self.list_failed && first.is_none_or(|(sequence, _)| *sequence >= self.list_end)
+    }
+
+    /// Updates the watermark.
+    pub(super) fn publish(&mut self) {
+        let first = self.pending.first_key_value();
+        let version = first.map_or(&self.latest, |(_, pending)| &pending.before);
+        if *version != self.published {
+            self.published = version.clone();
+            self.watermark.reach(version.clone());
+        }
+    }
+
+    /// The number of entries in memory.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.pending.len()
+    }
+}
+
+/// The version of an object, before any transform.
+pub(super) fn version_of<T>(accessor: &Accessor<T>, object: &T) -> Option<ResourceVersion> {
+    accessor.resource_version(object).and_then(version)
+}
+
+/// The version of a deletion. A tombstone has none: its last known state is older than the deletion.
+pub(super) fn version_of_deleted<T>(
+    accessor: &Accessor<T>,
+    gone: &Deleted<T>,
+) -> Option<ResourceVersion> {
+    match gone {
+        Deleted::Final(object) => version_of(accessor, object),
+        Deleted::FinalStateUnknown { .. } => None,
+    }
+}
+
+/// `None` if the version is empty: then it does not count (W10).
+pub(super) fn version(version: &str) -> Option<ResourceVersion> {
+    (!version.is_empty()).then(|| version.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(version: u64) -> Option<ResourceVersion> {
+        Some(ResourceVersion::Number(version))
+    }
+
+    fn published(versions: &mut VersionTracker) -> String {
+        versions.publish();
+        versions.watermark().current()
+    }
+
+    #[test]
+    fn watermark_is_the_version_before_the_oldest_change() {
+        let mut versions = VersionTracker::default();
+        let sequences = [5, 6, 7].map(|version| {
+            let sequence = versions.begin();
+            versions.event(number(version));
+            sequence
+        });
+        assert_eq!(published(&mut versions), "");
+        versions.end(sequences[1]);
+        assert_eq!(published(&mut versions), "");
+        versions.end(sequences[0]);
+        assert_eq!(published(&mut versions), "6");
+        versions.end(sequences[2]);
+        assert_eq!(published(&mut versions), "7");
+        versions.event(number(8));
+        assert_eq!(published(&mut versions), "8");
+    }
+
+    #[test]
+    fn changes_between_two_versions_share_an_entry() {
+        let mut versions = VersionTracker::default();
+        let sequences: Vec<u64> = (0..1000).map(|_| versions.begin()).collect();
+        versions.list(ResourceVersion::Number(10));
+        assert_eq!((versions.len(), versions.is_settled()), (1, false));
+        for sequence in sequences {
+            assert_eq!(published(&mut versions), "");
+            versions.end(sequence);
+        }
+        assert_eq!((versions.len(), versions.is_settled()), (0, true));
+        assert_eq!(published(&mut versions), "10");
+    }
+
+    #[test]
+    fn versions_without_changes_take_no_memory() {
+        let mut versions = VersionTracker::default();
+        let stuck = versions.begin();
+        for version in 1..1000 {
+            versions.event(number(version));
+        }
+        assert_eq!((versions.len(), published(&mut versions).as_str()), (1, ""));
+        versions.end(stuck);
+        assert_eq!(published(&mut versions), "999");
+    }
+}

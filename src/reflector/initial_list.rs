@@ -1,0 +1,198 @@
+use std::sync::Arc;
+
+use super::initial_objects::InitialObjects;
+use super::undecodable::{UndecodableList, Undecoded};
+use crate::error::Error;
+use crate::object::{Key, Object, meta_namespace_key};
+use crate::store::{Gaps, ReflectorStore, StagedList, StoreError};
+use crate::wire::{Decoder, ListMeta, Unreadable};
+
+/// The objects of a list, or the initial events of a watch-list, until they are complete. Meanwhile the store keeps
+/// what it has (WL3, WL7).
+pub(super) struct InitialList<T> {
+    objects: InitialObjects<Arc<T>>,
+    /// The items of the current page whose kind is not known yet, with their numbers.
+    unnamed: InitialObjects<(usize, T)>,
+    /// The number of objects of other shards.
+    other_shard: usize,
+    /// Objects that could not be read.
+    gaps: Gaps,
+    /// Objects whose last state could not be read, so that `objects` has an older one.
+    outdated: Gaps,
+    undecoded: Undecoded,
+    /// The number of list items so far, and of those that could not be read.
+    items: usize,
+    unreadable_items: usize,
+    /// Whether cached objects were kept.
+    pub(super) has_reused: bool,
+}
+
+impl<T> Default for InitialList<T> {
+    fn default() -> Self {
+        Self {
+            objects: InitialObjects::new(),
+            unnamed: InitialObjects::new(),
+            other_shard: 0,
+            gaps: Gaps::default(),
+            outdated: Gaps::default(),
+            undecoded: Undecoded::default(),
+            items: 0,
+            unreadable_items: 0,
+            has_reused: false,
+        }
+    }
+}
+
+impl<T: Object> InitialList<T> {
+    /// The number of objects so far.
+    pub(super) fn received(&self) -> usize {
+        self.objects.len() + self.unnamed.len() + self.other_shard
+    }
+
+    /// The number of different objects so far, readable or not.
+    pub(super) fn amount(&self) -> usize {
+        self.received() + self.unreadable_items
+    }
+
+    /// Counts a list item and returns its number.
+    pub(super) fn next_item(&mut self) -> usize {
+        self.items += 1;
+        self.items - 1
+    }
+
+    /// Adds an object, or replaces its older state.
+    pub(super) fn put(&mut self, key: Key, object: Arc<T>) {
+        if self.unnamed.len() > 0 {
+            self.unnamed.remove(&meta_namespace_key(&*object));
+        }
+        self.close_gap(&key);
+        self.objects.put(key, object);
+    }
+
+    /// Adds an item whose kind its list has not named yet.
+    pub(super) fn put_unnamed(&mut self, item: usize, object: T) {
+        self.unnamed
+            .put(meta_namespace_key(&object), (item, object));
+    }
+
+    pub(super) fn add_other_shard(&mut self) {
+        self.other_shard += 1;
+    }
+
+    pub(super) fn has_other_shard(&self) -> bool {
+        self.other_shard > 0
+    }
+
+    pub(super) fn remove(&mut self, key: &str) {
+        self.close_gap(key);
+        self.objects.remove(key);
+    }
+
+    fn close_gap(&mut self, key: &str) {
+        self.gaps.close(key);
+        self.outdated.close(key);
+    }
+
+    /// Adds an object that could not be read. Its older state remains.
+    pub(super) fn leave_gap(&mut self, key: Option<Key>) {
+        match &key {
+            Some(known) if self.objects.contains(known) => self.outdated.add(key),
+            _ => self.gaps.add(key),
+        }
+    }
+
+    /// As [`leave_gap`](Self::leave_gap), for a list item.
+    pub(super) fn leave_gap_of_item(&mut self, key: Option<Key>) {
+        self.unreadable_items += 1;
+        self.leave_gap(key);
+    }
+
+    /// Records why an object could not be read.
+    pub(super) fn add_error(&mut self, error: &Error) {
+        self.undecoded.add(error);
+    }
+
+    /// The page has named its kind: adds the items that waited for it. Returns those that could not be keyed or
+    /// transformed.
+    pub(super) fn name_items(
+        &mut self,
+        page: &ListMeta,
+        decoder: &Decoder<T>,
+        store: &dyn ReflectorStore<T>,
+    ) -> Vec<(usize, Unreadable)> {
+        let mut unreadable = Vec::new();
+        let unnamed = std::mem::replace(&mut self.unnamed, InitialObjects::new());
+        for (_, (item, mut object)) in unnamed.into_vec() {
+            decoder.set_type_meta(&mut object, page);
+            match prepared(object, store) {
+                Ok((key, object)) => self.put(key, object),
+                Err(error) => unreadable.push((item, error)),
+            }
+        }
+        unreadable
+    }
+
+    /// Whether every object was read in its last state.
+    pub(super) fn is_complete(&self) -> bool {
+        self.gaps.is_empty() && self.outdated.is_empty()
+    }
+
+    /// Whether the store keeps older objects for those that could not be read.
+    pub(super) fn keeps_older(&self, store: &dyn ReflectorStore<T>) -> bool {
+        let is_kept = |staging| !self.gaps.are_empty_in(staging);
+        !self.gaps.is_empty() && store.staging().is_none_or(is_kept)
+    }
+
+    /// If no object could be decoded, why.
+    pub(super) fn take_undecodable(&mut self) -> Option<UndecodableList> {
+        let undecoded = std::mem::take(&mut self.undecoded);
+        match self.objects.len() {
+            0 => undecoded.into_list(std::any::type_name::<T>()),
+            _ => None,
+        }
+    }
+
+    pub(super) fn into_staged(self, version: &str) -> StagedList<T> {
+        StagedList {
+            objects: self.objects.into_vec(),
+            resource_version: version.to_owned(),
+            gaps: self.gaps,
+        }
+    }
+}
+
+/// The object as the store will keep it, and its key.
+pub(super) fn prepared<T: Object>(
+    object: T,
+    store: &dyn ReflectorStore<T>,
+) -> Result<(Key, Arc<T>), Unreadable> {
+    let object = Arc::new(object);
+    match store.staging() {
+        None => Ok((meta_namespace_key(&*object), object)),
+        Some(staging) => staging
+            .prepare(Arc::clone(&object))
+            .map_err(|error| refused(&*object, &error)),
+    }
+}
+
+/// An object that the store rejected.
+pub(super) fn refused<T: Object>(object: &T, error: &StoreError) -> Unreadable {
+    let mut unreadable = Unreadable::of(object, Error::other(error.to_string()));
+    if let StoreError::Transform { key, .. } = error {
+        unreadable.key = key.clone();
+    }
+    unreadable
+}
+
+/// The key under which the store has an unreadable object, if it is known.
+pub(super) fn stored_key<T>(unreadable: &Unreadable, store: &dyn ReflectorStore<T>) -> Option<Key> {
+    if unreadable.key.is_some() {
+        return unreadable.key.clone();
+    }
+    let (namespace, name) = unreadable.identity()?;
+    match store.staging() {
+        Some(staging) => staging.key_of_name(namespace, name),
+        // The usual key of a custom store.
+        None => unreadable.namespaced_key(),
+    }
+}

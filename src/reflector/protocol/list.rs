@@ -1,0 +1,230 @@
+use std::cmp::Ordering;
+
+use crate::error::Error;
+use crate::resource_version::compare_resource_versions;
+use crate::wire::{
+    DecodeLimits, ListMeta, ListOptions, ListSplitter, PageCheck, Piece, ResourceVersionMatch,
+    SplitError,
+};
+
+/// The page size unless the user configures another one (L9).
+pub(super) const DEFAULT_PAGE_SIZE: u32 = 500;
+
+/// One LIST: one request, or one for each page (L8–L13).
+pub(super) struct ListRequest {
+    /// `None` for the most recent state.
+    resource_version: Option<String>,
+    limit: Option<u32>,
+    continue_token: Option<String>,
+    /// Set after an expired continue token: the list is requested at once, whatever its size (L13).
+    whole: bool,
+    /// The list has been requested again at the most recent version (L11).
+    retried: bool,
+    pages: u32,
+    page_check: PageCheck,
+    /// The version of the first page, which is that of the list.
+    version: String,
+    pub(super) remaining: Option<u64>,
+    /// Whether the server said of each page so far that it selected the objects of the shard (SH3).
+    pub(super) of_shard: bool,
+    shard_selector: String,
+    limits: DecodeLimits,
+    /// The version of the store. Objects that have not changed since need not be decoded, unless the list is older
+    /// (I16). `None` to decode all.
+    reusable_version: Option<String>,
+    /// Whether the list is no older, once its version is known.
+    is_no_older: Option<bool>,
+    pub(super) splitter: ListSplitter,
+    /// The page that is complete.
+    pub(super) page: Option<ListMeta>,
+}
+
+impl ListRequest {
+    /// `page_size` is what the user configured (L9).
+    pub(super) fn new(
+        resource_version: Option<String>,
+        page_size: Option<u32>,
+        paginated: bool,
+        reusable_version: Option<String>,
+        limits: DecodeLimits,
+        shard_selector: String,
+    ) -> Self {
+        let any_version = matches!(resource_version.as_deref(), None | Some("0"));
+        let limit = page_size.or((paginated || any_version).then_some(DEFAULT_PAGE_SIZE));
+        Self {
+            resource_version,
+            limit,
+            continue_token: None,
+            whole: false,
+            retried: false,
+            pages: 0,
+            page_check: PageCheck::default(),
+            version: String::new(),
+            remaining: None,
+            of_shard: true,
+            shard_selector,
+            limits,
+            reusable_version,
+            is_no_older: None,
+            splitter: ListSplitter::new(limits.object_bytes),
+            page: None,
+        }
+    }
+
+    /// The options of the next request.
+    pub(super) fn options(&self) -> ListOptions {
+        let mut options = ListOptions::default();
+        if !self.whole {
+            options.limit = self.limit;
+        }
+        if self.continue_token.is_none() {
+            options.resource_version.clone_from(&self.resource_version);
+            // With a limit and without a match, a version means exactly that state. The server may still list
+            // it when it refuses a watch from there.
+            let is_at_a_version = !matches!(self.resource_version.as_deref(), None | Some("0"));
+            if is_at_a_version && options.limit.is_some() {
+                options.resource_version_match = Some(ResourceVersionMatch::NotOlderThan);
+            }
+        }
+        // Also for the rest of what was asked for whole: a server may hand that out in pages, too.
+        options.continue_token.clone_from(&self.continue_token);
+        options
+    }
+
+    /// Whether at least one page has been received.
+    pub(super) fn has_pages(&self) -> bool {
+        self.pages > 0
+    }
+
+    pub(super) fn is_page_complete(&self) -> bool {
+        self.page.is_some()
+    }
+
+    pub(super) fn version(&self) -> &str {
+        &self.version
+    }
+
+    pub(super) fn take_version(&mut self) -> String {
+        std::mem::take(&mut self.version)
+    }
+
+    /// Whether there were several pages although the list was requested at "0": the server has no watch cache (L10).
+    pub(super) fn was_paginated_at_zero(&self) -> bool {
+        self.pages > 1 && self.resource_version.as_deref() == Some("0")
+    }
+
+    /// Whether a cached object in the same version as an item is the same object. Decided with the first item: its
+    /// page has the version of the list.
+    pub(super) fn may_reuse(&self) -> bool {
+        self.is_no_older.unwrap_or(false)
+    }
+
+    /// The next item of the input.
+    pub(super) fn next(&mut self, input: &[u8]) -> Result<(usize, Option<Piece>), SplitError> {
+        let next = self.splitter.next(input);
+        if self.is_no_older.is_none() && matches!(next, Ok((_, Some(_)))) {
+            let since = self.reusable_version.as_ref();
+            let version = self.splitter.head().resource_version();
+            self.is_no_older = Some(since.is_some_and(|since| is_no_older(version, since)));
+        }
+        next
+    }
+
+    /// The body of a page is complete.
+    pub(super) fn body_end(&mut self) -> Result<(), Error> {
+        let next = ListSplitter::new(self.limits.object_bytes);
+        self.page = Some(std::mem::replace(&mut self.splitter, next).finish()?);
+        Ok(())
+    }
+
+    /// Returns whether another page follows. `received` is the number of different objects so far.
+    pub(super) fn page_end(&mut self, received: usize) -> Result<bool, Error> {
+        let page = self.page.take().unwrap_or_default();
+        self.pages += 1;
+        if self.pages == 1 {
+            self.limits
+                .check_resource_version(page.resource_version())?;
+            page.resource_version().clone_into(&mut self.version);
+        }
+        self.of_shard &= page.shard_selector() == Some(&self.shard_selector);
+        let remaining = page.remaining_item_count();
+        // For a shard, the server counts the objects of all shards.
+        self.remaining = remaining.filter(|_| page.shard_selector().is_none());
+        if let Some(token) = page.continue_token() {
+            // Pages that only repeat keys bring nothing new.
+            self.page_check
+                .follow(token, received)
+                .map_err(Error::decode)?;
+            self.continue_token = Some(token.to_owned());
+            return Ok(true);
+        }
+        // Objects that were not sent must not be taken for deleted.
+        match remaining {
+            Some(remaining @ 1..) => Err(Error::decode(format!(
+                "the list ends, but says that {remaining} objects are to follow"
+            ))),
+            _ => Ok(false),
+        }
+    }
+
+    /// A request failed: whether there is another one to make at once, and whether the version asked for
+    /// can't be had.
+    pub(super) fn retry(&mut self, error: &Error) -> Retry {
+        let was_first_page = self.continue_token.is_none();
+        if self.continue_token.take().is_some() && !self.whole && error.is_expired() {
+            self.restart();
+            self.whole = true;
+            return Retry::Whole;
+        }
+        // An event that was garbled must not keep it from listing forever.
+        let is_at_a_version =
+            was_first_page && !matches!(self.resource_version.as_deref(), None | Some("0"));
+        let unacceptable = is_at_a_version && error.is_unacceptable_request();
+        if !self.retried
+            && (error.is_gone() || error.is_too_large_resource_version() || unacceptable)
+        {
+            self.restart();
+            self.whole = false;
+            self.retried = true;
+            self.resource_version = None;
+            return Retry::MostRecent;
+        }
+        Retry::No
+    }
+
+    /// Begins with the first page again. Everything is decoded: another server may answer.
+    fn restart(&mut self) {
+        self.reusable_version = None;
+        self.is_no_older = None;
+        self.continue_token = None;
+        self.pages = 0;
+        self.page_check = PageCheck::default();
+        self.version.clear();
+        self.remaining = None;
+        self.of_shard = true;
+        self.splitter = ListSplitter::new(self.limits.object_bytes);
+        self.page = None;
+    }
+}
+
+/// Whether a state of the cluster is the same as another one or newer. What can't be compared is not.
+pub(super) fn is_no_older(version: &str, than: &str) -> bool {
+    compare_resource_versions(version, than).is_some_and(Ordering::is_ge)
+}
+
+/// What follows from a failed request of a LIST.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Retry {
+    /// The LIST has failed.
+    No,
+    /// A continue token expired: the whole list at once (L13).
+    Whole,
+    /// The version can't be had: the most recent one, at once (L11).
+    MostRecent,
+}
+
+impl From<SplitError> for Error {
+    fn from(error: SplitError) -> Self {
+        Self::decode(error.to_string())
+    }
+}

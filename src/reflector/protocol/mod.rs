@@ -1,0 +1,649 @@
+//! The list-watch protocol without IO: client-go's `reflector.go` as a state machine.
+
+mod list;
+mod output;
+mod repair;
+mod settings;
+mod watch;
+mod watch_ends;
+
+use std::time::{Duration, Instant};
+
+use self::list::{ListRequest, Retry, is_no_older};
+pub(super) use self::output::{Output, Report, ReportKind};
+use self::repair::Repair;
+use self::settings::Settings;
+use self::watch::{RetryWindow, WatchStream};
+use super::ReflectorOptions;
+use crate::error::Error;
+use crate::object::Key;
+use crate::time::{Backoff, Random};
+use crate::wire::{ListOptions, Piece, ResourceVersionMatch, SplitError};
+
+/// A server ends a watch on time. A watch that is silent for this much longer is dead.
+pub(crate) const SLACK: Duration = Duration::from_secs(30);
+
+/// During a longer wait an API server may have been restarted with another etcd, without another sign of it.
+const OUTAGE: Duration = Duration::from_secs(1);
+
+/// The longest `Retry-After` that is followed: a garbled one must not end the view.
+const RETRY_AFTER: Duration = Duration::from_secs(600);
+
+/// Decides what a reflector requests, what it waits for, and what follows a failure. It has no thread, socket, clock,
+/// store or type of objects.
+///
+/// Drive it in a loop. Call [`poll`](Self::poll) and perform the [`Output`]:
+///
+/// - after a request, call [`opened`](Self::opened); after a wait, [`waited`](Self::waited);
+/// - on [`Output::Read`], read from the body, call [`read`](Self::read), and poll with the bytes until it needs more.
+///   Call [`silent`](Self::silent) after a timeout and [`ended`](Self::ended) at the end of the body;
+/// - on [`Output::Item`], store the item. On [`Output::Page`], call [`page_end`](Self::page_end);
+/// - on [`Output::Frame`], decode the frame and call one of [`event`](Self::event), [`bookmark`](Self::bookmark),
+///   [`error_event`](Self::error_event), [`several_events`](Self::several_events),
+///   [`malformed_event`](Self::malformed_event);
+/// - on [`Output::Replace`], replace the objects of the store and call [`replaced`](Self::replaced) or
+///   [`not_replaced`](Self::not_replaced).
+///
+/// Each of these methods may end the request. Then the next output is not about its body any more: drop the body and
+/// the bytes that are left.
+pub(super) struct Protocol {
+    settings: Settings,
+    phase: Phase,
+    /// The version of the last list, event or bookmark, empty before the first. client-go's `lastSyncResourceVersion`.
+    version: String,
+    /// The number of lists that have reached the store.
+    replaced: u64,
+    /// The last version can't be listed: the next list requests the most recent one (L8, L11).
+    version_unavailable: bool,
+    /// Whether each version in the store still stands for the same state on the server: since the last list that was
+    /// decoded in full, nothing hinted at a restored etcd. While false, every object is decoded.
+    history_is_known: bool,
+    /// A list at "0" had several pages: the server has no watch cache, so all lists request pages (L10).
+    paginated: bool,
+    /// The number of watch-lists in this cycle that ended early, and until when none is requested.
+    unfinished: u32,
+    watch_list_from: Option<Instant>,
+    /// The number of consecutive watches in this cycle that ended within a second.
+    short_watches: u32,
+    /// Whether the server is known to send bookmarks regularly.
+    bookmarks_come: bool,
+    /// How long watches have been silent since the last event or list, and how many lists the silence has caused
+    /// since the last event.
+    quiet: Duration,
+    silent_lists: u32,
+    /// The version at which a frame could not be decoded. If it happens there again, resuming does not help.
+    broken_at: Option<String>,
+    internal_errors: RetryWindow,
+    backoff: Backoff,
+    random: Random,
+    repair: Repair,
+    /// Whether the last step was a wait.
+    has_waited: bool,
+    /// The time of the last call.
+    now: Instant,
+    reports: Vec<Report>,
+}
+
+enum Phase {
+    List(ListRequest),
+    ListBody(ListRequest),
+    /// The last page is complete.
+    ListEnd(ListRequest),
+    Watch,
+    WatchList,
+    WatchBody(WatchStream),
+    Wait(Duration, Next),
+}
+
+/// What follows a wait.
+#[derive(Clone, Copy, PartialEq)]
+enum Next {
+    /// A new cycle: a watch-list, or a list.
+    Cycle,
+    List,
+    Watch,
+    WatchList,
+}
+
+impl Protocol {
+    /// `watch_list`: whether the server may be asked for watch-lists.
+    pub(super) fn new(options: &ReflectorOptions, watch_list: bool, now: Instant) -> Self {
+        let mut protocol = Self {
+            settings: Settings::new(options, watch_list),
+            phase: Phase::Watch,
+            version: String::new(),
+            replaced: 0,
+            version_unavailable: false,
+            history_is_known: false,
+            paginated: false,
+            unfinished: 0,
+            watch_list_from: None,
+            short_watches: 0,
+            bookmarks_come: false,
+            quiet: Duration::ZERO,
+            silent_lists: 0,
+            broken_at: None,
+            internal_errors: RetryWindow::new(options.internal_error_retry),
+            backoff: options.backoff.clone(),
+            random: Random::new(),
+            repair: Repair::new(options.backoff.clone()),
+            has_waited: false,
+            now,
+            reports: Vec::new(),
+        };
+        match options.start_jitter {
+            Duration::ZERO => protocol.new_cycle(),
+            most => {
+                let jitter = most.mul_f64(protocol.random.unit());
+                protocol.phase = Phase::Wait(jitter, Next::Cycle);
+            }
+        }
+        protocol
+    }
+
+    /// Returns what to do next, and how much of `input` has been consumed: bytes of the body that was read from.
+    pub(super) fn poll<'a>(&'a mut self, input: &'a [u8]) -> (usize, Output<'a>) {
+        let mut consumed = 0;
+        // Where the next piece of the body is. The borrow checker needs it apart from the piece itself.
+        let piece = loop {
+            let split = match &mut self.phase {
+                Phase::ListBody(list) if list.is_page_complete() => Ok((0, None)),
+                Phase::ListBody(list) => list.next(&input[consumed..]),
+                Phase::WatchBody(watch) if watch.initial_events_ended => Ok((0, None)),
+                Phase::WatchBody(watch) => watch.next(&input[consumed..]),
+                _ => Ok((0, None)),
+            };
+            match split {
+                Ok((more, piece)) => {
+                    let offset = consumed;
+                    consumed += more;
+                    if piece.is_none() && self.take_step() {
+                        continue;
+                    }
+                    break piece.map(|piece| (offset, piece));
+                }
+                Err(error) => self.split_failed(error),
+            }
+        };
+        (consumed, self.output(input, piece))
+    }
+
+    /// Changes the phase if nothing is left of the body, or if a relist is due.
+    fn take_step(&mut self) -> bool {
+        if let Phase::WatchBody(watch) = &mut self.phase
+            && !watch.initial_events_ended
+            && let Some(result) = watch.ended.take()
+        {
+            self.watch_ended(result);
+            return true;
+        }
+        self.relist_if_due()
+    }
+
+    fn output<'a>(&'a mut self, input: &'a [u8], piece: Option<(usize, Piece)>) -> Output<'a> {
+        let patience = match &self.phase {
+            Phase::WatchBody(watch) => Some(self.patience(watch)),
+            _ => None,
+        };
+        let Self {
+            settings, random, ..
+        } = self;
+        let mut watch_options = || ListOptions {
+            allow_watch_bookmarks: true,
+            timeout_seconds: Some(settings.watch_timeout(random)),
+            shard_selector: settings.shard_selector.clone(),
+            ..ListOptions::default()
+        };
+        match &self.phase {
+            Phase::List(list) => Output::List(ListOptions {
+                shard_selector: settings.shard_selector.clone(),
+                ..list.options()
+            }),
+            Phase::ListBody(list) => match (&list.page, piece) {
+                (Some(page), _) => Output::Page(page),
+                (None, Some((offset, piece))) => Output::Item {
+                    bytes: list.splitter.piece(&input[offset..], piece),
+                    head: list.splitter.head(),
+                    may_reuse: list.may_reuse(),
+                },
+                (None, None) => Output::Read(None),
+            },
+            Phase::ListEnd(list) => Output::Replace {
+                version: list.version(),
+            },
+            Phase::WatchBody(watch) => match piece {
+                _ if watch.initial_events_ended => Output::Replace {
+                    version: &watch.initial_version,
+                },
+                Some((offset, piece)) => Output::Frame {
+                    bytes: watch.frames.piece(&input[offset..], piece),
+                    may_reuse: watch.is_initial && watch.may_reuse,
+                },
+                None => Output::Read(patience),
+            },
+            Phase::Wait(duration, _) => Output::Wait(*duration),
+            Phase::Watch => Output::Watch(ListOptions {
+                resource_version: Some(self.version.clone()),
+                ..watch_options()
+            }),
+            // WL2: never older than what has been seen. Before anything has been seen, a consistent read.
+            Phase::WatchList => Output::Watch(ListOptions {
+                resource_version: (!self.version_unavailable).then(|| self.version.clone()),
+                resource_version_match: Some(ResourceVersionMatch::NotOlderThan),
+                send_initial_events: true,
+                ..watch_options()
+            }),
+        }
+    }
+
+    /// The version of the last list, event or bookmark.
+    pub(super) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// How many lists have reached the store.
+    pub(super) fn lists_replaced(&self) -> u64 {
+        self.replaced
+    }
+
+    /// Whether a watch is open and has had an event.
+    pub(super) fn is_healthy(&self) -> bool {
+        matches!(&self.phase, Phase::WatchBody(watch) if !watch.is_initial && watch.events > 0)
+    }
+
+    /// Whether it watches, or is about to: the time in which resyncs happen (W13).
+    pub(super) fn is_watching(&self) -> bool {
+        match &self.phase {
+            Phase::Watch | Phase::Wait(_, Next::Watch) => true,
+            Phase::WatchBody(watch) => !watch.is_initial,
+            _ => false,
+        }
+    }
+
+    /// Whether the current request, or the next one, can become the watch of this cycle.
+    pub(super) fn is_streaming(&self) -> bool {
+        self.is_watching() || matches!(self.phase, Phase::WatchList | Phase::WatchBody(_))
+    }
+
+    /// Whether a watch is open: the view is as fresh as it can be.
+    pub(super) fn has_open_watch(&self) -> bool {
+        matches!(&self.phase, Phase::WatchBody(watch) if !watch.is_initial)
+    }
+
+    /// "list" or "watch-list", while it requests or receives one.
+    pub(super) fn listing(&self) -> Option<&'static str> {
+        match &self.phase {
+            Phase::List(_) | Phase::ListBody(_) | Phase::ListEnd(_) => Some("list"),
+            Phase::WatchList => Some("watch-list"),
+            Phase::WatchBody(watch) => watch.is_initial.then_some("watch-list"),
+            Phase::Watch | Phase::Wait(..) => None,
+        }
+    }
+
+    /// Whether objects of the current list or watch-list may have been received.
+    pub(super) fn is_receiving_list(&self) -> bool {
+        match &self.phase {
+            Phase::List(list) => list.has_pages(),
+            Phase::ListBody(_) | Phase::ListEnd(_) => true,
+            Phase::WatchBody(watch) => watch.is_initial,
+            _ => false,
+        }
+    }
+
+    /// The number of objects on further pages, if the server said it.
+    pub(super) fn remaining(&self) -> Option<u64> {
+        match &self.phase {
+            Phase::List(list) | Phase::ListBody(list) | Phase::ListEnd(list) => list.remaining,
+            _ => None,
+        }
+    }
+
+    /// Whether the server said of each page of the list that it selected the objects of the shard. `None` for a
+    /// watch-list, and without a shard.
+    pub(super) fn list_is_of_shard(&self) -> Option<bool> {
+        match &self.phase {
+            Phase::ListEnd(list) if !self.settings.shard_selector.is_empty() => Some(list.of_shard),
+            _ => None,
+        }
+    }
+
+    /// Where the next event is in the watch, for messages.
+    pub(super) fn event_place(&self) -> String {
+        let events = match &self.phase {
+            Phase::WatchBody(watch) => watch.events,
+            _ => 0,
+        };
+        watch::place(events + 1, &self.version)
+    }
+
+    /// The last report that [`take_reports`](Self::take_reports) has not returned.
+    pub(super) fn last_report(&self) -> Option<&Report> {
+        self.reports.last()
+    }
+
+    /// What went wrong since the last call.
+    pub(super) fn take_reports(&mut self) -> Vec<Report> {
+        std::mem::take(&mut self.reports)
+    }
+
+    /// The request was answered, or failed. `timeout` is that of the request, in seconds.
+    pub(super) fn opened(
+        &mut self,
+        result: Result<(), Error>,
+        timeout: Option<u32>,
+        started: Instant,
+        now: Instant,
+    ) {
+        (self.now, self.has_waited) = (now, false);
+        match (std::mem::replace(&mut self.phase, Phase::Watch), result) {
+            (Phase::List(list), Ok(())) => self.phase = Phase::ListBody(list),
+            (Phase::List(list), Err(error)) => {
+                self.phase = Phase::List(list);
+                self.list_failed(error);
+            }
+            (Phase::Watch, Ok(())) => {
+                let mut watch = self.watch_stream(timeout, started);
+                watch.versions_count = !matches!(self.version.as_str(), "" | "0");
+                self.phase = Phase::WatchBody(watch);
+            }
+            (Phase::Watch, Err(error)) => self.watch_refused(error),
+            (Phase::WatchList, Ok(())) => {
+                let mut watch = self.watch_stream(timeout, started);
+                watch.is_initial = true;
+                // As for a list, if it can be checked in the end that the versions did not go back.
+                watch.may_reuse = self
+                    .reusable_version()
+                    .is_some_and(|since| is_no_older(&since, &since));
+                self.phase = Phase::WatchBody(watch);
+            }
+            (Phase::WatchList, Err(error)) => self.watch_list_failed(error),
+            (phase, _) => self.phase = phase,
+        }
+    }
+
+    fn watch_stream(&self, timeout: Option<u32>, started: Instant) -> WatchStream {
+        let timeout = Duration::from_secs(timeout.unwrap_or_default().into());
+        let idle_timeout = self.settings.watch_idle_timeout.unwrap_or(timeout + SLACK);
+        WatchStream::new(
+            self.settings.limits.object_bytes,
+            started,
+            timeout,
+            idle_timeout,
+        )
+    }
+
+    /// Bytes of the body were read.
+    pub(super) fn read(&mut self, now: Instant) {
+        self.now = now;
+        if let Phase::WatchBody(watch) = &mut self.phase {
+            watch.silent = Duration::ZERO;
+        }
+    }
+
+    /// No bytes came in the time that [`Output::Read`] allowed.
+    pub(super) fn silent(&mut self, now: Instant) {
+        if let Phase::WatchBody(watch) = &self.phase {
+            let patience = self.patience(watch);
+            let was_cut_short = patience < watch.patience(self.expects_bookmarks());
+            let Phase::WatchBody(watch) = &mut self.phase else {
+                return;
+            };
+            watch.silent += patience;
+            self.now = now;
+            if !was_cut_short {
+                self.watch_silent();
+            }
+        }
+    }
+
+    /// The body ended, or the connection broke.
+    pub(super) fn ended(&mut self, result: Result<(), Error>, now: Instant) {
+        self.now = now;
+        match (&mut self.phase, result) {
+            (Phase::ListBody(list), Ok(())) => {
+                if let Err(error) = list.body_end() {
+                    self.list_failed(error);
+                }
+            }
+            (Phase::ListBody(_), Err(error)) => self.list_failed(error),
+            (Phase::WatchBody(watch), result) => watch.ended = Some(result),
+            _ => {}
+        }
+    }
+
+    /// The wait is over.
+    pub(super) fn waited(&mut self, now: Instant) {
+        (self.now, self.has_waited) = (now, true);
+        if let Phase::Wait(waited, next) = self.phase {
+            self.history_is_known &= waited <= OUTAGE;
+            match next {
+                Next::Cycle => self.new_cycle(),
+                Next::List => self.begin_list(),
+                Next::Watch => self.phase = Phase::Watch,
+                Next::WatchList => self.phase = Phase::WatchList,
+            }
+        }
+    }
+
+    /// A step could not be performed: a new cycle begins after a back-off. `reading` is the phase's, if that is what
+    /// failed.
+    pub(super) fn abort_cycle(&mut self, error: Error, reading: Option<&'static str>) {
+        let kind = ReportKind::Other;
+        self.reports.push(Report {
+            error,
+            kind,
+            reading,
+        });
+        self.wait(None, Next::Cycle);
+    }
+
+    /// "list" or "watch" while a body is read.
+    pub(super) fn reading(&self) -> Option<&'static str> {
+        match &self.phase {
+            Phase::ListBody(_) | Phase::ListEnd(_) => Some("list"),
+            Phase::WatchBody(_) => Some("watch"),
+            _ => None,
+        }
+    }
+
+    /// The page has been stored. `received` is the number of different objects of the list so far, readable or not.
+    pub(super) fn page_end(&mut self, received: usize) {
+        match std::mem::replace(&mut self.phase, Phase::Watch) {
+            Phase::ListBody(mut list) => match list.page_end(received) {
+                Ok(true) => self.phase = Phase::List(list),
+                Ok(false) => self.phase = Phase::ListEnd(list),
+                Err(error) => {
+                    self.phase = Phase::ListBody(list);
+                    self.list_failed(error);
+                }
+            },
+            phase => self.phase = phase,
+        }
+    }
+
+    /// The body is not the list that was requested, or the list failed otherwise.
+    pub(super) fn list_failed(&mut self, error: Error) {
+        self.doubt_history(&error);
+        let retry = match &mut self.phase {
+            Phase::List(list) | Phase::ListBody(list) => list.retry(&error),
+            _ => Retry::No,
+        };
+        if retry == Retry::No {
+            let retry_after = error.retry_after();
+            self.report(error, ReportKind::Request);
+            return self.wait(retry_after, Next::Cycle);
+        }
+        self.version_unavailable |= retry == Retry::MostRecent;
+        self.phase = match std::mem::replace(&mut self.phase, Phase::Watch) {
+            Phase::ListBody(list) => Phase::List(list),
+            phase => phase,
+        };
+    }
+
+    /// The store has the objects of [`Output::Replace`]. `complete`: each of them in its last state. `keeps_older`:
+    /// the store kept objects that could not be read.
+    pub(super) fn replaced(&mut self, complete: bool, keeps_older: bool) {
+        let version = self.take_list_version();
+        // An unreadable object that is kept may belong to another history.
+        self.history_is_known |= !keeps_older;
+        self.version = version;
+        self.quiet = Duration::ZERO;
+        self.replaced += 1;
+        self.broken_at = None;
+        self.repair.listed(complete, self.now);
+        if matches!(self.phase, Phase::ListEnd(_)) {
+            self.phase = Phase::Watch;
+        }
+    }
+
+    /// The store rejected the objects of [`Output::Replace`].
+    pub(super) fn not_replaced(&mut self, error: Error) {
+        self.take_list_version();
+        self.report(error, ReportKind::Request);
+        self.wait(None, Next::Cycle);
+    }
+
+    fn take_list_version(&mut self) -> String {
+        self.version_unavailable = false;
+        let version = match &mut self.phase {
+            Phase::ListEnd(list) => {
+                self.paginated |= list.was_paginated_at_zero();
+                list.take_version()
+            }
+            Phase::WatchBody(watch) => watch.end_initial_events(self.now),
+            _ => String::new(),
+        };
+        self.history_is_known &= is_no_older(&version, &self.version);
+        version
+    }
+
+    /// Whether `version` may be older than what has been seen. A restored etcd assigns versions again, so objects that
+    /// were kept by their version may be wrong.
+    pub(super) fn may_be_older(&self, version: &str) -> bool {
+        !is_no_older(version, &self.version)
+    }
+
+    /// The initial events of the watch-list can't be used: a list follows.
+    pub(super) fn reject_initial_events(&mut self, error: Error) {
+        self.history_is_known = false;
+        self.report(error, ReportKind::Other);
+        self.begin_list();
+    }
+
+    /// An object, or a change of one, could not be decoded or stored.
+    pub(super) fn missed(&mut self, key: Option<Key>, error: Error) {
+        self.repair.missed(key, self.now);
+        self.report(error, ReportKind::Object);
+    }
+
+    /// Whether an object is missing, so that [`recovered`](Self::recovered) must be called.
+    pub(super) fn has_missed(&self) -> bool {
+        self.repair.has_missed()
+    }
+
+    /// A later state of this object was stored.
+    pub(super) fn recovered(&mut self, key: &Key) {
+        self.repair.recovered(key, self.now);
+    }
+
+    /// A new cycle: the objects, by a watch-list or a list, and then their changes (L6).
+    fn new_cycle(&mut self) {
+        self.internal_errors.forget();
+        (self.unfinished, self.short_watches) = (0, 0);
+        let may_watch_list = self.watch_list_from.is_none_or(|from| self.now >= from);
+        if self.settings.watch_list && may_watch_list {
+            self.phase = Phase::WatchList;
+        } else {
+            self.begin_list();
+        }
+    }
+
+    fn begin_list(&mut self) {
+        // L8: never older than what has been seen, unless that is unavailable.
+        let version = match self.version.as_str() {
+            _ if self.version_unavailable => None,
+            "" => Some("0".to_owned()),
+            version => Some(version.to_owned()),
+        };
+        self.phase = Phase::List(ListRequest::new(
+            version,
+            self.settings.page_size,
+            self.paginated,
+            self.reusable_version(),
+            self.settings.limits,
+            self.settings.shard_selector.clone(),
+        ));
+    }
+
+    /// The version of the store, if objects may be kept where they have not changed since.
+    fn reusable_version(&self) -> Option<String> {
+        (self.history_is_known && self.settings.reuse_unchanged).then(|| self.version.clone())
+    }
+
+    fn split_failed(&mut self, error: SplitError) {
+        match &self.phase {
+            Phase::ListBody(_) => self.list_failed(error.into()),
+            _ => self.malformed_event(error.into()),
+        }
+    }
+
+    /// A request or a stream failed. Unless the server itself answered, another one may have taken its place: etcd is
+    /// restored while its API servers are down, so a lost connection can be the only sign of a restore.
+    fn doubt_history(&mut self, error: &Error) {
+        self.history_is_known &=
+            error.status().is_some() && !error.is_gone() && !error.is_retryable();
+    }
+
+    /// How long to wait for bytes of a watch.
+    fn patience(&self, watch: &WatchStream) -> Duration {
+        let patience = watch.patience(self.expects_bookmarks());
+        let relist = self
+            .repair
+            .time_left(self.now)
+            .filter(|_| !watch.is_initial);
+        relist.map_or(patience, |relist| relist.min(patience))
+    }
+
+    /// Lists again instead of watching if an object is missing and a relist is due.
+    fn relist_if_due(&mut self) -> bool {
+        let events = match &self.phase {
+            // The watch that was waited for is opened first.
+            Phase::Watch if self.has_waited => return false,
+            Phase::Watch => 0,
+            Phase::WatchBody(watch) if !watch.is_initial => watch.events,
+            _ => return false,
+        };
+        if !self.repair.take_due(self.now) {
+            return false;
+        }
+        if events > 0 {
+            self.backoff.reset();
+        }
+        self.new_cycle();
+        true
+    }
+
+    /// Whether a silence without bookmarks is a sign of trouble. It is not if the user configured the idle timeout.
+    fn expects_bookmarks(&self) -> bool {
+        self.bookmarks_come && self.settings.watch_idle_timeout.is_none()
+    }
+
+    /// Backs off (L1).
+    fn wait(&mut self, at_least: Option<Duration>, next: Next) {
+        let wait = self
+            .backoff
+            .step()
+            .max(at_least.unwrap_or_default().min(RETRY_AFTER));
+        self.phase = Phase::Wait(wait, next);
+    }
+
+    /// Call it before the phase changes, which says what was being read.
+    pub(super) fn report(&mut self, error: Error, kind: ReportKind) {
+        let reading = self.reading();
+        self.reports.push(Report {
+            error,
+            kind,
+            reading,
+        });
+    }
+}

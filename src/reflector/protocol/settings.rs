@@ -1,0 +1,47 @@
+use std::time::Duration;
+
+use crate::reflector::ReflectorOptions;
+use crate::time::Random;
+use crate::wire::{DecodeLimits, Shard};
+
+/// What the protocol needs of the options.
+pub(super) struct Settings {
+    pub(super) page_size: Option<u32>,
+    pub(super) min_watch_timeout: Duration,
+    pub(super) watch_idle_timeout: Option<Duration>,
+    pub(super) watch_list: bool,
+    pub(super) reuse_unchanged: bool,
+    /// Empty for all objects.
+    pub(super) shard_selector: String,
+    pub(super) limits: DecodeLimits,
+}
+
+impl Settings {
+    /// `watch_list`: whether the server may be asked for watch-lists.
+    pub(super) fn new(options: &ReflectorOptions, watch_list: bool) -> Self {
+        Self {
+            page_size: options.page_size,
+            min_watch_timeout: options
+                .min_watch_timeout
+                .max(ReflectorOptions::MIN_WATCH_TIMEOUT),
+            // Zero would open watches without a pause.
+            watch_idle_timeout: options
+                .watch_idle_timeout
+                .filter(|timeout| !timeout.is_zero()),
+            watch_list: watch_list && options.watch_list,
+            reuse_unchanged: options.reuse_unchanged,
+            shard_selector: options
+                .shard
+                .as_ref()
+                .map(Shard::selector)
+                .unwrap_or_default(),
+            limits: options.limits,
+        }
+    }
+
+    /// Between the minimum and twice that, so that the watches of many clients do not end together (W1).
+    pub(super) fn watch_timeout(&self, random: &mut Random) -> u32 {
+        let seconds = self.min_watch_timeout.as_secs_f64() * (1.0 + random.unit());
+        seconds as u32
+    }
+}

@@ -1,0 +1,527 @@
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Reflector;
+use crate::error::Error;
+use crate::object::{Deleted, Key, Object, meta_namespace_key};
+use crate::panic;
+use crate::reflector::headroom::Headroom;
+use crate::reflector::initial_list::{InitialList, prepared, refused, stored_key};
+use crate::reflector::protocol::{Output, Protocol, ReportKind};
+use crate::reflector::read_buffer::ReadBuffer;
+use crate::reflector::recycle::{Recycle, Recycling};
+use crate::reflector::undecodable::UndecodableList;
+use crate::reflector::{Body, ReflectorOptions};
+use crate::stop::Stop;
+use crate::store::{Change, ReflectorStore, Rejected, StoreError};
+use crate::wire::{
+    BadFrame, Decode, DecodeOptions, Decoded, DecodedItem, Decoder, EventKind, Peek, Unreadable,
+};
+
+/// One run of a reflector: performs what the [`Protocol`] requests, decodes objects, and writes them to the store.
+pub(super) struct Session<'r, T> {
+    pub(super) protocol: Protocol,
+    reflector: &'r Reflector<T>,
+    store: &'r dyn ReflectorStore<T>,
+    decoder: Decoder<T>,
+    body: Option<Body>,
+    buffer: ReadBuffer,
+    /// The list that is being received.
+    pub(super) initial: InitialList<T>,
+    /// The changes that the store does not have yet. Never left for the next read.
+    changes: VecDeque<Change<T>>,
+    recycle: Option<Arc<dyn Recycle>>,
+    headroom: Headroom,
+    /// The number of objects in the last list.
+    pub(super) received: usize,
+    /// Whether every object since the last list could be read.
+    pub(super) complete: bool,
+    /// How many objects could not be read in all.
+    pub(super) unreadable: u64,
+    /// Set from the first list on if none of its objects could be decoded, until a list has one that can.
+    pub(super) undecodable: Option<UndecodableList>,
+    /// Whether the server selects the objects of the shard, once that is known.
+    pub(super) shard_applied: Option<bool>,
+}
+
+impl<'r, T: Object> Session<'r, T> {
+    pub(super) fn new(
+        reflector: &'r Reflector<T>,
+        store: &'r dyn ReflectorStore<T>,
+        decode: Decode<T>,
+        recycle: Option<Arc<dyn Recycle>>,
+        watch_list: bool,
+    ) -> Self {
+        let options = reflector.options();
+        Self {
+            protocol: Protocol::new(options, watch_list, options.clock.now()),
+            reflector,
+            store,
+            decoder: Decoder::new(decode, decode_options(options)),
+            body: None,
+            buffer: ReadBuffer::default(),
+            initial: InitialList::default(),
+            changes: VecDeque::new(),
+            recycle,
+            headroom: Headroom::default(),
+            received: 0,
+            complete: false,
+            unreadable: 0,
+            undecodable: None,
+            shard_applied: None,
+        }
+    }
+
+    /// Performs one step: a request, a wait, or one read with everything that follows from it. After a stop, the result
+    /// of the step does not count.
+    pub(super) fn step(&mut self, stop: &Stop) {
+        let reflector = self.reflector;
+        let clock = &reflector.options().clock;
+        let (_, output) = self.protocol.poll(&[]);
+        if !matches!(output, Output::Read(_)) {
+            self.body = None;
+        }
+        match output {
+            Output::List(options) => {
+                let started = clock.now();
+                let opened = reflector.list(&options, stop);
+                self.opened(opened, None, started, stop);
+            }
+            Output::Watch(options) => {
+                let started = clock.now();
+                let opened = reflector.watch(&options, stop);
+                self.opened(opened, options.timeout_seconds, started, stop);
+            }
+            Output::Wait(duration) => {
+                reflector.backs_off();
+                if clock.wait(duration, stop) {
+                    self.protocol.waited(clock.now());
+                }
+            }
+            Output::Read(timeout) => self.read(timeout, stop),
+            Output::Item { .. }
+            | Output::Page(_)
+            | Output::Frame { .. }
+            | Output::Replace { .. } => {
+                self.consume(&[]);
+            }
+        }
+        if !self.protocol.is_receiving_list() {
+            self.initial = InitialList::default();
+        }
+    }
+
+    /// The step panicked, or can't be performed: a new cycle begins after a back-off.
+    pub(super) fn abort_cycle(&mut self, error: Error, reading: Option<&'static str>) {
+        self.body = None;
+        // The next list has them.
+        self.changes.clear();
+        self.initial = InitialList::default();
+        self.protocol.abort_cycle(error, reading);
+    }
+
+    fn opened(
+        &mut self,
+        opened: Result<Body, Error>,
+        timeout: Option<u32>,
+        started: Instant,
+        stop: &Stop,
+    ) {
+        if stop.is_stopped() {
+            return;
+        }
+        let now = self.reflector.options().clock.now();
+        let has_answered = |error: &Error| error.status().is_some();
+        if opened.as_ref().map_or_else(has_answered, |_| true) {
+            self.reflector.has_contact(now);
+        }
+        let opened = opened.map(|body| {
+            self.body = Some(body);
+            self.buffer = ReadBuffer::default();
+        });
+        self.protocol.opened(opened, timeout, started, now);
+    }
+
+    fn read(&mut self, timeout: Option<Duration>, stop: &Stop) {
+        let clock = &self.reflector.options().clock;
+        let read = match &mut self.body {
+            Some(body) => read_some(body, self.buffer.room(), timeout),
+            None => Ok(Some(0)),
+        };
+        if stop.is_stopped() {
+            return;
+        }
+        let now = clock.now();
+        match read {
+            Ok(Some(0)) => self.protocol.ended(Ok(()), now),
+            Err(error) => self.protocol.ended(Err(error), now),
+            Ok(None) => self.protocol.silent(now),
+            Ok(Some(length)) => {
+                self.reflector.has_contact(now);
+                self.protocol.read(now);
+                let was_watching = self.protocol.is_watching();
+                let mut buffer = std::mem::take(&mut self.buffer);
+                self.consume(buffer.received(length));
+                // What follows the objects of a watch-list comes in small reads.
+                if was_watching || !self.protocol.is_watching() {
+                    self.buffer = buffer;
+                }
+                return;
+            }
+        }
+        self.consume(&[]);
+    }
+
+    /// Handles the bytes that were read. Bytes that the protocol does not consume belong to a body that has ended.
+    fn consume(&mut self, mut input: &[u8]) {
+        let recycle = self.recycle.clone();
+        let _recycling = Recycling::begin(recycle.as_deref());
+        loop {
+            let (consumed, output) = self.protocol.poll(input);
+            match output {
+                Output::Item {
+                    bytes,
+                    head,
+                    may_reuse,
+                } => {
+                    recycle.as_ref().inspect(|recycle| recycle.one());
+                    self.headroom.stays(bytes.len());
+                    let unchanged = |identity: &Peek<'_>| unchanged(identity, self.store);
+                    let unchanged = may_reuse.then_some(&unchanged as _);
+                    let decoded = self.decoder.list_item(bytes, head, unchanged);
+                    self.item(decoded);
+                }
+                Output::Frame { bytes, may_reuse } => {
+                    recycle.as_ref().inspect(|recycle| recycle.one());
+                    let unchanged = |identity: &Peek<'_>| unchanged(identity, self.store);
+                    let unchanged = may_reuse.then_some(&unchanged as _);
+                    let (decoded, length) = (self.decoder.event(bytes, unchanged), bytes.len());
+                    match decoded {
+                        Ok((kind, decoded)) => self.event(kind, decoded, length),
+                        Err(BadFrame::Several) => self.protocol.several_events(),
+                        Err(BadFrame::Malformed(error)) => {
+                            let error = error.context(self.protocol.event_place());
+                            self.protocol.malformed_event(error);
+                        }
+                    }
+                }
+                Output::Page(page) => {
+                    let (api_version, kind) = page.api_version_and_kind();
+                    match self.decoder.check_list(api_version, kind) {
+                        Err(error) => self.protocol.list_failed(error),
+                        Ok(()) => {
+                            let (decoder, store) = (&self.decoder, self.store);
+                            let unreadable = self.initial.name_items(page, decoder, store);
+                            for (item, unreadable) in unreadable {
+                                self.unreadable_item(item, &unreadable);
+                            }
+                            self.protocol.page_end(self.initial.amount());
+                        }
+                    }
+                }
+                Output::Replace { version } => {
+                    let version = version.to_owned();
+                    self.replace(&version);
+                }
+                _ => break,
+            }
+            input = &input[consumed..];
+        }
+        self.flush();
+    }
+
+    fn item(&mut self, decoded: Result<DecodedItem<T>, Unreadable>) {
+        let item = self.initial.next_item();
+        let prepared = match decoded {
+            Ok(DecodedItem::Object(object)) => prepared(object, self.store),
+            Ok(DecodedItem::Unchanged(key, object)) => Ok((key, object)),
+            Ok(DecodedItem::Unnamed(object)) => return self.initial.put_unnamed(item, object),
+            Ok(DecodedItem::OtherShard) => return self.initial.add_other_shard(),
+            Err(unreadable) => Err(unreadable),
+        };
+        match prepared {
+            Ok((key, object)) => self.initial.put(key, object),
+            Err(unreadable) => self.unreadable_item(item, &unreadable),
+        }
+    }
+
+    fn unreadable_item(&mut self, item: usize, unreadable: &Unreadable) {
+        let error = unreadable.error_at(|| format!("item {item} of the list"));
+        self.initial
+            .leave_gap_of_item(stored_key(unreadable, self.store));
+        self.initial.add_error(&error);
+        self.missed(unreadable.namespaced_key(), error);
+    }
+
+    /// Handles a watch event (W8–W10) or an initial event of a watch-list (WL3–WL6).
+    fn event(&mut self, kind: EventKind, decoded: Decoded<T>, length: usize) {
+        let is_initial = !self.protocol.has_open_watch();
+        if is_initial {
+            self.headroom.stays(length);
+        }
+        match decoded {
+            Decoded::Object(object) if object.name().is_empty() => {
+                self.unreadable_event(kind, &Unreadable::nameless(&object));
+            }
+            Decoded::Object(object) if is_initial => match prepared(object, self.store) {
+                Ok((key, object)) => {
+                    let version = self.checked_version(object.resource_version());
+                    self.protocol.event(kind, version);
+                    match kind {
+                        EventKind::Deleted => self.initial.remove(&key),
+                        _ => self.initial.put(key, object),
+                    }
+                }
+                Err(unreadable) => {
+                    self.unreadable_event(kind, &unreadable);
+                    let version = self.checked_version(&unreadable.resource_version);
+                    self.protocol.event(kind, version);
+                }
+            },
+            Decoded::Object(object) => {
+                let version = self.checked_version(object.resource_version());
+                self.protocol.event(kind, version);
+                self.change(kind, Arc::new(object));
+            }
+            Decoded::Unchanged(key, object) => {
+                self.initial.has_reused = true;
+                self.initial.put(key, object);
+                self.protocol.event(kind, "");
+            }
+            Decoded::OtherShard { resource_version } => {
+                let version = self.checked_version(&resource_version);
+                self.shard_applied = Some(false);
+                self.protocol.event(kind, version);
+                if is_initial {
+                    if kind == EventKind::Added {
+                        self.initial.add_other_shard();
+                    }
+                } else if self.protocol.versions_count() && !version.is_empty() {
+                    // The store has everything up to here.
+                    self.changes.push_back(Change::Bookmark(version.to_owned()));
+                }
+            }
+            Decoded::Bookmark {
+                resource_version,
+                initial_events_end,
+            } => {
+                let version = self.checked_version(&resource_version);
+                if !is_initial && !version.is_empty() {
+                    self.changes.push_back(Change::Bookmark(version.to_owned()));
+                }
+                self.protocol.bookmark(version, initial_events_end);
+            }
+            Decoded::Unreadable(unreadable) => {
+                self.unreadable_event(kind, &unreadable);
+                let version = self.checked_version(&unreadable.resource_version);
+                self.protocol.event(kind, version);
+            }
+            // W9: reported and not counted; its version does not count either. An initial event must not lead to a
+            // deletion.
+            Decoded::OtherKind(other) => {
+                let staged = is_initial && self.store.staging().is_some();
+                if staged && kind != EventKind::Bookmark {
+                    self.unreadable_event(EventKind::Modified, &other);
+                } else {
+                    let error = other.into_error(self.protocol.event_place());
+                    self.protocol.report(error, ReportKind::Other);
+                }
+            }
+            Decoded::Error(error) => self.protocol.error_event(error),
+        }
+    }
+
+    /// Returns "" for a version that is too long to be requested: as for an event without one, the last one remains.
+    fn checked_version<'v>(&mut self, version: &'v str) -> &'v str {
+        match self.decoder.limits().check_resource_version(version) {
+            Ok(()) => version,
+            Err(error) => {
+                let error = Error::from(error).context("an event");
+                self.protocol.report(error, ReportKind::Other);
+                ""
+            }
+        }
+    }
+
+    fn change(&mut self, kind: EventKind, object: Arc<T>) {
+        let missed = self.protocol.has_missed();
+        let (key, unreadable) = (
+            missed.then(|| meta_namespace_key(&*object)),
+            self.unreadable,
+        );
+        self.changes.push_back(match kind {
+            EventKind::Added => Change::Add(object),
+            EventKind::Deleted => Change::Delete(Deleted::Final(object)),
+            _ => Change::Update(object),
+        });
+        if let Some(key) = key {
+            self.flush();
+            if self.unreadable == unreadable {
+                self.protocol.recovered(&key);
+            }
+        }
+    }
+
+    /// An object that can't be read: the store keeps its copy, unless the object is deleted.
+    fn unreadable_event(&mut self, kind: EventKind, unreadable: &Unreadable) {
+        let (is_initial, is_deleted) =
+            (!self.protocol.has_open_watch(), kind == EventKind::Deleted);
+        if is_deleted && !is_initial {
+            self.flush();
+            return self.delete_unreadable(unreadable);
+        }
+        let error = unreadable.error_at(|| self.protocol.event_place());
+        if is_initial {
+            match stored_key(unreadable, self.store) {
+                Some(key) if is_deleted => self.initial.remove(&key),
+                key => self.initial.leave_gap(key),
+            }
+            self.initial.add_error(&error);
+        }
+        self.missed(unreadable.namespaced_key(), error);
+    }
+
+    /// Deletes an object that can't be read, if its key is known.
+    fn delete_unreadable(&mut self, unreadable: &Unreadable) {
+        if let Some(key) = stored_key(unreadable, self.store) {
+            let staging = self.store.staging();
+            let last_known = staging.and_then(|staging| staging.cached(&key));
+            let tombstone = Deleted::FinalStateUnknown { key, last_known };
+            if let Err(error) = self.store.delete(tombstone) {
+                self.rejected(&error);
+            }
+        }
+        let key = unreadable.namespaced_key();
+        let error = unreadable.error_at(|| "a deletion".to_owned());
+        self.missed(key.clone(), error);
+        // It is missing no more.
+        if let Some(key) = key {
+            self.protocol.recovered(&key);
+        }
+    }
+
+    /// Hands the changes to the store.
+    fn flush(&mut self) {
+        while !self.changes.is_empty() {
+            let Err(Rejected { change, error }) = self.store.apply(&mut self.changes) else {
+                return self.changes.clear();
+            };
+            match (&change, &error) {
+                // A deletion whose object the store does not accept still deletes.
+                (
+                    Some(Change::Delete(Deleted::Final(object))),
+                    StoreError::Transform { .. } | StoreError::Key(_),
+                ) => self.delete_unreadable(&refused(&**object, &error)),
+                _ => self.rejected(&error),
+            }
+        }
+    }
+
+    /// The store rejected an event: it is reported, and the watch goes on (W8).
+    fn rejected(&mut self, error: &StoreError) {
+        let failed = Error::other(format!("the store did not take an event: {error}"));
+        match error {
+            StoreError::Transform { key, .. } => self.missed(key.clone(), failed),
+            StoreError::Key(_) => self.missed(None, failed),
+            _ => self.protocol.report(failed, ReportKind::Other),
+        }
+    }
+
+    fn missed(&mut self, key: Option<Key>, error: Error) {
+        self.complete = false;
+        self.unreadable += 1;
+        self.protocol.missed(key, error);
+    }
+
+    /// The list is complete: it becomes the content of the store.
+    fn replace(&mut self, version: &str) {
+        let is_watch_list = self.protocol.listing() == Some("watch-list");
+        if is_watch_list && self.initial.has_reused && self.protocol.may_be_older(version) {
+            let what = "the objects of the watch-list are older than what has been seen";
+            return self.protocol.reject_initial_events(Error::decode(what));
+        }
+        let mut initial = std::mem::take(&mut self.initial);
+        let (received, complete) = (initial.received(), initial.is_complete());
+        let is_first = self.protocol.lists_replaced() == 0 || self.undecodable.is_some();
+        let undecodable = initial.take_undecodable().filter(|_| is_first);
+        if let Some(of_shard) = self.protocol.list_is_of_shard() {
+            self.shard_applied = Some(of_shard && !initial.has_other_shard());
+        }
+        let keeps_older = initial.keeps_older(self.store);
+        let list = initial.into_staged(version);
+        self.reflector
+            .announce(self, version, received, complete, undecodable.as_ref());
+        let replaced = match self.store.staging() {
+            Some(staging) => staging.replace_staged(list),
+            None if list.gaps.is_empty() => {
+                let objects = list.objects.into_iter().map(|(_, object)| object);
+                self.store.replace(objects.collect(), version)
+            }
+            None => {
+                let what = "objects of the list can't be read, and the store has no staging";
+                return self.protocol.not_replaced(Error::decode(what));
+            }
+        };
+        if let Err(error) = replaced {
+            let error = Error::other(format!("unable to sync list result: {error}"));
+            return self.protocol.not_replaced(error);
+        }
+        self.undecodable = undecodable;
+        self.received = received;
+        self.complete = complete;
+        self.protocol.replaced(complete, keeps_older);
+    }
+}
+
+/// Reads from the body: the number of bytes, 0 at its end, or `None` if none came within the timeout.
+fn read_some(
+    body: &mut Body,
+    buffer: &mut [u8],
+    timeout: Option<Duration>,
+) -> Result<Option<usize>, Error> {
+    let read = panic::catch(|| {
+        loop {
+            match body.read_within(buffer, timeout) {
+                Ok(length) => return Ok(Some(length)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::TimedOut && timeout.is_some() => {
+                    return Ok(None);
+                }
+                Err(error) => return Err(Error::from(error)),
+            }
+        }
+    });
+    read.unwrap_or_else(|panic| Err(Error::other(format!("the reader of the body {panic}"))))
+}
+
+fn decode_options(options: &ReflectorOptions) -> DecodeOptions {
+    DecodeOptions {
+        skip: options.skip.clone(),
+        limits: options.limits,
+        show_custom_errors: options.show_custom_decode_errors,
+        expected_kind: options.expected_kind.clone(),
+        shard: options.shard.clone(),
+        small_stack: false,
+    }
+}
+
+/// Returns the cached object with this identity if it has the same version.
+fn unchanged<T: Object>(
+    identity: &Peek<'_>,
+    store: &dyn ReflectorStore<T>,
+) -> Option<(Key, Arc<T>)> {
+    let staging = store.staging().filter(|staging| staging.is_settled())?;
+    let is_known = ![&identity.name, &identity.uid, &identity.resource_version]
+        .iter()
+        .any(|field| field.is_empty());
+    if identity.is_ambiguous || !is_known {
+        return None;
+    }
+    let key = staging.key_of_name(&identity.namespace, &identity.name)?;
+    let cached = staging.cached(&key)?;
+    let same =
+        cached.uid() == identity.uid && cached.resource_version() == identity.resource_version;
+    same.then_some((key, cached))
+}

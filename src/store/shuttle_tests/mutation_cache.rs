@@ -1,0 +1,209 @@
+//! Reading what one has written, while the watch fills the store and others read.
+
+use std::sync::Arc;
+
+use crate::object::{Accessor, Deleted, Object};
+use crate::store::{IndexFunc, Indexer, Indexers, MutationCache};
+use crate::sync::{any, check, join_all, thread};
+
+/// The version of an object; of an object whose name has been used before the UID differs.
+#[derive(Debug)]
+struct Thing {
+    uid: &'static str,
+    version: String,
+}
+
+impl Thing {
+    fn new(version: usize) -> Arc<Self> {
+        Self::with_uid("first", version)
+    }
+
+    fn with_uid(uid: &'static str, version: usize) -> Arc<Self> {
+        Arc::new(Self {
+            uid,
+            version: version.to_string(),
+        })
+    }
+
+    fn version(&self) -> usize {
+        self.version.parse().unwrap()
+    }
+}
+
+impl Object for Thing {
+    fn name(&self) -> &str {
+        "a"
+    }
+    fn namespace(&self) -> &str {
+        ""
+    }
+    fn uid(&self) -> &str {
+        self.uid
+    }
+    fn resource_version(&self) -> &str {
+        &self.version
+    }
+    fn label(&self, _: &str) -> Option<&str> {
+        None
+    }
+}
+
+/// A store that a watch fills, and the cache over it.
+struct Cached {
+    store: Arc<Indexer<Thing>>,
+    cache: MutationCache<Thing>,
+}
+
+impl Cached {
+    /// With `adds`, what the store has not got yet is found too.
+    fn new(adds: bool) -> Arc<Self> {
+        let all = IndexFunc::new(|_: &Thing| vec!["x".to_owned()]);
+        let store = Arc::new(Indexer::new(
+            Accessor::object(),
+            Indexers::new().with("all", all),
+        ));
+        let cache = MutationCache::builder(Accessor::object(), Arc::clone(&store) as _)
+            .indexer(Arc::clone(&store))
+            .include_adds(adds)
+            .build();
+        Arc::new(Self { store, cache })
+    }
+
+    /// The version that is answered, in one of the ways to read it; 0 if there is none.
+    fn read(&self) -> usize {
+        if any(2) == 0 {
+            return self
+                .cache
+                .get_by_key("a")
+                .unwrap()
+                .map_or(0, |thing| thing.version());
+        }
+        let found = self.cache.by_index("all", "x").unwrap();
+        assert!(found.len() <= 1, "one object, answered twice: {found:?}");
+        found.first().map_or(0, |thing| thing.version())
+    }
+
+    /// The watch brings a version, and tells a handler, if there is one.
+    fn watch(&self, version: usize, handler: bool) {
+        let thing = Thing::new(version);
+        self.store.add(Arc::clone(&thing)).unwrap();
+        if handler {
+            self.cache.on_add_or_update(&thing).unwrap();
+        }
+    }
+
+    /// The watch brings these, one after the other.
+    fn watches(
+        self: &Arc<Self>,
+        versions: impl IntoIterator<Item = usize> + Send + 'static,
+    ) -> thread::JoinHandle<()> {
+        let cached = Arc::clone(self);
+        let handler = any(2) == 0;
+        thread::spawn(move || {
+            versions
+                .into_iter()
+                .for_each(|version| cached.watch(version, handler));
+        })
+    }
+}
+
+/// Who has handed in what he wrote reads it, or something newer, and so does whoever comes after: it is in
+/// the overlay until it is in the store.
+fn who_writes_reads_it(adds: bool) {
+    let cached = Cached::new(adds);
+    if !adds {
+        cached.watch(1, false);
+    }
+    let watch = cached.watches(2..=5);
+    let writer = thread::spawn({
+        let cached = Arc::clone(&cached);
+        move || {
+            for version in [3, 5] {
+                cached.cache.mutation(Thing::new(version)).unwrap();
+                let read = cached.read();
+                assert!(read >= version, "{read} after writing {version}");
+            }
+        }
+    });
+    let reader = thread::spawn({
+        let cached = Arc::clone(&cached);
+        move || {
+            let mut newest = 0;
+            for _ in 0..3 {
+                let read = cached.read();
+                assert!(read >= newest, "{read} after {newest}");
+                newest = read;
+            }
+        }
+    });
+    join_all([watch, writer, reader]);
+    assert_eq!(cached.read(), 5);
+}
+
+#[test]
+fn m2_m3_who_writes_reads_what_he_wrote() {
+    check(|| who_writes_reads_it(false));
+}
+
+/// Also what the store has not got yet.
+#[test]
+fn m2_m3_who_creates_reads_what_he_created() {
+    check(|| who_writes_reads_it(true));
+}
+
+/// Two that write one object, in any order: both read something that is not older than what they wrote.
+#[test]
+fn m1_the_newer_of_two_writes_is_read() {
+    check(|| {
+        let cached = Cached::new(true);
+        let writers = [1, 2].map(|version| {
+            let cached = Arc::clone(&cached);
+            thread::spawn(move || {
+                cached.cache.mutation(Thing::new(version)).unwrap();
+                assert!(cached.read() >= version);
+            })
+        });
+        let watch = cached.watches([1]);
+        join_all(writers.into_iter().chain([watch]));
+        assert_eq!(cached.read(), 2);
+    });
+}
+
+/// What is gone does not come back by a mutation that is handed in late; an object of the same name that has
+/// been created since is there.
+#[test]
+fn m4_what_is_gone_stays_gone() {
+    check(|| {
+        let cached = Cached::new(true);
+        cached.watch(1, false);
+        let again = any(2) == 0;
+        let watch = thread::spawn({
+            let cached = Arc::clone(&cached);
+            move || {
+                let gone = Deleted::Final(Thing::new(4));
+                cached.store.delete(&gone).unwrap();
+                cached.cache.on_delete(&gone).unwrap();
+            }
+        });
+        let writer = thread::spawn({
+            let cached = Arc::clone(&cached);
+            move || {
+                cached.cache.mutation(Thing::new(3)).unwrap();
+                if again {
+                    cached.cache.mutation(Thing::with_uid("second", 6)).unwrap();
+                    assert_eq!(cached.read(), 6);
+                }
+            }
+        });
+        let reader = thread::spawn({
+            let cached = Arc::clone(&cached);
+            move || {
+                for _ in 0..2 {
+                    cached.read();
+                }
+            }
+        });
+        join_all([watch, writer, reader]);
+        assert_eq!(cached.read(), if again { 6 } else { 0 });
+    });
+}

@@ -1,0 +1,282 @@
+//! A list reads two slots at a time here, so five objects are what ten thousand are elsewhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::{Item, item, key};
+use crate::object::{Deleted, Key};
+use crate::store::{Change, IndexError, IndexFunc, Indexers, ThreadSafeStore};
+use crate::sync::{any, check, join_all, thread};
+
+type Store = ThreadSafeStore<Item>;
+
+/// The objects of these keys, all of one version.
+fn generation(keys: std::ops::Range<usize>, version: usize) -> Vec<(Key, Arc<Item>)> {
+    keys.map(|at| (key(at), item(at, version))).collect()
+}
+
+/// One value that all have, and one for each version.
+fn indexers() -> Indexers<Item> {
+    Indexers::new()
+        .with("all", all())
+        .with("version", by_version())
+}
+
+fn all() -> IndexFunc<Item> {
+    IndexFunc::new(|_: &Item| vec!["x".to_owned()])
+}
+
+fn by_version() -> IndexFunc<Item> {
+    IndexFunc::new(|item: &Item| vec![item.version.to_string()])
+}
+
+/// One of the ways to read everything, with the objects sorted.
+fn read_all(store: &Store) -> Vec<Arc<Item>> {
+    let mut objects = match any(4) {
+        0 => store.list(),
+        1 => store.by_index("all", "x").unwrap(),
+        2 => store.index("all", &Item { key: 0, version: 0 }).unwrap(),
+        _ => store.snapshot().0,
+    };
+    objects.sort_unstable();
+    objects
+}
+
+fn keys_of(objects: &[Arc<Item>]) -> Vec<usize> {
+    objects.iter().map(|item| item.key).collect()
+}
+
+/// The indices say what the content says.
+fn assert_consistent(store: &Store) {
+    let mut objects = store.list();
+    objects.sort_unstable();
+    let mut indexed = store.by_index("all", "x").unwrap();
+    indexed.sort_unstable();
+    assert_eq!(objects, indexed);
+    let mut by_version: BTreeMap<Arc<str>, Vec<Arc<Item>>> = BTreeMap::new();
+    for object in objects {
+        by_version
+            .entry(object.version.to_string().into())
+            .or_default()
+            .push(object);
+    }
+    let values: BTreeSet<Arc<str>> = store
+        .list_index_func_values("version")
+        .unwrap()
+        .into_iter()
+        .collect();
+    assert!(
+        values.iter().eq(by_version.keys()),
+        "{values:?} {by_version:?}"
+    );
+    for (value, expected) in by_version {
+        let mut found = store.by_index("version", &value).unwrap();
+        found.sort_unstable();
+        assert_eq!(found, expected);
+    }
+}
+
+/// A reader sees the content before a replace or after it, never some of each, whichever way it reads, and
+/// never the old one after the new one.
+#[test]
+fn a_replace_is_never_half_seen() {
+    check(|| {
+        let store = Arc::new(Store::new(indexers()));
+        store.replace(generation(0..5, 0), "0").unwrap();
+        let readers = [(); 2].map(|()| {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                let mut newest = 0;
+                for _ in 0..2 {
+                    let objects = read_all(&store);
+                    let version = objects[0].version;
+                    assert!(
+                        objects.iter().all(|item| item.version == version),
+                        "{objects:?}"
+                    );
+                    assert_eq!(
+                        keys_of(&objects),
+                        (version..5 + version).collect::<Vec<_>>()
+                    );
+                    assert!(version >= newest);
+                    newest = version;
+                    assert!(store.get("4").unwrap().version >= newest);
+                    let found = store.by_index("version", "1").unwrap().len();
+                    assert!(found == 0 || found == 5);
+                }
+            })
+        });
+        let writer = thread::spawn({
+            let store = Arc::clone(&store);
+            move || {
+                (1..=3).for_each(|at| {
+                    store
+                        .replace(generation(at..5 + at, at), &at.to_string())
+                        .unwrap();
+                });
+            }
+        });
+        writer.join().unwrap();
+        join_all(readers);
+        assert_consistent(&store);
+    });
+}
+
+/// The resourceVersion and the objects of a snapshot belong together.
+#[test]
+fn a_snapshot_is_one_point_in_time() {
+    check(|| {
+        let store = Arc::new(
+            Store::new(Indexers::new())
+                .with_resource_version(|item: &Item| ["0", "1", "2"].get(item.version).copied()),
+        );
+        let writer = thread::spawn({
+            let store = Arc::clone(&store);
+            move || {
+                store.replace(generation(0..3, 0), "0").unwrap();
+                let changes = (0..3)
+                    .map(|at| (key(at), Change::Update(item(at, 1))))
+                    .collect();
+                store.transaction(changes).unwrap();
+                store.replace(generation(0..3, 2), "2").unwrap();
+            }
+        });
+        for _ in 0..3 {
+            let (objects, version) = store.snapshot();
+            assert_eq!(objects.len(), if version.is_empty() { 0 } else { 3 });
+            assert!(
+                objects
+                    .iter()
+                    .all(|item| item.version.to_string() == version),
+                "{version}: {objects:?}"
+            );
+        }
+        writer.join().unwrap();
+    });
+}
+
+/// While others add, update and delete, a list has what is there all the time, once, and nothing twice.
+#[test]
+fn a_list_has_what_stays_once() {
+    check(|| {
+        let store = Arc::new(Store::new(indexers()));
+        store.replace(generation(0..5, 0), "0").unwrap();
+        let writers = [1, 3].map(|goes| {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                // It leaves and comes back, perhaps into another's slot.
+                store.delete(&key(goes));
+                store.add(key(goes + 5), item(goes + 5, 0)).unwrap();
+                store.add(key(goes), item(goes, 1)).unwrap();
+                store.update(key(4), item(4, goes)).unwrap();
+            })
+        });
+        for _ in 0..2 {
+            let keys = keys_of(&read_all(&store));
+            assert!(
+                keys.is_sorted_by(|a, b| a < b),
+                "one of them twice: {keys:?}"
+            );
+            assert!(
+                [0, 2, 4].iter().all(|stays| keys.contains(stays)),
+                "{keys:?}"
+            );
+        }
+        join_all(writers);
+        assert_eq!(keys_of(&read_all(&store)), [0, 1, 2, 3, 4, 6, 8]);
+        assert_consistent(&store);
+    });
+}
+
+/// An index that is added while others write has nothing, or everything, and agrees with the content when all
+/// is over.
+#[test]
+fn an_index_that_is_added_is_whole() {
+    check(|| {
+        let store = Arc::new(Store::new(Indexers::new().with("all", all())));
+        store.replace(generation(0..5, 0), "0").unwrap();
+        let adder = thread::spawn({
+            let store = Arc::clone(&store);
+            move || {
+                store
+                    .add_indexers(Indexers::new().with("version", by_version()))
+                    .unwrap();
+            }
+        });
+        let writer = thread::spawn({
+            let store = Arc::clone(&store);
+            move || {
+                store.update(key(0), item(0, 1)).unwrap();
+                store.delete(&key(2));
+                store.add(key(5), item(5, 1)).unwrap();
+                if any(2) == 0 {
+                    store.replace(generation(0..4, 2), "2").unwrap();
+                }
+                store
+                    .delete_with_object(&key(3), &Deleted::Final(item(3, 1)))
+                    .unwrap();
+            }
+        });
+        // In the initial content; nobody touches 1 and 4 but the replace, which brings them anew.
+        match store.by_index("version", "0") {
+            Err(IndexError::NoIndex { .. }) => {}
+            Err(error) => panic!("{error}"),
+            Ok(found) => {
+                let stays = found
+                    .iter()
+                    .filter(|item| [1, 4].contains(&item.key))
+                    .count();
+                let replaced = store.get("1").is_some_and(|item| item.version == 2);
+                assert!(stays == 2 || (stays == 0 && replaced), "{found:?}");
+            }
+        }
+        adder.join().unwrap();
+        writer.join().unwrap();
+        assert_consistent(&store);
+    });
+}
+
+/// Of two that add an index of one name one gets it. One that fails leaves nothing behind: neither its
+/// functions, which would make writes fail, nor what they have filed.
+#[test]
+fn an_index_that_is_not_added_leaves_nothing() {
+    check(|| {
+        let store = Arc::new(Store::new(Indexers::new().with("all", all())));
+        store.replace(generation(0..5, 0), "0").unwrap();
+        let fails = || {
+            IndexFunc::fallible(|item: &Item| match item.key {
+                4 => Err("not this one"),
+                _ => Ok(vec!["y".to_owned()]),
+            })
+        };
+        let adders = [(); 2].map(|()| {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                store
+                    .add_indexers(Indexers::new().with("version", by_version()))
+                    .is_ok()
+            })
+        });
+        let failing = thread::spawn({
+            let store = Arc::clone(&store);
+            move || {
+                store
+                    .add_indexers(Indexers::new().with("bad", fails()))
+                    .unwrap_err()
+            }
+        });
+        store.update(key(1), item(1, 1)).unwrap();
+        store.delete(&key(3));
+        assert_eq!(join_all(adders).iter().filter(|added| **added).count(), 1);
+        failing.join().unwrap();
+        store.update(key(4), item(4, 1)).unwrap();
+        assert_eq!(store.get_indexers(), ["all".into(), "version".into()]);
+        assert!(store.by_index("bad", "y").is_err());
+        assert_consistent(&store);
+        store
+            .add_indexers(Indexers::new().with("bad", all()))
+            .unwrap();
+        assert_eq!(store.by_index("bad", "x").unwrap().len(), 4);
+        assert!(store.by_index("bad", "y").unwrap().is_empty());
+    });
+}

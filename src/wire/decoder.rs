@@ -1,0 +1,499 @@
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use super::{DecodeLimits, Event, EventKind, FieldPaths, ListMeta, Peek, Room, Shard, Shown};
+use crate::decode_error::{DecodeError, explain};
+use crate::error::Error;
+use crate::object::{GroupVersionKind, Key, Object, namespaced_key};
+use crate::{panic, scan, stack, wire};
+
+/// The functions that decode a `T`: the only place where its `Deserialize` is instantiated.
+pub(crate) struct Decode<T> {
+    decode: fn(&[u8]) -> Result<T, serde_json::Error>,
+    /// Explains why `decode` failed.
+    explain: fn(&[u8], &serde_json::Error) -> DecodeError,
+}
+
+impl<T: DeserializeOwned> Decode<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            decode: wire::from_slice,
+            explain: |json, error| explain::<T>(json, error),
+        }
+    }
+}
+
+impl<T> Copy for Decode<T> {}
+
+impl<T> Clone for Decode<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+/// Configuration for a [`Decoder`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DecodeOptions {
+    pub(crate) skip: FieldPaths,
+    pub(crate) limits: DecodeLimits,
+    /// Whether errors include the texts of custom `Deserialize` implementations, which may contain values.
+    pub(crate) show_custom_errors: bool,
+    /// The kind of the objects. `None` to accept every kind.
+    pub(crate) expected_kind: Option<GroupVersionKind>,
+    /// Objects of other shards are not decoded.
+    pub(crate) shard: Option<Shard>,
+    /// Whether it decodes on threads whose stack may be too small for deeply nested objects.
+    pub(crate) small_stack: bool,
+}
+
+/// Decodes objects, list items and watch events.
+pub(crate) struct Decoder<T> {
+    decode: Decode<T>,
+    options: DecodeOptions,
+    /// Whether `apiVersion` and `kind` are skipped.
+    skips_type_meta: [bool; 2],
+    expected: Option<Expected>,
+    /// The JSON of an object without its skipped fields.
+    buffer: Room,
+}
+
+struct Expected {
+    kind: GroupVersionKind,
+    api_version: String,
+    /// How an API server begins such an object. Checked first: it decides nearly always.
+    beginnings: [Vec<u8>; 2],
+}
+
+/// An object that could not be decoded, keyed or transformed.
+#[derive(Debug)]
+pub(crate) struct Unreadable {
+    namespace: String,
+    name: String,
+    /// Whether namespace and name identify the object.
+    is_identified: bool,
+    /// Its key in the store, if the store returned it.
+    pub(crate) key: Option<Key>,
+    pub(crate) resource_version: String,
+    /// Says what is wrong, but not with which object.
+    error: Error,
+}
+
+/// A watch event.
+pub(crate) enum Decoded<T> {
+    Object(T),
+    /// The object that the caller already has in this version.
+    Unchanged(Key, Arc<T>),
+    /// An object of another shard.
+    OtherShard {
+        resource_version: String,
+    },
+    /// The frame is valid, but its object can't be decoded.
+    Unreadable(Unreadable),
+    /// The object has another kind than expected (W9).
+    OtherKind(Unreadable),
+    Bookmark {
+        resource_version: String,
+        initial_events_end: bool,
+    },
+    Error(Error),
+}
+
+/// A list item.
+pub(crate) enum DecodedItem<T> {
+    Object(T),
+    /// An object without a kind, in a list that has not named its own kind yet.
+    Unnamed(T),
+    /// The object that the caller already has in this version.
+    Unchanged(Key, Arc<T>),
+    /// An object of another shard.
+    OtherShard,
+}
+
+/// Why a frame is no event.
+pub(crate) enum BadFrame {
+    /// It has several events.
+    Several,
+    Malformed(Error),
+}
+
+/// Returns the object with this identity if the caller already has it in this version.
+pub(crate) type Unchanged<'a, T> = dyn Fn(&Peek<'_>) -> Option<(Key, Arc<T>)> + 'a;
+
+impl<T> Decoder<T> {
+    pub(crate) fn new(decode: Decode<T>, options: DecodeOptions) -> Self {
+        let expected = options.expected_kind.clone().map(|kind| {
+            let (name, api_version) = (kind.kind(), kind.api_version());
+            let beginnings = [
+                format!(r#"{{"kind":"{name}","apiVersion":"{api_version}","#).into_bytes(),
+                format!(r#"{{"apiVersion":"{api_version}","kind":"{name}","#).into_bytes(),
+            ];
+            Expected {
+                api_version,
+                beginnings,
+                kind,
+            }
+        });
+        Self {
+            decode,
+            skips_type_meta: ["apiVersion", "kind"].map(|field| options.skip.has_field(field)),
+            options,
+            expected,
+            buffer: Room::default(),
+        }
+    }
+
+    pub(crate) fn limits(&self) -> DecodeLimits {
+        self.options.limits
+    }
+
+    /// Checks that a list of this kind can have the expected objects. The authors of custom resources name their
+    /// lists as they like.
+    pub(crate) fn check_list(&self, api_version: &str, kind: &str) -> Result<(), Error> {
+        let Some(Expected {
+            kind: expected,
+            api_version: expected_version,
+            ..
+        }) = &self.expected
+        else {
+            return Ok(());
+        };
+        let group = expected.group();
+        let free = group.contains('.') && !group.ends_with(".k8s.io");
+        let fits = kind
+            .strip_suffix("List")
+            .is_some_and(|of| of.is_empty() || of == expected.kind());
+        if api_version.is_empty()
+            || kind == "List"
+            || api_version == expected_version && (free || fits)
+        {
+            return Ok(());
+        }
+        let (api_version, kind) = (Shown(api_version), Shown(kind));
+        Err(Error::decode(format!(
+            "a list of {expected} was expected, not \"{api_version}\" \"{kind}\""
+        )))
+    }
+
+    /// Decodes one object.
+    fn object(&mut self, bytes: &[u8]) -> Result<T, Error>
+    where
+        T: Send,
+    {
+        // serde accepts an array for a struct, field by field.
+        if bytes.trim_ascii_start().first() != Some(&b'{') {
+            return Err(Error::decode("it is no JSON object"));
+        }
+        self.options.limits.check_nesting(bytes)?;
+        let Decode { decode, explain } = self.decode;
+        let decode = |bytes| {
+            panic::catch(|| match self.options.small_stack {
+                true => stack::decoded(bytes, || decode(bytes)),
+                false => decode(bytes),
+            })
+        };
+        let cut = self.options.skip.cut(bytes, self.buffer.bytes());
+        let decoded = match decode(cut) {
+            // A skipped field may be required. If not, the error of the whole object has the right position.
+            Err(_) | Ok(Err(_)) if cut.len() < bytes.len() => decode(bytes),
+            decoded => decoded,
+        };
+        self.buffer.clear();
+        let error = match decoded {
+            Ok(Ok(object)) => return Ok(object),
+            Ok(Err(error)) => explain(bytes, &error),
+            Err(panic) => return Err(Error::decode(format!("decoding it {panic}"))),
+        };
+        Err(Error::decode(match self.options.show_custom_errors {
+            true => error.with_custom_text(),
+            false => error.to_string(),
+        }))
+    }
+}
+
+impl<T: Object> Decoder<T> {
+    /// Decodes a list item. `head` is what the list said of itself before its items.
+    pub(crate) fn list_item(
+        &mut self,
+        bytes: &[u8],
+        head: &ListMeta,
+        unchanged: Option<&Unchanged<'_, T>>,
+    ) -> Result<DecodedItem<T>, Unreadable> {
+        match self.peek_identity(bytes, unchanged) {
+            Some(Decoded::Unchanged(key, object)) => {
+                return Ok(DecodedItem::Unchanged(key, object));
+            }
+            Some(Decoded::OtherShard { .. }) => return Ok(DecodedItem::OtherShard),
+            Some(Decoded::Unreadable(unreadable)) => return Err(unreadable),
+            _ => {}
+        }
+        let mut object = self.item(bytes)?;
+        if object.name().is_empty() {
+            return Err(Unreadable::nameless(&object));
+        }
+        if head.api_version_and_kind().1.is_empty() && !says_kind(bytes) {
+            return Ok(DecodedItem::Unnamed(object));
+        }
+        self.set_type_meta(&mut object, head);
+        Ok(DecodedItem::Object(object))
+    }
+
+    /// Sets `apiVersion` and `kind` of a list item from its list, if it has none.
+    pub(crate) fn set_type_meta(&self, item: &mut T, list: &ListMeta) {
+        if let Some((api_version, kind)) = list.type_meta_of_items() {
+            let [no_api_version, no_kind] = self.skips_type_meta;
+            let unless = |skipped, text| if skipped { "" } else { text };
+            item.set_type_meta(unless(no_api_version, api_version), unless(no_kind, kind));
+        }
+    }
+
+    /// Decodes one object of a list.
+    pub(crate) fn item(&mut self, bytes: &[u8]) -> Result<T, Unreadable> {
+        self.object(bytes)
+            .map_err(|error| match Peek::whole(bytes) {
+                Ok(peek) => Unreadable::undecoded(&peek, error),
+                // Invalid JSON may contain the ends and beginnings of several objects.
+                Err(_) => Unreadable {
+                    is_identified: false,
+                    ..Unreadable::undecoded(&Peek::identity(bytes), error)
+                },
+            })
+    }
+
+    /// Decodes the response to a request for one object.
+    #[cfg(feature = "client")]
+    pub(crate) fn response(&mut self, bytes: &[u8]) -> Result<T, Error> {
+        if !self.begins_as_expected(bytes)
+            && let Ok(peek) = Peek::whole(bytes)
+        {
+            self.check_kind(&peek)?;
+        }
+        self.object(bytes)
+    }
+
+    /// Decodes a watch event. `unchanged` is called for ADDED objects only.
+    pub(crate) fn event(
+        &mut self,
+        frame: &[u8],
+        unchanged: Option<&Unchanged<'_, T>>,
+    ) -> Result<(EventKind, Decoded<T>), BadFrame> {
+        let event = Event::parse(frame).map_err(|error| bad_frame(frame, &error))?;
+        let decoded = match event.kind {
+            EventKind::Error => {
+                Decoded::Error(Error::from_status(wire::error_status(event.object)))
+            }
+            EventKind::Bookmark => {
+                let peek = Peek::whole(event.object).map_err(|error| bad_frame(frame, &error))?;
+                match self.check_kind(&peek) {
+                    Err(error) => Decoded::OtherKind(Unreadable::undecoded(&peek, error)),
+                    Ok(()) => Decoded::Bookmark {
+                        resource_version: peek.resource_version.into_owned(),
+                        initial_events_end: peek.initial_events_end,
+                    },
+                }
+            }
+            _ => return self.change(frame, event, unchanged),
+        };
+        Ok((event.kind, decoded))
+    }
+
+    /// Decodes ADDED, MODIFIED and DELETED.
+    fn change(
+        &mut self,
+        frame: &[u8],
+        event: Event<'_>,
+        unchanged: Option<&Unchanged<'_, T>>,
+    ) -> Result<(EventKind, Decoded<T>), BadFrame> {
+        let mut failed = None;
+        if self.begins_as_expected(event.object) {
+            let unchanged = unchanged.filter(|_| event.kind == EventKind::Added);
+            if let Some(decoded) = self.peek_identity(event.object, unchanged)
+                // The object has not been parsed, so check that the frame ends with it. For an unchanged object it is
+                // enough that no other event follows.
+                && match decoded {
+                    Decoded::Unchanged(..) => !scan::may_be_several(event.object),
+                    _ => scan::is_one_value(event.object),
+                }
+            {
+                return Ok((event.kind, decoded));
+            }
+            match self.object(event.object) {
+                Ok(object) => return Ok((event.kind, Decoded::Object(object))),
+                Err(error) => failed = Some((event.object, error)),
+            }
+        }
+        // Another field may follow the object, or the frame is broken.
+        let event = Event::parse_slowly(frame).map_err(|error| bad_frame(frame, &error))?;
+        let peek = Peek::whole(event.object).map_err(|error| bad_frame(frame, &error))?;
+        if let Err(error) = self.check_kind(&peek) {
+            let other = Unreadable::undecoded(&peek, error);
+            return Ok((event.kind, Decoded::OtherKind(other)));
+        }
+        if let Some(decoded) = self.peek_identity(event.object, None) {
+            return Ok((event.kind, decoded));
+        }
+        let decoded = match failed {
+            Some((object, error)) if std::ptr::eq(object, event.object) => Err(error),
+            _ => self.object(event.object),
+        };
+        let decoded = match decoded {
+            Ok(object) => Decoded::Object(object),
+            Err(error) => Decoded::Unreadable(Unreadable::undecoded(&peek, error)),
+        };
+        Ok((event.kind, decoded))
+    }
+
+    /// Decides by its identity whether an object need not be decoded: it belongs to another shard, its shard can't
+    /// be determined, or it is unchanged.
+    fn peek_identity(
+        &self,
+        object: &[u8],
+        unchanged: Option<&Unchanged<'_, T>>,
+    ) -> Option<Decoded<T>> {
+        if self.options.shard.is_none() && unchanged.is_none() {
+            return None;
+        }
+        let identity = Peek::identity(object);
+        match self.is_of_other_shard(&identity, object) {
+            Err(unreadable) => Some(Decoded::Unreadable(unreadable)),
+            Ok(true) => Some(Decoded::OtherShard {
+                resource_version: identity.resource_version.into_owned(),
+            }),
+            Ok(false) => unchanged
+                .and_then(|unchanged| unchanged(&identity))
+                .map(|(key, object)| Decoded::Unchanged(key, object)),
+        }
+    }
+
+    /// Fails if the shard can't be determined.
+    fn is_of_other_shard(&self, identity: &Peek<'_>, object: &[u8]) -> Result<bool, Unreadable> {
+        let Some(shard) = &self.options.shard else {
+            return Ok(false);
+        };
+        let (field, value) = match shard.is_by_namespace() {
+            true => ("namespace", &identity.namespace),
+            false => ("uid", &identity.uid),
+        };
+        if !value.is_empty() {
+            return Ok(!shard.contains(value));
+        }
+        // The field is missing or not in its usual place. Decoding reports objects without a name and invalid JSON.
+        let Ok(peek) = Peek::whole(object) else {
+            return Ok(false);
+        };
+        let (value, is_odd) = match shard.is_by_namespace() {
+            true => (&peek.namespace, peek.is_ambiguous),
+            false => (&peek.uid, peek.has_odd_uid),
+        };
+        match peek.name.is_empty() {
+            true => Ok(false),
+            false if is_odd => {
+                let error =
+                    Error::decode(format!("whose shard it is can't be told by its {field}"));
+                Err(Unreadable::undecoded(&peek, error))
+            }
+            false => Ok(!shard.contains(value)),
+        }
+    }
+
+    fn begins_as_expected(&self, object: &[u8]) -> bool {
+        let Some(Expected { beginnings, .. }) = &self.expected else {
+            return true;
+        };
+        beginnings
+            .iter()
+            .any(|beginning| object.starts_with(beginning))
+    }
+
+    fn check_kind(&self, peek: &Peek<'_>) -> Result<(), Error> {
+        match &self.expected {
+            Some(Expected {
+                kind, api_version, ..
+            }) if !peek.kind.is_empty()
+                && (peek.kind != kind.kind() || *peek.api_version != **api_version) =>
+            {
+                let (api_version, other) = (Shown(&peek.api_version), Shown(&peek.kind));
+                Err(Error::decode(format!(
+                    "{kind} was expected, not \"{api_version}\" \"{other}\""
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether an object has a kind. Custom resources have; their lists may name it after the items.
+fn says_kind(object: &[u8]) -> bool {
+    let begins = |with: &[u8]| {
+        object
+            .strip_prefix(with)
+            .is_some_and(|rest| !rest.starts_with(b"\""))
+    };
+    begins(br#"{"apiVersion":""#)
+        || begins(br#"{"kind":""#)
+        || Peek::whole(object)
+            .is_ok_and(|peek| !peek.api_version.is_empty() || !peek.kind.is_empty())
+}
+
+impl Unreadable {
+    fn undecoded(peek: &Peek<'_>, error: Error) -> Self {
+        Self {
+            namespace: peek.namespace.clone().into_owned(),
+            name: peek.name.clone().into_owned(),
+            is_identified: !peek.is_ambiguous && !peek.name.is_empty(),
+            key: None,
+            resource_version: peek.resource_version.clone().into_owned(),
+            error,
+        }
+    }
+
+    /// A decoded object that can't be used.
+    pub(crate) fn of<T: Object>(object: &T, error: Error) -> Self {
+        Self {
+            namespace: object.namespace().to_owned(),
+            name: object.name().to_owned(),
+            is_identified: !object.name().is_empty(),
+            key: None,
+            resource_version: object.resource_version().to_owned(),
+            error,
+        }
+    }
+
+    pub(crate) fn nameless<T: Object>(object: &T) -> Self {
+        Self::of(object, Error::decode("it has no name"))
+    }
+
+    /// Namespace and name, if they identify the object.
+    pub(crate) fn identity(&self) -> Option<(&str, &str)> {
+        self.is_identified
+            .then_some((&*self.namespace, &*self.name))
+    }
+
+    /// Namespace and name as a key, if they identify the object.
+    pub(crate) fn namespaced_key(&self) -> Option<Key> {
+        self.identity()
+            .map(|(namespace, name)| namespaced_key(namespace, name))
+    }
+
+    /// The error, with `place`.
+    pub(crate) fn into_error(self, place: String) -> Error {
+        self.error.context(place)
+    }
+
+    /// The error, with the name of the object or else with `place`.
+    pub(crate) fn error_at(&self, place: impl FnOnce() -> String) -> Error {
+        let error = self.error.clone();
+        match (self.namespace.as_str(), self.name.as_str()) {
+            (_, "") => error.context(place()),
+            ("", name) => error.context(Shown(name).to_string()),
+            (namespace, name) => error.context(format!("{}/{}", Shown(namespace), Shown(name))),
+        }
+    }
+}
+
+fn bad_frame(frame: &[u8], error: &serde_json::Error) -> BadFrame {
+    if wire::has_several(frame) {
+        return BadFrame::Several;
+    }
+    BadFrame::Malformed(Error::decode(wire::describe(error)))
+}

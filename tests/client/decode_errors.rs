@@ -1,0 +1,193 @@
+//! An object that does not have the form of its type: the error names the field, and has none of its content.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::testing::{Answer, ApiServer, ScriptedListerWatcher};
+use k8s_informer::{
+    Client, Compact, Config, DynamicObject, Error, GroupVersionResource, ListOptions, ObjectMeta,
+    ReflectorOptions, SharedIndexInformer, SharedIndexInformerOptions, SharedInformerFactory, Stop,
+    impl_object,
+};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
+
+/// A Pod as somebody may have mistaken it.
+#[derive(Debug, Deserialize)]
+struct Mistaken {
+    metadata: ObjectMeta,
+    #[serde(rename = "spec")]
+    _spec: Spec,
+}
+
+#[derive(Debug, Deserialize)]
+struct Spec {
+    #[serde(rename = "containers")]
+    _containers: Vec<Container>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Container {
+    #[serde(rename = "image")]
+    _image: u32,
+}
+
+impl_object!(Mistaken, "v1", "Pod", "pods", Namespaced);
+
+const FIELD: &str = "spec.containers[0].image: invalid type: string, expected u32";
+
+fn pod(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "s3cret"}]}})
+}
+
+/// A server with two Pods.
+fn cluster() -> (ApiServer, Client) {
+    let server = ApiServer::start().unwrap();
+    for name in ["a", "b"] {
+        server
+            .create("/api/v1/namespaces/default/pods", pod(name))
+            .unwrap();
+    }
+    let client = Client::new(Config::new(server.url())).unwrap();
+    (server, client)
+}
+
+#[track_caller]
+fn names_field(error: &Error) {
+    let text = format!("{error} {error:?}");
+    assert!(
+        error.is_decode() && text.contains(FIELD) && !text.contains("s3cret"),
+        "{text}"
+    );
+}
+
+#[test]
+fn api_decode_error_names_field_without_value() {
+    let (_server, client) = cluster();
+    let (pods, stop) = (client.api::<Mistaken>(Some("default")), Stop::new());
+    names_field(&pods.get("a", &stop).unwrap_err());
+    names_field(&pods.create(&pod("c"), &stop).unwrap_err());
+    names_field(&pods.list(&ListOptions::default(), &stop).unwrap_err());
+    names_field(
+        &pods
+            .pages(&ListOptions::default(), &stop)
+            .next()
+            .unwrap()
+            .unwrap_err(),
+    );
+    names_field(
+        &pods
+            .watch(&ListOptions::default(), &stop)
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap_err(),
+    );
+}
+
+#[test]
+fn informer_decode_error_names_field_without_value() {
+    let (_server, client) = cluster();
+    let factory = SharedInformerFactory::builder(client).build();
+    let pods = factory.informer::<Mistaken>();
+    let stop = Stop::new();
+    factory.start(&stop).unwrap();
+    let error = factory.wait_for_cache_sync(&stop).unwrap_err().to_string();
+    assert!(
+        error.contains(FIELD) && !error.contains("s3cret"),
+        "{error}"
+    );
+    names_field(&pods.status().undecodable.unwrap().first_error);
+    names_field(&pods.status().last_error.unwrap());
+    factory.shutdown();
+}
+
+#[test]
+fn kept_object_decode_error_names_field_without_value() {
+    let (_server, client) = cluster();
+    let stop = Stop::new();
+    let compact = client
+        .api::<Compact<Mistaken>>(Some("default"))
+        .get("a", &stop)
+        .unwrap();
+    let resource = GroupVersionResource::new("", "v1", "pods");
+    let dynamic = client
+        .dynamic_api(&resource, Some("default"))
+        .get("a", &stop)
+        .unwrap();
+    let dynamic: &DynamicObject = &dynamic;
+    let errors = [
+        compact.decode().unwrap_err(),
+        compact.decode_as::<Mistaken>().unwrap_err(),
+        dynamic.decode::<Mistaken>().unwrap_err(),
+    ];
+    for error in errors {
+        let text = format!("{error} {error:?}");
+        assert!(
+            error.is_data() && text.contains(FIELD) && !text.contains("s3cret"),
+            "{text}"
+        );
+    }
+    let error = compact.pointer::<Spec>("/spec").unwrap_err();
+    let text = "containers[0].image: invalid type: string, expected u32 at line 1 column ";
+    assert!(
+        error.to_string().starts_with(text) && error.column() > 0,
+        "{error}"
+    );
+}
+
+#[derive(Debug, Deserialize)]
+struct Picky {
+    metadata: ObjectMeta,
+    #[serde(rename = "word", deserialize_with = "good_word")]
+    _word: String,
+}
+
+impl_object!(Picky, "v1", "Picky", "pickies", Namespaced);
+
+fn good_word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let word = String::deserialize(deserializer)?;
+    // A text in the form of serde's own is not mistaken for one.
+    Err(serde::de::Error::custom(format!(
+        "invalid type: string, expected a word better than {word}"
+    )))
+}
+
+fn picky_error(change: impl FnOnce(&mut ReflectorOptions)) -> String {
+    let item = |name: &str| json!({"metadata": {"name": name}, "word": "s3cret"});
+    let list = json!({"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [item("a"), item("b")]});
+    let source = ScriptedListerWatcher::new([Answer::body(list.to_string()), Answer::open("")]);
+    let mut options = SharedIndexInformerOptions::default();
+    options.reflector.watch_list = false;
+    change(&mut options.reflector);
+    let informer = SharedIndexInformer::<Picky>::new(Arc::new(source), options);
+    let stop = Stop::new();
+    thread::scope(|scope| {
+        scope.spawn(|| informer.run(&stop));
+        informer
+            .wait_for_sync(&stop, Duration::from_secs(20))
+            .unwrap_err();
+        stop.stop();
+    });
+    informer
+        .status()
+        .undecodable
+        .unwrap()
+        .first_error
+        .to_string()
+}
+
+#[test]
+fn custom_decode_error_is_shown_only_if_asked_for() {
+    let hidden = picky_error(|_| {});
+    let expected =
+        "a: unexpected answer: word: rejected by a custom deserializer (message hidden) at line 1";
+    assert!(
+        hidden.starts_with(expected) && !hidden.contains("s3cret"),
+        "{hidden}"
+    );
+    let shown = picky_error(|options| options.show_custom_decode_errors = true);
+    let expected = "a: unexpected answer: word: invalid type: string, expected a word better than s3cret at line 1";
+    assert!(shown.starts_with(expected), "{shown}");
+}

@@ -1,0 +1,38 @@
+//! The client against servers of the tests' own and, with `USE_EXISTING_CLUSTER=true`, against a real API
+//! server.
+
+mod api;
+mod cluster;
+mod config;
+mod decode_errors;
+mod deep;
+mod discovery;
+#[cfg(unix)]
+mod exec;
+mod folder;
+mod hostile;
+mod http;
+mod identity;
+mod kubeconfigs;
+mod lies;
+mod paths;
+#[cfg(unix)]
+mod plugin;
+mod policy;
+mod proxy;
+mod rediscovery;
+mod rotation;
+#[cfg(unix)]
+mod script;
+mod server;
+mod sizes;
+#[cfg(target_os = "linux")]
+mod states;
+mod stop;
+#[cfg(target_os = "linux")]
+mod stop_anytime;
+mod timeouts;
+mod tls;
+mod tunnels;
+mod verbs;
+mod watches;

@@ -1,0 +1,174 @@
+//! A connection serves one request after the other, unless something is wrong with it.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use k8s_informer::{
+    Client, Config, GroupVersionResource, ListOptions, ListerWatcher, Request, Stop,
+};
+
+use crate::client::server::{Reply, SOON, Seen, Server, answer, first_chunk, read_request};
+
+fn client(server: &Server) -> Client {
+    Client::new(Config::new(server.url()).response_timeout(SOON)).unwrap()
+}
+
+fn get(client: &Client) {
+    client
+        .request(&Request::get("/"), &Stop::new())
+        .unwrap()
+        .bytes()
+        .unwrap();
+}
+
+#[test]
+fn it_is_used_again_after_lists_watches_writes_and_failures() {
+    let server = Server::start(|request| {
+        let (first, _) = request.split_once("\r\n").unwrap();
+        Reply::Write(match first.split_once(' ').unwrap().1 {
+            "/api/v1/pods?watch=true HTTP/1.1" => {
+                let mut stream = first_chunk("{\"type\":\"BOOKMARK\"}\n");
+                stream.extend(b"0\r\n\r\n");
+                stream
+            }
+            "/401 HTTP/1.1" => answer("401 Who", "", "who?"),
+            "/500 HTTP/1.1" => answer("500 Oops", "", &"oops".repeat(10_000)),
+            "/empty HTTP/1.1" => answer("403 No", "", ""),
+            _ => answer("200 OK", "", "{}"),
+        })
+    });
+    let client = client(&server);
+    let stop = Stop::new();
+    let pods = client.lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None);
+    for _ in 0..3 {
+        pods.list(&ListOptions::default(), &stop)
+            .unwrap()
+            .read_to_end(&mut Vec::new())
+            .unwrap();
+        pods.watch(&ListOptions::default(), &stop)
+            .unwrap()
+            .read_to_end(&mut Vec::new())
+            .unwrap();
+        get(&client);
+        client
+            .request(&Request::post("/").body("body"), &stop)
+            .unwrap()
+            .bytes()
+            .unwrap();
+        client
+            .request(&Request::delete("/"), &stop)
+            .unwrap()
+            .bytes()
+            .unwrap();
+        for path in ["/401", "/500", "/empty"] {
+            client.request(&Request::get(path), &stop).unwrap_err();
+        }
+    }
+    assert_eq!(server.accepted(), 1);
+}
+
+#[test]
+fn connection_with_unread_or_large_body_is_not_reused() {
+    let server = Server::start(|_| Reply::Write(answer("200 OK", "", "{\"a\": 1}")));
+    let client = client(&server);
+    // What is left of it would be the next answer.
+    drop(client.request(&Request::get("/"), &Stop::new()).unwrap());
+    get(&client);
+    assert_eq!(server.accepted(), 2);
+    client
+        .request(&Request::get("/").body_limit(2), &Stop::new())
+        .unwrap()
+        .bytes()
+        .unwrap_err();
+    get(&client);
+    assert_eq!(server.accepted(), 3);
+    get(&client);
+    assert_eq!(server.accepted(), 3);
+}
+
+#[test]
+fn it_is_not_used_again_when_the_server_says_so() {
+    for headers in ["Connection: close\r\n", "connection: Close\r\n"] {
+        let server = Server::start(move |_| Reply::Write(answer("200 OK", headers, "{}")));
+        let client = client(&server);
+        get(&client);
+        get(&client);
+        assert_eq!(server.accepted(), 2);
+    }
+}
+
+#[test]
+fn connection_closed_while_idle_costs_no_request() {
+    let server = Server::start(|_| Reply::WriteAndClose(answer("200 OK", "", "{}")));
+    let client = client(&server);
+    for request in [
+        Request::get("/"),
+        Request::post("/"),
+        Request::patch("/"),
+        Request::delete("/"),
+    ] {
+        client
+            .request(&request, &Stop::new())
+            .unwrap()
+            .bytes()
+            .unwrap();
+        server.request();
+        // What closes it is on its way before the next request is.
+        assert_eq!(server.next(), Seen::Closed);
+    }
+    assert_eq!(server.accepted(), 4);
+}
+
+#[test]
+fn concurrent_requests_get_own_connections_then_share() {
+    const THREADS: usize = 8;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let accepted = Arc::new(AtomicUsize::new(0));
+    // No first answer before all first requests are there.
+    let all = Arc::new(Barrier::new(THREADS));
+    thread::spawn({
+        let (accepted, all) = (accepted.clone(), all.clone());
+        move || {
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                accepted.fetch_add(1, Ordering::SeqCst);
+                let all = all.clone();
+                thread::spawn(move || {
+                    let mut first = true;
+                    while let Ok(request) = read_request(&mut stream) {
+                        if std::mem::take(&mut first) {
+                            all.wait();
+                        }
+                        let path = request.split(' ').nth(1).unwrap().to_owned();
+                        stream.write_all(&answer("200 OK", "", &path)).unwrap();
+                    }
+                });
+            }
+        }
+    });
+    let client =
+        Client::new(Config::new(format!("http://{address}")).response_timeout(SOON)).unwrap();
+    let workers: Vec<_> = (0..THREADS)
+        .map(|worker| {
+            let client = client.clone();
+            thread::spawn(move || {
+                for n in 0..50 {
+                    let path = format!("/{worker}/{n}");
+                    let response = client.request(&Request::get(&path), &Stop::new()).unwrap();
+                    assert_eq!(
+                        response.bytes().unwrap(),
+                        path.as_bytes(),
+                        "everybody has his own answer"
+                    );
+                }
+            })
+        })
+        .collect();
+    for worker in workers {
+        worker.join().unwrap();
+    }
+    assert_eq!(accepted.load(Ordering::SeqCst), THREADS);
+}

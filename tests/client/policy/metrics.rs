@@ -1,0 +1,230 @@
+use std::io::Read;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::testing::FakeClock;
+use k8s_informer::{
+    Client, ClientMetrics, Config, GroupVersionResource, ListOptions, ListerWatcher, Request, Stop,
+};
+
+use crate::client::server::{Reply, SOON, Server, answer};
+
+/// What was told, a line each, without the host that all of them have.
+#[derive(Default)]
+struct Told {
+    lines: Mutex<Vec<String>>,
+    host: String,
+    panics: bool,
+}
+
+impl Told {
+    fn of(server: &Server) -> Arc<Self> {
+        Arc::new(Self {
+            host: server.address.to_string(),
+            ..Self::default()
+        })
+    }
+
+    fn note(&self, line: String, host: &str) {
+        assert_eq!(host, self.host);
+        self.lines.lock().unwrap().push(line);
+        assert!(!self.panics, "these metrics are broken");
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.lines.lock().unwrap())
+    }
+}
+
+impl ClientMetrics for Told {
+    fn request(&self, code: &str, method: &str, host: &str) {
+        self.note(format!("{method} {code}"), host);
+    }
+
+    fn request_retry(&self, code: &str, method: &str, host: &str) {
+        self.note(format!("{method} {code} again"), host);
+    }
+
+    fn request_duration(&self, method: &str, host: &str, duration: Duration) {
+        self.note(format!("{method} {duration:?}"), host);
+    }
+
+    fn request_size(&self, method: &str, host: &str, bytes: u64) {
+        self.note(format!("{method} sent {bytes}"), host);
+    }
+
+    fn response_size(&self, method: &str, host: &str, bytes: u64) {
+        self.note(format!("{method} got {bytes}"), host);
+    }
+
+    fn rate_limiter_duration(&self, method: &str, host: &str, duration: Duration) {
+        self.note(format!("{method} waited {duration:?}"), host);
+    }
+}
+
+fn client(server: &Server, told: &Arc<Told>, clock: &FakeClock) -> Client {
+    let config = Config::new(server.url())
+        .metrics(told.clone())
+        .clock(Arc::new(clock.clone()));
+    Client::new(config.response_timeout(SOON)).unwrap()
+}
+
+#[test]
+fn request_metrics_are_recorded_when_sent_and_when_read() {
+    let server = Server::answering("{\"a\": 1}");
+    let (told, clock) = (Told::of(&server), FakeClock::new());
+    let client = client(&server, &told, &clock);
+    let response = client
+        .request(&Request::post("/").body("body"), &Stop::new())
+        .unwrap();
+    assert_eq!(told.take(), ["POST sent 4", "POST 200"]);
+    clock.advance(Duration::from_secs(3));
+    response.bytes().unwrap();
+    assert_eq!(told.take(), ["POST 3s", "POST got 8"]);
+    // Given up before anything of it was read, and after some of it was.
+    drop(client.request(&Request::get("/"), &Stop::new()).unwrap());
+    assert_eq!(told.take(), ["GET sent 0", "GET 200", "GET 0ns"]);
+    let mut body = client
+        .request(&Request::get("/"), &Stop::new())
+        .unwrap()
+        .into_body();
+    body.read_exact(&mut [0; 3]).unwrap();
+    drop(body);
+    assert_eq!(
+        told.take(),
+        ["GET sent 0", "GET 200", "GET 0ns", "GET got 3"]
+    );
+}
+
+#[test]
+fn failures_are_counted_by_code_lost_answers_as_error() {
+    let server = Server::start(|request| match request {
+        request if request.starts_with("PUT") => Reply::WriteAndClose(b"SSH-2.0\r\n\r\n".to_vec()),
+        _ => Reply::Write(answer("404 No", "", "nothing")),
+    });
+    let (told, clock) = (Told::of(&server), FakeClock::new());
+    let client = client(&server, &told, &clock);
+    client
+        .request(&Request::get("/"), &Stop::new())
+        .unwrap_err();
+    assert_eq!(
+        told.take(),
+        ["GET sent 0", "GET 404", "GET 0ns", "GET got 7"]
+    );
+    client
+        .request(&Request::put("/"), &Stop::new())
+        .unwrap_err();
+    assert_eq!(told.take(), ["PUT sent 0", "PUT <error>", "PUT 0ns"]);
+}
+
+#[test]
+fn retried_request_counts_twice_latency_covers_both() {
+    let count = AtomicUsize::new(0);
+    let server = Server::start(move |_| match count.fetch_add(1, Ordering::SeqCst) {
+        0 => Reply::Write(answer("429 Slow", "Retry-After: 2\r\n", "slower")),
+        _ => Reply::Write(answer("200 OK", "", "{}")),
+    });
+    let (told, clock) = (Told::of(&server), FakeClock::new());
+    let client = client(&server, &told, &clock);
+    let waiting = thread::spawn(move || {
+        client
+            .request(&Request::delete("/"), &Stop::new())
+            .unwrap()
+            .bytes()
+            .unwrap();
+    });
+    assert!(clock.until_waits(1, SOON));
+    clock.advance(Duration::from_secs(2));
+    waiting.join().unwrap();
+    assert_eq!(
+        told.take(),
+        [
+            "DELETE sent 0",
+            "DELETE 429",
+            "DELETE sent 0",
+            "DELETE 200",
+            "DELETE 200 again",
+            "DELETE 2s",
+            "DELETE got 2"
+        ]
+    );
+}
+
+#[test]
+fn of_a_watch_only_the_code_is_told() {
+    let server = Server::answering("{}");
+    let (told, clock) = (Told::of(&server), FakeClock::new());
+    let pods = client(&server, &told, &clock)
+        .lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None);
+    pods.watch(&ListOptions::default(), &Stop::new())
+        .unwrap()
+        .read_to_end(&mut Vec::new())
+        .unwrap();
+    assert_eq!(told.take(), ["GET 200"]);
+    pods.list(&ListOptions::default(), &Stop::new())
+        .unwrap()
+        .read_to_end(&mut Vec::new())
+        .unwrap();
+    assert_eq!(
+        told.take(),
+        ["GET sent 0", "GET 200", "GET 0ns", "GET got 2"]
+    );
+}
+
+#[test]
+fn the_wait_for_the_rate_limit_is_told_each_time() {
+    let server = Server::answering("{}");
+    let (told, clock) = (Told::of(&server), FakeClock::new());
+    let config = Config::new(server.url())
+        .metrics(told.clone())
+        .clock(Arc::new(clock.clone()));
+    let client = Client::new(config.rate_limit(4.0, 1)).unwrap();
+    client
+        .request(&Request::get("/"), &Stop::new())
+        .unwrap()
+        .bytes()
+        .unwrap();
+    assert_eq!(told.take()[0], "GET waited 0ns");
+    let waiting = thread::spawn(move || {
+        client
+            .request(&Request::get("/"), &Stop::new())
+            .unwrap()
+            .bytes()
+            .unwrap();
+    });
+    assert!(clock.until_waits(1, SOON));
+    clock.advance(Duration::from_millis(250));
+    waiting.join().unwrap();
+    assert_eq!(
+        told.take(),
+        [
+            "GET waited 250ms",
+            "GET sent 0",
+            "GET 200",
+            "GET 250ms",
+            "GET got 2"
+        ]
+    );
+}
+
+#[test]
+fn a_panic_of_the_metrics_costs_nothing() {
+    let server = Server::answering("{}");
+    let told = Arc::new(Told {
+        host: server.address.to_string(),
+        panics: true,
+        ..Told::default()
+    });
+    let client = client(&server, &told, &FakeClock::new());
+    for _ in 0..2 {
+        client
+            .request(&Request::get("/"), &Stop::new())
+            .unwrap()
+            .bytes()
+            .unwrap();
+        assert_eq!(told.take().len(), 4);
+    }
+    assert_eq!(server.accepted(), 1);
+}

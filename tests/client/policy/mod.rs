@@ -1,0 +1,77 @@
+//! How a client behaves beside what it is asked to do.
+
+mod connections;
+#[cfg(feature = "gzip")]
+mod gzip;
+mod limits;
+mod metrics;
+mod rate_limit;
+mod retries;
+mod warnings;
+
+use std::sync::Arc;
+
+use k8s_informer::testing::FakeClock;
+use k8s_informer::{Client, Config};
+
+use crate::client::server::{SOON, Server};
+use crate::log_capture;
+
+/// One whose waits are the test's.
+fn client_by(clock: &FakeClock, server: &Server) -> Client {
+    let config = Config::new(server.url()).clock(Arc::new(clock.clone()));
+    Client::new(config.response_timeout(SOON)).unwrap()
+}
+
+/// The lines that are about this server; to be called before anything is logged, too.
+fn logged(server: &Server) -> Vec<String> {
+    logged_of(&format!("{}/", server.address))
+}
+
+fn logged_of(about: &str) -> Vec<String> {
+    log_capture::start();
+    log_capture::lines_with(&[about])
+}
+
+#[test]
+fn credentials_without_tls_are_not_sent_in_silence() {
+    assert!(logged_of("nowhere").is_empty());
+    let warnings = |config: Config, server: &str| {
+        drop(Client::new(config).unwrap());
+        logged_of(&format!("{server}/ are sent WITHOUT TLS")).len()
+    };
+    let token = |server: &str| Config::new(server).token("s3cret");
+    // Without a scheme it is http, where nothing of TLS is configured.
+    assert_eq!(
+        warnings(token("plain.test:6443"), "http://plain.test:6443"),
+        1
+    );
+    assert_eq!(
+        warnings(
+            Config::new("http://jane.test").basic_auth("jane", "s3cret"),
+            "http://jane.test"
+        ),
+        1
+    );
+    let away = token("http://127.0.0.1:6").proxy_url("http://proxy.test");
+    assert_eq!(warnings(away, "http://127.0.0.1:6"), 1);
+    assert_eq!(
+        warnings(token("http://127.0.0.1:7"), "http://127.0.0.1:7"),
+        0
+    );
+    assert_eq!(
+        warnings(token("http://localhost:8"), "http://localhost:8"),
+        0
+    );
+    assert_eq!(
+        warnings(Config::new("http://nobody.test"), "http://nobody.test"),
+        0
+    );
+    assert_eq!(
+        warnings(
+            token("https://tls.test").insecure_skip_tls_verify(true),
+            "tls.test"
+        ),
+        0
+    );
+}

@@ -1,0 +1,151 @@
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::testing::FakeClock;
+use k8s_informer::{
+    Client, Config, GroupVersionResource, ListOptions, ListerWatcher, Request, Stop,
+};
+
+use super::{client_by, logged};
+use crate::client::server::{Reply, SOON, Server, answer};
+
+fn limited(clock: &FakeClock, server: &Server, qps: f64, burst: usize) -> Client {
+    let config = Config::new(server.url()).clock(Arc::new(clock.clone()));
+    Client::new(config.rate_limit(qps, burst)).unwrap()
+}
+
+fn get(client: &Client) {
+    client
+        .request(&Request::get("/path"), &Stop::new())
+        .unwrap()
+        .bytes()
+        .unwrap();
+}
+
+#[test]
+fn there_is_none_by_default() {
+    let server = Server::answering("{}");
+    let clock = FakeClock::new();
+    let client = client_by(&clock, &server);
+    for _ in 0..100 {
+        get(&client);
+    }
+    assert!(clock.waits().is_empty());
+}
+
+#[test]
+fn after_a_burst_requests_wait_for_their_turn() {
+    let server = Server::answering("{}");
+    logged(&server);
+    let clock = FakeClock::new();
+    let client = limited(&clock, &server, 2.0, 3);
+    for _ in 0..3 {
+        get(&client);
+    }
+    assert!(clock.waits().is_empty());
+    let waiting = thread::spawn({
+        let client = client.clone();
+        move || get(&client)
+    });
+    assert!(clock.until_waits(1, SOON));
+    // A clone has the same limit, and comes after whoever came before.
+    let another = thread::spawn({
+        let client = client.clone();
+        move || get(&client)
+    });
+    assert!(clock.until_waits(2, SOON));
+    assert_eq!(clock.waits(), [500, 1000].map(Duration::from_millis));
+    for _ in 0..3 {
+        server.request();
+    }
+    clock.advance(Duration::from_millis(500));
+    waiting.join().unwrap();
+    clock.advance(Duration::from_millis(600));
+    another.join().unwrap();
+    let line = |level: &str, waited: &str| {
+        format!(
+            "{level} GET {}/path: waited {waited} for the client's own rate limit",
+            server.url()
+        )
+    };
+    assert_eq!(
+        logged(&server),
+        [line("DEBUG", "500ms"), line("INFO", "1.1s")]
+    );
+    // The bucket fills again.
+    clock.advance(Duration::from_secs(60));
+    for _ in 0..3 {
+        get(&client);
+    }
+    assert_eq!(clock.waits().len(), 2);
+}
+
+#[test]
+fn short_waits_are_not_worth_a_line() {
+    let server = Server::answering("{}");
+    logged(&server);
+    let clock = FakeClock::new();
+    let client = limited(&clock, &server, 20.0, 1);
+    get(&client);
+    let waiting = thread::spawn(move || get(&client));
+    assert!(clock.until_waits(1, SOON));
+    clock.advance(Duration::from_millis(50));
+    waiting.join().unwrap();
+    assert!(logged(&server).is_empty(), "{:?}", logged(&server));
+}
+
+#[test]
+fn a_stop_ends_the_wait_and_nothing_is_sent() {
+    let server = Server::answering("{}");
+    let clock = FakeClock::new();
+    let client = limited(&clock, &server, 1.0, 1);
+    get(&client);
+    let stop = Stop::new();
+    let waiting = thread::spawn({
+        let (client, stop) = (client.clone(), stop.clone());
+        move || client.request(&Request::get("/"), &stop).unwrap_err()
+    });
+    assert!(clock.until_waits(1, SOON));
+    stop.stop();
+    let error = waiting.join().unwrap();
+    assert!(error.is_stopped(), "{error:?}");
+    assert!(
+        client
+            .request(&Request::get("/"), &stop)
+            .unwrap_err()
+            .is_stopped()
+    );
+    assert_eq!(
+        clock.waits().len(),
+        1,
+        "who is stopped already does not wait at all"
+    );
+    server.request();
+    clock.advance(Duration::from_secs(60));
+    get(&client);
+    assert!(server.request().starts_with("GET /path "));
+}
+
+#[test]
+fn lists_watches_and_what_is_sent_again_count() {
+    let busy = std::sync::atomic::AtomicBool::new(true);
+    let server = Server::start(move |request| {
+        if request.starts_with("POST") && busy.swap(false, std::sync::atomic::Ordering::SeqCst) {
+            return Reply::Write(answer("429 Slow", "Retry-After: 0\r\n", ""));
+        }
+        Reply::Write(answer("200 OK", "", "{}"))
+    });
+    let clock = FakeClock::new();
+    let client = limited(&clock, &server, 1.0, 4);
+    let pods = client.lister_watcher(&GroupVersionResource::new("", "v1", "pods"), None);
+    pods.list(&ListOptions::default(), &Stop::new()).unwrap();
+    pods.watch(&ListOptions::default(), &Stop::new()).unwrap();
+    client.request(&Request::post("/"), &Stop::new()).unwrap();
+    let waiting = thread::spawn(move || get(&client));
+    // The first is that of Retry-After: none.
+    assert!(clock.until_waits(2, SOON), "{:?}", clock.waits());
+    assert_eq!(clock.waits(), [0, 1].map(Duration::from_secs));
+    clock.advance(Duration::from_secs(1));
+    waiting.join().unwrap();
+}

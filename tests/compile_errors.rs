@@ -1,0 +1,106 @@
+//! What the compiler reports where a type is no object. Runs rustc on small programs, against the library that was
+//! built for the tests: about a second, and no other build.
+
+use std::env;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// The library as built last. All builds have the same messages.
+fn library() -> PathBuf {
+    let test = env::current_exe().unwrap();
+    let files = fs::read_dir(test.parent().unwrap())
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let is_library = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("libk8s_informer-") && name.ends_with(".rlib")
+    };
+    files
+        .filter(is_library)
+        .max_by_key(|path| path.metadata().unwrap().modified().unwrap())
+        .unwrap()
+}
+
+/// The errors of a program.
+fn errors(program: &str) -> String {
+    let library = library();
+    let folder = library.parent().unwrap().display().to_string();
+    let mut rustc = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
+        .args([
+            "--edition=2024",
+            "--crate-type=lib",
+            "--emit=metadata",
+            "--out-dir",
+            env!("CARGO_TARGET_TMPDIR"),
+            "-",
+        ])
+        .arg(format!("--extern=k8s_informer={}", library.display()))
+        .arg(format!("-Ldependency={folder}"))
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    rustc
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(program.as_bytes())
+        .unwrap();
+    let output = rustc.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success(), "{text}");
+    text
+}
+
+/// Checks that there is one error, which says all of this.
+#[track_caller]
+fn has_one_error(program: &str, expected: &[&str]) {
+    let errors = errors(program);
+    assert_eq!(
+        errors.matches("\nerror[").count() + usize::from(errors.starts_with("error[")),
+        1,
+        "{errors}"
+    );
+    for expected in expected {
+        assert!(
+            errors.contains(expected),
+            "{expected:?} is not in: {errors}"
+        );
+    }
+}
+
+#[test]
+fn type_that_is_no_object_is_reported_with_remedies() {
+    let remedies = [
+        "for a struct of your own, use `impl_object!`",
+        "enable the feature `k8s-openapi`",
+    ];
+    for (name, what) in [("Object", "object"), ("Resource", "resource")] {
+        let program = format!(
+            "struct Widget;
+            fn wanted<T: k8s_informer::{name}>() {{}}
+            pub fn probe() {{ wanted::<Widget>() }}"
+        );
+        let message = format!(
+            "`Widget` is not a Kubernetes {what}: it does not implement `k8s_informer::{name}`"
+        );
+        has_one_error(&program, &[&[message.as_str()], &remedies[..]].concat());
+    }
+}
+
+#[test]
+fn struct_without_metadata_is_one_error() {
+    let program = r#"pub struct Widget { pub spec: u32 }
+        k8s_informer::impl_object!(Widget, "example.com/v1", "Widget", "widgets", Namespaced);"#;
+    has_one_error(program, &["no field `metadata` on type `&Widget`"]);
+}
+
+#[test]
+fn struct_with_metadata_of_other_type_is_one_error() {
+    let program = r#"pub struct Widget { pub metadata: String }
+        k8s_informer::impl_object!(Widget, "example.com/v1", "Widget", "widgets", Namespaced);"#;
+    let message = "the field `metadata` has the type `String`, which `impl_object!` can't use";
+    has_one_error(program, &[message, "use `k8s_informer::ObjectMeta`"]);
+}

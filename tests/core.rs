@@ -1,0 +1,17 @@
+//! Tests of what needs no client: queues, stores, the reflector, work queues, the embedded API server. They also
+//! pass with `--no-default-features`.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod client_go_traces;
+mod compact;
+mod compile_errors;
+mod deviations;
+mod embedded_api_server;
+mod fuzz_corpus;
+mod hostile;
+mod keys;
+mod log_capture;
+mod queues;
+mod reflector;
+mod stores;
+mod workqueue;

@@ -1,0 +1,128 @@
+//! A randomized differential test of informers.
+//!
+//! Each seed makes a *world*: an embedded API server and one informer of a random configuration (queue, kind of
+//! list, scope, form of the objects, handlers; see [`config`]). A world lasts ten rounds. A round is a random
+//! sequence of writes, faults, compactions, restarts, restores of a backup, late handlers and so on ([`round`],
+//! [`faults`]). At the end of each round the faults stop, and everything that the informer shows must become
+//! equal to a model within ten seconds ([`compare`]):
+//!
+//! - the cache: keys and full contents, against a fresh list of the server filtered by the scope ([`model`]);
+//! - each index;
+//! - each handler: its events, folded into what it knows, must come to what is cached (and passes its filter),
+//!   and no event may contradict the ones before ([`recorder`]);
+//! - `status().complete`, the version that the cache has reached, `wait_for_object`.
+//!
+//! `cargo test` runs a few seconds of it. For long runs:
+//!
+//! ```sh
+//! DIFFERENTIAL_ROUNDS=10000 cargo test --test client differential -- --nocapture
+//! ```
+//!
+//! | variable | meaning | default |
+//! |---|---|---|
+//! | `DIFFERENTIAL_ROUNDS` | how many rounds | 60 |
+//! | `DIFFERENTIAL_SEED` | the seed of the first world; the next world has the next seed | 1 |
+//! | `DIFFERENTIAL_KEEP_GOING` | any number: a difference ends its world only, and the test at the end | |
+//! | `DIFFERENTIAL_WITHOUT` | kinds of steps, faults and configurations to leave out, by their names, separated by commas; empty for none | see `config.rs` |
+//!
+//! A difference is printed with its seed, the configuration, the last operations and the command that runs this
+//! seed again. The seed determines the inputs, but not how the threads interleave: repeat the command if it
+//! passes. At the end a table says how many rounds had which faults.
+mod cluster;
+mod compare;
+mod config;
+mod faults;
+mod form;
+mod gate;
+mod model;
+mod random;
+mod recorder;
+mod round;
+mod world;
+
+use std::time::Instant;
+
+use k8s_informer::{Compact, DynamicObject, PartialObjectMetadata};
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::differential::config::{Config, Form};
+use crate::differential::form::{CacheForm, Widget};
+use crate::differential::random::Random;
+use crate::differential::round::Tally;
+use crate::differential::world::World;
+
+/// How many rounds a world lasts.
+const ROUNDS_OF_A_WORLD: u64 = 10;
+
+#[test]
+fn informer_through_random_faults_equals_model() {
+    let number = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .map(|value| value.parse::<u64>().unwrap())
+    };
+    let rounds = number("DIFFERENTIAL_ROUNDS").unwrap_or(60);
+    let first = number("DIFFERENTIAL_SEED").unwrap_or(1);
+    let keeps_going = number("DIFFERENTIAL_KEEP_GOING").is_some();
+    let mut tally = Tally::new();
+    let (mut done, mut failures) = (0, 0);
+    let began = Instant::now();
+    for seed in first.. {
+        if done >= rounds {
+            break;
+        }
+        let mut random = Random::new(seed);
+        let config = Config::random(&mut random);
+        let result = match config.form {
+            Form::Dynamic => live::<DynamicObject>(&config, seed, random, &mut tally),
+            Form::Compact => live::<Compact>(&config, seed, random, &mut tally),
+            Form::Custom => live::<Widget>(&config, seed, random, &mut tally),
+            Form::Typed => live::<Pod>(&config, seed, random, &mut tally),
+            Form::Metadata => live::<PartialObjectMetadata>(&config, seed, random, &mut tally),
+        };
+        done += ROUNDS_OF_A_WORLD;
+        if let Err(why) = result {
+            failures += 1;
+            println!("\n{why}\n");
+            assert!(keeps_going, "seed {seed} found a difference");
+        }
+    }
+    println!(
+        "{done} rounds, seeds {first} to {}, {:?}",
+        first + done / ROUNDS_OF_A_WORLD - 1,
+        began.elapsed()
+    );
+    for (what, rounds) in &tally {
+        println!("{rounds:>8} rounds with {what}");
+    }
+    assert_eq!(failures, 0, "worlds with differences");
+}
+
+/// Runs a world from its start to its end. Returns the first difference, with everything that explains it.
+fn live<T: CacheForm>(
+    config: &Config,
+    seed: u64,
+    mut random: Random,
+    tally: &mut Tally,
+) -> Result<(), String> {
+    let mut world = World::<T>::start(config, seed);
+    let mut round = 0;
+    let result = loop {
+        let result = match round {
+            ROUNDS_OF_A_WORLD => world.heal().and_then(|()| world.end()),
+            _ => world.round(&mut random, tally),
+        };
+        if result.is_err() || round == ROUNDS_OF_A_WORLD {
+            break result;
+        }
+        round += 1;
+    };
+    result.map_err(|why| {
+        let operations = world.cluster.last_operations();
+        let status = world.informer.status();
+        format!(
+            "seed {seed}, round {round}: {why}\n{config:?}\nlast operations, by the server's version:\n{operations}{status:?}\n\
+             again: DIFFERENTIAL_SEED={seed} DIFFERENTIAL_ROUNDS={ROUNDS_OF_A_WORLD} cargo test --test client differential"
+        )
+    })
+}

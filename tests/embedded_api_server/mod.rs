@@ -1,0 +1,25 @@
+//! The embedded API server from outside: raw HTTP over TCP, compared with what a real kube-apiserver said.
+
+mod applies;
+mod broken_answers;
+mod client;
+mod definitions;
+mod discovery;
+mod disturbed_watches;
+mod faults;
+mod lifecycle;
+mod lists;
+mod protocol;
+mod replay;
+mod restore;
+mod shards;
+mod subresources;
+mod watches;
+mod writes;
+
+use std::time::Duration;
+
+/// Long enough for the slowest machine; nothing waits this long unless it is broken.
+const PATIENCE: Duration = Duration::from_secs(20);
+const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+const PODS: &str = "/api/v1/namespaces/default/pods";

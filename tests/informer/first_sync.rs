@@ -1,0 +1,301 @@
+//! The first minutes of a program: what it is told when it cannot sync, and how its waits end.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use k8s_informer::testing::{ApiServer, Fault};
+use k8s_informer::{
+    Client, Config, GroupVersionResource, InformerScope, ObjectMeta, SharedInformerFactory, Stop,
+    SyncError, SyncOptions, impl_object, observe, observe_dynamic,
+};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::informer::support::{SOON, logged, logging, until};
+
+const INSTANT: Duration = Duration::from_millis(10);
+
+fn server() -> (ApiServer, Client) {
+    let server = ApiServer::start().unwrap();
+    let client = Client::new(Config::new(server.url())).unwrap();
+    (server, client)
+}
+
+fn resource(name: &str) -> GroupVersionResource {
+    GroupVersionResource::new("", "v1", name)
+}
+
+fn fail_fast() -> SyncOptions {
+    SyncOptions::new().timeout(SOON).fail_fast()
+}
+
+#[test]
+fn fa4_factory_never_started_fails_the_wait() {
+    let (_server, client) = server();
+    let factory = SharedInformerFactory::builder(client).build();
+    let stop = Stop::new();
+    factory.wait_for_cache_sync(&stop).unwrap();
+    factory.dynamic(resource("pods"));
+    factory.dynamic(resource("configmaps"));
+    let error = factory.wait_for_cache_sync(&stop).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "call `start` first; these were not started: configmaps, pods"
+    );
+    assert!(error.unsynced.iter().all(|one| one.not_started));
+    assert!(!error.is_stopped() && !error.timed_out() && !error.is_refused());
+
+    // An observation starts its own informer, and no other.
+    let nodes = factory.observe_dynamic(resource("nodes")).start().unwrap();
+    nodes.wait_for_sync(&stop, SOON).unwrap();
+    let error = factory.wait_for_cache_sync(&stop).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "call `start` first; these were not started: configmaps, pods"
+    );
+
+    factory.start(&stop).unwrap();
+    factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
+    drop(nodes);
+    assert!(factory.shutdown());
+}
+
+#[test]
+fn fa4_informer_requested_after_start_fails_only_its_own_wait() {
+    let (_server, client) = server();
+    let factory = SharedInformerFactory::builder(client).build();
+    factory.dynamic(resource("pods"));
+    let stop = Stop::new();
+    factory.start(&stop).unwrap();
+    let late = factory.dynamic(resource("configmaps"));
+    factory.wait_for_cache_sync_with(&stop, SOON).unwrap();
+    let error = late.wait_for_sync(&stop, INSTANT).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "after 10ms these had not synced: configmaps (not started)"
+    );
+    assert!(error.unsynced[0].not_started);
+    factory.start(&stop).unwrap();
+    late.wait_for_sync(&stop, SOON).unwrap();
+    assert!(factory.shutdown());
+}
+
+#[test]
+fn fail_fast_wait_ends_with_the_first_refusal() {
+    for code in [400, 401, 403, 404] {
+        let (server, client) = server();
+        server.fail_next(Fault::status(code).always());
+        let factory = SharedInformerFactory::builder(client).build();
+        let pods = factory.dynamic(resource("pods"));
+        let stop = Stop::new();
+        factory.start(&stop).unwrap();
+        let of_the_factory = factory
+            .wait_for_cache_sync_with(&stop, fail_fast())
+            .unwrap_err();
+        // The failure has happened already.
+        let of_the_informer = pods.wait_for_sync(&stop, fail_fast()).unwrap_err();
+        for error in [of_the_factory, of_the_informer] {
+            assert!(
+                error.is_refused() && !error.timed_out() && !error.is_stopped(),
+                "{error}"
+            );
+            let text = error.to_string();
+            assert!(
+                text.starts_with("these cannot sync: pods (list pods: "),
+                "{text}"
+            );
+            assert!(text.contains(&code.to_string()), "{text}");
+        }
+        assert!(factory.shutdown());
+    }
+}
+
+#[test]
+fn fail_fast_wait_goes_on_while_errors_may_heal() {
+    let (server, client) = server();
+    // Watch-list and list of three cycles.
+    server.fail_next(Fault::status(503).times(6));
+    let pods = observe_dynamic(client, resource("pods")).start().unwrap();
+    pods.wait_for_sync(&Stop::new(), fail_fast()).unwrap();
+    assert_eq!(server.pending_faults(), 0);
+    let error = pods.status().last_error.unwrap();
+    assert_eq!(error.status().unwrap().code, 503, "{error}");
+}
+
+#[test]
+fn fail_fast_wait_ends_while_another_informer_is_silent() {
+    let (server, client) = server();
+    server.fail_next(Fault::stall().resource("configmaps").always());
+    server.fail_next(Fault::status(403).resource("secrets").always());
+    let factory = SharedInformerFactory::builder(client).build();
+    factory.dynamic(resource("configmaps"));
+    factory.dynamic(resource("secrets"));
+    let stop = Stop::new();
+    factory.start(&stop).unwrap();
+    let error = factory
+        .wait_for_cache_sync_with(&stop, SyncOptions::new().fail_fast())
+        .unwrap_err();
+    assert!(error.is_refused(), "{error}");
+    let names: Vec<_> = error.unsynced.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names, ["configmaps", "secrets"]);
+    assert!(factory.shutdown());
+}
+
+#[test]
+fn refusal_that_was_lifted_does_not_end_a_later_wait() {
+    let (server, client) = server();
+    let scope = InformerScope::all().namespace("blue").namespace("green");
+    server.fail_next(
+        Fault::status(403)
+            .when(|request| request.path().contains("/blue/"))
+            .times(2),
+    );
+    server.fail_next(
+        Fault::status(503)
+            .when(|request| request.path().contains("/green/"))
+            .always(),
+    );
+    let pods = observe_dynamic(client, resource("pods"))
+        .scope(scope)
+        .start()
+        .unwrap();
+    let listed = || {
+        pods.informer()
+            .statuses()
+            .iter()
+            .any(|(_, status)| status.listed)
+    };
+    until("blue listed", listed);
+    let options = SyncOptions::new().timeout(INSTANT).fail_fast();
+    let error = pods.wait_for_sync(&Stop::new(), options).unwrap_err();
+    assert!(error.timed_out() && !error.is_refused(), "{error}");
+}
+
+#[test]
+fn stopped_wait_is_told_apart_from_a_failed_one() {
+    let (server, client) = server();
+    server.fail_next(Fault::status(403).always());
+    let factory = SharedInformerFactory::builder(client).build();
+    let pods = factory.dynamic(resource("pods"));
+    let stop = Stop::new();
+    factory.start(&stop).unwrap();
+    until("failed", || pods.status().last_error.is_some());
+    let kind = |error: &SyncError| (error.is_stopped(), error.timed_out(), error.is_refused());
+    let error = factory
+        .wait_for_cache_sync_with(&stop, INSTANT)
+        .unwrap_err();
+    assert_eq!(kind(&error), (false, true, false), "{error}");
+    stop.stop();
+    let error = factory
+        .wait_for_cache_sync_with(&stop, fail_fast())
+        .unwrap_err();
+    assert_eq!(kind(&error), (true, false, false), "{error}");
+    let error = pods.wait_for_sync(&stop, fail_fast()).unwrap_err();
+    assert_eq!(kind(&error), (true, false, false), "{error}");
+    // The wait's own stop was not given, but the informer is over.
+    let error = pods.wait_for_sync(&Stop::new(), SOON).unwrap_err();
+    assert_eq!(kind(&error), (false, false, false), "{error}");
+    assert!(
+        error
+            .to_string()
+            .starts_with("ended before these had synced: pods ("),
+        "{error}"
+    );
+    factory.shutdown();
+}
+
+#[test]
+fn observation_reports_errors_to_its_callback() {
+    let (server, client) = server();
+    server.fail_next(Fault::status(403).always());
+    let factory = SharedInformerFactory::builder(client).build();
+    let (sender, errors) = mpsc::channel();
+    let first = factory.observe_dynamic(resource("pods"));
+    let first = first
+        .on_error(move |error| sender.send(error.clone()).unwrap())
+        .start()
+        .unwrap();
+    // One that shares the informer, and panics.
+    let second = factory.observe_dynamic(resource("pods"));
+    let second = second
+        .on_error(|error| panic!("cannot bear {error}"))
+        .start()
+        .unwrap();
+    for _ in 0..2 {
+        assert!(errors.recv_timeout(SOON).unwrap().is_forbidden());
+    }
+    // It ends with its observation.
+    drop(first);
+    assert!(errors.iter().all(|error| error.is_forbidden()));
+    drop(second);
+}
+
+#[derive(Deserialize)]
+struct Counts {
+    metadata: ObjectMeta,
+    #[expect(dead_code, reason = "it cannot be decoded")]
+    data: BTreeMap<String, u32>,
+}
+
+impl_object!(Counts, "v1", "ConfigMap", "configmaps", Namespaced);
+
+#[test]
+fn observation_reports_objects_that_cannot_be_decoded() {
+    let (server, client) = server();
+    let (sender, errors) = mpsc::channel();
+    let maps =
+        observe::<Counts>(client).on_error(move |error| sender.send(error.to_string()).unwrap());
+    let maps = maps.start().unwrap();
+    maps.wait_for_sync(&Stop::new(), SOON).unwrap();
+    let map = json!({"metadata": {"name": "a"}, "data": {"n": "many"}});
+    server
+        .create("/api/v1/namespaces/default/configmaps", map)
+        .unwrap();
+    let error = errors.recv_timeout(SOON).unwrap();
+    assert!(
+        error.starts_with("watch configmaps: default/a: "),
+        "{error}"
+    );
+}
+
+#[test]
+fn refused_list_is_logged_once_as_permanent() {
+    logging();
+    let (server, client) = server();
+    let factory = SharedInformerFactory::builder(client).build();
+    let scope = InformerScope::all()
+        .namespace("bad-selector")
+        .field_selector("spec.colour=red");
+    let pods = factory.dynamic_in(resource("pods"), &scope);
+    let stop = Stop::new();
+    factory.start(&stop).unwrap();
+    let error = pods.wait_for_sync(&stop, fail_fast()).unwrap_err();
+    assert!(
+        error.is_refused() && error.to_string().contains("400"),
+        "{error}"
+    );
+    let line = logged(&["WARN ", "bad-selector", "this is permanent until"]);
+    assert!(
+        line.starts_with("WARN list pods in namespace \"bad-selector\""),
+        "{line}"
+    );
+    drop(server);
+    assert!(factory.shutdown());
+}
+
+#[test]
+fn errors_read_the_same_by_debug_and_display() {
+    let (server, client) = server();
+    server.fail_next(Fault::status(403).always());
+    let pods = observe_dynamic(client, resource("pods")).start().unwrap();
+    let error = pods.wait_for_sync(&Stop::new(), fail_fast()).unwrap_err();
+    assert_eq!(format!("{error:?}"), error.to_string());
+    let cause = error.unsynced[0].last_error.clone().unwrap();
+    assert_eq!(format!("{cause:?}"), cause.to_string());
+    let factory =
+        SharedInformerFactory::builder(Client::new(Config::new(server.url())).unwrap()).build();
+    factory.shutdown();
+    let error = factory.start(&Stop::new()).unwrap_err();
+    assert_eq!(format!("{error:?}"), error.to_string());
+}

@@ -1,0 +1,551 @@
+//! What waits for a slow handler, how it is counted, and how its end is waited for (SP).
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+
+use k8s_informer::testing::FakeClock;
+use k8s_informer::{
+    Deleted, Deltas, Done, DynamicObject, FilteringHandler, HandlerBuffer, HandlerOptions,
+    HandlerRegistration, Object, PopError, Process, ProcessBatch, Queue, ReflectorStore,
+    ResourceEventHandler, SharedIndexInformer, StoreError,
+};
+use parking_lot::{Condvar, Mutex};
+use serde_json::json;
+
+use super::{informer, informer_options, informer_with};
+use crate::informer::support::{
+    Door, Feed, Informer, SOON, logged, logging, options, record, recorder, run, run_synced, soon,
+    until,
+};
+
+fn add(
+    informer: &Informer,
+    name: &str,
+    buffer: HandlerBuffer,
+    handler: impl ResourceEventHandler<DynamicObject> + 'static,
+) -> HandlerRegistration {
+    let mut options = HandlerOptions::default();
+    (options.name, options.buffer) = (name.to_owned(), buffer);
+    informer.add_handler_with_options(handler, options).unwrap()
+}
+
+/// Waits at a door with each add, and tells of everything.
+struct Slow<R>(Door, R);
+
+impl<R: ResourceEventHandler<DynamicObject>> ResourceEventHandler<DynamicObject> for Slow<R> {
+    fn on_add(&mut self, object: &Arc<DynamicObject>, is_in_initial_list: bool) {
+        self.0.pass();
+        self.1.on_add(object, is_in_initial_list);
+    }
+    fn on_update(&mut self, old: &Arc<DynamicObject>, new: &Arc<DynamicObject>) {
+        self.1.on_update(old, new);
+    }
+    fn on_delete(&mut self, gone: &Deleted<DynamicObject>) {
+        self.1.on_delete(gone);
+    }
+}
+
+#[test]
+fn blocked_coalescing_handler_queues_two_per_object_at_most() {
+    let feed = Feed::new("merges");
+    let names: Vec<_> = (0..10).map(|n| format!("o{n}")).collect();
+    feed.list(
+        "10",
+        &names
+            .iter()
+            .map(|name| (name.as_str(), "1"))
+            .collect::<Vec<_>>(),
+    );
+    let informer = informer(&feed);
+    let (door, (slow, slows)) = (Door::new(), recorder());
+    let handler = add(
+        &informer,
+        "merging",
+        HandlerBuffer::Coalescing,
+        Slow(door.clone(), slow),
+    );
+    let (_other, others) = record(&informer);
+    let running = run_synced(&informer);
+    door.until_come(1);
+    let mut version = 100;
+    let mut change = |kind: &str, name: &str| {
+        version += 1;
+        feed.event(kind, name, &version.to_string());
+    };
+    for round in 0..400 {
+        for name in &names {
+            change("MODIFIED", name);
+            if round % 100 == 7 {
+                change("DELETED", name);
+                change("ADDED", name);
+            }
+        }
+    }
+    change("ADDED", "end");
+    others.until(&format!("add end@{version}"));
+    until("merged", || {
+        handler.stats().waiting == 12 && handler.stats().merged > 4000
+    });
+    let stats = handler.stats();
+    // o0 is in the hands of the handler: of its first deletion it has to be told.
+    assert!(stats.most_waiting <= 21, "{stats:?}");
+    door.open();
+    let told = slows.until(&format!("add end@{version}"));
+    assert_eq!(told.len(), 1 + 9 + 2, "{told:?}");
+    assert_eq!(told[0], "add o0@1 initial");
+    assert!(handler.synced().wait_timeout(SOON));
+    // A call counts when it has returned.
+    until("delivered", || handler.stats().delivered == 13);
+    assert_eq!(handler.stats().merged, 10 + 4000 + 80 + 1 - 13);
+    running.end().unwrap();
+}
+
+fn labelled(name: &str, version: &str, app: &str) -> serde_json::Value {
+    json!({ "metadata": { "name": name, "resourceVersion": version, "labels": { "app": app } } })
+}
+
+/// While the handler is busy with `a`, `a` stops passing the filter, `b` starts to, and both are deleted.
+#[test]
+fn h1_filter_behind_coalescing_passes_merged_deletion() {
+    let feed = Feed::new("merged deletion");
+    feed.list_of("10", &[labelled("b", "2", "db"), labelled("a", "1", "web")]);
+    let informer = informer(&feed);
+    let (door, (slow, slows)) = (Door::new(), recorder());
+    let is_web = |object: &DynamicObject| object.label("app") == Some("web");
+    let filtered = FilteringHandler::new(is_web, Slow(door.clone(), slow));
+    let handler = add(&informer, "filtering", HandlerBuffer::Coalescing, filtered);
+    let (_other, others) = record(&informer);
+    let running = run_synced(&informer);
+    door.until_come(1);
+    feed.event_of("MODIFIED", labelled("a", "11", "db"));
+    feed.event_of("DELETED", labelled("a", "12", "db"));
+    feed.event_of("MODIFIED", labelled("b", "13", "web"));
+    feed.event_of("DELETED", labelled("b", "14", "web"));
+    feed.event_of("ADDED", labelled("end", "15", "web"));
+    others.until("add end@15");
+    until("merged", || handler.stats().merged >= 2);
+    door.open();
+    assert_eq!(
+        slows.until("add end@15"),
+        ["add a@1 initial", "delete a@12"]
+    );
+    running.end().unwrap();
+}
+
+#[test]
+fn how_a_handler_fares_can_be_read() {
+    let feed = Feed::new("fares");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let door = Door::new();
+    let at = door.clone();
+    let handler = informer
+        .add_event_handler(|handler| {
+            handler
+                .on_add(move |_, _| at.pass())
+                .on_update(|_, new| assert_ne!(new.resource_version(), "13", "unlucky"))
+        })
+        .unwrap();
+    assert_eq!(handler.stats(), Default::default());
+    let (_other, others) = record(&informer);
+    let _running = run_synced(&informer);
+    door.until_come(1);
+    for version in 11..=30 {
+        feed.event("MODIFIED", "a", &version.to_string());
+    }
+    others.until("update a@29-30");
+    until("waiting", || handler.stats().waiting == 20);
+    assert_eq!(
+        (handler.stats().most_waiting, handler.stats().delivered),
+        (20, 0)
+    );
+    door.open();
+    until("delivered", || {
+        handler.stats().delivered == 21 && handler.stats().waiting == 0
+    });
+    let stats = handler.stats();
+    assert_eq!((stats.most_waiting, stats.panics, stats.merged), (20, 1, 0));
+}
+
+#[test]
+fn sp12_nothing_waits_for_a_handler_that_was_removed() {
+    for buffer in [HandlerBuffer::Unbounded, HandlerBuffer::Coalescing] {
+        let feed = Feed::new("sp12 removed");
+        feed.list("10", &[("a", "1"), ("b", "1")]);
+        let informer = informer(&feed);
+        let (door, (slow, slows)) = (Door::new(), recorder());
+        let handler = add(&informer, "slow", buffer, Slow(door.clone(), slow));
+        let running = run_synced(&informer);
+        door.until_come(1);
+        for n in 0..20 {
+            feed.event("ADDED", &format!("o{n}"), &format!("{}", 11 + n));
+        }
+        until("waiting", || handler.stats().waiting == 21);
+        informer.remove_event_handler(&handler);
+        until("dropped", || handler.stats().waiting == 0);
+        assert_eq!(handler.stats().most_waiting, 21);
+        door.open();
+        assert!(handler.ended().wait_timeout(SOON) && slows.rest().len() <= 2);
+        running.end().unwrap();
+    }
+}
+
+#[test]
+fn sp13_panics_of_every_kind_of_call_are_counted_and_named() {
+    logging();
+    let feed = Feed::new("sp13 counts");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let funcs = k8s_informer::HandlerFuncs::new()
+        .on_add(|_: &Arc<DynamicObject>, _| panic!("at an add"))
+        .on_update(|_, _| std::panic::panic_any(7))
+        .on_delete(|_| panic!("at a deletion"));
+    let handler = add(&informer, "sp13 all", HandlerBuffer::Unbounded, funcs);
+    let _running = run_synced(&informer);
+    feed.event("MODIFIED", "a", "11");
+    feed.event("DELETED", "a", "12");
+    until("called", || handler.stats().panics == 3);
+    assert!(handler.synced().wait_timeout(SOON));
+    assert_eq!(handler.stats().delivered, 3);
+    logged(&[
+        "ERROR",
+        "\"sp13 all\" panicked: at an add; the next event follows",
+    ]);
+    logged(&["ERROR", "\"sp13 all\" panicked; the next event follows"]);
+    logged(&[
+        "ERROR",
+        "\"sp13 all\" panicked: at a deletion; the next event follows",
+    ]);
+}
+
+#[test]
+fn sp14_a_call_that_takes_long_while_many_wait_is_logged() {
+    logging();
+    let (feed, clock) = (Feed::new("sp14"), FakeClock::new());
+    feed.list("10", &[("a", "1")]);
+    let informer = informer_with(&feed, options(&clock));
+    let (first, second) = (Door::new(), Door::new());
+    let (one, two) = (first.clone(), second.clone());
+    let funcs = k8s_informer::HandlerFuncs::new()
+        .on_add(move |_: &Arc<DynamicObject>, _| one.pass())
+        .on_update(move |_, _| two.pass());
+    let name = format!("sp14 {:?}", super::queue_kind());
+    let handler = add(&informer, &name, HandlerBuffer::Unbounded, funcs);
+    let _running = run_synced(&informer);
+    first.until_come(1);
+    for version in 11..=1111 {
+        feed.event("MODIFIED", "a", &version.to_string());
+    }
+    until("waiting", || handler.stats().waiting == 1101);
+    first.open();
+    second.until_come(1);
+    clock.advance(std::time::Duration::from_millis(101));
+    second.open();
+    logged(&["WARN", &name, "took 101 ms for an event while", "waited"]);
+}
+
+#[test]
+fn sp15_handler_shutdown_waits_for_running_call() {
+    let feed = Feed::new("sp15");
+    feed.list("10", &[("a", "1"), ("b", "1")]);
+    let informer = informer(&feed);
+    let (door, (slow, slows)) = (Door::new(), recorder());
+    let handler = add(
+        &informer,
+        "slow",
+        HandlerBuffer::Unbounded,
+        Slow(door.clone(), slow),
+    );
+    let _running = run_synced(&informer);
+    door.until_come(1);
+    // A removal does not wait.
+    let (inner, removed) = (informer.clone(), handler.clone());
+    soon("remove", move || inner.remove_event_handler(&removed));
+    assert!(!handler.ended().is_done());
+    let (done, waits) = mpsc::channel();
+    for _ in 0..3 {
+        let (informer, handler, done) = (informer.clone(), handler.clone(), done.clone());
+        std::thread::spawn(move || {
+            done.send((informer.shut_down_event_handler(&handler), handler))
+                .unwrap();
+        });
+    }
+    assert!(waits.try_recv().is_err() && !handler.ended().is_done());
+    door.open();
+    for _ in 0..3 {
+        let (waited, handler) = waits.recv_timeout(SOON).unwrap();
+        assert!(waited && handler.ended().is_done());
+    }
+    assert!(slows.rest().len() <= 2);
+}
+
+#[test]
+fn sp15_shutdown_works_for_unstarted_and_ended_handlers() {
+    let feed = Feed::new("sp15 lives");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (early, earlies) = record(&informer);
+    assert!(informer.shut_down_event_handler(&early) && early.ended().is_done());
+    assert!(earlies.is_over());
+    let (stays, stay) = record(&informer);
+    let running = run_synced(&informer);
+    assert_eq!(stay.next(), "add a@1 initial");
+    let (late, lates) = record(&informer);
+    assert_eq!(lates.next(), "add a@1 initial");
+    for _ in 0..2 {
+        assert!(
+            informer.shut_down_event_handler(&late) && informer.shut_down_event_handler(&early)
+        );
+    }
+    assert!(lates.is_over());
+    running.end().unwrap();
+    assert!(stays.ended().is_done() && informer.shut_down_event_handler(&stays));
+}
+
+#[test]
+fn sp15_a_foreign_handler_is_neither_removed_nor_waited_for() {
+    let feed = Feed::new("sp15 foreign");
+    let (mine, theirs) = (informer(&feed), informer(&feed));
+    let (foreign, _events) = record(&theirs);
+    assert!(!mine.shut_down_event_handler(&foreign));
+    assert!(!foreign.ended().is_done());
+}
+
+#[test]
+fn sp15_handler_shutting_itself_down_does_not_deadlock() {
+    logging();
+    let feed = Feed::new("sp15 itself");
+    feed.list("10", &[("a", "1"), ("b", "1")]);
+    let informer = informer(&feed);
+    let slot: Arc<Mutex<Option<HandlerRegistration>>> = Arc::default();
+    let (answered, answers) = mpsc::channel();
+    let (inner, own) = (informer.clone(), Arc::clone(&slot));
+    let funcs = k8s_informer::HandlerFuncs::new().on_add(move |_: &Arc<DynamicObject>, _| {
+        let own = own.lock().clone().unwrap();
+        answered.send(inner.shut_down_event_handler(&own)).unwrap();
+    });
+    let handler = add(&informer, "sp15 self", HandlerBuffer::Unbounded, funcs);
+    *slot.lock() = Some(handler.clone());
+    let _running = run_synced(&informer);
+    assert_eq!(answers.recv_timeout(SOON), Ok(false));
+    logged(&["WARN", "\"sp15 self\" shuts itself down"]);
+    assert!(handler.ended().wait_timeout(SOON), "it ends all the same");
+}
+
+#[test]
+fn sp15_a_handler_may_shut_another_one_down() {
+    let feed = Feed::new("sp15 another");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (other, _events) = record(&informer);
+    let (answered, answers) = mpsc::channel();
+    let (inner, ended) = (informer.clone(), other.clone());
+    informer
+        .add_event_handler(|handler| {
+            handler.on_add(move |_, _| {
+                answered
+                    .send((
+                        inner.shut_down_event_handler(&ended),
+                        ended.ended().is_done(),
+                    ))
+                    .unwrap();
+            })
+        })
+        .unwrap();
+    let _running = run(&informer);
+    assert_eq!(answers.recv_timeout(SOON), Ok((true, true)));
+}
+
+/// The last of the initial list comes to nothing while the handler is busy, and whoever waits for its sync
+/// adds a handler, for which the process loop has to be idle: that one must not be waiting for him.
+#[test]
+fn sp11_whoever_waits_for_a_merging_handler_may_add_others() {
+    let (blue, green) = (Feed::new("sp11 blue"), Feed::new("sp11 green"));
+    let named = |namespace: &str, name: &str, version: &str| json!({ "metadata": { "namespace": namespace, "name": name, "resourceVersion": version } });
+    let informer: Informer = SharedIndexInformer::for_namespaces(
+        [
+            ("blue".to_owned(), Arc::new(blue.clone()) as _),
+            ("green".to_owned(), Arc::new(green.clone()) as _),
+        ],
+        informer_options(options(&FakeClock::new())),
+    );
+    let (door, asked) = (Door::new(), Door::new());
+    let (slow, slows) = recorder();
+    let handler = add(
+        &informer,
+        "merging",
+        HandlerBuffer::Coalescing,
+        Slow(door.clone(), slow),
+    );
+    let (_other, others) = record(&informer);
+    let (added, additions) = mpsc::channel();
+    let (inner, at) = (informer.clone(), asked.clone());
+    let _synced = handler.synced().on_done(move || {
+        at.pass();
+        added.send(record(&inner).0).unwrap();
+    });
+    let running = run(&informer);
+    blue.list_of("10", &[]);
+    blue.event_of("ADDED", named("blue", "busy", "11"));
+    door.until_come(1);
+    green.list_of("10", &[named("green", "short", "5")]);
+    assert!(informer.synced().wait_timeout(SOON));
+    green.event_of("DELETED", named("green", "short", "12"));
+    let told = others.take(3);
+    assert_eq!(told[2], "delete short@12", "{told:?}");
+    until("merged", || handler.stats().merged == 2);
+    // Now the handler is synced as soon as anybody counts.
+    door.open();
+    asked.until_come(1);
+    for n in 0..10 {
+        blue.event_of(
+            "ADDED",
+            named("blue", &format!("o{n}"), &format!("{}", 20 + n)),
+        );
+    }
+    others.until("add o9@29");
+    asked.open();
+    let late = additions
+        .recv_timeout(SOON)
+        .expect("nobody waits for each other");
+    assert!(late.synced().wait_timeout(SOON));
+    assert_eq!(slows.take(2)[0], "add busy@11");
+    running.end().unwrap();
+}
+
+/// A queue whose pops wait for a gate. It counts what is added, and the items of each batch.
+struct Gated {
+    queue: Arc<dyn Queue<DynamicObject>>,
+    gate: Arc<Gate>,
+}
+
+#[derive(Default)]
+struct Gate {
+    closed: Mutex<bool>,
+    opens: Condvar,
+    added: AtomicUsize,
+    batches: Mutex<Vec<usize>>,
+    /// The number of pops that have passed the gate.
+    passed: AtomicUsize,
+}
+
+impl ReflectorStore<DynamicObject> for Gated {
+    fn add(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
+        self.queue.add(object)?;
+        self.gate.added.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+    fn update(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
+        self.queue.update(object)
+    }
+    fn delete(&self, gone: Deleted<DynamicObject>) -> Result<(), StoreError> {
+        self.queue.delete(gone)
+    }
+    fn replace(&self, objects: Vec<Arc<DynamicObject>>, version: &str) -> Result<(), StoreError> {
+        self.queue.replace(objects, version)
+    }
+}
+
+impl Queue<DynamicObject> for Gated {
+    fn pop(
+        &self,
+        process: &mut Process<'_, DynamicObject>,
+    ) -> Result<Deltas<DynamicObject>, PopError<Deltas<DynamicObject>>> {
+        self.queue.pop(process)
+    }
+    fn pop_batch(
+        &self,
+        process_batch: &mut ProcessBatch<'_, DynamicObject>,
+        process: &mut Process<'_, DynamicObject>,
+    ) -> Result<Vec<Deltas<DynamicObject>>, PopError<Vec<Deltas<DynamicObject>>>> {
+        let mut closed = self.gate.closed.lock();
+        while *closed {
+            self.gate.opens.wait(&mut closed);
+        }
+        self.gate.passed.fetch_add(1, Ordering::SeqCst);
+        drop(closed);
+        let popped = self.queue.pop_batch(process_batch, process)?;
+        self.gate.batches.lock().push(popped.len());
+        Ok(popped)
+    }
+    fn synced(&self) -> Done {
+        self.queue.synced()
+    }
+    fn close(&self) {
+        self.queue.close();
+    }
+    fn is_closed(&self) -> bool {
+        self.queue.is_closed()
+    }
+}
+
+#[test]
+fn sp8_waiting_events_are_handed_over_in_batches() {
+    let feed = Feed::new("together");
+    feed.list("10", &[("a", "1")]);
+    let mut options = informer_options(options(&FakeClock::new()));
+    let gate = Arc::new(Gate::default());
+    let gated = Arc::clone(&gate);
+    options.wrap_queue = Some(Arc::new(move |queue| {
+        let gate = Arc::clone(&gated);
+        Arc::new(Gated { queue, gate })
+    }));
+    let informer = SharedIndexInformer::new(Arc::new(feed.clone()), options);
+    let (handler, events) = record(&informer);
+    let running = run_synced(&informer);
+    assert_eq!(events.next(), "add a@1 initial");
+    // The pop that waits already takes one event.
+    until("the next pop waits", || {
+        gate.passed.load(Ordering::SeqCst) == 2
+    });
+    *gate.closed.lock() = true;
+    feed.event("ADDED", "o11", "11");
+    assert_eq!(events.next(), "add o11@11");
+    for version in 12..82 {
+        feed.event("ADDED", &format!("o{version}"), &version.to_string());
+    }
+    until("all wait", || gate.added.load(Ordering::SeqCst) == 71);
+    assert_eq!(handler.stats().received, 2);
+    *gate.closed.lock() = false;
+    gate.opens.notify_all();
+    for version in 12..82 {
+        assert_eq!(events.next(), format!("add o{version}@{version}"));
+    }
+    running.end().unwrap();
+    let batches = gate.batches.lock();
+    // A `DeltaFifo` hands out 64 together, a `RealFifo` all.
+    assert!(
+        batches.len() <= 4 && batches.iter().sum::<usize>() == 72,
+        "{batches:?}"
+    );
+}
+
+#[test]
+fn what_has_been_told_and_replaced_is_in_memory_no_more() {
+    let feed = Feed::new("gone from memory");
+    feed.list("10", &[("a", "1"), ("b", "1")]);
+    let informer = informer(&feed);
+    let (sender, replaced) = mpsc::channel();
+    let (deletions, deleted) = (sender.clone(), "deleted");
+    let _handler = informer
+        .add_event_handler(|handler| {
+            handler
+                .on_update(move |old, _| sender.send(Arc::downgrade(old)).unwrap())
+                .on_delete(move |gone| {
+                    deletions
+                        .send(Arc::downgrade(gone.object().expect(deleted)))
+                        .unwrap();
+                })
+        })
+        .unwrap();
+    let running = run_synced(&informer);
+    for version in 11..40 {
+        feed.event("MODIFIED", "a", &version.to_string());
+    }
+    feed.event("DELETED", "b", "40");
+    for _ in 11..=40 {
+        let object = replaced.recv_timeout(SOON).unwrap();
+        until("nobody has it", || object.strong_count() == 0);
+    }
+    running.end().unwrap();
+}

@@ -1,0 +1,91 @@
+//! What those rely on who, when they are told of something, look into the cache: it is ahead of them.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use k8s_informer::{Clock, DynamicObject, RealClock, Stop};
+
+use super::informer;
+use crate::informer::support::{Door, Feed, SOON, object, run_synced, until};
+
+/// Also of what came and went meanwhile: it may have been in the cache just when it was looked at.
+#[test]
+fn every_event_handler_gets_all_states_seen_in_cache() {
+    let feed = Feed::new("things");
+    let informer = informer(&feed);
+    let (door, (sender, told)) = (Door::new(), std::sync::mpsc::channel());
+    informer
+        .add_event_handler({
+            let (door, lister) = (door.clone(), informer.lister());
+            move |handler| {
+                handler.on_event(move |event| {
+                    door.pass();
+                    let seen = lister.get("", event.name()).is_some();
+                    sender.send((event.key().to_string(), seen)).unwrap();
+                })
+            }
+        })
+        .unwrap();
+    feed.list("1", &[("a", "1")]);
+    let _running = run_synced(&informer);
+    door.until_come(1);
+    feed.event("DELETED", "a", "2");
+    feed.event("ADDED", "a", "3");
+    feed.event("DELETED", "a", "4");
+    informer
+        .wait_for_resource_version("4", SOON, &Stop::new())
+        .unwrap();
+    door.open();
+    let told: Vec<_> = (0..4).map(|_| told.recv_timeout(SOON).unwrap()).collect();
+    assert_eq!(told, vec![("a".to_owned(), false); 4]);
+}
+
+/// A clock that the handler of a mutation cache, and nobody else, waits at the door for.
+struct DoorClock(Door);
+
+impl Clock for DoorClock {
+    fn now(&self) -> Instant {
+        if thread::current()
+            .name()
+            .is_some_and(|name| name.starts_with("mutation cache"))
+        {
+            self.0.pass();
+        }
+        RealClock.now()
+    }
+
+    fn wait(&self, duration: Duration, stop: &Stop) -> bool {
+        RealClock.wait(duration, stop)
+    }
+}
+
+#[test]
+fn m4_short_lived_object_leaves_mutation_cache() {
+    let feed = Feed::new("things");
+    let informer = informer(&feed);
+    let door = Door::new();
+    let clock = Arc::new(DoorClock(door.clone()));
+    let cache = informer
+        .mutation_cache(|cache| cache.include_adds(true).clock(clock))
+        .unwrap();
+    feed.list("1", &[("busy", "1")]);
+    let _running = run_synced(&informer);
+    door.until_come(1);
+
+    let created: DynamicObject = serde_json::from_value(object("a", "2")).unwrap();
+    cache.mutation(Arc::new(created)).unwrap();
+    feed.event("ADDED", "a", "2");
+    feed.event("DELETED", "a", "3");
+    informer
+        .wait_for_resource_version("3", SOON, &Stop::new())
+        .unwrap();
+    assert!(
+        cache.get_by_key("a").unwrap().is_some(),
+        "it has not been told yet"
+    );
+    door.open();
+    until("told that it is gone", || {
+        cache.get_by_key("a").unwrap().is_none()
+    });
+}

@@ -1,0 +1,324 @@
+//! What a callback may do to the informer that calls it: everything.
+
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use k8s_informer::testing::FakeClock;
+use k8s_informer::{Clock, HandlerRegistration, Object, SharedIndexInformer, Stop};
+use parking_lot::Mutex;
+
+use super::{informer, informer_options, informer_with};
+use crate::informer::support::{
+    Door, Feed, SOON, logged, logging, object, options, record, recorder, run, run_synced, until,
+};
+
+/// Where a callback finds the registration that it was given.
+type Slot = Arc<Mutex<Option<HandlerRegistration>>>;
+
+#[test]
+fn sp5_self_removal_during_stop_does_not_hang() {
+    let feed = Feed::new("sp5");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (door, slot, (removed, removals)) = (Door::new(), Slot::default(), mpsc::channel());
+    let (at, inner, own) = (door.clone(), informer.clone(), Arc::clone(&slot));
+    let handler = informer
+        .add_event_handler(|handler| {
+            handler.on_add(move |_, _| {
+                at.pass();
+                inner.remove_event_handler(own.lock().as_ref().unwrap());
+                removed.send(inner.is_stopped()).unwrap();
+            })
+        })
+        .unwrap();
+    *slot.lock() = Some(handler);
+    let running = run_synced(&informer);
+    door.until_come(1);
+    running.stop.stop();
+    // Now it waits for the callback.
+    until("stopped", || informer.is_stopped());
+    door.open();
+    assert_eq!(removals.recv_timeout(SOON), Ok(true));
+    running.ended().unwrap();
+}
+
+#[test]
+fn a_callback_may_remove_its_own_handler() {
+    let feed = Feed::new("removes itself");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (slot, (mut tell, events)) = (Slot::default(), recorder());
+    let (inner, own) = (informer.clone(), Arc::clone(&slot));
+    let handler = informer
+        .add_event_handler(|handler| {
+            handler.on_add(move |object, initial| {
+                k8s_informer::ResourceEventHandler::on_add(&mut tell, object, initial);
+                inner.remove_event_handler(own.lock().as_ref().unwrap());
+            })
+        })
+        .unwrap();
+    *slot.lock() = Some(handler);
+    let (_other, others) = record(&informer);
+    let _running = run_synced(&informer);
+    assert_eq!(events.next(), "add a@1 initial");
+    assert!(events.is_over());
+    feed.event("ADDED", "b", "11");
+    assert_eq!(others.take(2), ["add a@1 initial", "add b@11"]);
+}
+
+#[test]
+fn a_callback_may_add_handlers() {
+    let feed = Feed::new("adds others");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (added, additions) = mpsc::channel();
+    let inner = informer.clone();
+    informer
+        .add_event_handler(|handler| {
+            handler.on_add(move |_, _| added.send(record(&inner)).unwrap())
+        })
+        .unwrap();
+    let _running = run(&informer);
+    let (handler, events) = additions.recv_timeout(SOON).unwrap();
+    assert_eq!(events.next(), "add a@1 initial");
+    assert!(handler.synced().wait_timeout(SOON));
+    feed.event("ADDED", "b", "11");
+    assert_eq!(events.next(), "add b@11");
+}
+
+#[test]
+fn a_callback_reads_a_cache_that_has_what_it_is_told() {
+    let feed = Feed::new("reads");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    informer
+        .add_index("version", |object| {
+            vec![object.resource_version().to_owned()]
+        })
+        .unwrap();
+    let (seen, versions) = mpsc::channel();
+    let (added, updated, deleted) = (seen.clone(), seen.clone(), seen);
+    let (on_add, on_update, on_delete) = (informer.lister(), informer.lister(), informer.clone());
+    informer
+        .add_event_handler(|handler| {
+            let cached = |lister: &k8s_informer::Lister<_>, name: &str| {
+                lister
+                    .get("", name)
+                    .map(|object: Arc<k8s_informer::DynamicObject>| {
+                        let version = object.resource_version().to_owned();
+                        (lister.by_index("version", &version).unwrap().len(), version)
+                    })
+            };
+            handler
+                .on_add(move |object, _| added.send(cached(&on_add, object.name())).unwrap())
+                .on_update(move |_, new| updated.send(cached(&on_update, new.name())).unwrap())
+                .on_delete(move |gone| {
+                    deleted
+                        .send(cached(&on_delete.lister(), gone.name()))
+                        .unwrap();
+                })
+        })
+        .unwrap();
+    let _running = run(&informer);
+    assert_eq!(
+        versions.recv_timeout(SOON).unwrap(),
+        Some((1, "1".to_owned()))
+    );
+    feed.event("MODIFIED", "a", "11");
+    assert_eq!(
+        versions.recv_timeout(SOON).unwrap(),
+        Some((1, "11".to_owned()))
+    );
+    feed.event("DELETED", "a", "12");
+    assert_eq!(versions.recv_timeout(SOON).unwrap(), None);
+}
+
+#[test]
+fn a_callback_may_stop_the_informer() {
+    let feed = Feed::new("stops");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (slot, ready) = (Arc::new(Mutex::new(None::<Stop>)), Door::new());
+    let (stop, at) = (Arc::clone(&slot), ready.clone());
+    informer
+        .add_event_handler(|handler| {
+            handler.on_add(move |_, _| {
+                at.pass();
+                stop.lock().as_ref().unwrap().stop();
+            })
+        })
+        .unwrap();
+    let running = run(&informer);
+    *slot.lock() = Some(running.stop.clone());
+    ready.open();
+    running.ended().unwrap();
+}
+
+#[test]
+fn a_callback_may_ask_the_informer_anything() {
+    let feed = Feed::new("asks");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (answered, answers) = mpsc::channel();
+    let inner = informer.clone();
+    informer
+        .add_event_handler(|handler| {
+            handler.on_add(move |_, _| {
+                inner
+                    .add_index("late", |object| vec![object.name().to_owned()])
+                    .unwrap();
+                let again = inner.run(&Stop::new()).is_err();
+                let state = (
+                    inner.is_stopped(),
+                    inner.last_sync_resource_version(),
+                    inner.status().listed,
+                );
+                answered
+                    .send((again, state, format!("{inner:?}").contains("asks")))
+                    .unwrap();
+            })
+        })
+        .unwrap();
+    let _running = run(&informer);
+    let (again, (stopped, version, _), named) = answers.recv_timeout(SOON).unwrap();
+    assert!(again && named && !stopped);
+    assert_eq!(version.len(), 2 * usize::from(version == "10"));
+}
+
+#[test]
+fn who_waits_for_a_sync_may_do_anything_too() {
+    // Once with an empty list, once not: the sync then happens on different threads.
+    for objects in [&[][..], &[("a", "1"), ("b", "1")]] {
+        let feed = Feed::new("waits");
+        let informer = informer(&feed);
+        let (done, dones) = mpsc::channel();
+        let (first, _events) = record(&informer);
+        let (second, _other_events) = record(&informer);
+        let subscriptions = [first.synced(), second.synced(), informer.synced()].map(|synced| {
+            let (inner, first, done) = (informer.clone(), first.clone(), done.clone());
+            synced.on_done(move || {
+                inner.remove_event_handler(&first);
+                let late = record(&inner);
+                done.send((inner.is_stopped(), late)).unwrap();
+            })
+        });
+        let running = run(&informer);
+        feed.list("10", objects);
+        let lates: Vec<_> = (0..2).map(|_| dones.recv_timeout(SOON).unwrap()).collect();
+        for (stopped, (late, _events)) in lates {
+            assert!(!stopped);
+            assert!(late.synced().wait_timeout(SOON));
+        }
+        running.end().unwrap();
+        drop(subscriptions);
+    }
+}
+
+#[test]
+fn who_waits_for_a_sync_and_panics_ends_no_thread() {
+    logging();
+    let feed = Feed::new("waits and panics");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (handler, events) = record(&informer);
+    let _one = handler.synced().on_done(|| panic!("handler's sync"));
+    let _two = informer.synced().on_done(|| panic!("informer's sync"));
+    let running = run(&informer);
+    assert_eq!(events.next(), "add a@1 initial");
+    feed.event("ADDED", "b", "11");
+    assert_eq!(events.next(), "add b@11", "both threads go on");
+    logged(&["ERROR", "handler's sync"]);
+    logged(&["ERROR", "informer's sync"]);
+    running.end().unwrap();
+}
+
+#[test]
+fn panicking_stop_callback_does_not_block_others() {
+    logging();
+    let feed = Feed::new("stop and panic");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (stop, (ended, ends)) = (Stop::new(), mpsc::channel());
+    // Registered before the informer's own.
+    let _bad = stop.on_stop(|| panic!("while stopping"));
+    std::thread::spawn({
+        let (informer, stop) = (informer.clone(), stop.clone());
+        move || ended.send(informer.run(&stop)).unwrap()
+    });
+    assert!(informer.synced().wait_timeout(SOON));
+    stop.stop();
+    ends.recv_timeout(SOON).unwrap().unwrap();
+    logged(&["ERROR", "while stopping"]);
+}
+
+#[test]
+fn sync_callback_may_call_anything_if_queue_presynced() {
+    let feed = Feed::new("synced before");
+    let mut options = informer_options(options(&FakeClock::new()));
+    options.wrap_queue = Some(Arc::new(|queue| {
+        queue
+            .add(Arc::new(
+                serde_json::from_value(object("early", "1")).unwrap(),
+            ))
+            .unwrap();
+        assert!(queue.has_synced());
+        queue
+    }));
+    let informer = SharedIndexInformer::new(Arc::new(feed.clone()), options);
+    let (done, dones) = mpsc::channel();
+    let inner = informer.clone();
+    let _synced = informer
+        .synced()
+        .on_done(move || done.send(record(&inner)).unwrap());
+    let running = run(&informer);
+    let (late, events) = dones.recv_timeout(SOON).expect("nobody holds a lock");
+    assert!(late.synced().wait_timeout(SOON));
+    assert!(events.next().starts_with("add early@1"));
+    running.end().unwrap();
+}
+
+/// A clock that panics on the threads of handlers.
+struct Panics(FakeClock);
+
+impl Clock for Panics {
+    fn now(&self) -> Instant {
+        let name = std::thread::current().name().unwrap_or_default().to_owned();
+        assert!(!name.ends_with(" run"), "what time is it");
+        self.0.now()
+    }
+
+    fn wait(&self, duration: Duration, stop: &Stop) -> bool {
+        self.0.wait(duration, stop)
+    }
+}
+
+#[test]
+fn sp14_a_clock_that_panics_costs_a_handler_nothing() {
+    let feed = Feed::new("clock");
+    let names: Vec<_> = (0..1100).map(|n| n.to_string()).collect();
+    feed.list(
+        "10",
+        &names
+            .iter()
+            .map(|name| (name.as_str(), "1"))
+            .collect::<Vec<_>>(),
+    );
+    let mut options = options(&FakeClock::new());
+    options.clock = Arc::new(Panics(FakeClock::new()));
+    let informer = informer_with(&feed, options);
+    let (door, (calls, called)) = (Door::new(), mpsc::channel());
+    let at = door.clone();
+    let handler = informer.add_event_handler(|handler| {
+        handler.on_add(move |_, _| {
+            at.pass();
+            calls.send(()).unwrap();
+        })
+    });
+    let handler = handler.unwrap();
+    let running = run_synced(&informer);
+    until("all wait", || handler.stats().waiting >= 1099);
+    door.open();
+    assert!(handler.synced().wait_timeout(SOON), "{:?}", handler.stats());
+    assert_eq!(called.try_iter().count(), 1100);
+    running.end().unwrap();
+}

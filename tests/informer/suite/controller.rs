@@ -1,0 +1,633 @@
+//! The controller and informers with one handler (C, P).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Instant;
+
+use k8s_informer::testing::{Answer, FakeClock, ScriptedListerWatcher};
+use k8s_informer::{
+    Accessor, Backoff, Controller, ControllerConfig, Deleted, DeltaFifo, Deltas, Done,
+    DynamicObject, HandlerFuncs, IndexFunc, Indexer, Indexers, InformerError, InformerOptions,
+    InformerQueue, Object, PopError, Process, Queue, RealFifo, RealFifoMode, ReflectorStore,
+    ResourceEventHandler, SharedIndexInformer, Stop, StoreError, new_indexer_informer,
+};
+use serde::{Deserialize, Deserializer};
+
+use super::{informer, informer_options, informer_with, locked, one_by_one, queue_kind};
+use crate::informer::support::{
+    Door, Feed, Running, SECOND, SOON, logged, logging, options, record, recorder, run, run_synced,
+    soon, status, until,
+};
+
+fn queue() -> Arc<dyn Queue<DynamicObject>> {
+    let mode = match queue_kind() {
+        InformerQueue::DeltaFifo => return Arc::new(DeltaFifo::new(Accessor::object())),
+        InformerQueue::RealFifoInOrder => RealFifoMode::InOrder(Arc::new(Indexer::for_objects())),
+        _ => RealFifoMode::Atomic {
+            unlock_while_processing: true,
+            bookmarks: true,
+        },
+    };
+    Arc::new(RealFifo::builder(Accessor::object(), mode).build())
+}
+
+/// An informer with one handler, on the queue that it is about.
+fn unshared(
+    feed: &Feed,
+    handler: impl ResourceEventHandler<DynamicObject> + 'static,
+) -> (Arc<Indexer<DynamicObject>>, Controller<DynamicObject>) {
+    let mut options = InformerOptions::new(Arc::new(feed.clone()), handler);
+    options.queue = queue_kind();
+    new_indexer_informer(options)
+}
+
+fn run_controller(
+    controller: Controller<DynamicObject>,
+) -> (
+    Arc<Controller<DynamicObject>>,
+    Running<Result<(), InformerError>>,
+) {
+    let controller = Arc::new(controller);
+    let running = Arc::clone(&controller);
+    (controller, Running::new(move |stop| running.run(stop)))
+}
+
+/// Waits until the reflector has handed over what came up to this version.
+fn until_version(controller: &Controller<DynamicObject>, version: &str) {
+    let deadline = Instant::now() + SOON;
+    while controller.last_sync_resource_version() != version {
+        assert!(Instant::now() < deadline, "{:?}", controller.status());
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn c1_run_returns_after_the_stop() {
+    let feed = Feed::new("c1");
+    feed.list("10", &[("a", "1")]);
+    let config = ControllerConfig::new(queue(), Arc::new(feed), |_, _| Ok(()));
+    let (controller, running) = run_controller(Controller::new(config));
+    assert!(controller.synced().wait_timeout(SOON));
+    running.end().unwrap();
+}
+
+#[test]
+fn c1_a_stop_before_the_run_ends_it_at_once_and_asks_nobody() {
+    let script = ScriptedListerWatcher::new([]);
+    let controller = Controller::<DynamicObject>::new(ControllerConfig::new(
+        queue(),
+        Arc::new(script.clone()),
+        |_, _| Ok(()),
+    ));
+    soon("run", move || {
+        let stop = Stop::new();
+        stop.stop();
+        controller.run(&stop)
+    })
+    .unwrap();
+    assert!(script.requests().is_empty());
+}
+
+#[test]
+fn c3_what_is_queued_at_the_stop_is_not_processed() {
+    let feed = Feed::new("c3");
+    feed.list("10", &[("a", "1")]);
+    feed.event("ADDED", "b", "11");
+    feed.event("ADDED", "c", "12");
+    let door = Door::new();
+    let (seen, items) = mpsc::channel();
+    let at = door.clone();
+    let config = ControllerConfig::new(
+        queue(),
+        Arc::new(feed),
+        move |deltas, is_in_initial_list| {
+            seen.send((deltas.len(), is_in_initial_list)).unwrap();
+            at.pass();
+            Ok(())
+        },
+    );
+    let (controller, running) = run_controller(Controller::new(config));
+    door.until_come(1);
+    if !locked() {
+        until_version(&controller, "12");
+    }
+    running.stop.stop();
+    door.open();
+    running.ended().unwrap();
+    drop(running);
+    drop(controller);
+    assert_eq!(items.iter().collect::<Vec<_>>(), [(1, true)]);
+}
+
+#[test]
+fn c5_a_queue_that_somebody_closes_does_not_end_the_run() {
+    let feed = Feed::new("c5");
+    feed.list("10", &[]);
+    let queue = queue();
+    let config = ControllerConfig::new(queue.clone(), Arc::new(feed.clone()), |_, _| Ok(()));
+    let (controller, running) = run_controller(Controller::new(config));
+    assert!(controller.synced().wait_timeout(SOON));
+    queue.close();
+    feed.expire();
+    feed.list("20", &[]);
+    feed.event("BOOKMARK", "", "30");
+    until_version(&controller, "30");
+    running.end().unwrap();
+}
+
+#[test]
+fn c6_it_runs_once() {
+    let feed = Feed::new("c6");
+    feed.list("10", &[]);
+    let config = ControllerConfig::new(queue(), Arc::new(feed), |_, _| Ok(()));
+    let (controller, running) = run_controller(Controller::new(config));
+    assert!(controller.synced().wait_timeout(SOON));
+    let again = controller.run(&Stop::new()).unwrap_err();
+    assert!(
+        matches!(again, InformerError::AlreadyStarted { .. }),
+        "{again}"
+    );
+    assert_eq!(again.to_string(), "c6: already started");
+    running.end().unwrap();
+    assert!(controller.run(&Stop::new()).is_err());
+}
+
+#[test]
+fn c7_unprocessable_event_is_logged_and_next_follows() {
+    logging();
+    let feed = Feed::new("c7 objects");
+    feed.list("10", &[]);
+    for (name, version) in [("bad", "11"), ("panics", "12"), ("good", "13")] {
+        feed.event("ADDED", name, version);
+    }
+    let (seen, names) = mpsc::channel();
+    let config = ControllerConfig::new(queue(), Arc::new(feed), move |deltas, _| {
+        match deltas
+            .newest()
+            .unwrap()
+            .object()
+            .map_or("the list", |object| object.name())
+        {
+            "the list" => Ok(()),
+            "bad" => Err("no good".into()),
+            "panics" => panic!("not at all"),
+            name => {
+                seen.send(name.to_owned()).unwrap();
+                Ok(())
+            }
+        }
+    });
+    let (_controller, running) = run_controller(Controller::new(config));
+    assert_eq!(names.recv_timeout(SOON), Ok("good".to_owned()));
+    logged(&["ERROR", "c7 objects", "an event was lost", "no good"]);
+    logged(&[
+        "ERROR",
+        "c7 objects",
+        "an event was lost",
+        "panicked: not at all",
+    ]);
+    running.end().unwrap();
+}
+
+#[test]
+fn c8_c9_everything_that_is_said_of_the_reflector_is_passed_on() {
+    let (feed, clock) = (Feed::new("c9 objects"), FakeClock::new());
+    feed.refuse(status(500, "InternalError", "not now"));
+    feed.list("10", &[]);
+    let (told, errors) = mpsc::channel();
+    let mut config = ControllerConfig::new(queue(), Arc::new(feed.clone()), |_, _| Ok(()));
+    config.reflector.name = "c9".to_owned();
+    config.reflector.clock = Arc::new(clock.clone());
+    config.reflector.page_size = Some(3);
+    config.reflector.min_watch_timeout = 1000 * SECOND;
+    config.reflector.resync_period = 50 * SECOND;
+    config.reflector.backoff = Backoff::new(7 * SECOND, 1.0, 7 * SECOND, 0.0);
+    config.reflector.watch_error_handler =
+        Some(Arc::new(move |error| told.send(error.to_string()).unwrap()));
+    let (controller, running) = run_controller(Controller::new(config));
+    assert!(errors.recv_timeout(SOON).unwrap().contains("not now"));
+    assert!(clock.until_waits(1, SOON));
+    assert_eq!(clock.waits(), [7 * SECOND]);
+    clock.advance(7 * SECOND);
+    assert!(controller.synced().wait_timeout(SOON));
+    assert!(clock.until_waits(2, SOON));
+    assert_eq!(clock.waits()[1], 50 * SECOND);
+    until("watched", || feed.requests().len() == 3);
+    let requests = feed.requests();
+    assert!(
+        requests[..2]
+            .iter()
+            .all(|(verb, options)| *verb == "list" && options.limit == Some(3))
+    );
+    let timeout = requests[2].1.timeout_seconds.unwrap();
+    assert!((1000..=2000).contains(&timeout), "{timeout}");
+    assert!(format!("{controller:?}").contains("c9"));
+    running.end().unwrap();
+}
+
+#[test]
+fn c10_synced_is_the_queues_and_the_version_the_reflectors() {
+    let feed = Feed::new("c10");
+    let config = ControllerConfig::new(queue(), Arc::new(feed.clone()), |_, _| Ok(()));
+    let controller = Controller::<DynamicObject>::new(config);
+    assert_eq!(
+        (
+            controller.has_synced(),
+            controller.last_sync_resource_version().as_str()
+        ),
+        (false, "")
+    );
+    let (controller, running) = run_controller(controller);
+    feed.list("10", &[("a", "1")]);
+    assert!(controller.synced().wait_timeout(SOON));
+    assert!(controller.has_synced());
+    running.end().unwrap();
+    assert_eq!(controller.last_sync_resource_version(), "10");
+    assert!(controller.has_synced(), "also after the stop");
+}
+
+#[test]
+fn c11_a_handler_that_is_not_shared_keeps_the_queue_waiting() {
+    let feed = Feed::new("c11");
+    feed.list("10", &[("a", "1"), ("b", "1")]);
+    let door = Door::new();
+    let at = door.clone();
+    let handler = HandlerFuncs::<DynamicObject>::new().on_add(move |_, _| at.pass());
+    let (store, controller) = unshared(&feed, handler);
+    let (controller, running) = run_controller(controller);
+    door.until_come(1);
+    // P7: a whole list is in the store before anything of it is told.
+    assert_eq!(
+        store.len(),
+        if queue_kind() == InformerQueue::RealFifoAtomic {
+            2
+        } else {
+            1
+        }
+    );
+    assert!(!controller.has_synced());
+    door.open();
+    assert!(controller.synced().wait_timeout(SOON));
+    assert_eq!(store.list().len(), 2);
+    running.end().unwrap();
+}
+
+#[test]
+fn c11_a_panic_of_such_a_handler_costs_this_one_call() {
+    logging();
+    let feed = Feed::new("c11 panics");
+    feed.list("10", &[("first", "1")]);
+    let door = Door::new();
+    let at = door.clone();
+    let (updated, updates) = mpsc::channel();
+    let handler = HandlerFuncs::<DynamicObject>::new()
+        .on_add(move |object, _| match object.name() {
+            "first" => at.pass(),
+            _ => panic!("I don't like {}", object.name()),
+        })
+        .on_update(move |_, new| updated.send(new.resource_version().to_owned()).unwrap());
+    let (store, controller) = unshared(&feed, handler);
+    let (controller, running) = run_controller(controller);
+    door.until_come(1);
+    // Both changes of "second" wait together when it is its turn: they are one item.
+    feed.event("ADDED", "second", "11");
+    feed.event("MODIFIED", "second", "12");
+    feed.event("BOOKMARK", "", "13");
+    if !locked() {
+        until_version(&controller, "13");
+    }
+    door.open();
+    assert_eq!(
+        updates.recv_timeout(SOON),
+        Ok("12".to_owned()),
+        "the change after the panic is told"
+    );
+    assert_eq!(store.get_by_key("second").unwrap().resource_version(), "12");
+    logged(&["c11 panics", "panicked: I don't like second"]);
+    running.end().unwrap();
+}
+
+/// A queue whose pop panics once.
+struct BadQueue {
+    queue: DeltaFifo<DynamicObject>,
+    panicked: AtomicBool,
+}
+
+impl ReflectorStore<DynamicObject> for BadQueue {
+    fn add(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
+        self.queue.add(object)
+    }
+    fn update(&self, object: Arc<DynamicObject>) -> Result<(), StoreError> {
+        self.queue.update(object)
+    }
+    fn delete(&self, object: Deleted<DynamicObject>) -> Result<(), StoreError> {
+        self.queue.delete(object)
+    }
+    fn replace(&self, objects: Vec<Arc<DynamicObject>>, version: &str) -> Result<(), StoreError> {
+        self.queue.replace(objects, version)
+    }
+    fn resync(&self) -> Result<(), StoreError> {
+        self.queue.resync()
+    }
+}
+
+impl Queue<DynamicObject> for BadQueue {
+    fn pop(
+        &self,
+        process: &mut Process<'_, DynamicObject>,
+    ) -> Result<Deltas<DynamicObject>, PopError<Deltas<DynamicObject>>> {
+        assert!(self.panicked.swap(true, Ordering::SeqCst), "not now");
+        self.queue.pop(process)
+    }
+    fn synced(&self) -> Done {
+        self.queue.synced()
+    }
+    fn close(&self) {
+        self.queue.close();
+    }
+    fn is_closed(&self) -> bool {
+        self.queue.is_closed()
+    }
+}
+
+#[test]
+fn c2_a_process_loop_that_breaks_begins_again() {
+    logging();
+    let feed = Feed::new("c2 objects");
+    feed.list("10", &[("a", "1")]);
+    let queue = BadQueue {
+        queue: DeltaFifo::new(Accessor::object()),
+        panicked: AtomicBool::new(false),
+    };
+    let config = ControllerConfig::new(Arc::new(queue), Arc::new(feed), |_, _| Ok(()));
+    let (controller, running) = run_controller(Controller::new(config));
+    assert!(controller.synced().wait_timeout(SOON), "it goes on");
+    logged(&["ERROR", "c2 objects", "panicked: not now"]);
+    running.end().unwrap();
+}
+
+#[test]
+fn p1_refused_change_costs_only_itself() {
+    logging();
+    let feed = Feed::new("p1 objects");
+    feed.list("10", &[("first", "1")]);
+    let door = Door::new();
+    let at = door.clone();
+    let (handler, events) = recorder();
+    let mut picky = InformerOptions::new(Arc::new(feed.clone()), handler);
+    picky.queue = queue_kind();
+    picky.indexers = Indexers::new().with(
+        "picky",
+        IndexFunc::fallible(
+            move |object: &DynamicObject| match object.resource_version() {
+                "1" => {
+                    at.pass();
+                    Ok(Vec::new())
+                }
+                "11" => Err("not this one"),
+                _ => Ok(Vec::new()),
+            },
+        ),
+    );
+    picky.reflector = options(&FakeClock::new());
+    let (store, controller) = new_indexer_informer(picky);
+    let (controller, running) = run_controller(controller);
+    door.until_come(1);
+    feed.event("ADDED", "bad", "11");
+    feed.event("MODIFIED", "bad", "12");
+    feed.event("ADDED", "good", "13");
+    feed.event("BOOKMARK", "", "14");
+    if !locked() {
+        until_version(&controller, "14");
+    }
+    door.open();
+    assert_eq!(events.next(), "add first@1 initial");
+    assert_eq!(events.next(), "add bad@12");
+    assert_eq!(events.next(), "add good@13");
+    assert!(store.get_by_key("bad").is_some());
+    logged(&["p1 objects", "an event was lost", "not this one"]);
+    running.end().unwrap();
+}
+
+#[test]
+fn p2_whether_it_is_an_add_or_an_update_is_for_the_store_to_say() {
+    let feed = Feed::new("p2");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (_handler, events) = record(&informer);
+    let _running = run(&informer);
+    feed.event("ADDED", "a", "11");
+    feed.event("MODIFIED", "b", "12");
+    assert_eq!(
+        events.take(3),
+        ["add a@1 initial", "update a@1-11", "add b@12"]
+    );
+    assert_eq!(informer.indexer().len(), 2);
+}
+
+#[test]
+fn p3_a_deletion_is_told_after_the_store_knows_it() {
+    let feed = Feed::new("p3");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let lister = informer.lister();
+    let (left, lefts) = mpsc::channel();
+    informer
+        .add_event_handler(|handler| {
+            handler.on_delete(move |gone| {
+                left.send((gone.name().to_owned(), lister.list().len()))
+                    .unwrap();
+            })
+        })
+        .unwrap();
+    let _running = run_synced(&informer);
+    feed.event("DELETED", "unknown", "11");
+    feed.event("DELETED", "a", "12");
+    if one_by_one() {
+        // It does not look what the store has.
+        assert_eq!(lefts.recv_timeout(SOON).unwrap().0, "unknown");
+    }
+    assert_eq!(lefts.recv_timeout(SOON), Ok(("a".to_owned(), 0)));
+}
+
+#[test]
+fn p8_only_what_comes_before_the_sync_is_of_the_initial_list() {
+    let feed = Feed::new("p8");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (_handler, events) = record(&informer);
+    let _running = run_synced(&informer);
+    feed.expire();
+    feed.list("20", &[("a", "15"), ("b", "16")]);
+    assert_eq!(
+        events.take(3),
+        ["add a@1 initial", "update a@1-15", "add b@16"]
+    );
+}
+
+/// What can't be decoded without a panic if its name is "bomb", and not be asked for its version without one
+/// if it is "mine".
+struct Explosive(DynamicObject);
+
+impl<'de> Deserialize<'de> for Explosive {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let object = DynamicObject::deserialize(deserializer)?;
+        assert_ne!(object.name(), "bomb", "boom");
+        Ok(Self(object))
+    }
+}
+
+impl Object for Explosive {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn namespace(&self) -> &str {
+        self.0.namespace()
+    }
+    fn uid(&self) -> &str {
+        self.0.uid()
+    }
+    fn resource_version(&self) -> &str {
+        assert_ne!(self.name(), "mine", "boom");
+        self.0.resource_version()
+    }
+    fn label(&self, key: &str) -> Option<&str> {
+        self.0.label(key)
+    }
+}
+
+type Explosives = SharedIndexInformer<Explosive>;
+
+/// The names of what is added come by the channel.
+fn explosives(
+    feed: &Feed,
+) -> (
+    Explosives,
+    Running<Result<(), InformerError>>,
+    mpsc::Receiver<String>,
+) {
+    let mut options = informer_options(options(&FakeClock::new()));
+    // With a resync period, so that the thread of the resyncs has to be ended, too.
+    options.reflector.resync_period = SOON;
+    let informer = Explosives::new(Arc::new(feed.clone()), options);
+    let (seen, names) = mpsc::channel();
+    informer
+        .add_event_handler(|handler| {
+            handler.on_add(move |object, _| seen.send(object.name().to_owned()).unwrap())
+        })
+        .unwrap();
+    let running = Running::new({
+        let informer = informer.clone();
+        move |stop| informer.run(stop)
+    });
+    assert_eq!(names.recv_timeout(SOON), Ok("a".to_owned()));
+    (informer, running, names)
+}
+
+#[test]
+fn an_object_whose_decoding_panics_costs_only_itself() {
+    let feed = Feed::new("bombs");
+    feed.list("10", &[("a", "1")]);
+    let (informer, running, names) = explosives(&feed);
+    feed.event("ADDED", "bomb", "11");
+    feed.event("ADDED", "b", "12");
+    assert_eq!(
+        names.recv_timeout(SOON),
+        Ok("b".to_owned()),
+        "{:?}",
+        informer.status()
+    );
+    // The status follows the cache at some distance.
+    until("told", || informer.status().resource_version == "12");
+    let status = informer.status();
+    assert_eq!(
+        (status.unreadable, status.complete),
+        (1, false),
+        "{status:?}"
+    );
+    assert_eq!((status.lists, status.watches), (1, 1), "the watch goes on");
+    let error = status.last_error.unwrap().to_string();
+    assert!(
+        error.contains("bombs: bomb: ") && error.contains("panicked") && error.contains("boom"),
+        "{error}"
+    );
+
+    // As one of a list.
+    feed.expire();
+    feed.list(
+        "20",
+        &[("a", "1"), ("bomb", "11"), ("b", "12"), ("c", "13")],
+    );
+    assert_eq!(
+        names.recv_timeout(SOON),
+        Ok("c".to_owned()),
+        "{:?}",
+        informer.status()
+    );
+    until("told", || informer.status().resource_version == "20");
+    let status = informer.status();
+    assert_eq!(
+        (status.unreadable, status.complete, status.lists),
+        (2, false, 2),
+        "{status:?}"
+    );
+    feed.expire();
+    feed.list("30", &[("a", "1"), ("b", "12"), ("c", "13")]);
+    until("told", || informer.status().resource_version == "30");
+    assert!(informer.status().complete, "a list without such an object");
+    running.end().unwrap();
+}
+
+#[test]
+fn a_type_whose_accessors_panic_does_not_end_the_reflector() {
+    let feed = Feed::new("mines");
+    feed.list("10", &[("a", "1")]);
+    let (informer, running, names) = explosives(&feed);
+    feed.event("ADDED", "mine", "11");
+    feed.list("20", &[("a", "1"), ("b", "12")]);
+    assert_eq!(
+        names.recv_timeout(SOON),
+        Ok("b".to_owned()),
+        "{:?}",
+        informer.status()
+    );
+    let error = informer.status().last_error.unwrap().to_string();
+    assert!(
+        error.contains("panicked") && error.contains("boom"),
+        "{error}"
+    );
+    running.end().unwrap();
+}
+
+#[test]
+fn panics_of_the_watch_error_handler_are_caught() {
+    logging();
+    let feed = Feed::new("watch error handler");
+    let mut options = options(&FakeClock::new());
+    options.watch_error_handler = Some(Arc::new(|error| panic!("what is {error}?")));
+    let informer = informer_with(&feed, options);
+    let running = run(&informer);
+    feed.refuse(status(403, "Forbidden", "not you"));
+    feed.list("10", &[]);
+    assert!(informer.synced().wait_timeout(SOON));
+    logged(&["watch error handler", "panicked: what is", "not you"]);
+    running.end().unwrap();
+}
+
+#[test]
+fn a_script_drives_an_informer_too() {
+    let script = ScriptedListerWatcher::new([
+        Answer::body(
+            r#"{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}"#,
+        ),
+        Answer::open(
+            r#"{"type": "DELETED", "object": {"metadata": {"name": "a", "resourceVersion": "8"}}}"#,
+        ),
+    ]);
+    let informer = SharedIndexInformer::<DynamicObject>::new(Arc::new(script), Default::default());
+    let (_handler, events) = record(&informer);
+    let running = run(&informer);
+    assert_eq!(events.take(2), ["add a@ initial", "delete a@8"]);
+    running.end().unwrap();
+}

@@ -1,0 +1,757 @@
+//! How an informer is set up, and how it ends: alone, with its factory, and with somebody stuck in a
+//! callback.
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use k8s_informer::testing::FakeClock;
+use k8s_informer::{
+    DynamicObject, GroupVersionResource, HandlerFuncs, HandlerRegistration, InformerError,
+    InformerScope, ListerWatcher, ListerWatcherSource, Object, SharedIndexInformer,
+    SharedInformerFactory, ShutdownError, Stop, Transform, WatchErrorHandler,
+};
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::{informer, informer_options, queue_kind};
+use crate::informer::support::{
+    Door, Feed, Informer, SECOND, SOON, logged, logging, options, record, record_every, run,
+    run_synced, soon, status, until,
+};
+
+const INSTANT: Duration = Duration::from_millis(10);
+
+/// The same feed for whatever is asked.
+#[derive(Clone)]
+struct Source(Feed);
+
+impl ListerWatcherSource for Source {
+    fn lister_watcher(&self, _: &GroupVersionResource, _: Option<&str>) -> Arc<dyn ListerWatcher> {
+        Arc::new(self.0.clone())
+    }
+}
+
+fn factory(feed: &Feed) -> SharedInformerFactory {
+    let builder = SharedInformerFactory::builder(Source(feed.clone())).queue(queue_kind());
+    builder
+        .reflector_options(options(&FakeClock::new()))
+        .build()
+}
+
+fn pods() -> GroupVersionResource {
+    GroupVersionResource::new("", "v1", "pods")
+}
+
+fn rename(to: &'static str) -> Transform<DynamicObject> {
+    Transform::new(move |object: Arc<DynamicObject>| {
+        let mut fields = Arc::unwrap_or_clone(object).into_map();
+        fields.insert("told".to_owned(), json!(to));
+        Ok::<_, String>(Arc::new(fields.into()))
+    })
+}
+
+#[test]
+fn i6_last_setting_before_start_wins_later_ones_fail() {
+    let feed = Feed::new("i6");
+    let informer = informer(&feed);
+    let (told, errors) = mpsc::channel();
+    let handler = |name: &'static str| -> WatchErrorHandler {
+        let told = told.clone();
+        Arc::new(move |error| told.send(format!("{name}: {error}")).unwrap())
+    };
+    informer.set_transform(rename("first")).unwrap();
+    informer.set_transform(rename("second")).unwrap();
+    informer.set_watch_error_handler(handler("first")).unwrap();
+    informer.set_watch_error_handler(handler("second")).unwrap();
+    feed.refuse(status(403, "Forbidden", "not yet"));
+    feed.list("10", &[("a", "1")]);
+    let running = run_synced(&informer);
+    let error = errors.recv_timeout(SOON).unwrap();
+    assert!(
+        error.starts_with("second: ") && error.contains("not yet"),
+        "{error}"
+    );
+    assert_eq!(
+        informer.lister().get("", "a").unwrap().get("told").unwrap(),
+        "second"
+    );
+    for error in [
+        informer.set_transform(rename("late")),
+        informer.set_watch_error_handler(handler("late")),
+    ] {
+        assert!(matches!(
+            error.unwrap_err(),
+            InformerError::AlreadyStarted { .. }
+        ));
+    }
+    running.end().unwrap();
+    assert!(informer.set_transform(rename("too late")).is_err());
+}
+
+#[test]
+fn failing_transform_is_reported_by_key_without_stall() {
+    logging();
+    let feed = Feed::new("transforms");
+    feed.list(
+        "10",
+        &[("a", "1"), ("bad", "1"), ("worse", "1"), ("b", "1")],
+    );
+    let informer = informer(&feed);
+    let picky = AtomicBool::new(true);
+    informer
+        .set_transform(Transform::new(move |object: Arc<DynamicObject>| {
+            let cured = object.resource_version() == "30" || !picky.load(Ordering::Relaxed);
+            match object.name() {
+                "bad" if !cured => Err("can't be changed".to_owned()),
+                "worse" if !cured => panic!("can't be looked at"),
+                _ => Ok(object),
+            }
+        }))
+        .unwrap();
+    let (handler, events) = record(&informer);
+    let running = run_synced(&informer);
+    assert!(handler.synced().wait_timeout(SOON));
+    assert_eq!(events.take(2), ["add a@1 initial", "add b@1 initial"]);
+    feed.event("MODIFIED", "bad", "11");
+    feed.event("MODIFIED", "worse", "12");
+    feed.event("MODIFIED", "a", "13");
+    assert_eq!(events.next(), "update a@1-13");
+    logged(&["bad", "can't be changed"]);
+    logged(&["worse", "panicked: can't be looked at"]);
+    assert!(informer.status().unreadable >= 2, "{:?}", informer.status());
+    // Once it can be changed it is there, and a deletion goes through in any case.
+    feed.event("MODIFIED", "worse", "30");
+    assert_eq!(events.next(), "add worse@30");
+    feed.event("DELETED", "worse", "31");
+    let deleted = events.next();
+    assert!(
+        deleted == "delete worse@31" || deleted == "gone worse@30",
+        "{deleted}"
+    );
+    running.end().unwrap();
+}
+
+#[test]
+fn a_recreation_can_be_told_as_a_deletion_and_an_add() {
+    let with = |uid: &str, version: &str| json!({ "metadata": { "name": "a", "uid": uid, "resourceVersion": version } });
+    let feed = Feed::new("recreation");
+    feed.list_of("10", &[with("x", "1")]);
+    let mut options = informer_options(options(&FakeClock::new()));
+    options.tell_recreation = true;
+    let informer: Informer = SharedIndexInformer::new(Arc::new(feed.clone()), options);
+    let (_handler, events) = record(&informer);
+    let _running = run_synced(&informer);
+    feed.event_of("MODIFIED", with("x", "11"));
+    assert_eq!(events.take(2), ["add a@1 initial", "update a@1-11"]);
+    feed.expire();
+    feed.list_of("20", &[with("y", "15")]);
+    assert_eq!(events.take(2), ["gone a@11", "add a@15"]);
+    // One without a UID can't be told from the other.
+    feed.event("MODIFIED", "a", "21");
+    feed.event_of("MODIFIED", with("z", "22"));
+    feed.event_of("ADDED", with("w", "23"));
+    assert_eq!(
+        events.take(4),
+        ["update a@15-21", "update a@21-22", "gone a@22", "add a@23"]
+    );
+}
+
+#[test]
+fn i3_reflector_and_process_loop_end_before_the_handlers() {
+    let feed = Feed::new("i3 order");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let door = Door::new();
+    let at = door.clone();
+    let handler = informer
+        .add_event_handler(|handler| handler.on_add(move |_, _| at.pass()))
+        .unwrap();
+    let running = run_synced(&informer);
+    door.until_come(1);
+    running.stop.stop();
+    until("stopped", || informer.is_stopped());
+    // The handler is still in its call, everything else has ended.
+    assert_eq!(
+        informer.status().state,
+        k8s_informer::ReflectorState::Stopped
+    );
+    assert!(!informer.ended().is_done() && !handler.ended().is_done());
+    assert!(informer.add_event_handler(|handler| handler).is_err());
+    door.open();
+    running.ended().unwrap();
+    assert!(informer.ended().is_done() && handler.ended().is_done());
+}
+
+#[test]
+fn fa6_single_informer_can_be_stopped_and_recreated() {
+    let feed = Feed::new("fa6");
+    let factory = factory(&feed);
+    let (one, other) = (
+        factory.dynamic(pods()),
+        factory.dynamic(GroupVersionResource::new("", "v1", "nodes")),
+    );
+    factory.start(&Stop::new()).unwrap();
+    let stopped = one.clone();
+    let (factory, answer) = soon("stop", move || {
+        let answer = factory.stop_informer(&stopped);
+        (factory, answer)
+    });
+    assert!(answer && one.is_stopped() && one.ended().is_done() && !other.is_stopped());
+    assert!(factory.stop_informer(&one), "once more does no harm");
+    let again = factory.dynamic(pods());
+    assert!(!Arc::ptr_eq(again.indexer(), one.indexer()) && !again.is_stopped());
+    assert!(factory.stop_informer(&again), "one that was never started");
+    assert!(factory.stop_informer(&informer(&feed)), "one of nobody's");
+    assert!(soon("shutdown", move || factory.shutdown()));
+}
+
+#[test]
+fn fa6_callback_stopping_informer_then_factory_never_waits() {
+    let feed = Feed::new("fa6 within");
+    feed.list("10", &[("a", "1")]);
+    let factory = factory(&feed);
+    let pods = factory.dynamic(pods());
+    let (answered, answers) = mpsc::channel();
+    let door = Door::new();
+    let (inner, own, at) = (factory.clone(), pods.clone(), door.clone());
+    pods.add_event_handler(|handler| {
+        handler.on_add(move |_, _| {
+            let stopped = inner.stop_informer(&own);
+            answered
+                .send((stopped, inner.shutdown(), inner.shutdown_timeout(INSTANT)))
+                .unwrap();
+            at.pass();
+        })
+    })
+    .unwrap();
+    factory.start(&Stop::new()).unwrap();
+    let answer = answers
+        .recv_timeout(SOON)
+        .expect("nobody waits for himself");
+    assert_eq!(answer, (false, false, Err(ShutdownError::FromWithin)));
+    // It is forgotten, and has not ended: a shutdown from outside waits for it as long as it may.
+    until_only_these_are_stuck(&factory, &["handler-1 run"]);
+    door.open();
+    soon("shutdown", move || factory.shutdown_timeout(SOON)).unwrap();
+    assert!(pods.ended().is_done());
+}
+
+/// Waits until a factory that is shut down has only these threads left, and says so.
+fn until_only_these_are_stuck(factory: &SharedInformerFactory, threads: &[&str]) {
+    until("the others have ended", || {
+        let inner = factory.clone();
+        let error = soon("shutdown", move || inner.shutdown_timeout(INSTANT)).unwrap_err();
+        let ShutdownError::TimedOut {
+            after: INSTANT,
+            stuck,
+        } = &error
+        else {
+            panic!("{error}")
+        };
+        let names = threads.join(", ");
+        stuck == threads
+            && error.to_string() == format!("after 10ms these threads had not ended: {names}")
+    });
+}
+
+/// Shuts a factory down in which a thread is stuck at a door, and looks whether its name is told.
+fn name_who_is_stuck(
+    name: &'static str,
+    thread: &str,
+    get_stuck: impl FnOnce(&SharedIndexInformer<DynamicObject>, Door),
+) {
+    let feed = Feed::new(name);
+    feed.list("10", &[("a", "1")]);
+    let factory = factory(&feed);
+    let pods = factory.dynamic(pods());
+    let (_other, _events) = record(&pods);
+    let door = Door::new();
+    get_stuck(&pods, door.clone());
+    factory.start(&Stop::new()).unwrap();
+    door.until_come(1);
+    until_only_these_are_stuck(&factory, &[thread]);
+    door.open();
+    let inner = factory.clone();
+    soon("shutdown", move || inner.shutdown_timeout(SOON)).unwrap();
+    assert!(factory.is_shut_down());
+}
+
+#[test]
+fn fa5_a_shutdown_names_the_handler_that_is_stuck() {
+    name_who_is_stuck("stuck handler", "handler-2 run", |pods, door| {
+        pods.add_event_handler(|handler| handler.on_add(move |_, _| door.pass()))
+            .unwrap();
+    });
+}
+
+#[test]
+fn fa5_a_shutdown_names_the_reflector_whose_transform_is_stuck() {
+    name_who_is_stuck(
+        "stuck transform",
+        "stuck transform reflector",
+        |pods, door| {
+            pods.set_transform(Transform::new(move |object| {
+                door.pass();
+                Ok::<_, String>(object)
+            }))
+            .unwrap();
+        },
+    );
+}
+
+#[test]
+fn fa5_shutdown_names_process_loop_stuck_in_index_function() {
+    name_who_is_stuck("stuck index", "stuck index process", |pods, door| {
+        pods.add_index("stuck", move |_| {
+            door.pass();
+            Vec::new()
+        })
+        .unwrap();
+    });
+}
+
+#[test]
+fn a_wait_for_a_sync_ends_with_the_informer() {
+    let feed = Feed::new("never listed");
+    let factory = factory(&feed);
+    let pods = factory.dynamic(pods());
+    factory.start(&Stop::new()).unwrap();
+    feed.refuse(status(403, "Forbidden", "not yours"));
+    until("failed", || pods.status().last_error.is_some());
+    let (own, (waits, waited)) = (pods.clone(), mpsc::channel());
+    let waiting = std::thread::spawn(move || {
+        waits.send(()).unwrap();
+        own.wait_for_sync(&Stop::new(), None)
+    });
+    waited.recv().unwrap();
+    assert!(soon("stop", move || factory.stop_informer(&pods)));
+    let error = soon("the wait", move || waiting.join().unwrap()).unwrap_err();
+    assert!(!error.timed_out());
+    assert!(
+        error
+            .to_string()
+            .starts_with("ended before these had synced: never listed ("),
+        "{error}"
+    );
+    assert!(error.to_string().contains("not yours"), "{error}");
+}
+
+#[test]
+fn fa4_fa10_a_wait_has_a_deadline_and_is_not_for_handlers() {
+    let feed = Feed::new("fa4 deadline");
+    let factory = factory(&feed);
+    let pods = factory.dynamic(pods());
+    let door = Door::new();
+    let at = door.clone();
+    let handler = pods
+        .add_event_handler(|handler| handler.on_add(move |_, _| at.pass()))
+        .unwrap();
+    factory.start(&Stop::new()).unwrap();
+    feed.refuse(status(403, "Forbidden", "not yours"));
+    until("failed", || pods.status().last_error.is_some());
+    let error = factory
+        .wait_for_cache_sync_with(&Stop::new(), INSTANT)
+        .unwrap_err();
+    assert!(
+        error.timed_out()
+            && error
+                .to_string()
+                .starts_with("after 10ms these had not synced: fa4 deadline (")
+    );
+    assert!(
+        error.unsynced[0]
+            .last_error
+            .as_ref()
+            .unwrap()
+            .to_string()
+            .contains("not yours")
+    );
+    let stop = Stop::new();
+    stop.stop();
+    assert!(
+        !factory
+            .wait_for_cache_sync_with(&stop, SOON)
+            .unwrap_err()
+            .timed_out()
+    );
+    feed.list("10", &[("a", "1")]);
+    factory
+        .wait_for_cache_sync_with(&Stop::new(), SOON)
+        .unwrap();
+    door.until_come(1);
+    assert!(!handler.has_synced());
+    door.open();
+    assert!(handler.synced().wait_timeout(SOON));
+    assert!(soon("shutdown", {
+        let factory = factory.clone();
+        move || factory.shutdown()
+    }));
+    factory
+        .wait_for_cache_sync_with(&Stop::new(), INSTANT)
+        .expect("it has synced, and that stays");
+    assert!(matches!(
+        factory.start(&Stop::new()),
+        Err(InformerError::Stopped { .. })
+    ));
+}
+
+#[test]
+fn fa1_an_informer_of_your_own_making_counts_as_the_factorys() {
+    use k8s_openapi::api::core::v1::Pod;
+    let feed = Feed::new("fa1 own");
+    let factory = factory(&feed);
+    let inner = factory.clone();
+    let asked = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&asked);
+    let made = factory.informer_for::<Pod>(|source, mut options| {
+        *count.lock() += 1;
+        // It may use the factory.
+        inner.dynamic(GroupVersionResource::new("", "v1", "nodes"));
+        assert_eq!(options.queue, queue_kind());
+        options.tell_recreation = true;
+        SharedIndexInformer::new(source.lister_watcher(&pods(), None), options)
+    });
+    let again = factory.informer_for::<Pod>(|_, _| panic!("there is one"));
+    assert!(Arc::ptr_eq(made.indexer(), again.indexer()));
+    assert!(Arc::ptr_eq(
+        made.indexer(),
+        factory.informer::<Pod>().indexer()
+    ));
+    assert_eq!(*asked.lock(), 1);
+    factory.start(&Stop::new()).unwrap();
+    until("asked", || feed.requests().len() == 2);
+    assert!(soon("shutdown", move || factory.shutdown()) && made.is_stopped());
+}
+
+#[test]
+fn fa2_the_resync_period_of_one_resource_overrides_the_factorys() {
+    let feed = Feed::new("fa2");
+    let clock = FakeClock::new();
+    let nodes = GroupVersionResource::new("", "v1", "nodes");
+    let factory = SharedInformerFactory::builder(Source(feed.clone()))
+        .queue(queue_kind())
+        .reflector_options(options(&clock))
+        .resync(60 * SECOND)
+        .resync_of(nodes.clone(), 7 * SECOND)
+        .build();
+    let (pods, nodes) = (factory.dynamic(pods()), factory.dynamic(nodes));
+    // The shortest that a handler gets after the start is the informer's: it tells what that is.
+    factory.start(&Stop::new()).unwrap();
+    feed.list("10", &[("a", "1")]);
+    feed.list("10", &[("a", "1")]);
+    factory
+        .wait_for_cache_sync_with(&Stop::new(), SOON)
+        .unwrap();
+    let ((_pod, _pods), (_node, told)) =
+        (record_every(&pods, SECOND), record_every(&nodes, SECOND));
+    assert!(clock.until_waits(2, SOON));
+    let mut waits = clock.waits();
+    waits.sort();
+    assert_eq!(waits, [7 * SECOND, 60 * SECOND]);
+    clock.advance(7 * SECOND);
+    assert_eq!(told.take(2), ["add a@1 initial", "update a@1-1"]);
+    assert!(soon("shutdown", move || factory.shutdown()));
+}
+
+#[test]
+fn fa1_two_scopes_of_a_kind_get_two_informers() {
+    let feed = Feed::new("fa1 scopes");
+    let factory = factory(&feed);
+    let scopes = [
+        InformerScope::all().label_selector("app=web".parse().unwrap()),
+        InformerScope::all().field_selector("spec.nodeName=worker-1"),
+        InformerScope::all(),
+    ];
+    let informers = scopes
+        .clone()
+        .map(|scope| factory.dynamic_in(pods(), &scope));
+    for (informer, scope) in informers.iter().zip(&scopes) {
+        assert!(Arc::ptr_eq(
+            informer.indexer(),
+            factory.dynamic_in(pods(), scope).indexer()
+        ));
+    }
+    assert!(!Arc::ptr_eq(informers[0].indexer(), informers[1].indexer()));
+    assert!(Arc::ptr_eq(
+        informers[2].indexer(),
+        factory.dynamic(pods()).indexer()
+    ));
+    factory.start(&Stop::new()).unwrap();
+    until("asked", || feed.requests().len() == 3);
+    let mut asked: Vec<_> = feed
+        .requests()
+        .into_iter()
+        .map(|(verb, options)| {
+            format!(
+                "{verb} {} {}",
+                options.label_selector, options.field_selector
+            )
+        })
+        .collect();
+    asked.sort();
+    assert_eq!(
+        asked,
+        ["list  ", "list  spec.nodeName=worker-1", "list app=web "]
+    );
+    assert!(soon("shutdown", move || factory.shutdown()));
+}
+
+#[test]
+fn callback_may_stop_its_factory_or_informer() {
+    let feed = Feed::new("stops itself");
+    let factory = factory(&feed);
+    let (one, other) = (
+        factory.dynamic(pods()),
+        factory.dynamic(GroupVersionResource::new("", "v1", "nodes")),
+    );
+    let (answered, answers) = mpsc::channel();
+    let (inner, own) = (factory.clone(), one.clone());
+    one.add_event_handler(|handler| {
+        handler.on_add(move |_, _| answered.send(inner.stop_informer(&own)).unwrap())
+    })
+    .unwrap();
+    let (handler, events) = record(&other);
+    feed.list("10", &[("a", "1")]);
+    feed.list("10", &[("a", "1")]);
+    factory.start(&Stop::new()).unwrap();
+    assert_eq!(answers.recv_timeout(SOON), Ok(false));
+    assert!(one.ended().wait_timeout(SOON));
+    assert_eq!(events.next(), "add a@1 initial");
+    assert!(handler.synced().wait_timeout(SOON) && !other.is_stopped());
+    assert!(soon("shutdown", move || factory.shutdown()) && other.is_stopped());
+}
+
+#[test]
+fn wt1_i5_wait_for_past_sync_returns_even_after_stop() {
+    let feed = Feed::new("wt1");
+    feed.list("10", &[]);
+    let informer = informer(&feed);
+    let running = run(&informer);
+    k8s_informer::wait_for_cache_sync(&Stop::new(), [informer.synced()]).unwrap();
+    running.end().unwrap();
+    let stopped = Stop::new();
+    stopped.stop();
+    k8s_informer::wait_for_cache_sync(&stopped, [informer.synced()]).unwrap();
+}
+
+#[test]
+fn fa6_stopped_informer_leaves_nothing_in_factory() {
+    for from_within in [false, true] {
+        let feed = Feed::new("fa6 memory");
+        feed.list("10", &[("a", "1")]);
+        let factory = factory(&feed);
+        let pods = factory.dynamic(pods());
+        let (inner, own) = (factory.clone(), Mutex::new(Some(pods.clone())));
+        pods.add_event_handler(|handler| {
+            handler.on_delete(move |_| {
+                if let Some(own) = { own.lock().take() } {
+                    inner.stop_informer(&own);
+                }
+            })
+        })
+        .unwrap();
+        factory.start(&Stop::new()).unwrap();
+        assert!(pods.synced().wait_timeout(SOON));
+        let object = Arc::downgrade(&pods.lister().list()[0]);
+        if from_within {
+            feed.event("DELETED", "a", "11");
+            drop(pods);
+            until("gone", || object.strong_count() == 0);
+        } else {
+            let factory = factory.clone();
+            assert!(soon("stop", move || factory.stop_informer(&pods)));
+            assert_eq!(object.strong_count(), 0);
+        }
+        assert!(soon("shutdown", move || factory.shutdown()));
+    }
+}
+
+fn nth(at: usize) -> GroupVersionResource {
+    GroupVersionResource::new("", "v1", format!("things{at}"))
+}
+
+/// Runs `work` in a callback of each of these informers, once all are in their callbacks. Returns the results
+/// by informer.
+fn in_callbacks<R: Debug + Send + 'static>(
+    informers: &[Informer],
+    work: impl Fn(usize) -> R + Clone + Send + 'static,
+) -> impl FnOnce() -> Vec<R> {
+    let (sender, results) = mpsc::channel();
+    let door = Door::new();
+    for (at, informer) in informers.iter().enumerate() {
+        let (door, sender, work) = (door.clone(), sender.clone(), work.clone());
+        let on_add = move |_: &Arc<DynamicObject>, _| {
+            door.pass();
+            let _ = sender.send((at, work(at)));
+        };
+        informer
+            .add_handler(HandlerFuncs::new().on_add(on_add))
+            .unwrap();
+    }
+    let count = informers.len();
+    move || {
+        door.until_come(count);
+        door.open();
+        let next = |_| {
+            results
+                .recv_timeout(SOON)
+                .expect("they wait for each other")
+        };
+        let mut results: Vec<_> = (0..count).map(next).collect();
+        results.sort_by_key(|(at, _)| *at);
+        results.into_iter().map(|(_, result)| result).collect()
+    }
+}
+
+#[test]
+fn fa6_callbacks_that_stop_each_others_informer_end() {
+    for count in [2, 3] {
+        let feed = Feed::new("stop each other");
+        let factory = factory(&feed);
+        let informers: Vec<_> = (0..count).map(|at| factory.dynamic(nth(at))).collect();
+        let (inner, all) = (factory.clone(), informers.clone());
+        let stopped = in_callbacks(&informers, move |at| {
+            inner.stop_informer(&all[(at + 1) % count])
+        });
+        (0..count).for_each(|_| feed.list("10", &[("a", "1")]));
+        factory.start(&Stop::new()).unwrap();
+        let stopped = stopped();
+        assert_eq!(
+            stopped.iter().filter(|waited| !**waited).count(),
+            1,
+            "{stopped:?}"
+        );
+        assert!(soon("shutdown", move || factory.shutdown()));
+        assert!(informers.iter().all(|informer| informer.ended().is_done()));
+    }
+}
+
+#[test]
+fn fa5_callbacks_that_shut_each_others_factory_down_end() {
+    let feed = Feed::new("shut down each other");
+    let factories = [factory(&feed), factory(&feed)];
+    let informers = factories.each_ref().map(|factory| factory.dynamic(pods()));
+    let inner = factories.clone();
+    let shut_down = in_callbacks(&informers, move |at| match at {
+        0 => inner[1].shutdown(),
+        _ => inner[0].shutdown_timeout(10 * SOON).is_ok(),
+    });
+    for factory in &factories {
+        feed.list("10", &[("a", "1")]);
+        factory.start(&Stop::new()).unwrap();
+    }
+    let shut_down = shut_down();
+    assert_eq!(
+        shut_down.iter().filter(|waited| !**waited).count(),
+        1,
+        "{shut_down:?}"
+    );
+    for factory in factories {
+        assert!(soon("shutdown", move || factory.shutdown()));
+    }
+}
+
+#[test]
+fn sp15_handlers_that_shut_each_other_down_end() {
+    let feed = Feed::new("handlers shut down each other");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let handlers: Arc<Mutex<Vec<HandlerRegistration>>> = Arc::default();
+    let (own, all) = (informer.clone(), Arc::clone(&handlers));
+    let (sender, answers) = mpsc::channel();
+    let door = Door::new();
+    for other in [1, 0] {
+        let (door, sender, own, all) =
+            (door.clone(), sender.clone(), own.clone(), Arc::clone(&all));
+        let on_add = move |_: &Arc<DynamicObject>, _| {
+            door.pass();
+            let other = all.lock()[other].clone();
+            sender.send(own.shut_down_event_handler(&other)).unwrap();
+        };
+        handlers.lock().push(
+            informer
+                .add_handler(HandlerFuncs::new().on_add(on_add))
+                .unwrap(),
+        );
+    }
+    let running = run(&informer);
+    door.until_come(2);
+    door.open();
+    let mut waited = [(); 2].map(|()| {
+        answers
+            .recv_timeout(SOON)
+            .expect("they wait for each other")
+    });
+    waited.sort_unstable();
+    assert_eq!(waited, [false, true]);
+    assert!(
+        handlers
+            .lock()
+            .iter()
+            .all(|handler| handler.ended().wait_timeout(SOON))
+    );
+    running.end().unwrap();
+}
+
+/// Uses the factory when it goes.
+struct Asks(SharedInformerFactory, mpsc::Sender<bool>);
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        let _ = self.1.send(self.0.is_shut_down());
+    }
+}
+
+#[test]
+fn fa1_an_informer_that_came_too_late_is_dropped_under_no_lock() {
+    use k8s_openapi::api::core::v1::Pod;
+    let feed = Feed::new("fa1 late");
+    let factory = factory(&feed);
+    let (gone, goes) = mpsc::channel();
+    let inner = factory.clone();
+    let (one, other) = soon("ask", move || {
+        let mut first = None;
+        let made = inner.informer_for::<Pod>(|source, options| {
+            let informer = SharedIndexInformer::new(source.lister_watcher(&pods(), None), options);
+            let asks = Asks(inner.clone(), gone);
+            let handler = informer.add_event_handler(|handler| {
+                handler.on_add(move |_, _| {
+                    let _ = &asks;
+                })
+            });
+            handler.unwrap();
+            // There is one before this one is done.
+            first = Some(inner.informer::<Pod>());
+            informer
+        });
+        (first.unwrap(), made)
+    });
+    assert!(Arc::ptr_eq(one.indexer(), other.indexer()));
+    assert_eq!(goes.recv_timeout(SOON), Ok(false));
+}
+
+#[test]
+fn fa6_informer_panicking_at_start_has_ended_for_waiters() {
+    use k8s_openapi::api::core::v1::Pod;
+    logging();
+    let feed = Feed::new("panics at the start");
+    let factory = factory(&feed);
+    let informer = factory.informer_for::<Pod>(|source, mut options| {
+        options.wrap_queue = Some(Arc::new(|_| panic!("no queue for you")));
+        SharedIndexInformer::new(source.lister_watcher(&pods(), None), options)
+    });
+    let handler = informer.add_event_handler(|handler| handler).unwrap();
+    factory.start(&Stop::new()).unwrap();
+    assert!(informer.ended().wait_timeout(SOON) && handler.ended().wait_timeout(SOON));
+    assert!(informer.is_stopped());
+    let error = factory
+        .wait_for_cache_sync_with(&Stop::new(), SOON)
+        .unwrap_err();
+    assert!(!error.timed_out(), "{error}");
+    logged(&["ERROR", "no queue for you"]);
+    let stopped = factory.clone();
+    assert!(soon("stop", move || stopped.stop_informer(&informer)));
+    assert!(soon("shutdown", move || factory.shutdown()));
+}

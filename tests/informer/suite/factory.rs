@@ -1,0 +1,495 @@
+//! Factories (FA).
+
+use std::collections::HashMap;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use k8s_informer::testing::{ApiServer, FakeClock, Fault, RequestRecord, Verb};
+use k8s_informer::{
+    Client, Config, GroupVersionResource, HandlerFuncs, InformerError, ListerWatcher,
+    ListerWatcherSource, NAMESPACE_INDEX, Object, ReflectorOptions, ReflectorState,
+    SharedInformerFactory, SharedInformerFactoryBuilder, Stop, WaitError,
+};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::queue_kind;
+use crate::informer::support::{
+    Door, Feed, Informer, SOON, options, record, recorder, soon, status, until,
+};
+
+/// A resource, and the namespace.
+type Asked = (String, Option<String>);
+
+/// A feed for each resource, and what it was asked for.
+#[derive(Clone, Default)]
+struct Source {
+    feeds: Arc<Mutex<HashMap<String, Feed>>>,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl Source {
+    fn feed(&self, resource: &str) -> Feed {
+        let new = || Feed::new(String::leak(resource.to_owned()));
+        self.feeds
+            .lock()
+            .entry(resource.to_owned())
+            .or_insert_with(new)
+            .clone()
+    }
+}
+
+impl ListerWatcherSource for Source {
+    fn lister_watcher(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+    ) -> Arc<dyn ListerWatcher> {
+        self.asked
+            .lock()
+            .push((resource.resource().to_owned(), namespace.map(str::to_owned)));
+        Arc::new(self.feed(resource.resource()))
+    }
+}
+
+fn builder(source: &Source) -> SharedInformerFactoryBuilder {
+    SharedInformerFactory::builder(source.clone())
+        .queue(queue_kind())
+        .reflector_options(options(&FakeClock::new()))
+}
+
+fn gvr(resource: &str) -> GroupVersionResource {
+    GroupVersionResource::new("", "v1", resource)
+}
+
+#[test]
+fn fa1_all_who_ask_for_a_kind_get_the_same_informer() {
+    let source = Source::default();
+    let factory = builder(&source).namespace("here").build();
+    let (one, two) = (factory.informer::<Pod>(), factory.informer::<Pod>());
+    assert!(Arc::ptr_eq(one.indexer(), two.indexer()));
+    // The same resource as another type is another informer (client-go has a factory of its own for that).
+    let dynamic = factory.dynamic(gvr("pods"));
+    assert!(Arc::ptr_eq(
+        dynamic.indexer(),
+        factory.dynamic(gvr("pods")).indexer()
+    ));
+    assert!(!Arc::ptr_eq(
+        dynamic.indexer(),
+        factory.dynamic(gvr("nodes")).indexer()
+    ));
+    let here = || Some("here".to_owned());
+    let asked = [
+        ("pods".to_owned(), here()),
+        ("pods".to_owned(), here()),
+        ("nodes".to_owned(), here()),
+    ];
+    assert_eq!(*source.asked.lock(), asked);
+}
+
+#[test]
+fn fa3_start_starts_what_has_not_been_started_and_does_not_wait() {
+    let source = Source::default();
+    let factory = builder(&source).build();
+    factory.start(&Stop::new()).unwrap();
+    let pods = factory.dynamic(gvr("pods"));
+    let (first, second) = (Stop::new(), Stop::new());
+    factory.start(&first).unwrap();
+    let nodes = factory.dynamic(gvr("nodes"));
+    assert_eq!(nodes.status().state, ReflectorState::Created);
+    factory.start(&second).unwrap();
+    for resource in ["pods", "nodes"] {
+        source.feed(resource).list("10", &[("a", "1")]);
+    }
+    factory.wait_for_cache_sync(&Stop::new()).unwrap();
+    // Each has the stop that it was started with.
+    first.stop();
+    until("stopped", || pods.is_stopped());
+    assert!(!nodes.is_stopped());
+    second.stop();
+    until("stopped", || nodes.is_stopped());
+    factory.start(&Stop::new()).unwrap();
+    assert!(factory.shutdown());
+}
+
+#[test]
+fn fa3_nothing_starts_after_a_shutdown() {
+    let factory = builder(&Source::default()).build();
+    let pods = factory.dynamic(gvr("pods"));
+    assert!(factory.shutdown());
+    let error = factory.start(&Stop::new()).unwrap_err();
+    assert!(matches!(error, InformerError::Stopped { .. }));
+    assert_eq!(
+        error.to_string(),
+        "factory: informers were not started because it has stopped already"
+    );
+    // FA5: one that was never started is not affected.
+    assert!(!pods.is_stopped());
+    pods.add_handler(recorder().0).unwrap();
+}
+
+#[test]
+fn fa4_waiting_is_for_what_was_started() {
+    let source = Source::default();
+    let factory = builder(&source).build();
+    factory.wait_for_cache_sync(&Stop::new()).unwrap();
+    factory.dynamic(gvr("pods"));
+    factory.start(&Stop::new()).unwrap();
+    factory.dynamic(gvr("never-started"));
+    source.feed("pods").list("10", &[]);
+    factory.wait_for_cache_sync(&Stop::new()).unwrap();
+    assert!(factory.shutdown());
+}
+
+#[test]
+fn fa4_wt3_stopped_wait_names_unsynced_informers_and_why() {
+    let source = Source::default();
+    let factory = builder(&source).build();
+    for resource in ["pods", "nodes", "secrets"] {
+        factory.dynamic(gvr(resource));
+    }
+    factory.start(&Stop::new()).unwrap();
+    source.feed("pods").list("10", &[]);
+    source.feed("secrets").refuse(status(
+        403,
+        "Forbidden",
+        "secrets is forbidden: you can't list them",
+    ));
+    let (pods, secrets) = (
+        factory.dynamic(gvr("pods")),
+        factory.dynamic(gvr("secrets")),
+    );
+    assert!(pods.synced().wait_timeout(SOON));
+    until("failed", || secrets.status().last_error.is_some());
+    let stop = Stop::new();
+    stop.stop();
+    let error = factory.wait_for_cache_sync(&stop).unwrap_err();
+    let names: Vec<_> = error
+        .unsynced
+        .iter()
+        .map(|unsynced| unsynced.name.as_str())
+        .collect();
+    assert_eq!(names, ["nodes", "secrets"], "sorted");
+    assert!(error.unsynced[0].last_error.is_none());
+    assert_eq!(
+        error.unsynced[1]
+            .last_error
+            .as_ref()
+            .unwrap()
+            .status()
+            .unwrap()
+            .code,
+        403
+    );
+    let text = error.to_string();
+    assert!(
+        text.starts_with("stopped before these had synced: nodes, secrets ("),
+        "{text}"
+    );
+    assert!(text.contains("you can't list them"), "{text}");
+
+    // A shutdown ends a wait, too.
+    let waiter = std::thread::spawn({
+        let factory = Arc::new(factory);
+        let waits = Arc::clone(&factory);
+        let waiter = std::thread::spawn(move || waits.wait_for_cache_sync(&Stop::new()));
+        move || (factory.shutdown(), waiter.join().unwrap().is_err())
+    });
+    assert_eq!(
+        soon("shutdown", move || waiter.join().unwrap()),
+        (true, true)
+    );
+}
+
+#[test]
+fn fa4_wait_names_informers_that_decode_nothing() {
+    let source = Source::default();
+    let factory = builder(&source).build();
+    for resource in ["pods", "nodes", "secrets"] {
+        factory.dynamic(gvr(resource));
+    }
+    factory.start(&Stop::new()).unwrap();
+    // Of the same type, but without names.
+    let nameless = |version: &str| serde_json::json!({"metadata": {"resourceVersion": version}});
+    source
+        .feed("pods")
+        .list_of("10", &[nameless("1"), nameless("2")]);
+    source.feed("nodes").list("10", &[]);
+    let wait =
+        |millis| factory.wait_for_cache_sync_with(&Stop::new(), Duration::from_millis(millis));
+    assert!(factory.dynamic(gvr("pods")).synced().wait_timeout(SOON));
+    assert!(factory.dynamic(gvr("nodes")).synced().wait_timeout(SOON));
+    let both = wait(1).unwrap_err();
+    let what = "pods: none of the 2 objects in the list could be decoded as \
+                k8s_informer::object::dynamic::DynamicObject; the first error: item 0 of the list: unexpected answer: it has no name";
+    assert_eq!(
+        both.to_string(),
+        format!("after 1ms these had not synced: secrets; {what}")
+    );
+    assert!(both.timed_out());
+    source.feed("secrets").list("10", &[]);
+    let error = factory.wait_for_cache_sync(&Stop::new()).unwrap_err();
+    assert_eq!(
+        (error.to_string(), error.timed_out()),
+        (what.to_owned(), false)
+    );
+}
+
+#[test]
+fn wait_for_object_outside_one_namespace_is_an_error() {
+    let source = Source::default();
+    let factory = builder(&source).namespace("web").build();
+    let pods = factory.dynamic(gvr("pods"));
+    let in_namespace = |namespace: &str| {
+        let metadata = json!({"namespace": namespace, "name": "a", "resourceVersion": "1"});
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    };
+    let outside = pods
+        .wait_for_object(&in_namespace("db"), SOON, &Stop::new())
+        .unwrap_err();
+    assert_eq!(
+        outside.to_string(),
+        r#"the informer does not watch the namespace "db", but only: web"#
+    );
+    let stop = Stop::new();
+    stop.stop();
+    let inside = pods
+        .wait_for_object(&in_namespace("web"), SOON, &stop)
+        .unwrap_err();
+    assert!(matches!(inside, WaitError::Stopped { .. }), "{inside}");
+}
+
+#[test]
+fn fa5_shutdown_stops_what_it_started_and_waits_for_it() {
+    let source = Source::default();
+    let factory = builder(&source).build();
+    let pods = factory.dynamic(gvr("pods"));
+    let (_handler, events) = record(&pods);
+    source.feed("pods").list("10", &[("a", "1")]);
+    let stop = Stop::new();
+    factory.start(&stop).unwrap();
+    factory.wait_for_cache_sync(&stop).unwrap();
+    let factory = soon("shutdown", move || {
+        assert!(factory.shutdown());
+        factory
+    });
+    assert!(pods.is_stopped() && !stop.is_stopped());
+    events.rest();
+    assert!(events.is_over());
+    assert!(factory.shutdown(), "once more does no harm");
+}
+
+/// A factory with one informer, in whose callback somebody is.
+fn busy() -> (Arc<SharedInformerFactory>, Informer, Door) {
+    let source = Source::default();
+    let factory = builder(&source).build();
+    let pods = factory.dynamic(gvr("pods"));
+    let door = Door::new();
+    let at = door.clone();
+    pods.add_event_handler(|handler| handler.on_add(move |_, _| at.pass()))
+        .unwrap();
+    source.feed("pods").list("10", &[("a", "1")]);
+    factory.start(&Stop::new()).unwrap();
+    door.until_come(1);
+    (Arc::new(factory), pods, door)
+}
+
+#[test]
+fn fa5_shutdown_returns_when_all_threads_have_ended() {
+    let (factory, pods, door) = busy();
+    let (done, dones) = mpsc::channel();
+    for _ in 0..4 {
+        let (factory, pods, done) = (Arc::clone(&factory), pods.clone(), done.clone());
+        std::thread::spawn(move || done.send((factory.shutdown(), pods.is_stopped())).unwrap());
+    }
+    until("stopped", || pods.is_stopped());
+    // A callback is running, so none of them may have returned. This can't be seen too early, only missed.
+    assert!(dones.recv_timeout(Duration::from_millis(200)).is_err());
+    door.open();
+    for _ in 0..4 {
+        assert_eq!(dones.recv_timeout(SOON), Ok((true, true)));
+    }
+}
+
+#[test]
+fn fa5_callback_shutting_factory_down_does_not_deadlock() {
+    let source = Source::default();
+    let factory = Arc::new(builder(&source).build());
+    let (pods, nodes) = (factory.dynamic(gvr("pods")), factory.dynamic(gvr("nodes")));
+    let (shut, shuts) = mpsc::channel();
+    let inner = Arc::downgrade(&factory);
+    pods.add_event_handler(|handler| {
+        handler.on_add(move |_, _| shut.send(inner.upgrade().unwrap().shutdown()).unwrap())
+    })
+    .unwrap();
+    source.feed("pods").list("10", &[("a", "1")]);
+    factory.start(&Stop::new()).unwrap();
+    assert_eq!(shuts.recv_timeout(SOON), Ok(false));
+    // From outside it can be waited for.
+    assert!(soon("shutdown", move || factory.shutdown()));
+    assert!(pods.is_stopped() && nodes.is_stopped());
+}
+
+#[test]
+fn a_factory_that_nobody_holds_stops_what_it_started() {
+    let (factory, pods, door) = busy();
+    drop(factory);
+    until("stopped", || pods.is_stopped());
+    door.open();
+}
+
+#[test]
+fn fa8_every_informer_has_the_index_by_namespace() {
+    let source = Source::default();
+    let factory = builder(&source).build();
+    let pods = factory.dynamic(gvr("pods"));
+    let metadata = |namespace: &str| json!({ "metadata": { "name": "a", "namespace": namespace, "resourceVersion": "1" } });
+    source
+        .feed("pods")
+        .list_of("10", &[metadata("x"), metadata("y")]);
+    factory.start(&Stop::new()).unwrap();
+    factory.wait_for_cache_sync(&Stop::new()).unwrap();
+    assert_eq!(
+        pods.lister().by_index(NAMESPACE_INDEX, "x").unwrap().len(),
+        1
+    );
+    assert_eq!(pods.lister().namespace("y").list()[0].namespace(), "y");
+    assert!(factory.shutdown());
+}
+
+#[test]
+fn fa9_options_are_tweaked_anew_for_each_request() {
+    let source = Source::default();
+    let count = Mutex::new(0);
+    let factory = builder(&source)
+        .tweak_list_options(move |options| {
+            assert_eq!(options.label_selector, "", "each time they are fresh");
+            *count.lock() += 1;
+            options.label_selector = format!("call={}", count.lock());
+        })
+        .build();
+    let pods = factory.dynamic(gvr("pods"));
+    let feed = source.feed("pods");
+    feed.list("10", &[]);
+    factory.start(&Stop::new()).unwrap();
+    feed.expire();
+    feed.list("20", &[("a", "11")]);
+    let (_handler, events) = record(&pods);
+    assert!(events.next().starts_with("add a@11"));
+    assert!(factory.shutdown());
+    let requests = feed.requests();
+    let asked: Vec<_> = requests
+        .iter()
+        .take(3)
+        .map(|(verb, options)| {
+            let version = options.resource_version.as_deref().unwrap_or_default();
+            format!("{verb} {version} {}", options.label_selector)
+        })
+        .collect();
+    assert_eq!(
+        asked,
+        ["list 0 call=1", "watch 10 call=2", "list 10 call=3"]
+    );
+}
+
+#[test]
+fn fa7_a_client_is_a_source_of_typed_and_dynamic_informers() {
+    let server = ApiServer::start().unwrap();
+    let maps = "/api/v1/namespaces/default/configmaps";
+    server
+        .create(
+            maps,
+            json!({ "metadata": { "name": "a" }, "data": { "x": "1" } }),
+        )
+        .unwrap();
+    let client = Client::new(Config::new(server.url())).unwrap();
+    let factory = SharedInformerFactory::builder(client)
+        .queue(queue_kind())
+        .build();
+    let (typed, dynamic) = (
+        factory.informer::<ConfigMap>(),
+        factory.dynamic(gvr("configmaps")),
+    );
+    let (seen, names) = mpsc::channel();
+    typed
+        .add_handler(
+            HandlerFuncs::new().on_update(move |_, new: &Arc<ConfigMap>| {
+                seen.send(new.data.clone().unwrap_or_default()["x"].clone())
+                    .unwrap();
+            }),
+        )
+        .unwrap();
+    let (_handler, events) = record(&dynamic);
+    factory.start(&Stop::new()).unwrap();
+    factory.wait_for_cache_sync(&Stop::new()).unwrap();
+    assert!(events.next().starts_with("add a@"));
+    server
+        .patch(&format!("{maps}/a"), json!({ "data": { "x": "2" } }))
+        .unwrap();
+    assert_eq!(names.recv_timeout(SOON), Ok("2".to_owned()));
+    assert!(events.next().starts_with("update a@"));
+    server.delete(&format!("{maps}/a")).unwrap();
+    assert!(events.next().starts_with("delete a@"));
+    assert!(soon("shutdown", move || factory.shutdown()));
+    assert!(typed.is_stopped());
+}
+
+#[test]
+fn w3_refused_watch_connection_is_retried_without_list() {
+    // That it began with: a watch-list, or a LIST.
+    for (watch_list, lists) in [(true, 0), (false, 1)] {
+        let mut options = options(&FakeClock::new());
+        options.watch_list = watch_list;
+        watch_without_connections(options, lists);
+    }
+}
+
+fn watch_without_connections(options: ReflectorOptions, lists: u64) {
+    let server = ApiServer::start().unwrap();
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let client = Client::new(Config::new(server.url())).unwrap();
+    let factory = SharedInformerFactory::builder(client)
+        .queue(queue_kind())
+        .reflector_options(options)
+        .build();
+    let informer = factory.dynamic(gvr("configmaps"));
+    let (_handler, events) = record(&informer);
+    factory.start(&Stop::new()).unwrap();
+    factory.wait_for_cache_sync(&Stop::new()).unwrap();
+    // So that there is a version to go on from that the server still knows.
+    server
+        .create(maps, json!({ "metadata": { "name": "a" } }))
+        .unwrap();
+    assert!(events.next().starts_with("add a@"));
+    let watches = |count: usize| {
+        let asked = |all: &[RequestRecord]| {
+            all.iter()
+                .filter(|request| request.verb() == Verb::Watch)
+                .count()
+        };
+        assert!(
+            server.wait_for_requests(|all| asked(all) >= count, SOON),
+            "{:?}",
+            server.requests()
+        );
+    };
+    // Not refused, but closed before an answer.
+    server.fail_next(Fault::close().on(Verb::Watch).times(3));
+    server.close_watches();
+    watches(5);
+    // And refused. The watch that ends so has had an event: one without would be a very short one (W5).
+    server
+        .create(maps, json!({ "metadata": { "name": "b" } }))
+        .unwrap();
+    assert!(events.next().starts_with("add b@"));
+    server.pause();
+    until("tried", || informer.status().watches >= 9);
+    server.resume().unwrap();
+    server
+        .create(maps, json!({ "metadata": { "name": "c" } }))
+        .unwrap();
+    assert!(events.next().starts_with("add c@"));
+    assert_eq!(informer.status().lists, lists, "{:?}", server.requests());
+    assert!(soon("shutdown", move || factory.shutdown()));
+}

@@ -1,0 +1,94 @@
+//! What an informer does, whichever queue it has. The suite is compiled once; it runs on a `DeltaFifo`, and
+//! `suite_passes_on_other_queues` runs it on each of the others in a process of its own. To run one test on another
+//! queue: `TEST_QUEUE=RealFifoAtomic cargo test --test client some_test`.
+
+mod buffers;
+mod cache_readers;
+mod callbacks;
+mod controller;
+mod ends;
+mod factory;
+mod fake_source;
+mod handlers;
+mod namespaces;
+mod passing_on;
+mod relists;
+mod resync;
+mod shared;
+mod stress;
+
+use std::env;
+use std::process::Command;
+use std::sync::Arc;
+
+use k8s_informer::testing::FakeClock;
+use k8s_informer::{
+    InformerQueue, ReflectorOptions, SharedIndexInformer, SharedIndexInformerOptions,
+};
+
+/// The name of the queue that this process tests.
+const VARIABLE: &str = "TEST_QUEUE";
+
+/// The queue that this process tests.
+pub(crate) fn queue_kind() -> InformerQueue {
+    let Ok(name) = env::var(VARIABLE) else {
+        return InformerQueue::DeltaFifo;
+    };
+    let mut others = OTHERS.into_iter();
+    others
+        .find(|queue| format!("{queue:?}") == name)
+        .unwrap_or_else(|| panic!("{VARIABLE}={name}: no such queue"))
+}
+
+/// The queues of the child processes.
+const OTHERS: [InformerQueue; 2] = [
+    InformerQueue::RealFifoAtomic,
+    InformerQueue::RealFifoInOrder,
+];
+
+/// Whether the reflector waits while something is processed (R19).
+pub(crate) fn locked() -> bool {
+    matches!(queue_kind(), InformerQueue::RealFifoInOrder)
+}
+
+/// Whether each change is an item of its own, not those of an object together.
+pub(crate) fn one_by_one() -> bool {
+    !matches!(queue_kind(), InformerQueue::DeltaFifo)
+}
+
+use crate::informer::support::{Feed, Informer, options};
+
+pub(crate) fn informer(feed: &Feed) -> Informer {
+    informer_with(feed, options(&FakeClock::new()))
+}
+
+pub(crate) fn informer_with(feed: &Feed, reflector: ReflectorOptions) -> Informer {
+    SharedIndexInformer::new(Arc::new(feed.clone()), informer_options(reflector))
+}
+
+/// On the queue that it is about.
+pub(crate) fn informer_options<T>(reflector: ReflectorOptions) -> SharedIndexInformerOptions<T> {
+    SharedIndexInformerOptions {
+        reflector,
+        queue: queue_kind(),
+        ..SharedIndexInformerOptions::default()
+    }
+}
+
+#[test]
+fn suite_passes_on_other_queues() {
+    if env::var_os(VARIABLE).is_some() {
+        return;
+    }
+    let (_, module) = module_path!().split_once("::").unwrap();
+    for queue in OTHERS {
+        let mut command = Command::new(env::current_exe().unwrap());
+        let suite = command.arg(format!("{module}::"));
+        let output = suite.env(VARIABLE, format!("{queue:?}")).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        println!("{queue:?}:{text}");
+        let tests = text.matches(" ... ok\n").count();
+        assert!(output.status.success(), "on {queue:?}");
+        assert!(tests > 100, "only {tests} tests on {queue:?}");
+    }
+}

@@ -1,0 +1,387 @@
+//! Several namespaces as one informer: what happens in one leaves the others alone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_informer::testing::{ApiServer, FakeClock, Fault, Verb};
+use k8s_informer::{
+    Client, Config, GroupVersionResource, InformerScope, Object, ReflectorState,
+    SharedIndexInformer, SharedInformerFactory, Stop,
+};
+use serde_json::{Value, json};
+
+use super::{informer_options, queue_kind};
+use crate::informer::support::{
+    Events, Feed, Informer, SECOND, SOON, options, record, run, soon, status, until,
+};
+
+fn object(namespace: &str, name: &str, version: &str) -> Value {
+    json!({ "metadata": { "namespace": namespace, "name": name, "resourceVersion": version } })
+}
+
+struct Two {
+    blue: Feed,
+    green: Feed,
+    informer: Informer,
+    clock: FakeClock,
+}
+
+impl Two {
+    fn new(resync: bool) -> Self {
+        let (blue, green, clock) = (
+            Feed::new("blue things"),
+            Feed::new("green things"),
+            FakeClock::new(),
+        );
+        let mut options = options(&clock);
+        if resync {
+            options.resync_period = SECOND;
+        }
+        let sources = [("blue", &blue), ("green", &green), ("blue", &green)];
+        let sources =
+            sources.map(|(namespace, feed)| (namespace.to_owned(), Arc::new(feed.clone()) as _));
+        let informer = SharedIndexInformer::for_namespaces(sources, informer_options(options));
+        Self {
+            blue,
+            green,
+            informer,
+            clock,
+        }
+    }
+
+    fn list(&self) {
+        self.blue
+            .list_of("10", &[object("blue", "a", "1"), object("blue", "b", "1")]);
+        self.green.list_of("100", &[object("green", "a", "2")]);
+    }
+
+    fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<_> = self
+            .informer
+            .indexer()
+            .list_keys()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        keys.sort();
+        keys
+    }
+}
+
+fn sorted(events: &Events, count: usize) -> Vec<String> {
+    let mut told = events.take(count);
+    told.sort();
+    told
+}
+
+#[test]
+fn a_relist_of_one_namespace_deletes_nothing_of_another() {
+    let two = Two::new(false);
+    two.list();
+    let (_handler, events) = record(&two.informer);
+    let running = run(&two.informer);
+    assert!(two.informer.synced().wait_timeout(SOON));
+    assert_eq!(
+        sorted(&events, 3),
+        ["add a@1 initial", "add a@2 initial", "add b@1 initial"]
+    );
+    two.blue.expire();
+    two.blue.list_of("20", &[object("blue", "c", "15")]);
+    assert_eq!(
+        sorted(&events, 3),
+        ["add c@15", "gone blue/a@1", "gone blue/b@1"]
+    );
+    assert_eq!(two.keys(), ["blue/c", "green/a"]);
+    two.blue.expire();
+    two.blue.list_of("30", &[]);
+    assert_eq!(events.next(), "gone blue/c@15");
+    two.green.event_of("MODIFIED", object("green", "a", "101"));
+    assert_eq!(events.next(), "update a@2-101");
+    // The least of their versions: nothing older is missing.
+    until("both", || two.informer.last_sync_resource_version() == "30");
+    until("told", || {
+        two.informer.statuses()[1].1.resource_version == "101"
+    });
+    let statuses = two.informer.statuses();
+    let versions = statuses.iter().map(|(namespace, status)| {
+        (
+            namespace.as_deref().unwrap(),
+            status.resource_version.as_str(),
+            status.lists,
+        )
+    });
+    assert_eq!(
+        versions.collect::<Vec<_>>(),
+        [("blue", "30", 3), ("green", "101", 1)]
+    );
+    assert_eq!(two.informer.name(), "blue things, green things");
+    running.end().unwrap();
+}
+
+#[test]
+fn it_has_synced_when_all_namespaces_have_and_so_has_a_handler() {
+    let two = Two::new(false);
+    let (handler, events) = record(&two.informer);
+    let running = run(&two.informer);
+    two.blue.list_of("10", &[object("blue", "a", "1")]);
+    assert_eq!(events.next(), "add a@1 initial");
+    let (late, lates) = record(&two.informer);
+    assert_eq!(lates.next(), "add a@1 initial");
+    until("watching", || {
+        two.informer.statuses()[0].1.state == ReflectorState::Watching
+    });
+    until("listing", || {
+        two.informer.statuses()[1].1.state == ReflectorState::Listing
+    });
+    assert!(!two.informer.has_synced() && !handler.has_synced() && !late.has_synced());
+    let status = two.informer.status();
+    assert!(
+        !status.listed && status.state == ReflectorState::Listing,
+        "{status:?}"
+    );
+    assert_eq!(two.informer.last_sync_resource_version(), "");
+    // Not told as part of an initial list: that of its namespace is over.
+    two.blue.event_of("ADDED", object("blue", "b", "11"));
+    assert_eq!([events.next(), lates.next()], ["add b@11", "add b@11"]);
+    two.green.list_of("100", &[object("green", "c", "2")]);
+    for done in [two.informer.synced(), handler.synced(), late.synced()] {
+        assert!(done.wait_timeout(SOON));
+    }
+    assert_eq!(
+        [events.next(), lates.next()],
+        ["add c@2 initial", "add c@2 initial"]
+    );
+    running.end().unwrap();
+}
+
+#[test]
+fn failure_in_one_namespace_leaves_others_fresh() {
+    let two = Two::new(false);
+    let (_handler, events) = record(&two.informer);
+    let running = run(&two.informer);
+    two.green
+        .refuse(status(403, "Forbidden", "not the green ones"));
+    two.blue.list_of("10", &[object("blue", "a", "1")]);
+    assert_eq!(events.next(), "add a@1 initial");
+    two.blue.event_of("MODIFIED", object("blue", "a", "11"));
+    assert_eq!(events.next(), "update a@1-11");
+    until("failed", || {
+        two.informer.statuses()[1].1.last_error.is_some()
+    });
+    let status = two.informer.status();
+    assert!(
+        status
+            .last_error
+            .unwrap()
+            .to_string()
+            .contains("not the green ones")
+    );
+    assert!(!two.informer.has_synced() && two.informer.statuses()[0].1.last_error.is_none());
+    let error = two
+        .informer
+        .wait_for_sync(&Stop::new(), Duration::from_millis(1))
+        .unwrap_err();
+    let [unsynced] = &*error.unsynced else {
+        panic!("{error}")
+    };
+    assert!(
+        unsynced.name.contains("green") && error.to_string().contains("not the green ones"),
+        "{error}"
+    );
+    two.green.list_of("100", &[object("green", "a", "2")]);
+    assert!(two.informer.synced().wait_timeout(SOON));
+    assert_eq!(events.next(), "add a@2 initial");
+    let status = two.informer.status();
+    assert_eq!((status.received, status.lists), (2, 3), "sums: {status:?}");
+    running.end().unwrap();
+}
+
+#[test]
+fn sp2_late_handler_and_resync_cover_all_namespaces_once() {
+    let two = Two::new(true);
+    two.list();
+    let running = run(&two.informer);
+    assert!(two.informer.synced().wait_timeout(SOON));
+    let (late, events) = record(&two.informer);
+    assert!(late.synced().wait_timeout(SOON));
+    assert_eq!(
+        sorted(&events, 3),
+        ["add a@1 initial", "add a@2 initial", "add b@1 initial"]
+    );
+    // Each namespace has resyncs of its own, and each is told as often as the period says.
+    for tick in 1..=3 {
+        assert!(two.clock.until_waits(2 * tick, SOON));
+        two.clock.advance(SECOND);
+        assert_eq!(
+            sorted(&events, 3),
+            ["update a@1-1", "update a@2-2", "update b@1-1"],
+            "tick {tick}"
+        );
+    }
+    running.end().unwrap();
+}
+
+#[test]
+fn no_namespaces_are_synced_at_once_and_run_until_the_stop() {
+    let informer: Informer =
+        SharedIndexInformer::for_namespaces([], informer_options(options(&FakeClock::new())));
+    let (handler, _events) = record(&informer);
+    let running = run(&informer);
+    assert!(informer.synced().wait_timeout(SOON) && handler.synced().wait_timeout(SOON));
+    assert!(informer.statuses().is_empty() && informer.status().state == ReflectorState::Created);
+    running.end().unwrap();
+}
+
+#[test]
+fn scope_of_two_namespaces_needs_no_rights_to_others() {
+    let server = ApiServer::start().unwrap();
+    let maps = |namespace: &str| format!("/api/v1/namespaces/{namespace}/configmaps");
+    for namespace in ["blue", "green", "red"] {
+        server
+            .create(&maps(namespace), json!({ "metadata": { "name": "a" } }))
+            .unwrap();
+    }
+    // Who asks for all of them is refused.
+    let all = |fault: Fault| fault.when(|request| request.path() == "/api/v1/configmaps");
+    server.fail_next(all(Fault::status(403)).always());
+    let client = Client::new(Config::new(server.url())).unwrap();
+    let factory = SharedInformerFactory::builder(client)
+        .queue(queue_kind())
+        .reflector_options(options(&FakeClock::new()))
+        .namespace("green")
+        .namespace("blue")
+        .build();
+    let informer = factory.dynamic(GroupVersionResource::new("", "v1", "configmaps"));
+    let same = factory.dynamic_in(
+        GroupVersionResource::new("", "v1", "configmaps"),
+        &InformerScope::all()
+            .namespace("blue")
+            .namespace("green")
+            .namespace("blue"),
+    );
+    assert!(Arc::ptr_eq(informer.indexer(), same.indexer()));
+    let (_handler, events) = record(&informer);
+    factory.start(&Stop::new()).unwrap();
+    factory
+        .wait_for_cache_sync_with(&Stop::new(), SOON)
+        .unwrap();
+    assert_eq!(sorted(&events, 2).len(), 2);
+    let mut namespaces: Vec<_> = informer
+        .lister()
+        .list()
+        .iter()
+        .map(|map| map.namespace().to_owned())
+        .collect();
+    namespaces.sort();
+    assert_eq!(namespaces, ["blue", "green"]);
+
+    // History is forgotten for both, and the blue ones are forbidden meanwhile.
+    server.fail_next(
+        Fault::status(403)
+            .on(Verb::Watch)
+            .when(|request| request.path().contains("/blue/"))
+            .times(3),
+    );
+    server.fail_next(
+        Fault::status(403)
+            .on(Verb::List)
+            .when(|request| request.path().contains("/blue/"))
+            .times(3),
+    );
+    server.delete(&format!("{}/a", maps("green"))).unwrap();
+    assert!(events.next().contains("a@"));
+    server
+        .create(&maps("green"), json!({ "metadata": { "name": "b" } }))
+        .unwrap();
+    assert!(events.next().starts_with("add b@"));
+    server.compact();
+    server.close_watches();
+    server
+        .create(&maps("green"), json!({ "metadata": { "name": "c" } }))
+        .unwrap();
+    while !events.next().starts_with("add c@") {}
+    server
+        .create(&maps("blue"), json!({ "metadata": { "name": "d" } }))
+        .unwrap();
+    while !events.next().starts_with("add d@") {}
+    assert_eq!(
+        informer.indexer().len(),
+        4,
+        "{:?}",
+        informer.indexer().list_keys()
+    );
+    assert!(soon("shutdown", move || factory.shutdown()));
+}
+
+#[test]
+fn object_of_foreign_namespace_is_reported_and_skipped() {
+    let two = Two::new(false);
+    let blue = [
+        object("blue", "a", "1"),
+        object("green", "b", "1"),
+        json!({ "metadata": { "name": "c" } }),
+    ];
+    two.blue.list_of("10", &blue);
+    two.green.list_of("100", &[object("green", "a", "2")]);
+    let (_handler, events) = record(&two.informer);
+    let running = run(&two.informer);
+    assert!(two.informer.synced().wait_timeout(SOON));
+    assert_eq!(sorted(&events, 2), ["add a@1 initial", "add a@2 initial"]);
+    let blue = || two.informer.statuses().remove(0).1;
+    until("reported", || blue().unreadable == 2);
+    assert!(!blue().complete);
+    let error = blue().last_error.unwrap().to_string();
+    assert!(error.contains("not in the namespace blue"), "{error}");
+
+    // As events; also one whose object is another's, and can't be read.
+    for kind in ["ADDED", "MODIFIED", "DELETED"] {
+        two.blue.event_of(kind, object("green", "a", "11"));
+    }
+    let unreadable = json!({ "metadata": { "namespace": "green", "name": "a", "labels": 7 } });
+    two.blue.event_of("DELETED", unreadable);
+    two.blue.event_of("MODIFIED", object("blue", "a", "12"));
+    assert_eq!(events.next(), "update a@1-12");
+    assert_eq!(two.keys(), ["blue/a", "green/a"]);
+
+    // And a list again tells nothing twice.
+    two.blue.expire();
+    two.blue.list_of(
+        "20",
+        &[object("blue", "a", "15"), object("green", "b", "1")],
+    );
+    assert_eq!(events.next(), "update a@12-15");
+    two.blue.event_of("ADDED", object("blue", "d", "21"));
+    assert_eq!(events.next(), "add d@21");
+    assert_eq!(two.keys(), ["blue/a", "blue/d", "green/a"]);
+    running.end().unwrap();
+}
+
+#[test]
+fn a_namespace_without_a_name_is_all_of_them() {
+    let (all, blue) = (Feed::new("all things"), Feed::new("blue things"));
+    let sources = [("blue", &blue), ("", &all)];
+    let sources =
+        sources.map(|(namespace, feed)| (namespace.to_owned(), Arc::new(feed.clone()) as _));
+    let informer: Informer =
+        SharedIndexInformer::for_namespaces(sources, informer_options(options(&FakeClock::new())));
+    let (_handler, events) = record(&informer);
+    let running = run(&informer);
+    all.list_of(
+        "10",
+        &[
+            object("blue", "a", "1"),
+            object("green", "b", "1"),
+            object("", "c", "1"),
+        ],
+    );
+    assert!(informer.synced().wait_timeout(SOON));
+    assert_eq!(
+        sorted(&events, 3),
+        ["add a@1 initial", "add b@1 initial", "add c@1 initial"]
+    );
+    assert_eq!((informer.name(), blue.requests().len()), ("all things", 0));
+    running.end().unwrap();
+
+    let scope = InformerScope::all().namespace("blue").namespace("");
+    assert_eq!(scope, InformerScope::all());
+}

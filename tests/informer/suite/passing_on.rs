@@ -1,0 +1,470 @@
+//! Handlers that pass on what they are told: into a channel, or to another handler (H).
+
+use std::sync::{Arc, mpsc};
+
+use crossbeam_channel::{Receiver, TryRecvError};
+use k8s_informer::testing::FakeClock;
+use k8s_informer::{
+    ChannelHandler, Deleted, DynamicObject, Event, FilteringHandler, HandlerBuffer, HandlerFuncs,
+    HandlerOptions, InformerOptions, Object, ResourceEventHandler, Stop, new_indexer_informer,
+};
+use serde_json::json;
+
+use super::{informer, one_by_one, queue_kind};
+use crate::informer::support::{
+    Events, Feed, Recorder, Running, SOON, logged, logging, object, options, record, recorder,
+    run_synced, soon, until,
+};
+
+type Channel = Receiver<Event<DynamicObject>>;
+
+fn receive(channel: &Channel) -> String {
+    let event = channel.recv_timeout(SOON).expect("an event");
+    let (mut recorder, events) = recorder();
+    event.deliver(&mut recorder);
+    events.next()
+}
+
+/// Waits for the end of a channel in which there is nothing any more.
+fn ends(channel: &Channel) {
+    let error = channel.recv_timeout(SOON).map(drop);
+    assert_eq!(
+        error.unwrap_err(),
+        crossbeam_channel::RecvTimeoutError::Disconnected
+    );
+}
+
+fn parse(object: serde_json::Value) -> Arc<DynamicObject> {
+    Arc::new(serde_json::from_value(object).unwrap())
+}
+
+#[test]
+fn full_channel_leaves_the_rest_in_the_buffer() {
+    for capacity in [0, 1, 5] {
+        let feed = Feed::new("channel");
+        feed.list("10", &[("a", "1"), ("b", "1")]);
+        let informer = informer(&feed);
+        let (handler, channel) = ChannelHandler::new(capacity);
+        let handler = informer.add_handler(handler).unwrap();
+        let (_other, others) = record(&informer);
+        let running = run_synced(&informer);
+        for n in 0..100 {
+            feed.event("ADDED", &format!("o{n}"), &format!("{}", 100 + n));
+        }
+        others.until("add o99@199");
+        // 102 events: some in the channel, one in the hand of the handler.
+        until("full", || channel.len() == capacity);
+        until("delivered", || handler.stats().delivered == capacity as u64);
+        until("the rest waits", || {
+            handler.stats().waiting == 101 - capacity
+        });
+        assert_eq!(
+            handler.has_synced(),
+            capacity >= 2,
+            "synced when the initial list is in the channel"
+        );
+        assert_eq!(
+            [receive(&channel), receive(&channel)],
+            ["add a@1 initial", "add b@1 initial"]
+        );
+        assert!(handler.synced().wait_timeout(SOON));
+        for n in 0..100 {
+            assert_eq!(receive(&channel), format!("add o{n}@{}", 100 + n));
+        }
+        assert_eq!(channel.try_recv().unwrap_err(), TryRecvError::Empty);
+        running.end().unwrap();
+        ends(&channel);
+    }
+}
+
+#[test]
+fn a_receiver_that_is_dropped_keeps_nobody_waiting() {
+    let feed = Feed::new("dropped");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (handler, channel) = ChannelHandler::new(0);
+    let handler = informer.add_handler(handler).unwrap();
+    let running = run_synced(&informer);
+    until("handed over", || handler.stats().waiting == 0);
+    drop(channel);
+    assert!(handler.synced().wait_timeout(SOON));
+    feed.event("ADDED", "b", "11");
+    until("delivered", || handler.stats().delivered == 2);
+    running.end().unwrap();
+}
+
+/// A handler that waits for room, as itself and behind a filter.
+fn waiting(feed: &Feed) -> [(Box<dyn ResourceEventHandler<DynamicObject>>, Channel); 2] {
+    feed.list("10", &[("a", "1"), ("b", "1")]);
+    let ((plain, one), (inner, other)) = (ChannelHandler::new(0), ChannelHandler::new(0));
+    let filtered = FilteringHandler::new(|_: &DynamicObject| true, inner);
+    [(Box::new(plain), one), (Box::new(filtered), other)]
+}
+
+#[test]
+fn a_removal_ends_the_wait_for_room() {
+    let feed = Feed::new("removed");
+    for (handler, channel) in waiting(&feed) {
+        let informer = informer(&feed);
+        let handler = informer.add_handler(handler).unwrap();
+        feed.list("10", &[("a", "1"), ("b", "1")]);
+        let running = run_synced(&informer);
+        assert_eq!(receive(&channel), "add a@1 initial");
+        let inner = informer.clone();
+        assert!(soon("shut down", move || inner.shut_down_event_handler(&handler)));
+        ends(&channel);
+        running.end().unwrap();
+    }
+}
+
+#[test]
+fn a_stop_ends_the_wait_for_room() {
+    let feed = Feed::new("stopped");
+    for (handler, channel) in waiting(&feed) {
+        let informer = informer(&feed);
+        informer.add_handler(handler).unwrap();
+        feed.list("10", &[("a", "1"), ("b", "1")]);
+        let running = run_synced(&informer);
+        assert_eq!(receive(&channel), "add a@1 initial");
+        running.end().unwrap();
+        ends(&channel);
+    }
+}
+
+#[test]
+fn what_a_channel_has_no_room_for_is_merged_if_asked_for() {
+    let feed = Feed::new("merging");
+    feed.list("10", &[("a", "1"), ("b", "1")]);
+    let informer = informer(&feed);
+    let (handler, channel) = ChannelHandler::new(0);
+    let mut options = HandlerOptions::default();
+    options.buffer = HandlerBuffer::Coalescing;
+    let handler = informer.add_handler_with_options(handler, options).unwrap();
+    let (_other, others) = record(&informer);
+    let _running = run_synced(&informer);
+    // The first is in the hand of the handler.
+    until("handed over", || handler.stats().waiting == 1);
+    for version in 11..=100 {
+        feed.event("MODIFIED", "a", &version.to_string());
+    }
+    feed.event("DELETED", "b", "101");
+    feed.event("ADDED", "c", "102");
+    others.until("add c@102");
+    assert_eq!(receive(&channel), "add a@1 initial");
+    assert!(
+        handler.synced().wait_timeout(SOON),
+        "b was never told, and counts"
+    );
+    assert_eq!(
+        [receive(&channel), receive(&channel)],
+        ["update a@1-100", "add c@102"]
+    );
+    let stats = handler.stats();
+    assert_eq!((stats.waiting, stats.merged), (0, 91));
+    assert!(stats.most_waiting <= 3, "{stats:?}");
+}
+
+#[test]
+fn a_channel_of_an_informer_that_is_not_shared_ends_with_it() {
+    let feed = Feed::new("unshared channel");
+    for received in [true, false] {
+        feed.list("10", &[("a", "1"), ("b", "1")]);
+        let (handler, channel) = ChannelHandler::new(0);
+        let mut unshared = InformerOptions::new(Arc::new(feed.clone()), handler);
+        unshared.queue = queue_kind();
+        unshared.reflector = options(&FakeClock::new());
+        let (indexer, controller) = new_indexer_informer(unshared);
+        let running = Running::new(move |stop| controller.run(stop));
+        if received {
+            assert_eq!(
+                [receive(&channel), receive(&channel)],
+                ["add a@1 initial", "add b@1 initial"]
+            );
+        } else {
+            until("stored", || !indexer.is_empty());
+        }
+        running.end().unwrap();
+        drop(running);
+        ends(&channel);
+    }
+}
+
+/// Notes what it is called for.
+struct Notes(mpsc::Sender<String>);
+
+impl ResourceEventHandler<DynamicObject> for Notes {
+    fn begin(&mut self, removed: &Stop) {
+        let sender = self.0.clone();
+        self.0
+            .send(format!("begin {}", removed.is_stopped()))
+            .unwrap();
+        std::mem::forget(
+            removed.on_stop(move || sender.send("removed".to_owned()).unwrap_or_default()),
+        );
+    }
+
+    fn on_add(&mut self, object: &Arc<DynamicObject>, _: bool) {
+        self.0.send(object.name().to_owned()).unwrap();
+    }
+}
+
+#[test]
+fn handler_begins_once_first_and_learns_of_its_removal() {
+    let feed = Feed::new("begins");
+    feed.list("10", &[("a", "1"), ("b", "1")]);
+    let informer = informer(&feed);
+    let new = || {
+        let (sender, calls) = mpsc::channel();
+        (Notes(sender), calls)
+    };
+    let ((early, earlies), (late, lates), (never, nevers)) = (new(), new(), new());
+    let early = FilteringHandler::new(|_: &DynamicObject| true, Box::new(early));
+    let early = informer.add_handler(early).unwrap();
+    let never = informer.add_handler(never).unwrap();
+    informer.remove_event_handler(&never);
+    let running = run_synced(&informer);
+    let late = informer.add_handler(late).unwrap();
+    for (handler, calls, ends_by_stop) in [(early, earlies, false), (late, lates, true)] {
+        let told: Vec<_> = (0..3).map(|_| calls.recv_timeout(SOON).unwrap()).collect();
+        assert_eq!(told, ["begin false", "a", "b"]);
+        if ends_by_stop {
+            running.end().unwrap();
+        } else {
+            informer.remove_event_handler(&handler);
+        }
+        assert_eq!(calls.recv_timeout(SOON).unwrap(), "removed");
+    }
+    assert!(nevers.recv_timeout(SOON).is_err(), "it has not begun");
+}
+
+#[test]
+fn a_handler_that_panics_as_it_begins_is_called_all_the_same() {
+    struct Panics(mpsc::Sender<String>);
+    impl ResourceEventHandler<DynamicObject> for Panics {
+        fn begin(&mut self, _: &Stop) {
+            panic!("no beginning");
+        }
+        fn on_add(&mut self, object: &Arc<DynamicObject>, _: bool) {
+            self.0.send(object.name().to_owned()).unwrap();
+        }
+    }
+    logging();
+    let feed = Feed::new("panics beginning");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (sender, names) = mpsc::channel();
+    let handler = informer.add_handler(Panics(sender)).unwrap();
+    let _running = run_synced(&informer);
+    assert_eq!(names.recv_timeout(SOON).unwrap(), "a");
+    assert!(handler.synced().wait_timeout(SOON));
+    logged(&["ERROR", "beginning, panicked: no beginning"]);
+}
+
+fn labelled(name: &str, version: &str, app: &str) -> Arc<DynamicObject> {
+    parse(
+        json!({ "metadata": { "name": name, "resourceVersion": version, "labels": { "app": app } } }),
+    )
+}
+
+/// A handler for what has the label "web", what it is told, and what its filter is asked for.
+fn web() -> (
+    FilteringHandler<DynamicObject, Recorder>,
+    Events,
+    mpsc::Receiver<String>,
+) {
+    let ((recorder, events), (asked, asks)) = (recorder(), mpsc::channel());
+    let filter = move |object: &DynamicObject| {
+        let _ = asked.send(object.resource_version().to_owned());
+        object.label("app") == Some("web")
+    };
+    (FilteringHandler::new(filter, recorder), events, asks)
+}
+
+#[test]
+fn h1_filter_turns_entering_and_leaving_into_add_and_delete() {
+    let (mut handler, events, asks) = web();
+    let (web, other) = (
+        |version| labelled("a", version, "web"),
+        |version| labelled("a", version, "db"),
+    );
+    handler.on_add(&web("1"), true);
+    handler.on_add(&other("2"), true);
+    assert_eq!(events.rest(), ["add a@1 initial"]);
+    asks.try_iter().count();
+    for (old, new, told) in [
+        (web("3"), web("4"), vec!["update a@3-4"]),
+        (other("3"), web("4"), vec!["add a@4"]),
+        (web("3"), other("4"), vec!["delete a@3"]),
+        (other("3"), other("4"), vec![]),
+    ] {
+        handler.on_update(&old, &new);
+        assert_eq!(events.rest(), told);
+        assert_eq!(
+            asks.try_iter().collect::<Vec<_>>(),
+            ["4", "3"],
+            "the new one first"
+        );
+    }
+    handler.on_delete(&Deleted::Final(web("5")));
+    handler.on_delete(&Deleted::Final(other("6")));
+    assert_eq!(events.rest(), ["delete a@5"]);
+}
+
+#[test]
+fn h1_h2_tombstone_passes_if_object_passes_or_is_missing() {
+    let tombstone = |last_known: Option<&Arc<DynamicObject>>| Deleted::FinalStateUnknown {
+        key: "a".into(),
+        last_known: last_known.cloned(),
+    };
+    let (web_object, other) = (labelled("a", "1", "web"), labelled("a", "2", "db"));
+    let (mut handler, events, _asks) = web();
+    handler.on_delete(&tombstone(Some(&web_object)));
+    handler.on_delete(&tombstone(Some(&other)));
+    handler.on_delete(&tombstone(None));
+    assert_eq!(events.rest(), ["gone a@1", "gone a@"]);
+
+    let (handler, events, _asks) = web();
+    let mut handler = handler.tombstones(|gone| gone.object().is_some());
+    handler.on_delete(&tombstone(Some(&other)));
+    handler.on_delete(&tombstone(None));
+    handler.on_delete(&Deleted::Final(other));
+    assert_eq!(events.rest(), ["gone a@2"]);
+}
+
+#[test]
+fn h1_filter_decides_on_state_before_merged_deletion() {
+    let tombstone = |object| Deleted::FinalStateUnknown {
+        key: "a".into(),
+        last_known: Some(labelled("a", "2", object)),
+    };
+    for (before, after, expected) in [
+        ("web", "db", vec!["delete a@2", "gone a@2"]),
+        ("db", "web", vec![]),
+    ] {
+        // Through a channel, a box and another filter, and back from events.
+        let (mut channel, merged) = ChannelHandler::new(2);
+        channel.on_delete_after(
+            &labelled("a", "1", before),
+            &Deleted::Final(labelled("a", "2", after)),
+        );
+        channel.on_delete_after(&labelled("a", "1", before), &tombstone(after));
+        let (inner, events, _asks) = web();
+        let (sender, passed) = mpsc::channel();
+        let collect =
+            HandlerFuncs::new().on_event(move |event| sender.send(Event::clone(event)).unwrap());
+        let tombstones = |gone: &Deleted<DynamicObject>| {
+            gone.object()
+                .is_some_and(|object| object.label("app") == Some("web"))
+        };
+        let mut outer = FilteringHandler::new(
+            |object: &DynamicObject| object.label("app") == Some("web"),
+            Box::new(collect),
+        )
+        .tombstones(tombstones);
+        let mut inner: Box<dyn ResourceEventHandler<DynamicObject>> = Box::new(inner);
+        merged
+            .try_iter()
+            .for_each(|event| event.deliver(&mut outer));
+        passed
+            .try_iter()
+            .for_each(|event| event.deliver(&mut inner));
+        assert_eq!(events.rest(), expected);
+    }
+}
+
+/// The last update of an object can be its deletion, as when a finalizer goes.
+#[test]
+fn h1_filter_decides_deletion_by_the_delivered_state() {
+    let feed = Feed::new("final state");
+    feed.list_of(
+        "10",
+        &[labelled("a", "1", "web"), labelled("b", "2", "db")].map(|object| json!(*object)),
+    );
+    let informer = informer(&feed);
+    let (recorder, events) = recorder();
+    let is_web = |object: &DynamicObject| object.label("app") == Some("web");
+    informer
+        .add_handler(FilteringHandler::new(is_web, recorder))
+        .unwrap();
+    let running = run_synced(&informer);
+    feed.event_of("DELETED", json!(*labelled("a", "11", "db")));
+    feed.event_of("DELETED", json!(*labelled("b", "12", "web")));
+    feed.event_of("ADDED", json!(*labelled("end", "13", "web")));
+    assert_eq!(
+        events.until("add end@13"),
+        ["add a@1 initial", "delete a@11"]
+    );
+    running.end().unwrap();
+}
+
+#[test]
+fn h1_a_filter_of_a_running_informer_follows_the_labels() {
+    let feed = Feed::new("h1");
+    let with = |app: &str, version: &str| json!({ "metadata": { "name": "a", "resourceVersion": version, "labels": { "app": app } } });
+    feed.list_of("10", &[with("db", "1")]);
+    let informer = informer(&feed);
+    let (handler, events, _asks) = web();
+    let handler = informer.add_handler(handler).unwrap();
+    let _running = run_synced(&informer);
+    assert!(
+        handler.synced().wait_timeout(SOON),
+        "also with nothing that passes"
+    );
+    for (app, version) in [("web", "11"), ("web", "12"), ("db", "13"), ("web", "14")] {
+        feed.event_of("MODIFIED", with(app, version));
+    }
+    assert_eq!(
+        events.take(4),
+        ["add a@11", "update a@11-12", "delete a@12", "add a@14"]
+    );
+}
+
+#[test]
+fn p3_real_fifo_delivers_a_repeated_deletion_twice() {
+    let feed = Feed::new("p3 twice");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (_handler, events) = record(&informer);
+    let running = run_synced(&informer);
+    assert_eq!(events.next(), "add a@1 initial");
+    feed.event("DELETED", "a", "11");
+    assert_eq!(events.next(), "delete a@11");
+    feed.event("DELETED", "a", "11");
+    feed.event("ADDED", "end", "12");
+    let again: &[&str] = if one_by_one() { &["delete a@11"] } else { &[] };
+    assert_eq!(events.until("add end@12"), again);
+    running.end().unwrap();
+}
+
+#[test]
+fn h3_tombstone_is_named_by_key_object_by_itself() {
+    let object = parse(json!({ "metadata": { "name": "web-0", "namespace": "default" } }));
+    let names = |gone: Deleted<DynamicObject>| {
+        format!("{} {} {}", gone.namespace(), gone.name(), gone.key())
+    };
+    assert_eq!(
+        names(Deleted::Final(Arc::clone(&object))),
+        "default web-0 default/web-0"
+    );
+    for (key, expected) in [
+        ("x/y", "x y x/y"),
+        ("x/y/z", "x y/z x/y/z"),
+        ("node", " node node"),
+        ("", "  "),
+    ] {
+        for last_known in [None, Some(Arc::clone(&object))] {
+            assert_eq!(
+                names(Deleted::FinalStateUnknown {
+                    key: key.into(),
+                    last_known
+                }),
+                expected
+            );
+        }
+    }
+    assert_eq!(names(Deleted::Final(parse(object_without_a_name()))), "  ");
+}
+
+fn object_without_a_name() -> serde_json::Value {
+    object("", "1")
+}

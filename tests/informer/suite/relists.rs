@@ -1,0 +1,239 @@
+//! What comes out of a queue: changes, lists, resyncs and bookmarks (P).
+
+use std::sync::{Arc, mpsc};
+
+use k8s_informer::testing::FakeClock;
+use k8s_informer::{IndexFunc, Indexers, InformerQueue, Object, SharedIndexInformer};
+use serde_json::json;
+
+use super::{informer, informer_options, informer_with, locked, queue_kind};
+use crate::informer::support::{
+    Door, Feed, SECOND, SOON, logged, logging, options, record, record_every, run, run_synced,
+    until,
+};
+
+#[test]
+fn p2_p3_p6_p8_lists_events_and_relists_are_told() {
+    let feed = Feed::new("every queue");
+    feed.list("10", &[("a", "1"), ("b", "2")]);
+    let informer = informer(&feed);
+    let (_handler, events) = record(&informer);
+    let running = run_synced(&informer);
+    assert_eq!(events.take(2), ["add a@1 initial", "add b@2 initial"]);
+    feed.event("ADDED", "c", "11");
+    feed.event("MODIFIED", "a", "12");
+    feed.event("DELETED", "b", "13");
+    assert_eq!(events.take(3), ["add c@11", "update a@1-12", "delete b@13"]);
+
+    feed.expire();
+    feed.list("20", &[("a", "15"), ("d", "16")]);
+    let mut told = events.take(3);
+    told.sort();
+    assert_eq!(told, ["add d@16", "gone c@11", "update a@12-15"]);
+    let mut names: Vec<_> = informer
+        .lister()
+        .list()
+        .iter()
+        .map(|object| object.name().to_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["a", "d"]);
+    running.end().unwrap();
+}
+
+#[test]
+fn p7_relist_deletes_come_first_unless_queue_is_by_object() {
+    let feed = Feed::new("p7");
+    feed.list("10", &[("a", "1"), ("b", "2")]);
+    let informer = informer(&feed);
+    let (_handler, events) = record(&informer);
+    let _running = run_synced(&informer);
+    events.take(2);
+    feed.expire();
+    feed.list("20", &[("c", "15"), ("b", "16")]);
+    let told = events.take(3);
+    match queue_kind() {
+        // D7.
+        InformerQueue::DeltaFifo => assert_eq!(told, ["add c@15", "update b@2-16", "gone a@1"]),
+        // R5, and P6: from the list that is in the cache already.
+        _ => assert_eq!(told, ["gone a@1", "add c@15", "update b@2-16"]),
+    }
+}
+
+#[test]
+fn p4_a_bookmark_moves_the_version_and_is_told_nobody() {
+    let feed = Feed::new("p4");
+    feed.list("10", &[("a", "1")]);
+    let informer = informer(&feed);
+    let (_handler, events) = record(&informer);
+    let _running = run_synced(&informer);
+    feed.event("BOOKMARK", "", "50");
+    until("moved", || informer.last_sync_resource_version() == "50");
+    if queue_kind() == InformerQueue::RealFifoAtomic {
+        until("stored", || {
+            informer.indexer().last_store_sync_resource_version() == "50"
+        });
+    }
+    feed.event("ADDED", "b", "51");
+    assert_eq!(events.take(2), ["add a@1 initial", "add b@51"]);
+}
+
+#[test]
+fn p5_a_resync_tells_every_object_once_more_and_writes_nothing() {
+    let (feed, clock) = (Feed::new("p5"), FakeClock::new());
+    feed.list("10", &[("a", "1"), ("b", "2")]);
+    let mut options = options(&clock);
+    options.resync_period = SECOND;
+    let informer = informer_with(&feed, options);
+    let (_handler, events) = record(&informer);
+    let _running = run_synced(&informer);
+    let before = informer.lister().get("", "a").unwrap();
+    assert!(clock.until_waits(1, SOON));
+    clock.advance(SECOND);
+    let mut told = events.take(4);
+    told[2..].sort();
+    assert_eq!(
+        told,
+        [
+            "add a@1 initial",
+            "add b@2 initial",
+            "update a@1-1",
+            "update b@2-2"
+        ]
+    );
+    assert!(Arc::ptr_eq(
+        &before,
+        &informer.lister().get("", "a").unwrap()
+    ));
+}
+
+#[test]
+fn p6_of_an_object_that_is_listed_twice_the_last_state_counts() {
+    let feed = Feed::new("p6");
+    feed.list("10", &[("a", "1"), ("b", "1"), ("a", "2")]);
+    let informer = informer(&feed);
+    let (handler, events) = record(&informer);
+    let _running = run_synced(&informer);
+    assert!(handler.synced().wait_timeout(SOON));
+    let told = events.rest();
+    let of_a: Vec<_> = told.iter().filter(|event| event.contains('a')).collect();
+    assert!(of_a.len() >= 2, "{told:?}");
+    assert_eq!(
+        informer.lister().get("", "a").unwrap().resource_version(),
+        "2"
+    );
+    assert_eq!(
+        told.iter()
+            .filter(|event| event.starts_with("add a@"))
+            .count(),
+        1,
+        "{told:?}"
+    );
+}
+
+#[test]
+fn p9_one_bad_object_of_a_list_costs_only_itself() {
+    logging();
+    let feed = Feed::new("p9 objects");
+    feed.list(
+        "10",
+        &[("bad", "1"), ("good", "1"), ("worse", "1"), ("best", "1")],
+    );
+    let mut options = informer_options(options(&FakeClock::new()));
+    options.indexers = Indexers::new().with(
+        "picky",
+        IndexFunc::fallible(|object: &k8s_informer::DynamicObject| match object.name() {
+            "bad" => Err("don't like it"),
+            "worse" => panic!("can't stand it"),
+            _ => Ok(Vec::new()),
+        }),
+    );
+    let informer = SharedIndexInformer::new(Arc::new(feed.clone()), options);
+    let (handler, events) = record(&informer);
+    let running = run_synced(&informer);
+    assert!(handler.synced().wait_timeout(SOON));
+    assert_eq!(events.rest(), ["add good@1 initial", "add best@1 initial"]);
+    logged(&["ERROR", "p9 objects", "an event was lost"]);
+    // Nor is a relist that has it any worse, and what it has not is gone.
+    feed.expire();
+    feed.list("20", &[("good", "15"), ("bad", "15")]);
+    let mut told = events.take(2);
+    told.sort();
+    assert_eq!(told, ["gone best@1", "update good@1-15"]);
+    running.end().unwrap();
+}
+
+#[test]
+fn p11_i12_a_handler_never_knows_more_or_less_than_it_was_told() {
+    // Many changes that wait together, so that a queue with batches makes some.
+    let feed = Feed::new("p11");
+    feed.list("10", &[("first", "1")]);
+    let informer = informer(&feed);
+    let (seen, sizes) = mpsc::channel();
+    let lister = informer.lister();
+    let door = Door::new();
+    informer
+        .add_index("slow", {
+            let door = door.clone();
+            move |object| {
+                if object.name() == "first" {
+                    door.pass();
+                }
+                Vec::new()
+            }
+        })
+        .unwrap();
+    informer
+        .add_event_handler(|handler| {
+            handler.on_add(move |object, _| {
+                seen.send((
+                    object.name().to_owned(),
+                    lister.get("", object.name()).is_some(),
+                ))
+                .unwrap();
+            })
+        })
+        .unwrap();
+    let _running = run(&informer);
+    door.until_come(1);
+    for n in 0..500 {
+        feed.event("ADDED", &format!("o{n}"), &format!("{}", 100 + n));
+    }
+    feed.event("BOOKMARK", "", "1000");
+    if !locked() {
+        until("read", || informer.last_sync_resource_version() == "1000");
+    }
+    door.open();
+    assert_eq!(
+        sizes.recv_timeout(SOON).unwrap(),
+        ("first".to_owned(), true)
+    );
+    for n in 0..500 {
+        assert_eq!(sizes.recv_timeout(SOON).unwrap(), (format!("o{n}"), true));
+    }
+}
+
+#[test]
+fn i17_what_changed_without_a_new_version_counts_as_a_resync() {
+    let (feed, clock) = (Feed::new("i17"), FakeClock::new());
+    feed.list("10", &[("a", "1")]);
+    let mut options = options(&clock);
+    options.resync_period = SECOND;
+    let informer = informer_with(&feed, options);
+    let (_never, never) = record_every(&informer, std::time::Duration::ZERO);
+    let _running = run_synced(&informer);
+    assert!(clock.until_waits(1, SOON));
+    // After the first tick who takes part in no resync is not told of it.
+    clock.advance(SECOND);
+    assert!(clock.until_waits(2, SOON));
+    feed.event_of(
+        "MODIFIED",
+        json!({ "metadata": { "name": "a", "resourceVersion": "1" }, "spec": 2 }),
+    );
+    feed.event("ADDED", "b", "11");
+    assert_eq!(never.take(2), ["add a@1 initial", "add b@11"]);
+    assert_eq!(
+        informer.lister().get("", "a").unwrap().get("spec").unwrap(),
+        2
+    );
+}

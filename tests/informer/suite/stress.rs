@@ -1,0 +1,252 @@
+//! Many handlers that come and go while much happens: client-go's TestSharedInformer_HandlerAbuse and I12 as
+//! a property.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use k8s_informer::testing::ApiServer;
+use k8s_informer::{
+    Client, Config, Deleted, DynamicObject, HandlerBuffer, HandlerOptions, Object,
+    ResourceEventHandler, SharedInformerFactory, Stop,
+};
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::informer;
+use crate::informer::support::{Feed, SOON, record, run_synced, until};
+
+const OBJECTS: usize = 40;
+
+/// What a handler makes of what it is told, and the first thing that does not follow from what was before.
+#[derive(Default)]
+struct Seen {
+    versions: HashMap<String, String>,
+    calls: usize,
+    wrong: Option<String>,
+}
+
+#[derive(Clone, Default)]
+struct Follows(Arc<Mutex<Seen>>);
+
+impl Follows {
+    fn note(&self, name: &str, before: Option<&str>, after: Option<&str>) {
+        let mut seen = self.0.lock();
+        seen.calls += 1;
+        let known = match after {
+            Some(after) => seen.versions.insert(name.to_owned(), after.to_owned()),
+            None => seen.versions.remove(name),
+        };
+        if known.as_deref() != before && seen.wrong.is_none() {
+            seen.wrong = Some(format!(
+                "{name}: {before:?} to {after:?}, but {known:?} was known"
+            ));
+        }
+    }
+
+    fn check(&self) -> (HashMap<String, String>, usize) {
+        let seen = self.0.lock();
+        assert_eq!(seen.wrong, None, "after {} calls", seen.calls);
+        (seen.versions.clone(), seen.calls)
+    }
+}
+
+impl ResourceEventHandler<DynamicObject> for Follows {
+    fn on_add(&mut self, object: &Arc<DynamicObject>, _: bool) {
+        self.note(object.name(), None, Some(object.resource_version()));
+    }
+
+    fn on_update(&mut self, old: &Arc<DynamicObject>, new: &Arc<DynamicObject>) {
+        self.note(
+            new.name(),
+            Some(old.resource_version()),
+            Some(new.resource_version()),
+        );
+    }
+
+    fn on_delete(&mut self, object: &Deleted<DynamicObject>) {
+        // The last state is in the cache's words: client-go's tombstones say so too.
+        let mut seen = self.0.lock();
+        seen.calls += 1;
+        if seen.versions.remove(object.name()).is_none() && seen.wrong.is_none() {
+            seen.wrong = Some(format!("{} is deleted, but was not known", object.name()));
+        }
+    }
+}
+
+#[test]
+fn handlers_added_and_removed_at_random_get_all_in_order() {
+    let feed = Feed::new("abuse");
+    feed.list("10", &[("o0", "1"), ("o1", "1")]);
+    let informer = informer(&feed);
+    let early = Follows::default();
+    informer.add_handler(early.clone()).unwrap();
+    let running = run_synced(&informer);
+    let over = Arc::new(AtomicBool::new(false));
+    let added = Arc::new(AtomicUsize::new(0));
+    let abusers: Vec<_> = (0..6)
+        .map(|_| {
+            let (informer, over, added) = (informer.clone(), Arc::clone(&over), Arc::clone(&added));
+            thread::spawn(move || {
+                let mut handlers = 0;
+                let mut kept = Vec::new();
+                while !over.load(Ordering::Relaxed) {
+                    let follows = Follows::default();
+                    let mut options = HandlerOptions::default();
+                    if handlers % 3 == 0 {
+                        options.buffer = HandlerBuffer::Coalescing;
+                    }
+                    let handler = informer
+                        .add_handler_with_options(follows.clone(), options)
+                        .unwrap();
+                    handlers += 1;
+                    added.fetch_add(1, Ordering::Relaxed);
+                    if handlers % 10 == 1 && kept.len() < 5 {
+                        kept.push((handler, follows));
+                        continue;
+                    }
+                    if handlers % 2 == 0 {
+                        assert!(handler.synced().wait_timeout(SOON));
+                    }
+                    informer.remove_event_handler(&handler);
+                    follows.check();
+                }
+                kept
+            })
+        })
+        .collect();
+    let mut alive = HashMap::from([(0, "1".to_owned()), (1, "1".to_owned())]);
+    let mut random = 7_u64;
+    for version in 11..=6000 {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let (at, dies) = ((random >> 33) as usize % OBJECTS, (random >> 60) == 0);
+        let (name, version) = (format!("o{at}"), version.to_string());
+        if dies && alive.remove(&at).is_some() {
+            feed.event("DELETED", &name, &version);
+        } else if alive.insert(at, version.clone()).is_some() {
+            feed.event("MODIFIED", &name, &version);
+        } else {
+            feed.event("ADDED", &name, &version);
+        }
+        // Handlers are added in the middle of it.
+        if let Some(hundreds) = version.strip_suffix("00") {
+            let enough = hundreds.parse().unwrap();
+            until("handlers have come", || {
+                added.load(Ordering::Relaxed) >= enough
+            });
+        }
+    }
+    let (_last, last) = record(&informer);
+    feed.event("ADDED", "end", "6001");
+    // A handler may come before or after the end.
+    while !last.next().starts_with("add end@6001") {}
+    over.store(true, Ordering::Relaxed);
+    let mut want: HashMap<_, _> = alive
+        .into_iter()
+        .map(|(at, version)| (format!("o{at}"), version))
+        .collect();
+    want.insert("end".to_owned(), "6001".to_owned());
+    let kept = abusers
+        .into_iter()
+        .flat_map(|abuser| abuser.join().unwrap());
+    let mut kept: Vec<_> = kept.map(|(_, follows)| follows).collect();
+    kept.push(early);
+    // Whatever was on its way to the others when it had come to the last one comes before this.
+    feed.event("MODIFIED", "end", "6002");
+    want.insert("end".to_owned(), "6002".to_owned());
+    last.until("update end@6001-6002");
+    for follows in kept {
+        let deadline = std::time::Instant::now() + SOON;
+        while follows.check().0 != want {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "{:?}",
+                follows.check()
+            );
+            thread::yield_now();
+        }
+    }
+    running.end().unwrap();
+}
+
+#[test]
+fn handlers_follow_server_through_broken_watches_and_lists() {
+    let server = ApiServer::start().unwrap();
+    let maps = "/api/v1/namespaces/default/configmaps";
+    for n in 0..10 {
+        server
+            .create(maps, json!({ "metadata": { "name": format!("m{n}") } }))
+            .unwrap();
+    }
+    let client = Client::new(Config::new(server.url())).unwrap();
+    let mut options = crate::informer::support::options(&k8s_informer::testing::FakeClock::new());
+    // Watches that end at once are opened at intervals.
+    options.clock = k8s_informer::ReflectorOptions::default().clock;
+    options.page_size = Some(3);
+    let factory = SharedInformerFactory::builder(client)
+        .queue(super::queue_kind())
+        .reflector_options(options)
+        .build();
+    let informer = factory.dynamic(k8s_informer::GroupVersionResource::new(
+        "",
+        "v1",
+        "configmaps",
+    ));
+    let early = Follows::default();
+    informer.add_handler(early.clone()).unwrap();
+    factory.start(&Stop::new()).unwrap();
+    factory.wait_for_cache_sync(&Stop::new()).unwrap();
+    let mut all = vec![early];
+    for round in 0..30 {
+        for n in 0..10 {
+            let path = format!("{maps}/m{n}");
+            match (round + n) % 4 {
+                0 => drop(server.delete(&path)),
+                1 => drop(server.create(maps, json!({ "metadata": { "name": format!("m{n}") } }))),
+                _ => drop(server.patch(&path, json!({ "data": { "round": round.to_string() } }))),
+            }
+        }
+        let late = Follows::default();
+        informer.add_handler(late.clone()).unwrap();
+        all.push(late);
+        match round % 5 {
+            0 => drop(server.close_watches()),
+            1 => drop(server.cut_watches()),
+            2 => {
+                server.compact();
+                server.close_watches();
+            }
+            3 => drop(server.write_to_watches("{garbage\n")),
+            _ => {}
+        }
+    }
+    let list = server.list(maps).unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let want: HashMap<_, _> = list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| {
+            (
+                text(&item["metadata"]["name"]),
+                text(&item["metadata"]["resourceVersion"]),
+            )
+        })
+        .collect();
+    let deadline = std::time::Instant::now() + SOON;
+    for follows in all {
+        while follows.check().0 != want {
+            let status = informer.status();
+            assert!(
+                std::time::Instant::now() < deadline,
+                "{:?}\n{want:?}\n{status:?}",
+                follows.check()
+            );
+            thread::yield_now();
+        }
+    }
+    assert!(factory.shutdown());
+}

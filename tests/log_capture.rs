@@ -1,0 +1,83 @@
+//! The log of a test process. A process has one logger, so all tests of a binary share this one.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+/// The logger panics on a line that contains this.
+pub(crate) const LOGGER_PANICS: &str = "the logger panics";
+
+/// The longest wait for a line.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[derive(Default)]
+struct Log {
+    lines: Mutex<Vec<String>>,
+    changed: Condvar,
+}
+
+impl log::Log for Log {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.target().starts_with("k8s_informer")
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let line = format!("{} {}", record.level(), record.args());
+        assert!(!line.contains(LOGGER_PANICS), "the logger");
+        self.lines.lock().push(line);
+        self.changed.notify_all();
+    }
+
+    fn flush(&self) {}
+}
+
+fn log() -> &'static Log {
+    static LOG: OnceLock<&'static Log> = OnceLock::new();
+    LOG.get_or_init(|| {
+        let log: &'static Log = Box::leak(Box::default());
+        log::set_logger(log).unwrap();
+        log::set_max_level(log::LevelFilter::Trace);
+        log
+    })
+}
+
+fn has(line: &str, parts: &[&str]) -> bool {
+    parts.iter().all(|part| line.contains(part))
+}
+
+/// Collects the crate's log lines from now on, unless that has begun already.
+pub(crate) fn start() {
+    log();
+}
+
+/// The lines so far that contain all of `parts`, each as `LEVEL message`.
+pub(crate) fn lines_with(parts: &[&str]) -> Vec<String> {
+    let lines = log().lines.lock();
+    lines
+        .iter()
+        .filter(|line| has(line, parts))
+        .cloned()
+        .collect()
+}
+
+/// Waits for a line that contains all of `parts`, and returns the first one.
+#[allow(dead_code, reason = "not every binary waits")]
+#[track_caller]
+pub(crate) fn wait_for(parts: &[&str]) -> String {
+    let deadline = Instant::now() + PATIENCE;
+    let log = log();
+    let mut lines = log.lines.lock();
+    let mut seen = 0;
+    loop {
+        if let Some(line) = lines[seen..].iter().find(|line| has(line, parts)) {
+            return line.clone();
+        }
+        seen = lines.len();
+        let result = log.changed.wait_until(&mut lines, deadline);
+        assert!(!result.timed_out(), "{parts:?} not in {lines:#?}");
+    }
+}

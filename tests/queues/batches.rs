@@ -1,0 +1,330 @@
+//! Changes that are applied together.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use k8s_informer::{
+    Accessor, BatchError, Change, Deleted, DeltaFifo, Deltas, Indexer, Indexers, Key, KeyError,
+    KnownObjects, PopError, Queue, RealFifo, ReflectorStore, Requeue, StoreError, Transform,
+};
+
+use super::things::{Thing, accessor, deleted, gone, sync, thing, tombstone};
+use super::watermark::{Fact, each_kind, fact};
+
+const SOON: Duration = Duration::from_secs(60);
+
+#[test]
+fn apply_wakes_a_waiting_pop() {
+    for (kind, _) in each_kind() {
+        let (queue, (popped, pops)) = (kind.queue(), mpsc::channel());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while let Ok(deltas) = queue.pop(&mut |_, _| Ok(())) {
+                    popped.send(deltas.key().unwrap().to_string()).unwrap();
+                }
+            });
+            // Again and again: the pop may wait already, or not yet.
+            for version in 0..100 {
+                let changes = ["a", "b", "c"].map(|key| Change::Add(fact(key, version)));
+                queue.apply(&mut VecDeque::from(changes)).unwrap();
+                let keys: Vec<_> = (0..3).map(|_| pops.recv_timeout(SOON).unwrap()).collect();
+                assert_eq!(keys, ["a", "b", "c"]);
+            }
+            queue.close();
+        });
+    }
+}
+
+#[test]
+fn apply_is_what_the_single_calls_are() {
+    for ((together, _), (one_by_one, _)) in each_kind().into_iter().zip(each_kind()) {
+        let changes = || {
+            VecDeque::from([
+                Change::Add(fact("a", 1)),
+                Change::Update(fact("b", 2)),
+                Change::Update(fact("a", 3)),
+                Change::Delete(Deleted::Final(fact("b", 4))),
+                Change::Delete(Deleted::FinalStateUnknown {
+                    key: "c".into(),
+                    last_known: None,
+                }),
+                Change::Bookmark("9".to_owned()),
+            ])
+        };
+        let (together, one_by_one) = (together.queue(), one_by_one.queue());
+        let mut left = changes();
+        together.apply(&mut left).unwrap();
+        assert!(left.is_empty());
+        for change in changes() {
+            match change {
+                Change::Add(object) => one_by_one.add(object),
+                Change::Update(object) => one_by_one.update(object),
+                Change::Delete(gone) => one_by_one.delete(gone),
+                Change::Bookmark(version) => one_by_one.bookmark(&version),
+            }
+            .unwrap();
+        }
+        one_by_one.close();
+        together.close();
+        loop {
+            let processed =
+                [together, one_by_one].map(|queue| queue.processed().unwrap().current());
+            assert_eq!(processed[0], processed[1]);
+            let [popped, expected] =
+                [together, one_by_one].map(|queue| queue.pop(&mut |_, _| Ok(())));
+            assert_eq!(format!("{popped:?}"), format!("{expected:?}"));
+            if popped.is_err() {
+                break;
+            }
+        }
+        assert_eq!(together.processed().unwrap().current(), "9");
+    }
+}
+
+/// Applies all changes, and returns the errors with what came back, and what was queued.
+fn apply_all(
+    queue: &dyn Queue<Thing>,
+    changes: impl IntoIterator<Item = Change<Thing>>,
+) -> Vec<(String, usize)> {
+    let mut changes: VecDeque<_> = changes.into_iter().collect();
+    let mut rejected = Vec::new();
+    while let Err(error) = queue.apply(&mut changes) {
+        let shown = format!("{:?}", error.change);
+        rejected.push((shown, changes.len()));
+    }
+    assert!(changes.is_empty());
+    rejected
+}
+
+#[test]
+fn apply_stops_at_the_first_rejected_change() {
+    let queues: [Box<dyn Queue<Thing>>; 2] = [
+        Box::new(DeltaFifo::new(accessor())),
+        Box::new(RealFifo::new(accessor())),
+    ];
+    for queue in queues {
+        let changes = [
+            Change::Add(thing("a", 1)),
+            Change::Update(thing("", 2)),
+            Change::Delete(gone("", 3)),
+            Change::Add(thing("b", 4)),
+        ];
+        let rejected = apply_all(&*queue, changes);
+        let expected = [
+            (r#"Some(Update(("", 2)))"#.to_owned(), 2),
+            (r#"Some(Delete(Final(("", 3))))"#.to_owned(), 1),
+        ];
+        assert_eq!(rejected, expected);
+        queue.close();
+        let mut keys = Vec::new();
+        while let Ok(deltas) = queue.pop(&mut |_, _| Ok(())) {
+            keys.push(deltas.key().unwrap().to_string());
+        }
+        assert_eq!(keys, ["a", "b"]);
+        assert!(queue.has_synced());
+    }
+}
+
+#[test]
+fn d2_rejected_deletion_alone_does_not_populate() {
+    let queue = DeltaFifo::new(accessor());
+    assert_eq!(apply_all(&queue, [Change::Delete(gone("", 1))]).len(), 1);
+    assert!(!queue.has_synced());
+    assert_eq!(apply_all(&queue, [Change::Add(thing("", 1))]).len(), 1);
+    assert!(queue.has_synced());
+}
+
+#[test]
+fn transform_runs_on_what_apply_queues() {
+    let transform = || {
+        Transform::new(|thing: Arc<Thing>| match thing.1 {
+            9 => Err("not this one"),
+            value => Ok(Arc::new((thing.0, value * 10))),
+        })
+    };
+    let queue = DeltaFifo::builder(accessor())
+        .transform(transform())
+        .build();
+    let changes = [
+        Change::Add(thing("a", 1)),
+        Change::Delete(gone("a", 9)),
+        Change::Delete(gone("unknown", 9)),
+        Change::Update(thing("b", 9)),
+        Change::Delete(gone("a", 2)),
+    ];
+    let rejected = apply_all(&queue, changes);
+    // D3: the transform does not see an unknown object that is deleted.
+    let expected = [
+        (r#"Some(Delete(Final(("a", 9))))"#.to_owned(), 3),
+        ("None".to_owned(), 1),
+    ];
+    assert_eq!(rejected, expected);
+    let deltas = queue.get_by_key("a").unwrap();
+    assert_eq!(
+        format!("{deltas:?}"),
+        r#"[Added(("a", 10)), Deleted(Final(("a", 20)))]"#
+    );
+    assert_eq!(queue.len(), 1);
+}
+
+/// Known objects that panic on one key.
+struct Picky;
+
+impl KnownObjects<Thing> for Picky {
+    fn list_keys(&self) -> Vec<Key> {
+        Vec::new()
+    }
+
+    fn get_by_key(&self, key: &str) -> Result<Option<Arc<Thing>>, StoreError> {
+        assert_ne!(key, "panic");
+        Ok(None)
+    }
+}
+
+#[test]
+fn changes_behind_a_failed_lookup_stay() {
+    let known = Arc::new(Picky);
+    let queue = DeltaFifo::builder(Accessor::new(|thing: &Thing| match thing.0 {
+        "" => Err(KeyError::new("no key")),
+        key => Ok(key.into()),
+    }))
+    .known_objects(known)
+    .build();
+    let changes = [
+        Change::Add(thing("a", 1)),
+        Change::Delete(gone("panic", 2)),
+        Change::Add(thing("b", 3)),
+        Change::Update(thing("", 4)),
+        Change::Add(thing("c", 5)),
+    ];
+    let rejected = apply_all(&queue, changes);
+    let expected = [
+        (r#"Some(Delete(Final(("panic", 2))))"#.to_owned(), 3),
+        (r#"Some(Update(("", 4)))"#.to_owned(), 1),
+    ];
+    assert_eq!(rejected, expected);
+    assert_eq!(queue.list_keys(), ["a".into(), "b".into(), "c".into()]);
+}
+
+#[test]
+fn requeue_of_one_item_does_not_repeat_the_others() {
+    for (kind, _) in each_kind() {
+        let queue = kind.queue();
+        for (at, key) in ["a", "b", "c", "d"].into_iter().enumerate() {
+            queue.update(fact(key, at + 5)).unwrap();
+        }
+        let process_batch = &mut |batch: &[Deltas<Fact>], _: bool| {
+            assert_eq!(batch.len(), 4);
+            let mut errors = BatchError::new();
+            errors.add(1, Requeue::new());
+            errors.add(3, Requeue::because("not today"));
+            errors.into_result()
+        };
+        let popped = queue.pop_batch(process_batch, &mut |_, _| Ok(()));
+        let Err(PopError::Process { popped, error }) = popped else {
+            panic!("{popped:?}")
+        };
+        assert_eq!((popped.len(), error.to_string().as_str()), (4, "not today"));
+        let processed = queue.processed().unwrap();
+        assert_eq!(processed.current(), "5", "a is done, b is not");
+        let mut keys = Vec::new();
+        queue.close();
+        while let Ok(deltas) = queue.pop(&mut |_, _| Ok(())) {
+            keys.push(deltas.key().unwrap().to_string());
+        }
+        assert_eq!(keys, ["b", "d"]);
+        assert_eq!(processed.current(), "8");
+    }
+}
+
+#[test]
+fn batch_errors_are_all_reported() {
+    for (kind, _) in each_kind() {
+        let queue = kind.queue();
+        for key in ["a", "b", "c"] {
+            queue.update(fact(key, 5)).unwrap();
+        }
+        let process_batch = &mut |_: &[Deltas<Fact>], _: bool| {
+            let mut errors = BatchError::new();
+            errors.add(0, "first");
+            errors.add(2, "last");
+            errors.into_result()
+        };
+        let popped = queue.pop_batch(process_batch, &mut |_, _| Ok(()));
+        let Err(PopError::Process { error, .. }) = popped else {
+            panic!("{popped:?}")
+        };
+        assert_eq!(error.to_string(), "first; last");
+        assert!(error.is::<BatchError>());
+        queue.close();
+        assert!(queue.pop(&mut |_, _| Ok(())).is_err());
+    }
+}
+
+#[test]
+fn d3_all_keys_of_a_batch_count_as_known() {
+    let store = Arc::new(Indexer::new(accessor(), Indexers::new()));
+    let queue = DeltaFifo::builder(accessor())
+        .known_objects(Arc::clone(&store) as _)
+        .build();
+    store.add(thing("a", 1)).unwrap();
+    queue.delete(gone("a", 2)).unwrap();
+    for key in ["b", "c", "d"] {
+        queue.add(thing(key, 1)).unwrap();
+    }
+    let process_batch = &mut |batch: &[Deltas<Thing>], _: bool| {
+        assert_eq!(batch.len(), 4);
+        // Of a, which is being deleted, and of two that the store does not have yet.
+        queue.delete(gone("a", 3))?;
+        queue.delete(gone("b", 2))?;
+        queue.replace(vec![thing("d", 2)], "9")?;
+        let mut errors = BatchError::new();
+        errors.add(0, "the deletion fails");
+        errors.into_result()
+    };
+    let popped = queue.pop_batch(process_batch, &mut |_, _| Ok(()));
+    assert!(popped.is_err());
+    let waiting: Vec<_> = queue.list().iter().map(|deltas| deltas.to_vec()).collect();
+    assert_eq!(
+        waiting,
+        [
+            vec![deleted("b", 2)],
+            vec![sync("d", 2)],
+            vec![tombstone("c", Some(thing("c", 1)))],
+            vec![deleted("a", 3)],
+        ]
+    );
+}
+
+#[test]
+fn d8_batch_ends_with_the_initial_list() {
+    let queue = DeltaFifo::new(accessor());
+    let list = ["a", "b", "c"].map(|key| thing(key, 1)).into();
+    queue.replace(list, "1").unwrap();
+    queue.add(thing("d", 1)).unwrap();
+    queue.add(thing("e", 1)).unwrap();
+    let mut batches = Vec::new();
+    for _ in 0..3 {
+        let process_batch = &mut |batch: &[Deltas<Thing>], initial: bool| {
+            let keys: Vec<_> = batch
+                .iter()
+                .map(|deltas| deltas.key().unwrap().to_string())
+                .collect();
+            batches.push((keys.concat(), initial));
+            let mut errors = BatchError::new();
+            if keys.len() == 3 {
+                errors.add(0, Requeue::new());
+                errors.add(1, Requeue::new());
+            }
+            errors.into_result()
+        };
+        queue.pop_batch(process_batch, &mut |_, _| Ok(())).unwrap();
+    }
+    let expected = [("abc", true), ("ab", true), ("de", false)];
+    assert_eq!(
+        batches,
+        expected.map(|(keys, initial)| (keys.to_owned(), initial))
+    );
+}

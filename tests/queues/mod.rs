@@ -1,0 +1,16 @@
+//! The queues from outside: the essence of client-go's tests, and what is ours.
+
+mod bad_input;
+mod batches;
+mod delta_fifo;
+mod delta_fifo_again;
+mod fifo;
+mod fifo_again;
+mod fifo_threads;
+mod heap;
+mod lists;
+mod metrics;
+mod real_fifo;
+mod settled;
+mod things;
+mod watermark;

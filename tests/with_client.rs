@@ -1,0 +1,10 @@
+//! Tests of the client, and of informers that use one.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod client;
+mod differential;
+mod informer;
+mod log_capture;
+mod logs;
+mod metrics;
+mod own_process;
