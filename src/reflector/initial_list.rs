@@ -71,8 +71,9 @@ impl<T: Object> InitialList<T> {
 
     /// Adds an item whose kind its list has not named yet.
     pub(super) fn put_unnamed(&mut self, item: usize, object: T) {
-        self.unnamed
-            .put(meta_namespace_key(&object), (item, object));
+        let key = meta_namespace_key(&object);
+        self.close_gap(&key);
+        self.unnamed.put(key, (item, object));
     }
 
     pub(super) fn add_other_shard(&mut self) {
@@ -96,7 +97,9 @@ impl<T: Object> InitialList<T> {
     /// Adds an object that could not be read. Its older state remains.
     pub(super) fn leave_gap(&mut self, key: Option<Key>) {
         match &key {
-            Some(known) if self.objects.contains(known) => self.outdated.add(key),
+            Some(known) if self.objects.contains(known) || self.unnamed.contains(known) => {
+                self.outdated.add(key);
+            }
             _ => self.gaps.add(key),
         }
     }
@@ -125,7 +128,7 @@ impl<T: Object> InitialList<T> {
         for (_, (item, mut object)) in unnamed.into_vec() {
             decoder.set_type_meta(&mut object, page);
             match prepared(object, store) {
-                Ok((key, object)) => self.put(key, object),
+                Ok((key, object)) => self.objects.put(key, object),
                 Err(error) => unreadable.push((item, error)),
             }
         }
